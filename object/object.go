@@ -1,0 +1,212 @@
+package object
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Object is one Kubernetes object: its JSON and its parsed metadata.
+//
+// It is immutable and safe for concurrent use. It is a [runtime.Object] and a
+// [metav1.ObjectMetaAccessor], so client-go's key and index functions work on
+// it; those decode the whole metadata, so on hot paths use the getters here.
+type Object struct {
+	raw        []byte
+	apiVersion string
+	kind       string
+	namespace  string
+	name       string
+	uid        string
+	rv         string
+	labels     map[string]string
+}
+
+var (
+	_ runtime.Object            = (*Object)(nil)
+	_ metav1.ObjectMetaAccessor = (*Object)(nil)
+)
+
+// Parse reads an object from JSON of unknown quality. The object keeps raw: the
+// caller must not change it afterwards. Errors wrap [ErrInvalid] or
+// [ErrNoMetadata].
+func Parse(raw []byte) (*Object, error) {
+	if !gjson.ValidBytes(raw) {
+		return nil, ErrInvalid
+	}
+	return FromValid(raw)
+}
+
+// FromValid is [Parse] for bytes that are known to be valid JSON, because a
+// decoder or a checksum vouched for them; it skips the syntax check.
+func FromValid(raw []byte) (*Object, error) {
+	o, err := parseMeta(raw)
+	if err != nil {
+		return nil, err
+	}
+	if o.name == "" {
+		return nil, ErrNoMetadata
+	}
+	return o, nil
+}
+
+// ParseBookmark reads the object of a BOOKMARK event, which carries a
+// resourceVersion and, by the API's contract, nothing else to rely on.
+func ParseBookmark(raw []byte) (*Object, error) {
+	if !gjson.ValidBytes(raw) {
+		return nil, ErrInvalid
+	}
+	o, err := parseMeta(raw)
+	if err != nil {
+		return nil, err
+	}
+	if o.rv == "" {
+		return nil, fmt.Errorf("bookmark without a resourceVersion: %w", ErrNoMetadata)
+	}
+	return o, nil
+}
+
+func parseMeta(raw []byte) (*Object, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, ErrInvalid
+	}
+	o := &Object{raw: raw}
+	var meta gjson.Result
+	found := 0
+	gjson.ParseBytes(raw).ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "apiVersion":
+			o.apiVersion = value.String()
+		case "kind":
+			o.kind = value.String()
+		case "metadata":
+			meta = value
+		default:
+			return true
+		}
+		found++
+		return found < 3
+	})
+	meta.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "name":
+			o.name = value.String()
+		case "namespace":
+			o.namespace = value.String()
+		case "uid":
+			o.uid = value.String()
+		case "resourceVersion":
+			o.rv = value.String()
+		case "labels":
+			value.ForEach(func(k, v gjson.Result) bool {
+				if o.labels == nil {
+					o.labels = make(map[string]string)
+				}
+				o.labels[k.String()] = v.String()
+				return true
+			})
+		}
+		return true
+	})
+	return o, nil
+}
+
+// Raw returns the object's JSON. The caller must not change it.
+func (o *Object) Raw() []byte { return o.raw }
+
+// Size is the length of the object's JSON in bytes.
+func (o *Object) Size() int { return len(o.raw) }
+
+// Kind returns the object's kind, such as "Pod".
+func (o *Object) Kind() string { return o.kind }
+
+// APIVersion returns the object's group and version, such as "apps/v1".
+func (o *Object) APIVersion() string { return o.apiVersion }
+
+// GetNamespace returns the namespace, empty for a cluster-scoped object.
+func (o *Object) GetNamespace() string { return o.namespace }
+
+// GetName returns the name.
+func (o *Object) GetName() string { return o.name }
+
+// GetUID returns the UID, which tells two objects of one name apart.
+func (o *Object) GetUID() types.UID { return types.UID(o.uid) }
+
+// GetResourceVersion returns the resourceVersion. See [CompareRV].
+func (o *Object) GetResourceVersion() string { return o.rv }
+
+// Labels returns the labels. The caller must not change the map.
+func (o *Object) Labels() map[string]string { return o.labels }
+
+// Key returns the object's key in a collection. See [Key].
+func (o *Object) Key() string { return Key(o.namespace, o.name) }
+
+// Key returns "namespace/name", or "name" where there is no namespace. It is the
+// key of client-go's MetaNamespaceKeyFunc.
+func Key(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// Field returns the value at a field path as text, and whether there is one.
+// Paths are those of [Prune]: names joined by dots, a dot inside a name escaped
+// with a backslash. Objects and arrays are returned as their JSON.
+func (o *Object) Field(path string) (string, bool) {
+	r := gjson.GetBytes(o.raw, path)
+	if !r.Exists() || r.Type == gjson.Null {
+		return "", false
+	}
+	return r.String(), true
+}
+
+// Into decodes the object into a Go value, such as a *corev1.Pod.
+func (o *Object) Into(v any) error {
+	if err := json.Unmarshal(o.raw, v); err != nil {
+		return fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
+	}
+	return nil
+}
+
+// Unstructured decodes the object into a tree of its own. It costs about a
+// hundred times what the getters cost.
+func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(o.raw); err != nil {
+		return nil, fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
+	}
+	return u, nil
+}
+
+// MarshalJSON returns the stored JSON.
+func (o *Object) MarshalJSON() ([]byte, error) { return o.raw, nil }
+
+// GetObjectMeta decodes the whole metadata into a private copy, as
+// [metav1.ObjectMetaAccessor] asks. Changing the copy does not change o.
+func (o *Object) GetObjectMeta() metav1.Object {
+	m := &metav1.ObjectMeta{}
+	// The bytes are valid JSON. Where a field has a type that Kubernetes does not
+	// allow, the parsed fields below still identify the object.
+	_ = json.Unmarshal([]byte(gjson.GetBytes(o.raw, "metadata").Raw), m)
+	m.Namespace, m.Name = o.namespace, o.name
+	m.UID, m.ResourceVersion = types.UID(o.uid), o.rv
+	return m
+}
+
+// GetObjectKind returns the object's group, version and kind, as
+// [runtime.Object] asks. Setting it has no effect on o.
+func (o *Object) GetObjectKind() schema.ObjectKind {
+	return &metav1.TypeMeta{APIVersion: o.apiVersion, Kind: o.kind}
+}
+
+// DeepCopyObject returns o itself: an Object never changes.
+func (o *Object) DeepCopyObject() runtime.Object { return o }
