@@ -1,0 +1,132 @@
+package deltafifo
+
+import (
+	"context"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// KeyDeltas is what happened to one key, oldest first.
+type KeyDeltas struct {
+	Key    string
+	Deltas cache.Deltas
+}
+
+// Batch is what a consumer takes at once.
+type Batch struct {
+	Deltas []KeyDeltas
+
+	// Watermark is the resourceVersion up to which nothing is pending once this
+	// batch is applied. It is empty in the batches of a list before the last.
+	Watermark string
+
+	// Events and Bookmarks are how many of each the batch covers.
+	Events, Bookmarks int
+
+	// List says that the batch is part of a list, ListDone that it is the last
+	// part, ListAborted that what came of the list must be forgotten.
+	List, ListDone, ListAborted bool
+
+	// Replace describes the list, where List is set.
+	Replace Replace
+}
+
+// PopBatch waits for something to do and returns all of it. Coming back for the
+// next batch says that the previous one is done. After Close it returns what is
+// left and then ErrClosed; with ctx it ends early.
+func (q *Queue) PopBatch(ctx context.Context) (Batch, error) { return q.pop(ctx, 0) }
+
+// pop is PopBatch with a limit on the number of keys; 0 is none.
+func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.taken {
+		q.taken = false
+		q.changed.Broadcast()
+	}
+	for {
+		switch {
+		case ctx.Err() != nil:
+			return Batch{}, ctx.Err()
+		case q.ready():
+			b := q.take(limit)
+			q.taken = true
+			q.changed.Broadcast() // there is room
+			return b, nil
+		case q.closed:
+			return Batch{}, ErrClosed
+		}
+		q.waitLinger(ctx)
+	}
+}
+
+// ready says that a batch may be taken now.
+func (q *Queue) ready() bool {
+	if q.replace != nil && q.replace.phase != phaseItems {
+		return true
+	}
+	if len(q.order) == 0 && q.rv == q.popped {
+		return false
+	}
+	if q.closed || q.hurry || q.bytes >= q.opts.MaxBytes/2 {
+		return len(q.order) > 0 || q.replace == nil
+	}
+	return q.opts.Clock.Since(q.since) >= q.opts.Linger
+}
+
+// waitLinger waits for a change, for ctx, or for what is pending to have waited
+// long enough.
+func (q *Queue) waitLinger(ctx context.Context) {
+	if len(q.order) > 0 || q.rv != q.popped {
+		timer := q.opts.Clock.AfterFunc(q.opts.Linger-q.opts.Clock.Since(q.since), func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.changed.Broadcast()
+		})
+		defer timer.Stop()
+	}
+	q.wait(ctx)
+}
+
+// take makes the batch. The caller holds the lock.
+func (q *Queue) take(limit int) Batch {
+	n := len(q.order)
+	if limit > 0 && limit < n {
+		n = limit
+	}
+	b := Batch{Events: q.events, Bookmarks: q.marks}
+	q.events, q.marks = 0, 0
+	for _, key := range q.order[:n] {
+		it := q.items[key]
+		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas})
+		q.bytes -= it.bytes
+		delete(q.items, key)
+	}
+	q.order = append(q.order[:0:0], q.order[n:]...)
+	if q.replace != nil {
+		q.takeList(&b)
+		return b
+	}
+	// What is still pending began to wait at the watermark, so the watch must be
+	// able to start there again.
+	b.Watermark = q.rv
+	if len(q.order) > 0 {
+		b.Watermark = q.items[q.order[0]].before
+	}
+	q.popped = b.Watermark
+	return b
+}
+
+// takeList fills in what a batch says about the list that it is part of.
+func (q *Queue) takeList(b *Batch) {
+	b.List, b.Replace = true, q.replace.Replace
+	switch {
+	case q.replace.phase == phaseAborted:
+		b.ListAborted = true
+		q.replace = nil
+	case q.replace.phase == phaseDone && len(q.order) == 0:
+		b.ListDone, b.Watermark = true, q.replace.rv
+		q.rv, q.popped = q.replace.rv, q.replace.rv
+		q.replace = nil
+	}
+}

@@ -1,0 +1,269 @@
+package deltafifo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+var (
+	// ErrClosed says that the queue was closed.
+	ErrClosed = errors.New("queue is closed")
+
+	// ErrReplacing says that a call does not fit the state of a replace: a watch
+	// event between BeginReplace and EndReplace, or an item outside of them.
+	ErrReplacing = errors.New("out of order with a replace")
+)
+
+// DefaultMaxBytes is the budget of a queue where Options give none.
+const DefaultMaxBytes = 4 << 20
+
+// Known tells a queue what its consumer holds. It must show everything that the
+// consumer has finished with.
+type Known interface {
+	// Lookup returns UID and resourceVersion under which the consumer holds key.
+	Lookup(key string) (uid, rv string, ok bool, err error)
+
+	// Keys returns all keys that the consumer holds.
+	Keys() ([]string, error)
+}
+
+// Options are the settings of a queue.
+type Options struct {
+	// Known is what the consumer holds. Without it every listed item is new and
+	// nothing is ever found missing.
+	Known Known
+
+	// MaxBytes is the budget for queued objects. A producer that finds it used up
+	// waits; one object larger than the budget passes alone. 0 is DefaultMaxBytes.
+	MaxBytes int64
+
+	// Linger is how long PopBatch waits for company after the first delta or
+	// bookmark, unless half the budget is used before.
+	Linger time.Duration
+
+	// Clock is the time; nil is the real one.
+	Clock clock.WithDelayedExecution
+}
+
+// Queue is the queue. All methods are safe for concurrent use; one goroutine at
+// a time may take batches.
+type Queue struct {
+	opts Options
+
+	mu      sync.Mutex
+	changed *sync.Cond // any field below
+	items   map[string]*item
+	order   []string // keys of items, by first delta
+	bytes   int64
+	rv      string // newest resourceVersion that was queued
+	popped  string // watermark of the newest batch
+	since   time.Time
+	events  int  // watch events since the newest batch
+	marks   int  // bookmarks since the newest batch
+	taken   bool // the newest batch is still with the consumer
+	hurry   bool // somebody waits for the queue to be empty
+	closed  bool
+	replace *replace
+}
+
+// item is what is pending for one key.
+type item struct {
+	deltas cache.Deltas
+	before string // newest resourceVersion when the key was first queued
+	bytes  int64
+}
+
+// New returns an empty queue.
+func New(opts Options) *Queue {
+	if opts.MaxBytes <= 0 {
+		opts.MaxBytes = DefaultMaxBytes
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	q := &Queue{opts: opts, items: map[string]*item{}}
+	q.changed = sync.NewCond(&q.mu)
+	return q
+}
+
+// Start tells an empty queue the resourceVersion that the consumer has: what is
+// queued next comes after it.
+func (q *Queue) Start(rv string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rv, q.popped = rv, rv
+}
+
+// Add queues an ADDED event. It waits while the budget is used up.
+func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj) }
+
+// Update queues a MODIFIED event. It waits while the budget is used up.
+func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj) }
+
+// Delete queues a DELETED event. It waits while the budget is used up.
+func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj) }
+
+func (q *Queue) event(t cache.DeltaType, obj any) error {
+	key, err := KeyOf(obj)
+	if err != nil {
+		return cache.KeyError{Obj: obj, Err: err}
+	}
+	_, rv := identity(obj)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.replace != nil {
+		return fmt.Errorf("%s %s: %w", t, key, ErrReplacing)
+	}
+	if err := q.push(key, cache.Delta{Type: t, Object: obj}); err != nil {
+		return err
+	}
+	q.events++
+	if rv != "" {
+		q.rv = rv
+	}
+	return nil
+}
+
+// Bookmark moves the watermark: everything up to rv has been queued.
+func (q *Queue) Bookmark(rv string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return ErrClosed
+	case q.replace != nil:
+		return fmt.Errorf("bookmark %s: %w", rv, ErrReplacing)
+	}
+	q.touch()
+	q.rv = rv
+	q.marks++
+	q.changed.Broadcast()
+	return nil
+}
+
+// push appends a delta. The caller holds the lock.
+func (q *Queue) push(key string, d cache.Delta) error {
+	size := sizeOf(d.Object) + int64(len(key)) + 64
+	for !q.closed && q.bytes > 0 && q.bytes+size > q.opts.MaxBytes {
+		q.changed.Wait()
+	}
+	if q.closed {
+		return ErrClosed
+	}
+	q.touch()
+	it := q.items[key]
+	if it == nil {
+		it = &item{before: q.rv}
+		q.items[key] = it
+		q.order = append(q.order, key)
+	}
+	if merged, ok := mergeDeletes(it.deltas, d); ok {
+		it.deltas = merged
+	} else {
+		it.deltas = append(it.deltas, d)
+	}
+	it.bytes += size
+	q.bytes += size
+	q.changed.Broadcast()
+	return nil
+}
+
+// touch notes when the oldest thing that waits in the queue came.
+func (q *Queue) touch() {
+	if len(q.order) == 0 && q.rv == q.popped {
+		q.since = q.opts.Clock.Now()
+	}
+}
+
+// mergeDeletes replaces the last delta by d where both are deletes, keeping the
+// one that knows the final state, as client-go does.
+func mergeDeletes(deltas cache.Deltas, d cache.Delta) (cache.Deltas, bool) {
+	if len(deltas) == 0 || d.Type != cache.Deleted || deltas[len(deltas)-1].Type != cache.Deleted {
+		return nil, false
+	}
+	if _, unknown := d.Object.(cache.DeletedFinalStateUnknown); !unknown {
+		deltas[len(deltas)-1] = d
+	}
+	return deltas, true
+}
+
+// Close ends the queue: producers get ErrClosed at once, the consumer what is
+// still pending and then ErrClosed. An unfinished replace is aborted.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	if q.replace != nil && q.replace.phase == phaseItems {
+		q.abort()
+	}
+	q.changed.Broadcast()
+}
+
+// Len returns the number of keys that are pending.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.order)
+}
+
+// Bytes returns how much of the budget is used.
+func (q *Queue) Bytes() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes
+}
+
+// wait waits for a change or the end of ctx. The caller holds the lock.
+func (q *Queue) wait(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.changed.Broadcast()
+	})
+	defer stop()
+	if ctx.Err() == nil {
+		q.changed.Wait()
+	}
+}
+
+// KeyOf returns an object's key; for a DeletedFinalStateUnknown the key it carries.
+func KeyOf(obj any) (string, error) {
+	switch o := obj.(type) {
+	case *object.Object:
+		return o.Key(), nil
+	case cache.DeletedFinalStateUnknown:
+		return o.Key, nil
+	}
+	return cache.MetaNamespaceKeyFunc(obj)
+}
+
+// identity returns an object's UID and resourceVersion, empty where it has none.
+func identity(obj any) (uid, rv string) {
+	switch o := obj.(type) {
+	case *object.Object:
+		return string(o.GetUID()), o.GetResourceVersion()
+	case cache.DeletedFinalStateUnknown:
+		return "", ""
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return "", ""
+	}
+	return string(m.GetUID()), m.GetResourceVersion()
+}
+
+func sizeOf(obj any) int64 {
+	if s, ok := obj.(interface{ Size() int }); ok {
+		return int64(s.Size())
+	}
+	return 0
+}

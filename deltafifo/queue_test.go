@@ -1,0 +1,227 @@
+package deltafifo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func obj(t require.TestingT, name, uid string, rv int) *object.Object {
+	o, err := object.Parse(fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"}}`, name, uid, rv))
+	require.NoError(t, err)
+	return o
+}
+
+// held is a consumer's content: key → object.
+type held map[string]*object.Object
+
+func (h held) Lookup(key string) (string, string, bool, error) {
+	o, ok := h[key]
+	if !ok {
+		return "", "", false, nil
+	}
+	return string(o.GetUID()), o.GetResourceVersion(), true, nil
+}
+
+func (h held) Keys() ([]string, error) {
+	var keys []string
+	for k := range h {
+		keys = append(keys, k)
+	}
+	return keys, nil
+}
+
+func (h held) apply(deltas []KeyDeltas) {
+	for _, kd := range deltas {
+		switch d := kd.Deltas.Newest(); d.Type {
+		case cache.Deleted:
+			delete(h, kd.Key)
+		default:
+			h[kd.Key] = d.Object.(*object.Object)
+		}
+	}
+}
+
+// expired is a context that has ended: popping with it only says "done".
+func expired() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func TestWatermark(t *testing.T) {
+	q := New(Options{})
+	q.Start("9")
+	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
+	require.NoError(t, q.Add(obj(t, "b", "2", 11)))
+	require.NoError(t, q.Update(obj(t, "a", "1", 12)))
+
+	b, err := q.pop(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, "a", b.Deltas[0].Key)
+	require.Len(t, b.Deltas[0].Deltas, 2)
+	require.Equal(t, "10", b.Watermark, "b@11 is still pending")
+
+	b, err = q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "12", b.Watermark, "the newest of all, once the queue is drained")
+}
+
+func TestBookmarkGoesThroughTheQueue(t *testing.T) {
+	q := New(Options{})
+	q.Start("9")
+	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
+	require.NoError(t, q.Bookmark("20"))
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "20", b.Watermark)
+	require.Equal(t, 1, b.Events)
+	require.Equal(t, 1, b.Bookmarks)
+	require.NoError(t, q.Bookmark("30"))
+	b, err = q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, b.Deltas)
+	require.Equal(t, "30", b.Watermark)
+}
+
+func TestDeletesMerge(t *testing.T) {
+	q := New(Options{})
+	require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
+	require.NoError(t, q.Delete(cache.DeletedFinalStateUnknown{Key: "a"}))
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Len(t, b.Deltas[0].Deltas, 1)
+	require.IsType(t, &object.Object{}, b.Deltas[0].Deltas[0].Object, "the delete that knows the final state is kept")
+}
+
+func TestReplaceProducesDifferencesOnly(t *testing.T) {
+	known := held{"same": obj(t, "same", "1", 5), "changed": obj(t, "changed", "2", 6), "reborn": obj(t, "reborn", "3", 7), "gone": obj(t, "gone", "4", 8)}
+	list := func(force bool) map[string]cache.DeltaType {
+		q := New(Options{Known: known})
+		require.NoError(t, q.BeginReplace(t.Context(), Replace{Reason: "expired", Force: force}))
+		require.ErrorIs(t, q.Add(obj(t, "x", "9", 9)), ErrReplacing)
+		require.ErrorIs(t, q.Bookmark("9"), ErrReplacing)
+		for _, o := range []*object.Object{obj(t, "same", "1", 5), obj(t, "changed", "2", 9), obj(t, "reborn", "33", 7), obj(t, "new", "5", 10)} {
+			require.NoError(t, q.ReplaceItem(o))
+		}
+		require.NoError(t, q.EndReplace("20"))
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.True(t, b.List)
+		require.True(t, b.ListDone)
+		require.Equal(t, "20", b.Watermark)
+		require.Equal(t, "expired", b.Replace.Reason)
+		got := map[string]cache.DeltaType{}
+		for _, kd := range b.Deltas {
+			got[kd.Key] = kd.Deltas.Newest().Type
+		}
+		return got
+	}
+	require.Equal(t, map[string]cache.DeltaType{
+		"changed": cache.Replaced, "reborn": cache.Replaced, "new": cache.Replaced, "gone": cache.Deleted,
+	}, list(false))
+	require.Equal(t, map[string]cache.DeltaType{
+		"same": cache.Replaced, "changed": cache.Replaced, "reborn": cache.Replaced, "new": cache.Replaced, "gone": cache.Deleted,
+	}, list(true))
+}
+
+func TestAbortedListIsForgotten(t *testing.T) {
+	q := New(Options{Known: held{}})
+	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
+	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
+	q.AbortReplace()
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.True(t, b.ListAborted)
+	require.Empty(t, b.Deltas)
+	require.Empty(t, b.Watermark)
+	require.ErrorIs(t, q.EndReplace("2"), ErrReplacing)
+	_, _ = q.PopBatch(expired())
+	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
+}
+
+func TestBeginReplaceWaitsForTheConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Linger: time.Hour})
+		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
+		began := make(chan error, 1)
+		go func() { began <- q.BeginReplace(t.Context(), Replace{}) }()
+		b, err := q.PopBatch(t.Context()) // does not linger: somebody waits
+		require.NoError(t, err)
+		require.Len(t, b.Deltas, 1)
+		synctest.Wait()
+		require.Empty(t, began, "the batch is still with the consumer")
+		_, _ = q.PopBatch(expired())
+		require.NoError(t, <-began)
+	})
+}
+
+func TestBudgetHoldsTheProducer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{MaxBytes: 1000})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := range 100 {
+				if q.Add(obj(t, strconv.Itoa(i), "1", i+1)) != nil {
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		require.LessOrEqual(t, q.Bytes(), int64(1000))
+		require.Less(t, q.Len(), 100)
+		got := 0
+		for got < 100 {
+			b, err := q.PopBatch(t.Context())
+			require.NoError(t, err)
+			got += len(b.Deltas)
+			require.LessOrEqual(t, q.Bytes(), int64(1000))
+		}
+		<-done
+	})
+}
+
+func TestCloseFreesProducerAndConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{MaxBytes: 100})
+		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
+		blocked := make(chan error, 1)
+		go func() { blocked <- q.Add(obj(t, "b", "1", 2)) }()
+		synctest.Wait()
+		q.Close()
+		require.ErrorIs(t, <-blocked, ErrClosed)
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err, "what is pending is handed out after Close")
+		require.Equal(t, "1", b.Watermark)
+		_, err = q.PopBatch(t.Context())
+		require.ErrorIs(t, err, ErrClosed)
+	})
+}
+
+func TestLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Linger: time.Second})
+		start := time.Now()
+		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			_ = q.Add(obj(t, "b", "1", 2))
+		}()
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.Len(t, b.Deltas, 2)
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}

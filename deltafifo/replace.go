@@ -1,0 +1,154 @@
+package deltafifo
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// Replace describes a list that is about to go through the queue.
+type Replace struct {
+	// Reason is why the list is made, Cluster whose list it is. Both are handed to
+	// the consumer with the list's batches.
+	Reason, Cluster string
+
+	// Force takes items as different even where the consumer has them under the
+	// same UID and resourceVersion: what it has was made under other rules.
+	Force bool
+}
+
+// replace is a list on its way through the queue.
+type replace struct {
+	Replace
+	phase phase
+	rv    string
+	seen  map[string]struct{}
+}
+
+type phase int
+
+const (
+	phaseItems   phase = iota // BeginReplace was called
+	phaseDone                 // EndReplace was called, the last batch was not taken
+	phaseAborted              // AbortReplace was called, the consumer was not told
+)
+
+// BeginReplace starts a list. It first waits until the consumer has finished
+// with everything that was queued before, so that Known tells the truth. It ends
+// with ctx's error or ErrClosed.
+func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hurry = true
+	q.changed.Broadcast()
+	for !q.idle() && !q.closed && ctx.Err() == nil {
+		q.wait(ctx)
+	}
+	q.hurry = false
+	switch {
+	case q.closed:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	q.replace = &replace{Replace: r, seen: map[string]struct{}{}}
+	return nil
+}
+
+// idle says that nothing is pending and the consumer has come back for more.
+func (q *Queue) idle() bool {
+	return len(q.order) == 0 && q.replace == nil && q.rv == q.popped && !q.taken
+}
+
+// ReplaceItem takes one item of the list. It waits while the budget is used up.
+func (q *Queue) ReplaceItem(obj any) error {
+	key, err := KeyOf(obj)
+	if err != nil {
+		return cache.KeyError{Obj: obj, Err: err}
+	}
+	uid, rv := identity(obj)
+	q.mu.Lock()
+	r := q.replace
+	if r == nil || r.phase != phaseItems {
+		defer q.mu.Unlock()
+		if q.closed {
+			return ErrClosed
+		}
+		return fmt.Errorf("item %s: %w", key, ErrReplacing)
+	}
+	r.seen[key] = struct{}{}
+	force := r.Force
+	q.mu.Unlock()
+
+	// Known reads the store: not under the lock.
+	if q.opts.Known != nil && !force {
+		knownUID, knownRV, ok, err := q.opts.Known.Lookup(key)
+		if err != nil {
+			return fmt.Errorf("look up %s: %w", key, err)
+		}
+		if ok && knownUID == uid && knownRV == rv && rv != "" {
+			return nil
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.push(key, cache.Delta{Type: cache.Replaced, Object: obj})
+}
+
+// EndReplace completes the list, whose resourceVersion is rv: keys that the
+// consumer holds and the list did not name are deleted.
+func (q *Queue) EndReplace(rv string) error {
+	q.mu.Lock()
+	r := q.replace
+	if r == nil || r.phase != phaseItems {
+		defer q.mu.Unlock()
+		if q.closed {
+			return ErrClosed
+		}
+		return fmt.Errorf("end of list: %w", ErrReplacing)
+	}
+	q.mu.Unlock()
+
+	// Only the producer touches seen, and Known reads the store: no lock.
+	var missing []string
+	if q.opts.Known != nil {
+		keys, err := q.opts.Known.Keys()
+		if err != nil {
+			return fmt.Errorf("keys of the store: %w", err)
+		}
+		for _, key := range keys {
+			if _, ok := r.seen[key]; !ok {
+				missing = append(missing, key)
+			}
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, key := range missing {
+		if err := q.push(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key}}); err != nil {
+			return err
+		}
+	}
+	if q.closed {
+		return ErrClosed
+	}
+	r.phase, r.rv, r.seen = phaseDone, rv, nil
+	q.changed.Broadcast()
+	return nil
+}
+
+// AbortReplace forgets an unfinished list; the consumer is told to do the same.
+func (q *Queue) AbortReplace() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.replace != nil && q.replace.phase == phaseItems {
+		q.abort()
+	}
+}
+
+func (q *Queue) abort() {
+	q.replace.phase = phaseAborted
+	q.items, q.order, q.bytes = map[string]*item{}, nil, 0
+	q.changed.Broadcast()
+}
