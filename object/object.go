@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"unsafe"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +40,8 @@ var (
 // caller must not change it afterwards. Errors wrap [ErrInvalid] or
 // [ErrNoMetadata].
 func Parse(raw []byte) (*Object, error) {
-	if !gjson.ValidBytes(raw) {
+	// Not gjson's own check: it recurses without a limit.
+	if !json.Valid(raw) {
 		return nil, ErrInvalid
 	}
 	return FromValid(raw)
@@ -60,7 +63,7 @@ func FromValid(raw []byte) (*Object, error) {
 // ParseBookmark reads the object of a BOOKMARK event, which carries a
 // resourceVersion and, by the API's contract, nothing else to rely on.
 func ParseBookmark(raw []byte) (*Object, error) {
-	if !gjson.ValidBytes(raw) {
+	if !json.Valid(raw) {
 		return nil, ErrInvalid
 	}
 	o, err := parseMeta(raw)
@@ -73,6 +76,11 @@ func ParseBookmark(raw []byte) (*Object, error) {
 	return o, nil
 }
 
+// text returns raw as a string without copying it: half the garbage of a list
+// would be copies made to be searched. raw never changes, and what is kept of
+// the string is cloned so that a key does not hold on to a whole object.
+func text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }
+
 func parseMeta(raw []byte) (*Object, error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || raw[0] != '{' {
@@ -81,12 +89,12 @@ func parseMeta(raw []byte) (*Object, error) {
 	o := &Object{raw: raw}
 	var meta gjson.Result
 	found := 0
-	gjson.ParseBytes(raw).ForEach(func(key, value gjson.Result) bool {
+	gjson.Parse(text(raw)).ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "apiVersion":
-			o.apiVersion = value.String()
+			o.apiVersion = strings.Clone(value.String())
 		case "kind":
-			o.kind = value.String()
+			o.kind = strings.Clone(value.String())
 		case "metadata":
 			meta = value
 		default:
@@ -98,19 +106,19 @@ func parseMeta(raw []byte) (*Object, error) {
 	meta.ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "name":
-			o.name = value.String()
+			o.name = strings.Clone(value.String())
 		case "namespace":
-			o.namespace = value.String()
+			o.namespace = strings.Clone(value.String())
 		case "uid":
-			o.uid = value.String()
+			o.uid = strings.Clone(value.String())
 		case "resourceVersion":
-			o.rv = value.String()
+			o.rv = strings.Clone(value.String())
 		case "labels":
 			value.ForEach(func(k, v gjson.Result) bool {
 				if o.labels == nil {
 					o.labels = make(map[string]string)
 				}
-				o.labels[k.String()] = v.String()
+				o.labels[strings.Clone(k.String())] = strings.Clone(v.String())
 				return true
 			})
 		}

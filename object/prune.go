@@ -42,9 +42,6 @@ func (p Prune) ID() string {
 // changed.
 func (p Prune) Apply(raw []byte) ([]byte, error) {
 	for _, path := range p.paths {
-		if !gjson.GetBytes(raw, path).Exists() {
-			continue
-		}
 		var err error
 		if raw, err = sjson.DeleteBytes(raw, path); err != nil {
 			return nil, fmt.Errorf("drop %s: %w", path, err)
@@ -58,7 +55,7 @@ func (p Prune) Apply(raw []byte) ([]byte, error) {
 func WithType(raw []byte, apiVersion, kind string) []byte {
 	raw = bytes.TrimSpace(raw)
 	hasVersion, hasKind := false, false
-	gjson.ParseBytes(raw).ForEach(func(key, _ gjson.Result) bool {
+	gjson.Parse(text(raw)).ForEach(func(key, _ gjson.Result) bool {
 		switch key.Str {
 		case "apiVersion":
 			hasVersion = true

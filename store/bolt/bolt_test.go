@@ -1,0 +1,291 @@
+package bolt_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+	"go.uber.org/goleak"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type harness struct {
+	path string
+	opts bolt.Options
+	db   *bolt.DB
+}
+
+func (h *harness) DB() store.DB  { return h.db }
+func (h *harness) Durable() bool { return true }
+
+func (h *harness) Reopen(t storetest.T) {
+	require.NoError(t, h.db.Close())
+	h.open(t)
+}
+
+func (h *harness) open(t storetest.T) {
+	db, err := bolt.Open(h.path, h.opts)
+	require.NoError(t, err)
+	h.db = db
+}
+
+// TestSuite runs the shared suite with replacements that fit in memory and with
+// ones that fill a new generation at once. After every test the file is checked.
+func TestSuite(t *testing.T) {
+	for name, budget := range map[string]int{"memory": 0, "generations": 20_000} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, func(t storetest.T) storetest.Harness {
+				dir, err := os.MkdirTemp("", "bolt")
+				require.NoError(t, err)
+				h := &harness{path: filepath.Join(dir, "cache.db"), opts: bolt.Options{ReplaceBudget: budget}}
+				h.open(t)
+				t.Cleanup(func() {
+					_ = h.db.Close() // some tests have closed it
+					checkFile(t, h.path)
+					_ = os.RemoveAll(dir)
+				})
+				return h
+			})
+		})
+	}
+}
+
+// checkFile runs bbolt's own consistency check.
+func checkFile(t require.TestingT, path string) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		for err := range tx.Check() {
+			return err
+		}
+		return nil
+	}))
+}
+
+func newDB(t *testing.T, opts bolt.Options) (*bolt.DB, string) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	db, err := bolt.Open(path, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db, path
+}
+
+func TestReadOnly(t *testing.T) {
+	_, err := bolt.Open(filepath.Join(t.TempDir(), "none.db"), bolt.Options{ReadOnly: true})
+	require.ErrorIs(t, err, store.ErrNoStore)
+
+	db, path := newDB(t, bolt.Options{})
+	_, err = bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.NoError(t, db.Close())
+	ro, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer ro.Close()
+	second, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err, "readers do not exclude each other")
+	require.NoError(t, second.Close())
+	_, err = ro.Open(storetest.Info("a"))
+	require.Error(t, err)
+}
+
+// A record whose bytes changed is reported and never served; the rest still is,
+// and writing the key heals it.
+func TestDamagedRecord(t *testing.T) {
+	db, path := newDB(t, bolt.Options{})
+	idx := store.FieldIndex("payload", "data.payload")
+	c, err := db.Open(storetest.Info("a"), idx)
+	require.NoError(t, err)
+	var changes []store.Change
+	for i := range 20 {
+		changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%02d", i), "u", "5", nil, fmt.Sprintf("value %d of many", i))))
+	}
+	replaceAll(t, c, changes, 9)
+	require.NoError(t, db.Close())
+
+	flipRecord(t, path, "a", "ns/o-07")
+
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	c, err = db.Open(storetest.Info("a"), idx)
+	require.NoError(t, err)
+	v, err := c.View()
+	require.NoError(t, err)
+	defer v.Close()
+	var damaged *store.CorruptionError
+	_, err = v.Get("ns/o-07")
+	require.ErrorAs(t, err, &damaged)
+	require.Equal(t, "ns/o-07", damaged.Key)
+	_, err = v.Header("ns/o-07")
+	require.ErrorAs(t, err, &damaged)
+	served, reported := 0, 0
+	for o, err := range v.Objects("", "") {
+		if err != nil {
+			require.ErrorAs(t, err, &damaged)
+			reported++
+			continue
+		}
+		require.NotEqual(t, "o-07", o.GetName())
+		served++
+	}
+	require.Equal(t, 19, served)
+	require.Equal(t, 1, reported)
+
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "o-07", "u", "10", nil, "new value"))}}))
+	require.EqualValues(t, 20, c.State().Count)
+	healed, err := c.View()
+	require.NoError(t, err)
+	defer healed.Close()
+	_, err = healed.Get("ns/o-07")
+	require.NoError(t, err)
+	for key, err := range healed.IndexKeys("payload", "value 7 of many") {
+		t.Errorf("the index still has the damaged record's old value: %s, %v", key, err)
+	}
+}
+
+func replaceAll(t *testing.T, c store.Collection, changes []store.Change, rv int) {
+	r, err := c.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(changes))
+	require.NoError(t, r.Commit(storetest.Checkpoint(rv)))
+}
+
+// flipRecord changes one bit in the last byte of a stored record.
+func flipRecord(t *testing.T, path, collection, key string) {
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("c")).Bucket([]byte(collection))
+		var objects *bbolt.Bucket
+		err := b.ForEachBucket(func(name []byte) error {
+			if o := b.Bucket(name).Bucket([]byte("objects")); o != nil {
+				objects = o
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		value := append([]byte(nil), objects.Get([]byte(key))...)
+		value[len(value)-1] ^= 1
+		return objects.Put([]byte(key), value)
+	}))
+	require.NoError(t, db.Close())
+}
+
+// A record under another key than its own is damage, not data.
+func TestMovedRecord(t *testing.T) {
+	db, path := newDB(t, bolt.Options{})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("ns", "a", "u", "5", nil, "x"))}, 9)
+	require.NoError(t, db.Close())
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("c")).Bucket([]byte("a")).Bucket([]byte("g1")).Bucket([]byte("objects"))
+		return b.Put([]byte("ns/b"), append([]byte(nil), b.Get([]byte("ns/a"))...))
+	}))
+	require.NoError(t, raw.Close())
+	db, err = bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.View("a")
+	require.NoError(t, err)
+	defer v.Close()
+	_, err = v.Get("ns/a")
+	require.NoError(t, err)
+	_, err = v.Get("ns/b")
+	require.ErrorAs(t, err, new(*store.CorruptionError))
+}
+
+// What a crash leaves of a generation is deleted on opening, and the collection
+// is what it was.
+func TestCrashDuringReplacement(t *testing.T) {
+	db, path := newDB(t, bolt.Options{ReplaceBudget: 1})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("ns", "old", "u", "5", nil, "x"))}, 9)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply([]store.Change{storetest.Put(storetest.Object("ns", "new", "u", "11", nil, "x")), storetest.Delete("ns/old")}))
+	crashed := filepath.Join(t.TempDir(), "crashed.db")
+	raw, err := os.ReadFile(path) // as a kill would leave it
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(crashed, raw, 0o600))
+	require.NoError(t, r.Abort())
+	require.Equal(t, 2, generations(t, crashed, "a"))
+
+	db, err = bolt.Open(crashed, bolt.Options{})
+	require.NoError(t, err)
+	v, err := db.View("a")
+	require.NoError(t, err)
+	require.Equal(t, "9", v.State().RV)
+	_, err = v.Get("ns/old")
+	require.NoError(t, err)
+	_, err = v.Get("ns/new")
+	require.ErrorIs(t, err, store.ErrNotFound)
+	v.Close()
+	require.NoError(t, db.Close())
+	require.Equal(t, 1, generations(t, crashed, "a"))
+	checkFile(t, crashed)
+}
+
+func generations(t *testing.T, path, collection string) (n int) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("c")).Bucket([]byte(collection)).ForEachBucket(func([]byte) error { n++; return nil })
+	}))
+	return n
+}
+
+// The quota refuses a write as a whole; what was there stays readable, and
+// deletes make room again.
+func TestQuota(t *testing.T) {
+	db, _ := newDB(t, bolt.Options{MaxBytes: 4 << 20})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	var last error
+	n := 0
+	for ; n < 100 && last == nil; n++ {
+		var changes []store.Change
+		for i := range 50 {
+			changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%d-%d", n, i), "u", "5", nil, incompressible(n*50+i))))
+		}
+		last = c.Apply(store.Batch{Changes: changes, Checkpoint: storetest.Checkpoint(n + 2)})
+	}
+	require.Error(t, last)
+	require.LessOrEqual(t, db.Stats().FileBytes, int64(4<<20))
+	state := c.State()
+	require.EqualValues(t, (n-1)*50, state.Count)
+	var deletes []store.Change
+	for i := range 50 {
+		deletes = append(deletes, storetest.Delete(fmt.Sprintf("ns/o-0-%d", i)), storetest.Delete(fmt.Sprintf("ns/o-1-%d", i)))
+	}
+	require.NoError(t, c.Apply(store.Batch{Changes: deletes}))
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "fits", "u", "6", nil, incompressible(1)))}}))
+}
+
+func incompressible(seed int) string {
+	b := make([]byte, 1500)
+	x := uint64(seed)*2654435761 + 1
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[x%64]
+	}
+	return string(b)
+}

@@ -1,0 +1,322 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	bbolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+var (
+	keyInfo    = []byte("info")
+	keyState   = []byte("state")
+	keyGen     = []byte("gen")
+	keyDict    = []byte("dict")
+	keyIndexes = []byte("indexes")
+
+	bucketObjects = []byte("objects")
+	bucketIndex   = []byte("index")
+)
+
+// collection is one open collection. See [store.Collection].
+type collection struct {
+	db      *DB
+	id      string
+	indexes []store.Index // ordered by name
+
+	mu        sync.Mutex // guards what follows
+	info      store.Info // what is stored
+	want      store.Info // what Open was given; differs from info until a replacement commits
+	state     store.State
+	dictID    uint32
+	dict      []byte
+	replacing bool
+}
+
+var _ store.Collection = (*collection)(nil)
+
+// Open returns the collection info.ID. See [store.DB].
+func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
+	c, err := newCollection(db, info, indexes)
+	if err != nil {
+		return nil, err
+	}
+	err = db.update(func(tx *bbolt.Tx) error { return c.load(tx) })
+	if err != nil {
+		return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
+	}
+	db.mu.Lock()
+	db.open[info.ID] = c
+	db.mu.Unlock()
+	return c, nil
+}
+
+func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection, error) {
+	if info.ID == "" {
+		return nil, errors.New("collection without an ID")
+	}
+	indexes = slices.Clone(indexes)
+	slices.SortFunc(indexes, func(a, b store.Index) int {
+		switch {
+		case a.Name < b.Name:
+			return -1
+		case a.Name > b.Name:
+			return 1
+		}
+		return 0
+	})
+	for i, x := range indexes {
+		switch {
+		case x.Name == "" || x.Func == nil:
+			return nil, fmt.Errorf("collection %s: index %q is incomplete", info.ID, x.Name)
+		case x.Name == store.NamespaceIndex:
+			return nil, fmt.Errorf("collection %s: the index name %q is taken by the store", info.ID, x.Name)
+		case i > 0 && x.Name == indexes[i-1].Name:
+			return nil, fmt.Errorf("collection %s: index %q is given twice", info.ID, x.Name)
+		}
+	}
+	return &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes}, nil
+}
+
+// load reads the stored collection, or creates it, and brings its indexes up to
+// what the collection was opened with.
+func (c *collection) load(tx *bbolt.Tx) error {
+	all := tx.Bucket(bucketCollections)
+	b := all.Bucket([]byte(c.id))
+	if b == nil {
+		var err error
+		if b, err = all.CreateBucket([]byte(c.id)); err != nil {
+			return err
+		}
+		if err := createGeneration(b, 1, c.indexes); err != nil {
+			return err
+		}
+		return errors.Join(putJSON(b, keyInfo, c.info), putJSON(b, keyState, c.state), putGen(b, 1))
+	}
+	stored, err := readInfo(c.db.path, c.id, b)
+	if err != nil {
+		return err
+	}
+	if c.state, err = readState(c.db.path, c.id, b); err != nil {
+		return err
+	}
+	switch {
+	case stored.Scope() == c.want.Scope():
+		if stored != c.want {
+			if err := putJSON(b, keyInfo, c.want); err != nil {
+				return err
+			}
+		}
+	case c.state.Synced:
+		c.info = stored
+	default:
+		// What an interrupted first list left was made under another scope.
+		gen := currentGen(b)
+		c.state = store.State{}
+		if err := errors.Join(
+			b.DeleteBucket(genName(gen)), createGeneration(b, gen+1, c.indexes), putGen(b, gen+1),
+			putJSON(b, keyInfo, c.want), putJSON(b, keyState, c.state),
+		); err != nil {
+			return err
+		}
+	}
+	if id := b.Get(keyDict); len(id) == 4 {
+		c.dictID = binary.BigEndian.Uint32(id)
+		c.dict = dictLookup(tx)(c.dictID)
+		if len(c.dict) == 0 {
+			c.dictID, c.dict = 0, nil // new records go without; old ones report damage
+		}
+	}
+	gen := b.Bucket(genName(currentGen(b)))
+	if gen == nil {
+		return &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "the current generation is missing"}
+	}
+	return c.syncIndexes(tx, gen)
+}
+
+// syncIndexes drops indexes that are no longer wanted and builds new ones.
+func (c *collection) syncIndexes(tx *bbolt.Tx, gen *bbolt.Bucket) error {
+	have := map[string]string{}
+	if raw := gen.Get(keyIndexes); raw != nil {
+		if err := json.Unmarshal(raw, &have); err != nil {
+			return &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "list of indexes: " + err.Error()}
+		}
+	}
+	root := gen.Bucket(bucketIndex)
+	want := map[string]string{}
+	var missing []store.Index
+	for _, x := range c.indexes {
+		want[x.Name] = x.Spec
+		if spec, ok := have[x.Name]; !ok || spec != x.Spec {
+			missing = append(missing, x)
+		}
+	}
+	changed := len(missing) > 0
+	for name, spec := range have {
+		if w, ok := want[name]; ok && w == spec {
+			continue
+		}
+		changed = true
+		if err := root.DeleteBucket([]byte(name)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+			return err
+		}
+	}
+	if !changed {
+		return nil
+	}
+	for _, x := range missing {
+		if err := c.buildIndex(tx, gen, root, x); err != nil {
+			return err
+		}
+	}
+	return putJSON(gen, keyIndexes, want)
+}
+
+// buildIndex fills a new index from the objects, entries in order.
+func (c *collection) buildIndex(tx *bbolt.Tx, gen, root *bbolt.Bucket, x store.Index) error {
+	b, err := root.CreateBucketIfNotExists([]byte(x.Name))
+	if err != nil {
+		return err
+	}
+	v := &view{db: c.db, tx: tx, id: c.id, gen: gen}
+	var entries []string
+	for o, err := range v.Objects("", "") {
+		if err != nil {
+			if errors.As(err, new(*store.CorruptionError)) {
+				continue // reported when it is read; it can't be filed
+			}
+			return err
+		}
+		for _, value := range x.Values(o) {
+			entries = append(entries, string(indexKey(value, o.Key())))
+		}
+	}
+	slices.Sort(entries)
+	for _, e := range entries {
+		if err := b.Put([]byte(e), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Info returns what the stored objects are a copy of.
+func (c *collection) Info() store.Info {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.info
+}
+
+// State returns checkpoint and totals.
+func (c *collection) State() store.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// View returns the newest consistent state.
+func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
+
+// bucket returns the collection's bucket in tx.
+func (c *collection) bucket(tx *bbolt.Tx) (*bbolt.Bucket, error) {
+	b := tx.Bucket(bucketCollections).Bucket([]byte(c.id))
+	if b == nil {
+		return nil, store.ErrNoCollection
+	}
+	return b, nil
+}
+
+// dropLeftovers deletes the generations that a crash left unfinished.
+func (db *DB) dropLeftovers() error {
+	var left [][2]string
+	err := db.view(func(tx *bbolt.Tx) error {
+		all := tx.Bucket(bucketCollections)
+		return all.ForEachBucket(func(id []byte) error {
+			b := all.Bucket(id)
+			current := string(genName(currentGen(b)))
+			return b.ForEachBucket(func(name []byte) error {
+				if string(name) != current {
+					left = append(left, [2]string{string(id), string(name)})
+				}
+				return nil
+			})
+		})
+	})
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	return db.update(func(tx *bbolt.Tx) error {
+		for _, l := range left {
+			if err := tx.Bucket(bucketCollections).Bucket([]byte(l[0])).DeleteBucket([]byte(l[1])); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func createGeneration(b *bbolt.Bucket, n uint64, indexes []store.Index) error {
+	gen, err := b.CreateBucket(genName(n))
+	if err != nil {
+		return err
+	}
+	if _, err := gen.CreateBucket(bucketObjects); err != nil {
+		return err
+	}
+	root, err := gen.CreateBucket(bucketIndex)
+	if err != nil {
+		return err
+	}
+	specs := map[string]string{}
+	for _, x := range indexes {
+		specs[x.Name] = x.Spec
+		if _, err := root.CreateBucket([]byte(x.Name)); err != nil {
+			return err
+		}
+	}
+	return putJSON(gen, keyIndexes, specs)
+}
+
+func genName(n uint64) []byte { return fmt.Appendf(nil, "g%d", n) }
+
+func currentGen(b *bbolt.Bucket) uint64 {
+	if raw := b.Get(keyGen); len(raw) == 8 {
+		return binary.BigEndian.Uint64(raw)
+	}
+	return 0
+}
+
+func putGen(b *bbolt.Bucket, n uint64) error {
+	return b.Put(keyGen, binary.BigEndian.AppendUint64(nil, n))
+}
+
+func putJSON(b *bbolt.Bucket, key []byte, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, raw)
+}
+
+func readInfo(path, id string, b *bbolt.Bucket) (store.Info, error) {
+	var info store.Info
+	if err := json.Unmarshal(b.Get(keyInfo), &info); err != nil {
+		return info, &store.CorruptionError{Path: path, Collection: id, Reason: "info: " + err.Error()}
+	}
+	return info, nil
+}
+
+func readState(path, id string, b *bbolt.Bucket) (store.State, error) {
+	var s store.State
+	if err := json.Unmarshal(b.Get(keyState), &s); err != nil {
+		return s, &store.CorruptionError{Path: path, Collection: id, Reason: "state: " + err.Error()}
+	}
+	return s, nil
+}

@@ -1,0 +1,351 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// Format is the version of the file format that this package writes.
+const Format = 1
+
+const (
+	magic    = "snapcache"
+	pageSize = 4096 // fixed, so that a file moves between machines
+
+	// allocBytes is how much the file grows at a time. bbolt's own 16 MiB would
+	// round a small quota up by as much.
+	allocBytes = 1 << 20
+
+	// lockTimeout is how long Open waits for another process to let the file go:
+	// long enough for a reader that is just closing, not for a running agent.
+	lockTimeout = 500 * time.Millisecond
+
+	// DefaultMaxBytes is the quota of a file where Options give none.
+	DefaultMaxBytes = 1 << 30
+)
+
+var (
+	bucketMeta        = []byte("meta")
+	bucketDict        = []byte("dict")
+	bucketCollections = []byte("c")
+
+	keyMagic   = []byte("magic")
+	keyFormat  = []byte("format")
+	keyCreated = []byte("created")
+	keyWriter  = []byte("writer")
+)
+
+// Options are the settings of a database. The zero value works.
+type Options struct {
+	// MaxBytes is the file's quota; writes that would grow it further fail.
+	// 0 is DefaultMaxBytes.
+	MaxBytes int64
+
+	// ReadOnly opens an existing file for reading only, beside other readers.
+	ReadOnly bool
+
+	// Writer names the program's version, for the file's meta bucket.
+	Writer string
+
+	// ReplaceBudget is how many bytes of compressed records a replacement keeps in
+	// memory before it fills a new generation on disk. 0 is 2 MiB.
+	ReplaceBudget int
+}
+
+// DB is an open database. See [store.DB].
+type DB struct {
+	path   string
+	opts   Options
+	bolt   *bbolt.DB
+	codecs *codecs
+
+	mu     sync.Mutex // guards open and closed
+	open   map[string]*collection
+	closed bool
+
+	commits    atomic.Int64
+	commitTime atomic.Int64 // nanoseconds
+}
+
+var _ store.DB = (*DB)(nil)
+
+// Open opens the database at path and creates it where there is none, with its
+// directory. Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign,
+// ErrNewerFormat or are a *store.CorruptionError; the file is then unchanged.
+func Open(path string, opts Options) (*DB, error) {
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = DefaultMaxBytes
+	}
+	if opts.ReplaceBudget == 0 {
+		opts.ReplaceBudget = 2 << 20
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if opts.ReadOnly {
+			return nil, fmt.Errorf("%s: %w", path, store.ErrNoStore)
+		}
+		if err := create(path, opts); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, fmt.Errorf("open database: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: %w: not a regular file", path, store.ErrForeign)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%s: %w: the file is empty", path, store.ErrForeign)
+	}
+	bdb, err := openBolt(path, opts)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{path: path, opts: opts, bolt: bdb, codecs: newCodecs(), open: map[string]*collection{}}
+	if err := db.checkMeta(); err != nil {
+		_ = bdb.Close()
+		return nil, err
+	}
+	if !opts.ReadOnly {
+		if err := db.dropLeftovers(); err != nil {
+			_ = bdb.Close()
+			return nil, err
+		}
+	}
+	return db, nil
+}
+
+// openBolt opens the file with the settings that this package stands on.
+func openBolt(path string, opts Options) (bdb *bbolt.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			bdb, err = nil, &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
+		}
+	}()
+	bdb, err = bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout:  lockTimeout,
+		ReadOnly: opts.ReadOnly,
+		PageSize: pageSize,
+		// The freelist is stored, so that opening does not depend on the file's size.
+		NoFreelistSync: false,
+		FreelistType:   bbolt.FreelistMapType,
+		// The mapping is made beyond the quota at once: a remap would wait for every
+		// open view, and new views for the remap. It is address space, not memory.
+		InitialMmapSize: mmapBytes(opts.MaxBytes),
+		MaxSize:         int(opts.MaxBytes),
+		Logger:          quietLogger{},
+	})
+	if err == nil {
+		bdb.AllocSize = allocBytes
+		return bdb, nil
+	}
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, fmt.Errorf("%s: %w", path, store.ErrLocked)
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
+		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrForeign, err)
+	case errors.Is(err, fs.ErrPermission), errors.As(err, new(*fs.PathError)), errors.As(err, new(*os.SyscallError)):
+		return nil, fmt.Errorf("open database: %w", err)
+	default:
+		// bbolt has no sentinel for "file size too small" and its like.
+		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrForeign, err)
+	}
+}
+
+func mmapBytes(maxBytes int64) int {
+	if strconv.IntSize == 32 {
+		return 256 << 20
+	}
+	return int(max(maxBytes, 1<<30))
+}
+
+// create makes a new database under a temporary name and renames it, so that a
+// power cut leaves either none or a whole one.
+func create(path string, opts Options) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create database directory: %w", err)
+	}
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("create database: %w", err)
+	}
+	bdb, err := openBolt(tmp, opts)
+	if err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	err = bdb.Update(func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucket(bucketMeta)
+		if err != nil {
+			return err
+		}
+		for _, name := range [][]byte{bucketDict, bucketCollections} {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return errors.Join(
+			meta.Put(keyMagic, []byte(magic)),
+			meta.Put(keyFormat, binary.BigEndian.AppendUint32(nil, Format)),
+			meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
+			meta.Put(keyWriter, []byte(opts.Writer)),
+		)
+	})
+	if err = errors.Join(err, bdb.Close()); err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	return SyncDir(dir)
+}
+
+// SyncDir makes the names in a directory durable: after it returns, a rename or
+// creation in dir survives a power cut.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (db *DB) checkMeta() error {
+	return db.view(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(bucketMeta)
+		if meta == nil || string(meta.Get(keyMagic)) != magic {
+			return fmt.Errorf("%s: %w", db.path, store.ErrForeign)
+		}
+		format := meta.Get(keyFormat)
+		if len(format) != 4 {
+			return &store.CorruptionError{Path: db.path, Reason: "format version is missing"}
+		}
+		if v := binary.BigEndian.Uint32(format); v > Format {
+			return fmt.Errorf("%s: %w: %d, this version reads up to %d", db.path, store.ErrNewerFormat, v, Format)
+		}
+		if tx.Bucket(bucketDict) == nil || tx.Bucket(bucketCollections) == nil {
+			return &store.CorruptionError{Path: db.path, Reason: "a top-level bucket is missing"}
+		}
+		return nil
+	})
+}
+
+// Collections returns what is stored, ordered by ID.
+func (db *DB) Collections() ([]store.Info, error) {
+	var infos []store.Info
+	err := db.view(func(tx *bbolt.Tx) error {
+		all := tx.Bucket(bucketCollections)
+		return all.ForEachBucket(func(id []byte) error {
+			info, err := readInfo(db.path, string(id), all.Bucket(id))
+			if err != nil {
+				return err
+			}
+			infos = append(infos, info)
+			return nil
+		})
+	})
+	return infos, err
+}
+
+// Drop deletes a collection. Dropping an absent one does nothing.
+func (db *DB) Drop(id string) error {
+	db.mu.Lock()
+	delete(db.open, id)
+	db.mu.Unlock()
+	return db.update(func(tx *bbolt.Tx) error {
+		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
+		if errors.Is(err, berrors.ErrBucketNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Stats returns sizes and write totals.
+func (db *DB) Stats() store.Stats {
+	s := store.Stats{Path: db.path, Commits: db.commits.Load(), CommitTime: time.Duration(db.commitTime.Load())}
+	if info, err := os.Stat(db.path); err == nil {
+		s.FileBytes = info.Size()
+	}
+	tx := db.bolt.Stats().TxStats
+	s.PagesWritten, s.SyncTime = tx.GetWrite(), tx.GetWriteTime()
+	return s
+}
+
+// Close waits for open views and closes the file. Closing twice does nothing.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	closed := db.closed
+	db.closed = true
+	db.mu.Unlock()
+	if closed {
+		return nil
+	}
+	err := db.bolt.Close()
+	db.codecs.close()
+	return err
+}
+
+func (db *DB) isClosed() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.closed
+}
+
+// update runs fn in the one write transaction.
+func (db *DB) update(fn func(*bbolt.Tx) error) (err error) {
+	defer recoverCorruption(db.path, &err)
+	start := time.Now()
+	err = db.bolt.Update(fn)
+	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
+		return store.ErrClosed
+	}
+	if err == nil {
+		db.commits.Add(1)
+		db.commitTime.Add(int64(time.Since(start)))
+	}
+	return err
+}
+
+func (db *DB) view(fn func(*bbolt.Tx) error) (err error) {
+	defer recoverCorruption(db.path, &err)
+	err = db.bolt.View(fn)
+	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
+		return store.ErrClosed
+	}
+	return err
+}
+
+// recoverCorruption turns bbolt's assertions about a damaged file into an error.
+func recoverCorruption(path string, err *error) {
+	if p := recover(); p != nil {
+		*err = &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
+	}
+}
+
+// quietLogger drops what bbolt logs: it formats a line for every put.
+type quietLogger struct{}
+
+func (quietLogger) Debug(...any)            {}
+func (quietLogger) Debugf(string, ...any)   {}
+func (quietLogger) Error(...any)            {}
+func (quietLogger) Errorf(string, ...any)   {}
+func (quietLogger) Info(...any)             {}
+func (quietLogger) Infof(string, ...any)    {}
+func (quietLogger) Warning(...any)          {}
+func (quietLogger) Warningf(string, ...any) {}
+func (quietLogger) Fatal(...any)            {}
+func (quietLogger) Fatalf(string, ...any)   {}
+func (quietLogger) Panic(...any)            {}
+func (quietLogger) Panicf(string, ...any)   {}

@@ -1,0 +1,289 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// copyRecords is how many records one transaction copies into a new generation.
+const copyRecords = 2000
+
+// replacement collects a difference in memory and, past the budget, in a new
+// generation beside the current one. See [store.Replacement].
+type replacement struct {
+	c       *collection
+	pending map[string]write
+	bytes   int // of pending
+
+	gen   uint64      // the new generation; 0 while the difference is in memory
+	state store.State // totals of the new generation
+	done  bool
+}
+
+// Replace starts to replace the collection's content.
+func (c *collection) Replace() (store.Replacement, error) {
+	// Whether the store is closed and the collection still there, a view knows.
+	v, err := c.View()
+	if err != nil {
+		return nil, err
+	}
+	v.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.replacing {
+		return nil, fmt.Errorf("collection %s: %w", c.id, store.ErrReplacing)
+	}
+	c.replacing = true
+	return &replacement{c: c, pending: map[string]write{}}, nil
+}
+
+// Apply adds changes.
+func (r *replacement) Apply(changes []store.Change) error {
+	if r.done {
+		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
+	}
+	if r.c.db.isClosed() {
+		return fmt.Errorf("collection %s: %w", r.c.id, store.ErrClosed)
+	}
+	writes, err := r.c.encode(changes)
+	if err != nil {
+		return fmt.Errorf("collection %s: %w", r.c.id, err)
+	}
+	for _, w := range writes {
+		if old, ok := r.pending[w.key]; ok {
+			r.bytes -= old.bytes()
+		}
+		r.pending[w.key] = w
+		r.bytes += w.bytes()
+	}
+	if r.bytes < r.c.db.opts.ReplaceBudget {
+		return nil
+	}
+	if err := r.spill(); err != nil {
+		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
+	}
+	return nil
+}
+
+// spill writes what is pending into the new generation.
+func (r *replacement) spill() error {
+	if r.gen == 0 {
+		if err := r.begin(); err != nil {
+			return err
+		}
+	}
+	writes := r.takePending()
+	state := r.state
+	err := r.c.db.update(func(tx *bbolt.Tx) error {
+		b, err := r.c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		g, err := openGeneration(r.c, tx, b.Bucket(genName(r.gen)))
+		if err != nil {
+			return err
+		}
+		// A list comes in key order: full pages instead of half-full ones.
+		g.objects.FillPercent = 0.95
+		state = r.state
+		return g.writeAll(writes, &state)
+	})
+	if err != nil {
+		r.putBack(writes)
+		return err
+	}
+	r.state = state
+	return nil
+}
+
+func (r *replacement) takePending() []write {
+	writes := make([]write, 0, len(r.pending))
+	for _, w := range r.pending {
+		writes = append(writes, w)
+	}
+	sortWrites(writes)
+	r.pending, r.bytes = map[string]write{}, 0
+	return writes
+}
+
+// putBack keeps writes for another try after a failed transaction.
+func (r *replacement) putBack(writes []write) {
+	for _, w := range writes {
+		r.pending[w.key] = w
+		r.bytes += w.bytes()
+	}
+}
+
+// begin makes the new generation: a copy of the current one.
+func (r *replacement) begin() error {
+	var gen uint64
+	err := r.c.db.update(func(tx *bbolt.Tx) error {
+		b, err := r.c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		gen = currentGen(b) + 1
+		if err := b.DeleteBucket(genName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+			return err
+		}
+		return createGeneration(b, gen, r.c.indexes)
+	})
+	if err != nil {
+		return err
+	}
+	for _, path := range r.copied() {
+		if err := r.copyBucket(gen, path); err != nil {
+			return err
+		}
+	}
+	r.gen, r.state = gen, r.c.State()
+	return nil
+}
+
+// copied lists the buckets of a generation that begin copies.
+func (r *replacement) copied() [][][]byte {
+	paths := [][][]byte{{bucketObjects}}
+	for _, x := range r.c.indexes {
+		paths = append(paths, [][]byte{bucketIndex, []byte(x.Name)})
+	}
+	return paths
+}
+
+// copyBucket copies one bucket of the current generation into gen, in
+// transactions of bounded size.
+func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
+	var after []byte
+	for more := true; more; {
+		err := r.c.db.update(func(tx *bbolt.Tx) error {
+			b, err := r.c.bucket(tx)
+			if err != nil {
+				return err
+			}
+			from, to := descend(b.Bucket(genName(gen-1)), path), descend(b.Bucket(genName(gen)), path)
+			if from == nil || to == nil {
+				return &store.CorruptionError{Path: r.c.db.path, Collection: r.c.id, Reason: "a bucket is missing"}
+			}
+			to.FillPercent = 0.95
+			cur := from.Cursor()
+			k, v := cur.First()
+			if after != nil {
+				if k, v = cur.Seek(after); string(k) == string(after) {
+					k, v = cur.Next()
+				}
+			}
+			for n := 0; k != nil && n < copyRecords; n++ {
+				if err := to.Put(k, v); err != nil {
+					return err
+				}
+				after = append(after[:0:0], k...)
+				k, v = cur.Next()
+			}
+			more = k != nil
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func descend(b *bbolt.Bucket, path [][]byte) *bbolt.Bucket {
+	for _, name := range path {
+		if b == nil {
+			return nil
+		}
+		b = b.Bucket(name)
+	}
+	return b
+}
+
+// Commit makes the difference and the checkpoint visible as one unit.
+func (r *replacement) Commit(cp store.Checkpoint) error {
+	if r.done {
+		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
+	}
+	if r.gen != 0 && len(r.pending) > 0 {
+		if err := r.spill(); err != nil {
+			return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
+		}
+	}
+	var writes []write
+	if r.gen == 0 {
+		writes = r.takePending()
+	}
+	c := r.c
+	var state store.State
+	err := c.db.update(func(tx *bbolt.Tx) error {
+		b, err := c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		if r.gen != 0 {
+			state = r.state
+			if err := putGen(b, r.gen); err != nil {
+				return err
+			}
+		} else {
+			if state, err = readState(c.db.path, c.id, b); err != nil {
+				return err
+			}
+			g, err := openGeneration(c, tx, b.Bucket(genName(currentGen(b))))
+			if err != nil {
+				return err
+			}
+			if err := g.writeAll(writes, &state); err != nil {
+				return err
+			}
+		}
+		state.Checkpoint, state.Synced = cp, true
+		return errors.Join(putJSON(b, keyState, state), putJSON(b, keyInfo, c.want))
+	})
+	if err != nil {
+		r.putBack(writes)
+		return fmt.Errorf("collection %s: replace: %w", c.id, err)
+	}
+	c.mu.Lock()
+	c.state, c.info, c.replacing = state, c.want, false
+	c.mu.Unlock()
+	r.done = true
+	if r.gen != 0 {
+		// The new state is durable. If the old generation can't be deleted now, the
+		// next opening of the file does it.
+		_ = r.dropGeneration(r.gen - 1)
+	}
+	return nil
+}
+
+// Abort forgets the changes.
+func (r *replacement) Abort() error {
+	if r.done {
+		return nil
+	}
+	r.done, r.pending = true, nil
+	r.c.mu.Lock()
+	r.c.replacing = false
+	r.c.mu.Unlock()
+	if r.gen == 0 {
+		return nil
+	}
+	return r.dropGeneration(r.gen)
+}
+
+func (r *replacement) dropGeneration(gen uint64) error {
+	return r.c.db.update(func(tx *bbolt.Tx) error {
+		b, err := r.c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		if err := b.DeleteBucket(genName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+			return fmt.Errorf("collection %s: drop generation: %w", r.c.id, err)
+		}
+		return nil
+	})
+}

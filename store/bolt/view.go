@@ -1,0 +1,318 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	bbolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// view is a read transaction on one collection. See [store.View].
+type view struct {
+	db    *DB
+	tx    *bbolt.Tx
+	id    string
+	gen   *bbolt.Bucket
+	info  store.Info
+	state store.State
+}
+
+var _ store.View = (*view)(nil)
+
+// View returns a view of a stored collection.
+func (db *DB) View(id string) (_ store.View, err error) {
+	defer recoverCorruption(db.path, &err)
+	tx, err := db.bolt.Begin(false)
+	if err != nil {
+		if errors.Is(err, berrors.ErrDatabaseNotOpen) {
+			err = store.ErrClosed
+		}
+		return nil, fmt.Errorf("collection %s: view: %w", id, err)
+	}
+	v := &view{db: db, tx: tx, id: id}
+	if err := v.load(); err != nil {
+		v.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *view) load() error {
+	b := v.tx.Bucket(bucketCollections).Bucket([]byte(v.id))
+	if b == nil {
+		return fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
+	}
+	var err error
+	if v.info, err = readInfo(v.db.path, v.id, b); err != nil {
+		return err
+	}
+	if v.state, err = readState(v.db.path, v.id, b); err != nil {
+		return err
+	}
+	if v.gen = b.Bucket(genName(currentGen(b))); v.gen == nil || v.gen.Bucket(bucketObjects) == nil || v.gen.Bucket(bucketIndex) == nil {
+		return v.corrupt("", errors.New("a bucket is missing"))
+	}
+	return nil
+}
+
+// Info returns what the objects are a copy of.
+func (v *view) Info() store.Info { return v.info }
+
+// State returns checkpoint and totals of this view.
+func (v *view) State() store.State { return v.state }
+
+// Close ends the read transaction.
+func (v *view) Close() {
+	// Rollback fails only where the transaction has ended already.
+	_ = v.tx.Rollback()
+}
+
+func (v *view) corrupt(key string, err error) error {
+	return &store.CorruptionError{Path: v.db.path, Collection: v.id, Key: key, Reason: err.Error()}
+}
+
+// Get returns the object at key.
+func (v *view) Get(key string) (o *object.Object, err error) {
+	defer recoverCorruption(v.db.path, &err)
+	if v.tx.DB() == nil {
+		return nil, store.ErrClosed
+	}
+	b := v.gen.Bucket(bucketObjects).Get([]byte(key))
+	if b == nil {
+		return nil, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
+	}
+	return v.object([]byte(key), b)
+}
+
+func (v *view) object(key, b []byte) (*object.Object, error) {
+	r, err := decodeRecord(key, b)
+	if err != nil {
+		return nil, v.corrupt(string(key), err)
+	}
+	return v.decode(string(key), r)
+}
+
+func (v *view) decode(key string, r record) (*object.Object, error) {
+	raw, err := v.db.codecs.decode(r, dictLookup(v.tx))
+	if err != nil {
+		return nil, v.corrupt(key, err)
+	}
+	o, err := object.FromValid(raw)
+	if err != nil {
+		return nil, v.corrupt(key, err)
+	}
+	return o, nil
+}
+
+// Header returns what is known of key without decoding its object.
+func (v *view) Header(key string) (h store.Header, err error) {
+	defer recoverCorruption(v.db.path, &err)
+	if v.tx.DB() == nil {
+		return h, store.ErrClosed
+	}
+	b := v.gen.Bucket(bucketObjects).Get([]byte(key))
+	if b == nil {
+		return h, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
+	}
+	return v.header([]byte(key), b)
+}
+
+func (v *view) header(key, b []byte) (store.Header, error) {
+	r, err := decodeRecord(key, b)
+	if err != nil {
+		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
+	}
+	return store.Header{Key: string(key), UID: r.uid, RV: r.rv, Bytes: r.size}, nil
+}
+
+// Objects iterates over objects in key order.
+func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
+	return scan(v, bucketPath(bucketObjects), prefix, after, v.object)
+}
+
+// Headers is Objects without decoding.
+func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
+	return scan(v, bucketPath(bucketObjects), prefix, after, v.header)
+}
+
+// Indexes returns the names of the configured indexes.
+func (v *view) Indexes() []string {
+	specs := map[string]string{}
+	// A damaged list is the same as none: IndexKeys then says ErrNoIndex.
+	_ = json.Unmarshal(v.gen.Get(keyIndexes), &specs)
+	return slices.Sorted(maps.Keys(specs))
+}
+
+// IndexKeys iterates over the keys filed under value.
+func (v *view) IndexKeys(index, value string) iter.Seq2[string, error] {
+	if index == store.NamespaceIndex {
+		return v.namespaceKeys(value)
+	}
+	if !slices.Contains(v.Indexes(), index) {
+		return fail[string](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
+	}
+	return scan(v, bucketPath(bucketIndex, []byte(index)), value+"\x00", "", func(k, _ []byte) (string, error) {
+		return string(k[len(value)+1:]), nil
+	})
+}
+
+// IndexEntries iterates over all entries of an index.
+func (v *view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
+	if index == store.NamespaceIndex {
+		return v.namespaceEntries()
+	}
+	if !slices.Contains(v.Indexes(), index) {
+		return fail[store.IndexEntry](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
+	}
+	return scan(v, bucketPath(bucketIndex, []byte(index)), "", "", func(k, _ []byte) (store.IndexEntry, error) {
+		value, key, ok := strings.Cut(string(k), "\x00")
+		if !ok {
+			return store.IndexEntry{}, v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
+		}
+		return store.IndexEntry{Value: value, Key: key}, nil
+	})
+}
+
+// namespaceKeys needs no index of its own: keys start with their namespace.
+func (v *view) namespaceKeys(namespace string) iter.Seq2[string, error] {
+	prefix := ""
+	if namespace != "" {
+		prefix = namespace + "/"
+	}
+	keys := scan(v, bucketPath(bucketObjects), prefix, "", func(k, _ []byte) (string, error) { return string(k), nil })
+	return func(yield func(string, error) bool) {
+		for k, err := range keys {
+			if err == nil && store.KeyNamespace(k) != namespace {
+				continue
+			}
+			if !yield(k, err) {
+				return
+			}
+		}
+	}
+}
+
+// namespaceEntries goes namespace by namespace: in key order "a-b/x" comes before
+// "a/x", in the order of values it comes after.
+func (v *view) namespaceEntries() iter.Seq2[store.IndexEntry, error] {
+	return func(yield func(store.IndexEntry, error) bool) {
+		namespaces, err := v.namespaces()
+		if err != nil {
+			yield(store.IndexEntry{}, err)
+			return
+		}
+		for _, ns := range namespaces {
+			for key, err := range v.namespaceKeys(ns) {
+				if !yield(store.IndexEntry{Value: ns, Key: key}, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// namespaces returns the namespaces that have objects, in order, by seeking from
+// each to the next.
+func (v *view) namespaces() ([]string, error) {
+	cur, err := v.cursor(bucketPath(bucketObjects))
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	clusterScoped := false
+	k, _, err := v.step(cur.First)
+	for err == nil && k != nil {
+		ns, _, ok := bytes.Cut(k, []byte{'/'})
+		if !ok {
+			clusterScoped = true
+			k, _, err = v.step(cur.Next)
+			continue
+		}
+		found = append(found, string(ns))
+		past := append(bytes.Clone(ns), '/'+1)
+		k, _, err = v.step(func() ([]byte, []byte) { return cur.Seek(past) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	if clusterScoped {
+		found = append(found, "")
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+func bucketPath(names ...[]byte) [][]byte { return names }
+
+func fail[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		yield(zero, err)
+	}
+}
+
+// errOrder guards against a class of damage that makes a cursor go round for ever.
+var errOrder = errors.New("keys are not in order")
+
+// scan iterates over the keys of a bucket that start with prefix and come after
+// the key after. row turns an entry into a value; its errors are reported and
+// the scan goes on.
+func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val []byte) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		cur, err := v.cursor(path)
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		k, val, err := v.step(func() ([]byte, []byte) { return cur.Seek([]byte(max(prefix, after))) })
+		if err == nil && after != "" && string(k) == after {
+			k, val, err = v.step(cur.Next)
+		}
+		for err == nil && k != nil && bytes.HasPrefix(k, []byte(prefix)) {
+			if !yield(row(k, val)) {
+				return
+			}
+			last := k
+			if k, val, err = v.step(cur.Next); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
+				err = v.corrupt("", errOrder)
+			}
+		}
+		if err != nil {
+			yield(zero, err)
+		}
+	}
+}
+
+func (v *view) cursor(path [][]byte) (cur *bbolt.Cursor, err error) {
+	defer recoverCorruption(v.db.path, &err)
+	if v.tx.DB() == nil {
+		return nil, store.ErrClosed
+	}
+	b := descend(v.gen, path)
+	if b == nil {
+		return nil, v.corrupt("", errors.New("a bucket is missing"))
+	}
+	return b.Cursor(), nil
+}
+
+// step moves a cursor. Only bbolt's own code runs under the recover: a panic of
+// the loop that consumes a scan is not damage.
+func (v *view) step(move func() (k, val []byte)) (k, val []byte, err error) {
+	defer recoverCorruption(v.db.path, &err)
+	if v.tx.DB() == nil {
+		return nil, nil, store.ErrClosed
+	}
+	k, val = move()
+	return k, val, nil
+}

@@ -1,0 +1,279 @@
+package bolt
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// write is one change, compressed and ready for a transaction. A nil object
+// deletes.
+type write struct {
+	key    string
+	values [][]string // the object's values in each index, parallel to collection.indexes
+	delete bool
+	rec    record
+}
+
+func (w write) bytes() int {
+	n := len(w.key) + len(w.rec.payload)
+	for _, values := range w.values {
+		for _, v := range values {
+			n += len(v)
+		}
+	}
+	return n
+}
+
+// Apply makes changes and checkpoint visible and durable as one unit.
+func (c *collection) Apply(batch store.Batch) error {
+	c.mu.Lock()
+	replacing, pending := c.replacing, c.info.Scope() != c.want.Scope()
+	c.mu.Unlock()
+	switch {
+	case replacing:
+		return fmt.Errorf("collection %s: %w", c.id, store.ErrReplacing)
+	case pending:
+		return fmt.Errorf("collection %s: %w", c.id, store.ErrScope)
+	}
+	if len(batch.Changes) == 0 && batch.Checkpoint == (store.Checkpoint{}) {
+		return nil
+	}
+	writes, err := c.encode(batch.Changes)
+	if err != nil {
+		return fmt.Errorf("collection %s: %w", c.id, err)
+	}
+	sortWrites(writes)
+	var state store.State
+	err = c.db.update(func(tx *bbolt.Tx) error {
+		b, err := c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		if state, err = readState(c.db.path, c.id, b); err != nil {
+			return err
+		}
+		g, err := openGeneration(c, tx, b.Bucket(genName(currentGen(b))))
+		if err != nil {
+			return err
+		}
+		if err := g.writeAll(writes, &state); err != nil {
+			return err
+		}
+		if batch.Checkpoint != (store.Checkpoint{}) {
+			state.Checkpoint = batch.Checkpoint
+		}
+		return putJSON(b, keyState, state)
+	})
+	if err != nil {
+		return fmt.Errorf("collection %s: apply: %w", c.id, err)
+	}
+	c.mu.Lock()
+	c.state = state
+	c.mu.Unlock()
+	return nil
+}
+
+// encode compresses changes outside of any transaction. The first batch that is
+// large enough makes the collection's dictionary.
+func (c *collection) encode(changes []store.Change) ([]write, error) {
+	if err := c.ensureDict(changes); err != nil {
+		return nil, err
+	}
+	writes := make([]write, 0, len(changes))
+	for _, ch := range changes {
+		w := write{key: ch.Key, delete: ch.Object == nil}
+		if ch.Key == "" {
+			return nil, fmt.Errorf("change without a key")
+		}
+		if ch.Object != nil {
+			var err error
+			if w.rec, err = c.db.codecs.encode(c.dictID, c.dict, ch.Object); err != nil {
+				return nil, fmt.Errorf("compress %s: %w", ch.Key, err)
+			}
+			for _, x := range c.indexes {
+				w.values = append(w.values, x.Values(ch.Object))
+			}
+		}
+		writes = append(writes, w)
+	}
+	return writes, nil
+}
+
+// ensureDict trains and stores the dictionary in a transaction of its own: a
+// record must never refer to one that is not there.
+func (c *collection) ensureDict(changes []store.Change) error {
+	if c.dictID != 0 {
+		return nil
+	}
+	dict := trainDict(changes)
+	if dict == nil {
+		return nil
+	}
+	var id uint32
+	err := c.db.update(func(tx *bbolt.Tx) error {
+		b, err := c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		all := tx.Bucket(bucketDict)
+		seq, err := all.NextSequence()
+		if err != nil {
+			return err
+		}
+		id = uint32(seq) //nolint:gosec // a file does not live to see four billion dictionaries
+		if err := all.Put(dictKey(id), dict); err != nil {
+			return err
+		}
+		return b.Put(keyDict, binary.BigEndian.AppendUint32(nil, id))
+	})
+	if err != nil {
+		return fmt.Errorf("store dictionary: %w", err)
+	}
+	c.dictID, c.dict = id, dict
+	return nil
+}
+
+func sortWrites(writes []write) {
+	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.key, b.key) })
+}
+
+// generation is the buckets of one generation in a write transaction.
+type generation struct {
+	c       *collection
+	view    *view // reads what the transaction has so far
+	objects *bbolt.Bucket
+	indexes []*bbolt.Bucket // parallel to c.indexes
+}
+
+func openGeneration(c *collection, tx *bbolt.Tx, gen *bbolt.Bucket) (*generation, error) {
+	missing := &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "a bucket is missing"}
+	if gen == nil {
+		return nil, missing
+	}
+	g := &generation{c: c, view: &view{db: c.db, tx: tx, id: c.id, gen: gen}, objects: gen.Bucket(bucketObjects)}
+	root := gen.Bucket(bucketIndex)
+	if g.objects == nil || root == nil {
+		return nil, missing
+	}
+	for _, x := range c.indexes {
+		b := root.Bucket([]byte(x.Name))
+		if b == nil {
+			return nil, missing
+		}
+		g.indexes = append(g.indexes, b)
+	}
+	return g, nil
+}
+
+// writeAll applies sorted writes and keeps the totals in state.
+func (g *generation) writeAll(writes []write, state *store.State) error {
+	for _, w := range writes {
+		if err := g.write(w, state); err != nil {
+			return fmt.Errorf("%s: %w", w.key, err)
+		}
+	}
+	return nil
+}
+
+func (g *generation) write(w write, state *store.State) error {
+	key := []byte(w.key)
+	stored := g.objects.Get(key)
+	var old record
+	var oldObject *object.Object
+	damaged := false
+	if stored != nil {
+		var err error
+		if old, err = decodeRecord(key, stored); err == nil && len(g.indexes) > 0 {
+			oldObject, err = g.view.decode(w.key, old)
+		}
+		damaged = err != nil
+	}
+	if stored == nil && w.delete {
+		return nil
+	}
+	if stored != nil {
+		state.Count--
+		state.Bytes -= int64(old.size)
+	}
+	for i, x := range g.c.indexes {
+		if err := g.reindex(i, x, w, oldObject, damaged); err != nil {
+			return err
+		}
+	}
+	if w.delete {
+		return g.objects.Delete(key)
+	}
+	w.rec.firstRV = w.rec.rv
+	if stored != nil && !damaged && old.uid == w.rec.uid && old.firstRV != "" {
+		w.rec.firstRV = old.firstRV
+	}
+	state.Count++
+	state.Bytes += int64(w.rec.size)
+	return g.objects.Put(key, w.rec.encode(key))
+}
+
+// reindex moves key from the old object's values to the new one's in one index.
+func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, damaged bool) error {
+	b := g.indexes[i]
+	var was, is []string
+	if old != nil {
+		was = x.Values(old)
+	}
+	if !w.delete {
+		is = w.values[i]
+	}
+	if damaged {
+		// The old values can't be read from the record: look for the key.
+		if err := dropIndexed(b, w.key); err != nil {
+			return err
+		}
+	}
+	for _, v := range was {
+		if _, still := slices.BinarySearch(is, v); !still {
+			if err := b.Delete(indexKey(v, w.key)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, v := range is {
+		if _, already := slices.BinarySearch(was, v); !already {
+			if err := b.Put(indexKey(v, w.key), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func dropIndexed(b *bbolt.Bucket, key string) error {
+	suffix := append([]byte{0}, key...)
+	var found [][]byte
+	c := b.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if bytes.HasSuffix(k, suffix) {
+			found = append(found, bytes.Clone(k))
+		}
+	}
+	for _, k := range found {
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indexKey is value 0x00 key: values have no zero byte, keys neither.
+func indexKey(value, key string) []byte {
+	b := make([]byte, 0, len(value)+1+len(key))
+	b = append(b, value...)
+	b = append(b, 0)
+	return append(b, key...)
+}

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNotFound says that a key is not in the collection.
+	ErrNotFound = errors.New("not found")
+
+	// ErrNoIndex says that a collection has no index of that name.
+	ErrNoIndex = errors.New("no such index")
+
+	// ErrNoCollection says that the store has no collection of that ID.
+	ErrNoCollection = errors.New("no such collection")
+
+	// ErrClosed says that the store or view was closed.
+	ErrClosed = errors.New("store is closed")
+
+	// ErrReplacing says that a collection is being replaced and so takes neither a
+	// batch nor a second replacement until that one ends.
+	ErrReplacing = errors.New("collection is being replaced")
+
+	// ErrScope says that a collection holds objects of another scope than it was
+	// opened with, so that only a Replacement may change it.
+	ErrScope = errors.New("collection holds another scope and must be replaced first")
+
+	// ErrLocked says that another process has the database open.
+	ErrLocked = errors.New("database is in use by another process")
+
+	// ErrNoStore says that there is no database at a path.
+	ErrNoStore = errors.New("no database")
+
+	// ErrNewerFormat says that a newer version of snapcache wrote the database.
+	ErrNewerFormat = errors.New("database has a newer format")
+
+	// ErrForeign says that a file is not a snapcache database.
+	ErrForeign = errors.New("not a snapcache database")
+)
+
+// CorruptionError says that stored bytes are damaged. Nothing that carries this
+// error was served.
+type CorruptionError struct {
+	Path       string // the file, where there is one
+	Collection string // the collection's ID, empty for the file as a whole
+	Key        string // the object's key, empty for the collection as a whole
+	Reason     string
+}
+
+func (e *CorruptionError) Error() string {
+	switch {
+	case e.Key != "":
+		return fmt.Sprintf("%s: collection %s: record %s is damaged: %s", e.Path, e.Collection, e.Key, e.Reason)
+	case e.Collection != "":
+		return fmt.Sprintf("%s: collection %s is damaged: %s", e.Path, e.Collection, e.Reason)
+	default:
+		return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason)
+	}
+}

@@ -1,0 +1,55 @@
+package store
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// LabelIndex files objects under the value of a label.
+func LabelIndex(name, label string) Index {
+	return Index{Name: name, Spec: "label:" + label, Func: func(o *object.Object) []string {
+		if v, ok := o.Labels()[label]; ok {
+			return []string{v}
+		}
+		return nil
+	}}
+}
+
+// FieldIndex files objects under the value of a field path (see
+// [object.Object.Field]).
+func FieldIndex(name, path string) Index {
+	return Index{Name: name, Spec: "field:" + path, Func: func(o *object.Object) []string {
+		if v, ok := o.Field(path); ok {
+			return []string{v}
+		}
+		return nil
+	}}
+}
+
+// Values returns the index's values of an object: sorted, unique and free of
+// zero bytes, which separate value and key on disk.
+func (x Index) Values(o *object.Object) []string {
+	values := x.Func(o)
+	if len(values) == 0 {
+		return nil
+	}
+	values = slices.Clone(values)
+	for i, v := range values {
+		if strings.IndexByte(v, 0) >= 0 {
+			values[i] = strings.ReplaceAll(v, "\x00", "\uFFFD")
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// KeyNamespace returns the namespace part of a key, "" where there is none.
+func KeyNamespace(key string) string {
+	ns, _, ok := strings.Cut(key, "/")
+	if !ok {
+		return ""
+	}
+	return ns
+}

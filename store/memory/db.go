@@ -1,0 +1,167 @@
+package memory
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// DB is a set of collections in memory. It is safe for concurrent use. Make one
+// with [New].
+type DB struct {
+	// admin lets one Open or Drop at a time decide which collections there are. It
+	// may be held for as long as an index takes to build.
+	admin sync.Mutex
+
+	// mu guards the fields below and is held for a few instructions only.
+	mu          sync.RWMutex
+	collections map[string]*collection
+	closed      bool
+
+	views   sync.WaitGroup // open views; only added to under mu while not closed
+	commits atomic.Int64
+}
+
+var _ store.DB = (*DB)(nil)
+
+// New returns an empty store.
+func New() *DB {
+	return &DB{collections: make(map[string]*collection)}
+}
+
+// Open implements [store.DB]. Two calls with one ID return the same collection,
+// with the indexes of the newer call; each replaces it under the scope that it
+// was given itself. While a replacement is open, a call that would change the
+// content or the indexes fails with [store.ErrReplacing].
+func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
+	indexes, err := sortIndexes(indexes)
+	if err != nil {
+		return nil, fmt.Errorf("collection %s: %w", info.ID, err)
+	}
+	db.admin.Lock()
+	defer db.admin.Unlock()
+
+	c, err := db.lookup(info.ID)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		c = newCollection(db, info)
+		if err := c.open(info, indexes); err != nil {
+			return nil, err
+		}
+		if err := db.add(c); err != nil {
+			return nil, err
+		}
+	} else if err := c.open(info, indexes); err != nil {
+		return nil, err
+	}
+	return &handle{collection: c, want: info}, nil
+}
+
+// lookup returns the collection of that ID, nil where there is none.
+func (db *DB) lookup(id string) (*collection, error) {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if db.closed {
+		return nil, store.ErrClosed
+	}
+	return db.collections[id], nil
+}
+
+func (db *DB) add(c *collection) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed {
+		return store.ErrClosed
+	}
+	db.collections[c.id] = c
+	return nil
+}
+
+// Collections implements [store.DB].
+func (db *DB) Collections() ([]store.Info, error) {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if db.closed {
+		return nil, store.ErrClosed
+	}
+	infos := make([]store.Info, 0, len(db.collections))
+	for _, id := range slices.Sorted(maps.Keys(db.collections)) {
+		infos = append(infos, db.collections[id].published.Load().info)
+	}
+	return infos, nil
+}
+
+// View implements [store.DB].
+func (db *DB) View(id string) (store.View, error) {
+	c, err := db.lookup(id)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return nil, fmt.Errorf("collection %s: %w", id, store.ErrNoCollection)
+	}
+	return c.View()
+}
+
+// Drop implements [store.DB]. Open views stay as they are; whoever still holds
+// the collection or a replacement of it gets [store.ErrNoCollection].
+func (db *DB) Drop(id string) error {
+	db.admin.Lock()
+	defer db.admin.Unlock()
+	c, err := db.lookup(id)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return nil
+	}
+	c.drop()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.collections, id)
+	return nil
+}
+
+// Stats implements [store.DB]. There is no file; Commits counts the batches and
+// replacements that were made visible.
+func (db *DB) Stats() store.Stats {
+	return store.Stats{Commits: db.commits.Load()}
+}
+
+// Close implements [store.DB]: it waits for open views, so that a view that is
+// never closed shows with this store as it would with the one on disk. Closing
+// twice does nothing more.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	db.closed = true
+	db.mu.Unlock()
+	db.views.Wait()
+	return nil
+}
+
+// checkOpen returns [store.ErrClosed] once Close was called.
+func (db *DB) checkOpen() error {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if db.closed {
+		return store.ErrClosed
+	}
+	return nil
+}
+
+// beginView counts a view that Close has to wait for.
+func (db *DB) beginView() error {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if db.closed {
+		return store.ErrClosed
+	}
+	db.views.Add(1)
+	return nil
+}

@@ -1,0 +1,50 @@
+package store
+
+// Reason is why a collection was listed. The set is closed: nothing else makes a
+// list, in particular no connection error, timeout, 429 or 500.
+type Reason string
+
+const (
+	// ReasonInitial: the collection never had a complete list.
+	ReasonInitial Reason = "initial"
+	// ReasonExpired: the server no longer remembers the checkpoint (410).
+	ReasonExpired Reason = "expired"
+	// ReasonClusterChanged: the server belongs to another cluster.
+	ReasonClusterChanged Reason = "cluster-changed"
+	// ReasonRVAhead: the checkpoint is ahead of the server, which was restored
+	// from an older state.
+	ReasonRVAhead Reason = "rv-ahead"
+	// ReasonScopeChanged: selectors, namespace, transform or version are not those
+	// the checkpoint was made with.
+	ReasonScopeChanged Reason = "scope-changed"
+	// ReasonSchemaChanged: the resource's schema or served version changed.
+	ReasonSchemaChanged Reason = "schema-changed"
+	// ReasonSilentClose: resumed watches end at once without a word.
+	ReasonSilentClose Reason = "silent-close"
+	// ReasonVerifyFailed: a comparison with the server found a difference.
+	ReasonVerifyFailed Reason = "verify-failed"
+	// ReasonRequested: an operator asked for it.
+	ReasonRequested Reason = "requested"
+	// ReasonRecovered: the collection comes from a damaged file or a snapshot.
+	ReasonRecovered Reason = "recovered"
+)
+
+// Reasons returns the closed set, in the order of the constants.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonInitial, ReasonExpired, ReasonClusterChanged, ReasonRVAhead, ReasonScopeChanged,
+		ReasonSchemaChanged, ReasonSilentClose, ReasonVerifyFailed, ReasonRequested, ReasonRecovered,
+	}
+}
+
+// TrustsVersions says whether, under this reason, an item that the store has
+// under the same UID and resourceVersion is the same object. It is not where the
+// stored bytes were made by other rules, or on a timeline of the cluster that is
+// gone and may have used the same numbers.
+func (r Reason) TrustsVersions() bool {
+	switch r {
+	case ReasonInitial, ReasonExpired, ReasonSilentClose, ReasonRequested:
+		return true
+	}
+	return false
+}

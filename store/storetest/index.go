@@ -1,0 +1,154 @@
+package storetest
+
+import (
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// tagIndex files objects under every word of a label, in the order and as often
+// as it has them.
+func tagIndex() store.Index {
+	return store.Index{Name: "tag", Spec: "words of the label tags", Func: func(o *object.Object) []string {
+		return strings.Fields(o.Labels()["tags"])
+	}}
+}
+
+var indexRules = []rule{
+	{name: "lookups", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"), store.FieldIndex("payload", "data.payload"))
+		s.replace(t, Checkpoint(1),
+			Put(cm("b", "x", 1, "app", "till")), Put(cm("a", "y", 1, "app", "till")), Put(cm("a", "x", 1, "app", "till-2")),
+			Put(cm("", "x", 1, "app", "")), Put(cm("", "y", 1)))
+		s.check(t)
+		v := s.view(t)
+		require.Equal(t, []string{"app", "payload"}, v.Indexes())
+		require.Equal(t, []string{"a/y", "b/x"}, collect(t, v.IndexKeys("app", "till")))
+		require.Equal(t, []string{"x"}, collect(t, v.IndexKeys("app", "")), "the empty value is a value")
+		require.Equal(t, []string{"a/y", "y"}, collect(t, v.IndexKeys("payload", "payload of y")))
+		require.Empty(t, collect(t, v.IndexKeys("app", "til")))
+		require.Equal(t, []store.IndexEntry{{Value: "", Key: "x"}, {Value: "till", Key: "a/y"}, {Value: "till", Key: "b/x"}, {Value: "till-2", Key: "a/x"}},
+			collect(t, v.IndexEntries("app")))
+	}},
+	{name: "an index that is not there is ErrNoIndex", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
+		v := s.view(t)
+		for _, name := range []string{"", "ap", "app2", "tier"} {
+			n := 0
+			for _, err := range v.IndexKeys(name, "x") {
+				require.ErrorIs(t, err, store.ErrNoIndex)
+				n++
+			}
+			for _, err := range v.IndexEntries(name) {
+				require.ErrorIs(t, err, store.ErrNoIndex)
+				n++
+			}
+			require.Equal(t, 2, n, "one error an iteration")
+		}
+	}},
+	{name: "values are sorted and unique", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"), tagIndex())
+		s.replace(t, Checkpoint(1), Put(cm("a", "x", 1, "tags", "red blue red green blue")), Put(cm("a", "y", 1, "tags", "  ")))
+		s.check(t)
+		require.Equal(t, []store.IndexEntry{{Value: "blue", Key: "a/x"}, {Value: "green", Key: "a/x"}, {Value: "red", Key: "a/x"}},
+			collect(t, s.view(t).IndexEntries("tag")))
+		s.apply(t, Checkpoint(2), Delete("a/x"))
+		s.check(t)
+	}},
+	{name: "values are ordered before keys, whatever bytes they have", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"), store.FieldIndex("payload", "data.payload"))
+		var changes []store.Change
+		for i, value := range []string{"a", "a\x01", "a\x00b", "a\x00", "ab", "a/b", "", "\x01", "ä", "a\uffff"} {
+			for _, ns := range []string{"", "n", "z"} {
+				changes = append(changes, Put(Object(ns, "x"+string(rune('0'+i)), "u", "1", nil, value)))
+			}
+		}
+		s.replace(t, Checkpoint(1), changes...)
+		s.check(t)
+		require.Equal(t, []string{"n/x2", "x2", "z/x2"}, collect(t, s.view(t).IndexKeys("payload", "a\uFFFDb")))
+	}},
+	{name: "an update replaces the entries", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"), tagIndex())
+		s.replace(t, Checkpoint(1), Put(cm("a", "x", 1, "app", "till", "tags", "red blue")), Put(cm("a", "y", 1, "app", "till", "tags", "red")))
+		for i, labels := range [][]string{
+			{"app", "door", "tags", "red green"},
+			{"tags", "green"},
+			{},
+			{"app", "till", "tags", "blue"},
+			{"app", "till", "tags", "blue"},
+		} {
+			s.apply(t, Checkpoint(i+2), Put(cm("a", "x", i+2, labels...)))
+			s.check(t)
+		}
+		s.apply(t, Checkpoint(9), Delete("a/x"), Delete("a/y"))
+		s.check(t)
+		require.Empty(t, collect(t, s.view(t).IndexEntries("app")))
+	}},
+	{name: "a key put again after Delete is filed once", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
+		s.replace(t, Checkpoint(1), Put(cm("a", "x", 1, "app", "till")))
+		s.apply(t, Checkpoint(2), Delete("a/x"))
+		s.apply(t, Checkpoint(3), Put(cm("a", "x", 3, "app", "door")))
+		s.check(t)
+		require.Equal(t, []store.IndexEntry{{Value: "door", Key: "a/x"}}, collect(t, s.view(t).IndexEntries("app")))
+	}},
+	{name: "namespace", run: testNamespaceIndex},
+}
+
+func testNamespaceIndex(t *testing.T, h Harness) {
+	s := newSubject(t, h, Info("a"))
+	s.check(t)
+	// As bytes '-' and '.' come before '/': the keys of a-b and a.b lie before those
+	// of a, the values behind.
+	s.replace(t, Checkpoint(1),
+		Put(cm("a-b", "x", 1)), Put(cm("a.b", "x", 1)), Put(cm("a", "x", 1)), Put(cm("a", "y", 1)), Put(cm("ab", "x", 1)),
+		Put(cm("", "a", 1)), Put(cm("", "a-c", 1)), Put(cm("", "zz", 1)), Put(cm("0", "x", 1)))
+	s.check(t)
+	v := s.view(t)
+	require.Empty(t, v.Indexes())
+	require.Equal(t, []store.IndexEntry{
+		{Value: "", Key: "a"}, {Value: "", Key: "a-c"}, {Value: "", Key: "zz"},
+		{Value: "0", Key: "0/x"},
+		{Value: "a", Key: "a/x"}, {Value: "a", Key: "a/y"},
+		{Value: "a-b", Key: "a-b/x"},
+		{Value: "a.b", Key: "a.b/x"},
+		{Value: "ab", Key: "ab/x"},
+	}, collect(t, v.IndexEntries(store.NamespaceIndex)))
+	for ns, want := range map[string][]string{
+		"":    {"a", "a-c", "zz"},
+		"a":   {"a/x", "a/y"},
+		"a-b": {"a-b/x"},
+		"ab":  {"ab/x"},
+		"a/":  nil,
+		"a/x": nil,
+		"z":   nil,
+		"zz":  nil,
+	} {
+		require.Equal(t, want, collect(t, v.IndexKeys(store.NamespaceIndex, ns)), "namespace %q", ns)
+	}
+
+	only := newSubject(t, h, Info("namespaced"))
+	only.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)))
+	only.check(t)
+	cluster := newSubject(t, h, Info("cluster"))
+	cluster.replace(t, Checkpoint(1), Put(cm("", "x", 1)))
+	cluster.check(t)
+	s.apply(t, Checkpoint(2), Delete("a/x"), Delete("a/y"), Delete("zz"))
+	s.check(t)
+}
+
+// collect returns what an iteration yields.
+func collect[E any](t T, seq iter.Seq2[E, error]) []E {
+	t.Helper()
+	var all []E
+	for e, err := range seq {
+		require.NoError(t, err)
+		all = append(all, e)
+	}
+	return all
+}

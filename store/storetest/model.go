@@ -1,0 +1,298 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// Model is one collection as a plain map: what a view must show. It is not safe
+// for concurrent use.
+type Model struct {
+	Info       store.Info
+	Checkpoint store.Checkpoint
+	Synced     bool
+	Objects    map[string]*object.Object
+	Indexes    []store.Index
+}
+
+// NewModel returns the model of a collection that was just created.
+func NewModel(info store.Info, indexes ...store.Index) *Model {
+	return &Model{Info: info, Indexes: indexes, Objects: make(map[string]*object.Object)}
+}
+
+// Clone returns a model that does not change with m.
+func (m *Model) Clone() *Model {
+	c := *m
+	c.Objects = maps.Clone(m.Objects)
+	return &c
+}
+
+// Open does what [store.DB].Open does to a collection that is stored.
+func (m *Model) Open(info store.Info, indexes ...store.Index) {
+	m.Indexes = indexes
+	switch {
+	case m.Info.Scope() == info.Scope():
+		m.Info = info
+	case !m.Synced:
+		*m = *NewModel(info, indexes...)
+	}
+}
+
+// Apply does what [store.Collection].Apply does.
+func (m *Model) Apply(b store.Batch) {
+	m.change(b.Changes)
+	if b.Checkpoint != (store.Checkpoint{}) {
+		m.Checkpoint = b.Checkpoint
+	}
+}
+
+// Replace does what a [store.Replacement] does that was started under info, took
+// changes and was committed.
+func (m *Model) Replace(info store.Info, changes []store.Change, cp store.Checkpoint) {
+	m.change(changes)
+	m.Info, m.Checkpoint, m.Synced = info, cp, true
+}
+
+func (m *Model) change(changes []store.Change) {
+	for _, ch := range changes {
+		if ch.Object == nil {
+			delete(m.Objects, ch.Key)
+		} else {
+			m.Objects[ch.Key] = ch.Object
+		}
+	}
+}
+
+// State returns the state that a view must tell.
+func (m *Model) State() store.State {
+	s := store.State{Checkpoint: m.Checkpoint, Synced: m.Synced, Count: int64(len(m.Objects))}
+	for _, o := range m.Objects {
+		s.Bytes += int64(o.Size())
+	}
+	return s
+}
+
+// Keys returns the keys with the prefix that come after the key after, in order.
+func (m *Model) Keys(prefix, after string) []string {
+	var keys []string
+	for key := range m.Objects {
+		if strings.HasPrefix(key, prefix) && (after == "" || key > after) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Entries returns what an index must hold, in order.
+func (m *Model) Entries(x store.Index) []store.IndexEntry {
+	var entries []store.IndexEntry
+	for key, o := range m.Objects {
+		for _, v := range x.Values(o) {
+			entries = append(entries, store.IndexEntry{Value: v, Key: key})
+		}
+	}
+	return sortEntries(entries)
+}
+
+// namespaceEntries returns what [store.NamespaceIndex] must hold, in order.
+func (m *Model) namespaceEntries() []store.IndexEntry {
+	var entries []store.IndexEntry
+	for key := range m.Objects {
+		entries = append(entries, store.IndexEntry{Value: store.KeyNamespace(key), Key: key})
+	}
+	return sortEntries(entries)
+}
+
+func sortEntries(entries []store.IndexEntry) []store.IndexEntry {
+	slices.SortFunc(entries, func(a, b store.IndexEntry) int {
+		if c := strings.Compare(a.Value, b.Value); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Key, b.Key)
+	})
+	return entries
+}
+
+// Equal fails the test where a view shows anything but what the model says.
+func (m *Model) Equal(t T, v store.View) {
+	t.Helper()
+	if err := m.Diff(v); err != nil {
+		t.Fatalf("view of %s: %v", m.Info.ID, err)
+	}
+}
+
+// Diff returns the first difference between a view and the model, looking through
+// every method of the view; nil where there is none.
+func (m *Model) Diff(v store.View) error {
+	if got := v.Info(); got != m.Info {
+		return fmt.Errorf("Info: %+v, want %+v", got, m.Info)
+	}
+	if got, want := v.State(), m.State(); !sameState(got, want) {
+		return fmt.Errorf("State: %+v, want %+v", got, want)
+	}
+	if err := m.DiffRange(v, "", ""); err != nil {
+		return err
+	}
+	if err := m.diffGet(v); err != nil {
+		return err
+	}
+	return m.diffIndexes(v)
+}
+
+// DiffRange is the part of Diff about Objects and Headers of a prefix and a key.
+func (m *Model) DiffRange(v store.View, prefix, after string) error {
+	var objects []*object.Object
+	var headers []store.Header
+	for _, key := range m.Keys(prefix, after) {
+		objects = append(objects, m.Objects[key])
+		headers = append(headers, m.header(key))
+	}
+	call := fmt.Sprintf("(%q, %q)", prefix, after)
+	if err := diffSeq("Objects"+call, v.Objects(prefix, after), objects, sameObject); err != nil {
+		return err
+	}
+	return diffSeq("Headers"+call, v.Headers(prefix, after), headers, equal)
+}
+
+func (m *Model) header(key string) store.Header {
+	o := m.Objects[key]
+	return store.Header{Key: key, UID: string(o.GetUID()), RV: o.GetResourceVersion(), Bytes: o.Size()}
+}
+
+func (m *Model) diffGet(v store.View) error {
+	for key, want := range m.Objects {
+		got, err := v.Get(key)
+		if err != nil {
+			return fmt.Errorf("Get(%q): %w", key, err)
+		}
+		if !sameObject(got, want) {
+			return fmt.Errorf("Get(%q): %s, want %s", key, show(got), show(want))
+		}
+		h, err := v.Header(key)
+		if err != nil {
+			return fmt.Errorf("Header(%q): %w", key, err)
+		}
+		if h != m.header(key) {
+			return fmt.Errorf("Header(%q): %+v, want %+v", key, h, m.header(key))
+		}
+	}
+	for _, key := range []string{"absent", "absent/absent"} {
+		if _, ok := m.Objects[key]; ok {
+			continue
+		}
+		_, err := v.Get(key)
+		if err := diffError("Get of an absent key", err, store.ErrNotFound); err != nil {
+			return err
+		}
+		_, err = v.Header(key)
+		if err := diffError("Header of an absent key", err, store.ErrNotFound); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// diffError says that err is not the error want; nil where it is.
+func diffError(what string, err, want error) error {
+	if errors.Is(err, want) {
+		return nil
+	}
+	return fmt.Errorf("%s: error %q, want %q", what, fmt.Sprint(err), fmt.Sprint(want))
+}
+
+func (m *Model) diffIndexes(v store.View) error {
+	names := make([]string, 0, len(m.Indexes))
+	for _, x := range m.Indexes {
+		names = append(names, x.Name)
+	}
+	slices.Sort(names)
+	if got := v.Indexes(); !slices.Equal(got, names) {
+		return fmt.Errorf("names of indexes: %q, want %q", got, names)
+	}
+	for _, x := range m.Indexes {
+		if err := diffIndex(v, x.Name, m.Entries(x)); err != nil {
+			return err
+		}
+	}
+	if err := diffIndex(v, store.NamespaceIndex, m.namespaceEntries()); err != nil {
+		return err
+	}
+	for _, err := range v.IndexKeys("absent-index", "") {
+		return diffError("IndexKeys of an absent index", err, store.ErrNoIndex)
+	}
+	return errors.New("IndexKeys of an absent index: nothing, want an error")
+}
+
+func diffIndex(v store.View, name string, want []store.IndexEntry) error {
+	if err := diffSeq(fmt.Sprintf("IndexEntries(%q)", name), v.IndexEntries(name), want, equal); err != nil {
+		return err
+	}
+	keys := map[string][]string{"absent-value": nil, "": nil}
+	for _, e := range want {
+		keys[e.Value] = append(keys[e.Value], e.Key)
+	}
+	for value, want := range keys {
+		if err := diffSeq(fmt.Sprintf("IndexKeys(%q, %q)", name, value), v.IndexKeys(name, value), want, equal); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// diffSeq compares what an iteration yields with a list.
+func diffSeq[E any](what string, got iter.Seq2[E, error], want []E, same func(a, b E) bool) error {
+	i := 0
+	for e, err := range got {
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: item %d: error %w", what, i, err)
+		case i == len(want):
+			return fmt.Errorf("%s: item %d of %d: %s", what, i, len(want), show(e))
+		case !same(e, want[i]):
+			return fmt.Errorf("%s: item %d: %s, want %s", what, i, show(e), show(want[i]))
+		}
+		i++
+	}
+	if i < len(want) {
+		return fmt.Errorf("%s: ends before item %d of %d: %s", what, i, len(want), show(want[i]))
+	}
+	return nil
+}
+
+func show(e any) string {
+	if o, ok := e.(*object.Object); ok {
+		if o == nil {
+			return "no object"
+		}
+		return string(o.Raw())
+	}
+	return fmt.Sprintf("%+v", e)
+}
+
+func equal[E comparable](a, b E) bool { return a == b }
+
+// sameObject compares what a store keeps of an object: bytes and parsed metadata.
+func sameObject(a, b *object.Object) bool {
+	return a != nil && bytes.Equal(a.Raw(), b.Raw()) && a.Key() == b.Key() && a.Kind() == b.Kind() &&
+		a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && maps.Equal(a.Labels(), b.Labels())
+}
+
+// sameState compares states as they come back from an encoding, which drops a
+// time's location.
+func sameState(a, b store.State) bool {
+	return sameCheckpoint(a.Checkpoint, b.Checkpoint) && a.Synced == b.Synced && a.Count == b.Count && a.Bytes == b.Bytes
+}
+
+func sameCheckpoint(a, b store.Checkpoint) bool {
+	return a.RV == b.RV && a.Cluster == b.Cluster && a.ListReason == b.ListReason &&
+		a.LastEvent.Equal(b.LastEvent) && a.LastBookmark.Equal(b.LastBookmark) && a.LastList.Equal(b.LastList)
+}

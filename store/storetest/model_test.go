@@ -1,0 +1,148 @@
+package storetest_test
+
+import (
+	"iter"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// view is a view of a store that works, of which each test spoils one method.
+type view struct {
+	store.View
+	info    func(store.Info) store.Info
+	state   func(store.State) store.State
+	get     func(*object.Object, error) (*object.Object, error)
+	header  func(store.Header) store.Header
+	objects func(iter.Seq2[*object.Object, error]) iter.Seq2[*object.Object, error]
+	headers func(iter.Seq2[store.Header, error]) iter.Seq2[store.Header, error]
+	indexes func([]string) []string
+	keys    func(iter.Seq2[string, error]) iter.Seq2[string, error]
+	entries func(iter.Seq2[store.IndexEntry, error]) iter.Seq2[store.IndexEntry, error]
+}
+
+// spoil is f(x), or x where there is no f.
+func spoil[X any](f func(X) X, x X) X {
+	if f == nil {
+		return x
+	}
+	return f(x)
+}
+
+func (v view) Info() store.Info   { return spoil(v.info, v.View.Info()) }
+func (v view) State() store.State { return spoil(v.state, v.View.State()) }
+func (v view) Indexes() []string  { return spoil(v.indexes, v.View.Indexes()) }
+
+func (v view) Get(key string) (*object.Object, error) {
+	o, err := v.View.Get(key)
+	if v.get == nil {
+		return o, err
+	}
+	return v.get(o, err)
+}
+
+func (v view) Header(key string) (store.Header, error) {
+	h, err := v.View.Header(key)
+	return spoil(v.header, h), err
+}
+
+func (v view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
+	return spoil(v.objects, v.View.Objects(prefix, after))
+}
+
+func (v view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
+	return spoil(v.headers, v.View.Headers(prefix, after))
+}
+
+func (v view) IndexKeys(index, value string) iter.Seq2[string, error] {
+	return spoil(v.keys, v.View.IndexKeys(index, value))
+}
+
+func (v view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
+	return spoil(v.entries, v.View.IndexEntries(index))
+}
+
+// skipFirst leaves the first item of an iteration out.
+func skipFirst[E any](seq iter.Seq2[E, error]) iter.Seq2[E, error] {
+	return func(yield func(E, error) bool) {
+		n := 0
+		for e, err := range seq {
+			if n++; n > 1 && !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// addOne repeats the last item of an iteration.
+func addOne[E any](seq iter.Seq2[E, error]) iter.Seq2[E, error] {
+	return func(yield func(E, error) bool) {
+		var last E
+		for e, err := range seq {
+			if last = e; !yield(e, err) {
+				return
+			}
+		}
+		yield(last, nil)
+	}
+}
+
+// A model that overlooks something makes the whole suite blind to it.
+func TestModelSeesEveryDifference(t *testing.T) {
+	db := memory.New()
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	indexes := []store.Index{store.LabelIndex("app", "app")}
+	model := storetest.NewModel(storetest.Info("a"), indexes...)
+	coll, err := db.Open(storetest.Info("a"), indexes...)
+	require.NoError(t, err)
+	changes := []store.Change{
+		storetest.Put(storetest.Object("shop", "x", "u1", "1", map[string]string{"app": "till"}, "p")),
+		storetest.Put(storetest.Object("shop", "y", "u2", "2", map[string]string{"app": "door"}, "p")),
+	}
+	r, err := coll.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(changes))
+	require.NoError(t, r.Commit(storetest.Checkpoint(2)))
+	model.Replace(storetest.Info("a"), changes, storetest.Checkpoint(2))
+	v, err := coll.View()
+	require.NoError(t, err)
+	t.Cleanup(v.Close)
+	require.NoError(t, model.Diff(view{View: v}))
+
+	other := storetest.Object("shop", "x", "u1", "1", map[string]string{"app": "till"}, "q")
+	for name, spoiled := range map[string]view{
+		"info":               {info: func(i store.Info) store.Info { i.Transform = "x"; return i }},
+		"checkpoint":         {state: func(s store.State) store.State { s.RV = "1"; return s }},
+		"time of checkpoint": {state: func(s store.State) store.State { s.LastEvent = s.LastList; return s }},
+		"synced":             {state: func(s store.State) store.State { s.Synced = false; return s }},
+		"count":              {state: func(s store.State) store.State { s.Count++; return s }},
+		"bytes":              {state: func(s store.State) store.State { s.Bytes--; return s }},
+		"another object":     {get: func(_ *object.Object, err error) (*object.Object, error) { return other, err }},
+		"an error":           {get: func(o *object.Object, _ error) (*object.Object, error) { return o, store.ErrNotFound }},
+		"an object too many": {get: func(*object.Object, error) (*object.Object, error) { return other, nil }},
+		"header's RV":        {header: func(h store.Header) store.Header { h.RV = ""; return h }},
+		"header's UID":       {header: func(h store.Header) store.Header { h.UID = ""; return h }},
+		"header's bytes":     {header: func(h store.Header) store.Header { h.Bytes++; return h }},
+		"objects too few":    {objects: skipFirst[*object.Object]},
+		"objects too many":   {objects: addOne[*object.Object]},
+		"headers too few":    {headers: skipFirst[store.Header]},
+		"headers too many":   {headers: addOne[store.Header]},
+		"an index too many":  {indexes: func(names []string) []string { return append(names, "z") }},
+		"an index too few":   {indexes: func([]string) []string { return nil }},
+		"keys too few":       {keys: skipFirst[string]},
+		"keys too many":      {keys: addOne[string]},
+		"entries too few":    {entries: skipFirst[store.IndexEntry]},
+		"entries too many":   {entries: addOne[store.IndexEntry]},
+	} {
+		spoiled.View = v
+		require.Error(t, model.Diff(spoiled), name)
+	}
+}

@@ -1,0 +1,324 @@
+package storetest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// property drives a store at random beside its model.
+func property(t *testing.T, open func(t T) Harness) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMachine(rt, open(rt))
+		rt.Repeat(map[string]func(*rapid.T){
+			"":            m.check,
+			"apply":       m.apply,
+			"begin":       m.begin,
+			"replace":     m.replace,
+			"commit":      m.commit,
+			"abort":       m.abort,
+			"use ended":   m.useEnded,
+			"open":        m.open,
+			"drop":        m.drop,
+			"reopen":      m.reopen,
+			"keep view":   m.keep,
+			"close views": m.closeKept,
+		})
+	})
+}
+
+// machine is a store with two collections, what is known of each, and the views
+// that were kept from earlier states.
+type machine struct {
+	h        Harness
+	subjects []*drive // by ID
+	kept     []kept
+	rv       int // the newest; every object and checkpoint gets one of its own
+}
+
+// drive is a collection under random test. Its subject's coll is nil after a
+// reopening, until it is opened; all of subject is nil while there is none.
+type drive struct {
+	id string
+	*subject
+	repl    store.Replacement
+	pending []store.Change    // what repl was given
+	ended   store.Replacement // the one before
+}
+
+// kept is a view with the model of its state.
+type kept struct {
+	view  store.View
+	model *Model
+}
+
+const maxKept = 3
+
+func newMachine(t *rapid.T, h Harness) *machine {
+	m := &machine{h: h}
+	for _, id := range []string{"pods", "pods@shop"} {
+		m.subjects = append(m.subjects, &drive{id: id})
+	}
+	t.Cleanup(func() { m.closeKept(t) })
+	return m
+}
+
+// draw returns a collection, for the action to work on.
+func (m *machine) draw(t *rapid.T) *drive {
+	return m.subjects[rapid.IntRange(0, len(m.subjects)-1).Draw(t, "collection")]
+}
+
+// drawOpen is draw for actions that need the collection to be open.
+func (m *machine) drawOpen(t *rapid.T) *drive {
+	d := m.draw(t)
+	switch {
+	case d.subject == nil:
+		d.subject = newSubject(t, m.h, Info(d.id), drawIndexes(t)...)
+	case d.coll == nil:
+		d.open(t, drawInfo(t, d.id), drawIndexes(t)...)
+	}
+	return d
+}
+
+func drawInfo(t *rapid.T, id string) store.Info {
+	info := Info(id)
+	info.Namespace = rapid.SampledFrom([]string{"", "", "shop"}).Draw(t, "namespace")
+	info.Transform = rapid.SampledFrom([]string{"", "", "drop:x"}).Draw(t, "transform")
+	return info
+}
+
+func drawIndexes(t *rapid.T) []store.Index {
+	var indexes []store.Index
+	for _, definitions := range [][]store.Index{
+		{store.LabelIndex("app", "app"), store.LabelIndex("app", "tags")},
+		{store.FieldIndex("payload", "data.payload")},
+		{tagIndex()},
+	} {
+		if i := rapid.IntRange(0, len(definitions)).Draw(t, "index"); i > 0 {
+			indexes = append(indexes, definitions[i-1])
+		}
+	}
+	return rapid.Permutation(indexes).Draw(t, "indexes")
+}
+
+var (
+	namespaces = []string{"", "a", "a-b", "ab"}
+	names      = []string{"x", "y", "y-1"}
+)
+
+func drawKey(t *rapid.T) (ns, name string) {
+	return rapid.SampledFrom(namespaces).Draw(t, "ns"), rapid.SampledFrom(names).Draw(t, "name")
+}
+
+// changes draws some changes. Their keys may repeat.
+func (m *machine) changes(t *rapid.T) []store.Change {
+	var changes []store.Change
+	for range rapid.IntRange(0, 8).Draw(t, "changes") {
+		ns, name := drawKey(t)
+		m.rv++
+		if rapid.IntRange(0, 2).Draw(t, "delete") == 0 {
+			changes = append(changes, Delete(strings.TrimPrefix(ns+"/"+name, "/")))
+			continue
+		}
+		labels := make(map[string]string)
+		if app := rapid.SampledFrom([]string{"none", "", "a", "ab"}).Draw(t, "app"); app != "none" {
+			labels["app"] = app
+		}
+		labels["tags"] = rapid.SampledFrom([]string{"", "red", "blue red", "red blue red"}).Draw(t, "tags")
+		payload := rapid.SampledFrom([]string{"", "a", "b/c", strings.Repeat("long ", 50)}).Draw(t, "payload")
+		uid := rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid")
+		changes = append(changes, Put(Object(ns, name, uid, strconv.Itoa(m.rv), labels, payload)))
+	}
+	return changes
+}
+
+// uniqueKeys returns changes without those that a later one undoes.
+func uniqueKeys(changes []store.Change) []store.Change {
+	seen := make(map[string]bool)
+	var unique []store.Change
+	for _, ch := range slices.Backward(changes) {
+		if !seen[ch.Key] {
+			seen[ch.Key] = true
+			unique = append(unique, ch)
+		}
+	}
+	return unique
+}
+
+func (m *machine) checkpoint() store.Checkpoint {
+	m.rv++
+	return Checkpoint(m.rv)
+}
+
+func (m *machine) apply(t *rapid.T) {
+	d, changes, cp := m.drawOpen(t), uniqueKeys(m.changes(t)), none
+	if rapid.Bool().Draw(t, "checkpoint") {
+		cp = m.checkpoint()
+	}
+	if d.repl != nil {
+		err := d.coll.Apply(store.Batch{Changes: changes, Checkpoint: cp})
+		require.ErrorIs(t, err, store.ErrReplacing)
+		return
+	}
+	if d.coll.Info().Scope() != d.want.Scope() {
+		err := d.coll.Apply(store.Batch{Changes: changes, Checkpoint: cp})
+		require.ErrorIs(t, err, store.ErrScope)
+		return
+	}
+	if rapid.IntRange(0, 4).Draw(t, "fails") == 0 {
+		at := rapid.IntRange(0, len(changes)).Draw(t, "at")
+		changes = slices.Insert(changes, at, store.Change{Object: cm("a", "x", m.rv)})
+		require.Error(t, d.coll.Apply(store.Batch{Changes: changes, Checkpoint: cp}), "a change without a key")
+		return
+	}
+	d.apply(t, cp, changes...)
+}
+
+func (m *machine) begin(t *rapid.T) {
+	d := m.drawOpen(t)
+	if d.repl == nil {
+		d.begin(t)
+		return
+	}
+	_, err := d.coll.Replace()
+	require.ErrorIs(t, err, store.ErrReplacing)
+}
+
+func (d *drive) begin(t *rapid.T) { d.repl, d.pending = d.subject.begin(t), nil }
+
+// drawReplacing is drawOpen for actions that need a replacement.
+func (m *machine) drawReplacing(t *rapid.T) *drive {
+	d := m.drawOpen(t)
+	if d.repl == nil {
+		d.begin(t)
+	}
+	return d
+}
+
+func (m *machine) replace(t *rapid.T) {
+	d := m.drawReplacing(t)
+	changes := m.changes(t)
+	d.pending = append(d.pending, changes...) // before a store could change them
+	require.NoError(t, d.repl.Apply(changes))
+}
+
+func (m *machine) commit(t *rapid.T) {
+	d := m.drawReplacing(t)
+	d.commit(t, d.repl, m.checkpoint(), d.pending...)
+	d.endReplacement(t) // which must not undo it
+}
+
+func (m *machine) abort(t *rapid.T) {
+	m.drawReplacing(t).endReplacement(t)
+}
+
+func (d *drive) endReplacement(t *rapid.T) {
+	if d.repl != nil {
+		require.NoError(t, d.repl.Abort())
+		d.ended = d.repl
+	}
+	d.repl, d.pending = nil, nil
+}
+
+// useEnded uses a replacement that has ended, which must do no harm.
+func (m *machine) useEnded(t *rapid.T) {
+	d := m.draw(t)
+	if d.ended == nil {
+		t.Skip("no replacement has ended")
+	}
+	require.True(t, isEnded(d.ended))
+	require.NoError(t, d.ended.Abort())
+}
+
+// open opens a collection under any scope and with any indexes.
+func (m *machine) open(t *rapid.T) {
+	d := m.drawOpen(t)
+	d.endReplacement(t)
+	d.open(t, drawInfo(t, d.id), drawIndexes(t)...)
+}
+
+func (m *machine) drop(t *rapid.T) {
+	d := m.draw(t)
+	if d.subject == nil {
+		dropAbsent(t, m.h, d.id)
+		return
+	}
+	d.endReplacement(t)
+	require.NoError(t, m.h.DB().Drop(d.id))
+	d.subject = nil
+}
+
+func (m *machine) reopen(t *rapid.T) {
+	if !m.h.Durable() {
+		t.Skip("the store is not durable")
+	}
+	m.closeKept(t)
+	m.h.Reopen(t)
+	for _, d := range m.subjects {
+		d.repl, d.pending, d.ended = nil, nil, nil // gone with the store
+		if d.subject != nil {
+			d.coll = nil
+		}
+	}
+}
+
+func (m *machine) keep(t *rapid.T) {
+	d := m.draw(t)
+	if d.subject == nil {
+		t.Skip("no such collection")
+	}
+	if len(m.kept) == maxKept {
+		m.kept[0].view.Close()
+		m.kept = slices.Delete(m.kept, 0, 1)
+	}
+	v, err := m.h.DB().View(d.id)
+	require.NoError(t, err)
+	m.kept = append(m.kept, kept{v, d.model.Clone()})
+}
+
+func (m *machine) closeKept(*rapid.T) {
+	for _, k := range m.kept {
+		k.view.Close()
+	}
+	m.kept = nil
+}
+
+// check compares all that can be seen with the models.
+func (m *machine) check(t *rapid.T) {
+	var infos []store.Info
+	for _, d := range m.subjects {
+		if d.subject == nil {
+			_, err := m.h.DB().View(d.id)
+			require.ErrorIs(t, err, store.ErrNoCollection)
+			continue
+		}
+		d.check(t)
+		infos = append(infos, d.model.Info)
+	}
+	got, err := m.h.DB().Collections()
+	require.NoError(t, err)
+	require.True(t, slices.Equal(got, infos), "Collections: %+v, want %+v", got, infos)
+	for _, k := range m.kept {
+		k.model.Equal(t, k.view)
+	}
+	m.checkRange(t)
+}
+
+func (m *machine) checkRange(t *rapid.T) {
+	d := m.draw(t)
+	if d.subject == nil {
+		return
+	}
+	prefix := rapid.SampledFrom([]string{"", "a", "a/", "a-b/y", "ab/", "y", "z"}).Draw(t, "prefix")
+	after := rapid.SampledFrom([]string{"", "a", "a/x", "a/x1", "a-b/y", "ab/", "ab/y-1", "y", "z"}).Draw(t, "after")
+	v, err := m.h.DB().View(d.id)
+	require.NoError(t, err)
+	defer v.Close()
+	require.NoError(t, d.model.DiffRange(v, prefix, after))
+}

@@ -1,0 +1,168 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// T is the part of *testing.T that the suite uses. *rapid.T has it too, so each
+// run of the property test opens a store of its own.
+type T interface {
+	Helper()
+	Cleanup(func())
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	FailNow()
+}
+
+// Harness is a store under test.
+type Harness interface {
+	// DB returns the open store.
+	DB() store.DB
+
+	// Reopen closes the store and opens what it left behind; DB returns the new
+	// one. Called only where Durable says true, with all views closed.
+	Reopen(t T)
+
+	// Durable says whether the store's content outlives it.
+	Durable() bool
+}
+
+// Run runs the suite. open returns an empty store each time and has it closed
+// with t.Cleanup, where it may find it closed already: some tests do that. Views
+// stay open for as long as a test takes, which a store that limits their lifetime
+// has to be set up for.
+func Run(t *testing.T, open func(t T) Harness) {
+	for _, tc := range []struct {
+		name  string
+		rules []rule
+	}{
+		{"Sync", syncRules},
+		{"Apply", applyRules},
+		{"View", viewRules},
+		{"Replace", replaceRules},
+		{"Open", openRules},
+		{"Index", indexRules},
+		{"Close", closeRules},
+		{"Concurrent", concurrentRules},
+		{"Reopen", reopenRules},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, r := range tc.rules {
+				t.Run(r.name, func(t *testing.T) {
+					h := open(t)
+					if r.durable && !h.Durable() {
+						t.Skip("the store is not durable")
+					}
+					r.run(t, h)
+				})
+			}
+		})
+	}
+	t.Run("Property", func(t *testing.T) { property(t, open) })
+}
+
+// rule is a test of one documented rule.
+type rule struct {
+	name    string
+	durable bool // only for durable stores
+	run     func(t *testing.T, h Harness)
+}
+
+// subject is a collection under test with the model of what it must show.
+type subject struct {
+	h     Harness
+	coll  store.Collection
+	want  store.Info // what Open was given last
+	model *Model
+}
+
+// newSubject opens a collection of a store that has none of that ID.
+func newSubject(t T, h Harness, info store.Info, indexes ...store.Index) *subject {
+	t.Helper()
+	s := &subject{h: h, model: NewModel(info, indexes...)}
+	s.open(t, info, indexes...)
+	return s
+}
+
+// open opens the collection, or opens it anew.
+func (s *subject) open(t T, info store.Info, indexes ...store.Index) {
+	t.Helper()
+	coll, err := s.h.DB().Open(info, indexes...)
+	require.NoError(t, err)
+	s.coll, s.want = coll, info
+	s.model.Open(info, indexes...)
+}
+
+// reopen reopens the whole store and then the collection as it was.
+func (s *subject) reopen(t T) {
+	t.Helper()
+	s.h.Reopen(t)
+	s.open(t, s.want, s.model.Indexes...)
+}
+
+// apply applies a batch to the collection and its model.
+func (s *subject) apply(t T, cp store.Checkpoint, changes ...store.Change) {
+	t.Helper()
+	s.model.Apply(store.Batch{Changes: changes, Checkpoint: cp})
+	require.NoError(t, s.coll.Apply(store.Batch{Changes: slices.Clone(changes), Checkpoint: cp}))
+}
+
+// replace replaces the content of the collection and its model.
+func (s *subject) replace(t T, cp store.Checkpoint, changes ...store.Change) {
+	t.Helper()
+	r := s.begin(t)
+	require.NoError(t, r.Apply(changes))
+	s.commit(t, r, cp, changes...)
+}
+
+// begin starts a replacement that ends with the test at the latest.
+func (s *subject) begin(t T) store.Replacement {
+	t.Helper()
+	r, err := s.coll.Replace()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Abort() })
+	return r
+}
+
+// commit commits a replacement to which changes were applied.
+func (s *subject) commit(t T, r store.Replacement, cp store.Checkpoint, changes ...store.Change) {
+	t.Helper()
+	require.NoError(t, r.Commit(cp))
+	s.model.Replace(s.want, changes, cp)
+}
+
+// view returns a view that is closed with the test at the latest: a store waits
+// for its views when it is closed.
+func (s *subject) view(t T) store.View {
+	t.Helper()
+	v, err := s.coll.View()
+	require.NoError(t, err)
+	t.Cleanup(v.Close)
+	return v
+}
+
+// check requires that the collection shows what its model says, in every way of
+// looking at it.
+func (s *subject) check(t T) {
+	t.Helper()
+	if s.coll != nil {
+		require.Equal(t, s.model.Info, s.coll.Info(), "Collection.Info")
+		if got, want := s.coll.State(), s.model.State(); !sameState(got, want) {
+			t.Fatalf("Collection.State: %+v, want %+v", got, want)
+		}
+		v := s.view(t)
+		s.model.Equal(t, v)
+		v.Close()
+	}
+	v, err := s.h.DB().View(s.model.Info.ID)
+	require.NoError(t, err)
+	t.Cleanup(v.Close)
+	s.model.Equal(t, v)
+	v.Close()
+}

@@ -1,0 +1,252 @@
+package store
+
+import (
+	"iter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// Info is what a collection is a copy of. A checkpoint has a meaning only under
+// the Info it was made with (see [Info.Scope]).
+type Info struct {
+	// ID names the collection in its store: "pods", "deployments.apps",
+	// "pods@shop" for one namespace.
+	ID string `json:"id"`
+
+	Group    string `json:"group"`
+	Version  string `json:"version"`
+	Resource string `json:"resource"`
+	Kind     string `json:"kind"`
+
+	// Namespaced says whether the resource's objects live in namespaces.
+	Namespaced bool `json:"namespaced"`
+
+	// Namespace limits the collection to one namespace; empty for all.
+	Namespace string `json:"namespace,omitempty"`
+
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+
+	// Transform is [object.Prune.ID] of what is dropped on the way in.
+	Transform string `json:"transform,omitempty"`
+}
+
+// Scope is the part of the identity that decides whether a persisted checkpoint
+// may be used: two equal scopes watch the same set of bytes.
+type Scope struct {
+	GVR                          schema.GroupVersionResource
+	Namespace                    string
+	LabelSelector, FieldSelector string
+	Transform                    string
+}
+
+// GVR returns the group, version and resource.
+func (i Info) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource}
+}
+
+// APIVersion returns group and version as objects carry it, such as "apps/v1".
+func (i Info) APIVersion() string {
+	return schema.GroupVersion{Group: i.Group, Version: i.Version}.String()
+}
+
+// Scope returns what a checkpoint of this collection depends on.
+func (i Info) Scope() Scope {
+	return Scope{i.GVR(), i.Namespace, i.LabelSelector, i.FieldSelector, i.Transform}
+}
+
+// Checkpoint says up to where a collection is complete and when that was proven.
+type Checkpoint struct {
+	// RV is the resourceVersion: every event at or below it is in the objects.
+	RV string `json:"rv"`
+
+	// Cluster is the identity of the cluster that RV belongs to.
+	Cluster string `json:"cluster"`
+
+	// LastEvent, LastBookmark and LastList are when the newest event, bookmark and
+	// complete list that the checkpoint covers arrived, by the local clock.
+	LastEvent    time.Time `json:"lastEvent,omitzero"`
+	LastBookmark time.Time `json:"lastBookmark,omitzero"`
+	LastList     time.Time `json:"lastList,omitzero"`
+
+	// ListReason is why the newest list was made, "initial" for the first.
+	ListReason string `json:"listReason,omitempty"`
+}
+
+// Proven is when the collection was last known to be complete: the newest of its
+// times.
+func (c Checkpoint) Proven() time.Time {
+	t := c.LastEvent
+	for _, u := range []time.Time{c.LastBookmark, c.LastList} {
+		if u.After(t) {
+			t = u
+		}
+	}
+	return t
+}
+
+// State is a collection's checkpoint with its totals.
+type State struct {
+	Checkpoint
+
+	// Synced says that a complete list is in the collection. Until then it must
+	// not be read as if it were whole.
+	Synced bool `json:"synced"`
+
+	// Count is the number of objects, Bytes the length of their JSON.
+	Count int64 `json:"count"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Change sets one key to an object, or deletes it where Object is nil.
+type Change struct {
+	Key    string
+	Object *object.Object
+}
+
+// Batch is changes and the checkpoint that holds once they are applied. Keys in
+// Changes are unique. A zero Checkpoint leaves the stored one as it is.
+type Batch struct {
+	Changes    []Change
+	Checkpoint Checkpoint
+}
+
+// Header is what a record tells without its object being decoded.
+type Header struct {
+	Key   string
+	UID   string
+	RV    string
+	Bytes int // length of the object's JSON
+}
+
+// IndexFunc returns the values under which an index files an object.
+type IndexFunc func(*object.Object) []string
+
+// Index is a named index function. Spec tells two definitions of one name apart:
+// where it differs from the stored one the index is built anew. Under one Spec,
+// Func must always return the same values for the same object.
+type Index struct {
+	Name string
+	Spec string
+	Func IndexFunc
+}
+
+// DB is a set of collections. It is safe for concurrent use.
+type DB interface {
+	// Open returns the collection info.ID, creating it where it is new. Where the
+	// stored collection has another scope, its objects and checkpoint stay
+	// readable as they are and Collection.Info tells the stored scope, until a
+	// Replacement made with the new one is committed; if it never was synced, it
+	// is emptied.
+	Open(info Info, indexes ...Index) (Collection, error)
+
+	// Collections returns what is stored, ordered by ID.
+	Collections() ([]Info, error)
+
+	// View returns a view of a stored collection, for readers that don't keep the
+	// collection open. ErrNoCollection where there is none.
+	View(id string) (View, error)
+
+	// Drop deletes a collection and all its objects, if it is there. Handles that
+	// are open answer ErrNoCollection from then on.
+	Drop(id string) error
+
+	// Stats returns sizes and write totals.
+	Stats() Stats
+
+	// Close ends the store. Open views keep it waiting.
+	Close() error
+}
+
+// Stats are a store's totals since it was opened.
+type Stats struct {
+	Path         string // of the file; empty where there is none
+	FileBytes    int64
+	Commits      int64
+	CommitTime   time.Duration // in write transactions
+	SyncTime     time.Duration // the part of it spent on writing and syncing the file
+	PagesWritten int64
+}
+
+// Collection is one kind of object in one scope. One writer at a time may call
+// Apply and Replace; everything else is safe for concurrent use.
+type Collection interface {
+	// Info returns what the stored objects are a copy of. See DB.Open.
+	Info() Info
+
+	// State returns checkpoint and totals as of the newest Apply or Commit.
+	State() State
+
+	// Apply makes the batch's changes and checkpoint visible and durable as one
+	// unit: after an error none of it is. ErrScope where the collection waits for a
+	// Replacement to bring it to the scope it was opened with.
+	Apply(Batch) error
+
+	// Replace starts to bring the collection to what a complete list says, under the
+	// scope that Open was given. What is applied is a difference: keys that are not
+	// named stay.
+	Replace() (Replacement, error)
+
+	// View returns the newest consistent state. The caller must close it, soon: an
+	// open view keeps space from being reused.
+	View() (View, error)
+}
+
+// Replacement collects the difference between a collection and a complete list.
+// Until Commit nothing of it is visible; a crash before Commit leaves the old
+// state. It is for one goroutine.
+type Replacement interface {
+	// Apply adds changes. A key may come again; the newest change wins.
+	Apply([]Change) error
+
+	// Commit makes all changes and the checkpoint visible as one unit and marks the
+	// collection synced.
+	Commit(Checkpoint) error
+
+	// Abort forgets the changes. Abort after Commit or Abort does nothing.
+	Abort() error
+}
+
+// View is one consistent state of a collection. It is for one goroutine, and
+// nothing that its methods return may be used after Close except objects, which
+// are copies.
+type View interface {
+	Info() Info
+	State() State
+
+	// Get returns the object at key, or ErrNotFound, or a *CorruptionError.
+	Get(key string) (*object.Object, error)
+
+	// Header returns what is known of key without decoding its object.
+	Header(key string) (Header, error)
+
+	// Objects iterates over the objects whose keys start with prefix and come after
+	// the key after, in key order. An error ends the iteration, except that a
+	// damaged record is reported as *CorruptionError and skipped.
+	Objects(prefix, after string) iter.Seq2[*object.Object, error]
+
+	// Headers is Objects without decoding.
+	Headers(prefix, after string) iter.Seq2[Header, error]
+
+	// Indexes returns the names of the indexes besides NamespaceIndex, in order.
+	Indexes() []string
+
+	// IndexKeys iterates over the keys filed under value, in order.
+	IndexKeys(index, value string) iter.Seq2[string, error]
+
+	// IndexEntries iterates over all (value, key) pairs, in that order.
+	IndexEntries(index string) iter.Seq2[IndexEntry, error]
+
+	// Close ends the view. Closing twice does nothing.
+	Close()
+}
+
+// IndexEntry is one key filed under one value of an index.
+type IndexEntry struct{ Value, Key string }
+
+// NamespaceIndex is the index every collection has: by namespace, "" for
+// cluster-scoped objects.
+const NamespaceIndex = "namespace"
