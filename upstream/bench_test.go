@@ -1,0 +1,105 @@
+package upstream
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	restwatch "k8s.io/client-go/rest/watch"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+var prunes = map[string]object.Prune{"all": {}, "pruned": object.NewPrune(object.ManagedFields)}
+
+func BenchmarkList(b *testing.B) {
+	body := bigList(500)
+	for name, prune := range prunes {
+		b.Run(name, func(b *testing.B) {
+			l := &lister{
+				s:    &Source{opts: SourceOptions{Resource: pods}, dec: decoding{pods, prune}},
+				opts: ListOptions{Progress: func(_, _ int64) {}},
+				each: func(*object.Object) error { return nil },
+			}
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.read(strings.NewReader(body)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("parser", func(b *testing.B) {
+		b.SetBytes(int64(len(body)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := parsePage(strings.NewReader(body), func([]byte) error { return nil }); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("gzip", func(b *testing.B) {
+		var packed bytes.Buffer
+		zw, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+		_, _ = io.WriteString(zw, body)
+		_ = zw.Close()
+		b.SetBytes(int64(len(body)))
+		b.ReportAllocs()
+		for b.Loop() {
+			zr := &gunzipBody{packed: io.NopCloser(bytes.NewReader(packed.Bytes()))}
+			if _, err := parsePage(zr, func([]byte) error { return nil }); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkWatch(b *testing.B) {
+	var stream strings.Builder
+	const events = 500
+	for i := range events {
+		stream.WriteString(`{"type":"MODIFIED","object":` + bigPod(i, true) + "}\n")
+	}
+	body := stream.String()
+	for name, prune := range prunes {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				d := newDecoder(strings.NewReader(body), decoding{pods, prune})
+				for range events {
+					if _, obj, err := d.Decode(); err != nil {
+						b.Fatal(err)
+					} else if _, ok := obj.(*object.Object); !ok {
+						b.Fatalf("%T", obj)
+					}
+				}
+			}
+		})
+	}
+}
+
+// newDecoder decodes a stream as rest.Request.Watch does.
+func newDecoder(r io.Reader, d decoding) *restwatch.Decoder {
+	frames := lineFramer{}.NewFrameReader(io.NopCloser(r))
+	return restwatch.NewDecoder(streaming.NewDecoder(frames, eventDecoder{}), objectDecoder{d})
+}
+
+// BenchmarkListHTTP is a list as it is made, over a connection.
+func BenchmarkListHTTP(b *testing.B) {
+	body := bigList(500)
+	c := serve(b, gzipped(body)) // which packs it once
+	s := podSource(c)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.List(context.Background(), ListOptions{}, func(*object.Object) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// Unusable stands in a watch event for an object that can't be cached: no JSON
+// object, without a name, of another type, too large. The watch goes on after
+// it. It is immutable.
+type Unusable struct {
+	// Err is why.
+	Err error
+
+	// Raw is the beginning of the object's JSON, at most 256 bytes. It may hold a
+	// secret: it is for looking into, not for a log.
+	Raw []byte
+}
+
+const unusableRaw = 256
+
+// GetObjectKind implements [runtime.Object]. There is no kind.
+func (u *Unusable) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject returns u itself.
+func (u *Unusable) DeepCopyObject() runtime.Object { return u }
+
+func newUnusable(raw []byte, err error) *Unusable {
+	return &Unusable{Err: err, Raw: bytes.Clone(raw[:min(len(raw), unusableRaw)])}
+}
+
+// decoding makes objects out of a source's JSON. It is immutable.
+type decoding struct {
+	resource Resource
+	prune    object.Prune
+}
+
+// item makes an object of raw, which is valid JSON in a buffer that will be used
+// again. typed says whether the JSON itself told its apiVersion and kind.
+func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, true, object.ErrInvalid
+	}
+	// Pruning comes first, because putting the type in copies what is left.
+	pruned, err := d.prune.Apply(raw)
+	if err != nil {
+		return nil, true, err
+	}
+	own := pruned
+	if d.resource.Kind != "" && !beginsWithType(pruned) {
+		own = object.WithType(pruned, d.resource.APIVersion(), d.resource.Kind)
+	}
+	typed = len(own) == len(pruned)
+	if &own[0] == &raw[0] || cap(own)-len(own) > len(own)/8 {
+		// It is in the buffer, or the pruning left it in a slice of the old size.
+		own = bytes.Clone(own)
+	}
+	if o, err = object.FromValid(own); err != nil {
+		return nil, typed, err
+	}
+	if d.resource.Kind != "" && (o.Kind() != d.resource.Kind || o.APIVersion() != d.resource.APIVersion()) {
+		return nil, typed, fmt.Errorf("%w: %s %s %s, not %s %s", ErrWrongType,
+			o.APIVersion(), o.Kind(), o.Key(), d.resource.APIVersion(), d.resource.Kind)
+	}
+	return o, typed, nil
+}
+
+// beginsWithType reports whether raw begins as every encoder of the servers writes
+// an object that has a type: with both members of the type, kind first for
+// built-in resources, apiVersion first for custom ones.
+func beginsWithType(raw []byte) bool {
+	first, second := []byte(`{"kind":"`), []byte(`,"apiVersion":"`)
+	if !bytes.HasPrefix(raw, first) {
+		first, second = []byte(`{"apiVersion":"`), []byte(`,"kind":"`)
+		if !bytes.HasPrefix(raw, first) {
+			return false
+		}
+	}
+	// Neither holds a quote or a comma; a name that does fails the comparison of
+	// types, not this.
+	n := bytes.IndexByte(raw[len(first):], '"')
+	return n >= 0 && bytes.HasPrefix(raw[len(first)+n+1:], second)
+}
+
+// A watch event is decoded in two steps that client-go's rest package calls one
+// after the other: eventDecoder cuts a frame into type and object, objectDecoder
+// makes the object. The second is not told the type, so the first leaves a mark
+// in the byte before the object, and hands it over with the object. Nothing is
+// copied: the frame stays untouched until both have returned.
+//
+// The marks are bytes that no JSON begins with: the body of an error answer has
+// none.
+const (
+	markObject   byte = iota + 1 // of an ADDED, MODIFIED or DELETED event
+	markBookmark                 // of a BOOKMARK event
+	markError                    // of an ERROR event
+	markTooLarge                 // the frame was cut off at maxObject
+)
+
+func mark(eventType string) byte {
+	switch watch.EventType(eventType) {
+	case watch.Bookmark:
+		return markBookmark
+	case watch.Error:
+		return markError
+	}
+	return markObject
+}
+
+// errEncode is returned by the encoders of a client that only reads.
+var errEncode = errors.New("upstream only reads")
+
+// newSerializer returns what a rest client decodes with: JSON only, errors as
+// *metav1.Status, watch events as d makes them.
+func newSerializer(d decoding) runtime.NegotiatedSerializer {
+	return runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{
+		MediaType:        runtime.ContentTypeJSON,
+		MediaTypeType:    "application",
+		MediaTypeSubType: "json",
+		EncodesAsText:    true,
+		Serializer:       objectDecoder{d},
+		StreamSerializer: &runtime.StreamSerializerInfo{
+			EncodesAsText: true,
+			Serializer:    eventDecoder{},
+			Framer:        lineFramer{},
+		},
+	})
+}
+
+// eventDecoder decodes a frame into a *metav1.WatchEvent.
+type eventDecoder struct{}
+
+// Decode implements [runtime.Decoder]. An error ends the watch, so it is kept for
+// frames that are no events.
+func (eventDecoder) Decode(frame []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	ev, ok := into.(*metav1.WatchEvent)
+	if !ok {
+		return nil, nil, fmt.Errorf("decode a watch event into %T", into)
+	}
+	if len(frame) >= maxObject {
+		ev.Type, ev.Object.Raw = cutLarge(frame)
+		return ev, nil, nil
+	}
+	if i := bytes.LastIndexByte(frame, '\n'); i >= 0 {
+		// See lineReader.lost.
+		frame = frame[i+1:]
+	}
+	typ, at, end, ok := cutEvent(frame)
+	if !ok {
+		return nil, nil, fmt.Errorf("a frame of %d bytes is not a watch event", len(frame))
+	}
+	frame[at-1] = mark(typ)
+	ev.Type, ev.Object.Raw = typ, frame[at-1:end]
+	return ev, nil, nil
+}
+
+// Encode implements [runtime.Encoder].
+func (eventDecoder) Encode(runtime.Object, io.Writer) error { return errEncode }
+
+// Identifier implements [runtime.Encoder].
+func (eventDecoder) Identifier() runtime.Identifier { return "snapcache-event" }
+
+var objectMember = []byte(`","object":`)
+
+// cutEvent returns the type of the event in frame and where its object is, which
+// never is at the frame's beginning and is valid JSON.
+func cutEvent(frame []byte) (typ string, at, end int, ok bool) {
+	// All servers write the same two members in this order and without spaces.
+	const head = `{"type":"`
+	frame = bytes.TrimRight(frame, " \t\r")
+	if bytes.HasPrefix(frame, []byte(head)) && frame[len(frame)-1] == '}' {
+		if n := bytes.IndexByte(frame[len(head):], '"'); n >= 0 && bytes.HasPrefix(frame[len(head)+n:], objectMember) {
+			at, end = len(head)+n+len(objectMember), len(frame)-1
+			// What is not one value by itself has another member behind it.
+			if typ = eventType(frame[len(head) : len(head)+n]); at < end && typ != "" && validJSON(frame[at:end]) {
+				return typ, at, end, true
+			}
+		}
+	}
+	if !validJSON(frame) {
+		return "", 0, 0, false
+	}
+	fields := gjson.GetManyBytes(frame, "type", "object")
+	if typ = eventType([]byte(fields[0].Str)); typ == "" || fields[1].Index == 0 {
+		return "", 0, 0, false
+	}
+	return typ, fields[1].Index, fields[1].Index + len(fields[1].Raw), true
+}
+
+// eventType returns b as a string that costs no memory, empty where it is none of
+// the known types.
+func eventType(b []byte) string {
+	for _, t := range []watch.EventType{watch.Modified, watch.Added, watch.Deleted, watch.Bookmark, watch.Error} {
+		if string(b) == string(t) {
+			return string(t)
+		}
+	}
+	return ""
+}
+
+// cutLarge returns the type of an event that was cut off, MODIFIED where it can't
+// be seen, and the beginning of its object.
+func cutLarge(frame []byte) (typ string, raw []byte) {
+	frame = frame[:1024]
+	if typ = eventType([]byte(gjson.GetBytes(frame, "type").Str)); typ == "" {
+		typ = string(watch.Modified)
+	}
+	raw = []byte{markTooLarge}
+	if i := bytes.Index(frame, objectMember); i >= 0 {
+		raw = append(raw, frame[i+len(objectMember):]...)
+	}
+	return typ, raw
+}
+
+// objectDecoder decodes what eventDecoder cut out, and the Status in the body of
+// an answer that is an error.
+type objectDecoder struct{ d decoding }
+
+// Decode implements [runtime.Decoder]. It returns an *object.Object, a
+// *metav1.Status or an *Unusable; only the body of an error answer that is not a
+// Status is an error.
+func (o objectDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if len(data) == 0 {
+		return nil, nil, object.ErrInvalid
+	}
+	raw := data[1:]
+	switch data[0] {
+	case markObject:
+		return o.event(raw), nil, nil
+	case markBookmark:
+		b, err := object.ParseBookmark(bytes.Clone(raw))
+		if err != nil {
+			return newUnusable(raw, err), nil, nil
+		}
+		return b, nil, nil
+	case markError:
+		if st := status(raw); st != nil {
+			return st, nil, nil
+		}
+		return newUnusable(raw, errors.New("ERROR event without a Status")), nil, nil
+	case markTooLarge:
+		return newUnusable(raw, tooLarge(raw)), nil, nil
+	}
+	if validJSON(data) {
+		if st := status(data); st != nil {
+			return st, nil, nil
+		}
+	}
+	return nil, nil, errors.New("the body is not a Status")
+}
+
+// Encode implements [runtime.Encoder].
+func (objectDecoder) Encode(runtime.Object, io.Writer) error { return errEncode }
+
+// Identifier implements [runtime.Encoder].
+func (objectDecoder) Identifier() runtime.Identifier { return "snapcache-object" }
+
+func (o objectDecoder) event(raw []byte) runtime.Object {
+	obj, _, err := o.d.item(raw)
+	if err == nil {
+		return obj
+	}
+	if st := status(raw); st != nil {
+		return st
+	}
+	return newUnusable(raw, err)
+}
+
+// status returns raw, which is valid JSON, as a Status, nil where it is none.
+func status(raw []byte) *metav1.Status {
+	kind := gjson.GetManyBytes(raw, "kind", "apiVersion")
+	if kind[0].Str != "Status" || kind[1].Str != "v1" {
+		return nil
+	}
+	st := &metav1.Status{}
+	if json.Unmarshal(raw, st) != nil {
+		return nil
+	}
+	return st
+}
+
+// tooLarge names the object where its beginning tells the name.
+func tooLarge(raw []byte) error {
+	meta := gjson.GetManyBytes(raw, "metadata.namespace", "metadata.name")
+	name := object.Key(meta[0].Str, meta[1].Str)
+	if name == "" {
+		return ErrTooLarge
+	}
+	return fmt.Errorf("%s: %w", name, ErrTooLarge)
+}
+
+// safeDepth is how deep gjson's check may recurse. It has no limit of its own,
+// and a stack that overflows can't be recovered from.
+const safeDepth = 10_000
+
+// validJSON reports whether b is one JSON value, nested at most 10,000 deep.
+func validJSON(b []byte) bool {
+	if bytes.Count(b, []byte{'['})+bytes.Count(b, []byte{'{'}) > safeDepth {
+		// Slower, and limited.
+		return jsontext.Value(b).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	}
+	return gjson.ValidBytes(b)
+}

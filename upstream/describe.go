@@ -1,0 +1,229 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// hintNotKubernetes is what to do where an answer is nothing that a kube-apiserver
+// would send.
+const hintNotKubernetes = "check that the address is a Kubernetes API's, and that no proxy or login page answers in its place"
+
+// Describe returns one line for the person who runs the node: what is wrong and
+// what to do. Credentials are not in it. It is empty for nil.
+func Describe(err error) string {
+	if err == nil {
+		return ""
+	}
+	var missing *NoResourceError
+	var config *ConfigError
+	var status apierrors.APIStatus
+	var negotiate runtime.NegotiateError
+	text := ""
+	switch kind := Kind(err); {
+	case errors.As(err, &missing):
+		text = missing.Error()
+	case errors.As(err, &config):
+		text = config.Error()
+	case errors.Is(err, context.Canceled):
+		text = "stopped"
+	case kind == Ahead:
+		text = "the server has not reached the resourceVersion of the cache: it is one of several and lags, or the cluster was restored from a backup or replaced"
+	case errors.As(err, &status):
+		text = describeStatus(status.Status())
+	case kind == Unauthorized:
+		text = "there is no credential to send: check the token file or credential plugin of the kubeconfig: " + cause(err)
+	case kind == Untrusted:
+		text = describeTLS(err)
+	case kind == Unreachable:
+		text = describeNetwork(err)
+	case errors.As(err, &negotiate):
+		text = fmt.Sprintf("the server answered with %s: %s", quoteEmpty(negotiate.ContentType), hintNotKubernetes)
+	case errors.Is(err, ErrBadList):
+		text = err.Error() + ": " + hintNotKubernetes
+	default:
+		text = err.Error()
+	}
+	return redact(oneLine(text))
+}
+
+func describeStatus(st metav1.Status) string {
+	text := statusText(st)
+	switch statusKind(st) {
+	case Unreachable:
+		return text + ": check the network to the server"
+	case Unauthorized:
+		return "the server does not accept the credential (401): renew the token or client certificate in the kubeconfig, and check this device's clock"
+	case Forbidden:
+		return fmt.Sprintf("the server forbids it (403): grant get, list and watch on %s to this user: %s", statusResource(st), text)
+	case Gone:
+		return "the server does not have it (404): check that the resource's version is served and its CRD is installed: " + text
+	case Expired:
+		return "the server no longer has this resourceVersion (410): a new list is needed: " + text
+	case Throttled:
+		if st.Details != nil && st.Details.RetryAfterSeconds > 0 {
+			return fmt.Sprintf("the server is busy (429) and asks to come back in %d s: %s", st.Details.RetryAfterSeconds, text)
+		}
+		return "the server is busy (429) and asks to come back later: " + text
+	case Server:
+		return fmt.Sprintf("the server failed (%d): look into the kube-apiserver's log if it lasts: %s", st.Code, text)
+	}
+	if strings.Contains(text, "HTTP request to an HTTPS server") {
+		return "the server speaks TLS only: write https:// before its address in the kubeconfig"
+	}
+	return fmt.Sprintf("the server refused the request (%d): %s", st.Code, text)
+}
+
+// statusText returns a Status's message, with the text of an answer that was no
+// Status: that is what a proxy says.
+func statusText(st metav1.Status) string {
+	text := st.Message
+	if text == "" {
+		text = string(st.Reason)
+	}
+	if st.Details != nil {
+		for _, c := range st.Details.Causes {
+			if c.Type == metav1.CauseTypeUnexpectedServerResponse && c.Message != "" && c.Message != "unknown" && !strings.Contains(text, c.Message) {
+				text += ": " + c.Message
+			}
+		}
+	}
+	return text
+}
+
+// statusResource names the resource that a Status is about.
+func statusResource(st metav1.Status) string {
+	if st.Details == nil || st.Details.Kind == "" {
+		return "the resource"
+	}
+	if st.Details.Group == "" {
+		return st.Details.Kind
+	}
+	return st.Details.Kind + "." + st.Details.Group
+}
+
+func describeTLS(err error) string {
+	var (
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		authority x509.UnknownAuthorityError
+		record    tls.RecordHeaderError
+	)
+	switch {
+	case errors.As(err, &host):
+		text := "the server's certificate is not made out to " + host.Host
+		if host.Certificate != nil {
+			text += fmt.Sprintf(" (but to %s)", certificateNames(host.Certificate))
+		}
+		return text + ": use one of its names as the server's address in the kubeconfig, or set tls-server-name there"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Sprintf("the server's certificate is not valid at this device's time (%s): set the clock, or renew the certificate", invalid.Detail)
+	case errors.As(err, &invalid):
+		return "the server's certificate can't be used: renew it: " + invalid.Error()
+	case errors.As(err, &authority):
+		return "the server's certificate is not signed by the CA in the kubeconfig: use the kubeconfig of this cluster, or correct certificate-authority in it"
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return "the server does not speak TLS at " + hostOf(err) + ": correct the scheme or port of its address in the kubeconfig"
+	case isAlert(err):
+		return "the server broke the TLS handshake off: check the client certificate in the kubeconfig: " + cause(err)
+	}
+	return "no TLS connection to the server: " + cause(err)
+}
+
+func certificateNames(c *x509.Certificate) string {
+	names := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if len(names) == 0 {
+		return "no name at all"
+	}
+	return strings.Join(names, ", ")
+}
+
+func describeNetwork(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Sprintf("can't reach the server: there is no host %q: check its name in the kubeconfig and this device's DNS", dns.Name)
+	case errors.As(err, &dns):
+		return fmt.Sprintf("can't reach the server: the DNS does not answer for %q: check this device's network and DNS", dns.Name)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("can't reach the server: connection refused by %s: check that the kube-apiserver runs there", hostOf(err))
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return fmt.Sprintf("can't reach the server: no route to %s: check this device's network", hostOf(err))
+	case errors.Is(err, context.DeadlineExceeded), utilnet.IsTimeout(err):
+		return fmt.Sprintf("can't reach the server: no answer from %s in time: check the network and firewalls in between", hostOf(err))
+	}
+	return "the connection to the server was lost: check the network and proxies in between: " + cause(err)
+}
+
+// hostOf returns the host and port that err is about.
+func hostOf(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		if parsed, err := url.Parse(u.URL); err == nil && parsed.Host != "" {
+			return parsed.Host
+		}
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Addr != nil {
+		return op.Addr.String()
+	}
+	return "its address"
+}
+
+// cause returns err's text without the request's URL.
+func cause(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return err.Error()
+}
+
+// maxText is how long a line may get, in bytes. Servers and proxies put whole
+// pages into messages.
+const maxText = 600
+
+// oneLine makes one line of text and bounds it.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return text
+}
+
+var secrets = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{16,}`), "$1 ***"},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), "***"}, // a JWT
+	{regexp.MustCompile(`://[^/\s@"]+@`), "://***@"},
+}
+
+// redact takes out what looks like a credential. No error of Go's or client-go's is
+// known to hold one; a server's or a plugin's message may.
+func redact(text string) string {
+	for _, s := range secrets {
+		text = s.pattern.ReplaceAllString(text, s.with)
+	}
+	return text
+}

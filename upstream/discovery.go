@@ -1,0 +1,204 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is a resource as the server serves it.
+type Resource struct {
+	GVR  schema.GroupVersionResource
+	Kind string
+
+	// Namespaced says whether its objects live in namespaces.
+	Namespaced bool
+}
+
+// APIVersion returns group and version as objects carry it, such as "apps/v1".
+func (r Resource) APIVersion() string { return r.GVR.GroupVersion().String() }
+
+// maxSuggestions bounds what a [NoResourceError] suggests.
+const maxSuggestions = 3
+
+// Resolve looks a resource up by its plural name. An empty group is the core
+// group; an empty version is the one that the server prefers among those that
+// have the resource.
+//
+// The error is a [*NoResourceError] where the server does not have it, and wraps
+// [ErrNotWatchable] where it has it but offers no list or no watch.
+func (c *Cluster) Resolve(ctx context.Context, resource, version, group string) (Resource, error) {
+	versions := []string{version}
+	if version == "" {
+		var err error
+		if versions, err = c.versions(ctx, group); err != nil {
+			return Resource{}, fmt.Errorf("look up %s: %w", schema.GroupResource{Group: group, Resource: resource}, err)
+		}
+	}
+	for _, v := range versions {
+		gv := schema.GroupVersion{Group: group, Version: v}
+		list, err := c.resources(ctx, gv)
+		if err != nil {
+			return Resource{}, fmt.Errorf("look up %s in %s: %w", resource, gv, err)
+		}
+		for _, r := range list {
+			if r.Name == resource {
+				return checked(gv, r)
+			}
+		}
+	}
+	return Resource{}, &NoResourceError{
+		Resource: resource, Version: version, Group: group,
+		Suggestions: c.suggest(ctx, schema.GroupResource{Group: group, Resource: resource}),
+	}
+}
+
+func checked(gv schema.GroupVersion, r metav1.APIResource) (Resource, error) {
+	for _, verb := range []string{"list", "watch"} {
+		if !slices.Contains(r.Verbs, verb) {
+			return Resource{}, fmt.Errorf("resource %q in %s can't be cached, there is no %s: %w", r.Name, gv, verb, ErrNotWatchable)
+		}
+	}
+	return Resource{GVR: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced}, nil
+}
+
+// versions returns the versions of a group, the preferred one first; none where
+// the server does not have the group.
+func (c *Cluster) versions(ctx context.Context, group string) ([]string, error) {
+	if group == "" {
+		return []string{"v1"}, nil // there never was another one, nor will there be
+	}
+	var g metav1.APIGroup
+	if err := c.discover(ctx, &g, "apis", group); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return groupVersions(g), nil
+}
+
+func groupVersions(g metav1.APIGroup) []string {
+	var versions []string
+	if v := g.PreferredVersion.Version; v != "" {
+		versions = append(versions, v)
+	}
+	for _, v := range g.Versions {
+		if !slices.Contains(versions, v.Version) {
+			versions = append(versions, v.Version)
+		}
+	}
+	return versions
+}
+
+// resources returns what a version of a group serves, without subresources; none
+// where the server does not have the version.
+func (c *Cluster) resources(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
+	var list metav1.APIResourceList
+	if err := c.discover(ctx, &list, apiPath(gv)...); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
+		return strings.Contains(r.Name, "/")
+	}), nil
+}
+
+// suggest returns resources that may be meant by name. A collection whose
+// resource is missing is looked up again and again, so the search, which takes a
+// request for each group, is made once.
+func (c *Cluster) suggest(ctx context.Context, gr schema.GroupResource) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.suggested[gr]
+	if !ok {
+		found = c.search(ctx, gr)
+		c.suggested[gr] = found
+	}
+	return found
+}
+
+// search looks through all groups. It is a courtesy: what can't be read is left
+// out.
+func (c *Cluster) search(ctx context.Context, gr schema.GroupResource) []string {
+	var groups metav1.APIGroupList
+	_ = c.discover(ctx, &groups, "apis")
+	core := metav1.APIGroup{PreferredVersion: metav1.GroupVersionForDiscovery{Version: "v1"}}
+	// Exact plurals first, then other names; in the group that was asked for first.
+	var plural, other []string
+	for _, g := range append([]metav1.APIGroup{core}, groups.Groups...) {
+		versions := groupVersions(g)
+		if g.Name != gr.Group {
+			versions = versions[:min(1, len(versions))]
+		}
+		for i, v := range versions {
+			list, _ := c.resources(ctx, schema.GroupVersion{Group: g.Name, Version: v})
+			for _, r := range list {
+				full := suggestion(r.Name, v, g.Name, i == 0)
+				switch {
+				case r.Name == gr.Resource:
+					plural = append(plural, full)
+				case i == 0 && alsoCalled(r, gr.Resource) && g.Name == gr.Group:
+					other = slices.Insert(other, 0, full)
+				case i == 0 && alsoCalled(r, gr.Resource):
+					other = append(other, full)
+				}
+			}
+		}
+	}
+	found := slices.Concat(plural, other)
+	return found[:min(len(found), maxSuggestions)]
+}
+
+// suggestion names a resource as kubectl does, with its version where that is
+// not the preferred one.
+func suggestion(resource, version, group string, preferred bool) string {
+	if !preferred {
+		resource += "." + version
+	}
+	if group != "" {
+		resource += "." + group
+	}
+	return resource
+}
+
+// alsoCalled reports whether name is another name of r: its plural in other
+// letters, its singular, kind or a short name.
+func alsoCalled(r metav1.APIResource, name string) bool {
+	for _, n := range append([]string{r.Name, r.SingularName, r.Kind}, r.ShortNames...) {
+		if n != "" && strings.EqualFold(n, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// discover decodes a discovery document.
+func (c *Cluster) discover(ctx context.Context, into any, path ...string) error {
+	body, err := c.get(ctx, runtime.ContentTypeJSON, path...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return errors.New("the answer is no discovery document: " + hintNotKubernetes)
+	}
+	return nil
+}
+
+// apiPath returns the path of a version of a group.
+func apiPath(gv schema.GroupVersion) []string {
+	if gv.Group == "" {
+		return []string{"api", gv.Version}
+	}
+	return []string{"apis", gv.Group, gv.Version}
+}

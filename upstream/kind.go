@@ -1,0 +1,148 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// ErrorKind is the class of a failure: what a status shows and decisions are made
+// on. The set is closed, so a kind can be a label of a metric.
+type ErrorKind string
+
+const (
+	// Unreachable: no connection to the server, or it broke.
+	Unreachable ErrorKind = "unreachable"
+
+	// Untrusted: TLS failed; the server may be another one, or a clock is wrong.
+	Untrusted ErrorKind = "untrusted"
+
+	// Unauthorized: the server does not accept the credential (401), or there is
+	// none to be had.
+	Unauthorized ErrorKind = "unauthorized"
+
+	// Forbidden: the server knows the user and lets it not do this (403).
+	Forbidden ErrorKind = "forbidden"
+
+	// Gone: the server does not have the resource (404).
+	Gone ErrorKind = "gone"
+
+	// Expired: the server no longer has the resourceVersion (410).
+	Expired ErrorKind = "expired"
+
+	// Ahead: the server does not have the resourceVersion yet. See [ErrAhead].
+	Ahead ErrorKind = "ahead"
+
+	// Throttled: the server asks to come back later (429).
+	Throttled ErrorKind = "throttled"
+
+	// Server: the server failed (5xx).
+	Server ErrorKind = "server"
+
+	// Other: everything else.
+	Other ErrorKind = "other"
+)
+
+// Kind classifies an error of this package, or one that was made from the Status
+// of an ERROR event with [apierrors.FromObject]. It is empty for nil.
+//
+// [apierrors.FromObject]: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#FromObject
+func Kind(err error) ErrorKind {
+	var missing *NoResourceError
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, ErrAhead), isAhead(err):
+		return Ahead
+	case errors.As(err, &missing):
+		return Gone
+	case errors.As(err, &status):
+		return statusKind(status.Status())
+	case isCredential(err):
+		return Unauthorized
+	case isTLS(err):
+		return Untrusted
+	case isNetwork(err):
+		return Unreachable
+	}
+	return Other
+}
+
+func statusKind(st metav1.Status) ErrorKind {
+	switch {
+	case st.Reason == ReasonConnectionLost:
+		return Unreachable
+	case st.Code == http.StatusUnauthorized || st.Reason == metav1.StatusReasonUnauthorized:
+		return Unauthorized
+	case st.Code == http.StatusForbidden || st.Reason == metav1.StatusReasonForbidden:
+		return Forbidden
+	case st.Code == http.StatusNotFound || st.Reason == metav1.StatusReasonNotFound:
+		return Gone
+	case st.Code == http.StatusGone || st.Reason == metav1.StatusReasonExpired || st.Reason == metav1.StatusReasonGone:
+		return Expired
+	case st.Code == http.StatusTooManyRequests || st.Reason == metav1.StatusReasonTooManyRequests:
+		return Throttled
+	case st.Code >= http.StatusInternalServerError:
+		return Server
+	}
+	return Other
+}
+
+// isCredential reports whether a request was not sent because its credential
+// could not be had. client-go has these errors as text only.
+func isCredential(err error) bool {
+	text := err.Error()
+	for _, s := range []string{"getting credentials: ", "failed to read token file ", "read empty token from file "} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func isTLS(err error) bool {
+	var (
+		verification *tls.CertificateVerificationError
+		record       tls.RecordHeaderError
+		authority    x509.UnknownAuthorityError
+		host         x509.HostnameError
+		invalid      x509.CertificateInvalidError
+		roots        x509.SystemRootsError
+	)
+	return errors.As(err, &verification) || isAlert(err) || errors.As(err, &record) ||
+		errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &roots) ||
+		errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// isAlert reports whether the server sent a TLS alert, such as that it wants a
+// client certificate. crypto/tls keeps the alert's type to itself.
+func isAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
+}
+
+func isNetwork(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	var errno syscall.Errno
+	return errors.As(err, &dns) || errors.As(err, &op) || errors.As(err, &errno) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) ||
+		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || isStreamReset(err)
+}
+
+// isStreamReset reports whether HTTP/2 ended a stream before its time. The error's
+// type is another one in net/http than in x/net.
+func isStreamReset(err error) bool {
+	return strings.Contains(err.Error(), "stream error: stream ID ")
+}

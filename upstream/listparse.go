@@ -1,0 +1,189 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+)
+
+// maxObject is the limit for one object, in a list and in a watch, in bytes. It
+// is what apimachinery's streaming decoder can take for one event; etcd's own
+// limit is 1.5 MiB, so that only an aggregated API can come near it.
+const maxObject = 16 << 20
+
+// page is what a list's body holds besides its items.
+type page struct {
+	apiVersion string
+	kind       string
+	rv         string
+	next       string // the continue token
+	remaining  int64  // objects after this page; -1 where the server does not say
+	message    string // of a Status
+}
+
+// parsePage reads one list from r and calls item with each item's JSON, which is
+// valid and may not be kept. It holds one item at a time, and does not care
+// whether metadata comes before the items (built-in resources) or after them
+// (custom resources). Errors other than item's wrap [ErrBadList].
+func parsePage(r io.Reader, item func([]byte) error) (page, error) {
+	lim := &itemLimit{r: r}
+	// A repeated name or a broken rune in an object is the server's business: both
+	// checks cost time, and every other client takes such objects.
+	dec := jsontext.NewDecoder(lim, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	p := page{remaining: -1}
+	if err := p.parse(dec, lim, item); err != nil {
+		var stop *itemError
+		if errors.As(err, &stop) {
+			return p, stop.err
+		}
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // the body is empty
+		}
+		return p, fmt.Errorf("%w: %w", ErrBadList, err)
+	}
+	return p, nil
+}
+
+// itemError carries the error of item out of the parser, to tell it from the
+// body's own.
+type itemError struct{ err error }
+
+func (e *itemError) Error() string { return e.err.Error() }
+
+func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) error {
+	tok, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	if tok.Kind() != '{' {
+		return fmt.Errorf("the body is a JSON %s", tok.Kind())
+	}
+	hasItems := false
+	for {
+		lim.reset()
+		tok, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if tok.Kind() == '}' {
+			break
+		}
+		switch tok.String() {
+		case "apiVersion":
+			err = readString(dec, &p.apiVersion)
+		case "kind":
+			err = readString(dec, &p.kind)
+		case "message":
+			err = readString(dec, &p.message)
+		case "metadata":
+			err = p.readMetadata(dec)
+		case "items":
+			if hasItems {
+				return errors.New("items come twice")
+			}
+			hasItems = true
+			err = readItems(dec, lim, item)
+		default:
+			err = dec.SkipValue()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// Reading up to the end is what proves a compressed body's checksum and that
+	// the connection did not break.
+	if _, err := dec.ReadToken(); err == nil {
+		return errors.New("there is something after the list")
+	} else if !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch {
+	case p.kind == "Status" && p.apiVersion == "v1":
+		return fmt.Errorf("the body is a Status: %s", oneLine(p.message))
+	case !hasItems:
+		return fmt.Errorf("the body is of kind %q and has no items", p.kind)
+	}
+	return nil
+}
+
+// readString reads a value that should be a string. Another one reads as empty.
+func readString(dec *jsontext.Decoder, to *string) error {
+	v, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	*to = ""
+	if v.Kind() == '"' {
+		b, err := jsontext.AppendUnquote(nil, v)
+		if err != nil {
+			return err
+		}
+		*to = string(b)
+	}
+	return nil
+}
+
+func (p *page) readMetadata(dec *jsontext.Decoder) error {
+	v, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	fields := gjson.GetManyBytes(v, "resourceVersion", "continue", "remainingItemCount")
+	p.rv, p.next = fields[0].String(), fields[1].String()
+	if n, err := strconv.ParseInt(fields[2].Raw, 10, 64); err == nil && n >= 0 {
+		p.remaining = n
+	} else if p.next == "" {
+		p.remaining = 0
+	}
+	return nil
+}
+
+func readItems(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) error {
+	tok, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	switch tok.Kind() {
+	case 'n': // a nil slice of the server's
+		return nil
+	case '[':
+	default:
+		return fmt.Errorf("items are a JSON %s", tok.Kind())
+	}
+	for {
+		lim.reset()
+		if dec.PeekKind() == ']' {
+			_, err := dec.ReadToken()
+			return err
+		}
+		v, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if err := item(v); err != nil {
+			return &itemError{err}
+		}
+	}
+}
+
+// itemLimit fails once more than [maxObject] bytes were read since reset, which
+// bounds what the JSON decoder buffers.
+type itemLimit struct {
+	r io.Reader
+	n int
+}
+
+func (l *itemLimit) reset() { l.n = 0 }
+
+func (l *itemLimit) Read(p []byte) (int, error) {
+	if l.n > maxObject {
+		return 0, ErrTooLarge
+	}
+	n, err := l.r.Read(p)
+	l.n += n
+	return n, err
+}
