@@ -1,0 +1,202 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// setHome makes defaults independent of the machine.
+func setHome(t *testing.T) {
+	t.Setenv("HOME", "/home/till")
+	for _, variable := range []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"} {
+		t.Setenv(variable, "")
+	}
+}
+
+// fieldPaths are all fields of the configuration, as in resources[].indexes[].name.
+func fieldPaths() []string {
+	var paths []string
+	var visit func(t reflect.Type, path string)
+	visit = func(t reflect.Type, path string) {
+		if path != "" && !strings.HasSuffix(path, "[]") {
+			paths = append(paths, path)
+		}
+		switch {
+		case t.Kind() == reflect.Slice:
+			visit(t.Elem(), path+"[]")
+		case t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[Store]().PkgPath() && t != reflect.TypeFor[ResourceName]():
+			for i, name := range fieldNames(t) {
+				visit(t.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))
+			}
+		}
+	}
+	visit(reflect.TypeFor[AgentConfiguration](), "")
+	return paths
+}
+
+func TestDefaultPaths(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		env    map[string]string
+		root   bool
+		store  string // configured
+		path   string
+		socket string
+	}{
+		{name: "systemd", root: true,
+			env:  map[string]string{"STATE_DIRECTORY": "/var/lib/one", "RUNTIME_DIRECTORY": "/run/one", "HOME": "/root", "XDG_RUNTIME_DIR": "/run/user/0"},
+			path: "/var/lib/one/cache.db", socket: "/run/one/snapcache.sock"},
+		{name: "systemd, several directories",
+			env:  map[string]string{"STATE_DIRECTORY": "/var/lib/one:/var/lib/two", "RUNTIME_DIRECTORY": "/run/one:/run/two"},
+			path: "/var/lib/one/cache.db", socket: "/run/one/snapcache.sock"},
+		{name: "root", root: true, env: map[string]string{"HOME": "/root", "XDG_STATE_HOME": "/x"},
+			path: "/var/lib/snapcache/cache.db", socket: "/run/snapcache/snapcache.sock"},
+		{name: "user", env: map[string]string{"HOME": "/home/till", "XDG_RUNTIME_DIR": "/run/user/7"},
+			path: "/home/till/.local/state/snapcache/cache.db", socket: "/run/user/7/snapcache/snapcache.sock"},
+		{name: "user with state home", env: map[string]string{"HOME": "/home/till", "XDG_STATE_HOME": "/state"},
+			path: "/state/snapcache/cache.db", socket: "/state/snapcache/snapcache.sock"},
+		{name: "relative directories don't count", env: map[string]string{"HOME": "/home/till", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"},
+			path: "/home/till/.local/state/snapcache/cache.db", socket: "/home/till/.local/state/snapcache/snapcache.sock"},
+		{name: "configured database", store: "/data/c.db", path: "/data/c.db", socket: "/data/snapcache.sock"},
+		{name: "nowhere"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := &AgentConfiguration{APIVersion: APIVersion, Kind: Kind, Store: Store{Path: test.store}}
+			c.setDefaults(surroundings{getenv: func(name string) string { return test.env[name] }, root: test.root})
+			if c.Store.Path != test.path || c.LocalAPI.Socket != test.socket {
+				t.Errorf("got  %q %q\nwant %q %q", c.Store.Path, c.LocalAPI.Socket, test.path, test.socket)
+			}
+			err := c.Validate()
+			if (err == nil) != (test.path != "") {
+				t.Errorf("validation: %v", err)
+			}
+		})
+	}
+}
+
+func TestDefault(t *testing.T) {
+	setHome(t)
+	c := Default()
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	var names []string
+	for _, r := range c.Resources {
+		names = append(names, r.Resource.String())
+	}
+	if want := []string{"namespaces", "nodes", "pods", "services", "configmaps", "endpointslices.discovery.k8s.io"}; !slices.Equal(names, want) {
+		t.Errorf("resources %q, want %q", names, want)
+	}
+	if c.Store.Type != StoreBolt || c.Store.CommitInterval.Duration != time.Second || c.Store.MaxSize.Value() != 1<<30 {
+		t.Errorf("store: %+v", c.Store)
+	}
+	if c.Metrics != (Metrics{Address: "127.0.0.1:9743"}) || c.Log != (Log{LogInfo, LogText}) || c.Secrets.Allowed() {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestValidateGoValues has what only a configuration made in Go can get wrong.
+func TestValidateGoValues(t *testing.T) {
+	setHome(t)
+	for _, test := range []struct {
+		name   string
+		change func(*AgentConfiguration)
+		want   string
+	}{
+		{"no kind", func(c *AgentConfiguration) { c.APIVersion, c.Kind = "", "" },
+			"snapcache.dev/v1alpha1 AgentConfiguration expected, found neither apiVersion nor kind"},
+		{"no defaults", func(c *AgentConfiguration) { c.Log = Log{Level: "info"} },
+			`log.format: "" is not one of text, json`},
+		{"group that looks like a version", func(c *AgentConfiguration) {
+			c.Resources[0].Resource = ResourceName{Resource: "widgets", Group: "v1.example.com"}
+		}, `resources[0].resource: "widgets.v1.example.com" would be read as version "v1" of group "example.com"`},
+		{"no name", func(c *AgentConfiguration) { c.Resources[0].Resource = ResourceName{Version: "v1"} },
+			`resources[0].resource: ".v1" is not a resource: the plural name in lower case is needed, as in pods, deployments.apps or widgets.v1.example.com`},
+		{"part of a byte", func(c *AgentConfiguration) { c.Store.MaxSize = resource.MustParse("20000000500m") },
+			"store.maxSize: 20000000500m is not a whole number of bytes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := Default()
+			test.change(c)
+			err := c.Validate()
+			if err == nil || err.Error() != test.want {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+			if _, ok := errors.AsType[*Error](err); !ok {
+				t.Errorf("%T", err)
+			}
+		})
+	}
+}
+
+func TestParseResourceName(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		want ResourceName
+		out  string // where it isn't the input
+	}{
+		{in: "pods", want: ResourceName{"pods", "", ""}},
+		{in: "pods.v1", want: ResourceName{"pods", "v1", ""}},
+		{in: "pods.v1.", want: ResourceName{"pods", "v1", ""}, out: "pods.v1"},
+		{in: "deployments.apps", want: ResourceName{"deployments", "", "apps"}},
+		{in: "deployments.v1.apps", want: ResourceName{"deployments", "v1", "apps"}},
+		{in: "widgets.v1.example.com", want: ResourceName{"widgets", "v1", "example.com"}},
+		{in: "widgets.v2beta10.example.com", want: ResourceName{"widgets", "v2beta10", "example.com"}},
+		{in: "widgets.v1alpha1.v1.example.com", want: ResourceName{"widgets", "v1alpha1", "v1.example.com"}},
+		{in: "endpointslices.discovery.k8s.io", want: ResourceName{"endpointslices", "", "discovery.k8s.io"}},
+		{in: "things.v1x.example.com", want: ResourceName{"things", "", "v1x.example.com"}},
+		{in: "things.vbeta1.example.com", want: ResourceName{"things", "", "vbeta1.example.com"}},
+	} {
+		got, err := ParseResourceName(test.in)
+		if err != nil || got != test.want {
+			t.Errorf("%s: got %+v, %v; want %+v", test.in, got, err, test.want)
+		}
+		out := test.out
+		if out == "" {
+			out = test.in
+		}
+		if got.String() != out {
+			t.Errorf("%s: written as %s, want %s", test.in, got, out)
+		}
+	}
+}
+
+func TestParseFieldPath(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		want []string // nil: an error
+	}{
+		{`spec.nodeName`, []string{"spec", "nodeName"}},
+		{`kind`, []string{"kind"}},
+		{`metadata.annotations.example\.com/owner`, []string{"metadata", "annotations", "example.com/owner"}},
+		{`a_b.c-d.0`, []string{"a_b", "c-d", "0"}},
+		{`\.`, []string{"."}},
+		{`a\..b`, []string{"a.", "b"}},
+		{in: ``}, {in: `.`}, {in: `.a`}, {in: `a.`}, {in: `a..b`}, {in: `a\`}, {in: `a\b`}, {in: `a\\.b`},
+		{in: `a|b`}, {in: `a.#`}, {in: `@this`}, {in: `a*`}, {in: `a?`}, {in: `!a`}, {in: `{a}`}, {in: `[0]`}, {in: `(a)`},
+		{in: `a b`}, {in: `ä`}, {in: "a\xff"}, {in: `a:b`}, {in: `~a`},
+		{in: strings.Repeat("a", maxFieldPath+1)},
+	} {
+		got, err := ParseFieldPath(test.in)
+		if (err != nil) != (test.want == nil) || !slices.Equal(got, test.want) {
+			t.Errorf("%q: got %q, %v; want %q", test.in, got, err, test.want)
+		}
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	for level, want := range map[LogLevel]slog.Level{
+		LogDebug: slog.LevelDebug, LogInfo: slog.LevelInfo, LogWarn: slog.LevelWarn, LogError: slog.LevelError, "": slog.LevelInfo,
+	} {
+		if got := level.Level(); got != want {
+			t.Errorf("%q: got %v, want %v", level, got, want)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const (
+	// DefaultCommitInterval balances how soon a change can be read against wear of the flash: changes are
+	// readable once they are committed.
+	DefaultCommitInterval = time.Second
+	// MaxCommitInterval keeps the replay after a crash within what an apiserver still remembers.
+	MaxCommitInterval = 5 * time.Minute
+	// DefaultMaxSize is the default quota of the database file.
+	DefaultMaxSize = "1Gi"
+	// DefaultMetricsAddress is where metrics are served by default.
+	DefaultMetricsAddress = "127.0.0.1:9743"
+)
+
+// Default is the configuration of an agent that was given no file. It depends on the environment and on
+// the user for the paths, see [AgentConfiguration.SetDefaults].
+func Default() *AgentConfiguration {
+	c := &AgentConfiguration{APIVersion: APIVersion, Kind: Kind}
+	c.SetDefaults()
+	return c
+}
+
+// DefaultResources are cached where the configuration names none: what lets a node find its peers and
+// its workload. It returns a new slice each time.
+func DefaultResources() []Resource {
+	return []Resource{
+		{Resource: ResourceName{Resource: "namespaces"}},
+		{Resource: ResourceName{Resource: "nodes"}},
+		{Resource: ResourceName{Resource: "pods"}},
+		{Resource: ResourceName{Resource: "services"}},
+		{Resource: ResourceName{Resource: "configmaps"}},
+		{Resource: ResourceName{Resource: "endpointslices", Group: "discovery.k8s.io"}},
+	}
+}
+
+// SetDefaults fills in every optional field that has its zero value. [Load], [Parse] and [Default] have
+// done so already.
+//
+// The database is cache.db in $STATE_DIRECTORY (which systemd sets), else in /var/lib/snapcache for
+// root, else in $XDG_STATE_HOME/snapcache or ~/.local/state/snapcache. The socket is snapcache.sock in
+// $RUNTIME_DIRECTORY, else in /run/snapcache for root, else in $XDG_RUNTIME_DIR/snapcache, else beside
+// the database. A path stays empty where none of these is known; Validate then says so.
+func (c *AgentConfiguration) SetDefaults() {
+	c.setDefaults(surroundings{getenv: os.Getenv, root: os.Geteuid() == 0})
+}
+
+// surroundings are what defaults depend on besides the configuration.
+type surroundings struct {
+	getenv func(string) string
+	root   bool
+}
+
+func (c *AgentConfiguration) setDefaults(s surroundings) {
+	if c.Store.Type == "" {
+		c.Store.Type = StoreBolt
+	}
+	if c.Store.Path == "" {
+		c.Store.Path = s.storePath()
+	}
+	if c.Store.CommitInterval.Duration == 0 {
+		c.Store.CommitInterval.Duration = DefaultCommitInterval
+	}
+	if c.Store.MaxSize.IsZero() {
+		c.Store.MaxSize = resource.MustParse(DefaultMaxSize)
+	}
+	if c.LocalAPI.Socket == "" {
+		c.LocalAPI.Socket = s.socket(c.Store.Path)
+	}
+	if c.Metrics.Address == "" {
+		c.Metrics.Address = DefaultMetricsAddress
+	}
+	if c.Log.Level == "" {
+		c.Log.Level = LogInfo
+	}
+	if c.Log.Format == "" {
+		c.Log.Format = LogText
+	}
+	// An empty list is kept, for Validate to refuse: it asks for nothing, which nobody wants.
+	if c.Resources == nil {
+		c.Resources = DefaultResources()
+	}
+}
+
+func (s surroundings) storePath() string {
+	const file = "cache.db"
+	if dir := s.systemdDirectory("STATE_DIRECTORY"); dir != "" {
+		return filepath.Join(dir, file)
+	}
+	if s.root {
+		return filepath.Join("/var/lib/snapcache", file)
+	}
+	if dir := s.absolute("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "snapcache", file)
+	}
+	if home := s.absolute("HOME"); home != "" {
+		return filepath.Join(home, ".local/state/snapcache", file)
+	}
+	return ""
+}
+
+func (s surroundings) socket(storePath string) string {
+	const file = "snapcache.sock"
+	if dir := s.systemdDirectory("RUNTIME_DIRECTORY"); dir != "" {
+		return filepath.Join(dir, file)
+	}
+	if s.root {
+		return filepath.Join("/run/snapcache", file)
+	}
+	if dir := s.absolute("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "snapcache", file)
+	}
+	if storePath == "" {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(storePath), file)
+}
+
+// systemdDirectory is the first of the directories that systemd names in a variable, separated by colons
+// where the unit has several.
+func (s surroundings) systemdDirectory(variable string) string {
+	first, _, _ := strings.Cut(s.getenv(variable), ":")
+	return first
+}
+
+// absolute is the directory in a variable. A relative one counts as unset: the XDG specification wants
+// it so, and for $HOME nothing else makes sense either.
+func (s surroundings) absolute(variable string) string {
+	if dir := s.getenv(variable); filepath.IsAbs(dir) {
+		return dir
+	}
+	return ""
+}

@@ -1,0 +1,88 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// ResourceName names a resource the way kubectl's arguments do: resource[.version][.group]. An empty
+// Version leaves the choice to the server. An empty Group is the core group or, where the server has no
+// such resource there, whatever discovery finds.
+type ResourceName struct {
+	Resource string
+	Version  string
+	Group    string
+}
+
+// versionPattern is how Kubernetes versions look. It decides what the second part of a name is: the v1
+// of widgets.v1.example.com is a version, the discovery of endpointslices.discovery.k8s.io is not.
+var versionPattern = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
+
+// ParseResourceName parses pods, deployments.apps, deployments.v1.apps or widgets.v1.example.com. A core
+// resource with a version is pods.v1 (kubectl's pods.v1. is understood as well).
+func ParseResourceName(s string) (ResourceName, error) {
+	bad := func(why string) (ResourceName, error) {
+		return ResourceName{}, fmt.Errorf("%s is not a resource: %s", quote(s), why)
+	}
+	name, rest, dotted := strings.Cut(s, ".")
+	switch {
+	case s == "":
+		return bad("name one, as in pods, deployments.apps or widgets.v1.example.com")
+	case strings.Contains(s, "/"):
+		return bad("subresources can't be watched, and a group is written behind the name, as in deployments.apps")
+	case len(validation.IsDNS1035Label(name)) > 0:
+		return bad("the plural name in lower case is needed, as in pods, deployments.apps or widgets.v1.example.com")
+	case dotted && rest == "":
+		return bad("it ends with a dot")
+	}
+	n := ResourceName{Resource: name}
+	if first, group, _ := strings.Cut(rest, "."); versionPattern.MatchString(first) {
+		n.Version, n.Group = first, group
+	} else {
+		n.Group = rest
+	}
+	if n.Group != "" && len(validation.IsDNS1123Subdomain(n.Group)) > 0 {
+		return bad(fmt.Sprintf("its group %s is not a domain name in lower case", quote(n.Group)))
+	}
+	return n, nil
+}
+
+// String is the form that [ParseResourceName] reads.
+func (n ResourceName) String() string {
+	s := n.Resource
+	if n.Version != "" {
+		s += "." + n.Version
+	}
+	if n.Group != "" {
+		s += "." + n.Group
+	}
+	return s
+}
+
+// GroupResource is the name without its version.
+func (n ResourceName) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: n.Group, Resource: n.Resource}
+}
+
+// IsSecrets tells whether the name stands for the Secrets of the core group, in the plural or in the
+// singular that discovery understands too.
+func (n ResourceName) IsSecrets() bool {
+	return n.Group == "" && (n.Resource == "secrets" || n.Resource == "secret")
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (n ResourceName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseResourceName].
+func (n *ResourceName) UnmarshalText(text []byte) error {
+	parsed, err := ParseResourceName(string(text))
+	if err != nil {
+		return err
+	}
+	*n = parsed
+	return nil
+}

@@ -1,0 +1,123 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const (
+	// MinStoreSize is the smallest quota in bytes, 16 MiB: less doesn't hold one relist of a small cluster.
+	MinStoreSize = 16 << 20
+	// MaxStoreSize is the largest quota in bytes, 1 TiB.
+	MaxStoreSize = 1 << 40
+	// MaxSocketPath is how many bytes the kernel takes for the path of a unix socket.
+	MaxSocketPath = 107
+)
+
+// Validate checks a configuration that has its defaults, as one made in Go with
+// [AgentConfiguration.SetDefaults]; [Load] and [Parse] have done it. All that is wrong is in the error, as
+// joined [Error] values without file and line.
+func (c *AgentConfiguration) Validate() error {
+	var errs []*Error
+	for _, p := range c.problems() {
+		errs = append(errs, &Error{Field: p.field, Message: p.message})
+	}
+	return join(errs)
+}
+
+func (c *AgentConfiguration) problems() problems {
+	var p problems
+	if c.APIVersion != APIVersion || c.Kind != Kind {
+		p.add("", "%s", wrongKind(c.APIVersion, c.Kind))
+	}
+	c.Store.validate(&p)
+	c.LocalAPI.validate(&p)
+	c.Metrics.validate(&p)
+	oneOf(&p, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
+	oneOf(&p, "log.format", c.Log.Format, LogText, LogJSON)
+	if s := c.Secrets.StoreOnDisk; s != "" && s != SecretsConsent {
+		p.add("secrets.storeOnDisk", "it has to be exactly %q", SecretsConsent)
+	}
+	c.validateResources(&p)
+	return p
+}
+
+// wrongKind says what was found in place of an AgentConfiguration.
+func wrongKind(apiVersion, kind string) string {
+	found := "neither apiVersion nor kind"
+	switch {
+	case apiVersion != "" && kind != "":
+		found = cut(apiVersion) + " " + cut(kind)
+	case apiVersion != "":
+		found = "apiVersion " + cut(apiVersion) + " without a kind"
+	case kind != "":
+		found = "kind " + cut(kind) + " without an apiVersion"
+	}
+	return fmt.Sprintf("%s %s expected, found %s", APIVersion, Kind, found)
+}
+
+// cut is quote without the quotes, for words that read better without.
+func cut(s string) string {
+	q := quote(s)
+	return q[1 : len(q)-1]
+}
+
+func oneOf[T ~string](p *problems, field string, value T, allowed ...T) {
+	if slices.Contains(allowed, value) {
+		return
+	}
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		names[i] = string(a)
+	}
+	p.add(field, "%s is not one of %s", quote(string(value)), strings.Join(names, ", "))
+}
+
+func (s *Store) validate(p *problems) {
+	oneOf(p, "store.type", s.Type, StoreBolt, StoreMemory)
+	if s.Path == "" && s.Type == StoreBolt {
+		p.add("store.path", "no place for the database is known, as neither $XDG_STATE_HOME nor $HOME is set: give a path")
+	}
+	if d := s.CommitInterval.Duration; d <= 0 || d > MaxCommitInterval {
+		p.add("store.commitInterval", "%v is out of range: more than 0s and at most %v", d, MaxCommitInterval)
+	}
+	atLeast, atMost := resource.NewQuantity(MinStoreSize, resource.BinarySI), resource.NewQuantity(MaxStoreSize, resource.BinarySI)
+	if s.MaxSize.Cmp(*atLeast) < 0 || s.MaxSize.Cmp(*atMost) > 0 {
+		p.add("store.maxSize", "%s is out of range: at least %s and at most %s", s.MaxSize.String(), atLeast, atMost)
+	} else if s.MaxSize.CmpInt64(s.MaxSize.Value()) != 0 { // Value rounds up
+		p.add("store.maxSize", "%s is not a whole number of bytes", s.MaxSize.String())
+	}
+}
+
+func (a *LocalAPI) validate(p *problems) {
+	const field = "localAPI.socket"
+	switch {
+	case a.Socket == "":
+		p.add(field, "no place for the socket is known, as neither $XDG_RUNTIME_DIR, $XDG_STATE_HOME nor $HOME is set: give a path")
+	case strings.HasPrefix(a.Socket, "@"):
+		p.add(field, "%s would be an abstract socket, which any user may connect to: give the path of a file", quote(a.Socket))
+	case len(a.Socket) > MaxSocketPath:
+		p.add(field, "%s has %d bytes, the kernel allows %d for a socket: give a shorter path", quote(a.Socket), len(a.Socket), MaxSocketPath)
+	}
+}
+
+func (m *Metrics) validate(p *problems) {
+	const field = "metrics.address"
+	host, port, err := net.SplitHostPort(m.Address)
+	if err != nil {
+		p.add(field, "%s is not host:port, as in %s", quote(m.Address), DefaultMetricsAddress)
+		return
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		p.add(field, "%s has no port between 0 and 65535 at its end", quote(m.Address))
+	}
+	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		p.add(field, "%s is not on loopback, and metrics are served without authentication, so only there: use 127.0.0.1:%s or [::1]:%s, or disabled: true", quote(m.Address), port, port)
+	}
+}

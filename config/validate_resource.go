@@ -1,0 +1,162 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// keptPaths are what an object can't be without: what it is, which one it is, how new it is and what the
+// label selectors of readers look at.
+var keptPaths = [][]string{
+	{"apiVersion"},
+	{"kind"},
+	{"metadata", "name"},
+	{"metadata", "namespace"},
+	{"metadata", "uid"},
+	{"metadata", "resourceVersion"},
+	{"metadata", "labels"},
+}
+
+func (c *AgentConfiguration) validateResources(p *problems) {
+	if len(c.Resources) == 0 {
+		p.add("resources", "the list is empty: name a resource, or leave the field out for the default ones")
+	}
+	first := make(map[schema.GroupResource]int, len(c.Resources))
+	for i := range c.Resources {
+		r := &c.Resources[i]
+		field := fmt.Sprintf("resources[%d]", i)
+		if r.validateName(p, field+".resource") {
+			if j, twice := first[r.Resource.GroupResource()]; twice {
+				p.add(field+".resource", "%s is already listed as resources[%d] (%s): a resource can be listed once", r.Resource, j, c.Resources[j].Resource)
+			} else {
+				first[r.Resource.GroupResource()] = i
+			}
+			// A wrong sentence is reported where it stands, not for Secrets too.
+			if r.Resource.IsSecrets() && c.Secrets.StoreOnDisk == "" {
+				p.add(field+".resource", "Secrets are refused unless the file says, at its top level, secrets: {storeOnDisk: %q}", SecretsConsent)
+			}
+		}
+		r.validate(p, field)
+	}
+}
+
+// validateName tells whether the resource has a name that can be compared with others.
+func (r *Resource) validateName(p *problems, field string) bool {
+	if r.Resource == (ResourceName{}) {
+		p.add(field, "missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com")
+		return false
+	}
+	// A name made in Go may be one that no file could hold.
+	if parsed, err := ParseResourceName(r.Resource.String()); err != nil {
+		p.add(field, "%v", err)
+		return false
+	} else if parsed != r.Resource {
+		p.add(field, "%s would be read as version %q of group %q", quote(r.Resource.String()), parsed.Version, parsed.Group)
+		return false
+	}
+	return true
+}
+
+func (r *Resource) validate(p *problems, field string) {
+	first := make(map[string]int, len(r.Namespaces))
+	for i, namespace := range r.Namespaces {
+		at := fmt.Sprintf("%s.namespaces[%d]", field, i)
+		if len(validation.IsDNS1123Label(namespace)) > 0 {
+			p.add(at, "%s is not a namespace: at most 63 lower-case letters, digits and '-', with a letter or digit at both ends", quote(namespace))
+		} else if j, twice := first[namespace]; twice {
+			p.add(at, "%s is already listed as namespaces[%d]", namespace, j)
+		} else {
+			first[namespace] = i
+		}
+	}
+	if _, err := labels.Parse(r.LabelSelector); err != nil {
+		// The library has the path of a field in front of some errors, and no path to put there.
+		p.add(field+".labelSelector", "%s", strings.ReplaceAll(err.Error(), "<nil>: ", ""))
+	}
+	if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
+		p.add(field+".fieldSelector", "%v", err)
+	}
+	dropped := r.Transform.validate(p, field+".transform")
+	names := make(map[string]int, len(r.Indexes))
+	for i := range r.Indexes {
+		at := fmt.Sprintf("%s.indexes[%d]", field, i)
+		index := &r.Indexes[i]
+		index.validate(p, at, dropped)
+		if index.Name == "" {
+			continue
+		}
+		if j, twice := names[index.Name]; twice {
+			p.add(at+".name", "%s is already the name of indexes[%d]", quote(index.Name), j)
+		} else {
+			names[index.Name] = i
+		}
+	}
+}
+
+// droppedPath is a path that the transform drops, and why in the words of the file.
+type droppedPath struct {
+	keys []string
+	why  string
+}
+
+// validate returns the paths that objects lose.
+func (t *Transform) validate(p *problems, field string) []droppedPath {
+	var dropped []droppedPath
+	if !t.KeepManagedFields {
+		dropped = append(dropped, droppedPath{[]string{"metadata", "managedFields"}, "unless transform.keepManagedFields is true"})
+	}
+	for i, path := range t.Drop {
+		at := fmt.Sprintf("%s.drop[%d]", field, i)
+		keys, err := ParseFieldPath(path)
+		if err != nil {
+			p.add(at, "%v", err)
+			continue
+		}
+		for _, kept := range keptPaths {
+			if within(kept, keys) || within(keys, kept) {
+				p.add(at, "%s can't be dropped: apiVersion, kind and metadata's name, namespace, uid, resourceVersion and labels are needed", path)
+				break
+			}
+		}
+		dropped = append(dropped, droppedPath{keys, fmt.Sprintf("by transform.drop[%d]", i)})
+	}
+	return dropped
+}
+
+func (x *Index) validate(p *problems, field string, dropped []droppedPath) {
+	switch {
+	case x.Name == "":
+		p.add(field+".name", "missing: an index needs a name")
+	case x.Name == NamespaceIndex:
+		p.add(field+".name", "%q is the name of the index that every resource has: choose another", NamespaceIndex)
+	case len(validation.IsValidLabelValue(x.Name)) > 0:
+		p.add(field+".name", "%s is not an index name: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends", quote(x.Name))
+	}
+	switch {
+	case x.Field == "" && x.Label == "":
+		p.add(field, "the index has neither field nor label: give one of them")
+	case x.Field != "" && x.Label != "":
+		p.add(field, "the index has both field and label: give one of them, and make a second index for the other")
+	case x.Label != "":
+		if len(validation.IsQualifiedName(x.Label)) > 0 {
+			p.add(field+".label", "%s is not a label key, as in app or app.kubernetes.io/name", quote(x.Label))
+		}
+	default:
+		keys, err := ParseFieldPath(x.Field)
+		if err != nil {
+			p.add(field+".field", "%v", err)
+			return
+		}
+		for _, d := range dropped {
+			if within(keys, d.keys) {
+				p.add(field+".field", "%s is dropped %s, so the index would always be empty", x.Field, d.why)
+				return
+			}
+		}
+	}
+}

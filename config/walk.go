@@ -1,0 +1,260 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/xrash/smetrics"
+	yamlnode "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	durationType        = reflect.TypeFor[metav1.Duration]()
+	quantityType        = reflect.TypeFor[resource.Quantity]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// walk checks a node against the type it is meant for and returns it in JSON's terms, nil where it is
+// null or wrong. Go's types bound the depth.
+func (d *document) walk(n *yamlnode.Node, t reflect.Type, path string) any {
+	if n.Kind == yamlnode.AliasNode {
+		// Nothing here is long enough to need them, and without them no file can grow while it is read.
+		d.wrong(n, path, "YAML aliases are not supported: write out what *%s stands for", cut(n.Value))
+		return nil
+	}
+	switch {
+	case isNull(n):
+		return nil
+	case t == durationType:
+		return d.duration(n, path)
+	case t == quantityType:
+		return d.quantity(n, path)
+	case reflect.PointerTo(t).Implements(textUnmarshalerType):
+		return d.text(n, path, func(s string) error {
+			return reflect.New(t).Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s))
+		})
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return d.mapping(n, t, path)
+	case reflect.Slice:
+		return d.sequence(n, t, path)
+	case reflect.String:
+		return d.text(n, path, func(string) error { return nil })
+	case reflect.Bool:
+		if n.Kind != yamlnode.ScalarNode || n.Tag != "!!bool" {
+			d.wrong(n, path, "true or false expected, found %s", describe(n))
+			return nil
+		}
+		return strings.EqualFold(n.Value, "true")
+	default:
+		panic("config: no rule for reading a " + t.String()) // a programming error that any test finds
+	}
+}
+
+func (d *document) mapping(n *yamlnode.Node, t reflect.Type, path string) any {
+	if n.Kind != yamlnode.MappingNode {
+		d.wrong(n, path, "fields expected (%s), found %s", strings.Join(fieldNames(t), ", "), describe(n))
+		return nil
+	}
+	values := make(map[string]any, len(n.Content)/2)
+	first := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		field := childPath(path, key)
+		if key.Kind != yamlnode.ScalarNode || key.Tag == "!!merge" {
+			d.add(key.Line, path, "the name of a field expected, found %s", describe(key))
+			continue
+		}
+		if line, twice := first[key.Value]; twice {
+			d.add(key.Line, field, "given twice, first on line %d", line)
+			continue
+		}
+		first[key.Value] = key.Line
+		fieldType, known := fieldByName(t, key.Value)
+		if !known {
+			d.unknown(key, t, path, field)
+			continue
+		}
+		d.lines[field] = key.Line
+		if v := d.walk(value, fieldType, field); v != nil {
+			values[key.Value] = v
+		}
+	}
+	return values
+}
+
+// unknown reports a field that doesn't exist, with the one that was meant, or with those that exist.
+func (d *document) unknown(key *yamlnode.Node, t reflect.Type, path, field string) {
+	names := fieldNames(t)
+	if meant := nearest(key.Value, names); meant != "" {
+		d.add(key.Line, field, "unknown field: did you mean %s?", meant)
+		// That the other one is missing needs no second line.
+		d.markBad(strings.TrimPrefix(path+"."+meant, "."))
+		return
+	}
+	d.add(key.Line, field, "unknown field: the fields here are %s", strings.Join(names, ", "))
+}
+
+func (d *document) sequence(n *yamlnode.Node, t reflect.Type, path string) any {
+	if n.Kind != yamlnode.SequenceNode {
+		d.wrong(n, path, "a list expected, found %s", describe(n))
+		return nil
+	}
+	values := make([]any, len(n.Content))
+	for i, item := range n.Content {
+		field := fmt.Sprintf("%s[%d]", path, i)
+		d.lines[field] = item.Line
+		if isNull(item) {
+			d.add(item.Line, field, "the entry is empty")
+			continue
+		}
+		values[i] = d.walk(item, t.Elem(), field)
+	}
+	return values
+}
+
+// wrong reports a node on the line of its field, which for a block is one above its own.
+func (d *document) wrong(n *yamlnode.Node, path, format string, args ...any) {
+	line := n.Line
+	if l, ok := d.lines[path]; ok {
+		line = l
+	}
+	d.add(line, path, format, args...)
+}
+
+// text is for everything that is written as text. It insists on text, because a plain 0123 or 1e3 would
+// arrive as another text than the one in the file.
+func (d *document) text(n *yamlnode.Node, path string, check func(string) error) any {
+	if n.Kind != yamlnode.ScalarNode {
+		d.wrong(n, path, "text expected, found %s", describe(n))
+		return nil
+	}
+	if n.Tag != "!!str" {
+		d.wrong(n, path, "text expected, found %s: put it in quotes", describe(n))
+		return nil
+	}
+	for _, r := range n.Value {
+		// Most often the line break at the end of a block, or a space from a web page.
+		if !unicode.IsPrint(r) {
+			d.wrong(n, path, "the character %U has no place here: give one line of plain text", r)
+			return nil
+		}
+	}
+	if err := check(n.Value); err != nil {
+		d.wrong(n, path, "%v", err)
+		return nil
+	}
+	return n.Value
+}
+
+func (d *document) duration(n *yamlnode.Node, path string) any {
+	duration, err := time.ParseDuration(n.Value)
+	if n.Kind != yamlnode.ScalarNode || err != nil {
+		d.wrong(n, path, "a duration expected, as in 500ms, 5s or 1m30s, found %s", describe(n))
+		return nil
+	}
+	if duration == 0 {
+		d.wrong(n, path, "%s is zero, which would mean the default: leave the field out for that", quote(n.Value))
+		return nil
+	}
+	return n.Value
+}
+
+// quantityPattern is the part of Kubernetes' quantities that makes sense for a size. Exponents are left
+// out also because resource.ParseQuantity computes with their size: 1e999999999 keeps it busy for ever.
+var quantityPattern = regexp.MustCompile(`^([1-9][0-9]{0,17}|[0-9]{1,6}(\.[0-9]{1,6})?([KMGT]i|[kMGT]))$`)
+
+func (d *document) quantity(n *yamlnode.Node, path string) any {
+	if n.Kind != yamlnode.ScalarNode || !quantityPattern.MatchString(n.Value) {
+		d.wrong(n, path, "a size expected, as in 512Mi or 1Gi, found %s", describe(n))
+		return nil
+	}
+	if q, err := resource.ParseQuantity(n.Value); err != nil {
+		d.wrong(n, path, "%v", err)
+		return nil
+	} else if q.IsZero() {
+		d.wrong(n, path, "%s is zero, which would mean the default: leave the field out for that", quote(n.Value))
+		return nil
+	}
+	return n.Value
+}
+
+func isNull(n *yamlnode.Node) bool { return n.Kind == yamlnode.ScalarNode && n.Tag == "!!null" }
+
+// describe says in words what a node is.
+func describe(n *yamlnode.Node) string {
+	switch n.Kind {
+	case yamlnode.MappingNode:
+		return "fields"
+	case yamlnode.SequenceNode:
+		return "a list"
+	case yamlnode.AliasNode:
+		return "the alias *" + cut(n.Value)
+	}
+	switch n.Tag {
+	case "!!str":
+		return "the text " + quote(n.Value)
+	case "!!int", "!!float":
+		return "the number " + cut(n.Value)
+	case "!!timestamp":
+		return "the date " + cut(n.Value)
+	case "!!merge":
+		return "a merge key, which is not supported"
+	default:
+		return cut(n.Value)
+	}
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+
+// childPath is the path of a field that the file names; what can't be a name is quoted.
+func childPath(path string, key *yamlnode.Node) string {
+	name := key.Value
+	if !plainName.MatchString(name) {
+		name = oneLine(quote(name))
+	}
+	return strings.TrimPrefix(path+"."+name, ".")
+}
+
+// fieldNames are the names of a type's fields in the file, in the order of the type.
+func fieldNames(t reflect.Type) []string {
+	names := make([]string, t.NumField())
+	for i := range names {
+		names[i], _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	}
+	return names
+}
+
+func fieldByName(t reflect.Type, name string) (reflect.Type, bool) {
+	for i, n := range fieldNames(t) {
+		if n == name {
+			return t.Field(i).Type, true
+		}
+	}
+	return nil, false
+}
+
+// nearest is the name that was probably meant: the same in another case, or a typing error away.
+func nearest(name string, names []string) string {
+	const longest = 40 // bytes; what is longer is no typing error, and the distance costs the product of both lengths
+	if len(name) > longest {
+		return ""
+	}
+	best, distance := "", 0
+	for _, n := range names {
+		d := smetrics.WagnerFischer(strings.ToLower(name), strings.ToLower(n), 1, 1, 1)
+		// A third of the letters may differ; of short names one.
+		if d <= max(1, len(n)/3) && (best == "" || d < distance) {
+			best, distance = n, d
+		}
+	}
+	return best
+}
