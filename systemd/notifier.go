@@ -1,0 +1,78 @@
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"k8s.io/utils/clock"
+)
+
+// Notifier speaks sd_notify. It has no state but its clock: all methods may be called concurrently, and a
+// lost message is repaired by the next of its kind.
+type Notifier struct {
+	clock clock.WithTicker
+}
+
+// NewNotifier returns a notifier; the clock times the watchdog.
+func NewNotifier(clock clock.WithTicker) *Notifier {
+	return &Notifier{clock: clock}
+}
+
+// Ready tells that the service is up: the cache can be read.
+func (n *Notifier) Ready() error { return send(daemon.SdNotifyReady) }
+
+// Status sets the line that `systemctl status` shows.
+func (n *Notifier) Status(text string) error { return send(status(text)) }
+
+// Stopping tells that the service is on its way down, and what it still does.
+func (n *Notifier) Stopping(text string) error {
+	return send(daemon.SdNotifyStopping + "\n" + status(text))
+}
+
+// Watchdog feeds systemd's watchdog at half the interval of WatchdogSec=, each time only if healthy
+// returns true, until ctx ends. It returns nil then, at once where the unit has no watchdog, and an error
+// where $WATCHDOG_USEC can't be understood. A ping that can't be sent is left to the next one; if all are
+// lost systemd restarts the service, which is what the watchdog is for. The caller waits for it to
+// return; healthy is called from its goroutine and must not block.
+func (n *Notifier) Watchdog(ctx context.Context, healthy func() bool) error {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return fmt.Errorf("systemd watchdog: %w", err)
+	}
+	if interval == 0 {
+		return nil
+	}
+	ticker := n.clock.NewTicker(interval / 2)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			if healthy() {
+				_ = send(daemon.SdNotifyWatchdog)
+			}
+		}
+	}
+}
+
+// status is the assignment for a status text. A line break in it would begin another assignment.
+func status(text string) string {
+	return "STATUS=" + strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+func send(state string) error {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		name, _, _ := strings.Cut(state, "=")
+		return fmt.Errorf("systemd notify %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package systemd
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// manager is systemd's end of the notify socket.
+type manager struct {
+	t    *testing.T
+	conn *net.UnixConn
+}
+
+func listen(t *testing.T) *manager {
+	t.Helper()
+	// Not t.TempDir: with the test's name in it, it may be too long for a socket.
+	dir, err := os.MkdirTemp("", "notify")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	return &manager{t: t, conn: conn}
+}
+
+// expect reads one datagram. Datagrams on a unix socket are neither lost nor reordered, so this also says
+// that nothing came before it.
+func (m *manager) expect(want string) {
+	m.t.Helper()
+	// Only a failing test waits so long.
+	if err := m.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		m.t.Fatal(err)
+	}
+	buffer := make([]byte, 4096)
+	n, err := m.conn.Read(buffer)
+	if err != nil {
+		m.t.Fatalf("waiting for %q: %v", want, err)
+	}
+	if got := string(buffer[:n]); got != want {
+		m.t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	m := listen(t)
+	n := NewNotifier(clock.RealClock{})
+	for _, test := range []struct {
+		name string
+		send func() error
+		want string
+	}{
+		{"ready", n.Ready, "READY=1"},
+		{"status", func() error { return n.Status("20,100 objects, 3 s behind") }, "STATUS=20,100 objects, 3 s behind"},
+		{"status of several lines", func() error { return n.Status("one\nREADY=1\r\x00") }, "STATUS=one READY=1  "},
+		{"stopping", func() error { return n.Stopping("last flush") }, "STOPPING=1\nSTATUS=last flush"},
+	} {
+		if err := test.send(); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		m.expect(test.want)
+	}
+}
+
+func TestWithoutSystemd(t *testing.T) {
+	for _, variable := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
+		t.Setenv(variable, "")
+	}
+	n := NewNotifier(clock.RealClock{})
+	for name, call := range map[string]func() error{
+		"Ready":    n.Ready,
+		"Status":   func() error { return n.Status("fine") },
+		"Stopping": func() error { return n.Stopping("bye") },
+		"Watchdog": func() error {
+			return n.Watchdog(t.Context(), func() bool { t.Error("asked for health"); return true })
+		},
+	} {
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSocketGone(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
+	if err := NewNotifier(clock.RealClock{}).Ready(); err == nil {
+		t.Error("no error although nobody listens")
+	}
+}
+
+// tickerClock tells when a ticker was made, so that a test knows from when on stepping the clock has an
+// effect.
+type tickerClock struct {
+	*clocktesting.FakeClock
+	made chan time.Duration
+}
+
+func (c *tickerClock) NewTicker(d time.Duration) clock.Ticker {
+	ticker := c.FakeClock.NewTicker(d)
+	c.made <- d
+	return ticker
+}
+
+func TestWatchdog(t *testing.T) {
+	m := listen(t)
+	t.Setenv("WATCHDOG_USEC", strconv.Itoa(60_000_000))
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+
+	c := &tickerClock{FakeClock: clocktesting.NewFakeClock(time.Unix(0, 0)), made: make(chan time.Duration, 1)}
+	n := NewNotifier(c)
+	health := make(chan bool)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- n.Watchdog(ctx, func() bool { return <-health }) }()
+
+	if interval := <-c.made; interval != 30*time.Second {
+		t.Fatalf("pings every %v, want half of 60s", interval)
+	}
+	c.Step(30 * time.Second)
+	health <- true
+	m.expect("WATCHDOG=1")
+	c.Step(30 * time.Second)
+	health <- false
+	c.Step(30 * time.Second)
+	health <- true
+	m.expect("WATCHDOG=1")
+
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	// Had the unhealthy tick sent a ping, it would be in front of this.
+	if err := n.Status("end"); err != nil {
+		t.Fatal(err)
+	}
+	m.expect("STATUS=end")
+}
+
+func TestWatchdogEnvironment(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		usec string
+		pid  string
+		bad  bool
+	}{
+		{name: "of another process", usec: "60000000", pid: strconv.Itoa(os.Getpid() + 1)},
+		{name: "no number", usec: "60s", bad: true},
+		{name: "zero", usec: "0", bad: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("WATCHDOG_USEC", test.usec)
+			t.Setenv("WATCHDOG_PID", test.pid)
+			err := NewNotifier(clock.RealClock{}).Watchdog(t.Context(), func() bool { return true })
+			if (err != nil) != test.bad {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
