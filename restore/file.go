@@ -1,0 +1,103 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// Outcome is what became of a file.
+type Outcome string
+
+const (
+	// Opened: the file is in use as it was.
+	Opened Outcome = "opened"
+	// Created: there was none.
+	Created Outcome = "created"
+	// Quarantined: the file was set aside and an empty one took its place.
+	Quarantined Outcome = "quarantined"
+)
+
+// File is the verdict on a database file.
+type File struct {
+	Path    string
+	Outcome Outcome
+
+	// Reason is why the file was set aside, one word: "foreign", "damaged",
+	// "newer-format". Cause is the whole story.
+	Reason string
+	Cause  error
+
+	// MovedTo is the name under which it was set aside.
+	MovedTo string
+}
+
+// String is the verdict in one line.
+func (f File) String() string {
+	if f.Outcome == Quarantined {
+		return fmt.Sprintf("quarantined: %s (%v); the old file is %s", f.Reason, f.Cause, f.MovedTo)
+	}
+	return string(f.Outcome)
+}
+
+// Open opens the database at path for writing. A file that is damaged, foreign
+// or of a newer format is set aside. What remains an error is what another try
+// or an operator can mend: store.ErrLocked, permissions, a disk that is full.
+func Open(path string, opts bolt.Options, now time.Time) (*bolt.DB, File, error) {
+	verdict := File{Path: path, Outcome: Opened}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		verdict.Outcome = Created
+	}
+	db, err := bolt.Open(path, opts)
+	if err == nil {
+		if _, err = db.Collections(); err == nil {
+			return db, verdict, nil
+		}
+		err = errors.Join(err, db.Close())
+	}
+	reason := unusable(err)
+	if reason == "" {
+		return nil, verdict, err
+	}
+	moved, moveErr := setAside(path, reason, now)
+	if moveErr != nil {
+		return nil, verdict, fmt.Errorf("set aside a %s database: %w", reason, errors.Join(moveErr, err))
+	}
+	verdict.Outcome, verdict.Reason, verdict.Cause, verdict.MovedTo = Quarantined, reason, err, moved
+	db, err = bolt.Open(path, opts)
+	return db, verdict, err
+}
+
+// unusable returns why a file can't be used, "" where the error is of another kind.
+func unusable(err error) string {
+	switch {
+	case errors.Is(err, store.ErrForeign):
+		return "foreign"
+	case errors.Is(err, store.ErrNewerFormat):
+		return "newer-format"
+	case errors.As(err, new(*store.CorruptionError)):
+		return "damaged"
+	}
+	return ""
+}
+
+// setAside renames the file to a name of its own, so that nothing is lost.
+func setAside(path, reason string, now time.Time) (string, error) {
+	base := fmt.Sprintf("%s.%s-%s", path, reason, now.UTC().Format("20060102T150405Z"))
+	target := base
+	for i := 1; ; i++ {
+		if _, err := os.Lstat(target); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		target = fmt.Sprintf("%s-%d", base, i)
+	}
+	if err := os.Rename(path, target); err != nil {
+		return "", err
+	}
+	return target, bolt.SyncDir(filepath.Dir(path))
+}

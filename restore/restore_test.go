@@ -1,0 +1,140 @@
+package restore_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+func TestOpenCreatesThenOpens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "cache.db")
+	db, verdict, err := restore.Open(path, bolt.Options{}, now)
+	require.NoError(t, err)
+	require.Equal(t, restore.Created, verdict.Outcome)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	dir, err := os.Stat(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), dir.Mode().Perm())
+
+	_, _, err = restore.Open(path, bolt.Options{}, now)
+	require.ErrorIs(t, err, store.ErrLocked, "a file in use is not set aside")
+	require.NoError(t, db.Close())
+
+	db, verdict, err = restore.Open(path, bolt.Options{}, now)
+	require.NoError(t, err)
+	require.Equal(t, restore.Opened, verdict.Outcome)
+	require.NoError(t, db.Close())
+}
+
+func TestOpenSetsAside(t *testing.T) {
+	for name, tc := range map[string]struct {
+		make   func(t *testing.T, path string)
+		reason string
+	}{
+		"garbage":       {func(t *testing.T, path string) { write(t, path, make([]byte, 50_000)) }, "foreign"},
+		"text":          {func(t *testing.T, path string) { write(t, path, []byte("hello")) }, "foreign"},
+		"empty":         {func(t *testing.T, path string) { write(t, path, nil) }, "foreign"},
+		"other program": {func(t *testing.T, path string) { put(t, path, "other", "k", "v") }, "foreign"},
+		"newer format":  {func(t *testing.T, path string) { put(t, path, "meta", "format", "\x00\x00\x00\x63") }, "newer-format"},
+		"no version":    {func(t *testing.T, path string) { put(t, path, "meta", "format", "") }, "damaged"},
+		"cut": {func(t *testing.T, path string) {
+			create(t, path)
+			require.NoError(t, os.Truncate(path, 4096))
+		}, "foreign"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "cache.db")
+			tc.make(t, path)
+			before, err := os.ReadFile(path)
+			require.NoError(t, err)
+
+			db, verdict, err := restore.Open(path, bolt.Options{}, now)
+			require.NoError(t, err)
+			defer db.Close()
+			require.Equal(t, restore.Quarantined, verdict.Outcome)
+			require.Equal(t, tc.reason, verdict.Reason)
+			require.Equal(t, path+"."+tc.reason+"-20260304T050607Z", verdict.MovedTo)
+			after, err := os.ReadFile(verdict.MovedTo)
+			require.NoError(t, err)
+			require.Equal(t, before, after, "nothing is lost")
+			infos, err := db.Collections()
+			require.NoError(t, err)
+			require.Empty(t, infos)
+		})
+	}
+}
+
+func TestSetAsideTwiceInASecond(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	var moved []string
+	for range 2 {
+		write(t, path, []byte("garbage"))
+		db, verdict, err := restore.Open(path, bolt.Options{}, now)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		moved = append(moved, verdict.MovedTo)
+	}
+	require.NotEqual(t, moved[0], moved[1])
+}
+
+func TestJudge(t *testing.T) {
+	info := store.Info{ID: "pods", Version: "v1", Resource: "pods", Transform: "drop:a"}
+	synced := store.State{Synced: true, Checkpoint: store.Checkpoint{RV: "7"}}
+	change := func(f func(*store.Info)) store.Info { i := info; f(&i); return i }
+	for name, tc := range map[string]struct {
+		want  store.Info
+		state store.State
+		text  string
+	}{
+		"same":         {info, synced, "resume at RV 7"},
+		"kind only":    {change(func(i *store.Info) { i.Kind = "Pod" }), synced, "resume at RV 7"},
+		"never synced": {info, store.State{}, "list: initial"},
+		"selector":     {change(func(i *store.Info) { i.LabelSelector = "a=b" }), synced, "list: scope-changed"},
+		"field":        {change(func(i *store.Info) { i.FieldSelector = "a=b" }), synced, "list: scope-changed"},
+		"namespace":    {change(func(i *store.Info) { i.Namespace = "a" }), synced, "list: scope-changed"},
+		"transform":    {change(func(i *store.Info) { i.Transform = "" }), synced, "list: scope-changed"},
+		"version":      {change(func(i *store.Info) { i.Version = "v2" }), synced, "list: scope-changed"},
+	} {
+		require.Equal(t, tc.text, restore.Judge(info, tc.want, tc.state).String(), name)
+	}
+}
+
+func write(t *testing.T, path string, b []byte) {
+	require.NoError(t, os.WriteFile(path, b, 0o600))
+}
+
+func create(t *testing.T, path string) {
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+}
+
+// put makes a database (a snapcache one for bucket "meta") and changes one value.
+func put(t *testing.T, path, bucket, key, value string) {
+	if bucket == "meta" {
+		create(t, path)
+	}
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte(key), []byte(value))
+	}))
+	require.NoError(t, db.Close())
+}
