@@ -120,8 +120,8 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	_, rv := identity(obj)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.replace != nil {
-		return fmt.Errorf("%s %s: %w", t, key, ErrReplacing)
+	if err := q.afterReplace(); err != nil {
+		return fmt.Errorf("%s %s: %w", t, key, err)
 	}
 	if err := q.push(key, cache.Delta{Type: t, Object: obj}); err != nil {
 		return err
@@ -137,16 +137,28 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 func (q *Queue) Bookmark(rv string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case q.closed:
-		return ErrClosed
-	case q.replace != nil:
-		return fmt.Errorf("bookmark %s: %w", rv, ErrReplacing)
+	if err := q.afterReplace(); err != nil {
+		return fmt.Errorf("bookmark %s: %w", rv, err)
 	}
 	q.touch()
 	q.rv = rv
 	q.marks++
 	q.changed.Broadcast()
+	return nil
+}
+
+// afterReplace waits until the consumer has taken all of a list that has ended:
+// the events that follow are no part of it. The caller holds the lock.
+func (q *Queue) afterReplace() error {
+	for q.replace != nil && !q.closed {
+		if q.replace.phase == phaseItems {
+			return ErrReplacing
+		}
+		q.changed.Wait()
+	}
+	if q.closed {
+		return ErrClosed
+	}
 	return nil
 }
 

@@ -225,3 +225,27 @@ func TestLinger(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 	})
 }
+
+// The watch may begin before the consumer has taken the end of the list.
+func TestEventsWaitForTheEndOfTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Known: held{}})
+		require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
+		require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 5)))
+		require.NoError(t, q.EndReplace("9"))
+		queued := make(chan error, 1)
+		go func() { queued <- q.Add(obj(t, "b", "2", 10)) }()
+		synctest.Wait()
+		require.Empty(t, queued)
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.True(t, b.ListDone)
+		require.Len(t, b.Deltas, 1)
+		require.Equal(t, "9", b.Watermark)
+		require.NoError(t, <-queued)
+		b, err = q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.False(t, b.List)
+		require.Equal(t, "10", b.Watermark)
+	})
+}

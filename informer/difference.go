@@ -1,0 +1,127 @@
+package informer
+
+import (
+	"errors"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// difference is what a batch changes.
+type difference struct {
+	changes []store.Change
+	notes   []note
+	counts  Counts
+}
+
+// difference works out what a batch changes in the collection as it is now.
+// Nothing is written.
+func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
+	var d difference
+	v, err := l.opts.Collection.View()
+	if err != nil {
+		return d, err
+	}
+	defer v.Close()
+	first := !v.State().Synced
+	for _, kd := range b.Deltas {
+		if err := l.key(v, kd, b.List, first, &d); err != nil {
+			return difference{}, err
+		}
+	}
+	return d, nil
+}
+
+// key works out what the deltas of one key change.
+func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *difference) error {
+	old, exists, err := header(v, kd.Key)
+	if err != nil {
+		return err
+	}
+	was := exists
+	var current any // what handlers saw last of this key
+	if exists && l.opts.Processor != nil {
+		if current, err = stored(v, kd.Key); err != nil {
+			return err
+		}
+	}
+	var result *object.Object
+	changed := false
+	for _, delta := range kd.Deltas {
+		o, _ := delta.Object.(*object.Object)
+		// A list speaks of what it saw, whatever is stored; an event must be newer.
+		if !isList && o != nil && stale(o, old) {
+			d.counts.Stale++
+			continue
+		}
+		if delta.Type == cache.Deleted {
+			if exists {
+				d.note(l, note{kind: noteDelete, old: final(kd.Key, delta.Object, current)})
+			}
+			result, exists, changed, current = nil, false, true, nil
+			continue
+		}
+		if o == nil {
+			continue
+		}
+		if exists {
+			d.note(l, note{kind: noteUpdate, old: current, new: o})
+		} else {
+			d.note(l, note{kind: noteAdd, new: o, initial: isList && first})
+		}
+		result, exists, changed, current = o, true, true, o
+	}
+	switch {
+	case !changed || !was && !exists:
+		return nil
+	case !was:
+		d.counts.Added++
+	case !exists:
+		d.counts.Deleted++
+	default:
+		d.counts.Updated++
+	}
+	d.changes = append(d.changes, store.Change{Key: kd.Key, Object: result})
+	return nil
+}
+
+func (d *difference) note(l *Loop, n note) {
+	if l.opts.Processor != nil {
+		d.notes = append(d.notes, n)
+	}
+}
+
+// stale says that an event is not newer than the stored object.
+func stale(o *object.Object, old store.Header) bool {
+	if old.RV == "" {
+		return false
+	}
+	if cmp, ok := object.CompareRV(o.GetResourceVersion(), old.RV); ok {
+		return cmp <= 0
+	}
+	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID
+}
+
+// stored returns what handlers saw last of a key; nil where its record is damaged.
+func stored(v store.View, key string) (any, error) {
+	o, err := v.Get(key)
+	if err != nil {
+		if errors.As(err, new(*store.CorruptionError)) {
+			return nil, nil //nolint:nilnil // damaged is the same as unknown to a handler
+		}
+		return nil, err
+	}
+	return o, nil
+}
+
+// final is what a delete hands to the handlers: the object as the event has it,
+// or, where a list only found it missing, what was known of it.
+func final(key string, deleted, current any) any {
+	if _, ok := deleted.(cache.DeletedFinalStateUnknown); ok {
+		return cache.DeletedFinalStateUnknown{Key: key, Obj: current}
+	}
+	return deleted
+}

@@ -1,0 +1,55 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// Known shows a queue what a collection holds. See deltafifo.Known.
+type Known struct {
+	Collection store.Collection
+}
+
+// Lookup returns UID and resourceVersion of key. A damaged record counts as
+// absent, so that a list replaces it.
+func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
+	v, err := k.Collection.View()
+	if err != nil {
+		return "", "", false, fmt.Errorf("look up %s: %w", key, err)
+	}
+	defer v.Close()
+	h, ok, err := header(v, key)
+	return h.UID, h.RV, ok, err
+}
+
+// Keys returns all keys, those of damaged records too.
+func (k Known) Keys() ([]string, error) {
+	v, err := k.Collection.View()
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	defer v.Close()
+	var keys []string
+	for e, err := range v.IndexEntries(store.NamespaceIndex) {
+		if err != nil {
+			return nil, fmt.Errorf("list keys: %w", err)
+		}
+		keys = append(keys, e.Key)
+	}
+	return keys, nil
+}
+
+// header reads a header; absent and damaged records are both not there.
+func header(v store.View, key string) (store.Header, bool, error) {
+	h, err := v.Header(key)
+	switch {
+	case err == nil:
+		return h, true, nil
+	case errors.Is(err, store.ErrNotFound), errors.As(err, new(*store.CorruptionError)):
+		return store.Header{}, false, nil
+	default:
+		return store.Header{}, false, err
+	}
+}

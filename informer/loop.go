@@ -1,0 +1,227 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/store"
+)
+
+// Queue is where batches come from. *deltafifo.Queue is one.
+type Queue interface {
+	PopBatch(ctx context.Context) (deltafifo.Batch, error)
+}
+
+// Counts is what one batch changed in the store.
+type Counts struct {
+	Added, Updated, Deleted int
+
+	// Stale is how many events were older than what is stored, as a resumed watch
+	// replays them.
+	Stale int
+}
+
+// Observer is told what a loop does, from the loop's goroutine. It must not block.
+type Observer interface {
+	// Applied reports a batch that is in the store.
+	Applied(c Counts, took time.Duration)
+
+	// StoreFailed reports that the store refused a batch that will be tried again;
+	// nil says that it works again.
+	StoreFailed(err error)
+}
+
+// Options are the settings of a loop. Queue and Collection are needed.
+type Options struct {
+	Name       string
+	Queue      Queue
+	Collection store.Collection
+
+	// Processor is where handlers are told; nil for no handlers.
+	Processor *Processor
+
+	Observer Observer     // nil for nobody
+	Logger   *slog.Logger // nil for nowhere
+	Clock    clock.WithTicker
+}
+
+// Loop takes batches from a queue into a collection. Run it once; it is the
+// collection's only writer.
+type Loop struct {
+	opts       Options
+	checkpoint store.Checkpoint
+	list       *list // the list that is coming in, if any
+}
+
+// list is a list on its way into the store.
+type list struct {
+	replacement store.Replacement
+	notes       []note
+	counts      Counts
+}
+
+// New returns a loop that has not started.
+func New(opts Options) *Loop {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Loop{opts: opts, checkpoint: opts.Collection.State().Checkpoint}
+}
+
+// Run applies batches until the queue is closed and empty, then returns nil. When
+// ctx ends it stops at once; what was not applied is what the next watch replays.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.abort()
+	for {
+		b, err := l.opts.Queue.PopBatch(ctx)
+		if errors.Is(err, deltafifo.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := l.apply(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// apply puts one batch into the store and tells the handlers.
+func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
+	if b.ListAborted {
+		l.abort()
+		return nil
+	}
+	start := l.opts.Clock.Now()
+	var diff difference
+	err := l.retry(ctx, func() (err error) {
+		diff, err = l.difference(b)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if b.List {
+		return l.applyList(ctx, b, diff, start)
+	}
+	cp := l.checkpoint
+	cp.RV = b.Watermark
+	if b.Events > 0 {
+		cp.LastEvent = start.UTC()
+	}
+	if b.Bookmarks > 0 {
+		cp.LastBookmark = start.UTC()
+	}
+	err = l.retry(ctx, func() error {
+		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp})
+	})
+	if err != nil {
+		return err
+	}
+	l.checkpoint = cp
+	l.tell(diff.notes)
+	l.applied(diff.counts, start)
+	return nil
+}
+
+// applyList puts one part of a list into the store. Nothing of it is visible, to
+// readers or handlers, before the last part.
+func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference, start time.Time) error {
+	if l.list == nil {
+		r, err := l.opts.Collection.Replace()
+		if err != nil {
+			return fmt.Errorf("collection %s: %w", l.opts.Name, err)
+		}
+		l.list = &list{replacement: r}
+	}
+	if err := l.retry(ctx, func() error { return l.list.replacement.Apply(diff.changes) }); err != nil {
+		return err
+	}
+	l.list.notes = append(l.list.notes, diff.notes...)
+	l.list.counts.Added += diff.counts.Added
+	l.list.counts.Updated += diff.counts.Updated
+	l.list.counts.Deleted += diff.counts.Deleted
+	if !b.ListDone {
+		return nil
+	}
+	cp := store.Checkpoint{
+		RV: b.Watermark, Cluster: b.Replace.Cluster, ListReason: b.Replace.Reason,
+		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,
+	}
+	if err := l.retry(ctx, func() error { return l.list.replacement.Commit(cp) }); err != nil {
+		return err
+	}
+	l.checkpoint = cp
+	done := l.list
+	l.list = nil
+	l.tell(done.notes)
+	l.applied(done.counts, start)
+	return nil
+}
+
+// abort forgets a list that came in halfway.
+func (l *Loop) abort() {
+	if l.list == nil {
+		return
+	}
+	if err := l.list.replacement.Abort(); err != nil {
+		l.opts.Logger.Warn("what a failed list left on disk stays until the next start", "error", err)
+	}
+	l.list = nil
+}
+
+func (l *Loop) applied(c Counts, start time.Time) {
+	if l.opts.Observer != nil {
+		l.opts.Observer.Applied(c, l.opts.Clock.Since(start))
+	}
+}
+
+// retry calls fn until it succeeds or ctx ends. The store is closed only by
+// whoever stops the loop, so that ends it too.
+func (l *Loop) retry(ctx context.Context, fn func() error) error {
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
+	failed := false
+	for {
+		err := fn()
+		if err == nil || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrNoCollection) {
+			if failed && err == nil {
+				l.opts.Logger.Info("the store works again")
+				l.failed(nil)
+			}
+			return err
+		}
+		failed = true
+		d := backoff.Step()
+		l.opts.Logger.Error("the store refuses changes; they are kept and tried again", "wait", d.Round(time.Millisecond), "error", err)
+		l.failed(err)
+		timer := l.opts.Clock.NewTimer(d)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (the store's last error: %w)", ctx.Err(), err)
+		case <-timer.C():
+		}
+	}
+}
+
+func (l *Loop) failed(err error) {
+	if l.opts.Observer != nil {
+		l.opts.Observer.StoreFailed(err)
+	}
+}
+
+func (l *Loop) tell(notes []note) {
+	if l.opts.Processor != nil {
+		l.opts.Processor.distribute(notes)
+	}
+}

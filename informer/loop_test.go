@@ -1,0 +1,343 @@
+package informer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func obj(name, uid string, rv int) *object.Object {
+	return storetest.Object("ns", name, uid, strconv.Itoa(rv), nil, "x")
+}
+
+// recorder is a handler that writes down its calls.
+type recorder struct {
+	mu    sync.Mutex
+	calls []string
+}
+
+func rv(o any) string {
+	switch o := o.(type) {
+	case *object.Object:
+		return o.GetName() + "@" + o.GetResourceVersion()
+	case cache.DeletedFinalStateUnknown:
+		if o.Obj == nil {
+			return o.Key + "@unknown"
+		}
+		return "unknown " + rv(o.Obj)
+	}
+	return fmt.Sprintf("%T", o)
+}
+
+func (r *recorder) add(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	calls := r.calls
+	r.calls = nil
+	return calls
+}
+
+func (r *recorder) OnAdd(o any, initial bool) { r.add("add %s %v", rv(o), initial) }
+func (r *recorder) OnUpdate(old, o any)       { r.add("update %s %s", rv(old), rv(o)) }
+func (r *recorder) OnDelete(o any)            { r.add("delete %s", rv(o)) }
+
+// pipeline is queue, loop, collection and one handler.
+type pipeline struct {
+	queue *deltafifo.Queue
+	coll  store.Collection
+	rec   *recorder
+}
+
+func start(t *testing.T, coll store.Collection) *pipeline {
+	q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+	q.Start(coll.State().RV)
+	proc := informer.NewProcessor()
+	rec := &recorder{}
+	_, err := proc.AddHandler(rec, coll)
+	require.NoError(t, err)
+	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc})
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(context.Background()) }()
+	t.Cleanup(func() {
+		q.Close()
+		require.NoError(t, <-done)
+		proc.Stop()
+	})
+	return &pipeline{queue: q, coll: coll, rec: rec}
+}
+
+func (p *pipeline) list(t *testing.T, reason store.Reason, rv string, objects ...*object.Object) {
+	require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: string(reason), Cluster: "c", Force: !reason.TrustsVersions()}))
+	for _, o := range objects {
+		require.NoError(t, p.queue.ReplaceItem(o))
+	}
+	require.NoError(t, p.queue.EndReplace(rv))
+}
+
+func memoryCollection(t *testing.T) store.Collection {
+	db := memory.New()
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	c, err := db.Open(storetest.Info("test"))
+	require.NoError(t, err)
+	return c
+}
+
+func TestHandlersAndStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memoryCollection(t))
+		p.list(t, store.ReasonInitial, "10", obj("a", "1", 3), obj("b", "2", 5))
+		synctest.Wait()
+		require.Equal(t, []string{"add a@3 true", "add b@5 true"}, p.rec.take())
+		require.Equal(t, "10", p.coll.State().RV)
+		require.True(t, p.coll.State().Synced)
+		require.Equal(t, "initial", p.coll.State().ListReason)
+
+		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
+		require.NoError(t, p.queue.Add(obj("c", "3", 12)))
+		require.NoError(t, p.queue.Delete(obj("b", "2", 13)))
+		require.NoError(t, p.queue.Bookmark("20"))
+		synctest.Wait()
+		require.Equal(t, []string{"update a@3 a@11", "add c@12 false", "delete b@13"}, p.rec.take())
+		require.Equal(t, "20", p.coll.State().RV)
+
+		// A relist tells only what changed: c is the same, d is new, a is missing.
+		p.list(t, store.ReasonExpired, "30", obj("c", "3", 12), obj("d", "4", 25))
+		synctest.Wait()
+		require.Equal(t, []string{"add d@25 false", "delete unknown a@11"}, p.rec.take())
+		require.EqualValues(t, 2, p.coll.State().Count)
+	})
+}
+
+// A resumed watch replays what is stored already; nothing goes back in time and
+// nobody hears of it twice.
+func TestReplayedEventsChangeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memoryCollection(t))
+		p.list(t, store.ReasonInitial, "10", obj("a", "1", 9))
+		synctest.Wait()
+		p.rec.take()
+		require.NoError(t, p.queue.Update(obj("a", "1", 7)))
+		require.NoError(t, p.queue.Update(obj("a", "1", 9)))
+		require.NoError(t, p.queue.Delete(obj("a", "1", 8)))
+		synctest.Wait()
+		require.Empty(t, p.rec.take())
+		require.EqualValues(t, 1, p.coll.State().Count)
+		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
+		synctest.Wait()
+		require.Equal(t, []string{"update a@9 a@11"}, p.rec.take())
+	})
+}
+
+// An unfinished list reaches neither store nor handlers, and deletes nothing.
+func TestAbortedList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memoryCollection(t))
+		p.list(t, store.ReasonInitial, "10", obj("a", "1", 9))
+		synctest.Wait()
+		p.rec.take()
+		require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{}))
+		require.NoError(t, p.queue.ReplaceItem(obj("b", "2", 11)))
+		synctest.Wait()
+		p.queue.AbortReplace()
+		synctest.Wait()
+		require.Empty(t, p.rec.take())
+		require.Equal(t, "10", p.coll.State().RV)
+		require.EqualValues(t, 1, p.coll.State().Count)
+		p.list(t, store.ReasonExpired, "12", obj("b", "2", 11))
+		synctest.Wait()
+		require.Equal(t, []string{"add b@11 false", "delete unknown a@9"}, p.rec.take())
+	})
+}
+
+// A first list that never completes leaves the collection not synced.
+func TestNeverSyncedIsNotEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memoryCollection(t))
+		require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{}))
+		p.queue.AbortReplace()
+		synctest.Wait()
+		require.False(t, p.coll.State().Synced)
+		p.list(t, store.ReasonInitial, "5")
+		synctest.Wait()
+		require.True(t, p.coll.State().Synced)
+		require.Zero(t, p.coll.State().Count)
+	})
+}
+
+// failing is a collection whose writes fail until told otherwise.
+type failing struct {
+	store.Collection
+	mu  sync.Mutex
+	err error
+}
+
+func (f *failing) set(err error) { f.mu.Lock(); f.err = err; f.mu.Unlock() }
+
+func (f *failing) Apply(b store.Batch) error {
+	f.mu.Lock()
+	err := f.err
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return f.Collection.Apply(b)
+}
+
+// A full disk stops nothing: the batch is kept and lands when there is room.
+func TestStoreFailureIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{Collection: memoryCollection(t)}
+		p := start(t, f)
+		p.list(t, store.ReasonInitial, "10")
+		synctest.Wait()
+		f.set(errors.New("no space left on device"))
+		require.NoError(t, p.queue.Add(obj("a", "1", 11)))
+		synctest.Wait()
+		require.NoError(t, p.queue.Add(obj("b", "1", 12)))
+		require.Equal(t, "10", p.coll.State().RV)
+		require.Empty(t, p.rec.take(), "handlers hear of what is stored")
+		f.set(nil)
+		require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{})) // waits for the loop
+		require.Equal(t, "12", p.coll.State().RV)
+		p.queue.AbortReplace()
+		synctest.Wait()
+		require.Equal(t, []string{"add a@11 false", "add b@12 false"}, p.rec.take())
+	})
+}
+
+func TestLateHandlerGetsTheStoreFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := memoryCollection(t)
+		r, err := coll.Replace()
+		require.NoError(t, err)
+		require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3))}))
+		require.NoError(t, r.Commit(store.Checkpoint{RV: "5"}))
+		p := start(t, coll)
+		synctest.Wait()
+		require.Equal(t, []string{"add a@3 true"}, p.rec.take())
+	})
+}
+
+// TestModel runs a server's history through queue, loop and a durable store with
+// a crash (the file as of the last commit) at any step, and resumes from the
+// stored checkpoint. What is stored is always the server's state at exactly the
+// checkpoint, and the resumed end is the server's newest state.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir := rapidDir(t)
+		path := filepath.Join(dir, "cache.db")
+		keys := []string{"a", "b", "c", "d"}
+		states := []map[string]string{{}} // states[rv] is key → RV at that resourceVersion
+		next := func(t *rapid.T) (key string, deleted bool) {
+			key = rapid.SampledFrom(keys).Draw(t, "key")
+			s := maps.Clone(states[len(states)-1])
+			_, exists := s[key]
+			if deleted = exists && rapid.IntRange(0, 2).Draw(t, "delete") == 0; deleted {
+				delete(s, key)
+			} else {
+				s[key] = strconv.Itoa(len(states))
+			}
+			states = append(states, s)
+			return key, deleted
+		}
+		for range rapid.IntRange(1, 3).Draw(t, "rounds") {
+			db, err := bolt.Open(path, bolt.Options{})
+			require.NoError(t, err)
+			coll, err := db.Open(storetest.Info("test"))
+			require.NoError(t, err)
+			checkStored(t, coll, states)
+			q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+			q.Start(coll.State().RV)
+			loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll})
+			done := make(chan error, 1)
+			ctx, crash := context.WithCancel(context.Background())
+			go func() { done <- loop.Run(ctx) }()
+
+			at := 0
+			if coll.State().Synced {
+				at, err = strconv.Atoi(coll.State().RV)
+				require.NoError(t, err)
+			}
+			if !coll.State().Synced || rapid.IntRange(0, 3).Draw(t, "expired") == 0 {
+				at = len(states) - 1
+				require.NoError(t, q.BeginReplace(context.Background(), deltafifo.Replace{}))
+				for key, version := range states[at] {
+					n, _ := strconv.Atoi(version)
+					require.NoError(t, q.ReplaceItem(obj(key, "u", n)))
+				}
+				require.NoError(t, q.EndReplace(strconv.Itoa(at)))
+			}
+			for range rapid.IntRange(0, 20).Draw(t, "events") {
+				next(t)
+			}
+			for n := at + 1; n < len(states); n++ { // the watch replays from the checkpoint
+				for _, key := range keys {
+					was, is := states[n-1][key], states[n][key]
+					switch {
+					case is == "" && was != "":
+						require.NoError(t, q.Delete(obj(key, "u", n)))
+					case is != was:
+						require.NoError(t, q.Update(obj(key, "u", n)))
+					}
+				}
+			}
+			if rapid.Bool().Draw(t, "crash") {
+				crash()
+				<-done
+			} else {
+				q.Close()
+				require.NoError(t, <-done)
+				require.Equal(t, strconv.Itoa(len(states)-1), coll.State().RV)
+			}
+			crash()
+			checkStored(t, coll, states)
+			require.NoError(t, db.Close())
+		}
+	})
+}
+
+// checkStored compares a collection with the server's state at its checkpoint.
+func checkStored(t *rapid.T, coll store.Collection, states []map[string]string) {
+	state := coll.State()
+	if !state.Synced {
+		return
+	}
+	at, err := strconv.Atoi(state.RV)
+	require.NoError(t, err)
+	v, err := coll.View()
+	require.NoError(t, err)
+	defer v.Close()
+	got := map[string]string{}
+	for o, err := range v.Objects("", "") {
+		require.NoError(t, err)
+		got[o.GetName()] = o.GetResourceVersion()
+	}
+	require.Equal(t, states[at], got, "checkpoint %d", at)
+}

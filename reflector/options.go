@@ -1,0 +1,134 @@
+package reflector
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// Source is one resource of one cluster in one scope. *upstream.Source is one.
+type Source interface {
+	// List streams a complete list and returns its resourceVersion.
+	List(ctx context.Context, opts upstream.ListOptions, each func(*object.Object) error) (rv string, err error)
+
+	// Watch streams what comes after rv, with bookmarks, for at most timeout.
+	Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error)
+
+	// Probe returns nil where the server is at or past rv, and an error that wraps
+	// upstream.ErrAhead where it is behind.
+	Probe(ctx context.Context, rv string) error
+}
+
+// Queue takes what the reflector reads. *deltafifo.Queue is one.
+type Queue interface {
+	Add(obj any) error
+	Update(obj any) error
+	Delete(obj any) error
+	Bookmark(rv string) error
+	BeginReplace(ctx context.Context, r deltafifo.Replace) error
+	ReplaceItem(obj any) error
+	EndReplace(rv string) error
+	AbortReplace()
+}
+
+// Options are the settings of a reflector. Source, Identity and Queue are needed.
+type Options struct {
+	// Name is the collection's name in logs.
+	Name string
+
+	Source Source
+	Queue  Queue
+
+	// Identity returns the identity of the cluster behind Source.
+	Identity func(context.Context) (string, error)
+
+	// Kind is the kind of object that is expected; others are skipped. Empty takes
+	// all.
+	Kind string
+
+	// Checkpoint is where to resume. Reason, where set, says why it must not be
+	// used and the first thing is a list.
+	Checkpoint store.Checkpoint
+	Reason     store.Reason
+
+	// PageSize is how many items a page of a list has. 0 is 500.
+	PageSize int64
+
+	// Jitter bounds the random wait before the first request after a start or an
+	// outage, so that a fleet does not arrive at once. 0 is none.
+	Jitter time.Duration
+
+	// Observer is told what happens; nil for nobody.
+	Observer Observer
+
+	// Logger is where state changes are logged; nil for nowhere.
+	Logger *slog.Logger
+
+	// Clock is the time; nil is the real one.
+	Clock clock.WithTicker
+}
+
+// Phase is what a reflector is doing.
+type Phase string
+
+const (
+	PhaseStarting Phase = "starting" // nothing was asked yet
+	PhaseResuming Phase = "resuming" // guards are being asked
+	PhaseListing  Phase = "listing"
+	PhaseWatching Phase = "watching" // in step with the server
+	PhaseWaiting  Phase = "waiting"  // before another try; the error says why
+)
+
+// Observer is told what a reflector does. Its methods are called from the
+// reflector's goroutine and must not block.
+type Observer interface {
+	// Phase reports a change of phase. err is why, in PhaseWaiting.
+	Phase(p Phase, err error)
+
+	// Listing reports the progress of a list: how many items were read and how many
+	// remain, -1 where the server does not say.
+	Listing(reason store.Reason, read, remaining int64)
+
+	// Listed reports a list that is complete and queued.
+	Listed(reason store.Reason, rv string, items int64, took time.Duration)
+
+	// Resumed reports that the guards passed and the watch goes on at rv.
+	Resumed(rv string)
+
+	// Event reports one watch event that was queued, bookmarks included.
+	Event(t watch.EventType)
+
+	// Skipped reports something the server sent that can't be used.
+	Skipped(err error)
+}
+
+// Silent is an Observer that does nothing, to embed in others.
+type Silent struct{}
+
+var _ Observer = Silent{}
+
+// Phase does nothing.
+func (Silent) Phase(Phase, error) {}
+
+// Listing does nothing.
+func (Silent) Listing(store.Reason, int64, int64) {}
+
+// Listed does nothing.
+func (Silent) Listed(store.Reason, string, int64, time.Duration) {}
+
+// Resumed does nothing.
+func (Silent) Resumed(string) {}
+
+// Event does nothing.
+func (Silent) Event(watch.EventType) {}
+
+// Skipped does nothing.
+func (Silent) Skipped(error) {}

@@ -1,0 +1,261 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+const (
+	defaultPageSize = 500
+
+	// Waits between tries, as client-go's reflector has them.
+	backoffFirst = 800 * time.Millisecond
+	backoffMax   = 30 * time.Second
+	backoffReset = 2 * time.Minute
+
+	// aheadTries is how often the server must say that it is behind the checkpoint:
+	// once may be the lag of one server of several.
+	aheadTries = 3
+
+	// A resumed watch that ends this soon without an event, this often in a row,
+	// was refused without a word.
+	silentClose = 2 * time.Second
+	silentTries = 2
+)
+
+// Reflector keeps a queue fed from a source. Run it once.
+type Reflector struct {
+	opts    Options
+	backoff wait.Backoff
+	paused  time.Time // when the newest pause ended
+
+	rv      string       // newest resourceVersion that was queued
+	cluster string       // whose it is
+	reason  store.Reason // why the next thing is a list; empty for none
+	proven  bool         // the guards passed since the newest outage
+	resumed bool         // no event came since the guards passed
+	ahead   int          // answers in a row that the server is behind
+	silent  int          // silent closes in a row
+}
+
+// New returns a reflector that has not started.
+func New(opts Options) *Reflector {
+	if opts.PageSize <= 0 {
+		opts.PageSize = defaultPageSize
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Observer == nil {
+		opts.Observer = Silent{}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Reflector{opts: opts, rv: opts.Checkpoint.RV, cluster: opts.Checkpoint.Cluster, reason: opts.Reason}
+	if r.rv == "" && r.reason == "" {
+		r.reason = store.ReasonInitial
+	}
+	r.backoff = newBackoff()
+	return r
+}
+
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: backoffFirst, Cap: backoffMax, Factor: 2, Jitter: 1, Steps: int(backoffMax / backoffFirst)}
+}
+
+// Run lists, watches and resumes until ctx ends. It returns only then, or with
+// deltafifo.ErrClosed when the queue was closed.
+func (r *Reflector) Run(ctx context.Context) error {
+	r.opts.Observer.Phase(PhaseStarting, nil)
+	if err := r.jitter(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		err := r.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, deltafifo.ErrClosed):
+			return err
+		case err != nil:
+			r.pause(ctx, err)
+		}
+	}
+	return ctx.Err()
+}
+
+// step does the next thing there is to do. Its error is a reason to wait.
+func (r *Reflector) step(ctx context.Context) error {
+	switch {
+	case r.reason != "":
+		return r.list(ctx)
+	case !r.proven:
+		return r.resume(ctx)
+	default:
+		return r.watch(ctx)
+	}
+}
+
+// relist makes the next step a list.
+func (r *Reflector) relist(reason store.Reason, why error) {
+	r.reason = reason
+	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
+}
+
+// resume asks the guards whether the checkpoint may be used.
+func (r *Reflector) resume(ctx context.Context) error {
+	r.opts.Observer.Phase(PhaseResuming, nil)
+	cluster, err := r.opts.Identity(ctx)
+	if err != nil {
+		return fmt.Errorf("identify cluster: %w", err)
+	}
+	if !sameCluster(cluster, r.cluster) {
+		r.relist(store.ReasonClusterChanged, fmt.Errorf("checkpoint is of cluster %s, this is %s", r.cluster, cluster))
+		return nil
+	}
+	err = r.opts.Source.Probe(ctx, r.rv)
+	switch {
+	case err == nil:
+	case errors.Is(err, upstream.ErrAhead):
+		if r.ahead++; r.ahead >= aheadTries {
+			r.relist(store.ReasonRVAhead, err)
+			return nil
+		}
+		return err
+	case expired(err):
+		r.relist(store.ReasonExpired, err)
+		return nil
+	default:
+		return fmt.Errorf("probe: %w", err)
+	}
+	r.ahead = 0
+	r.proven, r.resumed = true, true
+	r.opts.Logger.Info("resuming watch", "rv", r.rv)
+	r.opts.Observer.Resumed(r.rv)
+	return nil
+}
+
+// sameCluster compares two identities. Those of two forms ("uid:…", "ca:…") can't
+// be compared: the form depends on permissions, and a change of those is no change
+// of the cluster. The probe is asked in any case.
+func sameCluster(a, b string) bool {
+	formA, _, _ := strings.Cut(a, ":")
+	formB, _, _ := strings.Cut(b, ":")
+	return a == b || formA != formB
+}
+
+// list replaces the content of the queue's consumer by a complete list.
+func (r *Reflector) list(ctx context.Context) (err error) {
+	r.opts.Observer.Phase(PhaseListing, nil)
+	start := r.opts.Clock.Now()
+	cluster, err := r.opts.Identity(ctx)
+	if err != nil {
+		return fmt.Errorf("identify cluster: %w", err)
+	}
+	rv, items, err := r.listOnce(ctx, cluster, r.opts.PageSize)
+	if expired(err) {
+		// The server forgot the snapshot between two pages. In one body there is
+		// nothing to forget.
+		rv, items, err = r.listOnce(ctx, cluster, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	took := r.opts.Clock.Since(start)
+	r.opts.Logger.Info("listed", "reason", r.reason, "rv", rv, "items", items, "took", took.Round(time.Millisecond))
+	r.opts.Observer.Listed(r.reason, rv, items, took)
+	r.rv, r.cluster, r.reason = rv, cluster, ""
+	r.proven, r.resumed, r.ahead, r.silent = true, false, 0, 0
+	return nil
+}
+
+func (r *Reflector) listOnce(ctx context.Context, cluster string, pageSize int64) (rv string, items int64, err error) {
+	err = r.opts.Queue.BeginReplace(ctx, deltafifo.Replace{
+		Reason: string(r.reason), Cluster: cluster, Force: !r.reason.TrustsVersions(),
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() {
+		if err != nil {
+			r.opts.Queue.AbortReplace()
+		}
+	}()
+	rv, err = r.opts.Source.List(ctx, upstream.ListOptions{
+		PageSize: pageSize,
+		Progress: func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) },
+	}, func(o *object.Object) error {
+		if !r.expected(o) {
+			return nil
+		}
+		items++
+		return r.opts.Queue.ReplaceItem(o)
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	return rv, items, r.opts.Queue.EndReplace(rv)
+}
+
+// expected reports and refuses an object of another kind.
+func (r *Reflector) expected(o *object.Object) bool {
+	if r.opts.Kind == "" || o.Kind() == r.opts.Kind {
+		return true
+	}
+	r.opts.Observer.Skipped(fmt.Errorf("%s: expected a %s, the server sent a %s", o.Key(), r.opts.Kind, o.Kind()))
+	return false
+}
+
+// pause waits before the next try, longer each time.
+func (r *Reflector) pause(ctx context.Context, err error) {
+	r.proven = false
+	// Not wait's DelayWithReset: that starts over every two minutes, healthy or not,
+	// and an outage would cost twice the requests.
+	if r.opts.Clock.Since(r.paused) >= backoffReset {
+		r.backoff = newBackoff()
+	}
+	d := r.backoff.Step()
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		d = max(d, time.Duration(seconds)*time.Second)
+	}
+	r.opts.Observer.Phase(PhaseWaiting, err)
+	r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Describe(err))
+	r.sleep(ctx, d)
+	r.paused = r.opts.Clock.Now()
+}
+
+// jitter waits a random part of Options.Jitter.
+func (r *Reflector) jitter(ctx context.Context) error {
+	if r.opts.Jitter > 0 {
+		r.sleep(ctx, rand.N(r.opts.Jitter)) //nolint:gosec // spreads load, guards nothing
+	}
+	return ctx.Err()
+}
+
+func (r *Reflector) sleep(ctx context.Context, d time.Duration) {
+	timer := r.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+}
+
+// expired says that the server no longer knows a resourceVersion.
+func expired(err error) bool {
+	return err != nil && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err))
+}

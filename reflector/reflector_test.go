@@ -1,0 +1,361 @@
+package reflector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The server here is a script, for answers that a real one can't be made to give
+// at will; test/e2e drives the same reflector against a real one.
+
+func pod(name string, rv int) *object.Object {
+	o, err := object.Parse(fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"uid":"u-%s","resourceVersion":"%d"}}`, name, name, rv))
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+func bookmark(rv int) watch.Event {
+	o, err := object.ParseBookmark(fmt.Appendf(nil, `{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, rv))
+	if err != nil {
+		panic(err)
+	}
+	return watch.Event{Type: watch.Bookmark, Object: o}
+}
+
+func event(t watch.EventType, name string, rv int) watch.Event {
+	return watch.Event{Type: t, Object: pod(name, rv)}
+}
+
+func status(code int32, reason metav1.StatusReason) watch.Event {
+	return watch.Event{Type: watch.Error, Object: &metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason}}
+}
+
+var pods = schema.GroupResource{Resource: "pods"}
+
+// answer is what the script says to one watch: an error, or events and then an
+// end (at once, or after lasts).
+type answer struct {
+	err    error
+	events []watch.Event
+	lasts  time.Duration
+	open   bool // until the reflector stops it
+}
+
+// script is a Source, a Queue and an Observer that plays answers and writes down
+// what the reflector does.
+type script struct {
+	reflector.Silent
+	mu        sync.Mutex
+	log       []string
+	watches   []answer
+	probes    []error
+	lists     []error
+	clusters  []string
+	listItems []*object.Object
+}
+
+func (s *script) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+}
+
+func take[T any](s *script, queue *[]T) (T, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var zero T
+	if len(*queue) == 0 {
+		return zero, false
+	}
+	v := (*queue)[0]
+	*queue = (*queue)[1:]
+	return v, true
+}
+
+func (s *script) Identity(context.Context) (string, error) {
+	if c, ok := take(s, &s.clusters); ok {
+		if strings.HasPrefix(c, "error") {
+			return "", errors.New(c)
+		}
+		return c, nil
+	}
+	return "uid:1", nil
+}
+
+func (s *script) Probe(_ context.Context, rv string) error {
+	s.note("probe %s", rv)
+	err, _ := take(s, &s.probes)
+	return err
+}
+
+func (s *script) List(_ context.Context, opts upstream.ListOptions, each func(*object.Object) error) (string, error) {
+	s.note("list page=%d rv=%q", opts.PageSize, opts.ResourceVersion)
+	for _, o := range s.listItems {
+		if err := each(o); err != nil {
+			return "", err
+		}
+	}
+	if err, _ := take(s, &s.lists); err != nil {
+		return "", err
+	}
+	return "100", nil
+}
+
+func (s *script) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
+	s.note("watch %s", rv)
+	a, ok := take(s, &s.watches)
+	if !ok {
+		a.open = true
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	w := watch.NewFakeWithChanSize(len(a.events), false)
+	for _, e := range a.events {
+		w.Action(e.Type, e.Object)
+	}
+	switch {
+	case a.open:
+	case a.lasts == full:
+		time.AfterFunc(timeout, w.Stop)
+	case a.lasts > 0:
+		time.AfterFunc(a.lasts, w.Stop)
+	default:
+		w.Stop()
+	}
+	return w, nil
+}
+
+// full is a watch that lasts as long as was asked for.
+const full = time.Duration(1)
+
+func (s *script) Add(o any) error    { return s.put("add", o) }
+func (s *script) Update(o any) error { return s.put("update", o) }
+func (s *script) Delete(o any) error { return s.put("delete", o) }
+func (s *script) put(op string, o any) error {
+	s.note("%s %s@%s", op, o.(*object.Object).Key(), o.(*object.Object).GetResourceVersion())
+	return nil
+}
+func (s *script) Bookmark(rv string) error { s.note("bookmark %s", rv); return nil }
+func (s *script) BeginReplace(_ context.Context, r deltafifo.Replace) error {
+	s.note("begin %s %s force=%v", r.Reason, r.Cluster, r.Force)
+	return nil
+}
+func (s *script) ReplaceItem(o any) error    { return s.put("item", o) }
+func (s *script) EndReplace(rv string) error { s.note("end %s", rv); return nil }
+func (s *script) AbortReplace()              { s.note("abort") }
+func (s *script) Skipped(err error)          { s.note("skipped: %v", err) }
+
+// play runs a reflector over the script for a (simulated) time and returns what
+// it did.
+func play(t *testing.T, s *script, lasts time.Duration, change func(*reflector.Options)) []string {
+	var log []string
+	synctest.Test(t, func(t *testing.T) {
+		opts := reflector.Options{
+			Name: "pods", Source: s, Queue: s, Identity: s.Identity, Observer: s, Kind: "Pod",
+			Checkpoint: store.Checkpoint{RV: "50", Cluster: "uid:1"},
+		}
+		if change != nil {
+			change(&opts)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), lasts)
+		defer cancel()
+		err := reflector.New(opts).Run(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		log = s.log
+	})
+	return log
+}
+
+func has(log []string, prefix string) int {
+	n := 0
+	for _, l := range log {
+		if strings.HasPrefix(l, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func initial(o *reflector.Options) { o.Checkpoint = store.Checkpoint{} }
+
+func TestFirstSync(t *testing.T) {
+	s := &script{listItems: []*object.Object{pod("a", 3)}}
+	s.watches = []answer{{events: []watch.Event{event(watch.Added, "b", 101), event(watch.Deleted, "a", 102), bookmark(110)}, open: true}}
+	require.Equal(t, []string{
+		"begin initial uid:1 force=false", `list page=500 rv=""`, "item a@3", "end 100",
+		"watch 100", "add b@101", "delete a@102", "bookmark 110",
+	}, play(t, s, time.Minute, initial))
+}
+
+func TestResumeMakesNoList(t *testing.T) {
+	s := &script{watches: []answer{{events: []watch.Event{event(watch.Modified, "a", 51)}, open: true}}}
+	require.Equal(t, []string{"probe 50", "watch 50", "update a@51"}, play(t, s, time.Minute, nil))
+}
+
+// Nothing that the network or the server does makes a list while the
+// resourceVersion is good (invariant 4).
+func TestErrorsMakeNoList(t *testing.T) {
+	for name, a := range map[string]answer{
+		"refused":         {err: errors.New("dial tcp: connection refused")},
+		"unauthorized":    {err: apierrors.NewUnauthorized("no")},
+		"forbidden":       {err: apierrors.NewForbidden(pods, "", nil)},
+		"not found":       {err: apierrors.NewNotFound(pods, "")},
+		"too many":        {err: apierrors.NewTooManyRequests("later", 3)},
+		"internal":        {err: apierrors.NewInternalError(errors.New("oops"))},
+		"unavailable":     {err: apierrors.NewServiceUnavailable("no")},
+		"timeout":         {err: apierrors.NewTimeoutError("slow", 1)},
+		"server timeout":  {err: apierrors.NewServerTimeout(pods, "watch", 1)},
+		"error event 500": {events: []watch.Event{status(http.StatusInternalServerError, metav1.StatusReasonInternalError)}},
+		"error event 429": {events: []watch.Event{status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)}},
+		"connection lost": {events: []watch.Event{status(http.StatusInternalServerError, upstream.ReasonConnectionLost)}},
+		"closed":          {events: []watch.Event{event(watch.Modified, "a", 50)}},
+		"closed late":     {lasts: time.Minute},
+		"in good order":   {lasts: full},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{watches: []answer{a, a, a, a, a, a}}
+			log := play(t, s, 2*time.Hour, nil)
+			require.Zero(t, has(log, "begin"), "%q", log)
+			require.Equal(t, 7, has(log, "watch 50"), "%q", log)
+		})
+	}
+}
+
+func TestExpired(t *testing.T) {
+	gone := apierrors.NewResourceExpired("too old resource version: 50 (99)")
+	for name, s := range map[string]*script{
+		"watch refused":  {watches: []answer{{err: gone}}},
+		"error event":    {watches: []answer{{events: []watch.Event{status(http.StatusGone, metav1.StatusReasonExpired)}}}},
+		"code only":      {watches: []answer{{events: []watch.Event{status(http.StatusGone, metav1.StatusReasonGone)}}}},
+		"at the probe":   {probes: []error{gone}},
+		"after an event": {watches: []answer{{events: []watch.Event{event(watch.Modified, "a", 51), status(http.StatusGone, metav1.StatusReasonExpired)}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := play(t, s, time.Minute, nil)
+			require.Equal(t, []string{"begin expired uid:1 force=false", `list page=500 rv=""`, "end 100", "watch 100"}, log[len(log)-4:])
+		})
+	}
+}
+
+func TestClusterChanged(t *testing.T) {
+	s := &script{clusters: []string{"uid:2", "uid:2"}}
+	require.Equal(t, []string{"begin cluster-changed uid:2 force=true", `list page=500 rv=""`, "end 100", "watch 100"}, play(t, s, time.Minute, nil))
+}
+
+// A change of permissions changes the form of the identity, not the cluster.
+func TestIdentityOfAnotherForm(t *testing.T) {
+	s := &script{clusters: []string{"ca:abc"}}
+	require.Equal(t, []string{"probe 50", "watch 50"}, play(t, s, time.Minute, nil))
+}
+
+func TestRVAhead(t *testing.T) {
+	ahead := fmt.Errorf("probe: %w", upstream.ErrAhead)
+	t.Run("a server that lags", func(t *testing.T) {
+		s := &script{probes: []error{ahead, ahead, nil}}
+		require.Equal(t, []string{"probe 50", "probe 50", "probe 50", "watch 50"}, play(t, s, time.Minute, nil))
+	})
+	t.Run("a cluster that went back", func(t *testing.T) {
+		s := &script{probes: []error{ahead, ahead, ahead}}
+		require.Equal(t, []string{
+			"probe 50", "probe 50", "probe 50", "begin rv-ahead uid:1 force=true", `list page=500 rv=""`, "end 100", "watch 100",
+		}, play(t, s, time.Minute, nil))
+	})
+}
+
+func TestSilentClose(t *testing.T) {
+	s := &script{watches: []answer{{}, {}}}
+	log := play(t, s, time.Minute, nil)
+	require.Equal(t, []string{
+		"probe 50", "watch 50", "probe 50", "watch 50",
+		"begin silent-close uid:1 force=false", `list page=500 rv=""`, "end 100", "watch 100",
+	}, log)
+}
+
+// A watch that follows a list and ends at once is no refusal of a checkpoint.
+func TestShortWatchesAfterAList(t *testing.T) {
+	s := &script{watches: []answer{{}}}
+	log := play(t, s, time.Minute, initial)
+	require.Equal(t, 1, has(log, "begin"), "%q", log)
+}
+
+// A watch that ends in good order goes on at once; one that ends early asks the
+// guards again, for the server may have been restored meanwhile.
+func TestGuardsAfterAnEarlyEnd(t *testing.T) {
+	s := &script{watches: []answer{{lasts: full}, {lasts: time.Minute}}}
+	require.Equal(t, []string{"probe 50", "watch 50", "watch 50", "probe 50", "watch 50"}, play(t, s, 15*time.Minute, nil))
+}
+
+func TestListExpiresBetweenPages(t *testing.T) {
+	s := &script{lists: []error{apierrors.NewResourceExpired("continue token")}}
+	require.Equal(t, []string{
+		"begin initial uid:1 force=false", `list page=500 rv=""`, "abort",
+		"begin initial uid:1 force=false", `list page=0 rv=""`, "end 100", "watch 100",
+	}, play(t, s, time.Minute, initial))
+}
+
+// A list that fails is aborted and made again, for the same reason.
+func TestListFails(t *testing.T) {
+	s := &script{lists: []error{errors.New("unexpected EOF")}, clusters: []string{"error: refused"}}
+	require.Equal(t, []string{
+		"begin scope-changed uid:1 force=true", `list page=500 rv=""`, "abort",
+		"begin scope-changed uid:1 force=true", `list page=500 rv=""`, "end 100", "watch 100",
+	}, play(t, s, time.Minute, func(o *reflector.Options) { o.Reason = store.ReasonScopeChanged }))
+}
+
+func TestSkipsWhatIsUnusable(t *testing.T) {
+	node, err := object.Parse([]byte(`{"kind":"Node","metadata":{"name":"n","resourceVersion":"51"}}`))
+	require.NoError(t, err)
+	s := &script{watches: []answer{{events: []watch.Event{
+		{Type: watch.Added, Object: node},
+		{Type: watch.Added, Object: &upstream.Unusable{Err: object.ErrNoMetadata}},
+		{Type: "ODD", Object: pod("a", 51)},
+		event(watch.Added, "b", 52),
+	}, open: true}}}
+	log := play(t, s, time.Minute, nil)
+	require.Equal(t, 3, has(log, "skipped"), "%q", log)
+	require.Equal(t, "add b@52", log[len(log)-1])
+}
+
+// The waits grow to half a minute and no further: an outage of hours costs a
+// request a minute or two, not a storm.
+func TestBackoff(t *testing.T) {
+	s := &script{}
+	for range 1000 {
+		s.clusters = append(s.clusters, "error: connection refused")
+	}
+	play(t, s, time.Hour, nil)
+	tries := 1000 - len(s.clusters)
+	require.Less(t, tries, 130)
+	require.Greater(t, tries, 50)
+}
+
+func TestJitterComesFirst(t *testing.T) {
+	s := &script{}
+	log := play(t, s, time.Hour, func(o *reflector.Options) { o.Jitter = 24 * 365 * time.Hour })
+	require.Empty(t, log)
+}
