@@ -1,0 +1,254 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/systemd"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// Options are what the process adds to the configuration.
+type Options struct {
+	// Version is the program's version.
+	Version string
+
+	// Logger is where the agent logs; nil for nowhere.
+	Logger *slog.Logger
+
+	// Progress is a terminal that shows the progress of lists in one line; nil for
+	// none. The log tells it in any case.
+	Progress io.Writer
+}
+
+// Agent is a running agent.
+type Agent struct {
+	cfg         *config.AgentConfiguration
+	opts        Options
+	log         *slog.Logger
+	clock       clock.RealClock
+	started     time.Time
+	db          store.DB
+	verdict     restore.File
+	collections []*collection
+	source      localapi.Source
+	notifier    *systemd.Notifier
+	drawn       string // the progress line on the terminal
+
+	mu      sync.Mutex
+	cluster *upstream.Cluster
+}
+
+// Run runs an agent until ctx ends, and then stops it in good order. Errors that
+// are an *ExitError say with which code the process should end.
+func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) error {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &Agent{cfg: cfg, opts: opts, log: opts.Logger, started: time.Now()}
+	a.notifier = systemd.NewNotifier(a.clock)
+
+	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
+	if err != nil {
+		return &ExitError{Code: ExitUsage, Err: err}
+	}
+	restConfig.UserAgent = "snapcache/" + opts.Version
+	if err := a.openStore(); err != nil {
+		return err
+	}
+	err = a.serve(ctx, restConfig)
+	if closeErr := a.db.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close database: %w", closeErr))
+	}
+	if err == nil {
+		a.log.Info("stopped")
+	}
+	return err
+}
+
+// openStore opens the database and the collections that it knows already.
+func (a *Agent) openStore() error {
+	switch a.cfg.Store.Type {
+	case config.StoreMemory:
+		a.db = memory.New()
+		a.verdict = restore.File{Outcome: restore.Created}
+	default:
+		db, verdict, err := restore.Open(a.cfg.Store.Path, bolt.Options{
+			MaxBytes: a.cfg.Store.MaxSize.Value(), Writer: "snapcache " + a.opts.Version,
+		}, a.clock.Now())
+		if errors.Is(err, store.ErrLocked) {
+			return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
+		}
+		if err != nil {
+			return err
+		}
+		a.db, a.verdict = db, verdict
+	}
+	if a.verdict.Outcome == restore.Quarantined {
+		a.log.Error("the database could not be used and was set aside; starting empty",
+			"reason", a.verdict.Reason, "cause", a.verdict.Cause, "moved", a.verdict.MovedTo)
+	} else {
+		a.log.Info("database "+string(a.verdict.Outcome), "path", a.cfg.Store.Path)
+	}
+	if err := a.openCollections(); err != nil {
+		return errors.Join(err, a.db.Close())
+	}
+	return nil
+}
+
+// openCollections makes the configured collections and opens those whose resource
+// is known from the database; what is stored and not configured is dropped.
+func (a *Agent) openCollections() error {
+	stored, err := a.db.Collections()
+	if err != nil {
+		return err
+	}
+	known := map[string]store.Info{}
+	for _, info := range stored {
+		known[info.ID] = info
+	}
+	for i, r := range a.cfg.Resources {
+		namespaces := r.Namespaces
+		if len(namespaces) == 0 {
+			namespaces = []string{""}
+		}
+		for _, ns := range namespaces {
+			id := collectionID(r.Resource, ns)
+			log := a.log.With("collection", id)
+			c := &collection{
+				id: id, field: fmt.Sprintf("resources[%d]", i), entry: r, ns: ns,
+				clock: a.clock, log: log, track: newTracker(a.clock, log), linger: a.cfg.Store.CommitInterval.Duration,
+			}
+			a.collections = append(a.collections, c)
+			info, ok := known[id]
+			delete(known, id)
+			if !ok || r.Resource.Version != "" && r.Resource.Version != info.Version {
+				continue
+			}
+			if err := c.open(a.db, upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced}); err != nil {
+				return err
+			}
+		}
+	}
+	for id := range known {
+		if err := a.db.Drop(id); err != nil {
+			return err
+		}
+		a.log.Info("dropped what is no longer configured", "collection", id)
+	}
+	return nil
+}
+
+// serve answers from the database at once, then keeps it in step.
+func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
+	a.source = localapi.FromDB(a.db, localapi.Options{
+		StoreType: string(a.cfg.Store.Type), Verdict: a.verdict.String(),
+		SpoolDir: filepath.Dir(a.cfg.Store.Path), Status: a.fillStatus,
+	})
+	listener, err := localapi.Listen(a.cfg.LocalAPI.Socket)
+	if err != nil {
+		return err
+	}
+	servers := []func(context.Context) error{serveHTTP(listener, localapi.Handler(a.source))}
+	if !a.cfg.Metrics.Disabled {
+		metrics, err := net.Listen("tcp", a.cfg.Metrics.Address)
+		if err != nil {
+			return errors.Join(fmt.Errorf("metrics: %w: give metrics.address another port, or set metrics.disabled", err), listener.Close())
+		}
+		a.log.Info("serving metrics", "address", metrics.Addr().String())
+		servers = append(servers, serveHTTP(metrics, a.metricsHandler()))
+	}
+	a.log.Info("ready", "socket", a.cfg.LocalAPI.Socket)
+	a.tell(a.notifier.Ready())
+
+	group, running := errgroup.WithContext(ctx)
+	for _, serve := range servers {
+		group.Go(func() error { return serve(running) })
+	}
+	group.Go(func() error { a.notifier.Watchdog(running, a.healthy); return nil })
+	group.Go(func() error { a.report(running); return nil })
+	group.Go(func() error { return a.follow(running, restConfig) })
+	err = group.Wait()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// follow runs the collections until ctx ends. The database stays readable until
+// they have stored what was queued.
+func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
+	cluster, err := upstream.New(restConfig)
+	if err != nil {
+		return &ExitError{Code: ExitUsage, Err: err}
+	}
+	defer cluster.Close()
+	a.mu.Lock()
+	a.cluster = cluster
+	a.mu.Unlock()
+	a.log.Info("connecting", "server", cluster.Server())
+	group, running := errgroup.WithContext(ctx)
+	for _, c := range a.collections {
+		group.Go(func() error {
+			if err := a.resolve(running, c, cluster); err != nil {
+				return err
+			}
+			return c.run(running, cluster)
+		})
+	}
+	<-running.Done()
+	a.tell(a.notifier.Stopping("storing the last changes"))
+	return group.Wait()
+}
+
+// healthy says that the database answers; the watchdog asks.
+func (a *Agent) healthy() bool {
+	_, err := a.db.Collections()
+	return err == nil
+}
+
+// tell logs what systemd could not be told. Nothing depends on it.
+func (a *Agent) tell(err error) {
+	if err != nil {
+		a.log.Warn("systemd could not be told", "error", err)
+	}
+}
+
+// serveHTTP serves until ctx ends and lets answers that are under way finish.
+func serveHTTP(l net.Listener, h http.Handler) func(context.Context) error {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	return func(ctx context.Context) error {
+		done := make(chan error, 1)
+		go func() { done <- srv.Serve(l) }()
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+		}
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(grace); err != nil {
+			_ = srv.Close() // a reader that does not read is cut off
+		}
+		<-done
+		return nil
+	}
+}

@@ -1,0 +1,287 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// These tests run the agent without a server: what it does with one is in
+// test/e2e.
+
+// node is a directory with a configuration, and a kubeconfig for a server that
+// refuses connections.
+type node struct {
+	dir string
+	cfg *config.AgentConfiguration
+}
+
+func newNode(t *testing.T, extra string) *node {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refused := l.Addr().String()
+	require.NoError(t, l.Close())
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `
+apiVersion: v1
+kind: Config
+current-context: x
+clusters: [{name: x, cluster: {server: "http://%s"}}]
+users: [{name: x, user: {token: t}}]
+contexts: [{name: x, context: {cluster: x, user: x}}]
+`, refused), 0o600))
+	if !strings.Contains(extra, "metrics:") {
+		extra += "\nmetrics: {disabled: true}\n"
+	}
+	cfg, err := config.Parse("test", fmt.Appendf(nil, `
+apiVersion: snapcache.dev/v1alpha1
+kind: AgentConfiguration
+kubeconfig: %s
+store: {path: %s/state/cache.db}
+localAPI: {socket: %s/run/s.sock}
+%s`, kubeconfig, dir, dir, extra))
+	require.NoError(t, err)
+	return &node{dir: dir, cfg: cfg}
+}
+
+// seed makes the database of an earlier run: two synced pods and a leftover.
+func (n *node) seed(t *testing.T) {
+	db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	for _, info := range []store.Info{
+		{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Transform: object.NewPrune(object.ManagedFields).ID()},
+		{ID: "secrets", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true},
+	} {
+		c, err := db.Open(info)
+		require.NoError(t, err)
+		r, err := c.Replace()
+		require.NoError(t, err)
+		for _, name := range []string{"a", "b"} {
+			o, err := object.Parse(fmt.Appendf(nil, `{"kind":%q,"apiVersion":"v1","metadata":{"namespace":"shop","name":%q,"uid":"u","resourceVersion":"5"}}`, info.Kind, name))
+			require.NoError(t, err)
+			require.NoError(t, r.Apply([]store.Change{{Key: o.Key(), Object: o}}))
+		}
+		require.NoError(t, r.Commit(store.Checkpoint{RV: "7", Cluster: "uid:1", LastList: time.Now().Add(-time.Hour).UTC()}))
+	}
+}
+
+// run starts the agent; the returned function stops it and returns its error.
+func (n *node) run(t *testing.T, log io.Writer) (*localapi.Client, func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, n.cfg, Options{Version: "test", Logger: slog.New(slog.NewTextHandler(log, nil))})
+	}()
+	client := localapi.NewClient(n.cfg.LocalAPI.Socket)
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := client.Status(ctx)
+		return err == nil, nil
+	})
+	if err != nil {
+		cancel()
+		t.Fatalf("the agent does not answer: %v; it ended with: %v", err, <-done)
+	}
+	stopped := false
+	stop := func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() { _ = stop() })
+	return client, stop
+}
+
+const podsOnly = "resources: [{resource: pods}, {resource: widgets.example.com}]"
+
+func TestOfflineStart(t *testing.T) {
+	n := newNode(t, podsOnly)
+	n.seed(t)
+	client, stop := n.run(t, io.Discard)
+
+	status, err := client.Status(t.Context())
+	require.NoError(t, err)
+	require.False(t, status.Agent.Connected)
+	require.Equal(t, "opened", status.Store.Verdict)
+	require.Len(t, status.Collections, 2, "what is no longer configured is dropped, what is new is shown")
+	pods, widgets := status.Collections[0], status.Collections[1]
+	require.Equal(t, "pods", pods.ID)
+	require.True(t, pods.Synced)
+	require.EqualValues(t, 2, pods.Objects)
+	require.Equal(t, "resume at RV 7", pods.Verdict)
+	require.InDelta(t, 3600, pods.AgeSeconds, 60)
+	require.Equal(t, "widgets.example.com", widgets.ID)
+	require.False(t, widgets.Synced)
+
+	var names []string
+	require.NoError(t, client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(o *object.Object) error {
+		names = append(names, o.GetName())
+		return nil
+	}))
+	require.Equal(t, []string{"a", "b"}, names)
+	err = client.Objects(t.Context(), "widgets.example.com", localapi.ObjectQuery{}, func(*object.Object) error { return nil })
+	require.Error(t, err, "never synced is not empty")
+
+	// Why it is not in step arrives in the status.
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		status, err := client.Status(ctx)
+		return err == nil && status.Agent.Problem != "", err
+	}))
+	require.NoError(t, stop())
+
+	db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err, "a stopped agent has let the file go")
+	defer db.Close()
+	infos, err := db.Collections()
+	require.NoError(t, err)
+	require.Len(t, infos, 1)
+}
+
+func TestGarbageIsSetAside(t *testing.T) {
+	n := newNode(t, podsOnly)
+	require.NoError(t, os.MkdirAll(filepath.Dir(n.cfg.Store.Path), 0o700))
+	require.NoError(t, os.WriteFile(n.cfg.Store.Path, []byte("not a database"), 0o600))
+	var log bytes.Buffer
+	client, stop := n.run(t, &log)
+	status, err := client.Status(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, status.Store.Verdict, "quarantined: foreign")
+	require.NoError(t, stop())
+	require.Contains(t, log.String(), "set aside")
+	aside, err := filepath.Glob(n.cfg.Store.Path + ".foreign-*")
+	require.NoError(t, err)
+	require.Len(t, aside, 1)
+}
+
+func TestErrorsOfAStart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(t *testing.T, n *node)
+		code  int
+		text  string
+	}{
+		"no kubeconfig": {func(_ *testing.T, n *node) { n.cfg.Kubeconfig += ".absent" }, ExitUsage, "no such file"},
+		"bad kubeconfig": {func(t *testing.T, n *node) {
+			require.NoError(t, os.WriteFile(n.cfg.Kubeconfig, []byte("{"), 0o600))
+		}, ExitUsage, "kubeconfig"},
+		"locked": {func(t *testing.T, n *node) {
+			db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+		}, 0, "in use by another process"},
+		"port in use": {func(t *testing.T, n *node) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, l.Close()) })
+			n.cfg.Metrics = config.Metrics{Address: l.Addr().String()}
+		}, 0, "metrics.address"},
+		"namespaces of a resource without": {func(t *testing.T, n *node) {
+			db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
+			require.NoError(t, err)
+			_, err = db.Open(store.Info{ID: "pods@shop", Version: "v1", Resource: "pods", Kind: "Pod"})
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+			n.cfg.Resources[0].Namespaces = []string{"shop"}
+		}, ExitUsage, "resources[0].namespaces"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, podsOnly)
+			tc.spoil(t, n)
+			err := Run(t.Context(), n.cfg, Options{})
+			require.ErrorContains(t, err, tc.text)
+			var exit *ExitError
+			if errors.As(err, &exit) {
+				require.Equal(t, tc.code, exit.Code)
+			} else {
+				require.Zero(t, tc.code)
+			}
+		})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	n := newNode(t, podsOnly+"\nmetrics: {address: \""+address+"\"}\n")
+	n.seed(t)
+	_, stop := n.run(t, io.Discard)
+	resp, err := http.Get("http://" + address + "/metrics") //nolint:noctx // a loopback server of this test
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	for _, line := range []string{
+		`snapcache_build_info{version="test"} 1`,
+		`snapcache_collection_objects{collection="pods"} 2`,
+		`snapcache_collection_synced{collection="widgets.example.com"} 0`,
+		`snapcache_relists_total{collection="pods",reason="expired"} 0`,
+	} {
+		require.Contains(t, string(body), line+"\n")
+	}
+	require.NotContains(t, string(body), `snapcache_checkpoint_age_seconds{collection="widgets.example.com"}`)
+	require.Contains(t, string(body), `snapcache_collection_checkpoint_age_seconds{collection="pods"} 3`)
+	require.NoError(t, stop())
+}
+
+func TestScopeIsCanonical(t *testing.T) {
+	info := func(label, field string) store.Info {
+		c := &collection{id: "pods", entry: config.Resource{LabelSelector: label, FieldSelector: field}}
+		i, err := c.info(upstream.Resource{})
+		require.NoError(t, err)
+		return i
+	}
+	require.Equal(t, info("a=b,c in (d,e)", "x=y,z=w"), info("c in (e, d), a = b", "x==y,z=w"))
+	require.NotEqual(t, info("a=b", ""), info("a=c", ""))
+}
+
+func TestHeadline(t *testing.T) {
+	in := localapi.Collection{Synced: true, InStep: true, Objects: 1200}
+	old := localapi.Collection{Synced: true, Objects: 34, AgeSeconds: 11520}
+	never := localapi.Collection{}
+	for want, s := range map[string]localapi.Status{
+		"in step: 2,400 objects in 2 collections":                                  {Collections: []localapi.Collection{in, in}},
+		"data is 3h12m old: 1,234 objects in 2 collections, 1 of 2 in step":        {Collections: []localapi.Collection{in, old}},
+		"never synced; waiting: no route":                                          {Collections: []localapi.Collection{never}, Agent: &localapi.AgentStatus{Problem: "no route"}},
+		"in step: 1,200 objects in 1 collection; 1 never synced":                   {Collections: []localapi.Collection{in, never}},
+		"in step: 1,200 objects in 1 collection; changes can't be stored: no room": {Collections: []localapi.Collection{in}, Store: localapi.StoreStatus{Problem: "no room"}},
+	} {
+		require.Equal(t, want, Headline(&s))
+	}
+}
+
+func TestAge(t *testing.T) {
+	for want, seconds := range map[string]float64{"0s": 0.4, "59s": 59.9, "2m5s": 125, "3h12m": 11520, "2d4h": 187200} {
+		require.Equal(t, want, Age(seconds))
+	}
+}

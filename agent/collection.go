@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+const (
+	// resumeJitter spreads the first requests of a fleet that starts at once.
+	resumeJitter = 2 * time.Second
+
+	// drainTimeout is how long a stop waits for queued changes to be stored.
+	drainTimeout = 10 * time.Second
+)
+
+// collection is one configured resource in one namespace scope, from the server
+// to the store.
+type collection struct {
+	id     string
+	field  string // where it stands in the configuration, for errors
+	entry  config.Resource
+	ns     string
+	clock  clock.RealClock
+	log    *slog.Logger
+	track  *tracker
+	linger time.Duration
+
+	mu       sync.Mutex // guards what follows; set once the resource is known
+	resource *upstream.Resource
+	stored   store.Collection
+	source   *upstream.Source
+	queue    *deltafifo.Queue
+}
+
+// collectionID names a collection: "pods", "deployments.apps", "pods@shop". The
+// version is no part of it: a version that changes makes a relist, not a second
+// copy.
+func collectionID(name config.ResourceName, namespace string) string {
+	id := name.GroupResource().String()
+	if namespace != "" {
+		id += "@" + namespace
+	}
+	return id
+}
+
+// info is what the collection is to be a copy of.
+func (c *collection) info(r upstream.Resource) (store.Info, error) {
+	label, err := labels.Parse(c.entry.LabelSelector)
+	if err != nil {
+		return store.Info{}, fmt.Errorf("%s.labelSelector: %w", c.field, err)
+	}
+	field, err := fields.ParseSelector(c.entry.FieldSelector)
+	if err != nil {
+		return store.Info{}, fmt.Errorf("%s.fieldSelector: %w", c.field, err)
+	}
+	return store.Info{
+		ID: c.id, Group: r.GVR.Group, Version: r.GVR.Version, Resource: r.GVR.Resource, Kind: r.Kind,
+		Namespaced: r.Namespaced, Namespace: c.ns,
+		// In their canonical form, so that another spelling is no other scope.
+		LabelSelector: label.String(), FieldSelector: field.String(),
+		Transform: c.prune().ID(),
+	}, nil
+}
+
+func (c *collection) prune() object.Prune {
+	paths := append([]string(nil), c.entry.Transform.Drop...)
+	if !c.entry.Transform.KeepManagedFields {
+		paths = append(paths, object.ManagedFields)
+	}
+	return object.NewPrune(paths...)
+}
+
+func (c *collection) indexes() []store.Index {
+	var indexes []store.Index
+	for _, x := range c.entry.Indexes {
+		if x.Label != "" {
+			indexes = append(indexes, store.LabelIndex(x.Name, x.Label))
+		} else {
+			indexes = append(indexes, store.FieldIndex(x.Name, x.Field))
+		}
+	}
+	return indexes
+}
+
+// open opens the collection's part of the database and judges what is there.
+func (c *collection) open(db store.DB, r upstream.Resource) error {
+	if c.ns != "" && !r.Namespaced {
+		return usage("%s.namespaces: %s live in no namespace: remove the field", c.field, r.GVR.Resource)
+	}
+	info, err := c.info(r)
+	if err != nil {
+		return err
+	}
+	stored, err := db.Open(info, c.indexes()...)
+	if err != nil {
+		return err
+	}
+	verdict := restore.Judge(stored.Info(), info, stored.State())
+	c.track.setVerdict(verdict.String())
+	c.log.Info("collection opened", "verdict", verdict.String(), "objects", stored.State().Count)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resource, c.stored = &r, stored
+	return nil
+}
+
+// judged returns the verdict on what is stored.
+func (c *collection) judged() (restore.Collection, error) {
+	info, err := c.info(*c.resource)
+	if err != nil {
+		return restore.Collection{}, err
+	}
+	return restore.Judge(c.stored.Info(), info, c.stored.State()), nil
+}
+
+// run keeps the collection in step until ctx ends, then applies what is queued.
+func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
+	verdict, err := c.judged()
+	if err != nil {
+		return err
+	}
+	queue := deltafifo.New(deltafifo.Options{
+		Known: informer.Known{Collection: c.stored}, Linger: c.linger, Clock: c.clock,
+	})
+	checkpoint := c.stored.State().Checkpoint
+	queue.Start(checkpoint.RV)
+	source := cluster.Source(upstream.SourceOptions{
+		Resource: *c.resource, Namespace: c.ns,
+		LabelSelector: c.entry.LabelSelector, FieldSelector: c.entry.FieldSelector,
+		Prune: c.prune(), OnSkip: c.track.Skipped,
+	})
+	c.mu.Lock()
+	c.queue, c.source = queue, source
+	c.mu.Unlock()
+
+	refl := reflector.New(reflector.Options{
+		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
+		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: resumeJitter,
+		Observer: c.track, Logger: c.log, Clock: c.clock,
+	})
+	loop := informer.New(informer.Options{
+		Name: c.id, Queue: queue, Collection: c.stored, Observer: c.track, Logger: c.log, Clock: c.clock,
+	})
+
+	// The loop outlives ctx by as long as it takes to store what is queued.
+	draining, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A closed queue frees a reflector that waits for room in it.
+	defer context.AfterFunc(running, queue.Close)()
+	done := make(chan error, 1)
+	go func() {
+		done <- loop.Run(draining)
+		cancel()
+	}()
+	err = ignoreEnd(refl.Run(running))
+	queue.Close()
+	timer := c.clock.AfterFunc(drainTimeout, stop)
+	defer timer.Stop()
+	return errors.Join(err, ignoreEnd(<-done))
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, deltafifo.ErrClosed) {
+		return nil
+	}
+	return err
+}

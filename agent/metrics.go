@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+)
+
+// metric is one family: its name, help and labels.
+func metric(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("snapcache_"+name, help, labels, nil)
+}
+
+var (
+	descBuild = metric("build_info", "1, with the version as a label.", "version")
+
+	descObjects    = metric("collection_objects", "Objects stored.", "collection")
+	descBytes      = metric("collection_bytes", "Length of the stored objects' JSON.", "collection")
+	descSynced     = metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
+	descInStep     = metric("collection_in_step", "1 while the watch is up.", "collection")
+	descAge        = metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while in step.", "collection")
+	descEvents     = metric("events_total", "Watch events received.", "collection", "type")
+	descRelists    = metric("relists_total", "Complete lists, by reason.", "collection", "reason")
+	descResumes    = metric("resumes_total", "Watches resumed from a checkpoint without a list.", "collection")
+	descReceived   = metric("received_bytes_total", "Bytes of answers received from the server, as they came over the network.", "collection")
+	descQueueLen   = metric("queue_length", "Keys that wait to be stored.", "collection")
+	descQueueBytes = metric("queue_bytes", "Bytes that wait to be stored.", "collection")
+	descChanges    = metric("store_changes_total", "Objects written to the store, by what happened to them.", "collection", "op")
+	descStale      = metric("stale_events_total", "Events older than what is stored, as a resumed watch replays them.", "collection")
+	descSkipped    = metric("skipped_total", "Things the server sent that could not be used.", "collection")
+
+	descCommits    = metric("store_commits_total", "Transactions committed.")
+	descCommitTime = metric("store_commit_seconds_total", "Time spent in transactions.")
+	descSyncTime   = metric("store_sync_seconds_total", "Part of that spent on writing and syncing the file.")
+	descPages      = metric("store_pages_written_total", "Pages written to the file.")
+	descFile       = metric("store_file_bytes", "Size of the database file.")
+	descFailing    = metric("store_failing", "1 while the store refuses changes; they are kept and tried again.")
+	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
+)
+
+// metricsHandler serves /metrics.
+func (a *Agent) metricsHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metricsCollector{a}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// metricsCollector reads the agent's state at each scrape.
+type metricsCollector struct{ a *Agent }
+
+// Describe sends nothing: which collections there are is known at the scrape.
+func (metricsCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends all metrics.
+func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	gauge(descBuild, 1, m.a.opts.Version)
+	if m.a.verdict.Outcome == restore.Quarantined {
+		gauge(descQuarantine, 1, m.a.verdict.Reason)
+	}
+	failing := false
+	for _, c := range m.a.collections {
+		seen := c.track.get()
+		failing = failing || seen.store != nil
+		m.collection(c, seen, gauge, counter)
+	}
+	stats := m.a.db.Stats()
+	counter(descCommits, float64(stats.Commits))
+	counter(descCommitTime, stats.CommitTime.Seconds())
+	counter(descSyncTime, stats.SyncTime.Seconds())
+	counter(descPages, float64(stats.PagesWritten))
+	gauge(descFile, float64(stats.FileBytes))
+	gauge(descFailing, number(failing))
+}
+
+type send func(d *prometheus.Desc, v float64, labels ...string)
+
+func (m metricsCollector) collection(c *collection, seen seen, gauge, counter send) {
+	c.mu.Lock()
+	stored, source, queue := c.stored, c.source, c.queue
+	c.mu.Unlock()
+	s := m.a.describe(c, seen)
+	gauge(descSynced, number(s.Synced), c.id)
+	gauge(descInStep, number(s.InStep), c.id)
+	if s.Synced {
+		// An age of a collection without data would look fresh.
+		gauge(descAge, s.AgeSeconds, c.id)
+	}
+	if stored != nil {
+		gauge(descObjects, float64(s.Objects), c.id)
+		gauge(descBytes, float64(s.Bytes), c.id)
+	}
+	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
+		counter(descEvents, float64(seen.events[t]), c.id, string(t))
+	}
+	for _, reason := range store.Reasons() {
+		counter(descRelists, float64(seen.lists[reason]), c.id, string(reason))
+	}
+	counter(descResumes, float64(seen.resumes), c.id)
+	counter(descChanges, float64(seen.counts.Added), c.id, "added")
+	counter(descChanges, float64(seen.counts.Updated), c.id, "updated")
+	counter(descChanges, float64(seen.counts.Deleted), c.id, "deleted")
+	counter(descStale, float64(seen.counts.Stale), c.id)
+	counter(descSkipped, float64(seen.skipped), c.id)
+	if source != nil {
+		counter(descReceived, float64(source.BytesReceived()), c.id)
+		gauge(descQueueLen, float64(queue.Len()), c.id)
+		gauge(descQueueBytes, float64(queue.Bytes()), c.id)
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

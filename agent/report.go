@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+const (
+	reportEvery      = 5 * time.Second        // STATUS= for systemd
+	progressLogEvery = 10 * time.Second       // progress of a long list in the log
+	progressEvery    = 200 * time.Millisecond // and on a terminal
+)
+
+// report tells systemd and whoever watches how the agent is, until ctx ends.
+func (a *Agent) report(ctx context.Context) {
+	status := a.clock.NewTicker(reportEvery)
+	defer status.Stop()
+	logged := a.clock.NewTicker(progressLogEvery)
+	defer logged.Stop()
+	drawn := a.clock.NewTicker(progressEvery)
+	defer drawn.Stop()
+	a.reportStatus(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			a.draw("")
+			return
+		case <-status.C():
+			a.reportStatus(ctx)
+		case <-logged.C():
+			for _, c := range a.collections {
+				if line := a.progress(c); line != "" {
+					c.log.Info("listing " + line)
+				}
+			}
+		case <-drawn.C():
+			a.drawProgress()
+		}
+	}
+}
+
+func (a *Agent) reportStatus(ctx context.Context) {
+	s, err := a.source.Status(ctx)
+	if err != nil {
+		return // the database says so itself, in the log and to whoever reads
+	}
+	a.tell(a.notifier.Status(Headline(s)))
+}
+
+// Headline is a status in one line, freshness first.
+func Headline(s *localapi.Status) string {
+	var objects int64
+	inStep, unsynced := 0, 0
+	var age float64
+	for _, c := range s.Collections {
+		if !c.Synced {
+			unsynced++
+			continue
+		}
+		objects += c.Objects
+		if c.InStep {
+			inStep++
+		} else {
+			age = max(age, c.AgeSeconds)
+		}
+	}
+	synced := len(s.Collections) - unsynced
+	text := fmt.Sprintf("%s objects in %s", humanize.Comma(objects), english.Plural(synced, "collection", ""))
+	switch {
+	case unsynced == len(s.Collections):
+		text = "never synced"
+	case inStep == synced:
+		text = "in step: " + text
+	default:
+		text = fmt.Sprintf("data is %s old: %s, %d of %d in step", Age(age), text, inStep, len(s.Collections))
+	}
+	if unsynced > 0 && unsynced < len(s.Collections) {
+		text += fmt.Sprintf("; %d never synced", unsynced)
+	}
+	if s.Agent != nil && s.Agent.Problem != "" {
+		text += "; waiting: " + s.Agent.Problem
+	}
+	if s.Store.Problem != "" {
+		text += "; changes can't be stored: " + s.Store.Problem
+	}
+	return text
+}
+
+// Age is seconds as people say them: "12s", "5m", "3h12m", "2d4h".
+func Age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// progress describes a list that is under way, "" where there is none.
+func (a *Agent) progress(c *collection) string {
+	seen := c.track.get()
+	if seen.listing == "" {
+		return ""
+	}
+	took := a.clock.Since(seen.listSince).Seconds()
+	rate := float64(seen.read) / max(took, 0.001)
+	text := fmt.Sprintf("%s (%s): %s objects, %s a second", c.id, seen.listing, humanize.Comma(seen.read), humanize.Comma(int64(rate)))
+	if seen.remaining > 0 && rate > 0 {
+		text += fmt.Sprintf(", %s to go, about %s", humanize.Comma(seen.remaining), Age(float64(seen.remaining)/rate))
+	}
+	return text
+}
+
+// drawProgress shows the first list that is under way on the terminal.
+func (a *Agent) drawProgress() {
+	for _, c := range a.collections {
+		if line := a.progress(c); line != "" {
+			a.draw("listing " + line)
+			return
+		}
+	}
+	a.draw("")
+}
+
+// draw replaces the terminal's last line.
+func (a *Agent) draw(line string) {
+	if a.opts.Progress == nil || line == a.drawn {
+		return
+	}
+	a.drawn = line
+	// Nothing depends on a terminal that can't be written to.
+	_, _ = fmt.Fprintf(a.opts.Progress, "\r\x1b[K%s", line)
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// resolve asks the server what a collection's resource is, where the database
+// does not know it, and opens the collection. It tries until ctx ends.
+//
+// What can only be a mistake in the configuration ends the agent: a resource that
+// the server does not have and, while nothing at all is cached, a server that does
+// not accept us. An agent that has something to serve goes on serving it.
+func (a *Agent) resolve(ctx context.Context, c *collection, cluster *upstream.Cluster) error {
+	if c.stored != nil {
+		return nil
+	}
+	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 1, Steps: 8}
+	for {
+		name := c.entry.Resource
+		r, err := cluster.Resolve(ctx, name.Resource, name.Version, name.Group)
+		if err == nil {
+			return c.open(a.db, r)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := a.fatal(c, err); err != nil {
+			return err
+		}
+		c.track.Phase(reflector.PhaseWaiting, err)
+		d := backoff.Step()
+		c.log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Describe(err))
+		timer := a.clock.NewTimer(d)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C():
+		}
+	}
+}
+
+// fatal returns the error with which the agent should end, nil for none.
+func (a *Agent) fatal(c *collection, err error) error {
+	if errors.As(err, new(*upstream.NoResourceError)) || errors.Is(err, upstream.ErrNotWatchable) {
+		return usage("%s.resource: %w", c.field, err)
+	}
+	switch upstream.Kind(err) {
+	case upstream.Untrusted, upstream.Unauthorized:
+		if !a.anySynced() {
+			return &ExitError{Code: ExitFailure, Err: described{err}}
+		}
+	}
+	return nil
+}
+
+// described is an error whose text is the line for the operator.
+type described struct{ err error }
+
+func (d described) Error() string { return upstream.Describe(d.err) }
+func (d described) Unwrap() error { return d.err }
+
+// anySynced says that there is something to serve.
+func (a *Agent) anySynced() bool {
+	infos, err := a.db.Collections()
+	if err != nil {
+		return true // not known: go on
+	}
+	for _, info := range infos {
+		if synced(a.db, info.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+func synced(db store.DB, id string) bool {
+	v, err := db.View(id)
+	if err != nil {
+		return false
+	}
+	defer v.Close()
+	return v.State().Synced
+}

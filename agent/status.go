@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// fillStatus adds what only the running agent knows to what the database tells.
+func (a *Agent) fillStatus(s *localapi.Status) {
+	s.Agent = &localapi.AgentStatus{
+		Version: a.opts.Version, PID: os.Getpid(), Started: a.started,
+		Server: a.server(),
+	}
+	byID := map[string]int{}
+	for i, c := range s.Collections {
+		byID[c.ID] = i
+	}
+	for _, c := range a.collections {
+		i, ok := byID[c.id]
+		if !ok {
+			// Configured, and the server was not asked yet what it is.
+			i = len(s.Collections)
+			s.Collections = append(s.Collections, localapi.Collection{
+				ID: c.id, Group: c.entry.Resource.Group, Version: c.entry.Resource.Version, Resource: c.entry.Resource.Resource,
+				Namespace: c.ns, LabelSelector: c.entry.LabelSelector, FieldSelector: c.entry.FieldSelector,
+				Indexes: []string{},
+			})
+		}
+		seen := c.track.get()
+		a.fillCollection(&s.Collections[i], seen)
+		if s.Collections[i].InStep {
+			s.Agent.Connected = true
+		}
+		if seen.store != nil {
+			s.Store.Problem = seen.store.Error()
+		}
+	}
+	slices.SortFunc(s.Collections, func(x, y localapi.Collection) int { return strings.Compare(x.ID, y.ID) })
+	if s.Agent.Connected {
+		return
+	}
+	for _, c := range s.Collections {
+		if c.Problem != "" {
+			s.Agent.Problem = c.Problem
+			return
+		}
+	}
+}
+
+func (a *Agent) fillCollection(c *localapi.Collection, seen seen) {
+	c.Phase = string(seen.phase)
+	c.InStep = seen.phase == reflector.PhaseWatching && c.Synced
+	c.Verdict = seen.verdict
+	c.Resumes = seen.resumes
+	for _, n := range seen.lists {
+		c.Lists += n
+	}
+	for _, n := range seen.events {
+		c.Events += n
+	}
+	if seen.listing != "" {
+		c.ListRead, c.ListRemaining = seen.read, seen.remaining
+	}
+	if seen.problem != nil {
+		c.Problem = upstream.Describe(seen.problem)
+	}
+	now := a.clock.Now()
+	if seen.lastStep.After(c.Proven) {
+		c.Proven = seen.lastStep
+	}
+	switch {
+	case c.InStep:
+		c.Proven, c.AgeSeconds = now, 0
+	case c.Proven.IsZero():
+		c.AgeSeconds = 0
+	default:
+		// A clock that was set back must not make data younger than now.
+		c.AgeSeconds = max(0, now.Sub(c.Proven).Seconds())
+	}
+}
+
+// describe is a collection's status without asking the database.
+func (a *Agent) describe(c *collection, seen seen) localapi.Collection {
+	var s localapi.Collection
+	c.mu.Lock()
+	stored := c.stored
+	c.mu.Unlock()
+	if stored != nil {
+		state := stored.State()
+		s.Synced, s.Objects, s.Bytes, s.Proven = state.Synced, state.Count, state.Bytes, state.Proven()
+	}
+	a.fillCollection(&s, seen)
+	return s
+}
+
+func (a *Agent) server() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cluster == nil {
+		return ""
+	}
+	return a.cluster.Server()
+}

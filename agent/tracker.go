@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+)
+
+// tracker notes what one collection's reflector and loop report. It is what
+// status and metrics are read from, and safe for concurrent use.
+type tracker struct {
+	clock clock.PassiveClock
+	log   *slog.Logger
+
+	mu   sync.Mutex
+	seen seen
+}
+
+// seen is what a tracker knows.
+type seen struct {
+	phase     reflector.Phase
+	problem   error // why it is not in step
+	store     error // why the store refuses changes
+	verdict   string
+	lastStep  time.Time // when it was last in step, unless it is now
+	resumes   int64
+	lists     map[store.Reason]int64
+	listing   store.Reason // the list that is under way
+	listSince time.Time
+	read      int64
+	remaining int64
+	events    map[watch.EventType]int64
+	skipped   int64
+	counts    informer.Counts
+}
+
+var (
+	_ reflector.Observer = (*tracker)(nil)
+	_ informer.Observer  = (*tracker)(nil)
+)
+
+func newTracker(c clock.PassiveClock, log *slog.Logger) *tracker {
+	return &tracker{clock: c, log: log, seen: seen{
+		phase: reflector.PhaseStarting,
+		lists: map[store.Reason]int64{}, events: map[watch.EventType]int64{},
+	}}
+}
+
+// get returns a copy of what is known.
+func (t *tracker) get() seen {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.seen
+	s.lists, s.events = maps.Clone(s.lists), maps.Clone(s.events)
+	return s
+}
+
+func (t *tracker) note(f func(*seen)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f(&t.seen)
+}
+
+// Phase notes a change of phase.
+func (t *tracker) Phase(p reflector.Phase, err error) {
+	t.note(func(s *seen) {
+		if s.phase == reflector.PhaseWatching && p != s.phase {
+			s.lastStep = t.clock.Now()
+		}
+		s.phase = p
+		switch p {
+		case reflector.PhaseWaiting:
+			s.problem, s.listing = err, ""
+		case reflector.PhaseWatching:
+			s.problem, s.listing = nil, ""
+		}
+	})
+}
+
+// Listing notes the progress of a list.
+func (t *tracker) Listing(reason store.Reason, read, remaining int64) {
+	t.note(func(s *seen) {
+		if s.listing == "" {
+			s.listSince = t.clock.Now()
+		}
+		s.listing, s.read, s.remaining = reason, read, remaining
+	})
+}
+
+// Listed notes a complete list.
+func (t *tracker) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
+	t.note(func(s *seen) { s.lists[reason]++; s.listing = "" })
+}
+
+// Resumed notes a watch that goes on where it stopped.
+func (t *tracker) Resumed(string) { t.note(func(s *seen) { s.resumes++ }) }
+
+// Event notes a watch event.
+func (t *tracker) Event(e watch.EventType) { t.note(func(s *seen) { s.events[e]++ }) }
+
+// Skipped notes something unusable from the server.
+func (t *tracker) Skipped(err error) {
+	t.note(func(s *seen) { s.skipped++ })
+	t.log.Warn("skipped what the server sent", "error", err)
+}
+
+// Applied notes a batch that is stored.
+func (t *tracker) Applied(c informer.Counts, _ time.Duration) {
+	t.note(func(s *seen) {
+		s.counts.Added += c.Added
+		s.counts.Updated += c.Updated
+		s.counts.Deleted += c.Deleted
+		s.counts.Stale += c.Stale
+	})
+}
+
+// StoreFailed notes whether the store works.
+func (t *tracker) StoreFailed(err error) { t.note(func(s *seen) { s.store = err }) }
+
+func (t *tracker) setVerdict(v string) { t.note(func(s *seen) { s.verdict = v }) }

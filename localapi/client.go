@@ -1,0 +1,230 @@
+package localapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+const (
+	// maxErrorBytes bounds the body of an answer that is an error.
+	maxErrorBytes = 1 << 20
+
+	// maxStatusBytes bounds a status.
+	maxStatusBytes = 16 << 20
+)
+
+// Client is the Source of a running agent. It keeps no connection between calls,
+// so there is nothing to close.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+var _ Source = (*Client)(nil)
+
+// NewClient returns the client of the agent that listens on a unix socket. Errors
+// of its calls wrap [ErrNoAgent] where nobody answers there.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
+		DialContext:       dial,
+		DisableKeepAlives: true,
+		// The way to a socket is short: compressing would cost more than it saves.
+		DisableCompression: true,
+	}}}
+}
+
+// Status implements [Source].
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	body, err := c.get(ctx, nil, "status")
+	if err != nil {
+		return nil, err
+	}
+	defer closeBody(body)
+	status := &Status{}
+	if err := json.NewDecoder(io.LimitReader(body, maxStatusBytes)).Decode(status); err != nil {
+		return nil, c.wrap(ctx, err)
+	}
+	return status, nil
+}
+
+// Index implements [Source].
+func (c *Client) Index(ctx context.Context, collection, index string) ([]IndexValue, error) {
+	values := []IndexValue{}
+	err := c.lines(ctx, nil, func(line []byte) error {
+		var v IndexValue
+		if err := json.Unmarshal(line, &v); err != nil {
+			return c.wrap(ctx, err)
+		}
+		values = append(values, v)
+		return nil
+	}, "collections", collection, "index", index)
+	if err != nil && !errors.As(err, new(*DamageError)) {
+		return nil, err
+	}
+	return values, err
+}
+
+// Keys implements [Source].
+func (c *Client) Keys(ctx context.Context, collection string, q KeyQuery, each func(Key) error) error {
+	query := url.Values{}
+	if q.Index != "" {
+		query.Set("index", q.Index)
+		query.Set("value", q.Value)
+	}
+	return c.lines(ctx, query, func(line []byte) error {
+		var k Key
+		if err := json.Unmarshal(line, &k); err != nil {
+			return c.wrap(ctx, err)
+		}
+		return each(k)
+	}, "collections", collection, "keys")
+}
+
+// Objects implements [Source].
+func (c *Client) Objects(ctx context.Context, collection string, q ObjectQuery, each func(*object.Object) error) error {
+	query := url.Values{}
+	if q.Namespace != "" {
+		query.Set("namespace", q.Namespace)
+	}
+	if q.LabelSelector != "" {
+		query.Set("labelSelector", q.LabelSelector)
+	}
+	return c.lines(ctx, query, func(line []byte) error {
+		o, err := object.Parse(bytes.Clone(line))
+		if err != nil {
+			return c.wrap(ctx, err)
+		}
+		return each(o)
+	}, "collections", collection, "objects")
+}
+
+// lines calls each for the lines of a stream, which are valid until it returns.
+// It returns each's errors as they are.
+func (c *Client) lines(ctx context.Context, query url.Values, each func([]byte) error, path ...string) error {
+	body, err := c.get(ctx, query, path...)
+	if err != nil {
+		return err
+	}
+	defer closeBody(body)
+	r := bufio.NewReaderSize(body, streamBufferBytes)
+	var long []byte
+	for {
+		line, err := readLine(r, &long)
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return nil
+		}
+		if err != nil {
+			return c.wrap(ctx, err)
+		}
+		failed, isError, err := asWireError(line)
+		switch {
+		case err != nil:
+			return c.wrap(ctx, err)
+		case isError:
+			return fromWire(failed)
+		}
+		if err := each(line); err != nil {
+			return err
+		}
+	}
+}
+
+// readLine returns the next line without its end. It is in r's buffer, or in long
+// where it is longer than that.
+func readLine(r *bufio.Reader, long *[]byte) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		*long = append((*long)[:0], line...)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			if len(*long) > maxEntryBytes {
+				return nil, fmt.Errorf("a line is longer than %d bytes", maxEntryBytes)
+			}
+			line, err = r.ReadSlice('\n')
+			*long = append(*long, line...)
+		}
+		line = *long
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return bytes.TrimSuffix(line, []byte("\n")), err
+}
+
+// get returns the body of a successful answer.
+func (c *Client) get(ctx context.Context, query url.Values, path ...string) (io.ReadCloser, error) {
+	target := "http://snapcache" + apiPath
+	for _, segment := range path {
+		target += "/" + url.PathEscape(segment)
+	}
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadQuery, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.noAnswer(ctx, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer closeBody(resp.Body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
+	if err != nil {
+		return nil, c.wrap(ctx, err)
+	}
+	if failed, isError, err := asWireError(body); err == nil && isError {
+		return nil, fromWire(failed)
+	}
+	return nil, fmt.Errorf("agent on %s: HTTP %s for %s: it may be of another version", c.socket, resp.Status, req.URL.Path)
+}
+
+// noAnswer says in few words why there was no answer: net/http's own text repeats
+// a URL that means nothing to anyone.
+func (c *Client) noAnswer(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return err
+	}
+	if urlErr, ok := errors.AsType[*url.Error](err); ok {
+		err = urlErr.Err
+	}
+	if opErr, ok := errors.AsType[*net.OpError](err); ok {
+		err = opErr.Err
+	}
+	if sysErr, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = sysErr.Err
+	}
+	return fmt.Errorf("%w on %s: %w", ErrNoAgent, c.socket, err)
+}
+
+// wrap names the agent in an error in the middle of an answer.
+func (c *Client) wrap(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("agent on %s: the answer was cut short: %w", c.socket, err)
+	default:
+		return fmt.Errorf("agent on %s: %w", c.socket, err)
+	}
+}
+
+// closeBody gives up the rest of an answer, so its error does not matter.
+func closeBody(body io.Closer) { _ = body.Close() }

@@ -1,0 +1,178 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// spoil changes the stored bytes of records, or with spoilInfo a collection's
+// description.
+func spoil(t *testing.T, path, collection string, keys ...string) {
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket([]byte("c")).Bucket([]byte(collection))
+		return c.ForEachBucket(func(gen []byte) error {
+			objects := c.Bucket(gen).Bucket([]byte("objects"))
+			for _, key := range keys {
+				record := append([]byte(nil), objects.Get([]byte(key))...)
+				record[len(record)-1] ^= 0xff
+				if err := objects.Put([]byte(key), record); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}))
+	require.NoError(t, db.Close())
+}
+
+// damagedSources are the ways to the fixture with two damaged records.
+func damagedSources(t *testing.T) map[string]Source {
+	db, path := newBolt(t)
+	fixture(t, db)
+	require.NoError(t, db.Close())
+	spoil(t, path, "configmaps", "a/one", "shop/two")
+	spoil(t, path, "nodes", "edge-1", "edge-2")
+	db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	src := FromDB(db, options(t, "bolt"))
+	return map[string]Source{"bolt": src, "socket": serve(t, src)}
+}
+
+// Damaged records don't hide the others, and the answer ends in an error that
+// names them.
+func TestDamagedRecords(t *testing.T) {
+	for name, src := range damagedSources(t) {
+		t.Run(name, func(t *testing.T) {
+			objects, err := objectKeys(src, "configmaps", ObjectQuery{})
+			require.Equal(t, []string{"a-b/one", "a/two", "shop/one"}, objects)
+			requireDamage(t, err, "a/one", "shop/two")
+			require.ErrorContains(t, err, "collection configmaps: record a/one is damaged: checksum does not match")
+
+			keys, err := allKeys(src, "configmaps", KeyQuery{})
+			require.Len(t, keys, 3)
+			requireDamage(t, err, "a/one", "shop/two")
+
+			keys, err = allKeys(src, "configmaps", KeyQuery{Index: "app", Value: "till"})
+			require.Len(t, keys, 1)
+			requireDamage(t, err, "a/one")
+
+			values, err := src.Index(context.Background(), "configmaps", "app")
+			require.Len(t, values, 2)
+			requireDamage(t, err, "a/one")
+
+			objects, err = objectKeys(src, "configmaps", ObjectQuery{Namespace: "a-b"})
+			require.NoError(t, err, "what was not asked for does not matter")
+			require.Len(t, objects, 1)
+
+			objects, err = objectKeys(src, "nodes", ObjectQuery{})
+			require.Empty(t, objects, "nothing is left")
+			requireDamage(t, err, "edge-1", "edge-2")
+			values, err = src.Index(context.Background(), "nodes", "namespace")
+			require.Empty(t, values)
+			requireDamage(t, err, "edge-1", "edge-2")
+		})
+	}
+}
+
+func requireDamage(t *testing.T, err error, keys ...string) {
+	t.Helper()
+	var damage *DamageError
+	require.ErrorAs(t, err, &damage)
+	require.ErrorAs(t, err, new(*store.CorruptionError))
+	var got []string
+	for _, d := range damage.Damages {
+		require.NotEmpty(t, d.Path)
+		require.NotEmpty(t, d.Collection)
+		got = append(got, d.Key)
+	}
+	require.Equal(t, keys, got)
+}
+
+// A collection that can't be opened does not hide the others.
+func TestDamagedCollection(t *testing.T) {
+	db, path := newBolt(t)
+	fixture(t, db)
+	require.NoError(t, db.Close())
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("c")).Bucket([]byte("nodes")).Put([]byte("state"), []byte("{"))
+	}))
+	require.NoError(t, raw.Close())
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	src := FromDB(db, options(t, "bolt"))
+	for name, src := range map[string]Source{"bolt": src, "socket": serve(t, src)} {
+		status, err := src.Status(context.Background())
+		require.NoError(t, err, name)
+		require.Len(t, status.Collections, 4, name)
+		require.Equal(t, "nodes", status.Collections[2].ID)
+		require.Contains(t, status.Collections[2].Problem, "damaged", name)
+		require.False(t, status.Collections[2].Synced, name)
+		_, err = objectKeys(src, "nodes", ObjectQuery{})
+		require.ErrorAs(t, err, new(*store.CorruptionError), name)
+	}
+}
+
+// An index and the objects are one state: a key that is only in the index is
+// damage, not something that vanished.
+func TestIndexNamesNothing(t *testing.T) {
+	db, path := newBolt(t)
+	fixture(t, db)
+	require.NoError(t, db.Close())
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket([]byte("c")).Bucket([]byte("configmaps"))
+		return c.ForEachBucket(func(gen []byte) error {
+			return c.Bucket(gen).Bucket([]byte("objects")).Delete([]byte("a/one"))
+		})
+	}))
+	require.NoError(t, raw.Close())
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	keys, err := allKeys(FromDB(db, options(t, "bolt")), "configmaps", KeyQuery{Index: "app", Value: "till"})
+	require.Len(t, keys, 1)
+	requireDamage(t, err, "a/one")
+	require.ErrorContains(t, err, "index app names it")
+}
+
+// What an answer says about damage is bounded, and what is counted is right.
+func TestDamageIsBounded(t *testing.T) {
+	var d damage
+	require.NoError(t, d.err())
+	require.False(t, d.add(errors.New("another error")))
+	for i := range 3 * maxDamages {
+		c := &store.CorruptionError{Path: "f", Collection: "c", Key: fmt.Sprint(i), Reason: "r"}
+		require.True(t, d.add(fmt.Errorf("wrapped: %w", c)))
+		if i < maxDamages {
+			require.True(t, d.add(c), "the same again")
+		}
+	}
+	var all *DamageError
+	require.ErrorAs(t, d.err(), &all)
+	require.Len(t, all.Damages, maxDamages)
+	require.Equal(t, 2*maxDamages, all.More)
+	require.ErrorContains(t, all, "and 200 more damaged records")
+
+	w, code := toWire(d.err())
+	require.Equal(t, 500, code)
+	back := fromWire(w)
+	require.EqualError(t, back, all.Error())
+	var again *DamageError
+	require.ErrorAs(t, back, &again)
+	require.Equal(t, all, again)
+}

@@ -1,0 +1,287 @@
+package localapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// Options are the settings of a Source on a database. The zero value works.
+type Options struct {
+	// Status is given what the database knows, to add what only an agent does; nil
+	// for nothing to add. It is called by many goroutines.
+	Status func(*Status)
+
+	// StoreType and Verdict are passed on in [StoreStatus].
+	StoreType, Verdict string
+
+	// SpoolDir is where answers that are too large for memory wait, as files without
+	// a name. Where that fails, and where it is empty, os.TempDir is used.
+	SpoolDir string
+
+	// Clock tells the age of what is stored; nil for the real one.
+	Clock clock.PassiveClock
+}
+
+// FromDB answers from an open database.
+func FromDB(db store.DB, opts Options) Source {
+	return FromOpener(func() (store.DB, error) { return unclosed{db}, nil }, opts)
+}
+
+// FromOpener answers from a database that is opened for each question and closed
+// before the answer is passed on, so that the lock on a file is not held at the
+// pace of whoever reads the answer.
+func FromOpener(open func() (store.DB, error), opts Options) Source {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	return &reader{open: open, opts: opts}
+}
+
+// unclosed is a database that others close.
+type unclosed struct{ store.DB }
+
+func (unclosed) Close() error { return nil }
+
+// reader is the Source on a database. It is safe for concurrent use.
+type reader struct {
+	open func() (store.DB, error)
+	opts Options
+}
+
+// Index implements [Source].
+func (r *reader) Index(ctx context.Context, collection, index string) ([]IndexValue, error) {
+	values := map[string]*IndexValue{}
+	var damaged damage
+	err := r.view(collection, func(db store.DB, v store.View) error {
+		return entries(ctx, db, v, index, &damaged, func(value string, h store.Header) {
+			x := values[value]
+			if x == nil {
+				x = &IndexValue{Value: value}
+				values[value] = x
+			}
+			x.Objects++
+			x.Bytes += int64(h.Bytes)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	sorted := make([]IndexValue, 0, len(values))
+	for _, value := range slices.Sorted(maps.Keys(values)) {
+		sorted = append(sorted, *values[value])
+	}
+	return sorted, damaged.err()
+}
+
+// entries calls each for every entry of an index.
+func entries(ctx context.Context, db store.DB, v store.View, index string, damaged *damage, each func(string, store.Header)) error {
+	if index == store.NamespaceIndex {
+		// Keys start with their namespace, so one scan has it all.
+		for h, err := range v.Headers("", "") {
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err == nil:
+				each(store.KeyNamespace(h.Key), h)
+			case !damaged.add(err):
+				return err
+			}
+		}
+		return nil
+	}
+	if err := checkIndex(v, index); err != nil {
+		return err
+	}
+	for e, err := range v.IndexEntries(index) {
+		var h store.Header
+		if err == nil {
+			h, err = header(db, v, index, e.Key)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			each(e.Value, h)
+		case !damaged.add(err):
+			return err
+		}
+	}
+	return nil
+}
+
+// Keys implements [Source].
+func (r *reader) Keys(ctx context.Context, collection string, q KeyQuery, each func(Key) error) error {
+	sp := newSpool(r.opts.SpoolDir)
+	defer sp.close()
+	var damaged damage
+	err := r.view(collection, func(db store.DB, v store.View) error {
+		return headers(ctx, db, v, q, &damaged, func(h store.Header) error {
+			b, err := json.Marshal(Key{Key: h.Key, UID: h.UID, ResourceVersion: h.RV, Bytes: h.Bytes})
+			if err != nil {
+				return err
+			}
+			return sp.add(b)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	err = sp.each(ctx, func(b []byte) error {
+		var k Key
+		if err := json.Unmarshal(b, &k); err != nil {
+			return fmt.Errorf("spool: %w", err)
+		}
+		return each(k)
+	})
+	if err != nil {
+		return err
+	}
+	return damaged.err()
+}
+
+// headers calls each for the headers that q selects.
+func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, damaged *damage, each func(store.Header) error) error {
+	if q.Index == "" {
+		for h, err := range v.Headers("", "") {
+			if err := take(ctx, h, err, damaged, each); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := checkIndex(v, q.Index); err != nil {
+		return err
+	}
+	for key, err := range v.IndexKeys(q.Index, q.Value) {
+		var h store.Header
+		if err == nil {
+			h, err = header(db, v, q.Index, key)
+		}
+		if err := take(ctx, h, err, damaged, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Objects implements [Source].
+func (r *reader) Objects(ctx context.Context, collection string, q ObjectQuery, each func(*object.Object) error) error {
+	selector, err := labels.Parse(q.LabelSelector)
+	if err != nil {
+		return fmt.Errorf("%w: label selector %q: %w", ErrBadQuery, q.LabelSelector, err)
+	}
+	sp := newSpool(r.opts.SpoolDir)
+	defer sp.close()
+	var damaged damage
+	err = r.view(collection, func(_ store.DB, v store.View) error {
+		prefix := ""
+		if q.Namespace != "" && v.Info().Namespaced {
+			prefix = q.Namespace + "/"
+		}
+		for o, err := range v.Objects(prefix, "") {
+			err := take(ctx, o, err, &damaged, func(o *object.Object) error {
+				if !selector.Matches(labels.Set(o.Labels())) {
+					return nil
+				}
+				return sp.add(o.Raw())
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = sp.each(ctx, func(raw []byte) error {
+		o, err := object.FromValid(raw)
+		if err != nil {
+			return fmt.Errorf("spool: %w", err)
+		}
+		return each(o)
+	})
+	if err != nil {
+		return err
+	}
+	return damaged.err()
+}
+
+// take is a step of a scan: it passes item on, or takes note of damage. Its error
+// ends the scan.
+func take[T any](ctx context.Context, item T, err error, damaged *damage, each func(T) error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		return each(item)
+	case damaged.add(err):
+		return nil
+	default:
+		return err
+	}
+}
+
+// view calls fn with a view of a collection that was synced, and returns fn's
+// errors with the collection's name. When it returns, nothing is open any more.
+func (r *reader) view(collection string, fn func(store.DB, store.View) error) error {
+	return r.database(func(db store.DB) error {
+		v, err := db.View(collection)
+		if errors.Is(err, store.ErrNoCollection) {
+			return fmt.Errorf("collection %s: %w", collection, ErrNoCollection)
+		}
+		if err != nil {
+			return err
+		}
+		defer v.Close()
+		if !v.State().Synced {
+			return fmt.Errorf("collection %s: %w", collection, ErrNotSynced)
+		}
+		if err := fn(db, v); err != nil {
+			return fmt.Errorf("collection %s: %w", collection, err)
+		}
+		return nil
+	})
+}
+
+func (r *reader) database(fn func(store.DB) error) (err error) {
+	db, err := r.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return fn(db)
+}
+
+// checkIndex names the indexes that there are where it isn't among them.
+func checkIndex(v store.View, index string) error {
+	names := append([]string{store.NamespaceIndex}, v.Indexes()...)
+	if slices.Contains(names, index) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q; there are %s", ErrNoIndex, index, strings.Join(names, ", "))
+}
+
+// header looks up a key that an index names. Index and objects are one state, so
+// a key that is in one only is damage.
+func header(db store.DB, v store.View, index, key string) (store.Header, error) {
+	h, err := v.Header(key)
+	if errors.Is(err, store.ErrNotFound) {
+		return h, &store.CorruptionError{
+			Path: db.Stats().Path, Collection: v.Info().ID, Key: key,
+			Reason: fmt.Sprintf("index %s names it and it is not there", index),
+		}
+	}
+	return h, err
+}

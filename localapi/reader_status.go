@@ -1,0 +1,87 @@
+package localapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// phaseStored is the phase of a collection that nobody keeps in step.
+const phaseStored = "stored"
+
+// Status implements [Source].
+func (r *reader) Status(ctx context.Context) (*Status, error) {
+	var status *Status
+	err := r.database(func(db store.DB) error {
+		infos, err := db.Collections()
+		if err != nil {
+			return err
+		}
+		stats := db.Stats()
+		status = &Status{
+			Store:       StoreStatus{Type: r.opts.StoreType, Path: stats.Path, FileBytes: stats.FileBytes, Verdict: r.opts.Verdict},
+			Collections: make([]Collection, 0, len(infos)),
+		}
+		now := r.opts.Clock.Now()
+		for _, info := range infos {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			c, err := describe(db, info, now)
+			if errors.Is(err, store.ErrNoCollection) {
+				continue // it was dropped in between
+			}
+			if err != nil {
+				return err
+			}
+			status.Collections = append(status.Collections, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.opts.Status != nil {
+		r.opts.Status(status)
+	}
+	slices.SortFunc(status.Collections, func(a, b Collection) int { return cmp.Compare(a.ID, b.ID) })
+	return status, nil
+}
+
+// describe tells what is stored of a collection. Damage of one collection must not
+// hide the others, so it is what is told of that one.
+func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
+	v, err := db.View(info.ID)
+	if errors.As(err, new(*store.CorruptionError)) {
+		c := identity(info)
+		c.Problem = err.Error()
+		return c, nil
+	}
+	if err != nil {
+		return Collection{}, err
+	}
+	defer v.Close()
+	c, state := identity(v.Info()), v.State()
+	c.Indexes = append(c.Indexes, v.Indexes()...)
+	c.Synced, c.Objects, c.Bytes = state.Synced, state.Count, state.Bytes
+	c.ResourceVersion, c.Cluster = state.RV, state.Cluster
+	c.ListReason, c.LastList = state.ListReason, state.LastList
+	if c.Proven = state.Proven(); !c.Proven.IsZero() {
+		// A clock that was set back makes nothing younger than now.
+		c.AgeSeconds = max(0, now.Sub(c.Proven).Seconds())
+	}
+	return c, nil
+}
+
+// identity tells what a collection is a copy of.
+func identity(info store.Info) Collection {
+	return Collection{
+		ID: info.ID, Group: info.Group, Version: info.Version, Resource: info.Resource, Kind: info.Kind,
+		Namespace: info.Namespace, LabelSelector: info.LabelSelector, FieldSelector: info.FieldSelector,
+		Phase: phaseStored, Indexes: []string{store.NamespaceIndex},
+	}
+}

@@ -1,0 +1,177 @@
+package localapi
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// streamBufferBytes is how much of a stream is collected before it is sent.
+const streamBufferBytes = 32 << 10
+
+// Handler serves a Source over HTTP:
+//
+//	GET /v1alpha1/status
+//	GET /v1alpha1/collections/{id}/index/{index}
+//	GET /v1alpha1/collections/{id}/keys?index=&value=
+//	GET /v1alpha1/collections/{id}/objects?namespace=&labelSelector=
+//
+// The status is one JSON document. The others are streams of JSON, one value a
+// line: [IndexValue], [Key], and the objects as they are stored.
+//
+// An error is JSON of the form {"error": "text", "reason": "NoIndex"}. Where
+// nothing was sent before, it is the body under a fitting status:
+//
+//	NotSynced     503   the collection has no complete list yet
+//	NoCollection  404
+//	NoIndex       404
+//	BadRequest    400
+//	Damaged       500   with the list "damages" of what could not be given
+//	Internal      500
+//
+// Otherwise it is the last line of the stream. Damaged there means that all else
+// was given. After any other reason the connection is cut besides, so that nobody
+// takes a part for the whole.
+//
+// Answers don't hold up the store however slowly they are read, so the server
+// needs no write timeout.
+func Handler(src Source) http.Handler {
+	h := handler{src}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+apiPath+"/status", h.status)
+	mux.HandleFunc("GET "+apiPath+"/collections/{id}/index/{index}", h.index)
+	mux.HandleFunc("GET "+apiPath+"/collections/{id}/keys", h.keys)
+	mux.HandleFunc("GET "+apiPath+"/collections/{id}/objects", h.objects)
+	return mux
+}
+
+type handler struct{ src Source }
+
+func (h handler) status(w http.ResponseWriter, r *http.Request) {
+	status, err := h.src.Status(r.Context())
+	var body []byte
+	if err == nil {
+		body, err = json.Marshal(status)
+	}
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
+}
+
+func (h handler) index(w http.ResponseWriter, r *http.Request) {
+	s := newStream(w)
+	values, err := h.src.Index(r.Context(), r.PathValue("id"), r.PathValue("index"))
+	for _, v := range values {
+		if err := s.value(v); err != nil {
+			break // seen by end
+		}
+	}
+	s.end(err)
+}
+
+func (h handler) keys(w http.ResponseWriter, r *http.Request) {
+	s := newStream(w)
+	q := KeyQuery{Index: r.FormValue("index"), Value: r.FormValue("value")}
+	s.end(h.src.Keys(r.Context(), r.PathValue("id"), q, func(k Key) error { return s.value(k) }))
+}
+
+func (h handler) objects(w http.ResponseWriter, r *http.Request) {
+	s := newStream(w)
+	q := ObjectQuery{Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector")}
+	s.end(h.src.Objects(r.Context(), r.PathValue("id"), q, func(o *object.Object) error { return s.line(o.Raw()) }))
+}
+
+// stream is an answer of many lines. Until the first of them the answer may still
+// become an error.
+type stream struct {
+	w       http.ResponseWriter
+	buf     *bufio.Writer
+	started bool
+	lost    error // why the client can't be written to
+}
+
+func newStream(w http.ResponseWriter) *stream {
+	return &stream{w: w, buf: bufio.NewWriterSize(w, streamBufferBytes)}
+}
+
+func (s *stream) start() {
+	if !s.started {
+		s.w.Header().Set("Content-Type", "application/x-ndjson")
+		s.started = true
+	}
+}
+
+func (s *stream) value(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.line(b)
+}
+
+// line sends one JSON value.
+func (s *stream) line(b []byte) error {
+	if bytes.IndexByte(b, '\n') >= 0 {
+		var one bytes.Buffer
+		if err := json.Compact(&one, b); err != nil {
+			return err
+		}
+		b = one.Bytes()
+	}
+	s.start()
+	_, err := s.buf.Write(b)
+	if err == nil {
+		err = s.buf.WriteByte('\n')
+	}
+	s.lost = err
+	return err
+}
+
+// end completes the answer, or ends it with err.
+func (s *stream) end(err error) {
+	if s.lost != nil {
+		abort()
+	}
+	if err != nil && !s.started {
+		sendError(s.w, err)
+		return
+	}
+	s.start()
+	whole := true
+	if err != nil {
+		last, _ := toWire(err)
+		whole = last.Reason == reasonDamaged
+		if err := s.value(last); err != nil {
+			abort()
+		}
+	}
+	if err := s.buf.Flush(); err != nil {
+		abort()
+	}
+	if !whole {
+		// What is cut off has to leave this process first, with the reason.
+		_ = http.NewResponseController(s.w).Flush()
+		abort()
+	}
+}
+
+// abort cuts the connection. net/http knows no other way than this panic, which it
+// recovers and does not log.
+func abort() { panic(http.ErrAbortHandler) }
+
+func sendError(w http.ResponseWriter, err error) {
+	e, code := toWire(err)
+	body, err := json.Marshal(e)
+	if err != nil {
+		abort()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
+}

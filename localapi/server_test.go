@@ -1,0 +1,235 @@
+package localapi
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// A reader that takes its time holds up nobody: while it stands still the store
+// is written, nothing grows, and the store can be closed.
+func TestSlowReaderHoldsNothing(t *testing.T) {
+	for _, way := range []string{"db", "socket"} {
+		t.Run(way, func(t *testing.T) {
+			db, path := newBolt(t)
+			objects := many(2_000, 2_000)
+			c := fill(t, db, storetest.Info("configmaps"), true, objects)
+			src := FromDB(db, options(t, "bolt"))
+			if way == "socket" {
+				src = serve(t, src)
+			}
+			stat := func() int64 {
+				info, err := os.Stat(path)
+				require.NoError(t, err)
+				return info.Size()
+			}
+			read := 0
+			err := src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error {
+				if read++; read > 1 {
+					return nil
+				}
+				before := stat()
+				for i := range 300 {
+					o := storetest.Object("ns", fmt.Sprintf("o-%06d", i), "u", fmt.Sprint(100+i), nil, "changed")
+					if err := c.Apply(store.Batch{Changes: []store.Change{storetest.Put(o)}}); err != nil {
+						return err
+					}
+				}
+				require.Less(t, stat()-before, int64(4<<20), "an open view would keep every page of 300 commits")
+				return db.Close() // waits for open views
+			})
+			require.NoError(t, err)
+			require.Equal(t, len(objects), read, "and it gets the state it asked for, whole")
+		})
+	}
+}
+
+// failing is a Source whose streams fail after some entries.
+type failing struct {
+	Source
+	after int
+	err   error
+}
+
+func (f failing) Objects(ctx context.Context, id string, q ObjectQuery, each func(*object.Object) error) error {
+	left := f.after
+	return f.Source.Objects(ctx, id, q, func(o *object.Object) error {
+		if left--; left < 0 {
+			return f.err
+		}
+		return each(o)
+	})
+}
+
+// An answer that failed in the middle never looks whole: the client gets the
+// reason, and a client that knows nothing of the last line a cut connection.
+func TestFailureInMidStream(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	fill(t, db, storetest.Info("configmaps"), true, many(100, 3_000))
+	src := failing{FromDB(db, options(t, "memory")), 50, errors.New("spool: no space left on device")}
+	socket := serveHandler(t, Handler(src))
+
+	got, err := objectKeys(NewClient(socket), "configmaps", ObjectQuery{})
+	require.EqualError(t, err, "spool: no space left on device")
+	require.Len(t, got, 50)
+
+	resp := get(t, socket, "/v1alpha1/collections/configmaps/objects")
+	lines := 0
+	for s := bufio.NewReader(resp.Body); ; lines++ {
+		if _, err = s.ReadSlice('\n'); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, 51, lines)
+}
+
+// A connection that breaks without a word is an error too.
+func TestCutConnection(t *testing.T) {
+	socket := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"kind":"A","apiVersion":"v1","metadata":{"name":"a"}}`+"\n"+`{"kind":"A","apiVer`)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	got, err := objectKeys(NewClient(socket), "a", ObjectQuery{})
+	require.Equal(t, []string{"a"}, got)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorContains(t, err, "cut short")
+	require.ErrorContains(t, err, socket)
+}
+
+// When the client goes away the handler stops, though there is much more to send.
+func TestClientGoesAway(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	fill(t, db, storetest.Info("configmaps"), true, many(5_000, 2_000))
+	src := FromDB(db, options(t, "memory"))
+	ended := make(chan struct{})
+	h := Handler(src)
+	client := NewClient(serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		h.ServeHTTP(w, r)
+	})))
+	enough := errors.New("enough")
+	err := client.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error { return enough })
+	require.ErrorIs(t, err, enough)
+	<-ended
+}
+
+// The HTTP side of errors is a contract for other clients as well.
+func TestErrorAnswers(t *testing.T) {
+	db, _ := newBolt(t)
+	fixture(t, db)
+	socket := serveHandler(t, Handler(FromDB(db, options(t, "bolt"))))
+	for path, want := range map[string]struct {
+		code   int
+		reason string
+	}{
+		"pods@shop/objects":                      {503, "NotSynced"},
+		"pods@shop/keys":                         {503, "NotSynced"},
+		"pods%40shop/index/namespace":            {503, "NotSynced"},
+		"absent/objects":                         {404, "NoCollection"},
+		"configmaps/index/absent":                {404, "NoIndex"},
+		"configmaps/keys?index=absent":           {404, "NoIndex"},
+		"configmaps/objects?labelSelector=a+in+": {400, "BadRequest"},
+	} {
+		resp := get(t, socket, "/v1alpha1/collections/"+path)
+		require.Equal(t, want.code, resp.StatusCode, path)
+		require.Equal(t, "application/json", resp.Header.Get("Content-Type"))
+		var body map[string]string
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&body))
+		require.Equal(t, want.reason, body["reason"], path)
+		require.NotEmpty(t, body["error"], path)
+	}
+	require.Equal(t, 404, get(t, socket, "/v2/status").StatusCode)
+
+	require.NoError(t, db.Close())
+	resp := get(t, socket, "/v1alpha1/status")
+	require.Equal(t, 500, resp.StatusCode)
+	_, err := NewClient(socket).Status(context.Background())
+	require.ErrorContains(t, err, store.ErrClosed.Error())
+	require.NotErrorIs(t, err, ErrNoAgent)
+}
+
+// An object may begin like an error, and may have line breaks between its tokens.
+func TestOddObjects(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	var objects []*object.Object
+	for _, raw := range []string{
+		`{"error":"x","reason":"Damaged","metadata":{"name":"a"}}`,
+		"{\n  \"kind\": \"A\",\r\n  \"metadata\": {\"name\": \"b\"}\n}",
+	} {
+		o, err := object.Parse([]byte(raw))
+		require.NoError(t, err)
+		objects = append(objects, o)
+	}
+	fill(t, db, storetest.Info("configmaps"), true, objects)
+	got, err := objectKeys(serve(t, FromDB(db, Options{})), "configmaps", ObjectQuery{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, got)
+}
+
+func TestNoAgent(t *testing.T) {
+	dir := t.TempDir()
+	_, err := NewClient(filepath.Join(dir, "absent.sock")).Status(context.Background())
+	require.ErrorIs(t, err, ErrNoAgent)
+	require.EqualError(t, err, "no agent answers on "+dir+"/absent.sock: no such file or directory")
+
+	stale(t, filepath.Join(dir, "s"))
+	_, err = NewClient(filepath.Join(dir, "s")).Status(context.Background())
+	require.ErrorIs(t, err, ErrNoAgent)
+	require.ErrorContains(t, err, "connection refused")
+
+	socket := serveHandler(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	_, err = NewClient(socket).Status(context.Background())
+	require.ErrorIs(t, err, ErrNoAgent)
+}
+
+// A server that is no agent, or one of another version, is told from an error of
+// the agent.
+func TestOtherServer(t *testing.T) {
+	socket := serveHandler(t, http.NotFoundHandler())
+	_, err := NewClient(socket).Status(context.Background())
+	require.ErrorContains(t, err, "404 Not Found for /v1alpha1/status")
+	socket = serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello\n")
+	}))
+	_, err = NewClient(socket).Status(context.Background())
+	require.Error(t, err)
+	_, err = NewClient(socket).Index(context.Background(), "a", "b")
+	require.Error(t, err)
+	_, err = allKeys(NewClient(socket), "a", KeyQuery{})
+	require.Error(t, err)
+	_, err = objectKeys(NewClient(socket), "a", ObjectQuery{})
+	require.ErrorIs(t, err, object.ErrInvalid)
+}
+
+func get(t *testing.T, socket, path string) *http.Response {
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	resp, err := client.Get("http://agent" + path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}

@@ -1,0 +1,282 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// TestSource is what every Source promises, on every way to the same content.
+func TestSource(t *testing.T) {
+	tests := map[string]func(*testing.T, Source){
+		"status":       testStatus,
+		"index":        testIndex,
+		"keys":         testKeys,
+		"objects":      testObjects,
+		"bytes":        testObjectBytes,
+		"sentinels":    testSentinels,
+		"each fails":   testEachFails,
+		"each keeps":   testEachKeeps,
+		"cancelled":    testCancelled,
+		"never synced": testNeverSynced,
+	}
+	for where, src := range sources(t) {
+		for name, test := range tests {
+			t.Run(where+"/"+name, func(t *testing.T) { test(t, src) })
+		}
+	}
+}
+
+func testStatus(t *testing.T, src Source) {
+	status, err := src.Status(context.Background())
+	require.NoError(t, err)
+	require.Nil(t, status.Agent)
+	require.Equal(t, "opened", status.Store.Verdict)
+	require.Contains(t, []string{"bolt", "memory"}, status.Store.Type)
+
+	var ids []string
+	for _, c := range status.Collections {
+		ids = append(ids, c.ID)
+		require.Equal(t, "stored", c.Phase)
+		require.False(t, c.InStep)
+	}
+	require.Equal(t, []string{"configmaps", "empty.apps", "nodes", "pods@shop"}, ids)
+
+	c := status.Collections[0]
+	cp := storetest.Checkpoint(5)
+	require.True(t, c.Synced)
+	require.EqualValues(t, 5, c.Objects)
+	require.Positive(t, c.Bytes)
+	require.Equal(t, "5", c.ResourceVersion)
+	require.Equal(t, cp.Cluster, c.Cluster)
+	require.Equal(t, cp.ListReason, c.ListReason)
+	require.WithinDuration(t, cp.LastList, c.LastList, 0)
+	require.WithinDuration(t, cp.Proven(), c.Proven, 0)
+	require.InDelta(t, time.Hour.Seconds(), c.AgeSeconds, 0.001)
+	require.Equal(t, []string{"namespace", "app"}, c.Indexes)
+	require.Equal(t, "ConfigMap", c.Kind)
+
+	empty, pods := status.Collections[1], status.Collections[3]
+	require.True(t, empty.Synced)
+	require.Zero(t, empty.Objects)
+	require.Equal(t, "apps", empty.Group)
+	require.False(t, pods.Synced, "never synced is not empty")
+	require.Equal(t, "shop", pods.Namespace)
+	require.True(t, pods.Proven.IsZero())
+	require.Zero(t, pods.AgeSeconds)
+}
+
+func testIndex(t *testing.T, src Source) {
+	all, err := allKeys(src, "configmaps", KeyQuery{})
+	require.NoError(t, err)
+	size := map[string]int64{}
+	for _, k := range all {
+		size[k.Key] = int64(k.Bytes)
+	}
+	values, err := src.Index(context.Background(), "configmaps", "namespace")
+	require.NoError(t, err)
+	require.Equal(t, []IndexValue{
+		{"a", 2, size["a/one"] + size["a/two"]}, {"a-b", 1, size["a-b/one"]}, {"shop", 2, size["shop/one"] + size["shop/two"]},
+	}, values)
+	values, err = src.Index(context.Background(), "configmaps", "app")
+	require.NoError(t, err)
+	require.Equal(t, []IndexValue{{"till", 2, size["a/one"] + size["shop/one"]}, {"web", 1, size["a/two"]}}, values)
+	values, err = src.Index(context.Background(), "nodes", "namespace")
+	require.NoError(t, err)
+	require.Len(t, values, 1)
+	require.EqualValues(t, 2, values[0].Objects)
+	require.Empty(t, values[0].Value)
+	values, err = src.Index(context.Background(), "empty.apps", "namespace")
+	require.NoError(t, err)
+	require.Equal(t, []IndexValue{}, values)
+}
+
+func testKeys(t *testing.T, src Source) {
+	for _, tc := range []struct {
+		id   string
+		q    KeyQuery
+		want []string
+	}{
+		{"configmaps", KeyQuery{}, []string{"a-b/one", "a/one", "a/two", "shop/one", "shop/two"}},
+		{"configmaps", KeyQuery{"namespace", "a"}, []string{"a/one", "a/two"}},
+		{"configmaps", KeyQuery{"namespace", "absent"}, nil},
+		{"configmaps", KeyQuery{"namespace", ""}, nil},
+		{"configmaps", KeyQuery{"app", "till"}, []string{"a/one", "shop/one"}},
+		{"configmaps", KeyQuery{"app", "absent"}, nil},
+		{"nodes", KeyQuery{"namespace", ""}, []string{"edge-1", "edge-2"}},
+		{"empty.apps", KeyQuery{}, nil},
+	} {
+		keys, err := allKeys(src, tc.id, tc.q)
+		require.NoError(t, err)
+		var got []string
+		for _, k := range keys {
+			got = append(got, k.Key)
+			require.NotEmpty(t, k.UID)
+			require.NotEmpty(t, k.ResourceVersion)
+			require.Positive(t, k.Bytes)
+		}
+		require.Equal(t, tc.want, got, "%v", tc)
+	}
+}
+
+func testObjects(t *testing.T, src Source) {
+	for _, tc := range []struct {
+		id   string
+		q    ObjectQuery
+		want []string
+	}{
+		{"configmaps", ObjectQuery{}, []string{"a-b/one", "a/one", "a/two", "shop/one", "shop/two"}},
+		{"configmaps", ObjectQuery{Namespace: "a"}, []string{"a/one", "a/two"}},
+		{"configmaps", ObjectQuery{Namespace: "absent"}, nil},
+		{"configmaps", ObjectQuery{LabelSelector: "app=till"}, []string{"a/one", "shop/one"}},
+		{"configmaps", ObjectQuery{Namespace: "a", LabelSelector: "app in (till, web),!tier"}, []string{"a/one"}},
+		{"configmaps", ObjectQuery{LabelSelector: "!app"}, []string{"a-b/one", "shop/two"}},
+		{"nodes", ObjectQuery{}, []string{"edge-1", "edge-2"}},
+		{"nodes", ObjectQuery{Namespace: "a", LabelSelector: "app"}, []string{"edge-2"}},
+		{"empty.apps", ObjectQuery{}, nil},
+	} {
+		got, err := objectKeys(src, tc.id, tc.q)
+		require.NoError(t, err)
+		require.Equal(t, tc.want, got, "%v", tc)
+	}
+}
+
+// Objects arrive byte for byte as they are stored, the long one and the one with
+// what JSON escapes among them.
+func testObjectBytes(t *testing.T, src Source) {
+	var keys []Key
+	payload := map[string]string{}
+	require.NoError(t, src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(o *object.Object) error {
+		keys = append(keys, Key{o.Key(), string(o.GetUID()), o.GetResourceVersion(), o.Size()})
+		payload[o.Key()], _ = o.Field("data.payload")
+		return nil
+	}))
+	want, err := allKeys(src, "configmaps", KeyQuery{})
+	require.NoError(t, err)
+	require.Equal(t, want, keys)
+	require.Equal(t, "é \" \\ \n", payload["a/one"])
+	require.Len(t, payload["a-b/one"], 100_000)
+}
+
+func testSentinels(t *testing.T, src Source) {
+	ctx := context.Background()
+	_, err := src.Index(ctx, "absent.example.com", "namespace")
+	require.ErrorIs(t, err, ErrNoCollection)
+	require.EqualError(t, err, "collection absent.example.com: not cached")
+	_, err = allKeys(src, "a/b @?%", KeyQuery{})
+	require.ErrorIs(t, err, ErrNoCollection)
+	_, err = objectKeys(src, "absent", ObjectQuery{})
+	require.ErrorIs(t, err, ErrNoCollection)
+
+	_, err = src.Index(ctx, "configmaps", "absent")
+	require.ErrorIs(t, err, ErrNoIndex)
+	require.ErrorContains(t, err, "namespace, app", "it says what there is")
+	_, err = src.Index(ctx, "configmaps", "a/b ?")
+	require.ErrorIs(t, err, ErrNoIndex)
+	_, err = allKeys(src, "configmaps", KeyQuery{Index: "absent"})
+	require.ErrorIs(t, err, ErrNoIndex)
+
+	_, err = objectKeys(src, "configmaps", ObjectQuery{LabelSelector: "a in"})
+	require.ErrorIs(t, err, ErrBadQuery)
+	require.ErrorContains(t, err, `label selector "a in"`)
+}
+
+func testNeverSynced(t *testing.T, src Source) {
+	const id = "pods@shop"
+	_, err := src.Index(context.Background(), id, "namespace")
+	require.ErrorIs(t, err, ErrNotSynced)
+	keys, err := allKeys(src, id, KeyQuery{})
+	require.ErrorIs(t, err, ErrNotSynced)
+	require.Empty(t, keys)
+	objects, err := objectKeys(src, id, ObjectQuery{})
+	require.ErrorIs(t, err, ErrNotSynced)
+	require.Empty(t, objects)
+	require.EqualError(t, err, "collection pods@shop: never synced")
+}
+
+func testEachFails(t *testing.T, src Source) {
+	full := errors.New("full")
+	calls := 0
+	err := src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error {
+		calls++
+		return full
+	})
+	require.ErrorIs(t, err, full)
+	require.Equal(t, 1, calls)
+	err = src.Keys(context.Background(), "configmaps", KeyQuery{}, func(Key) error { return full })
+	require.ErrorIs(t, err, full)
+}
+
+// What each was given stays as it was when the call has gone on.
+func testEachKeeps(t *testing.T, src Source) {
+	var kept []*object.Object
+	var raw []string
+	require.NoError(t, src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(o *object.Object) error {
+		kept, raw = append(kept, o), append(raw, string(o.Raw()))
+		return nil
+	}))
+	for i, o := range kept {
+		require.Equal(t, raw[i], string(o.Raw()))
+	}
+}
+
+func testCancelled(t *testing.T, src Source) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := src.Status(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = src.Index(ctx, "configmaps", "namespace")
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, src.Keys(ctx, "configmaps", KeyQuery{}, nil), context.Canceled)
+
+	ctx, cancel = context.WithCancel(context.Background())
+	defer cancel()
+	calls := 0
+	err = src.Objects(ctx, "configmaps", ObjectQuery{}, func(*object.Object) error {
+		calls++
+		cancel()
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, calls)
+}
+
+// An agent adds to the status what only it knows.
+func TestStatusHook(t *testing.T) {
+	db, _ := newBolt(t)
+	fixture(t, db)
+	opts := options(t, "bolt")
+	opts.Status = func(s *Status) {
+		s.Agent = &AgentStatus{Version: "v1", PID: 7, Server: "https://hub:6443"}
+		s.Collections[0].Phase, s.Collections[0].InStep, s.Collections[0].AgeSeconds = "watching", true, 0
+		s.Collections = append(s.Collections, Collection{ID: "aaa"})
+	}
+	for name, src := range map[string]Source{"db": FromDB(db, opts), "socket": serve(t, FromDB(db, opts))} {
+		status, err := src.Status(context.Background())
+		require.NoError(t, err, name)
+		require.Equal(t, "https://hub:6443", status.Agent.Server, name)
+		require.Equal(t, "aaa", status.Collections[0].ID, "ordered by ID")
+		require.True(t, status.Collections[1].InStep, name)
+	}
+}
+
+// A clock that was set back does not make data younger than new.
+func TestAgeIsNeverNegative(t *testing.T) {
+	db, _ := newBolt(t)
+	info := storetest.Info("a")
+	c, err := db.Open(info)
+	require.NoError(t, err)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Commit(store.Checkpoint{RV: "1", LastList: now.Add(time.Hour)}))
+	status, err := FromDB(db, options(t, "bolt")).Status(context.Background())
+	require.NoError(t, err)
+	require.Zero(t, status.Collections[0].AgeSeconds)
+}

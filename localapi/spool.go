@@ -1,0 +1,201 @@
+package localapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/s2"
+)
+
+const (
+	// spoolMemoryBytes is how much of a spool, compressed, is kept in memory before
+	// it goes to a file.
+	spoolMemoryBytes = 1 << 20
+
+	// spoolBlockBytes is the unit of compression. Both ends hold a few blocks.
+	spoolBlockBytes = 64 << 10
+
+	// maxEntryBytes bounds one entry; it is the stores' limit for an object.
+	maxEntryBytes = 64 << 20
+)
+
+// spool holds a sequence of byte strings between the view that they are copied
+// out of and the consumer, who may take all the time in the world. It is filled
+// by add, then read by each, and closed. It is for one goroutine.
+type spool struct {
+	sink *sink
+	w    *s2.Writer
+}
+
+func newSpool(dir string) *spool {
+	s := &sink{limit: spoolMemoryBytes}
+	if dir != "" {
+		s.create = append(s.create, unlinkedIn(dir))
+	}
+	s.create = append(s.create, unlinkedIn(os.TempDir()))
+	return spoolOn(s)
+}
+
+func spoolOn(s *sink) *spool {
+	// With a concurrency of 1 no goroutine is started and one block is held.
+	return &spool{sink: s, w: s2.NewWriter(s, s2.WriterConcurrency(1), s2.WriterBlockSize(spoolBlockBytes))}
+}
+
+// add appends a copy of b.
+func (s *spool) add(b []byte) error {
+	var length [binary.MaxVarintLen64]byte
+	_, err := s.w.Write(length[:binary.PutUvarint(length[:], uint64(len(b)))])
+	if err == nil {
+		_, err = s.w.Write(b)
+	}
+	if err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	return nil
+}
+
+// each ends the filling and calls fn with every entry, in a buffer of its own
+// that fn may keep. It returns fn's errors as they are.
+func (s *spool) each(ctx context.Context, fn func([]byte) error) error {
+	if err := s.w.Close(); err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	r := bufio.NewReader(s2.NewReader(s.sink.reader(), s2.ReaderMaxBlockSize(spoolBlockBytes), s2.ReaderAllocBlock(spoolBlockBytes)))
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := readEntry(r)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("spool: %w", err)
+		}
+		if err := fn(b); err != nil {
+			return err
+		}
+	}
+}
+
+// readEntry returns io.EOF only between entries.
+func readEntry(r *bufio.Reader) ([]byte, error) {
+	n, err := binary.ReadUvarint(r)
+	if err != nil {
+		return nil, err
+	}
+	if n > maxEntryBytes {
+		return nil, fmt.Errorf("entry of %d bytes", n)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	return b, nil
+}
+
+// close frees what the spool holds. Nothing can be lost in it.
+func (s *spool) close() {
+	if s.sink.file != nil {
+		_ = s.sink.file.Close()
+	}
+}
+
+// sink takes the compressed stream: up to limit bytes in memory, then all of it in
+// the first of the files that can be made and has room.
+type sink struct {
+	limit  int
+	create []func() (*os.File, error)
+
+	mem     []byte
+	file    *os.File
+	written int64 // bytes in file
+}
+
+// unlinkedIn makes files in dir that are gone when they are closed, however the
+// process ends.
+func unlinkedIn(dir string) func() (*os.File, error) {
+	return func() (*os.File, error) {
+		f, err := os.CreateTemp(dir, "snapcache-spool-*")
+		if err != nil {
+			return nil, err
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
+	}
+}
+
+// Write implements io.Writer.
+func (s *sink) Write(p []byte) (int, error) {
+	if s.file == nil {
+		if len(s.mem)+len(p) <= s.limit {
+			s.mem = append(s.mem, p...)
+			return len(p), nil
+		}
+		if err := s.spill(nil, s.mem); err != nil {
+			return 0, err
+		}
+		s.mem = nil
+	}
+	for {
+		if _, err := s.file.WriteAt(p, s.written); err == nil {
+			s.written += int64(len(p))
+			return len(p), nil
+		} else if err := s.spill(err, nil); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// spill moves what there is, head or else the content of the file that failed with
+// cause, to the next file.
+func (s *sink) spill(cause error, head []byte) error {
+	failed := errors.New("no temporary file can be written")
+	if cause != nil {
+		failed = fmt.Errorf("%w: %w", failed, cause)
+	}
+	for len(s.create) > 0 {
+		create := s.create[0]
+		s.create = s.create[1:]
+		f, err := create()
+		if err != nil {
+			failed = fmt.Errorf("%w: %w", failed, err)
+			continue
+		}
+		n := int64(len(head))
+		if s.file == nil {
+			_, err = f.Write(head)
+		} else {
+			n, err = io.Copy(f, io.NewSectionReader(s.file, 0, s.written))
+		}
+		if err != nil {
+			_ = f.Close() // nothing of it is used
+			failed = fmt.Errorf("%w: %w", failed, err)
+			continue
+		}
+		if s.file != nil {
+			_ = s.file.Close() // its content was moved
+		}
+		s.file, s.written = f, n
+		return nil
+	}
+	return failed
+}
+
+func (s *sink) reader() io.Reader {
+	if s.file == nil {
+		return bytes.NewReader(s.mem)
+	}
+	return io.NewSectionReader(s.file, 0, s.written)
+}

@@ -1,0 +1,148 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// What goes into a spool comes out of it, whether it stayed in memory, went to a
+// file, or went from one file to another because there was no room.
+func TestSpoolGivesWhatItTook(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sizes := rapid.SampledFrom([]int{0, 1, 100, 5_000, spoolBlockBytes - 2, spoolBlockBytes + 3, 300_000})
+		entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []byte {
+			b := make([]byte, sizes.Draw(t, "size"))
+			// Half compressible, half not.
+			seed := rapid.Uint32().Draw(t, "seed")
+			for i := range b {
+				seed = seed*1664525 + 1013904223
+				if seed&1 == 0 || i%7 < 3 {
+					b[i] = byte(seed >> 24)
+				}
+			}
+			return b
+		}), 0, 40).Draw(t, "entries")
+		s := &sink{limit: rapid.IntRange(0, 300_000).Draw(t, "limit"), create: []func() (*os.File, error){
+			func() (*os.File, error) { return nil, errors.New("read-only file system") },
+			roomFor(rapid.Int64Range(0, 300_000).Draw(t, "room")),
+			unlinkedIn(os.TempDir()),
+		}}
+		sp := spoolOn(s)
+		defer sp.close()
+		for _, e := range entries {
+			require.NoError(t, sp.add(e))
+		}
+		got := [][]byte{}
+		require.NoError(t, sp.each(context.Background(), func(b []byte) error {
+			got = append(got, b)
+			return nil
+		}))
+		require.Equal(t, entries, got)
+	})
+}
+
+// roomFor makes files that take so many bytes and refuse the rest, as a full disk does.
+func roomFor(size int64) func() (*os.File, error) {
+	return func() (*os.File, error) {
+		fd, err := unix.MemfdCreate("full", unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			return nil, err
+		}
+		f := os.NewFile(uintptr(fd), "full")
+		if err := f.Truncate(size); err != nil {
+			return nil, err
+		}
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_GROW)
+		return f, err
+	}
+}
+
+func TestSpoolWithoutRoom(t *testing.T) {
+	s := &sink{limit: 10, create: []func() (*os.File, error){unlinkedIn("/nonexistent"), func() (*os.File, error) {
+		return os.OpenFile("/dev/full", os.O_RDWR, 0)
+	}}}
+	_, err := s.Write(make([]byte, 100))
+	require.ErrorContains(t, err, "no such file")
+	require.ErrorContains(t, err, "no space left")
+}
+
+func TestSpoolStops(t *testing.T) {
+	sp := newSpool("")
+	defer sp.close()
+	for range 3 {
+		require.NoError(t, sp.add([]byte("x")))
+	}
+	enough := errors.New("enough")
+	require.ErrorIs(t, sp.each(context.Background(), func([]byte) error { return enough }), enough)
+
+	sp = newSpool("")
+	defer sp.close()
+	require.NoError(t, sp.add([]byte("x")))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, sp.each(ctx, nil), context.Canceled)
+}
+
+// Files have no name, so nothing is left whatever happens to the process.
+func TestSpoolLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(dir)}}
+	sp := spoolOn(s)
+	defer sp.close()
+	require.NoError(t, sp.add(make([]byte, 300_000)))
+	require.NotNil(t, s.file)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// TestMemory dumps many objects and looks at the heap all along: it holds a few
+// objects and buffers, never the collection.
+func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 25 MB")
+	}
+	const count, size = 5_000, 5_000
+	db, _ := newBolt(t)
+	info := storetest.Info("configmaps")
+	c, err := db.Open(info)
+	require.NoError(t, err)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	for _, o := range many(count, size) {
+		require.NoError(t, r.Apply([]store.Change{storetest.Put(o)}))
+	}
+	require.NoError(t, r.Commit(storetest.Checkpoint(5)))
+
+	for name, src := range map[string]Source{
+		"db":     FromDB(db, options(t, "bolt")),
+		"socket": serve(t, FromDB(db, options(t, "bolt"))),
+	} {
+		runtime.GC()
+		var before, m runtime.MemStats
+		runtime.ReadMemStats(&before)
+		var most uint64
+		read := 0
+		require.NoError(t, src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error {
+			if read++; read%1000 == 0 {
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				most = max(most, m.HeapAlloc)
+			}
+			return nil
+		}))
+		require.Equal(t, count, read)
+		require.Less(t, int64(most)-int64(before.HeapAlloc), int64(4<<20), name)
+	}
+}

@@ -1,0 +1,157 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+var (
+	// ErrNotSynced says that a collection has no complete list yet.
+	ErrNotSynced = errors.New("never synced")
+
+	// ErrNoCollection says that nothing of that name is cached.
+	ErrNoCollection = errors.New("not cached")
+
+	// ErrNoIndex says that a collection has no index of that name.
+	ErrNoIndex = errors.New("no such index")
+)
+
+// Source answers questions about a cache. It is safe for concurrent use.
+type Source interface {
+	// Status returns what there is and how fresh it is.
+	Status(ctx context.Context) (*Status, error)
+
+	// Index returns the values of one index of a collection, in order.
+	Index(ctx context.Context, collection, index string) ([]IndexValue, error)
+
+	// Keys calls each for the keys of a collection, in order: all of them, or where
+	// q.Index is set those filed under q.Value.
+	Keys(ctx context.Context, collection string, q KeyQuery, each func(Key) error) error
+
+	// Objects calls each for the objects of a collection, in key order.
+	Objects(ctx context.Context, collection string, q ObjectQuery, each func(*object.Object) error) error
+}
+
+// KeyQuery selects keys by an index, or all where Index is empty.
+type KeyQuery struct {
+	Index, Value string
+}
+
+// ObjectQuery selects objects by namespace and label selector; empty for all. The
+// namespace does not matter where the objects live in none, as in kubectl.
+type ObjectQuery struct {
+	Namespace     string
+	LabelSelector string
+}
+
+// Key is one key of a collection.
+type Key struct {
+	Key             string `json:"key"`
+	UID             string `json:"uid"`
+	ResourceVersion string `json:"resourceVersion"`
+	Bytes           int    `json:"bytes"` // length of the object's JSON
+}
+
+// IndexValue is one value of an index with what is filed under it.
+type IndexValue struct {
+	Value   string `json:"value"`
+	Objects int64  `json:"objects"`
+	Bytes   int64  `json:"bytes"` // length of the objects' JSON
+}
+
+// Status is a cache at a glance.
+type Status struct {
+	// Agent tells about the running agent; nil where the answer is from a file.
+	Agent *AgentStatus `json:"agent,omitempty"`
+
+	Store       StoreStatus  `json:"store"`
+	Collections []Collection `json:"collections"` // ordered by ID
+}
+
+// AgentStatus tells about a running agent.
+type AgentStatus struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+
+	// Server is the kube-apiserver's URL, Connected whether it answered last.
+	Server    string `json:"server,omitempty"`
+	Connected bool   `json:"connected"`
+
+	// Problem is what keeps the whole agent from being in step, in one line.
+	Problem string `json:"problem,omitempty"`
+}
+
+// StoreStatus tells about the database.
+type StoreStatus struct {
+	Type      string `json:"type"` // bolt or memory
+	Path      string `json:"path,omitempty"`
+	FileBytes int64  `json:"fileBytes"`
+
+	// Verdict is what was decided when the file was opened.
+	Verdict string `json:"verdict,omitempty"`
+
+	// Problem is why changes can't be stored at the moment.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Collection tells about one cached collection.
+type Collection struct {
+	ID            string `json:"id"`
+	Group         string `json:"group,omitempty"`
+	Version       string `json:"version,omitempty"` // empty until the server was asked
+	Resource      string `json:"resource"`
+	Kind          string `json:"kind,omitempty"`
+	Namespace     string `json:"namespace,omitempty"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+
+	// Synced says that a complete list is stored. Where it is false, Objects is not
+	// the number of objects that there are.
+	Synced  bool  `json:"synced"`
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+
+	// ResourceVersion is the checkpoint.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Cluster         string `json:"cluster,omitempty"`
+
+	// Phase is what the agent is doing for the collection: starting, resuming,
+	// listing, watching, waiting; "stored" where the answer is from a file.
+	Phase string `json:"phase"`
+
+	// InStep says that the watch is up, so the collection is as fresh as it gets.
+	InStep bool `json:"inStep"`
+
+	// Proven is when the collection was last known to be complete; AgeSeconds is
+	// how long ago that is, 0 while InStep.
+	Proven     time.Time `json:"proven,omitzero"`
+	AgeSeconds float64   `json:"ageSeconds"`
+
+	// Verdict is what was decided for the collection at the start: "resume at RV 5",
+	// "list: initial".
+	Verdict string `json:"verdict,omitempty"`
+
+	// ListReason is why the newest complete list was made, LastList when.
+	ListReason string    `json:"listReason,omitempty"`
+	LastList   time.Time `json:"lastList,omitzero"`
+
+	// Lists counts this process's complete lists, Resumes its resumed watches, and
+	// Events the watch events that it received.
+	Lists   int64 `json:"lists"`
+	Resumes int64 `json:"resumes"`
+	Events  int64 `json:"events"`
+
+	// ListRead and ListRemaining are the progress of a list that is under way;
+	// ListRemaining is -1 where the server does not tell.
+	ListRead      int64 `json:"listRead,omitempty"`
+	ListRemaining int64 `json:"listRemaining,omitempty"`
+
+	Indexes []string `json:"indexes"`
+
+	// Problem is why the collection is not in step, in one line.
+	Problem string `json:"problem,omitempty"`
+}

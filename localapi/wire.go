@@ -1,0 +1,118 @@
+package localapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// apiPath is the prefix of all paths.
+const apiPath = "/v1alpha1"
+
+// Reasons that are not in the table of sentinels.
+const (
+	reasonDamaged  = "Damaged"
+	reasonInternal = "Internal"
+)
+
+// sentinels are the errors that survive HTTP, each with its reason and status.
+var sentinels = []struct {
+	err    error
+	reason string
+	code   int
+}{
+	{ErrNotSynced, "NotSynced", http.StatusServiceUnavailable},
+	{ErrNoCollection, "NoCollection", http.StatusNotFound},
+	{ErrNoIndex, "NoIndex", http.StatusNotFound},
+	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
+}
+
+// wireError is an error as it travels: as the body of an answer that is nothing
+// else, and as the last line of a stream.
+type wireError struct {
+	Error  string `json:"error"` // first, see asWireError
+	Reason string `json:"reason"`
+
+	// Damages are for the reason Damaged.
+	Damages []wireDamage `json:"damages,omitempty"`
+	More    int          `json:"more,omitempty"`
+}
+
+type wireDamage struct {
+	Path       string `json:"path,omitempty"`
+	Collection string `json:"collection,omitempty"`
+	Key        string `json:"key,omitempty"`
+	Reason     string `json:"reason"`
+}
+
+// toWire returns what is sent for err, and the HTTP status.
+func toWire(err error) (wireError, int) {
+	w := wireError{Error: err.Error(), Reason: reasonInternal}
+	for _, s := range sentinels {
+		if errors.Is(err, s.err) {
+			w.Reason = s.reason
+			return w, s.code
+		}
+	}
+	var all *DamageError
+	var one *store.CorruptionError
+	switch {
+	case errors.As(err, &all):
+	case errors.As(err, &one):
+		all = &DamageError{Damages: []*store.CorruptionError{one}}
+	default:
+		return w, http.StatusInternalServerError
+	}
+	w.Reason, w.More = reasonDamaged, all.More
+	for _, d := range all.Damages {
+		w.Damages = append(w.Damages, wireDamage{d.Path, d.Collection, d.Key, d.Reason})
+	}
+	return w, http.StatusInternalServerError
+}
+
+// fromWire is the way back.
+func fromWire(w wireError) error {
+	for _, s := range sentinels {
+		if w.Reason == s.reason {
+			return &remoteError{text: w.Error, err: s.err}
+		}
+	}
+	if w.Reason != reasonDamaged {
+		return errors.New(w.Error)
+	}
+	all := &DamageError{More: w.More}
+	for _, d := range w.Damages {
+		all.Damages = append(all.Damages, &store.CorruptionError{Path: d.Path, Collection: d.Collection, Key: d.Key, Reason: d.Reason})
+	}
+	return &remoteError{text: w.Error, err: all}
+}
+
+// remoteError is an error of the other side, in its words.
+type remoteError struct {
+	text string
+	err  error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.err }
+
+var errorPrefix = []byte(`{"error":`)
+
+// asWireError tells the line that ends a stream with an error from the lines
+// before it. An object could begin the same way, but it has metadata.
+func asWireError(line []byte) (wireError, bool, error) {
+	var w wireError
+	if !bytes.HasPrefix(line, errorPrefix) || gjson.GetBytes(line, "metadata").Exists() {
+		return w, false, nil
+	}
+	if err := json.Unmarshal(line, &w); err != nil {
+		return w, false, fmt.Errorf("malformed error: %w", err)
+	}
+	return w, true, nil
+}
