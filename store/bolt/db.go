@@ -71,6 +71,7 @@ type DB struct {
 	opts   Options
 	bolt   *bbolt.DB
 	codecs *codecs
+	heads  heads
 
 	mu     sync.Mutex // guards open and closed
 	open   map[string]*collection

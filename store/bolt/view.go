@@ -53,10 +53,7 @@ func (v *view) load() error {
 		return fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
 	}
 	var err error
-	if v.info, err = readInfo(v.db.path, v.id, b); err != nil {
-		return err
-	}
-	if v.state, err = readState(v.db.path, v.id, b); err != nil {
+	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b); err != nil {
 		return err
 	}
 	if v.gen = b.Bucket(genName(currentGen(b))); v.gen == nil || v.gen.Bucket(bucketObjects) == nil || v.gen.Bucket(bucketIndex) == nil {

@@ -1,0 +1,50 @@
+package bolt
+
+import (
+	"bytes"
+	"sync"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// heads remembers the decoded info and state of each collection, with the bytes
+// that they were decoded from. A list looks up every one of its items in a view of
+// its own; without this, most of that time would go into decoding the same JSON.
+type heads struct {
+	mu sync.Mutex
+	m  map[string]head
+}
+
+type head struct {
+	rawInfo, rawState []byte
+	info              store.Info
+	state             store.State
+}
+
+// read returns info and state as they are in b, a collection's bucket.
+func (h *heads) read(path, id string, b *bbolt.Bucket) (store.Info, store.State, error) {
+	rawInfo, rawState := b.Get(keyInfo), b.Get(keyState)
+	h.mu.Lock()
+	known, ok := h.m[id]
+	h.mu.Unlock()
+	if ok && bytes.Equal(known.rawInfo, rawInfo) && bytes.Equal(known.rawState, rawState) {
+		return known.info, known.state, nil
+	}
+	info, err := readInfo(path, id, b)
+	if err != nil {
+		return store.Info{}, store.State{}, err
+	}
+	state, err := readState(path, id, b)
+	if err != nil {
+		return store.Info{}, store.State{}, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.m == nil {
+		h.m = map[string]head{}
+	}
+	h.m[id] = head{bytes.Clone(rawInfo), bytes.Clone(rawState), info, state}
+	return info, state, nil
+}
