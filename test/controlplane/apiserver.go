@@ -1,0 +1,114 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// StartAPIServer starts the apiserver on the address it had, and waits until it
+// is ready and the namespace kube-system exists. etcd must run.
+func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return cp.startAPIServer(ctx)
+}
+
+// StopAPIServer stops the apiserver with SIGTERM: it refuses new connections and
+// closes those it has.
+func (cp *ControlPlane) StopAPIServer(ctx context.Context) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return cp.apiserver.stop(ctx)
+}
+
+// KillAPIServer ends the apiserver with SIGKILL: connections break without a word.
+func (cp *ControlPlane) KillAPIServer(context.Context) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return cp.apiserver.kill()
+}
+
+// RestartAPIServer stops the apiserver with SIGTERM, if it runs, and starts it.
+// Its window of past events is empty afterwards: a watch from a resourceVersion
+// below the one it started at gets 410 Expired.
+func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if err := cp.apiserver.stop(ctx); err != nil {
+		return err
+	}
+	return cp.startAPIServer(ctx)
+}
+
+func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
+	if cp.apiserver.running() {
+		return fmt.Errorf("kube-apiserver: %w", ErrRunning)
+	}
+	if !cp.etcd.running() {
+		return fmt.Errorf("kube-apiserver: etcd is %w", ErrStopped)
+	}
+	p, err := startProcess("kube-apiserver", cp.path("kube-apiserver.log"), cp.bin.APIServer, cp.apiserverArgs()...)
+	if err != nil {
+		return err
+	}
+	cp.apiserver = p
+	ready, err := cp.apiserverReady()
+	if err == nil {
+		err = p.await(ctx, readyTimeout, ready)
+	}
+	if err != nil {
+		return errors.Join(err, p.kill())
+	}
+	return nil
+}
+
+func (cp *ControlPlane) apiserverArgs() []string {
+	args := []string{
+		"--etcd-servers=" + cp.EtcdURL(),
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(cp.apiPort.number),
+		"--endpoint-reconciler-type=none", // refuses loopback addresses
+		"--tls-cert-file=" + cp.path("pki", serverCertFile),
+		"--tls-private-key-file=" + cp.path("pki", serverKeyFile),
+		"--token-auth-file=" + cp.path("tokens.csv"),
+		"--authorization-mode=RBAC",
+		"--service-account-key-file=" + cp.path("pki", accountKeyFile),
+		"--service-account-signing-key-file=" + cp.path("pki", accountKeyFile),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-cluster-ip-range=10.96.0.0/12",
+		"--allow-privileged=true",
+		// There are no controllers to make what these want.
+		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds",
+		// Tests measure their own load, not how it is shared out.
+		"--enable-priority-and-fairness=false",
+		"--max-requests-inflight=5000",
+		"--max-mutating-requests-inflight=5000",
+		"--profiling=false",
+		"--v=0",
+	}
+	return append(args, cp.args...)
+}
+
+// apiserverReady returns a check of what StartAPIServer waits for.
+func (cp *ControlPlane) apiserverReady() (func(context.Context) error, error) {
+	config := cp.RESTConfig(Admin)
+	config.Timeout = 5 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("kube-apiserver: %w", err)
+	}
+	return func(ctx context.Context) error {
+		if err := client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+			return err
+		}
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		return err
+	}, nil
+}

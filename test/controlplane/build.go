@@ -1,0 +1,218 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// BinEnv names the environment variable that overrides the folder in which
+// [Build] keeps what it built, <repository>/.build/controlplane.
+const BinEnv = "SNAPCACHE_CONTROLPLANE_BIN"
+
+// Binaries are the paths of the built programs.
+type Binaries struct {
+	Etcd      string
+	Etcdutl   string
+	APIServer string
+	Kubectl   string
+}
+
+// program is one binary to build.
+type program struct {
+	name   string
+	module string // folder of the module that pins it
+	pkg    string // its main package
+	pin    string // module whose version it carries
+	stamp  bool   // whether it must be told its version
+	took   string // how long the first build takes, for the progress line
+	path   func(*Binaries) *string
+}
+
+var programs = []program{
+	{
+		name: "etcd", module: "etcd", pkg: "go.etcd.io/etcd/server/v3", pin: "go.etcd.io/etcd/server/v3",
+		took: "1 minute", path: func(b *Binaries) *string { return &b.Etcd },
+	},
+	{
+		name: "etcdutl", module: "etcd", pkg: "go.etcd.io/etcd/etcdutl/v3", pin: "go.etcd.io/etcd/etcdutl/v3",
+		took: "10 seconds", path: func(b *Binaries) *string { return &b.Etcdutl },
+	},
+	{
+		name: "kube-apiserver", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", pin: "k8s.io/kubernetes",
+		stamp: true, took: "4 to 7 minutes", path: func(b *Binaries) *string { return &b.APIServer },
+	},
+	{
+		name: "kubectl", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kubectl", pin: "k8s.io/kubernetes",
+		stamp: true, took: "1 minute", path: func(b *Binaries) *string { return &b.Kubectl },
+	},
+}
+
+// Build returns the programs of a control plane, building what is missing with
+// the go command. What is built is kept under a name that is a hash of the
+// modules' go.mod and go.sum, so that another version is another build. Any
+// number of processes may call it at once: one builds, the others wait.
+//
+// The first time takes 5 to 9 minutes on two cores, which is close to the
+// timeout that "go test" has by default: build before testing.
+func Build(ctx context.Context, log io.Writer) (Binaries, error) {
+	if log == nil {
+		log = io.Discard
+	}
+	root, err := Root()
+	if err != nil {
+		return Binaries{}, err
+	}
+	base := os.Getenv(BinEnv)
+	if base == "" {
+		base = filepath.Join(root, ".build", "controlplane")
+	}
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return Binaries{}, fmt.Errorf("build folder: %w", err)
+	}
+
+	found, missing, err := findPrograms(root, base)
+	if err != nil || len(missing) == 0 {
+		return found, err
+	}
+	lock, err := waitLock(ctx, filepath.Join(base, "lock"), func() {
+		fmt.Fprintln(log, "another process is building the control plane: waiting for it")
+	})
+	if err != nil {
+		return Binaries{}, fmt.Errorf("build lock: %w", err)
+	}
+	defer lock.Close()
+
+	// Whoever held the lock may have built all of it.
+	found, missing, err = findPrograms(root, base)
+	if err != nil {
+		return Binaries{}, err
+	}
+	for _, m := range missing {
+		if err := m.build(ctx, log); err != nil {
+			return Binaries{}, err
+		}
+	}
+	return found, nil
+}
+
+// missingProgram is a program that is not built yet.
+type missingProgram struct {
+	program
+	version string
+	source  string // folder of its module
+	target  string // path of the binary
+}
+
+// findPrograms returns where every program is or will be, and those that are
+// missing.
+func findPrograms(root, base string) (Binaries, []missingProgram, error) {
+	var found Binaries
+	var missing []missingProgram
+	for _, p := range programs {
+		source := filepath.Join(root, sourceDir, p.module)
+		version, hash, err := readModule(source, p.pin)
+		if err != nil {
+			return Binaries{}, nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		target := filepath.Join(base, p.module+"-"+version+"-"+hash, p.name)
+		*p.path(&found) = target
+		switch _, err := os.Stat(target); {
+		case errors.Is(err, os.ErrNotExist):
+			missing = append(missing, missingProgram{program: p, version: version, source: source, target: target})
+		case err != nil:
+			return Binaries{}, nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return found, missing, nil
+}
+
+// readModule returns the version of the pinned dependency of the module in dir,
+// and a hash of all its versions.
+func readModule(dir, pin string) (version, hash string, err error) {
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return "", "", fmt.Errorf("read module: %w", err)
+	}
+	sum, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	if err != nil {
+		return "", "", fmt.Errorf("read module: %w", err)
+	}
+	m := regexp.MustCompile(`(?m)^(?:require|\t)\s*` + regexp.QuoteMeta(pin) + ` (v\S+)`).FindSubmatch(mod)
+	if m == nil {
+		return "", "", fmt.Errorf("%s does not require %s", filepath.Join(dir, "go.mod"), pin)
+	}
+	digest := sha256.Sum256(append(mod, sum...))
+	return string(m[1]), hex.EncodeToString(digest[:4]), nil
+}
+
+// build builds the program; its file appears at once and whole.
+func (m missingProgram) build(ctx context.Context, log io.Writer) error {
+	fmt.Fprintf(log, "building %s %s: the first time takes about %s on two cores\n", m.name, m.version, m.took)
+	began := time.Now()
+	if err := os.MkdirAll(filepath.Dir(m.target), 0o755); err != nil {
+		return fmt.Errorf("build %s: %w", m.name, err)
+	}
+	partial := m.target + ".partial"
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", m.ldflags(), "-o", partial, m.pkg)
+	cmd.Dir = m.source
+	// The flags and the workspace of whoever calls are not meant for this module.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", m.name, err, out)
+	}
+	if err := os.Rename(partial, m.target); err != nil {
+		return fmt.Errorf("build %s: %w", m.name, err)
+	}
+	fmt.Fprintf(log, "built %s in %s\n", m.name, time.Since(began).Round(time.Second))
+	return nil
+}
+
+// ldflags strips the program and tells it its version. An unstamped kubernetes
+// calls itself v0.0.0-master+$Format:%H$, which clients refuse to parse.
+func (m missingProgram) ldflags() string {
+	flags := "-s -w"
+	if !m.stamp {
+		return flags
+	}
+	numbers := strings.SplitN(strings.TrimPrefix(m.version, "v"), ".", 3)
+	if len(numbers) < 3 {
+		return flags
+	}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags += fmt.Sprintf(" -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s",
+			pkg, m.version, pkg, numbers[0], pkg, numbers[1])
+	}
+	return flags
+}
+
+// waitLock takes the lock of a file; waiting is called once when another
+// process holds it.
+func waitLock(ctx context.Context, path string, waiting func()) (*os.File, error) {
+	var lock *os.File
+	told := false
+	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
+		f, err := tryLock(path)
+		if errors.Is(err, ErrLocked) {
+			if !told {
+				told = true
+				waiting()
+			}
+			return false, nil
+		}
+		lock = f
+		return err == nil, err
+	})
+	return lock, err
+}

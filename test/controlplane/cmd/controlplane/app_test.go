@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// run runs one command line and returns what it printed.
+func run(ctx context.Context, args ...string) (string, error) {
+	var out bytes.Buffer
+	app := newApp()
+	app.Writer = &out
+	err := app.RunContext(ctx, append([]string{"controlplane"}, args...))
+	return out.String(), err
+}
+
+// TestCommands starts a control plane as a user would, acts on it with the other
+// commands and stops it.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	// Not t.TempDir, whose path is too long for a unix socket on some systems.
+	dir, err := os.MkdirTemp("", "cp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if _, err := run(t.Context(), "compact", "--dir", dir); err == nil || !strings.Contains(err.Error(), "no control plane runs") {
+		t.Errorf("compact of nothing: %v", err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		out, err := run(ctx, "start", "--dir", dir, "--pods", "6", "--namespaces", "2")
+		t.Log(out)
+		ended <- err
+	}()
+	t.Cleanup(cancel)
+	socket := filepath.Join(dir, socketFile)
+	for {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("start: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+
+	backup := filepath.Join(dir, "backup")
+	for _, c := range []struct{ line, want string }{
+		{"kubeconfig --user reader", filepath.Join(dir, "reader.kubeconfig")},
+		{"seed --configmaps 3 --direct-pods 10", "seed: done"},
+		{"touch --resource configmaps --count 2", "shop-0000/"},
+		{"save --to " + backup, "save: done"},
+		{"kill-apiserver", "done"},
+		{"start-apiserver", "done"},
+		{"churn --rate 500 --count 30", "failed 0"},
+		{"compact", "done"},
+		{"restore --from " + backup, "done"},
+	} {
+		words := strings.Fields(c.line)
+		out, err := run(t.Context(), append([]string{words[0], "--dir", dir}, words[1:]...)...)
+		if err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%s: printed %q, want %q (%v)", c.line, out, c.want, err)
+		}
+	}
+	if _, err := run(t.Context(), "start-apiserver", "--dir", dir); err == nil || !strings.Contains(err.Error(), "already running") {
+		t.Errorf("start of a running apiserver: %v", err)
+	}
+	if _, err := run(t.Context(), "stop", "--dir", dir); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("start ended: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, stateFile)); !os.IsNotExist(err) {
+		t.Errorf("the state is left behind: %v", err)
+	}
+}

@@ -1,0 +1,187 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Options say how a control plane starts. The zero value starts an empty one in
+// a temporary folder.
+type Options struct {
+	// Dir is where everything is kept: etcd's data, certificates, tokens, logs.
+	// A folder that was used before goes on where it stopped. Empty means a
+	// temporary folder, which Stop removes.
+	Dir string
+	// EtcdData is a folder made by [ControlPlane.SaveEtcd]. It is copied, not
+	// used. It is ignored when Dir has data already.
+	EtcdData string
+	// Port is the apiserver's port on 127.0.0.1; 0 means a free one.
+	Port int
+	// APIServerArgs are flags appended to the apiserver's, "--name=value".
+	APIServerArgs []string
+	// Log gets plain lines about slow steps; nil means nowhere. The servers' own
+	// output is in the files etcd.log and kube-apiserver.log in Dir.
+	Log io.Writer
+}
+
+// ControlPlane is one etcd with one kube-apiserver. Its methods may be called by
+// several goroutines; those that stop or start something take turns.
+type ControlPlane struct {
+	dir       string
+	temporary bool // whether Stop removes dir
+	bin       Binaries
+	args      []string
+	log       io.Writer
+	lock      io.Closer // of dir
+	caData    []byte
+	tokens    map[string]string // by user
+
+	etcdPort port
+	apiPort  port
+
+	mu        sync.Mutex // guards what follows, over whole stops and starts
+	etcd      *process
+	apiserver *process
+}
+
+// Start builds what is missing and starts a control plane. It returns when the
+// apiserver is ready, the namespace kube-system exists and the users have their
+// rights. ctx bounds the start only, not the life of what was started.
+func Start(ctx context.Context, o Options) (*ControlPlane, error) {
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	bin, err := Build(ctx, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	cp := &ControlPlane{bin: bin, args: o.APIServerArgs, log: o.Log}
+	if err := cp.prepare(o); err != nil {
+		return nil, errors.Join(err, cp.Stop())
+	}
+	if err := cp.startAll(ctx); err != nil {
+		return nil, errors.Join(err, cp.Stop())
+	}
+	return cp, nil
+}
+
+// prepare makes the folder, the credentials and the reservations.
+func (cp *ControlPlane) prepare(o Options) error {
+	var err error
+	if o.Dir == "" {
+		cp.temporary = true
+		if cp.dir, err = os.MkdirTemp("", "controlplane-"); err != nil {
+			return fmt.Errorf("control plane's folder: %w", err)
+		}
+	} else {
+		if cp.dir, err = filepath.Abs(o.Dir); err != nil {
+			return fmt.Errorf("control plane's folder: %w", err)
+		}
+		if err := os.MkdirAll(cp.dir, 0o700); err != nil {
+			return fmt.Errorf("control plane's folder: %w", err)
+		}
+	}
+	if cp.lock, err = tryLock(cp.path("lock")); err != nil {
+		return fmt.Errorf("control plane's folder: %w", err)
+	}
+	if err := writePKI(cp.path("pki")); err != nil {
+		return err
+	}
+	if cp.caData, err = os.ReadFile(cp.path("pki", caCertFile)); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	if cp.tokens, err = loadTokens(cp.path("tokens.csv")); err != nil {
+		return err
+	}
+	if cp.etcdPort, err = reservePort(0); err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	if cp.apiPort, err = reservePort(o.Port); err != nil {
+		return fmt.Errorf("kube-apiserver: %w", err)
+	}
+	if o.EtcdData == "" {
+		return nil
+	}
+	if _, err := os.Stat(cp.etcdDir()); err == nil {
+		return nil
+	}
+	return copyData(cp.etcdDir(), o.EtcdData)
+}
+
+func (cp *ControlPlane) startAll(ctx context.Context) error {
+	if err := cp.StartEtcd(ctx); err != nil {
+		return err
+	}
+	if err := cp.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	return cp.bindReader(ctx)
+}
+
+// Stop ends both servers and removes the folder if it is a temporary one. A
+// stopped control plane cannot be started again; its folder can, by [Start].
+func (cp *ControlPlane) Stop() error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*stopTimeout)
+	defer cancel()
+	var errs []error
+	if cp.temporary {
+		// Nobody will read what they would still write.
+		errs = append(errs, cp.apiserver.kill(), cp.etcd.kill())
+	} else {
+		errs = append(errs, cp.apiserver.stop(ctx), cp.etcd.stop(ctx))
+	}
+	cp.apiPort.release()
+	cp.etcdPort.release()
+	if cp.lock != nil {
+		cp.lock.Close() // a second Stop closes it again, which does no harm
+	}
+	if cp.temporary && cp.dir != "" {
+		errs = append(errs, os.RemoveAll(cp.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// URL returns the apiserver's address, which stays the same over restarts.
+func (cp *ControlPlane) URL() string { return "https://" + cp.apiPort.address() }
+
+// Dir returns the folder that holds everything.
+func (cp *ControlPlane) Dir() string { return cp.dir }
+
+// Kubectl runs kubectl as [Admin] and returns what it printed to standard
+// output; what it printed to standard error is part of the error.
+func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
+	kubeconfig, err := cp.Kubeconfig(Admin)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, cp.bin.Kubectl, args...)
+	// Its discovery cache is below HOME; nothing of the caller's shall matter.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+cp.dir)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.Bytes(), fmt.Errorf("kubectl %q: %w: %s", args, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.Bytes(), nil
+}
+
+// KubectlPath returns the path of the built kubectl.
+func (cp *ControlPlane) KubectlPath() string { return cp.bin.Kubectl }
+
+func (cp *ControlPlane) path(parts ...string) string {
+	return filepath.Join(append([]string{cp.dir}, parts...)...)
+}
+
+// readyTimeout bounds how long a server may take to become ready. It is
+// generous because tests run several at once on small machines.
+const readyTimeout = 2 * time.Minute

@@ -1,0 +1,104 @@
+package controlplane
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Names of the files in the folder pki.
+const (
+	caCertFile     = "ca.crt"
+	serverCertFile = "apiserver.crt"
+	serverKeyFile  = "apiserver.key"
+	accountKeyFile = "service-account.key"
+)
+
+// certificateLifetime is generous: a saved folder may be started again much later.
+const certificateLifetime = 10 * 365 * 24 * time.Hour
+
+// writePKI makes an authority, the apiserver's certificate for localhost and
+// the key that signs service account tokens, unless dir has them already. The
+// authority's key is kept nowhere.
+func writePKI(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, accountKeyFile)); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("pki: authority: %w", err)
+	}
+	now := time.Now()
+	ca := &x509.Certificate{
+		SerialNumber:          big.NewInt(now.UnixNano()),
+		Subject:               pkix.Name{CommonName: "controlplane-ca"},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(certificateLifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	if err != nil {
+		return fmt.Errorf("pki: authority: %w", err)
+	}
+	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("pki: apiserver: %w", err)
+	}
+	server := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano() + 1),
+		Subject:      pkix.Name{CommonName: "kube-apiserver"},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.Add(certificateLifetime),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:     []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	serverDER, err := x509.CreateCertificate(rand.Reader, server, ca, serverKey.Public(), caKey)
+	if err != nil {
+		return fmt.Errorf("pki: apiserver: %w", err)
+	}
+	if err := writePEM(filepath.Join(dir, caCertFile), "CERTIFICATE", caDER); err != nil {
+		return err
+	}
+	if err := writePEM(filepath.Join(dir, serverCertFile), "CERTIFICATE", serverDER); err != nil {
+		return err
+	}
+	if err := writeKey(filepath.Join(dir, serverKeyFile), serverKey); err != nil {
+		return err
+	}
+	accountKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("pki: service accounts: %w", err)
+	}
+	return writeKey(filepath.Join(dir, accountKeyFile), accountKey)
+}
+
+func writeKey(path string, key *ecdsa.PrivateKey) error {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	return writePEM(path, "EC PRIVATE KEY", der)
+}
+
+func writePEM(path, kind string, der []byte) error {
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	return nil
+}

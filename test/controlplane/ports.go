@@ -1,0 +1,84 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Ports come from below the range that systems give out by themselves, so that
+// no outgoing connection takes the port of a server while it is stopped.
+const (
+	firstPort = 20000
+	portCount = 10000
+)
+
+// port is a port of 127.0.0.1 that nobody else who uses this package has.
+type port struct {
+	number int
+	lock   io.Closer
+}
+
+// reservePort reserves a number that is free now, or a given one. The
+// reservation is the lock of a file and holds until it is released, also while
+// nobody listens.
+func reservePort(number int) (port, error) {
+	dir := filepath.Join(os.TempDir(), "snapcache-controlplane-ports-"+strconv.Itoa(os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return port{}, fmt.Errorf("reserve port: %w", err)
+	}
+	if number != 0 {
+		return reserveNumber(dir, number)
+	}
+	start := rand.IntN(portCount)
+	var last error
+	for i := range portCount {
+		p, err := reserveNumber(dir, firstPort+(start+i)%portCount)
+		if err == nil {
+			return p, nil
+		}
+		last = err
+		if !errors.Is(err, ErrLocked) && !isListenError(err) {
+			break
+		}
+	}
+	return port{}, last
+}
+
+func reserveNumber(dir string, number int) (port, error) {
+	lock, err := tryLock(filepath.Join(dir, strconv.Itoa(number)))
+	if err != nil {
+		return port{}, fmt.Errorf("reserve port %d: %w", number, err)
+	}
+	p := port{number: number, lock: lock}
+	l, err := net.Listen("tcp", p.address())
+	if err != nil {
+		lock.Close()
+		return port{}, fmt.Errorf("reserve port %d: %w", number, err)
+	}
+	if err := l.Close(); err != nil {
+		lock.Close()
+		return port{}, fmt.Errorf("reserve port %d: %w", number, err)
+	}
+	return p, nil
+}
+
+func (p port) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
+
+// release gives the number back. The file stays: removing it would let two
+// processes lock two files of one name.
+func (p port) release() {
+	if p.lock != nil {
+		p.lock.Close()
+	}
+}
+
+func isListenError(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op)
+}
