@@ -1,0 +1,68 @@
+# make help lists the targets.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GO      ?= go
+# The race detector needs a C compiler; the product itself never does.
+RACE    := $(if $(shell command -v cc || command -v gcc),-race)
+GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/snapcache
+	$(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache ./cmd/snapcache
+
+.PHONY: cross
+cross: ## build for every platform that is supported
+	@for p in amd64: arm64: arm:7; do \
+		echo "linux/$${p%%:*}"; \
+		GOOS=linux GOARCH=$${p%%:*} GOARM=$${p##*:} $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache-linux-$${p%%:*} ./cmd/snapcache || exit 1; \
+	done
+
+.PHONY: demo
+demo: build bin/controlplane ## show the main job on a real control plane; KEEP=1 leaves it running
+	@bash demo/run.sh
+
+.PHONY: test
+test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
+	@[ -n "$(RACE)" ] || echo "no C compiler: testing without the race detector"
+	$(GO) vet ./...
+	$(GO) test $(RACE) ./...
+	$(MAKE) controlplane
+	cd test/controlplane && $(GO) test $(RACE) ./...
+	cd test/e2e && $(GO) test $(RACE) -timeout 20m ./...
+
+.PHONY: test-unit
+test-unit: ## run the tests that need no control plane
+	$(GO) test $(RACE) ./...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (10s)
+	@for f in $$(grep -rlE '^func Fuzz' --include=*_test.go . | grep -v '^./test/'); do \
+		for t in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9]*).*/\1/p' $$f); do \
+			echo "$$(dirname $$f) $$t"; \
+			$(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(or $(FUZZTIME),10s) -fuzzminimizetime 10x $$(dirname $$f) || exit 1; \
+		done; \
+	done
+
+.PHONY: lint
+lint: ## run the linters
+	$(GO) vet ./...
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+.PHONY: controlplane
+controlplane: bin/controlplane ## build etcd, kube-apiserver and kubectl for tests and demo
+	bin/controlplane build
+
+.PHONY: bin/controlplane
+bin/controlplane:
+	cd test/controlplane && $(GO) build -o ../../bin/controlplane ./cmd/controlplane
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin .build
