@@ -183,7 +183,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	for _, serve := range servers {
 		group.Go(func() error { return serve(running) })
 	}
-	group.Go(func() error { a.notifier.Watchdog(running, a.healthy); return nil })
+	group.Go(func() error { a.tell(a.notifier.Watchdog(running, a.healthy)); return nil })
 	group.Go(func() error { a.report(running); return nil })
 	group.Go(func() error { return a.follow(running, restConfig) })
 	err = group.Wait()
@@ -248,7 +248,9 @@ func serveHTTP(l net.Listener, h http.Handler) func(context.Context) error {
 		if err := srv.Shutdown(grace); err != nil {
 			_ = srv.Close() // a reader that does not read is cut off
 		}
-		<-done
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
 		return nil
 	}
 }

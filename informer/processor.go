@@ -44,8 +44,8 @@ type Registration struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	pending *buffer.RingGrowing // of note; grows with what the handler has not taken
-	initial int                 // initial notes that were not delivered
+	pending *buffer.TypedRingGrowing[note] // grows with what the handler has not taken
+	initial int                            // initial notes that were not delivered
 	ended   bool
 }
 
@@ -58,7 +58,7 @@ const listenerBuffer = 128
 // No batch may be distributed between reading c and subscribing, or the handler
 // would miss it or get it twice; so the processor's lock is held meanwhile.
 func (p *Processor) AddHandler(h cache.ResourceEventHandler, c store.Collection) (*Registration, error) {
-	r := &Registration{handler: h, pending: buffer.NewRingGrowing(listenerBuffer)}
+	r := &Registration{handler: h, pending: buffer.NewTypedRingGrowing[note](buffer.RingGrowingOptions{InitialSize: listenerBuffer})}
 	r.changed = sync.NewCond(&r.mu)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +168,7 @@ func (r *Registration) next() (note, bool) {
 			return note{}, false
 		}
 		if n, ok := r.pending.ReadOne(); ok {
-			return n.(note), true //nolint:forcetypeassert // only notes are written
+			return n, true
 		}
 		r.changed.Wait()
 	}

@@ -79,6 +79,7 @@ type Options struct {
 // Phase is what a reflector is doing.
 type Phase string
 
+// The phases.
 const (
 	PhaseStarting Phase = "starting" // nothing was asked yet
 	PhaseResuming Phase = "resuming" // guards are being asked
