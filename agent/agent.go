@@ -135,7 +135,7 @@ func (a *Agent) openCollections() error {
 			log := a.log.With("collection", id)
 			c := &collection{
 				id: id, field: fmt.Sprintf("resources[%d]", i), entry: r, ns: ns,
-				clock: a.clock, log: log, track: newTracker(a.clock, log), linger: a.cfg.Store.CommitInterval.Duration,
+				clock: a.clock, log: log, track: newTracker(a.clock, log), linger: a.cfg.Store.CommitInterval.Duration, jitter: a.cfg.ResumeJitter.Duration,
 			}
 			a.collections = append(a.collections, c)
 			info, ok := known[id]

@@ -22,13 +22,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-const (
-	// resumeJitter spreads the first requests of a fleet that starts at once.
-	resumeJitter = 2 * time.Second
-
-	// drainTimeout is how long a stop waits for queued changes to be stored.
-	drainTimeout = 10 * time.Second
-)
+// drainTimeout is how long a stop waits for queued changes to be stored.
+const drainTimeout = 10 * time.Second
 
 // collection is one configured resource in one namespace scope, from the server
 // to the store.
@@ -41,6 +36,7 @@ type collection struct {
 	log    *slog.Logger
 	track  *tracker
 	linger time.Duration
+	jitter time.Duration
 
 	mu       sync.Mutex // guards what follows; set once the resource is known
 	resource *upstream.Resource
@@ -73,7 +69,8 @@ func (c *collection) info(r upstream.Resource) (store.Info, error) {
 	return store.Info{
 		ID: c.id, Group: r.GVR.Group, Version: r.GVR.Version, Resource: r.GVR.Resource, Kind: r.Kind,
 		Namespaced: r.Namespaced, Namespace: c.ns,
-		// In their canonical form, so that another spelling is no other scope.
+		// As the server would be asked, so that other spaces or another order are no
+		// other scope.
 		LabelSelector: label.String(), FieldSelector: field.String(),
 		Transform: c.prune().ID(),
 	}, nil
@@ -152,7 +149,7 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 
 	refl := reflector.New(reflector.Options{
 		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
-		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: resumeJitter,
+		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: c.jitter,
 		Observer: c.track, Logger: c.log, Clock: c.clock,
 	})
 	loop := informer.New(informer.Options{
@@ -176,6 +173,15 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	timer := c.clock.AfterFunc(drainTimeout, stop)
 	defer timer.Stop()
 	return errors.Join(err, ignoreEnd(<-done))
+}
+
+// listPending says that a list is on its way into the store: what is stored is
+// what was there before it.
+func (c *collection) listPending() bool {
+	c.mu.Lock()
+	queue := c.queue
+	c.mu.Unlock()
+	return queue != nil && queue.ListPending()
 }
 
 func ignoreEnd(err error) error {

@@ -32,7 +32,7 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 			})
 		}
 		seen := c.track.get()
-		a.fillCollection(&s.Collections[i], seen)
+		a.fillCollection(&s.Collections[i], c, seen)
 		if s.Collections[i].InStep {
 			s.Agent.Connected = true
 		}
@@ -52,9 +52,9 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 	}
 }
 
-func (a *Agent) fillCollection(c *localapi.Collection, seen seen) {
+func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen seen) {
 	c.Phase = string(seen.phase)
-	c.InStep = seen.phase == reflector.PhaseWatching && c.Synced
+	c.InStep = seen.phase == reflector.PhaseWatching && c.Synced && !from.listPending()
 	c.Verdict = seen.verdict
 	c.Resumes = seen.resumes
 	for _, n := range seen.lists {
@@ -94,7 +94,7 @@ func (a *Agent) describe(c *collection, seen seen) localapi.Collection {
 		state := stored.State()
 		s.Synced, s.Objects, s.Bytes, s.Proven = state.Synced, state.Count, state.Bytes, state.Proven()
 	}
-	a.fillCollection(&s, seen)
+	a.fillCollection(&s, c, seen)
 	return s
 }
 

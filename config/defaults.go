@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -15,6 +16,10 @@ const (
 	DefaultCommitInterval = time.Second
 	// MaxCommitInterval keeps the replay after a crash within what an apiserver still remembers.
 	MaxCommitInterval = 5 * time.Minute
+	// DefaultResumeJitter is enough for a fleet of hundreds.
+	DefaultResumeJitter = 2 * time.Second
+	// MaxResumeJitter keeps the wait within what an apiserver still remembers.
+	MaxResumeJitter = 5 * time.Minute
 	// DefaultMaxSize is the default quota of the database file.
 	DefaultMaxSize = "1Gi"
 	// DefaultMetricsAddress is where metrics are served by default.
@@ -60,6 +65,9 @@ type surroundings struct {
 }
 
 func (c *AgentConfiguration) setDefaults(s surroundings) {
+	if c.ResumeJitter == nil {
+		c.ResumeJitter = &metav1.Duration{Duration: DefaultResumeJitter}
+	}
 	if c.Store.Type == "" {
 		c.Store.Type = StoreBolt
 	}

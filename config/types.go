@@ -30,6 +30,10 @@ type AgentConfiguration struct {
 	// agent, which looks where kubectl looks: $KUBECONFIG, the pod's service account, ~/.kube/config.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 
+	// ResumeJitter bounds the random wait before the first request of each resource after a start, so
+	// that a fleet that starts at once does not arrive at once. From 0s to [MaxResumeJitter].
+	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
+
 	Store    Store    `json:"store,omitzero"`
 	LocalAPI LocalAPI `json:"localAPI,omitzero"`
 	Metrics  Metrics  `json:"metrics,omitzero"`

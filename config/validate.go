@@ -36,6 +36,9 @@ func (c *AgentConfiguration) problems() problems {
 	if c.APIVersion != APIVersion || c.Kind != Kind {
 		p.add("", "%s", wrongKind(c.APIVersion, c.Kind))
 	}
+	if d := c.ResumeJitter; d != nil && (d.Duration < 0 || d.Duration > MaxResumeJitter) {
+		p.add("resumeJitter", "%v is out of range: at least 0s and at most %v", d.Duration, MaxResumeJitter)
+	}
 	c.Store.validate(&p)
 	c.LocalAPI.validate(&p)
 	c.Metrics.validate(&p)

@@ -33,7 +33,9 @@ func (d *document) walk(n *yamlnode.Node, t reflect.Type, path string) any {
 	case isNull(n):
 		return nil
 	case t == durationType:
-		return d.duration(n, path)
+		return d.duration(n, path, false)
+	case t == reflect.PointerTo(durationType):
+		return d.duration(n, path, true)
 	case t == quantityType:
 		return d.quantity(n, path)
 	case reflect.PointerTo(t).Implements(textUnmarshalerType):
@@ -155,13 +157,14 @@ func (d *document) text(n *yamlnode.Node, path string, check func(string) error)
 	return n.Value
 }
 
-func (d *document) duration(n *yamlnode.Node, path string) any {
+// duration reads a duration. Zero is one only where zero is no word for the default.
+func (d *document) duration(n *yamlnode.Node, path string, zero bool) any {
 	duration, err := time.ParseDuration(n.Value)
 	if n.Kind != yamlnode.ScalarNode || err != nil {
 		d.wrong(n, path, "a duration expected, as in 500ms, 5s or 1m30s, found %s", describe(n))
 		return nil
 	}
-	if duration == 0 {
+	if duration == 0 && !zero {
 		d.wrong(n, path, "%s is zero, which would mean the default: leave the field out for that", quote(n.Value))
 		return nil
 	}

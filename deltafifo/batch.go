@@ -42,6 +42,7 @@ func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
 	defer q.mu.Unlock()
 	if q.taken {
 		q.taken = false
+		q.listing = q.replace != nil
 		q.changed.Broadcast()
 	}
 	for {

@@ -73,6 +73,7 @@ type Queue struct {
 	hurry   bool // somebody waits for the queue to be empty
 	closed  bool
 	replace *replace
+	listing bool // a list is in the queue or still with the consumer
 }
 
 // item is what is pending for one key.
@@ -218,6 +219,13 @@ func (q *Queue) Close() {
 		q.abort()
 	}
 	q.changed.Broadcast()
+}
+
+// ListPending says that a list has begun and the consumer has not finished with it.
+func (q *Queue) ListPending() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.listing
 }
 
 // Len returns the number of keys that are pending.

@@ -52,7 +52,7 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	q.replace = &replace{Replace: r, seen: map[string]struct{}{}}
+	q.replace, q.listing = &replace{Replace: r, seen: map[string]struct{}{}}, true
 	return nil
 }
 

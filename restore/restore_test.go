@@ -77,6 +77,15 @@ func TestOpenSetsAside(t *testing.T) {
 	}
 }
 
+// A path that leads to no file is a mistake in the configuration; nothing is moved.
+func TestDirectoryStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	require.NoError(t, os.Mkdir(path, 0o700))
+	_, _, err := restore.Open(path, bolt.Options{}, now)
+	require.ErrorContains(t, err, "not a regular file")
+	require.DirExists(t, path)
+}
+
 func TestSetAsideTwiceInASecond(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	var moved []string

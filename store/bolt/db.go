@@ -105,7 +105,8 @@ func Open(path string, opts Options) (*DB, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open database: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: %w: not a regular file", path, store.ErrForeign)
+		// Not ErrForeign: nobody should set a directory or a device aside.
+		return nil, fmt.Errorf("open database: %s is not a regular file: name another path", path)
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: %w: the file is empty", path, store.ErrForeign)
 	}
