@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	bbolt "go.etcd.io/bbolt"
@@ -18,9 +20,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type harness struct {
-	path string
-	opts bolt.Options
-	db   *bolt.DB
+	path    string
+	opts    bolt.Options
+	db      *bolt.DB
+	folding bool
+	folders sync.WaitGroup
 }
 
 func (h *harness) DB() store.DB  { return h.db }
@@ -35,20 +39,36 @@ func (h *harness) open(t storetest.T) {
 	db, err := bolt.Open(h.path, h.opts)
 	require.NoError(t, err)
 	h.db = db
+	if h.folding {
+		h.folders.Go(func() {
+			for n := 0; ; n++ {
+				step := db.Flush
+				if n%2 == 0 {
+					step = db.Fold
+				}
+				if err := step(); err != nil {
+					return // closed
+				}
+			}
+		})
+	}
 }
 
-// TestSuite runs the shared suite with replacements that fit in memory and with
-// ones that fill a new generation at once. After every test the file is checked.
+// TestSuite runs the shared suite with replacements that fit in memory, with ones
+// that fill a new generation at once, and while somebody flushes and folds all the
+// time. After every test the file is checked.
 func TestSuite(t *testing.T) {
-	for name, budget := range map[string]int{"memory": 0, "generations": 20_000} {
+	for name, budget := range map[string]int{"memory": 0, "generations": 20_000, "folding": 0} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t storetest.T) storetest.Harness {
 				dir, err := os.MkdirTemp("", "bolt")
 				require.NoError(t, err)
 				h := &harness{path: filepath.Join(dir, "cache.db"), opts: bolt.Options{ReplaceBudget: budget}}
+				h.folding = name == "folding"
 				h.open(t)
 				t.Cleanup(func() {
 					_ = h.db.Close() // some tests have closed it
+					h.folders.Wait()
 					checkFile(t, h.path)
 					_ = os.RemoveAll(dir)
 				})
@@ -250,32 +270,64 @@ func generations(t *testing.T, path, collection string) (n int) {
 	return n
 }
 
-// The quota refuses a write as a whole; what was there stays readable, and
-// deletes make room again.
+// flipJournal changes one bit of the journal's nth entry.
+func flipJournal(t *testing.T, path string, n int) {
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("journal"))
+		cur := b.Cursor()
+		k, v := cur.First()
+		for range n {
+			k, v = cur.Next()
+		}
+		v = append([]byte(nil), v...)
+		v[len(v)-1] ^= 1
+		return b.Put(append([]byte(nil), k...), v)
+	}))
+	require.NoError(t, db.Close())
+}
+
+// A file that is full refuses a flush; what was applied is readable all the same,
+// and lands once there is room. Past a bound, Apply makes the writer wait.
 func TestQuota(t *testing.T) {
-	db, _ := newDB(t, bolt.Options{MaxBytes: 4 << 20})
+	db, path := newDB(t, bolt.Options{MaxBytes: 4 << 20, FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("a"))
 	require.NoError(t, err)
 	replaceAll(t, c, nil, 1)
-	var last error
-	n := 0
-	for ; n < 100 && last == nil; n++ {
+	apply := func(n int) error {
 		var changes []store.Change
 		for i := range 50 {
 			changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%d-%d", n, i), "u", "5", nil, incompressible(n*50+i))))
 		}
-		last = c.Apply(store.Batch{Changes: changes, Checkpoint: storetest.Checkpoint(n + 2)})
+		return c.Apply(store.Batch{Changes: changes, Checkpoint: storetest.Checkpoint(n + 2)})
 	}
-	require.Error(t, last)
+	n := 0
+	for ; apply(n) == nil; n++ {
+		require.Less(t, n, 1000)
+	}
+	require.Error(t, db.Flush())
 	require.LessOrEqual(t, db.Stats().FileBytes, int64(4<<20))
+	require.EqualValues(t, n*50, c.State().Count, "what was refused is not there, what was applied is")
+	v, err := c.View()
+	require.NoError(t, err)
+	_, err = v.Get(fmt.Sprintf("ns/o-%d-49", n-1))
+	v.Close()
+	require.NoError(t, err)
+
+	// There is room again: here because the quota grew.
+	require.Error(t, db.Close())
+	db, err = bolt.Open(path, bolt.Options{MaxBytes: 64 << 20, FlushInterval: time.Hour})
+	require.NoError(t, err)
+	defer db.Close()
+	c, err = db.Open(storetest.Info("a"))
+	require.NoError(t, err)
 	state := c.State()
-	require.EqualValues(t, (n-1)*50, state.Count)
-	var deletes []store.Change
-	for i := range 50 {
-		deletes = append(deletes, storetest.Delete(fmt.Sprintf("ns/o-0-%d", i)), storetest.Delete(fmt.Sprintf("ns/o-1-%d", i)))
-	}
-	require.NoError(t, c.Apply(store.Batch{Changes: deletes}))
-	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "fits", "u", "6", nil, incompressible(1)))}}))
+	require.Positive(t, state.Count)
+	require.Zero(t, state.Count%50, "a batch is whole or not there")
+	require.Equal(t, fmt.Sprint(state.Count/50+1), state.RV, "the checkpoint is that of the objects")
+	require.NoError(t, apply(n))
+	require.NoError(t, db.Flush())
 }
 
 func incompressible(seed int) string {

@@ -52,9 +52,6 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	if err != nil {
 		return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
 	}
-	db.mu.Lock()
-	db.open[info.ID] = c
-	db.mu.Unlock()
 	return c, nil
 }
 
@@ -172,7 +169,7 @@ func (c *collection) syncIndexes(tx *bbolt.Tx, gen *bbolt.Bucket) error {
 		return nil
 	}
 	for _, x := range missing {
-		if err := c.buildIndex(tx, gen, root, x); err != nil {
+		if err := c.buildIndex(tx, root, x); err != nil {
 			return err
 		}
 	}
@@ -180,12 +177,13 @@ func (c *collection) syncIndexes(tx *bbolt.Tx, gen *bbolt.Bucket) error {
 }
 
 // buildIndex fills a new index from the objects, entries in order.
-func (c *collection) buildIndex(tx *bbolt.Tx, gen, root *bbolt.Bucket, x store.Index) error {
+func (c *collection) buildIndex(tx *bbolt.Tx, root *bbolt.Bucket, x store.Index) error {
 	b, err := root.CreateBucketIfNotExists([]byte(x.Name))
 	if err != nil {
 		return err
 	}
-	v := &view{db: c.db, tx: tx, id: c.id, gen: gen}
+	// Opening comes after a fold: the memtable is empty.
+	v := &view{db: c.db, tx: tx, over: c.db.mem.snapshot(), id: c.id, gen: genName(currentGen(tx.Bucket(bucketCollections).Bucket([]byte(c.id))))}
 	var entries []string
 	for o, err := range v.Objects("", "") {
 		if err != nil {
@@ -252,7 +250,7 @@ func (db *DB) dropLeftovers() error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return db.update(func(tx *bbolt.Tx) error {
+	return db.hidden(func(tx *bbolt.Tx) error {
 		for _, l := range left {
 			if err := tx.Bucket(bucketCollections).Bucket([]byte(l[0])).DeleteBucket([]byte(l[1])); err != nil {
 				return err
@@ -297,7 +295,7 @@ func putGen(b *bbolt.Bucket, n uint64) error {
 	return b.Put(keyGen, binary.BigEndian.AppendUint64(nil, n))
 }
 
-func putJSON(b *bbolt.Bucket, key []byte, v any) error {
+func putJSON(b table, key []byte, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -306,16 +304,25 @@ func putJSON(b *bbolt.Bucket, key []byte, v any) error {
 }
 
 func readInfo(path, id string, b *bbolt.Bucket) (store.Info, error) {
+	return decodeInfo(path, id, b.Get(keyInfo))
+}
+
+func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 	var info store.Info
-	if err := json.Unmarshal(b.Get(keyInfo), &info); err != nil {
+	if err := json.Unmarshal(raw, &info); err != nil {
 		return info, &store.CorruptionError{Path: path, Collection: id, Reason: "info: " + err.Error()}
 	}
 	return info, nil
 }
 
+// readState reads the state of a collection whose memtable is empty.
 func readState(path, id string, b *bbolt.Bucket) (store.State, error) {
+	return decodeState(path, id, b.Get(keyState))
+}
+
+func decodeState(path, id string, raw []byte) (store.State, error) {
 	var s store.State
-	if err := json.Unmarshal(b.Get(keyState), &s); err != nil {
+	if err := json.Unmarshal(raw, &s); err != nil {
 		return s, &store.CorruptionError{Path: path, Collection: id, Reason: "state: " + err.Error()}
 	}
 	return s, nil

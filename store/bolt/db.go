@@ -14,6 +14,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -32,6 +33,13 @@ const (
 	// lockTimeout is how long Open waits for another process to let the file go:
 	// long enough for a reader that is just closing, not for a running agent.
 	lockTimeout = 500 * time.Millisecond
+
+	// DefaultFlushInterval is how long a change may wait where Options do not say.
+	DefaultFlushInterval = 5 * time.Second
+
+	// checkpointPatience is how many flush intervals a change of nothing but the
+	// checkpoint waits for company: freshness alone is not worth a write.
+	checkpointPatience = 12
 
 	// DefaultMaxBytes is the quota of a file where Options give none.
 	DefaultMaxBytes = 1 << 30
@@ -60,6 +68,13 @@ type Options struct {
 	// Writer names the program's version, for the file's meta bucket.
 	Writer string
 
+	// FlushInterval is how long a change may wait before it is made durable. 0 is
+	// 5 s. A change of the checkpoint alone waits twelve times as long for company.
+	FlushInterval time.Duration
+
+	// Clock is the time; nil is the real one.
+	Clock clock.WithDelayedExecution
+
 	// ReplaceBudget is how many bytes of compressed records a replacement keeps in
 	// memory before it fills a new generation on disk. 0 is 2 MiB.
 	ReplaceBudget int
@@ -73,9 +88,22 @@ type DB struct {
 	codecs *codecs
 	heads  heads
 
-	mu     sync.Mutex // guards open and closed
-	open   map[string]*collection
-	closed bool
+	mem memtable
+
+	write         sync.Mutex          // held by whoever changes anything; guards what follows
+	dirty         map[string]struct{} // addresses of cells that are not durable
+	dirtyBytes    int
+	dirtySince    time.Time // when the oldest of them came; zero for none
+	dirtyChanges  bool      // they are more than checkpoints
+	timer         clock.Timer
+	timerAt       time.Time
+	journalBytes  int
+	journalDamage *store.CorruptionError
+	folded        time.Time // when the newest fold was
+
+	mu       sync.Mutex // guards closed and flushErr
+	closed   bool
+	flushErr error
 
 	commits    atomic.Int64
 	commitTime atomic.Int64 // nanoseconds
@@ -92,6 +120,12 @@ func Open(path string, opts Options) (*DB, error) {
 	}
 	if opts.ReplaceBudget == 0 {
 		opts.ReplaceBudget = 2 << 20
+	}
+	if opts.FlushInterval == 0 {
+		opts.FlushInterval = DefaultFlushInterval
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -114,18 +148,29 @@ func Open(path string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{path: path, opts: opts, bolt: bdb, codecs: newCodecs(), open: map[string]*collection{}}
-	if err := db.checkMeta(); err != nil {
-		_ = bdb.Close()
-		return nil, err
-	}
-	if !opts.ReadOnly {
-		if err := db.dropLeftovers(); err != nil {
-			_ = bdb.Close()
-			return nil, err
-		}
+	db := &DB{path: path, opts: opts, bolt: bdb, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now()}
+	if err := db.begin(); err != nil {
+		db.codecs.close()
+		return nil, errors.Join(err, bdb.Close())
 	}
 	return db, nil
+}
+
+// begin reads what is needed before anything else and mends what a crash left.
+func (db *DB) begin() error {
+	if err := db.checkMeta(); err != nil {
+		return err
+	}
+	if err := db.replay(); err != nil || db.opts.ReadOnly {
+		return err
+	}
+	if db.journalDamage != nil {
+		// Nothing may be appended behind the damage.
+		if err := db.fold(); err != nil {
+			return err
+		}
+	}
+	return db.dropLeftovers()
 }
 
 // openBolt opens the file with the settings that this package stands on.
@@ -262,9 +307,6 @@ func (db *DB) Collections() ([]store.Info, error) {
 
 // Drop deletes a collection. Dropping an absent one does nothing.
 func (db *DB) Drop(id string) error {
-	db.mu.Lock()
-	delete(db.open, id)
-	db.mu.Unlock()
 	return db.update(func(tx *bbolt.Tx) error {
 		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
 		if errors.Is(err, berrors.ErrBucketNotFound) {
@@ -285,16 +327,28 @@ func (db *DB) Stats() store.Stats {
 	return s
 }
 
-// Close waits for open views and closes the file. Closing twice does nothing.
+// Close makes everything durable, waits for open views and closes the file. The
+// file is closed whatever the error. Closing twice does nothing.
 func (db *DB) Close() error {
-	db.mu.Lock()
-	closed := db.closed
-	db.closed = true
-	db.mu.Unlock()
-	if closed {
+	db.write.Lock()
+	defer db.write.Unlock()
+	if db.isClosed() {
 		return nil
 	}
-	err := db.bolt.Close()
+	var err error
+	if !db.opts.ReadOnly {
+		if db.timer != nil {
+			db.timer.Stop()
+		}
+		if err = db.fold(); err != nil {
+			// Perhaps there is room for less.
+			err = errors.Join(err, db.append())
+		}
+	}
+	db.mu.Lock()
+	db.closed = true
+	db.mu.Unlock()
+	err = errors.Join(err, db.bolt.Close())
 	db.codecs.close()
 	return err
 }
@@ -305,14 +359,37 @@ func (db *DB) isClosed() bool {
 	return db.closed
 }
 
-// update runs fn in the one write transaction.
-func (db *DB) update(fn func(*bbolt.Tx) error) (err error) {
+// update runs a transaction that changes what readers see, after a fold, so that
+// file and memtable never tell different stories.
+func (db *DB) update(fn func(*bbolt.Tx) error) error {
+	db.write.Lock()
+	defer db.write.Unlock()
+	if db.isClosed() {
+		return store.ErrClosed
+	}
+	if db.mem.size() > 0 {
+		if err := db.fold(); err != nil {
+			return err
+		}
+	}
+	return db.rewrite(true, fn)
+}
+
+// hidden runs a transaction that changes nothing that a reader sees.
+func (db *DB) hidden(fn func(*bbolt.Tx) error) error {
+	db.write.Lock()
+	defer db.write.Unlock()
+	if db.isClosed() {
+		return store.ErrClosed
+	}
+	return db.rewrite(false, fn)
+}
+
+// commit runs fn in a write transaction. The caller holds the write lock.
+func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
 	defer recoverCorruption(db.path, &err)
 	start := time.Now()
 	err = db.bolt.Update(fn)
-	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
-		return store.ErrClosed
-	}
 	if err == nil {
 		db.commits.Add(1)
 		db.commitTime.Add(int64(time.Since(start)))

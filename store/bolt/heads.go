@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"sync"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -23,20 +21,19 @@ type head struct {
 	state             store.State
 }
 
-// read returns info and state as they are in b, a collection's bucket.
-func (h *heads) read(path, id string, b *bbolt.Bucket) (store.Info, store.State, error) {
-	rawInfo, rawState := b.Get(keyInfo), b.Get(keyState)
+// read decodes info and state of a collection.
+func (h *heads) read(path, id string, rawInfo, rawState []byte) (store.Info, store.State, error) {
 	h.mu.Lock()
 	known, ok := h.m[id]
 	h.mu.Unlock()
 	if ok && bytes.Equal(known.rawInfo, rawInfo) && bytes.Equal(known.rawState, rawState) {
 		return known.info, known.state, nil
 	}
-	info, err := readInfo(path, id, b)
+	info, err := decodeInfo(path, id, rawInfo)
 	if err != nil {
 		return store.Info{}, store.State{}, err
 	}
-	state, err := readState(path, id, b)
+	state, err := decodeState(path, id, rawState)
 	if err != nil {
 		return store.Info{}, store.State{}, err
 	}

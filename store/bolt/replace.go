@@ -79,17 +79,20 @@ func (r *replacement) spill() error {
 	}
 	writes := r.takePending()
 	state := r.state
-	err := r.c.db.update(func(tx *bbolt.Tx) error {
+	err := r.c.db.hidden(func(tx *bbolt.Tx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
 		}
-		g, err := openGeneration(r.c, tx, b.Bucket(genName(r.gen)))
+		gen := b.Bucket(genName(r.gen))
+		if objects := descend(gen, [][]byte{bucketObjects}); objects != nil {
+			// A list comes in key order: full pages instead of half-full ones.
+			objects.FillPercent = 0.95
+		}
+		g, err := fileGeneration(r.c, tx, gen, genName(r.gen))
 		if err != nil {
 			return err
 		}
-		// A list comes in key order: full pages instead of half-full ones.
-		g.objects.FillPercent = 0.95
 		state = r.state
 		return g.writeAll(writes, &state)
 	})
@@ -159,7 +162,7 @@ func (r *replacement) copied() [][][]byte {
 func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 	var after []byte
 	for more := true; more; {
-		err := r.c.db.update(func(tx *bbolt.Tx) error {
+		err := r.c.db.hidden(func(tx *bbolt.Tx) error {
 			b, err := r.c.bucket(tx)
 			if err != nil {
 				return err
@@ -233,7 +236,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 			if state, err = readState(c.db.path, c.id, b); err != nil {
 				return err
 			}
-			g, err := openGeneration(c, tx, b.Bucket(genName(currentGen(b))))
+			g, err := fileGeneration(c, tx, b.Bucket(genName(currentGen(b))), genName(currentGen(b)))
 			if err != nil {
 				return err
 			}
@@ -276,7 +279,7 @@ func (r *replacement) Abort() error {
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {
-	return r.c.db.update(func(tx *bbolt.Tx) error {
+	return r.c.db.hidden(func(tx *bbolt.Tx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err

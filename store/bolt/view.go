@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,34 +18,63 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// view is a read transaction on one collection. See [store.View].
+// view is a read transaction on one collection, under the memtable as it was when
+// the view was taken. See [store.View].
 type view struct {
-	db    *DB
-	tx    *bbolt.Tx
-	id    string
-	gen   *bbolt.Bucket
-	info  store.Info
-	state store.State
+	db      *DB
+	tx      *bbolt.Tx
+	over    *overlay
+	id      string
+	gen     []byte // name of the current generation
+	info    store.Info
+	state   store.State
+	buckets map[string]*bbolt.Bucket // by address
 }
 
 var _ store.View = (*view)(nil)
 
 // View returns a view of a stored collection.
 func (db *DB) View(id string) (_ store.View, err error) {
-	defer recoverCorruption(db.path, &err)
-	tx, err := db.bolt.Begin(false)
+	v, err := db.newView(id)
 	if err != nil {
-		if errors.Is(err, berrors.ErrDatabaseNotOpen) {
-			err = store.ErrClosed
-		}
-		return nil, fmt.Errorf("collection %s: view: %w", id, err)
-	}
-	v := &view{db: db, tx: tx, id: id}
-	if err := v.load(); err != nil {
-		v.Close()
 		return nil, err
 	}
 	return v, nil
+}
+
+func (db *DB) newView(id string) (_ *view, err error) {
+	defer recoverCorruption(db.path, &err)
+	for {
+		// The memtable first: what a fold moves into the file meanwhile is then in
+		// both, and not in neither.
+		over := db.mem.snapshot()
+		tx, err := db.bolt.Begin(false)
+		if err != nil {
+			if errors.Is(err, berrors.ErrDatabaseNotOpen) {
+				err = store.ErrClosed
+			}
+			return nil, fmt.Errorf("collection %s: view: %w", id, err)
+		}
+		if !over.fits(fileEpoch(tx)) {
+			// The file went on between the two. What belongs to it is there already.
+			_ = tx.Rollback()
+			continue
+		}
+		v := &view{db: db, tx: tx, over: over, id: id}
+		if err := v.load(); err != nil {
+			v.Close()
+			return nil, err
+		}
+		return v, nil
+	}
+}
+
+// fileEpoch counts the rewrites of the file.
+func fileEpoch(tx *bbolt.Tx) uint64 {
+	if raw := tx.Bucket(bucketMeta).Get(keyEpoch); len(raw) == 8 {
+		return binary.BigEndian.Uint64(raw)
+	}
+	return 0
 }
 
 func (v *view) load() error {
@@ -52,12 +82,55 @@ func (v *view) load() error {
 	if b == nil {
 		return fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
 	}
+	rawState := b.Get(keyState)
+	if c, ok := v.over.get(collectionPath(v.id), keyState); ok {
+		rawState = c.value
+	}
 	var err error
-	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b); err != nil {
+	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b.Get(keyInfo), rawState); err != nil {
 		return err
 	}
-	if v.gen = b.Bucket(genName(currentGen(b))); v.gen == nil || v.gen.Bucket(bucketObjects) == nil || v.gen.Bucket(bucketIndex) == nil {
+	v.gen = genName(currentGen(b))
+	if v.bucket(v.path(bucketObjects)) == nil || v.bucket(v.path(bucketIndex)) == nil {
 		return v.corrupt("", errors.New("a bucket is missing"))
+	}
+	return nil
+}
+
+func collectionPath(id string) [][]byte { return [][]byte{bucketCollections, []byte(id)} }
+
+// path returns the path of a bucket of the view's generation.
+func (v *view) path(names ...[]byte) [][]byte {
+	return append([][]byte{bucketCollections, []byte(v.id), v.gen}, names...)
+}
+
+// bucket returns a bucket of the file, nil where there is none.
+func (v *view) bucket(path [][]byte) *bbolt.Bucket {
+	name := address(path, nil)
+	if b, ok := v.buckets[name]; ok {
+		return b
+	}
+	b := v.tx.Bucket(path[0])
+	if b != nil {
+		b = descend(b, path[1:])
+	}
+	if v.buckets == nil {
+		v.buckets = map[string]*bbolt.Bucket{}
+	}
+	v.buckets[name] = b
+	return b
+}
+
+// lookup returns the value of a key, nil where there is none.
+func (v *view) lookup(path [][]byte, key []byte) []byte {
+	if c, ok := v.over.get(path, key); ok {
+		if c.deleted {
+			return nil
+		}
+		return c.value
+	}
+	if b := v.bucket(path); b != nil {
+		return b.Get(key)
 	}
 	return nil
 }
@@ -84,7 +157,7 @@ func (v *view) Get(key string) (o *object.Object, err error) {
 	if v.tx.DB() == nil {
 		return nil, store.ErrClosed
 	}
-	b := v.gen.Bucket(bucketObjects).Get([]byte(key))
+	b := v.lookup(v.path(bucketObjects), []byte(key))
 	if b == nil {
 		return nil, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
 	}
@@ -117,7 +190,7 @@ func (v *view) Header(key string) (h store.Header, err error) {
 	if v.tx.DB() == nil {
 		return h, store.ErrClosed
 	}
-	b := v.gen.Bucket(bucketObjects).Get([]byte(key))
+	b := v.lookup(v.path(bucketObjects), []byte(key))
 	if b == nil {
 		return h, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
 	}
@@ -134,19 +207,19 @@ func (v *view) header(key, b []byte) (store.Header, error) {
 
 // Objects iterates over objects in key order.
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
-	return scan(v, bucketPath(bucketObjects), prefix, after, v.object)
+	return scan(v, v.path(bucketObjects), prefix, after, v.object)
 }
 
 // Headers is Objects without decoding.
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
-	return scan(v, bucketPath(bucketObjects), prefix, after, v.header)
+	return scan(v, v.path(bucketObjects), prefix, after, v.header)
 }
 
 // Indexes returns the names of the configured indexes.
 func (v *view) Indexes() []string {
 	specs := map[string]string{}
 	// A damaged list is the same as none: IndexKeys then says ErrNoIndex.
-	_ = json.Unmarshal(v.gen.Get(keyIndexes), &specs)
+	_ = json.Unmarshal(v.lookup(v.path(), keyIndexes), &specs)
 	return slices.Sorted(maps.Keys(specs))
 }
 
@@ -158,7 +231,7 @@ func (v *view) IndexKeys(index, value string) iter.Seq2[string, error] {
 	if !slices.Contains(v.Indexes(), index) {
 		return fail[string](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
 	}
-	return scan(v, bucketPath(bucketIndex, []byte(index)), value+"\x00", "", func(k, _ []byte) (string, error) {
+	return scan(v, v.path(bucketIndex, []byte(index)), value+"\x00", "", func(k, _ []byte) (string, error) {
 		return string(k[len(value)+1:]), nil
 	})
 }
@@ -171,7 +244,7 @@ func (v *view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
 	if !slices.Contains(v.Indexes(), index) {
 		return fail[store.IndexEntry](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
 	}
-	return scan(v, bucketPath(bucketIndex, []byte(index)), "", "", func(k, _ []byte) (store.IndexEntry, error) {
+	return scan(v, v.path(bucketIndex, []byte(index)), "", "", func(k, _ []byte) (store.IndexEntry, error) {
 		value, key, ok := strings.Cut(string(k), "\x00")
 		if !ok {
 			return store.IndexEntry{}, v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
@@ -186,7 +259,7 @@ func (v *view) namespaceKeys(namespace string) iter.Seq2[string, error] {
 	if namespace != "" {
 		prefix = namespace + "/"
 	}
-	keys := scan(v, bucketPath(bucketObjects), prefix, "", func(k, _ []byte) (string, error) { return string(k), nil })
+	keys := scan(v, v.path(bucketObjects), prefix, "", func(k, _ []byte) (string, error) { return string(k), nil })
 	return func(yield func(string, error) bool) {
 		for k, err := range keys {
 			if err == nil && store.KeyNamespace(k) != namespace {
@@ -221,23 +294,24 @@ func (v *view) namespaceEntries() iter.Seq2[store.IndexEntry, error] {
 // namespaces returns the namespaces that have objects, in order, by seeking from
 // each to the next.
 func (v *view) namespaces() ([]string, error) {
-	cur, err := v.cursor(bucketPath(bucketObjects))
+	cur, err := v.cursor(v.path(bucketObjects))
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	clusterScoped := false
-	k, _, err := v.step(cur.First)
+	k, _, err := v.step(func() ([]byte, []byte) { return cur.seek(nil) })
 	for err == nil && k != nil {
 		ns, _, ok := bytes.Cut(k, []byte{'/'})
 		if !ok {
 			clusterScoped = true
-			k, _, err = v.step(cur.Next)
+			at := k
+			k, _, err = v.step(func() ([]byte, []byte) { return cur.next(at) })
 			continue
 		}
 		found = append(found, string(ns))
 		past := append(bytes.Clone(ns), '/'+1)
-		k, _, err = v.step(func() ([]byte, []byte) { return cur.Seek(past) })
+		k, _, err = v.step(func() ([]byte, []byte) { return cur.seek(past) })
 	}
 	if err != nil {
 		return nil, err
@@ -248,8 +322,6 @@ func (v *view) namespaces() ([]string, error) {
 	slices.Sort(found)
 	return slices.Compact(found), nil
 }
-
-func bucketPath(names ...[]byte) [][]byte { return names }
 
 func fail[T any](err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -272,16 +344,17 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 			yield(zero, err)
 			return
 		}
-		k, val, err := v.step(func() ([]byte, []byte) { return cur.Seek([]byte(max(prefix, after))) })
+		k, val, err := v.step(func() ([]byte, []byte) { return cur.seek([]byte(max(prefix, after))) })
+		next := func() ([]byte, []byte) { return cur.next(k) }
 		if err == nil && after != "" && string(k) == after {
-			k, val, err = v.step(cur.Next)
+			k, val, err = v.step(next)
 		}
 		for err == nil && k != nil && bytes.HasPrefix(k, []byte(prefix)) {
 			if !yield(row(k, val)) {
 				return
 			}
 			last := k
-			if k, val, err = v.step(cur.Next); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
+			if k, val, err = v.step(next); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
 				err = v.corrupt("", errOrder)
 			}
 		}
@@ -291,16 +364,16 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 	}
 }
 
-func (v *view) cursor(path [][]byte) (cur *bbolt.Cursor, err error) {
+func (v *view) cursor(path [][]byte) (cur *cursor, err error) {
 	defer recoverCorruption(v.db.path, &err)
 	if v.tx.DB() == nil {
 		return nil, store.ErrClosed
 	}
-	b := descend(v.gen, path)
+	b := v.bucket(path)
 	if b == nil {
 		return nil, v.corrupt("", errors.New("a bucket is missing"))
 	}
-	return b.Cursor(), nil
+	return v.over.cursor(path, b), nil
 }
 
 // step moves a cursor. Only bbolt's own code runs under the recover: a panic of

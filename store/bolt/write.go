@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/object"
@@ -51,27 +52,7 @@ func (c *collection) Apply(batch store.Batch) error {
 		return fmt.Errorf("collection %s: %w", c.id, err)
 	}
 	sortWrites(writes)
-	var state store.State
-	err = c.db.update(func(tx *bbolt.Tx) error {
-		b, err := c.bucket(tx)
-		if err != nil {
-			return err
-		}
-		if state, err = readState(c.db.path, c.id, b); err != nil {
-			return err
-		}
-		g, err := openGeneration(c, tx, b.Bucket(genName(currentGen(b))))
-		if err != nil {
-			return err
-		}
-		if err := g.writeAll(writes, &state); err != nil {
-			return err
-		}
-		if batch.Checkpoint != (store.Checkpoint{}) {
-			state.Checkpoint = batch.Checkpoint
-		}
-		return putJSON(b, keyState, state)
-	})
+	state, err := c.applyWrites(writes, batch.Checkpoint)
 	if err != nil {
 		return fmt.Errorf("collection %s: apply: %w", c.id, err)
 	}
@@ -79,6 +60,36 @@ func (c *collection) Apply(batch store.Batch) error {
 	c.state = state
 	c.mu.Unlock()
 	return nil
+}
+
+// applyWrites puts sorted writes into the memtable.
+func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state store.State, err error) {
+	db := c.db
+	defer recoverCorruption(db.path, &err)
+	db.write.Lock()
+	defer db.write.Unlock()
+	if err := db.room(); err != nil {
+		return state, err
+	}
+	base, err := db.newView(c.id)
+	if err != nil {
+		return state, err
+	}
+	defer base.Close()
+	e := &edit{base: base, cells: make(map[string]cell, len(writes)+1)}
+	state = base.state
+	if err := memGeneration(c, e).writeAll(writes, &state); err != nil {
+		return state, err
+	}
+	if cp != (store.Checkpoint{}) {
+		state.Checkpoint = cp
+	}
+	if err := putJSON(e.table(collectionPath(c.id)...), keyState, state); err != nil {
+		return state, err
+	}
+	db.mem.put(e.cells)
+	db.soil(e.cells, len(writes) > 0)
+	return state, nil
 }
 
 // encode compresses changes outside of any transaction. The first batch that is
@@ -145,24 +156,36 @@ func sortWrites(writes []write) {
 	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.key, b.key) })
 }
 
-// generation is the buckets of one generation in a write transaction.
+// generation is the tables of one generation, to write to.
 type generation struct {
 	c       *collection
-	view    *view // reads what the transaction has so far
-	objects *bbolt.Bucket
-	indexes []*bbolt.Bucket // parallel to c.indexes
+	view    *view // reads what the tables have so far
+	objects table
+	indexes []table // parallel to c.indexes
 }
 
-func openGeneration(c *collection, tx *bbolt.Tx, gen *bbolt.Bucket) (*generation, error) {
+// memGeneration writes to the current generation through the memtable.
+func memGeneration(c *collection, e *edit) *generation {
+	g := &generation{c: c, view: e.base, objects: e.table(e.base.path(bucketObjects)...)}
+	for _, x := range c.indexes {
+		g.indexes = append(g.indexes, e.table(e.base.path(bucketIndex, []byte(x.Name))...))
+	}
+	return g
+}
+
+// fileGeneration writes to a generation in a transaction. Nothing of it may be in
+// the memtable.
+func fileGeneration(c *collection, tx *bbolt.Tx, gen *bbolt.Bucket, name []byte) (*generation, error) {
 	missing := &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "a bucket is missing"}
 	if gen == nil {
 		return nil, missing
 	}
-	g := &generation{c: c, view: &view{db: c.db, tx: tx, id: c.id, gen: gen}, objects: gen.Bucket(bucketObjects)}
-	root := gen.Bucket(bucketIndex)
-	if g.objects == nil || root == nil {
+	objects, root := gen.Bucket(bucketObjects), gen.Bucket(bucketIndex)
+	if objects == nil || root == nil {
 		return nil, missing
 	}
+	none := &overlay{tree: &btree.Map[string, cell]{}}
+	g := &generation{c: c, view: &view{db: c.db, tx: tx, over: none, id: c.id, gen: name}, objects: objects}
 	for _, x := range c.indexes {
 		b := root.Bucket([]byte(x.Name))
 		if b == nil {
@@ -232,7 +255,7 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 	}
 	if damaged {
 		// The old values can't be read from the record: look for the key.
-		if err := dropIndexed(b, w.key); err != nil {
+		if err := g.dropIndexed(b, x.Name, w.key); err != nil {
 			return err
 		}
 	}
@@ -253,17 +276,21 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 	return nil
 }
 
-func dropIndexed(b *bbolt.Bucket, key string) error {
+// dropIndexed removes a key from an index by looking at all of its entries.
+func (g *generation) dropIndexed(t table, name, key string) error {
+	cur, err := g.view.cursor(g.view.path(bucketIndex, []byte(name)))
+	if err != nil {
+		return err
+	}
 	suffix := append([]byte{0}, key...)
 	var found [][]byte
-	c := b.Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+	for k, _ := cur.seek(nil); k != nil; k, _ = cur.next(k) {
 		if bytes.HasSuffix(k, suffix) {
 			found = append(found, bytes.Clone(k))
 		}
 	}
 	for _, k := range found {
-		if err := b.Delete(k); err != nil {
+		if err := t.Delete(k); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,229 @@
+package bolt_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// life is a database that is written, flushed, folded, replaced and killed, beside
+// the models of what it must show.
+type life struct {
+	dir   string
+	files int
+	path  string
+	db    *bolt.DB
+	coll  store.Collection
+	rv    int
+
+	// since are the states since the newest one that is known to be durable, which
+	// is the first. A crash leaves one of them.
+	since []*storetest.Model
+
+	views  []store.View
+	models []*storetest.Model // what the views must show
+}
+
+func lifeIndexes() []store.Index {
+	return []store.Index{store.LabelIndex("app", "app"), store.FieldIndex("payload", "data.payload")}
+}
+
+func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
+
+func (l *life) open(t *rapid.T) {
+	db, err := bolt.Open(l.path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 2000})
+	require.NoError(t, err)
+	l.db = db
+	l.coll, err = db.Open(storetest.Info("pods"), lifeIndexes()...)
+	require.NoError(t, err)
+}
+
+func (l *life) changes(t *rapid.T) []store.Change {
+	var changes []store.Change
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}), 0, 10, rapid.ID).Draw(t, "names") {
+		ns := rapid.SampledFrom([]string{"x", "x-y"}).Draw(t, "ns")
+		if rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
+			changes = append(changes, storetest.Delete(object.Key(ns, name)))
+			continue
+		}
+		l.rv++
+		labels := map[string]string{"app": rapid.SampledFrom([]string{"", "till", "camera"}).Draw(t, "app")}
+		payload := fmt.Sprintf("%0*d", rapid.SampledFrom([]int{1, 40, 400}).Draw(t, "size"), l.rv%3)
+		changes = append(changes, storetest.Put(storetest.Object(ns, name, "u", fmt.Sprint(l.rv), labels, payload)))
+	}
+	return changes
+}
+
+func (l *life) checkpoint() store.Checkpoint {
+	l.rv++
+	return storetest.Checkpoint(l.rv)
+}
+
+func (l *life) closeViews() {
+	for _, v := range l.views {
+		v.Close()
+	}
+	l.views, l.models = nil, nil
+}
+
+// crash leaves the file as it is on disk and goes on with a copy of it, as a kill
+// would. Half of the time a bit of the journal's newest entry is lost as well.
+func (l *life) crash(t *rapid.T) {
+	raw, err := os.ReadFile(l.path)
+	require.NoError(t, err)
+	l.closeViews()
+	require.NoError(t, l.db.Close())
+	l.files++
+	l.path = filepath.Join(l.dir, fmt.Sprintf("%d.db", l.files))
+	require.NoError(t, os.WriteFile(l.path, raw, 0o600))
+
+	// What a reader without an agent would see.
+	ro, err := bolt.Open(l.path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	v, err := ro.View("pods")
+	require.NoError(t, err)
+	at := -1
+	var diffs []error
+	for i, m := range l.since {
+		diff := m.Diff(v)
+		if diff == nil {
+			at = i
+			break
+		}
+		diffs = append(diffs, diff)
+	}
+	v.Close()
+	require.NoError(t, ro.Close())
+	require.GreaterOrEqual(t, at, 0, "the file is in none of %d states since the newest flush: %v", len(l.since), diffs)
+	l.since = []*storetest.Model{l.since[at].Clone()}
+	l.open(t)
+}
+
+// TestCrashModel drives store, memtable, journal and folds with random batches,
+// flushes, relists and crashes. Every view, old or new, always equals the model
+// of its moment, and a crash never leaves less than the newest flush or anything
+// but a state that there was.
+func TestCrashModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "crash")
+		require.NoError(t, err)
+		l := &life{dir: dir, path: filepath.Join(dir, "0.db")}
+		defer func() {
+			l.closeViews()
+			require.NoError(t, l.db.Close())
+			checkFile(t, l.path)
+			require.NoError(t, os.RemoveAll(dir))
+		}()
+		l.open(t)
+		l.since = []*storetest.Model{storetest.NewModel(storetest.Info("pods"), lifeIndexes()...)}
+		durable := func() { l.since = []*storetest.Model{l.now()} }
+
+		t.Repeat(map[string]func(*rapid.T){
+			"apply": func(t *rapid.T) {
+				b := store.Batch{Changes: l.changes(t), Checkpoint: l.checkpoint()}
+				require.NoError(t, l.coll.Apply(b))
+				next := l.now().Clone()
+				next.Apply(b)
+				l.since = append(l.since, next)
+			},
+			"flush": func(t *rapid.T) { require.NoError(t, l.db.Flush()); durable() },
+			"fold":  func(t *rapid.T) { require.NoError(t, l.db.Fold()); durable() },
+			"replace": func(t *rapid.T) {
+				r, err := l.coll.Replace()
+				require.NoError(t, err)
+				var all []store.Change
+				for range rapid.IntRange(0, 3).Draw(t, "parts") {
+					part := l.changes(t)
+					all = append(all, part...)
+					require.NoError(t, r.Apply(part))
+				}
+				if rapid.Bool().Draw(t, "abort") {
+					require.NoError(t, r.Abort())
+					return
+				}
+				cp := l.checkpoint()
+				next := l.now().Clone()
+				next.Replace(storetest.Info("pods"), all, cp)
+				require.NoError(t, r.Commit(cp))
+				l.since = []*storetest.Model{next}
+			},
+			"reopen": func(t *rapid.T) {
+				l.closeViews()
+				require.NoError(t, l.db.Close())
+				durable()
+				l.open(t)
+			},
+			"crash": l.crash,
+			"keep a view": func(t *rapid.T) {
+				if len(l.views) > 4 {
+					l.closeViews()
+				}
+				v, err := l.coll.View()
+				require.NoError(t, err)
+				l.views, l.models = append(l.views, v), append(l.models, l.now().Clone())
+			},
+			"": func(t *rapid.T) {
+				v, err := l.coll.View()
+				require.NoError(t, err)
+				defer v.Close()
+				l.now().Equal(t, v)
+				require.Equal(t, l.now().State(), l.coll.State())
+				for i, old := range l.views {
+					l.models[i].Equal(t, old)
+				}
+			},
+		})
+	})
+}
+
+// A damaged entry of the journal costs what comes after it and nothing before.
+func TestDamagedJournal(t *testing.T) {
+	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
+	c, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	for i := range 5 {
+		require.NoError(t, c.Apply(store.Batch{
+			Changes:    []store.Change{storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%d", i), "u", fmt.Sprint(i+10), nil, "x"))},
+			Checkpoint: storetest.Checkpoint(i + 10),
+		}))
+		require.NoError(t, db.Flush())
+	}
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	crashed := filepath.Join(t.TempDir(), "crashed.db")
+	require.NoError(t, os.WriteFile(crashed, raw, 0o600))
+	flipJournal(t, crashed, 3)
+
+	db, err = bolt.Open(crashed, bolt.Options{})
+	require.NoError(t, err)
+	require.ErrorAs(t, db.JournalDamage(), new(*store.CorruptionError))
+	check := func(db *bolt.DB) {
+		v, err := db.View("pods")
+		require.NoError(t, err)
+		defer v.Close()
+		require.Equal(t, "12", v.State().RV)
+		require.EqualValues(t, 3, v.State().Count)
+		_, err = v.Get("ns/o-2")
+		require.NoError(t, err)
+		_, err = v.Get("ns/o-3")
+		require.ErrorIs(t, err, store.ErrNotFound)
+	}
+	check(db)
+	require.NoError(t, db.Close())
+	db, err = bolt.Open(crashed, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.JournalDamage(), "what was given up is not met again")
+	check(db)
+}

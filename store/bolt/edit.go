@@ -1,0 +1,53 @@
+package bolt
+
+import bbolt "go.etcd.io/bbolt"
+
+// table is a bucket that can be read and written: one of the file in a write
+// transaction, or one of the memtable on top of the file.
+type table interface {
+	Get(key []byte) []byte
+	Put(key, value []byte) error
+	Delete(key []byte) error
+}
+
+var (
+	_ table = (*bbolt.Bucket)(nil)
+	_ table = (*editTable)(nil)
+)
+
+// edit is a set of changes to the memtable that become visible as one.
+type edit struct {
+	base  *view
+	cells map[string]cell
+}
+
+// editTable is one bucket in an edit.
+type editTable struct {
+	edit *edit
+	path [][]byte
+}
+
+func (e *edit) table(path ...[]byte) *editTable { return &editTable{edit: e, path: path} }
+
+// Get returns what the edit, the memtable or the file has, in this order.
+func (t *editTable) Get(key []byte) []byte {
+	if c, ok := t.edit.cells[address(t.path, key)]; ok {
+		if c.deleted {
+			return nil
+		}
+		return c.value
+	}
+	return t.edit.base.lookup(t.path, key)
+}
+
+// Put sets a key.
+func (t *editTable) Put(key, value []byte) error {
+	t.edit.cells[address(t.path, key)] = cell{value: value}
+	return nil
+}
+
+// Delete removes a key.
+func (t *editTable) Delete(key []byte) error {
+	t.edit.cells[address(t.path, key)] = cell{deleted: true}
+	return nil
+}

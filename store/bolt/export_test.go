@@ -1,0 +1,20 @@
+package bolt
+
+import "github.com/snapcache/snapcache/store"
+
+// Fold lets tests fold when they want.
+func (db *DB) Fold() error {
+	db.write.Lock()
+	defer db.write.Unlock()
+	if db.isClosed() {
+		return store.ErrClosed
+	}
+	return db.fold()
+}
+
+// JournalBytes lets tests see how much the journal holds.
+func (db *DB) JournalBytes() int {
+	db.write.Lock()
+	defer db.write.Unlock()
+	return db.journalBytes
+}
