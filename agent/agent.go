@@ -92,7 +92,8 @@ func (a *Agent) openStore() error {
 		a.verdict = restore.File{Outcome: restore.Created}
 	default:
 		db, verdict, err := restore.Open(a.cfg.Store.Path, bolt.Options{
-			MaxBytes: a.cfg.Store.MaxSize.Value(), Writer: "snapcache " + a.opts.Version,
+			MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
+			Clock: a.clock, Writer: "snapcache " + a.opts.Version,
 		}, a.clock.Now())
 		if errors.Is(err, store.ErrLocked) {
 			return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
@@ -101,6 +102,9 @@ func (a *Agent) openStore() error {
 			return err
 		}
 		a.db, a.verdict = db, verdict
+		if err := db.JournalDamage(); err != nil {
+			a.log.Error("the journal is damaged; what follows the damage was given up and comes again", "error", err)
+		}
 	}
 	if a.verdict.Outcome == restore.Quarantined {
 		a.log.Error("the database could not be used and was set aside; starting empty",
@@ -135,7 +139,7 @@ func (a *Agent) openCollections() error {
 			log := a.log.With("collection", id)
 			c := &collection{
 				id: id, field: fmt.Sprintf("resources[%d]", i), entry: r, ns: ns,
-				clock: a.clock, log: log, track: newTracker(a.clock, log), linger: a.cfg.Store.CommitInterval.Duration, jitter: a.cfg.ResumeJitter.Duration,
+				clock: a.clock, log: log, track: newTracker(a.clock, log), flush: a.db.Flush, jitter: a.cfg.ResumeJitter.Duration,
 			}
 			a.collections = append(a.collections, c)
 			info, ok := known[id]

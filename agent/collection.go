@@ -35,7 +35,7 @@ type collection struct {
 	clock  clock.RealClock
 	log    *slog.Logger
 	track  *tracker
-	linger time.Duration
+	flush  func() error
 	jitter time.Duration
 
 	mu       sync.Mutex // guards what follows; set once the resource is known
@@ -134,7 +134,7 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		return err
 	}
 	queue := deltafifo.New(deltafifo.Options{
-		Known: informer.Known{Collection: c.stored}, Linger: c.linger, Clock: c.clock,
+		Known: informer.Known{Collection: c.stored}, Clock: c.clock,
 	})
 	checkpoint := c.stored.State().Checkpoint
 	queue.Start(checkpoint.RV)
@@ -153,7 +153,7 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		Observer: c.track, Logger: c.log, Clock: c.clock,
 	})
 	loop := informer.New(informer.Options{
-		Name: c.id, Queue: queue, Collection: c.stored, Observer: c.track, Logger: c.log, Clock: c.clock,
+		Name: c.id, Queue: queue, Collection: c.stored, Flush: c.flush, Observer: c.track, Logger: c.log, Clock: c.clock,
 	})
 
 	// The loop outlives ctx by as long as it takes to store what is queued.

@@ -71,13 +71,13 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	if m.a.verdict.Outcome == restore.Quarantined {
 		gauge(descQuarantine, 1, m.a.verdict.Reason)
 	}
-	failing := false
+	stats := m.a.db.Stats()
+	failing := stats.FlushError != nil
 	for _, c := range m.a.collections {
 		seen := c.track.get()
 		failing = failing || seen.store != nil
 		m.collection(c, seen, gauge, counter)
 	}
-	stats := m.a.db.Stats()
 	counter(descCommits, float64(stats.Commits))
 	counter(descCommitTime, stats.CommitTime.Seconds())
 	counter(descSyncTime, stats.SyncTime.Seconds())

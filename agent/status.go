@@ -16,6 +16,9 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 		Version: a.opts.Version, PID: os.Getpid(), Started: a.started,
 		Server: a.server(),
 	}
+	if err := a.db.Stats().FlushError; err != nil {
+		s.Store.Problem = err.Error()
+	}
 	byID := map[string]int{}
 	for i, c := range s.Collections {
 		byID[c.ID] = i

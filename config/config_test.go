@@ -94,7 +94,7 @@ func TestDefault(t *testing.T) {
 	if want := []string{"namespaces", "nodes", "pods", "services", "configmaps", "endpointslices.discovery.k8s.io"}; !slices.Equal(names, want) {
 		t.Errorf("resources %q, want %q", names, want)
 	}
-	if c.Store.Type != StoreBolt || c.Store.CommitInterval.Duration != time.Second || c.Store.MaxSize.Value() != 1<<30 {
+	if c.Store.Type != StoreBolt || c.Store.CommitInterval.Duration != 5*time.Second || c.Store.MaxSize.Value() != 1<<30 {
 		t.Errorf("store: %+v", c.Store)
 	}
 	if c.Metrics != (Metrics{Address: "127.0.0.1:9743"}) || c.Log != (Log{LogInfo, LogText}) || c.Secrets.Allowed() {

@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	// DefaultCommitInterval balances how soon a change can be read against wear of the flash: changes are
-	// readable once they are committed.
-	DefaultCommitInterval = time.Second
+	// DefaultCommitInterval balances what a crash costs in replayed events against wear of the flash.
+	DefaultCommitInterval = 5 * time.Second
 	// MaxCommitInterval keeps the replay after a crash within what an apiserver still remembers.
 	MaxCommitInterval = 5 * time.Minute
 	// DefaultResumeJitter is enough for a fleet of hundreds.

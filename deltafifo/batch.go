@@ -23,6 +23,9 @@ type Batch struct {
 	// Events and Bookmarks are how many of each the batch covers.
 	Events, Bookmarks int
 
+	// Flush says that all of this is to be made durable now. See [Queue.Flush].
+	Flush bool
+
 	// List says that the batch is part of a list, ListDone that it is the last
 	// part, ListAborted that what came of the list must be forgotten.
 	List, ListDone, ListAborted bool
@@ -64,6 +67,9 @@ func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
 // ready says that a batch may be taken now.
 func (q *Queue) ready() bool {
 	if q.replace != nil && q.replace.phase != phaseItems {
+		return true
+	}
+	if q.flush && q.replace == nil {
 		return true
 	}
 	if len(q.order) == 0 && q.rv == q.popped {
@@ -110,6 +116,7 @@ func (q *Queue) take(limit int) Batch {
 	}
 	// What is still pending began to wait at the watermark, so the watch must be
 	// able to start there again.
+	b.Flush, q.flush = q.flush, false
 	b.Watermark = q.rv
 	if len(q.order) > 0 {
 		b.Watermark = q.items[q.order[0]].before

@@ -74,6 +74,7 @@ type Queue struct {
 	closed  bool
 	replace *replace
 	listing bool // a list is in the queue or still with the consumer
+	flush   bool // the consumer is to make durable what it has
 }
 
 // item is what is pending for one key.
@@ -161,6 +162,15 @@ func (q *Queue) afterReplace() error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// Flush tells the consumer, behind what is queued, to make durable what it has:
+// no more may come for long.
+func (q *Queue) Flush() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.flush = true
+	q.changed.Broadcast()
 }
 
 // push appends a delta. The caller holds the lock.

@@ -252,3 +252,21 @@ func TestEventsWaitForTheEndOfTheList(t *testing.T) {
 		require.Equal(t, "10", b.Watermark)
 	})
 }
+
+// A flush comes behind what is queued, and alone where nothing is.
+func TestFlush(t *testing.T) {
+	q := New(Options{Linger: time.Hour})
+	q.Start("9")
+	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
+	q.Flush()
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Len(t, b.Deltas, 1)
+	require.True(t, b.Flush)
+	q.Flush()
+	b, err = q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, b.Deltas)
+	require.True(t, b.Flush)
+	require.Equal(t, "10", b.Watermark)
+}

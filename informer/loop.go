@@ -44,6 +44,10 @@ type Options struct {
 	Queue      Queue
 	Collection store.Collection
 
+	// Flush makes the collection durable, when the queue asks for it; nil where
+	// that is not needed. Its errors are the store's to tell and to try again.
+	Flush func() error
+
 	// Processor is where handlers are told; nil for no handlers.
 	Processor *Processor
 
@@ -114,8 +118,18 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.List {
 		return l.applyList(ctx, b, diff, start)
 	}
+	if b.Flush && l.opts.Flush != nil {
+		defer func() {
+			if err := l.opts.Flush(); err != nil {
+				l.opts.Logger.Warn("could not flush", "error", err)
+			}
+		}()
+	}
 	cp := l.checkpoint
 	cp.RV = b.Watermark
+	if cp == l.checkpoint && len(diff.changes) == 0 {
+		return nil // nothing but a flush
+	}
 	if b.Events > 0 {
 		cp.LastEvent = start.UTC()
 	}

@@ -33,6 +33,7 @@ type Queue interface {
 	Update(obj any) error
 	Delete(obj any) error
 	Bookmark(rv string) error
+	Flush()
 	BeginReplace(ctx context.Context, r deltafifo.Replace) error
 	ReplaceItem(obj any) error
 	EndReplace(rv string) error

@@ -161,6 +161,7 @@ func (s *script) put(op string, o any) error {
 	return nil
 }
 func (s *script) Bookmark(rv string) error { s.note("bookmark %s", rv); return nil }
+func (s *script) Flush()                   {}
 func (s *script) BeginReplace(_ context.Context, r deltafifo.Replace) error {
 	s.note("begin %s %s force=%v", r.Reason, r.Cluster, r.Force)
 	return nil

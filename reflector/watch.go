@@ -44,6 +44,8 @@ func (r *Reflector) watch(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	// No replay may come for hours.
+	r.opts.Queue.Flush()
 	if expired(err) {
 		r.relist(store.ReasonExpired, err)
 		return nil

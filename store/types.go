@@ -154,6 +154,10 @@ type DB interface {
 	// are open answer ErrNoCollection from then on.
 	Drop(id string) error
 
+	// Flush makes all that was applied durable. Where it fails, what was applied
+	// stays readable and is tried again.
+	Flush() error
+
 	// Stats returns sizes and write totals.
 	Stats() Stats
 
@@ -169,6 +173,7 @@ type Stats struct {
 	CommitTime   time.Duration // in write transactions
 	SyncTime     time.Duration // the part of it spent on writing and syncing the file
 	PagesWritten int64
+	FlushError   error // why the newest flush failed; nil where it did not
 }
 
 // Collection is one kind of object in one scope. One writer at a time may call
@@ -180,8 +185,9 @@ type Collection interface {
 	// State returns checkpoint and totals as of the newest Apply or Commit.
 	State() State
 
-	// Apply makes the batch's changes and checkpoint visible and durable as one
-	// unit: after an error none of it is. ErrScope where the collection waits for a
+	// Apply makes the batch's changes and checkpoint visible as one unit: after an
+	// error none of it is. The store makes them durable, as one unit too, within its
+	// flush interval or at DB.Flush. ErrScope where the collection waits for a
 	// Replacement to bring it to the scope it was opened with.
 	Apply(Batch) error
 
@@ -202,8 +208,8 @@ type Replacement interface {
 	// Apply adds changes. A key may come again; the newest change wins.
 	Apply([]Change) error
 
-	// Commit makes all changes and the checkpoint visible as one unit and marks the
-	// collection synced.
+	// Commit makes all changes and the checkpoint visible and durable as one unit and
+	// marks the collection synced.
 	Commit(Checkpoint) error
 
 	// Abort forgets the changes. Abort after Commit or Abort does nothing.

@@ -318,7 +318,10 @@ func (db *DB) Drop(id string) error {
 
 // Stats returns sizes and write totals.
 func (db *DB) Stats() store.Stats {
-	s := store.Stats{Path: db.path, Commits: db.commits.Load(), CommitTime: time.Duration(db.commitTime.Load())}
+	s := store.Stats{
+		Path: db.path, Commits: db.commits.Load(), CommitTime: time.Duration(db.commitTime.Load()),
+		FlushError: db.flushError(),
+	}
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
 	}

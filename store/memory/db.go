@@ -128,6 +128,9 @@ func (db *DB) Drop(id string) error {
 	return nil
 }
 
+// Flush implements [store.DB]. There is nothing to do.
+func (db *DB) Flush() error { return nil }
+
 // Stats implements [store.DB]. There is no file; Commits counts the batches and
 // replacements that were made visible.
 func (db *DB) Stats() store.Stats {
