@@ -1,7 +1,7 @@
 package localapi
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/store/storetest"
 )
@@ -59,6 +60,28 @@ func TestSlowReaderHoldsNothing(t *testing.T) {
 	}
 }
 
+// The lock on a file is not held while an answer is being read, so an agent can
+// start meanwhile.
+func TestFileIsNotHeld(t *testing.T) {
+	db, path := newBolt(t)
+	fixture(t, db)
+	require.NoError(t, db.Close())
+	src := FromOpener(func() (store.DB, error) { return bolt.Open(path, bolt.Options{ReadOnly: true}) }, options(t, "bolt"))
+	tried := false
+	require.NoError(t, src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error {
+		if tried {
+			return nil
+		}
+		tried = true
+		agents, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			return err
+		}
+		return agents.Close()
+	}))
+	require.True(t, tried)
+}
+
 // failing is a Source whose streams fail after some entries.
 type failing struct {
 	Source
@@ -89,15 +112,9 @@ func TestFailureInMidStream(t *testing.T) {
 	require.EqualError(t, err, "spool: no space left on device")
 	require.Len(t, got, 50)
 
-	resp := get(t, socket, "/v1alpha1/collections/configmaps/objects")
-	lines := 0
-	for s := bufio.NewReader(resp.Body); ; lines++ {
-		if _, err = s.ReadSlice('\n'); err != nil {
-			break
-		}
-	}
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, 51, lines)
+	answer := get(t, socket, "/v1alpha1/collections/configmaps/objects")
+	require.ErrorIs(t, answer.err, io.ErrUnexpectedEOF)
+	require.Equal(t, 51, bytes.Count(answer.body, []byte("\n")))
 }
 
 // A connection that breaks without a word is an error too.
@@ -149,19 +166,18 @@ func TestErrorAnswers(t *testing.T) {
 		"configmaps/keys?index=absent":           {404, "NoIndex"},
 		"configmaps/objects?labelSelector=a+in+": {400, "BadRequest"},
 	} {
-		resp := get(t, socket, "/v1alpha1/collections/"+path)
-		require.Equal(t, want.code, resp.StatusCode, path)
-		require.Equal(t, "application/json", resp.Header.Get("Content-Type"))
+		answer := get(t, socket, "/v1alpha1/collections/"+path)
+		require.Equal(t, want.code, answer.code, path)
+		require.Equal(t, "application/json", answer.contentType)
 		var body map[string]string
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&body))
+		require.NoError(t, json.Unmarshal(answer.body, &body))
 		require.Equal(t, want.reason, body["reason"], path)
 		require.NotEmpty(t, body["error"], path)
 	}
-	require.Equal(t, 404, get(t, socket, "/v2/status").StatusCode)
+	require.Equal(t, 404, get(t, socket, "/v2/status").code)
 
 	require.NoError(t, db.Close())
-	resp := get(t, socket, "/v1alpha1/status")
-	require.Equal(t, 500, resp.StatusCode)
+	require.Equal(t, 500, get(t, socket, "/v1alpha1/status").code)
 	_, err := NewClient(socket).Status(context.Background())
 	require.ErrorContains(t, err, store.ErrClosed.Error())
 	require.NotErrorIs(t, err, ErrNoAgent)
@@ -221,7 +237,15 @@ func TestOtherServer(t *testing.T) {
 	require.ErrorIs(t, err, object.ErrInvalid)
 }
 
-func get(t *testing.T, socket, path string) *http.Response {
+// answer is what another client than ours gets.
+type answer struct {
+	code        int
+	contentType string
+	body        []byte
+	err         error // in the middle of the body
+}
+
+func get(t *testing.T, socket, path string) answer {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -230,6 +254,7 @@ func get(t *testing.T, socket, path string) *http.Response {
 	}}
 	resp, err := client.Get("http://agent" + path)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	return resp
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), body, err}
 }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+)
+
+// outputBufferBytes is what is collected before it is written to standard output.
+const outputBufferBytes = 64 << 10
+
+const appDescription = `snapcache lists and watches a kube-apiserver and keeps what it sees in one file.
+After a restart, a crash or a power cut it answers from that file at once and
+resumes where it stopped.
+
+   snapcache run --config agent.yaml     run the agent
+   snapcache status                      how fresh is the cache?
+   snapcache dump pods -n shop           what is in it, with an agent or without
+
+Exit codes:
+   0  ok
+   1  failure
+   2  wrong usage or configuration
+   3  not synced: what was asked for has no complete list yet
+   4  damaged: stored records could not be read (the others were printed)`
+
+// newApp returns the command line.
+func newApp(out, errOut io.Writer) *cli.App {
+	app := &cli.App{
+		Name:           "snapcache",
+		HelpName:       "snapcache",
+		Usage:          "a durable Kubernetes watch cache for edge nodes",
+		UsageText:      "snapcache COMMAND [ARGUMENTS] [OPTIONS]",
+		Description:    appDescription,
+		Version:        programVersion(),
+		Writer:         out,
+		ErrWriter:      errOut,
+		Action:         noCommand,
+		OnUsageError:   wrongUsage,
+		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
+		Commands: []*cli.Command{
+			runCommand(), statusCommand(), inspectCommand(), dumpCommand(),
+			configCommand(), versionCommand(), completionCommand(),
+		},
+	}
+	for _, c := range app.Commands {
+		finish(c)
+	}
+	return app
+}
+
+// finish sets what all commands have in common.
+func finish(c *cli.Command) {
+	c.OnUsageError = wrongUsage
+	if len(c.Subcommands) == 0 {
+		c.HideHelpCommand = true
+		return
+	}
+	c.Action = noCommand
+	for _, sub := range c.Subcommands {
+		finish(sub)
+	}
+}
+
+// execute runs one command line and returns the exit code.
+func execute(args []string, out, errOut io.Writer) int {
+	buffered := bufio.NewWriterSize(out, outputBufferBytes)
+	app := newApp(buffered, errOut)
+	if words, ok := completionRequest(args); ok {
+		complete(app, words, buffered)
+		return exitCode(buffered.Flush())
+	}
+	err := app.Run(arrange(app, args))
+	if flushErr := buffered.Flush(); err == nil {
+		err = flushErr
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitOK // whoever reads has read enough
+	}
+	report(errOut, err)
+	return exitCode(err)
+}
+
+// report prints an error, each of its lines under the program's name.
+func report(w io.Writer, err error) {
+	if err == nil {
+		return
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(err.Error()), "\n") {
+		_, _ = fmt.Fprintf(w, "snapcache: %s\n", line) // there is no other place to report to
+	}
+}
+
+func wrongUsage(c *cli.Context, err error, _ bool) error {
+	return usagef("%w: see %s --help", err, commandName(c))
+}
+
+// noCommand is where there is none, or one that does not exist.
+func noCommand(c *cli.Context) error {
+	if !c.Args().Present() {
+		if c.Command.Name == c.App.Name {
+			return cli.ShowAppHelp(c)
+		}
+		return cli.ShowSubcommandHelp(c)
+	}
+	return usagef("there is no command %q: see %s --help", c.Args().First(), commandName(c))
+}
+
+func commandName(c *cli.Context) string {
+	if c.Command != nil && c.Command.HelpName != "" {
+		return c.Command.HelpName
+	}
+	return c.App.Name
+}
+
+// atMost fails where there are more arguments than a command takes.
+func atMost(c *cli.Context, n int) error {
+	if c.NArg() > n {
+		return usagef("unexpected argument %q: see %s --help", c.Args().Get(n), commandName(c))
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/agent"
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+func TestArrange(t *testing.T) {
+	for _, tc := range []struct{ in, want string }{
+		{"", ""},
+		{"dump", "dump"},
+		{"dump pods", "dump -- pods"},
+		{"dump pods -n shop -o json", "dump -n shop -o json -- pods"},
+		{"dump -n shop pods -ojson", "dump -n shop -o json -- pods"},
+		{"dump -nshop --output=json", "dump -n shop --output json"},
+		{"dump -n=shop", "dump -n shop"},
+		{"-n shop dump pods", "dump -n shop -- pods"},
+		{"--socket s dump", "dump --socket s"},
+		{"dump -- -n", "dump -- -n"},
+		{"dump pods --", "dump -- pods"},
+		{"dump pods --nope", "dump --nope -- pods"},
+		{"dump pods -n", "dump -n"},
+		{"dump - x", "dump -- - x"},
+		{"inspect pods --index node edge-1", "inspect --index node --value edge-1 -- pods"},
+		{"inspect --index node edge-1 pods", "inspect --index node --value edge-1 -- pods"},
+		{"inspect --index=node edge-1", "inspect --index node --value edge-1"},
+		{"inspect --index node --keys pods", "inspect --index node --keys -- pods"},
+		{"status -w -o json", "status -w -o json"},
+		{"config check --config f", "config check --config f"},
+		{"config --config f check", "config check --config f"},
+		{"--version", "--version"},
+		{"--help dump", "--help dump"},
+		{"dump pods --help", "dump --help"},
+		{"dump pods -h", "dump -h"},
+		{"nope -n x", "nope"},
+		{"config chek --config f", "config chek"},
+		{"help dump", "help dump"},
+	} {
+		app := newApp(io.Discard, io.Discard)
+		got := arrange(app, append([]string{"snapcache"}, strings.Fields(tc.in)...))
+		require.Equal(t, strings.TrimSpace("snapcache "+tc.want), strings.Join(got, " "), "%s", tc.in)
+	}
+	require.Empty(t, arrange(newApp(io.Discard, io.Discard), nil))
+}
+
+// arrange knows options by their names only, so a name must mean one kind of
+// option in all commands; and what has formats says so in one place.
+func TestFlagsAgree(t *testing.T) {
+	isBool := map[string]bool{}
+	var walk func([]*cli.Command)
+	walk = func(commands []*cli.Command) {
+		for _, c := range commands {
+			require.NotEmpty(t, c.Usage, c.Name)
+			require.NotEmpty(t, c.UsageText, c.Name)
+			require.Contains(t, c.Description, "   snapcache ", "%s: examples", c.Name)
+			for _, f := range c.Flags {
+				_, b := f.(*cli.BoolFlag)
+				for _, name := range f.Names() {
+					known, ok := isBool[name]
+					require.True(t, !ok || known == b, "%s of %s", name, c.Name)
+					isBool[name] = b
+					if name == outputFlag {
+						require.NotEmpty(t, outputFormats[c.Name], c.Name)
+					}
+				}
+			}
+			walk(c.Subcommands)
+		}
+	}
+	walk(newApp(io.Discard, io.Discard).Commands)
+}
+
+func TestExitCode(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want int
+	}{
+		{nil, exitOK},
+		{errors.New("x"), exitFailure},
+		{usagef("x"), exitUsage},
+		{fmt.Errorf("x: %w", localapi.ErrNotSynced), exitNotSynced},
+		{fmt.Errorf("x: %w", localapi.ErrNoCollection), exitUsage},
+		{fmt.Errorf("x: %w", localapi.ErrNoIndex), exitUsage},
+		{fmt.Errorf("x: %w", localapi.ErrBadQuery), exitUsage},
+		{fmt.Errorf("x: %w", localapi.ErrNoAgent), exitFailure},
+		{fmt.Errorf("x: %w", store.ErrForeign), exitDamaged},
+		{&store.CorruptionError{}, exitDamaged},
+		{errors.Join(damaged([]*localapi.DamageError{{More: 1}}), notSynced([]localapi.Collection{{ID: "a"}})), exitDamaged},
+		{errors.Join(&config.Error{}, &config.Error{}), exitUsage},
+		{fmt.Errorf("x: %w", &agent.ExitError{Code: 2, Err: errors.New("y")}), exitUsage},
+		{cli.Exit("No help topic", 3), exitUsage},
+	} {
+		require.Equal(t, tc.want, exitCode(tc.err), "%v", tc.err)
+	}
+}
+
+// brokenPipe is what a reader leaves that has gone.
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, &wrapped{syscall.EPIPE} }
+
+type wrapped struct{ error }
+
+func (w *wrapped) Unwrap() error { return w.error }
+
+// "snapcache dump | head" ends without a word.
+func TestBrokenPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	c := content{Info: store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod"}, Synced: true, Age: "1s"}
+	for i := range 1000 {
+		c.Objects = append(c.Objects, fmt.Appendf(nil, `{"metadata":{"name":"p-%d","annotations":{"a":"%0100d"}}}`, i, i))
+	}
+	require.NoError(t, c.put(db))
+	require.NoError(t, db.Close())
+	for _, args := range []string{"dump", "dump -o json", "dump -o name", "inspect", "inspect --keys", "inspect --keys -o json", "inspect --index namespace"} {
+		var errOut bytes.Buffer
+		code := execute(append([]string{"snapcache"}, append(strings.Fields(args), "--db", path)...), brokenPipe{}, &errOut)
+		require.Equal(t, exitOK, code, args)
+		require.Empty(t, errOut.String(), args)
+	}
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+)
+
+//go:embed completion
+var completionScripts embed.FS
+
+// completionWord ends a command line that a shell's script wants completed. It is
+// urfave/cli's, whose own way of answering it knows options only.
+const completionWord = "--generate-bash-completion"
+
+// completionTimeout is how long a shell waits for the names of what is cached.
+const completionTimeout = time.Second
+
+func shells() []string { return []string{"bash", "zsh", "fish"} }
+
+func completionCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "completion",
+		Usage:     "the script that completes commands in a shell",
+		UsageText: "snapcache completion bash|zsh|fish",
+		Description: `Prints a script that completes commands, options and the names of what is cached.
+
+   source <(snapcache completion bash)        for this shell
+   snapcache completion bash > /etc/bash_completion.d/snapcache
+   source <(snapcache completion zsh)         after compinit
+   snapcache completion fish > ~/.config/fish/completions/snapcache.fish`,
+		Action: func(c *cli.Context) error {
+			if err := atMost(c, 1); err != nil {
+				return err
+			}
+			shell := c.Args().First()
+			if !slices.Contains(shells(), shell) {
+				return usagef("name a shell: one of %s", strings.Join(shells(), ", "))
+			}
+			script, err := completionScripts.ReadFile("completion/snapcache." + shell)
+			if err != nil {
+				return err
+			}
+			return writeStrings(c.App.Writer, string(script))
+		},
+	}
+}
+
+// completionRequest returns the words of a command line that a shell wants
+// completed; the last of them, which may be empty, is the one to complete.
+func completionRequest(args []string) ([]string, bool) {
+	if n := len(args); n >= 3 && args[n-1] == completionWord {
+		return args[1 : n-1], true
+	}
+	return nil, false
+}
+
+// complete prints candidates for the last word, each on a line. It prints all that
+// may stand there; the shell picks those that begin with what is typed. Where it
+// prints none, the shell offers files.
+func complete(app *cli.App, words []string, w io.Writer) {
+	last := len(words) - 1
+	before := slices.DeleteFunc(slices.Clone(words[:last]), func(s string) bool { return s == "=" }) // bash parts --a=b
+	command, path, arguments := commandOf(app, before)
+	flags, subcommands := app.Flags, app.Commands
+	if command != nil {
+		flags, subcommands = command.Flags, command.Subcommands
+	}
+	if len(before) > 0 && strings.HasPrefix(before[len(before)-1], "-") {
+		name := strings.TrimLeft(before[len(before)-1], "-")
+		if valueFlags(app.Commands)[name] && !strings.Contains(name, "=") {
+			completeValue(app, command, name, before, w)
+			return
+		}
+	}
+	switch {
+	case strings.HasPrefix(words[last], "-"):
+		for _, f := range flags {
+			if v, ok := f.(cli.VisibleFlag); ok && v.IsVisible() {
+				candidate(w, dashed(f.Names()[0]))
+			}
+		}
+		candidate(w, "--help")
+	case len(subcommands) > 0 && arguments == 0:
+		for _, c := range subcommands {
+			candidate(w, c.Name)
+		}
+	case path == "completion" && arguments == 0:
+		for _, s := range shells() {
+			candidate(w, s)
+		}
+	case (path == "dump" || path == "inspect") && arguments == 0:
+		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{c.ID} })
+	}
+}
+
+// completeValue offers values of an option.
+func completeValue(app *cli.App, command *cli.Command, name string, before []string, w io.Writer) {
+	switch {
+	case command == nil:
+	case name == outputFlag || name == "o":
+		for _, f := range outputFormats[command.Name] {
+			candidate(w, f)
+		}
+	case name == "store":
+		candidate(w, "bolt")
+		candidate(w, "memory")
+	case name == indexFlag:
+		// The option itself, without its value, would not parse.
+		completeFromCache(app, command, before[:len(before)-1], w, func(c localapi.Collection) []string {
+			return append([]string{store.NamespaceIndex}, c.Indexes...)
+		})
+	}
+}
+
+// completeFromCache offers names of what is cached where the words look for it.
+// Without an answer there is nothing to offer.
+func completeFromCache(app *cli.App, command *cli.Command, before []string, w io.Writer, names func(localapi.Collection) []string) {
+	command.Action = func(c *cli.Context) error {
+		look, err := newLookup(c)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Context, completionTimeout)
+		defer cancel()
+		_, status, err := look.open(ctx)
+		if err != nil {
+			return err
+		}
+		var all []string
+		for _, x := range status.Collections {
+			all = append(all, names(x)...)
+		}
+		slices.Sort(all)
+		for _, name := range slices.Compact(all) {
+			candidate(w, name)
+		}
+		return nil
+	}
+	app.Writer, app.ErrWriter = io.Discard, io.Discard
+	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell has no place for errors
+}
+
+// commandOf finds the command that words name, with its path and the number of
+// arguments behind it; nil where there is none yet.
+func commandOf(app *cli.App, words []string) (command *cli.Command, path string, arguments int) {
+	takes := valueFlags(app.Commands)
+	commands := app.Commands
+	for i := 0; i < len(words); i++ {
+		name, isFlag := strings.CutPrefix(words[i], "-")
+		if isFlag {
+			if takes[strings.TrimPrefix(name, "-")] {
+				i++
+			}
+			continue
+		}
+		next := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(words[i]) })
+		if next < 0 {
+			commands = nil
+			arguments++
+			continue
+		}
+		command = commands[next]
+		commands = command.Subcommands
+		path = strings.TrimSpace(path + " " + command.Name)
+	}
+	return command, path, arguments
+}
+
+// candidate prints one. A shell that is gone needs none.
+func candidate(w io.Writer, s string) { _, _ = fmt.Fprintln(w, s) }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// serverTimeout is how long config check waits for the server in all.
+const serverTimeout = 30 * time.Second
+
+func configCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "config",
+		Usage:     "check a configuration file, or print the default one",
+		UsageText: "snapcache config check|default",
+		Description: `   snapcache config check --config agent.yaml
+   snapcache config default > agent.yaml`,
+		Subcommands: []*cli.Command{
+			{
+				Name:      "check",
+				Usage:     "check a configuration file",
+				UsageText: "snapcache config check --config FILE [--kubeconfig FILE]",
+				Description: `Checks a configuration file as the agent would: everything that is wrong with it,
+each with its line and field. With --kubeconfig the server is asked as well whether
+it has each resource.
+
+   snapcache config check --config agent.yaml
+   snapcache config check --config agent.yaml --kubeconfig ~/.kube/config
+
+Exits with 2 where something is wrong with the configuration, and with 1 where the
+server could not be asked.`,
+				Flags:  []cli.Flag{configFileFlag(), kubeconfigFlag()},
+				Action: checkConfig,
+			},
+			{
+				Name:      "default",
+				Usage:     "print the configuration of an agent that is given none",
+				UsageText: "snapcache config default",
+				Description: `Prints all settings with their defaults, for this user and environment.
+
+   snapcache config default > agent.yaml`,
+				Action: func(c *cli.Context) error {
+					if err := atMost(c, 0); err != nil {
+						return err
+					}
+					b, err := yaml.Marshal(config.Default())
+					if err != nil {
+						return err
+					}
+					return writeStrings(c.App.Writer, string(b))
+				},
+			},
+		},
+	}
+}
+
+func kubeconfigFlag() cli.Flag {
+	return &cli.StringFlag{Name: "kubeconfig", Usage: "how to reach the kube-apiserver: this `FILE` and no other", TakesFile: true}
+}
+
+func checkConfig(c *cli.Context) error {
+	if err := atMost(c, 0); err != nil {
+		return err
+	}
+	cfg, err := loadConfig(c)
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	asked := ""
+	if path := c.String("kubeconfig"); path != "" {
+		server, err := checkResources(c.Context, cfg, path)
+		if err != nil {
+			return err
+		}
+		asked = ", all known to " + server
+	}
+	where := string(cfg.Store.Type)
+	if cfg.Store.Type == config.StoreBolt {
+		where += " at " + cfg.Store.Path
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "ok: %s%s; store %s; socket %s\n",
+		plural(int64(len(cfg.Resources)), "resource", "resources"), asked, where, cfg.LocalAPI.Socket)
+	return err
+}
+
+// checkResources asks the server for each resource and returns the server's name.
+func checkResources(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
+	connection, err := upstream.LoadConfig(kubeconfig)
+	if err != nil {
+		return "", withCode(exitUsage, err)
+	}
+	cluster, err := upstream.New(connection)
+	if err != nil {
+		return "", withCode(exitUsage, err)
+	}
+	defer cluster.Close()
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
+	defer cancel()
+	var wrong []error
+	for i, r := range cfg.Resources {
+		found, err := cluster.Resolve(ctx, r.Resource.Resource, r.Resource.Version, r.Resource.Group)
+		field := fmt.Sprintf("resources[%d]", i)
+		switch {
+		case errors.As(err, new(*upstream.NoResourceError)), errors.Is(err, upstream.ErrNotWatchable):
+			wrong = append(wrong, fmt.Errorf("%s.resource: %w", field, err))
+		case err != nil:
+			return "", fmt.Errorf("%s could not be asked: %s", cluster.Server(), upstream.Describe(err))
+		case !found.Namespaced && len(r.Namespaces) > 0:
+			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s live in no namespace: leave it out", field, r.Resource))
+		}
+	}
+	if len(wrong) > 0 {
+		return "", withCode(exitUsage, errors.Join(wrong...))
+	}
+	return cluster.Server(), nil
+}

@@ -1,0 +1,9 @@
+// Command snapcache is a durable Kubernetes watch cache for edge nodes.
+//
+// One file a command, and no logic of its own: the commands read flags, ask the
+// packages, and print. What answers the commands that read, the agent or its
+// file, is decided in source.go.
+//
+// Exit codes are a contract: 0 ok, 1 failure, 2 usage or configuration, 3 never
+// synced, 4 damaged.
+package main

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/agent"
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+)
+
+// The exit codes. They are documented in the help and in doc.go.
+const (
+	exitOK        = 0
+	exitFailure   = 1
+	exitUsage     = 2
+	exitNotSynced = 3
+	exitDamaged   = 4
+)
+
+// codedError is an error with an exit code of its own.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
+func withCode(code int, err error) error { return &codedError{code, err} }
+
+func usagef(format string, args ...any) error {
+	return withCode(exitUsage, fmt.Errorf(format, args...))
+}
+
+// exitCode returns the code for an error: its own, or that of the kind it is of.
+func exitCode(err error) int {
+	var coded *codedError
+	var exit *agent.ExitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &exit):
+		return exit.Code
+	case errors.Is(err, localapi.ErrNoCollection), errors.Is(err, localapi.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
+		errors.As(err, new(*config.Error)), errors.As(err, new(cli.ExitCoder)):
+		return exitUsage // urfave/cli makes exit errors of its own for a help topic that does not exist
+	case errors.Is(err, localapi.ErrNotSynced):
+		return exitNotSynced
+	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign):
+		return exitDamaged
+	default:
+		return exitFailure
+	}
+}
+
+// shownDamages is how many damaged records are named.
+const shownDamages = 5
+
+// damaged makes one error of the damage in several collections.
+func damaged(found []*localapi.DamageError) error {
+	var named []error
+	count := 0
+	for _, d := range found {
+		count += len(d.Damages) + d.More
+		for _, c := range d.Damages {
+			if len(named) < shownDamages {
+				named = append(named, c)
+			}
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	if more := count - len(named); more > 0 {
+		named = append(named, fmt.Errorf("and %d more damaged records", more))
+	}
+	named = append(named, errors.New("the damaged records were left out; to fetch everything anew, "+
+		"stop the agent, move the database away and start the agent again"))
+	return withCode(exitDamaged, errors.Join(named...))
+}

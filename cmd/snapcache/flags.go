@@ -1,0 +1,68 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/config"
+)
+
+// Names of options that more than one place needs.
+const (
+	configFlag    = "config"
+	socketFlag    = "socket"
+	dbFlag        = "db"
+	outputFlag    = "output"
+	indexFlag     = "index"
+	valueFlag     = "value"
+	namespaceFlag = "namespace"
+)
+
+func configFileFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: configFlag, Usage: "the agent's configuration `FILE`; without one the defaults count", EnvVars: []string{"SNAPCACHE_CONFIG"},
+		TakesFile: true,
+	}
+}
+
+// lookupFlags say where the commands that read find the cache.
+func lookupFlags() []cli.Flag {
+	return []cli.Flag{
+		configFileFlag(),
+		&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH` and no other", TakesFile: true},
+		&cli.StringFlag{Name: dbFlag, Usage: "read this database `FILE` and no other", TakesFile: true},
+	}
+}
+
+// outputFormats are the values of -o by command, for the completion too; the
+// first is the default.
+var outputFormats = map[string][]string{
+	"dump":    {"yaml", "json", "ndjson", "name"},
+	"inspect": {"table", "json"},
+	"status":  {"table", "json"},
+	"version": {"text", "json"},
+}
+
+// newOutputFlag is -o of a command. Only what it knows gets through.
+func newOutputFlag(command string) cli.Flag {
+	formats := outputFormats[command]
+	return &cli.StringFlag{
+		Name: outputFlag, Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT`: " + strings.Join(formats, ", "),
+		Action: func(_ *cli.Context, v string) error {
+			if slices.Contains(formats, v) {
+				return nil
+			}
+			return usagef("%q is not an output format of %s: choose one of %s", v, command, strings.Join(formats, ", "))
+		},
+	}
+}
+
+// loadConfig returns the configuration that --config names, or the default one.
+func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
+	if path := c.String(configFlag); path != "" {
+		return config.Load(path)
+	}
+	return config.Default(), nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+// printStatus shows a status, freshness first.
+func printStatus(w io.Writer, s *localapi.Status) error {
+	if err := writeStrings(w, headline(s), "\n\n"); err != nil {
+		return err
+	}
+	t := newTable(w, "COLLECTION", "STATE", ">AGE", ">OBJECTS", ">SIZE", ">EVENTS", ">RESUMES", ">LISTS", "LAST LIST")
+	for _, c := range s.Collections {
+		objects, size := humanCount(c.Objects), humanBytes(c.Bytes)
+		if !c.Synced {
+			objects, size = "", ""
+		}
+		err := t.row(c.ID, state(c), collectionAge(c), objects, size, humanCount(c.Events), humanCount(c.Resumes), humanCount(c.Lists), listed(c))
+		if err != nil {
+			return err
+		}
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	return writeLines(w, append(problemLines(s.Collections), storeLine(s.Store), agentLine(s.Agent))...)
+}
+
+// headline says in one line how much of the cache can be relied on.
+func headline(s *localapi.Status) string {
+	var objects int64
+	inStep, unsynced := 0, 0
+	var oldest localapi.Collection
+	for _, c := range s.Collections {
+		switch {
+		case !c.Synced:
+			unsynced++
+			continue
+		case c.InStep:
+			inStep++
+		case c.AgeSeconds >= oldest.AgeSeconds:
+			oldest = c
+		}
+		objects += c.Objects
+	}
+	of := int64(len(s.Collections))
+	server, problem, connected := "the server", "", true
+	if s.Agent != nil {
+		problem, connected = s.Agent.Problem, s.Agent.Connected
+		if s.Agent.Server != "" {
+			server = s.Agent.Server
+		}
+	}
+	var text string
+	switch {
+	case of == 0:
+		text = "nothing is cached yet"
+	case inStep == len(s.Collections):
+		return fmt.Sprintf("in step with %s: %s, %s", server, plural(of, "collection", "collections"), plural(objects, "object", "objects"))
+	case unsynced == len(s.Collections):
+		text = "never synced: nothing can be read yet"
+	case !connected:
+		text = fmt.Sprintf("OFFLINE: data is %s old (%s)", humanAge(oldest.AgeSeconds), plural(objects, "object", "objects"))
+	default:
+		text = fmt.Sprintf("%d of %s in step with %s", inStep, plural(of, "collection", "collections"), server)
+		if oldest.ID != "" {
+			text += fmt.Sprintf(", the oldest (%s) is %s old", oldest.ID, humanAge(oldest.AgeSeconds))
+		}
+	}
+	if unsynced > 0 && unsynced < len(s.Collections) {
+		text += fmt.Sprintf(", %d never synced", unsynced)
+	}
+	if problem != "" {
+		text += ", agent is waiting: " + problem
+	}
+	return text
+}
+
+// state is what the agent is doing for a collection.
+func state(c localapi.Collection) string {
+	if c.Phase != "listing" {
+		return c.Phase
+	}
+	text := "listing: " + humanCount(c.ListRead)
+	if c.ListRead == 0 {
+		return "listing"
+	}
+	if c.ListRemaining > 0 {
+		text += " of about " + humanCount(c.ListRead+c.ListRemaining)
+	}
+	return text
+}
+
+// agentLine tells about the agent's process.
+func agentLine(a *localapi.AgentStatus) string {
+	if a == nil {
+		return ""
+	}
+	parts := []string{"agent: snapcache " + a.Version, fmt.Sprintf("pid %d", a.PID)}
+	if !a.Started.IsZero() {
+		parts = append(parts, "up since "+a.Started.Local().Format(time.DateTime))
+	}
+	if a.Server != "" {
+		parts = append(parts, "server "+a.Server)
+	}
+	return strings.Join(parts, ", ")
+}

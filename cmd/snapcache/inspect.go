@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+)
+
+const inspectDescription = `Looks into the cache, through the running agent or, without one, into the database
+file: the collections with their checkpoints, an index, or keys.
+
+   snapcache inspect                                collections: checkpoint, age, count, size, verdict
+   snapcache inspect --index namespace              every namespace of each collection
+   snapcache inspect pods --index namespace         ... of one
+   snapcache inspect pods --index namespace shop    the keys of a namespace
+   snapcache inspect pods --index node edge-1       the keys under a value of a configured index
+   snapcache inspect pods --keys                    all keys with resourceVersion and size
+   snapcache inspect --db copy-of-cache.db          a file and nothing else
+
+Sizes are those of the objects' JSON; in the file they are compressed. Exits with 3
+where something that was asked for was never synced and with 4 where stored records
+are damaged; the others are printed.`
+
+func inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "inspect",
+		Usage:       "look into the cache: checkpoints, indexes, keys",
+		UsageText:   "snapcache inspect [RESOURCE] [--index NAME [VALUE]] [--keys] [-o table|json]",
+		Description: inspectDescription,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: indexFlag, Usage: "the values of index `NAME`, or with a VALUE behind it the keys under that"},
+			&cli.StringFlag{Name: valueFlag, Hidden: true}, // what arrange makes of VALUE
+			&cli.BoolFlag{Name: "keys", Usage: "the keys"},
+			newOutputFlag("inspect"),
+		}, lookupFlags()...),
+		Action: inspect,
+	}
+}
+
+func inspect(c *cli.Context) error {
+	if err := atMost(c, 1); err != nil {
+		return err
+	}
+	resource, index := c.Args().First(), c.String(indexFlag)
+	query := localapi.KeyQuery{Index: index, Value: c.String(valueFlag)}
+	switch {
+	case c.IsSet(indexFlag) && index == "":
+		return usagef("--index wants the name of an index, such as %s", store.NamespaceIndex)
+	case c.IsSet(valueFlag) && index == "":
+		return usagef("--value wants an --index")
+	case c.Bool("keys") && index != "" && !c.IsSet(valueFlag):
+		return usagef("--keys of index %s: give a value behind --index %s", index, index)
+	}
+	look, err := newLookup(c)
+	if err != nil {
+		return err
+	}
+	src, status, err := look.open(c.Context)
+	if err != nil {
+		return err
+	}
+	if index == "" && !c.Bool("keys") {
+		return inspectCollections(c, status, resource)
+	}
+	readable, missing, err := readableCollections(status, resource, "")
+	if err != nil {
+		return err
+	}
+	if resource == "" && index != "" {
+		if readable, err = withIndex(readable, index); err != nil {
+			return err
+		}
+	}
+	in := inspection{src: src, w: c.App.Writer, json: c.String(outputFlag) == "json", collections: readable}
+	if c.IsSet(valueFlag) || c.Bool("keys") {
+		err = in.keys(c.Context, query)
+	} else {
+		err = in.index(c.Context, index)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(damaged(in.damages), notSynced(missing))
+}
+
+// withIndex leaves out the collections that don't have an index.
+func withIndex(collections []localapi.Collection, index string) ([]localapi.Collection, error) {
+	var found []localapi.Collection
+	have := []string{store.NamespaceIndex}
+	for _, c := range collections {
+		have = append(have, c.Indexes...)
+		if index == store.NamespaceIndex || slices.Contains(c.Indexes, index) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 0 {
+		slices.Sort(have)
+		return nil, usagef("%w: %q; there are %s", localapi.ErrNoIndex, index, strings.Join(slices.Compact(have), ", "))
+	}
+	return found, nil
+}
+
+// inspectCollections prints the collections with their checkpoints.
+func inspectCollections(c *cli.Context, status *localapi.Status, resource string) error {
+	selected, err := selectCollections(status.Collections, resource)
+	if err != nil {
+		return err
+	}
+	status.Collections = selected
+	if c.String(outputFlag) == "json" {
+		return writeJSON(c.App.Writer, status)
+	}
+	if len(selected) == 0 {
+		return nothingCached()
+	}
+	t := newTable(c.App.Writer, "COLLECTION", "VERSION", ">OBJECTS", ">SIZE", ">RV", ">AGE", "VERDICT", "LAST LIST", "INDEXES")
+	for _, x := range selected {
+		objects, size, age := humanCount(x.Objects), humanBytes(x.Bytes), collectionAge(x)
+		if !x.Synced {
+			objects, size, age = "", "", "never synced"
+		}
+		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, age, x.Verdict, listed(x), strings.Join(x.Indexes, ",")); err != nil {
+			return err
+		}
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	return writeLines(c.App.Writer, append(problemLines(selected), storeLine(status.Store))...)
+}

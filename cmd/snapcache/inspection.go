@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+)
+
+// inspection prints what indexes and keys of collections hold. Damage is collected
+// and ends nothing.
+type inspection struct {
+	src         localapi.Source
+	w           io.Writer
+	json        bool
+	collections []localapi.Collection
+	damages     []*localapi.DamageError
+}
+
+// noDamage takes note of damage and returns every other error.
+func (in *inspection) noDamage(err error) error {
+	var damage *localapi.DamageError
+	if errors.As(err, &damage) {
+		in.damages = append(in.damages, damage)
+		return nil
+	}
+	return err
+}
+
+// indexAnswer is the JSON of one collection's index.
+type indexAnswer struct {
+	Collection string                `json:"collection"`
+	Index      string                `json:"index"`
+	Values     []localapi.IndexValue `json:"values"`
+}
+
+// index prints the values of an index with what is under them.
+func (in *inspection) index(ctx context.Context, index string) error {
+	answers := []indexAnswer{}
+	for _, c := range in.collections {
+		values, err := in.src.Index(ctx, c.ID, index)
+		if err := in.noDamage(err); err != nil {
+			return err
+		}
+		answers = append(answers, indexAnswer{c.ID, index, values})
+	}
+	if in.json {
+		return writeJSON(in.w, answers)
+	}
+	return indexTable(in.w, index, answers)
+}
+
+// total is the name of a line that sums up others. No namespace is written so.
+const total = "TOTAL"
+
+func indexTable(w io.Writer, index string, answers []indexAnswer) error {
+	head := "VALUE OF " + index
+	if index == store.NamespaceIndex {
+		head = "NAMESPACE"
+	}
+	t := newTable(w, "COLLECTION", head, ">OBJECTS", ">SIZE")
+	var all localapi.IndexValue
+	for _, a := range answers {
+		var sum localapi.IndexValue
+		for _, v := range a.Values {
+			value := v.Value
+			if value == "" && index == store.NamespaceIndex {
+				value = "(none)"
+			}
+			if err := t.row(a.Collection, value, humanCount(v.Objects), humanBytes(v.Bytes)); err != nil {
+				return err
+			}
+			sum.Objects, sum.Bytes = sum.Objects+v.Objects, sum.Bytes+v.Bytes
+		}
+		if err := t.row(a.Collection, total, humanCount(sum.Objects), humanBytes(sum.Bytes)); err != nil {
+			return err
+		}
+		all.Objects, all.Bytes = all.Objects+sum.Objects, all.Bytes+sum.Bytes
+	}
+	if len(answers) > 1 {
+		if err := t.row(total, "", humanCount(all.Objects), humanBytes(all.Bytes)); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// keys prints keys as they come: there may be more of them than fit in memory.
+func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
+	if in.json {
+		return in.keysJSON(ctx, query)
+	}
+	t := newTable(in.w, "COLLECTION", "KEY", ">RV", ">BYTES")
+	for _, c := range in.collections {
+		err := in.src.Keys(ctx, c.ID, query, func(k localapi.Key) error {
+			return t.row(c.ID, k.Key, k.ResourceVersion, strconv.Itoa(k.Bytes))
+		})
+		if err := in.noDamage(err); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], a key a line.
+func (in *inspection) keysJSON(ctx context.Context, query localapi.KeyQuery) error {
+	separator := "["
+	for _, c := range in.collections {
+		id, err := json.Marshal(c.ID)
+		if err != nil {
+			return err
+		}
+		if err := writeStrings(in.w, separator, "\n  {\"collection\": ", string(id), ", \"keys\": ["); err != nil {
+			return err
+		}
+		separator = ","
+		before := "\n    "
+		err = in.src.Keys(ctx, c.ID, query, func(k localapi.Key) error {
+			b, err := json.Marshal(k)
+			if err != nil {
+				return err
+			}
+			err = writeStrings(in.w, before, string(b))
+			before = ",\n    "
+			return err
+		})
+		if err := in.noDamage(err); err != nil {
+			return err
+		}
+		if err := writeStrings(in.w, "\n  ]}"); err != nil {
+			return err
+		}
+	}
+	return writeStrings(in.w, "\n]\n")
+}

@@ -1,0 +1,5 @@
+package main
+
+import "os"
+
+func main() { os.Exit(execute(os.Args, os.Stdout, os.Stderr)) }

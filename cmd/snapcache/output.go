@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+// writeJSON prints a value for programs, readable for people.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func writeStrings(w io.Writer, parts ...string) error {
+	for _, p := range parts {
+		if _, err := io.WriteString(w, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLines prints lines, without the empty ones, below an empty one.
+func writeLines(w io.Writer, lines ...string) error {
+	begun := false
+	for _, l := range lines {
+		if l == "" {
+			continue
+		}
+		if !begun {
+			l = "\n" + l
+		}
+		begun = true
+		if err := writeStrings(w, l, "\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storeLine tells about the database.
+func storeLine(s localapi.StoreStatus) string {
+	parts := []string{"store: " + s.Type}
+	if s.Path != "" {
+		parts = append(parts, s.Path)
+	}
+	if s.FileBytes > 0 {
+		parts = append(parts, humanBytes(s.FileBytes))
+	}
+	if s.Verdict != "" {
+		parts = append(parts, s.Verdict)
+	}
+	line := strings.Join(parts, ", ")
+	if s.Problem != "" {
+		line += "\nPROBLEM: changes can't be stored: " + s.Problem
+	}
+	return line
+}
+
+// collectionAge is how old a collection's content may be.
+func collectionAge(c localapi.Collection) string {
+	switch {
+	case !c.Synced:
+		return ""
+	case c.InStep:
+		return "in step"
+	case c.Proven.IsZero():
+		return "unknown"
+	default:
+		return humanAge(c.AgeSeconds)
+	}
+}
+
+// listed tells when a collection was listed last, and why.
+func listed(c localapi.Collection) string {
+	if c.LastList.IsZero() {
+		return c.ListReason
+	}
+	return fmt.Sprintf("%s (%s)", c.LastList.Local().Format("2006-01-02 15:04:05"), c.ListReason)
+}
+
+// problemLines tells what is wrong with collections, once where it is the same
+// with many.
+func problemLines(collections []localapi.Collection) []string {
+	var problems []string
+	ids := map[string][]string{}
+	for _, c := range collections {
+		if c.Problem == "" {
+			continue
+		}
+		if ids[c.Problem] == nil {
+			problems = append(problems, c.Problem)
+		}
+		ids[c.Problem] = append(ids[c.Problem], c.ID)
+	}
+	lines := make([]string, len(problems))
+	for i, p := range problems {
+		lines[i] = strings.Join(ids[p], ", ") + ": " + p
+	}
+	return lines
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// Whatever JSON is stored, a Kubernetes client that reads our YAML gets the same.
+func TestYAMLIsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "a"}, "v": anyJSON(4).Draw(t, "value")})
+		require.NoError(t, err)
+		requireSameInYAML(t, raw)
+	})
+}
+
+func anyJSON(depth int) *rapid.Generator[any] {
+	text := rapid.OneOf(
+		rapid.String(),
+		rapid.SampledFrom([]string{
+			"", "no", "yes", "y", "null", "~", "0123", "1e3", "12:34:56", "2026-01-02", "0x1F", "1_000", ".inf", "=", "<<", "- a", "a: b",
+			"#", " lead", "trail ", "\n", "a\nb\n", "\t", "\x7f", "\u0085", "\u2028", "\ufeff", "\uffff", "😀", "'", "\"", "\\", "%", "@", "`", "---", "...",
+			strings.Repeat("long words ", 40), strings.Repeat("k", 1100),
+		}),
+	)
+	leaves := []*rapid.Generator[any]{
+		text.AsAny(), rapid.Bool().AsAny(), rapid.Int64().AsAny(), rapid.Uint64().AsAny(), rapid.Int32().AsAny(),
+		rapid.Float64Range(-1e15, 1e15).AsAny(), rapid.Just[any](nil),
+	}
+	if depth == 0 {
+		return rapid.OneOf(leaves...)
+	}
+	below := anyJSON(depth - 1)
+	return rapid.OneOf(append(leaves,
+		rapid.MapOfN(text, below, 0, 4).AsAny(), rapid.SliceOfN(below, 0, 4).AsAny())...)
+}
+
+// requireSameInYAML prints an object twice: documents don't touch each other.
+func requireSameInYAML(t require.TestingT, raw []byte) {
+	o, err := object.Parse(raw)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	p := newPrinter("yaml", &out)
+	require.NoError(t, p.object(o))
+	first := out.String()
+	require.NoError(t, p.object(o))
+	require.NoError(t, p.end())
+	require.Equal(t, first+"---\n"+first, out.String())
+	back, err := yaml.YAMLToJSON([]byte(first))
+	require.NoError(t, err, "%s", first)
+	require.JSONEq(t, string(raw), string(back), "%s", first)
+}
+
+// JSON that sigs.k8s.io/yaml's own way does not take, or changes.
+func TestYAMLOfOddJSON(t *testing.T) {
+	for _, v := range []string{
+		`"\ud83d\ude00"`, `"\/"`, `"` + "\x7f" + `"`, `"` + "\uffff" + `"`, `{"` + strings.Repeat("k", 2000) + `":1}`, `{"<<":{"x":1}}`,
+		`[12345678901234567890,1.5,-9223372036854775808,1e10]`,
+	} {
+		requireSameInYAML(t, []byte(`{"metadata":{"name":"a"},"v":`+v+`}`))
+	}
+	var out bytes.Buffer
+	o, err := object.Parse([]byte(`{"metadata":{"name":"a"},"v":[12345678901234567890,123456789012]}`))
+	require.NoError(t, err)
+	require.NoError(t, newPrinter("yaml", &out).object(o))
+	require.Equal(t, "metadata:\n  name: a\nv:\n- 12345678901234567890\n- 123456789012\n", out.String())
+}
+
+// A List that was not ended is not taken for a whole one.
+func TestListIsWholeOrNot(t *testing.T) {
+	o, err := object.Parse([]byte(`{"metadata":{"name":"a"}}`))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	p := newPrinter("json", &out)
+	for range 3 {
+		require.NoError(t, p.object(o))
+		require.False(t, json.Valid(out.Bytes()))
+	}
+	require.NoError(t, p.end())
+	var list struct{ Items []json.RawMessage }
+	require.NoError(t, json.Unmarshal(out.Bytes(), &list))
+	require.Len(t, list.Items, 3)
+}
+
+func TestLinesAreLines(t *testing.T) {
+	o, err := object.Parse([]byte("{\n  \"metadata\": {\r\n\"name\": \"a\"}}"))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, newPrinter("ndjson", &out).object(o))
+	require.Equal(t, `{"metadata":{"name":"a"}}`+"\n", out.String())
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+	"k8s.io/klog/v2"
+
+	"github.com/snapcache/snapcache/agent"
+	"github.com/snapcache/snapcache/config"
+)
+
+// gcPercent trades some CPU for memory, which an edge node shares with its
+// workload. $GOGC overrules it.
+const gcPercent = 50
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run the agent",
+		UsageText: "snapcache run [--config FILE] [--kubeconfig FILE] [--store bolt|memory]",
+		Description: `Lists and watches the configured resources and keeps them on disk, until it is
+ended. It answers from disk at once, before it has talked to any server.
+
+   snapcache run                                  the defaults; the server is found as kubectl finds it
+   snapcache run --config agent.yaml
+   snapcache run --config agent.yaml --kubeconfig edge.kubeconfig
+   snapcache run --store memory                   without a database, to try it out
+
+SIGINT and SIGTERM end it in good order, a second one at once. It logs to standard
+error. Exits with 2 where the configuration is wrong.`,
+		Flags: []cli.Flag{
+			configFileFlag(),
+			kubeconfigFlag(),
+			&cli.StringFlag{Name: "store", Usage: "`TYPE` of the store: bolt or memory, whatever the configuration says"},
+		},
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	if err := atMost(c, 0); err != nil {
+		return err
+	}
+	cfg, err := loadConfig(c)
+	if err != nil {
+		return err
+	}
+	if path := c.String("kubeconfig"); path != "" {
+		cfg.Kubeconfig = path
+	}
+	if s := c.String("store"); s != "" {
+		cfg.Store.Type = config.StoreType(s)
+	}
+	if err := cfg.Validate(); err != nil {
+		return withCode(exitUsage, err)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// After the first signal the next one does what it does by default.
+	defer context.AfterFunc(ctx, stop)()
+
+	logger := newLogger(cfg.Log, c.App.ErrWriter)
+	klog.SetSlogLogger(logger)
+	opts := agent.Options{Version: programVersion(), Logger: logger}
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		opts.Progress = os.Stderr
+	}
+	return agent.Run(ctx, cfg, opts)
+}
+
+func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: cfg.Level}
+	if cfg.Format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

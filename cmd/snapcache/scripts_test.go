@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	bbolt "go.etcd.io/bbolt"
+	"sigs.k8s.io/yaml"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// content is what mkdb puts into a database.
+type content struct {
+	store.Info
+	Synced  bool              `json:"synced"`
+	RV      string            `json:"rv"`
+	Age     string            `json:"age"`     // since it was proven, such as "3h12m"
+	Labels  []string          `json:"labels"`  // indexed by
+	Objects []json.RawMessage `json:"objects"` // without apiVersion and kind
+}
+
+// makeDB: mkdb FILE CONTENT makes a database. CONTENT is YAML, a list of content.
+func makeDB(ts *testscript.TestScript, _ bool, args []string) {
+	var contents []content
+	ts.Check(yaml.UnmarshalStrict([]byte(ts.ReadFile(args[1])), &contents))
+	db, err := bolt.Open(ts.MkAbs(args[0]), bolt.Options{})
+	ts.Check(err)
+	for _, c := range contents {
+		ts.Check(c.put(db))
+	}
+	ts.Check(db.Close())
+}
+
+func (c content) put(db store.DB) error {
+	var indexes []store.Index
+	for _, l := range c.Labels {
+		indexes = append(indexes, store.LabelIndex(l, l))
+	}
+	opened, err := db.Open(c.Info, indexes...)
+	if err != nil {
+		return err
+	}
+	var changes []store.Change
+	for _, raw := range c.Objects {
+		o, err := object.Parse(object.WithType(raw, c.APIVersion(), c.Kind))
+		if err != nil {
+			return err
+		}
+		changes = append(changes, store.Change{Key: o.Key(), Object: o})
+	}
+	if !c.Synced {
+		return opened.Apply(store.Batch{Changes: changes})
+	}
+	age, err := time.ParseDuration(c.Age)
+	if err != nil {
+		return err
+	}
+	r, err := opened.Replace()
+	if err != nil {
+		return err
+	}
+	proven := time.Now().Add(-age)
+	return errors.Join(r.Apply(changes), r.Commit(store.Checkpoint{
+		RV: c.RV, Cluster: "uid:1", LastEvent: proven, LastList: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ListReason: "initial",
+	}))
+}
+
+// spoil: spoil FILE COLLECTION KEY... flips a bit of records.
+func spoil(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
+	ts.Check(err)
+	ts.Check(db.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket([]byte("c")).Bucket([]byte(args[1]))
+		return c.ForEachBucket(func(generation []byte) error {
+			objects := c.Bucket(generation).Bucket([]byte("objects"))
+			for _, key := range args[2:] {
+				record := append([]byte(nil), objects.Get([]byte(key))...)
+				record[len(record)-1] ^= 1
+				if err := objects.Put([]byte(key), record); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}))
+	ts.Check(db.Close())
+}
+
+// lockDB: lock FILE keeps a database open as an agent does, to the end of the script.
+func lockDB(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := bolt.Open(ts.MkAbs(args[0]), bolt.Options{})
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(db.Close()) })
+}
+
+// serve: serve FILE SOCKET [STATUS] serves a database as an agent does, to the end
+// of the script. STATUS is YAML: a status that is laid over what the database
+// tells, its collections by ID.
+func serve(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	db, err := bolt.Open(path, bolt.Options{})
+	ts.Check(err)
+	var over struct {
+		Agent       *localapi.AgentStatus      `json:"agent"`
+		Collections map[string]json.RawMessage `json:"collections"`
+	}
+	if len(args) > 2 {
+		ts.Check(yaml.UnmarshalStrict([]byte(ts.ReadFile(args[2])), &over))
+	}
+	src := localapi.FromDB(db, localapi.Options{StoreType: "bolt", Verdict: "opened", Status: func(s *localapi.Status) {
+		s.Agent = over.Agent
+		for i := range s.Collections {
+			if raw := over.Collections[s.Collections[i].ID]; raw != nil {
+				_ = json.Unmarshal(raw, &s.Collections[i]) // what does not fit shows in the output
+			}
+		}
+	}})
+	listener, err := localapi.Listen(ts.MkAbs(args[1]))
+	ts.Check(err)
+	server := &http.Server{Handler: localapi.Handler(src)}
+	done := make(chan error)
+	go func() { done <- server.Serve(listener) }()
+	ts.Defer(func() {
+		ts.Check(server.Close())
+		<-done
+		ts.Check(db.Close())
+	})
+}
+
+// code: code N COMMAND... runs a command that must exit with N.
+func code(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// answerTimeout is how long an agent may take to say how it is. Answering takes
+// milliseconds; an agent that is stopped or stuck does not answer at all.
+const answerTimeout = 5 * time.Second
+
+// lookup is where the commands that read find a cache: a running agent's socket,
+// else the database file. An empty path is not looked at.
+type lookup struct {
+	socket, db string
+
+	// onlyFile says that the file was named and the socket was not: another agent's
+	// answer would be an answer to something else. socketFallback is where the agent
+	// that has the file open may be.
+	onlyFile       bool
+	socketFallback string
+}
+
+// newLookup reads the look-up options.
+func newLookup(c *cli.Context) (lookup, error) {
+	cfg, err := loadConfig(c)
+	if err != nil {
+		return lookup{}, err
+	}
+	l := lookup{socket: cfg.LocalAPI.Socket, db: cfg.Store.Path}
+	if cfg.Store.Type == config.StoreMemory {
+		l.db = ""
+	}
+	socket, db := c.String(socketFlag), c.String(dbFlag)
+	switch {
+	case socket != "":
+		l.socket, l.db = socket, db
+	case db != "":
+		l = lookup{db: db, onlyFile: true, socketFallback: l.socket}
+	}
+	if l.socket == "" && l.db == "" {
+		return lookup{}, usagef("no socket and no database is known: give --socket, --db or --config")
+	}
+	return l, nil
+}
+
+// open returns what answers, with its status.
+func (l lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+	if l.onlyFile {
+		return l.openFile(ctx)
+	}
+	src, status, err := l.openSocket(ctx, l.socket)
+	if err == nil || !errors.Is(err, localapi.ErrNoAgent) || l.db == "" {
+		return src, status, err
+	}
+	missing := ""
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		missing = l.socket
+	}
+	file := l.file(missing)
+	status, fileErr := file.Status(ctx)
+	if fileErr != nil {
+		return nil, nil, fmt.Errorf("%w; and %w", err, fileErr)
+	}
+	return file, status, nil
+}
+
+// openFile reads the file that was named, or asks the agent that has it open.
+func (l lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+	file := l.file(l.socketFallback)
+	status, err := file.Status(ctx)
+	if !errors.Is(err, store.ErrLocked) || l.socketFallback == "" {
+		return file, status, err
+	}
+	src, status, socketErr := l.openSocket(ctx, l.socketFallback)
+	if socketErr != nil || !sameFile(status.Store.Path, l.db) {
+		return nil, nil, err
+	}
+	return src, status, nil
+}
+
+// openSocket asks the agent on a socket.
+func (l lookup) openSocket(ctx context.Context, socket string) (localapi.Source, *localapi.Status, error) {
+	client := localapi.NewClient(socket)
+	limited, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	status, err := client.Status(limited)
+	switch {
+	case err != nil && ctx.Err() == nil && limited.Err() != nil:
+		return nil, nil, fmt.Errorf("%w on %s within %s", localapi.ErrNoAgent, socket, answerTimeout)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, nil, fmt.Errorf("%w (run this as the agent's user)", err)
+	case err != nil:
+		return nil, nil, err
+	}
+	return client, status, nil
+}
+
+// file reads the database. It is opened for each question, so that an agent can
+// start while an answer is being read. socket is where there is no agent, empty
+// where that is not so sure.
+func (l lookup) file(socket string) localapi.Source {
+	open := func() (store.DB, error) {
+		db, err := bolt.Open(l.db, bolt.Options{ReadOnly: true})
+		if err != nil {
+			return nil, fileError(l.db, socket, err)
+		}
+		return db, nil
+	}
+	return localapi.FromOpener(open, localapi.Options{StoreType: string(config.StoreBolt), SpoolDir: filepath.Dir(l.db)})
+}
+
+// fileError says what to do about a database that can't be opened.
+func fileError(path, socket string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrNoStore):
+		return fmt.Errorf("there is %w at %s: start an agent (snapcache run) or name another file with --db", store.ErrNoStore, path)
+	case errors.Is(err, store.ErrLocked) && socket == "":
+		return fmt.Errorf("the database %s is %w: see whether that agent is stuck, or give the --socket of another", path, inUse{err})
+	case errors.Is(err, store.ErrLocked):
+		return fmt.Errorf("the database %s is %w: it is an agent's, and its socket is not at %s: give --socket", path, inUse{err}, socket)
+	case errors.Is(err, store.ErrForeign):
+		return fmt.Errorf("%w: name another file with --db; an agent that is started on it sets it aside", err)
+	case errors.Is(err, store.ErrNewerFormat):
+		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the database %s can't be read: %w: run this as the agent's user", path, fs.ErrPermission)
+	case errors.As(err, new(*store.CorruptionError)):
+		return fmt.Errorf("%w: an agent that is started on it sets it aside", err)
+	}
+	return err
+}
+
+// inUse is store.ErrLocked in the middle of a sentence.
+type inUse struct{ err error }
+
+func (inUse) Error() string   { return "in use by another process" }
+func (e inUse) Unwrap() error { return e.err }
+
+// sameFile says whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}

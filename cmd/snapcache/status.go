@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+const statusDescription = `Shows how fresh the running agent's cache is: first in one line, then for each
+collection.
+
+   snapcache status              now
+   snapcache status --watch      all the time, until Ctrl-C
+   snapcache status -o json      for programs
+
+Exits with 1 where no agent answers (snapcache inspect reads the file without one)
+and with 3 where a collection was never synced.`
+
+// watchEvery is how often --watch asks.
+const watchEvery = time.Second
+
+func statusCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "status",
+		Usage:       "how fresh the running agent's cache is",
+		UsageText:   "snapcache status [--watch] [-o table|json]",
+		Description: statusDescription,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "show it again when it changes, until interrupted"},
+			newOutputFlag("status"),
+			configFileFlag(),
+			&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH`", TakesFile: true},
+		},
+		Action: status,
+	}
+}
+
+func status(c *cli.Context) error {
+	if err := atMost(c, 0); err != nil {
+		return err
+	}
+	look, err := newLookup(c)
+	if err != nil {
+		return err
+	}
+	print := printStatus
+	if c.String(outputFlag) == "json" {
+		print = func(w io.Writer, s *localapi.Status) error { return writeJSON(w, s) }
+	}
+	if c.Bool("watch") {
+		ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		w := watcher{
+			ask: func(ctx context.Context) (*localapi.Status, error) { return askAgent(ctx, look) }, print: print,
+			// Past the buffer: what is seen has to be seen now.
+			out: os.Stdout, redraw: term.IsTerminal(int(os.Stdout.Fd())) && c.String(outputFlag) != "json",
+			clock: clock.RealClock{},
+		}
+		return w.run(ctx)
+	}
+	s, err := askAgent(c.Context, look)
+	if err != nil {
+		return err
+	}
+	if err := print(c.App.Writer, s); err != nil {
+		return err
+	}
+	_, missing := synced(s.Collections)
+	return notSynced(missing)
+}
+
+func askAgent(ctx context.Context, look lookup) (*localapi.Status, error) {
+	_, s, err := look.openSocket(ctx, look.socket)
+	if errors.Is(err, localapi.ErrNoAgent) {
+		err = fmt.Errorf("%w: snapcache inspect reads the database without one", err)
+	}
+	return s, err
+}
+
+// watcher shows the status whenever it changed.
+type watcher struct {
+	ask    func(context.Context) (*localapi.Status, error)
+	print  func(io.Writer, *localapi.Status) error
+	out    io.Writer
+	redraw bool // on a terminal: every time, in the place of what was there
+	clock  clock.WithTicker
+
+	last string // what was shown, without what changes by itself
+}
+
+// run shows the status until ctx ends, which is no error. An agent that does not
+// answer may be just restarting.
+func (w *watcher) run(ctx context.Context) error {
+	ticker := w.clock.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		if err := w.show(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+func (w *watcher) show(ctx context.Context) error {
+	s, err := w.ask(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	var text bytes.Buffer
+	if err != nil {
+		fmt.Fprintln(&text, err)
+	} else if err := w.print(&text, s); err != nil {
+		return err
+	}
+	if w.redraw {
+		// Home, the new lines each clearing what was there, and the rest below.
+		screen := bytes.ReplaceAll(text.Bytes(), []byte("\n"), []byte("\x1b[K\n"))
+		_, err := fmt.Fprintf(w.out, "\x1b[H%s\x1b[J", screen)
+		return err
+	}
+	now := fingerprint(s, err)
+	if now == w.last {
+		return nil
+	}
+	if w.last != "" {
+		text = *bytes.NewBuffer(append([]byte("\n"), text.Bytes()...))
+	}
+	w.last = now
+	_, err = w.out.Write(text.Bytes())
+	return err
+}
+
+// fingerprint is a status without what changes by itself.
+func fingerprint(s *localapi.Status, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	same := *s
+	same.Collections = append([]localapi.Collection(nil), s.Collections...)
+	for i := range same.Collections {
+		same.Collections[i].AgeSeconds = 0
+		same.Collections[i].Proven = time.Time{}
+	}
+	b, err := json.Marshal(same)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+func TestHeadline(t *testing.T) {
+	inStep := localapi.Collection{ID: "pods", Synced: true, InStep: true, Objects: 20_000}
+	old := localapi.Collection{ID: "nodes", Synced: true, Objects: 431, AgeSeconds: (3*time.Hour + 12*time.Minute).Seconds()}
+	fresh := localapi.Collection{ID: "services", Synced: true, Objects: 1, AgeSeconds: 2}
+	never := localapi.Collection{ID: "widgets.example.com"}
+	online := &localapi.AgentStatus{Server: "https://hub:6443", Connected: true}
+	waiting := &localapi.AgentStatus{Server: "https://hub:6443", Problem: "connection refused"}
+	for _, tc := range []struct {
+		agent       *localapi.AgentStatus
+		collections []localapi.Collection
+		want        string
+	}{
+		{online, []localapi.Collection{inStep, inStep}, "in step with https://hub:6443: 2 collections, 40,000 objects"},
+		{online, []localapi.Collection{inStep}, "in step with https://hub:6443: 1 collection, 20,000 objects"},
+		{waiting, []localapi.Collection{old, fresh}, "OFFLINE: data is 3h12m old (432 objects), agent is waiting: connection refused"},
+		{online, []localapi.Collection{inStep, old, fresh}, "1 of 3 collections in step with https://hub:6443, the oldest (nodes) is 3h12m old"},
+		{online, []localapi.Collection{inStep, never}, "1 of 2 collections in step with https://hub:6443, 1 never synced"},
+		{waiting, []localapi.Collection{old, never}, "OFFLINE: data is 3h12m old (431 objects), 1 never synced, agent is waiting: connection refused"},
+		{waiting, []localapi.Collection{never}, "never synced: nothing can be read yet, agent is waiting: connection refused"},
+		{online, []localapi.Collection{never}, "never synced: nothing can be read yet"},
+		{online, nil, "nothing is cached yet"},
+	} {
+		require.Equal(t, tc.want, headline(&localapi.Status{Agent: tc.agent, Collections: tc.collections}))
+	}
+}
+
+// screen takes what a watcher shows and hands it over frame by frame.
+type screen chan string
+
+func (s screen) Write(p []byte) (int, error) {
+	s <- string(p)
+	return len(p), nil
+}
+
+// watched runs a watcher over answers, one each second, and returns what it wrote.
+func watched(t *testing.T, redraw bool, answers ...any) []string {
+	clock := testingclock.NewFakeClock(time.Unix(0, 0))
+	ctx, cancel := context.WithCancel(context.Background())
+	asked := make(chan struct{})
+	next := 0
+	out := make(screen, 100)
+	w := watcher{
+		ask: func(context.Context) (*localapi.Status, error) {
+			if next == len(answers) {
+				cancel()
+				return nil, ctx.Err()
+			}
+			a := answers[next]
+			next++
+			defer func() { asked <- struct{}{} }()
+			if err, ok := a.(error); ok {
+				return nil, err
+			}
+			return a.(*localapi.Status), nil
+		},
+		print: func(w io.Writer, s *localapi.Status) error {
+			_, err := fmt.Fprintf(w, "%d objects\n", s.Collections[0].Objects)
+			return err
+		},
+		out: out, redraw: redraw, clock: clock,
+	}
+	done := make(chan error)
+	go func() { done <- w.run(ctx) }()
+	for range answers {
+		<-asked
+		for !clock.HasWaiters() {
+			<-time.After(time.Millisecond)
+		}
+		clock.Step(watchEvery)
+	}
+	require.NoError(t, <-done)
+	close(out)
+	var frames []string
+	for f := range out {
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+func TestWatch(t *testing.T) {
+	status := func(objects int64, age float64) *localapi.Status {
+		return &localapi.Status{Collections: []localapi.Collection{{ID: "pods", Objects: objects, AgeSeconds: age, Proven: time.Unix(int64(age), 0)}}}
+	}
+	gone := errors.New("no agent answers")
+	answers := []any{status(1, 0), status(1, 1), status(2, 2), gone, gone, status(2, 3)}
+
+	frames := watched(t, false, answers...)
+	require.Equal(t, []string{"1 objects\n", "\n2 objects\n", "\nno agent answers\n", "\n2 objects\n"}, frames,
+		"a block whenever something but the age changed; an agent that is gone may come back")
+
+	frames = watched(t, true, answers...)
+	require.Len(t, frames, len(answers), "a terminal is redrawn every time")
+	for _, f := range frames {
+		require.True(t, strings.HasPrefix(f, "\x1b[H"), "%q", f)
+		require.True(t, strings.HasSuffix(f, "\x1b[K\n\x1b[J"), "%q", f)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	tbl := newTable(&out, "NAME", ">COUNT", "NOTE")
+	require.NoError(t, tbl.row("a", "1,000", "x"))
+	require.NoError(t, tbl.row("längst", "7", ""))
+	require.NoError(t, tbl.flush())
+	require.Equal(t, "NAME    COUNT  NOTE\na       1,000  x\nlängst      7  -\n", out.String())
+
+	out.Reset()
+	tbl = newTable(&out, "N")
+	for i := range 2*tableBlock + 5 {
+		require.NoError(t, tbl.row(fmt.Sprint(i)))
+		require.Less(t, len(tbl.rows), tableBlock)
+	}
+	require.NoError(t, tbl.flush())
+	require.Equal(t, 2*tableBlock+6, strings.Count(out.String(), "\n"), "every row, and the head once")
+
+	out.Reset()
+	require.NoError(t, newTable(&out, "N", "M").flush())
+	require.Equal(t, "N  M\n", out.String())
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// tableBlock is how many rows are laid out at once: a table of any length takes
+// the memory of so many, and its columns may shift from block to block.
+const tableBlock = 1000
+
+// table prints rows in columns. Columns whose head starts with ">" are aligned to
+// the right.
+type table struct {
+	w     *tabwriter.Writer
+	head  []string
+	right []bool
+	rows  [][]string
+	begun bool
+}
+
+func newTable(w io.Writer, head ...string) *table {
+	t := &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	for _, h := range head {
+		name, right := strings.CutPrefix(h, ">")
+		t.head, t.right = append(t.head, name), append(t.right, right)
+	}
+	return t
+}
+
+// row adds a row. An empty cell is shown as "-".
+func (t *table) row(cells ...string) error {
+	for i, c := range cells {
+		if c == "" {
+			cells[i] = "-"
+		}
+	}
+	t.rows = append(t.rows, cells)
+	if len(t.rows) < tableBlock {
+		return nil
+	}
+	return t.flush()
+}
+
+// flush prints what was added, with the head before the first row.
+func (t *table) flush() error {
+	if !t.begun {
+		t.rows = append([][]string{t.head}, t.rows...)
+		t.begun = true
+	}
+	width := make([]int, len(t.head))
+	for _, row := range t.rows {
+		for i, c := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, row := range t.rows {
+		for i, c := range row {
+			if t.right[i] {
+				row[i] = strings.Repeat(" ", width[i]-utf8.RuneCountInString(c)) + c
+			}
+		}
+		// Without a tab behind the last cell no line ends in spaces.
+		if _, err := fmt.Fprintln(t.w, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	t.rows = t.rows[:0]
+	return t.w.Flush()
+}
+
+func humanCount(n int64) string { return humanize.Comma(n) }
+
+func humanBytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
+
+// humanAge is a time span as kubectl prints it: 12s, 5m, 3h12m.
+func humanAge(seconds float64) string {
+	return duration.HumanDuration(time.Duration(seconds * float64(time.Second)))
+}
+
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return humanCount(n) + " " + one
+	}
+	return humanCount(n) + " " + many
+}

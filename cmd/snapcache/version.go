@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is set when a release is built: -ldflags "-X main.version=v1.2.3".
+var version string
+
+// programVersion is the version that was set, or what Go knows about the build.
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown)"
+}
+
+// versionAnswer is the JSON of the command.
+type versionAnswer struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "version",
+		Usage:     "the version of this program",
+		UsageText: "snapcache version [-o text|json]",
+		Description: `Prints the version, and what it was built from and for.
+
+   snapcache version
+   snapcache version -o json`,
+		Flags: []cli.Flag{newOutputFlag("version")},
+		Action: func(c *cli.Context) error {
+			if err := atMost(c, 0); err != nil {
+				return err
+			}
+			v := versionAnswer{Version: programVersion(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+			if info, ok := debug.ReadBuildInfo(); ok {
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						v.Commit = s.Value
+					}
+				}
+			}
+			if c.String(outputFlag) == "json" {
+				return writeJSON(c.App.Writer, v)
+			}
+			_, err := fmt.Fprintf(c.App.Writer, "snapcache %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			return err
+		},
+	}
+}
