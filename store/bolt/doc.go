@@ -3,6 +3,8 @@
 // What is in the file:
 //
 //	meta                       magic, format version, time of creation, writer
+//	                           with each rewrite of the buckets: epoch
+//	journal/<sequence>         one flush: its changes and checkpoints
 //	dict/<id>                  compression dictionaries
 //	c/<collection>/info        what the collection is a copy of (store.Info)
 //	              /state       checkpoint, synced, counts
@@ -12,9 +14,31 @@
 //	                   /objects         key → record
 //	                   /index/<name>    value 0x00 key → nothing
 //
+// What is applied goes into a memtable: one ordered overlay over all buckets,
+// visible to readers at once. A flush makes it durable: what changed since the
+// flush before becomes one value in the journal, for all collections together, in
+// one small transaction. A fold moves the memtable into the buckets in key order
+// and drops the journal, in one transaction. Opening puts the journal back into
+// the memtable. The reason is flash: a page is rewritten for each random object
+// that is touched, while an append costs about as much for many as for one.
+//
+// A flush happens when the flush interval has passed since the oldest change that
+// is not durable, at 1 MiB, when [DB.Flush] is called, and on Close; a checkpoint
+// without changes waits twelve intervals for company. A fold happens at 8 MiB or 15
+// minutes of journal, before anything that changes buckets by itself (opening and
+// dropping a collection, the commit of a replacement), and on Close.
+//
 // What holds at any moment, and so after a crash at any line:
 //
-//   - Objects, index entries, totals and checkpoint change in one transaction.
+//   - Objects, index entries, totals and checkpoint of a batch become visible
+//     together and durable together.
+//   - File and journal together are one state that there was: that of the newest
+//     flush. A damaged journal entry costs itself and what follows, and leaves the
+//     state before it.
+//   - A view is a read transaction under the memtable of the same moment. The epoch,
+//     which every rewrite of the buckets moves on, tells whether the two belong
+//     together; a fold that is just going on does not matter, since putting the same
+//     cells on the file again changes nothing.
 //   - Readers see one generation. A replacement that does not fit in memory fills
 //     the next generation beside it, and one small transaction switches
 //     generation and checkpoint together. Generations that are not current are
