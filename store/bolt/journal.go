@@ -33,8 +33,9 @@ const (
 	// flushBytes is how much may wait for the flush interval to pass.
 	flushBytes = 1 << 20
 
-	// maxJournalBytes bounds what one journal value decodes to.
-	maxJournalBytes = 256 << 20
+	// maxJournalBytes bounds one journal value, before compression. More than that
+	// is folded at once.
+	maxJournalBytes = maxObjectBytes / 2
 )
 
 var (
@@ -165,6 +166,11 @@ func (db *DB) Flush() error {
 }
 
 func (db *DB) flushLocked() error {
+	if db.dirtyBytes > maxJournalBytes {
+		err := db.fold()
+		db.noteFlush(err)
+		return err
+	}
 	err := db.append()
 	if err == nil && (db.journalBytes >= foldBytes || db.opts.Clock.Since(db.folded) >= foldInterval && db.journalBytes > 0) {
 		err = db.fold()
