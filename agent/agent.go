@@ -86,41 +86,59 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 
 // openStore opens the database and the collections that it knows already.
 func (a *Agent) openStore() error {
-	switch a.cfg.Store.Type {
-	case config.StoreMemory:
+	if a.cfg.Store.Type == config.StoreMemory {
 		a.db = memory.New()
 		a.verdict = restore.File{Outcome: restore.Created}
-	default:
-		db, verdict, err := restore.Open(a.cfg.Store.Path, bolt.Options{
-			MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
-			Clock: a.clock, Writer: "snapcache " + a.opts.Version,
-		}, a.clock.Now())
-		if errors.Is(err, store.ErrLocked) {
-			return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
-		}
-		if err != nil {
-			return err
-		}
-		a.db, a.verdict = db, verdict
-		if err := db.JournalDamage(); err != nil {
-			a.log.Error("the journal is damaged; what follows the damage was given up and comes again", "error", err)
-		}
+		return a.openCollections()
 	}
-	if a.verdict.Outcome == restore.Quarantined {
-		a.log.Error("the database could not be used and was set aside; starting empty",
-			"reason", a.verdict.Reason, "cause", a.verdict.Cause, "moved", a.verdict.MovedTo)
-	} else {
-		a.log.Info("database "+string(a.verdict.Outcome), "path", a.cfg.Store.Path)
+	opts := bolt.Options{
+		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
+		Clock: a.clock, Writer: "snapcache " + a.opts.Version,
 	}
+	path := a.cfg.Store.Path
+	db, verdict, err := restore.Open(path, opts, a.clock.Now())
+	if errors.Is(err, store.ErrLocked) {
+		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
+	}
+	if err != nil {
+		return err
+	}
+	a.opened(db, verdict)
+	if err = a.openCollections(); err == nil {
+		return nil
+	}
+	// Damage may show only when a collection is opened for writing.
+	if err = errors.Join(err, db.Close()); !errors.As(err, new(*store.CorruptionError)) {
+		return err
+	}
+	if db, verdict, err = restore.Replace(path, opts, err, a.clock.Now()); err != nil {
+		return err
+	}
+	a.opened(db, verdict)
 	if err := a.openCollections(); err != nil {
-		return errors.Join(err, a.db.Close())
+		return errors.Join(err, db.Close())
 	}
 	return nil
+}
+
+// opened takes a database that was opened, and tells what was made of the file.
+func (a *Agent) opened(db *bolt.DB, verdict restore.File) {
+	a.db, a.verdict = db, verdict
+	if verdict.Outcome == restore.Quarantined {
+		a.log.Error("the database could not be used and was set aside; starting empty",
+			"reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo)
+	} else {
+		a.log.Info("database "+string(verdict.Outcome), "path", a.cfg.Store.Path)
+	}
+	if err := db.JournalDamage(); err != nil {
+		a.log.Error("the journal is damaged; what follows the damage was given up and comes again", "error", err)
+	}
 }
 
 // openCollections makes the configured collections and opens those whose resource
 // is known from the database; what is stored and not configured is dropped.
 func (a *Agent) openCollections() error {
+	a.collections = nil
 	stored, err := a.db.Collections()
 	if err != nil {
 		return err

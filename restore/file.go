@@ -53,24 +53,49 @@ func Open(path string, opts bolt.Options, now time.Time) (*bolt.DB, File, error)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		verdict.Outcome = Created
 	}
-	db, err := bolt.Open(path, opts)
+	db, err := openReadable(path, opts)
 	if err == nil {
-		if _, err = db.Collections(); err == nil {
-			return db, verdict, nil
-		}
-		err = errors.Join(err, db.Close())
+		return db, verdict, nil
 	}
-	reason := unusable(err)
+	return Replace(path, opts, err, now)
+}
+
+// Replace sets the closed database at path aside because of cause, and opens an
+// empty one in its place. Where cause is no reason to do so, cause is returned.
+func Replace(path string, opts bolt.Options, cause error, now time.Time) (*bolt.DB, File, error) {
+	verdict := File{Path: path, Outcome: Opened}
+	reason := unusable(cause)
 	if reason == "" {
-		return nil, verdict, err
+		return nil, verdict, cause
 	}
-	moved, moveErr := setAside(path, reason, now)
-	if moveErr != nil {
-		return nil, verdict, fmt.Errorf("set aside a %s database: %w", reason, errors.Join(moveErr, err))
+	moved, err := setAside(path, reason, now)
+	if err != nil {
+		return nil, verdict, fmt.Errorf("set aside a %s database: %w", reason, errors.Join(err, cause))
 	}
-	verdict.Outcome, verdict.Reason, verdict.Cause, verdict.MovedTo = Quarantined, reason, err, moved
-	db, err = bolt.Open(path, opts)
+	verdict.Outcome, verdict.Reason, verdict.Cause, verdict.MovedTo = Quarantined, reason, cause, moved
+	db, err := bolt.Open(path, opts)
 	return db, verdict, err
+}
+
+// openReadable opens a database whose collections can all be looked at.
+func openReadable(path string, opts bolt.Options) (*bolt.DB, error) {
+	db, err := bolt.Open(path, opts)
+	if err != nil {
+		return nil, err
+	}
+	infos, err := db.Collections()
+	for _, info := range infos {
+		v, viewErr := db.View(info.ID)
+		if viewErr != nil {
+			err = errors.Join(err, viewErr)
+			continue
+		}
+		v.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
 }
 
 // unusable returns why a file can't be used, "" where the error is of another kind.

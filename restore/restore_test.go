@@ -3,6 +3,7 @@ package restore_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,7 +53,16 @@ func TestOpenSetsAside(t *testing.T) {
 		"cut": {func(t *testing.T, path string) {
 			create(t, path)
 			require.NoError(t, os.Truncate(path, 4096))
-		}, "foreign"},
+		}, "damaged"},
+		"cut behind the head": {func(t *testing.T, path string) {
+			create(t, path)
+			require.NoError(t, os.Truncate(path, 3*4096))
+		}, "damaged"},
+		"noise in a collection": {func(t *testing.T, path string) {
+			create(t, path)
+			put(t, path, "c/pods", "info", "{}")
+			put(t, path, "c/pods", "state", "noise")
+		}, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -136,10 +146,14 @@ func put(t *testing.T, path, bucket, key, value string) {
 	if bucket == "meta" {
 		create(t, path)
 	}
+	names := strings.Split(bucket, "/")
 	db, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
+		b, err := tx.CreateBucketIfNotExists([]byte(names[0]))
+		if err == nil && len(names) > 1 {
+			b, err = b.CreateBucketIfNotExists([]byte(names[1]))
+		}
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,10 @@ var (
 	// ErrClosed says that the store or view was closed.
 	ErrClosed = errors.New("store is closed")
 
+	// ErrViewExpired says that a view was open for longer than the store allows. What
+	// it gave before is good; take a new one to read on.
+	ErrViewExpired = errors.New("view was open for too long")
+
 	// ErrReplacing says that a collection is being replaced and so takes neither a
 	// batch nor a second replacement until that one ends.
 	ErrReplacing = errors.New("collection is being replaced")

@@ -28,6 +28,21 @@ func FieldIndex(name, path string) Index {
 	}}
 }
 
+// IndexFromSpec returns the index that a Spec describes, for whoever has the Spec
+// and not the configuration it came from. ok is false for a Spec that is not of
+// [LabelIndex] or [FieldIndex].
+func IndexFromSpec(name, spec string) (x Index, ok bool) {
+	switch kind, of, _ := strings.Cut(spec, ":"); {
+	case of == "":
+		return Index{}, false
+	case kind == "label":
+		return LabelIndex(name, of), true
+	case kind == "field":
+		return FieldIndex(name, of), true
+	}
+	return Index{}, false
+}
+
 // Values returns the index's values of an object: sorted, unique and free of
 // zero bytes, which separate value and key on disk.
 func (x Index) Values(o *object.Object) []string {

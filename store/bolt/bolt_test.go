@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -340,4 +341,71 @@ func incompressible(seed int) string {
 		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[x%64]
 	}
 	return string(b)
+}
+
+// A view that is kept open ends by itself, so that it neither holds up Close nor
+// makes the file grow for ever.
+func TestViewExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := newDB(t, bolt.Options{ViewLimit: time.Minute})
+		c, err := db.Open(storetest.Info("a"))
+		require.NoError(t, err)
+		var changes []store.Change
+		for i := range 10 {
+			changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", "5", nil, "x")))
+		}
+		replaceAll(t, c, changes, 9)
+		v, err := c.View()
+		require.NoError(t, err)
+		n := 0
+		var last error
+		for _, err := range v.Objects("", "") {
+			if last = err; err != nil {
+				break
+			}
+			if n++; n == 3 {
+				time.Sleep(2 * time.Minute)
+			}
+		}
+		require.ErrorIs(t, last, store.ErrViewExpired)
+		require.Equal(t, 3, n, "what came before is good, nothing comes after")
+		_, err = v.Get("ns/1")
+		require.ErrorIs(t, err, store.ErrViewExpired)
+		_, err = v.Header("ns/1")
+		require.ErrorIs(t, err, store.ErrViewExpired)
+		require.NoError(t, db.Close(), "nothing holds it up")
+		v.Close()
+	})
+}
+
+// While nobody closes views, rewriting the same objects over and over does not make
+// the file grow without bound.
+func TestFileStaysBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := newDB(t, bolt.Options{})
+		c, err := db.Open(storetest.Info("a"))
+		require.NoError(t, err)
+		replaceAll(t, c, nil, 1)
+		round := func(n int) {
+			v, err := c.View()
+			require.NoError(t, err)
+			var changes []store.Change
+			for i := range 20 {
+				changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", fmt.Sprint(n+10), nil, incompressible(n+i))))
+			}
+			require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: storetest.Checkpoint(n + 10)}))
+			require.NoError(t, db.Fold())
+			time.Sleep(2 * bolt.DefaultViewLimit)
+			_, err = v.Get("ns/1")
+			require.ErrorIs(t, err, store.ErrViewExpired)
+		}
+		for n := range 20 {
+			round(n)
+		}
+		before := db.Stats().FileBytes
+		for n := range 100 {
+			round(20 + n)
+		}
+		require.LessOrEqual(t, db.Stats().FileBytes, 2*before)
+	})
 }

@@ -3,6 +3,7 @@ package bolt
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -126,7 +127,7 @@ func (c *codecs) decoder(id uint32, lookup func(uint32) []byte) (*zstd.Decoder, 
 	if id != 0 {
 		dict := lookup(id)
 		if dict == nil {
-			return nil, fmt.Errorf("dictionary %d is missing", id)
+			return nil, fmt.Errorf("dictionary %d is missing or damaged", id)
 		}
 		opts = append(opts, zstd.WithDecoderDictRaw(id, dict))
 	}
@@ -177,13 +178,49 @@ func trainDict(changes []store.Change) []byte {
 
 func dictKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
-// dictLookup returns a function that reads dictionaries in tx.
+// A dictionary on disk is, under its id (4 bytes, big endian):
+//
+//	byte  0      format, dictFormat
+//	bytes 1..4   CRC-32C, little endian, over the key, byte 0 and the content
+//	rest         the content
+//
+// The checksum is there because those of the records are of what they have on
+// disk: under a changed dictionary they would decode to something else.
+const (
+	dictFormat = 1
+	dictHeader = 5
+)
+
+func encodeDict(key, content []byte) []byte {
+	b := append(make([]byte, dictHeader, dictHeader+len(content)), content...)
+	b[0] = dictFormat
+	binary.LittleEndian.PutUint32(b[1:], dictChecksum(key, b))
+	return b
+}
+
+// decodeDict returns the content in a buffer of its own, nil where it is damaged.
+func decodeDict(key, b []byte) []byte {
+	if len(b) <= dictHeader || b[0] != dictFormat || binary.LittleEndian.Uint32(b[1:]) != dictChecksum(key, b) {
+		return nil
+	}
+	return append([]byte(nil), b[dictHeader:]...)
+}
+
+func dictChecksum(key, b []byte) uint32 {
+	sum := crc32.Checksum(key, castagnoli)
+	sum = crc32.Update(sum, castagnoli, b[:1])
+	return crc32.Update(sum, castagnoli, b[dictHeader:])
+}
+
+// dictLookup returns a function that reads dictionaries in tx. It answers nil for
+// what is missing or damaged.
 func dictLookup(tx *bbolt.Tx) func(uint32) []byte {
 	return func(id uint32) []byte {
 		b := tx.Bucket(bucketDict)
 		if b == nil {
 			return nil
 		}
-		return append([]byte(nil), b.Get(dictKey(id))...)
+		key := dictKey(id)
+		return decodeDict(key, b.Get(key))
 	}
 }

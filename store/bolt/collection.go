@@ -312,6 +312,9 @@ func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 	if err := json.Unmarshal(raw, &info); err != nil {
 		return info, &store.CorruptionError{Path: path, Collection: id, Reason: "info: " + err.Error()}
 	}
+	if info.ID != id {
+		return info, &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("info is that of %q", info.ID)}
+	}
 	return info, nil
 }
 

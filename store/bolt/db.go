@@ -37,6 +37,9 @@ const (
 	// DefaultFlushInterval is how long a change may wait where Options do not say.
 	DefaultFlushInterval = 5 * time.Second
 
+	// DefaultViewLimit is how long a view may stay open where Options do not say.
+	DefaultViewLimit = 30 * time.Second
+
 	// checkpointPatience is how many flush intervals a change of nothing but the
 	// checkpoint waits for company: freshness alone is not worth a write.
 	checkpointPatience = 12
@@ -71,6 +74,11 @@ type Options struct {
 	// FlushInterval is how long a change may wait before it is made durable. 0 is
 	// 5 s. A change of the checkpoint alone waits twelve times as long for company.
 	FlushInterval time.Duration
+
+	// ViewLimit is how long a view may stay open before it ends with
+	// store.ErrViewExpired: an open view keeps pages of the file from being used
+	// again, so that the file grows with every change. 0 is 30 s.
+	ViewLimit time.Duration
 
 	// Clock is the time; nil is the real one.
 	Clock clock.WithDelayedExecution
@@ -114,7 +122,11 @@ var _ store.DB = (*DB)(nil)
 // Open opens the database at path and creates it where there is none, with its
 // directory. Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign,
 // ErrNewerFormat or are a *store.CorruptionError; the file is then unchanged.
-func Open(path string, opts Options) (*DB, error) {
+func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
+
+// open is Open with a look at the file before anything in it is followed. look may
+// be nil; its error ends the opening.
+func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes
 	}
@@ -123,6 +135,9 @@ func Open(path string, opts Options) (*DB, error) {
 	}
 	if opts.FlushInterval == 0 {
 		opts.FlushInterval = DefaultFlushInterval
+	}
+	if opts.ViewLimit == 0 {
+		opts.ViewLimit = DefaultViewLimit
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -144,9 +159,17 @@ func Open(path string, opts Options) (*DB, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: %w: the file is empty", path, store.ErrForeign)
 	}
+	if err := checkWhole(path); err != nil {
+		return nil, err
+	}
 	bdb, err := openBolt(path, opts)
 	if err != nil {
 		return nil, err
+	}
+	if look != nil {
+		if err := look(bdb); err != nil {
+			return nil, errors.Join(err, bdb.Close())
+		}
 	}
 	db := &DB{path: path, opts: opts, bolt: bdb, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now()}
 	if err := db.begin(); err != nil {
@@ -180,7 +203,13 @@ func openBolt(path string, opts Options) (bdb *bbolt.DB, err error) {
 			bdb, err = nil, &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
 		}
 	}()
+	var file *os.File
 	bdb, err = bbolt.Open(path, 0o600, &bbolt.Options{
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			var err error
+			file, err = os.OpenFile(name, flag, mode)
+			return file, err
+		},
 		Timeout:  lockTimeout,
 		ReadOnly: opts.ReadOnly,
 		PageSize: pageSize,
@@ -195,6 +224,10 @@ func openBolt(path string, opts Options) (bdb *bbolt.DB, err error) {
 	})
 	if err == nil {
 		bdb.AllocSize = allocBytes
+		if !names(path, file) {
+			// Whoever held the lock put another file here, and this one is nobody's.
+			return nil, errors.Join(fmt.Errorf("%s: %w: it was replaced meanwhile", path, store.ErrLocked), bdb.Close())
+		}
 		return bdb, nil
 	}
 	switch {
@@ -208,6 +241,16 @@ func openBolt(path string, opts Options) (bdb *bbolt.DB, err error) {
 		// bbolt has no sentinel for "file size too small" and its like.
 		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrForeign, err)
 	}
+}
+
+// names says whether path is the name of an open file.
+func names(path string, file *os.File) bool {
+	named, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	opened, err := file.Stat()
+	return err == nil && os.SameFile(named, opened)
 }
 
 func mmapBytes(maxBytes int64) int {

@@ -10,9 +10,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -29,6 +31,10 @@ type view struct {
 	info    store.Info
 	state   store.State
 	buckets map[string]*bbolt.Bucket // by address
+
+	mu    sync.Mutex // between the one who reads and the time limit
+	limit clock.Timer
+	ended error // why the transaction has ended; nil while it is open
 }
 
 var _ store.View = (*view)(nil)
@@ -39,11 +45,20 @@ func (db *DB) View(id string) (_ store.View, err error) {
 	if err != nil {
 		return nil, err
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.limit = db.opts.Clock.AfterFunc(db.opts.ViewLimit, func() { v.end(store.ErrViewExpired) })
 	return v, nil
 }
 
 func (db *DB) newView(id string) (_ *view, err error) {
-	defer recoverCorruption(db.path, &err)
+	var open *bbolt.Tx // ends here unless it is handed out: Close waits for it
+	defer func() {
+		if open != nil {
+			_ = open.Rollback()
+		}
+	}()
+	defer recoverCorruption(db.path, &err) // before the above, so that a panic ends it too
 	for {
 		// The memtable first: what a fold moves into the file meanwhile is then in
 		// both, and not in neither.
@@ -55,16 +70,18 @@ func (db *DB) newView(id string) (_ *view, err error) {
 			}
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
+		open = tx
 		if !over.fits(fileEpoch(tx)) {
 			// The file went on between the two. What belongs to it is there already.
 			_ = tx.Rollback()
+			open = nil
 			continue
 		}
 		v := &view{db: db, tx: tx, over: over, id: id}
 		if err := v.load(); err != nil {
-			v.Close()
 			return nil, err
 		}
+		open = nil
 		return v, nil
 	}
 }
@@ -142,7 +159,19 @@ func (v *view) Info() store.Info { return v.info }
 func (v *view) State() store.State { return v.state }
 
 // Close ends the read transaction.
-func (v *view) Close() {
+func (v *view) Close() { v.end(store.ErrClosed) }
+
+// end ends the read transaction; why is what whoever reads on is told.
+func (v *view) end(why error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return
+	}
+	v.ended = why
+	if v.limit != nil {
+		v.limit.Stop()
+	}
 	// Rollback fails only where the transaction has ended already.
 	_ = v.tx.Rollback()
 }
@@ -154,8 +183,10 @@ func (v *view) corrupt(key string, err error) error {
 // Get returns the object at key.
 func (v *view) Get(key string) (o *object.Object, err error) {
 	defer recoverCorruption(v.db.path, &err)
-	if v.tx.DB() == nil {
-		return nil, store.ErrClosed
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return nil, v.ended
 	}
 	b := v.lookup(v.path(bucketObjects), []byte(key))
 	if b == nil {
@@ -187,8 +218,10 @@ func (v *view) decode(key string, r record) (*object.Object, error) {
 // Header returns what is known of key without decoding its object.
 func (v *view) Header(key string) (h store.Header, err error) {
 	defer recoverCorruption(v.db.path, &err)
-	if v.tx.DB() == nil {
-		return h, store.ErrClosed
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return h, v.ended
 	}
 	b := v.lookup(v.path(bucketObjects), []byte(key))
 	if b == nil {
@@ -217,6 +250,11 @@ func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 
 // Indexes returns the names of the configured indexes.
 func (v *view) Indexes() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return nil
+	}
 	specs := map[string]string{}
 	// A damaged list is the same as none: IndexKeys then says ErrNoIndex.
 	_ = json.Unmarshal(v.lookup(v.path(), keyIndexes), &specs)
@@ -300,18 +338,19 @@ func (v *view) namespaces() ([]string, error) {
 	}
 	var found []string
 	clusterScoped := false
-	k, _, err := v.step(func() ([]byte, []byte) { return cur.seek(nil) })
+	use := func([]byte, []byte) {}
+	k, err := v.step(func() ([]byte, []byte) { return cur.seek(nil) }, use)
 	for err == nil && k != nil {
 		ns, _, ok := bytes.Cut(k, []byte{'/'})
 		if !ok {
 			clusterScoped = true
 			at := k
-			k, _, err = v.step(func() ([]byte, []byte) { return cur.next(at) })
+			k, err = v.step(func() ([]byte, []byte) { return cur.next(at) }, use)
 			continue
 		}
 		found = append(found, string(ns))
 		past := append(bytes.Clone(ns), '/'+1)
-		k, _, err = v.step(func() ([]byte, []byte) { return cur.seek(past) })
+		k, err = v.step(func() ([]byte, []byte) { return cur.seek(past) }, use)
 	}
 	if err != nil {
 		return nil, err
@@ -338,23 +377,29 @@ var errOrder = errors.New("keys are not in order")
 // the scan goes on.
 func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var zero T
+		var zero, item T
+		var itemErr error
 		cur, err := v.cursor(path)
 		if err != nil {
 			yield(zero, err)
 			return
 		}
-		k, val, err := v.step(func() ([]byte, []byte) { return cur.seek([]byte(max(prefix, after))) })
+		use := func(k, val []byte) {
+			if bytes.HasPrefix(k, []byte(prefix)) {
+				item, itemErr = row(k, val)
+			}
+		}
+		k, err := v.step(func() ([]byte, []byte) { return cur.seek([]byte(max(prefix, after))) }, use)
 		next := func() ([]byte, []byte) { return cur.next(k) }
 		if err == nil && after != "" && string(k) == after {
-			k, val, err = v.step(next)
+			k, err = v.step(next, use)
 		}
 		for err == nil && k != nil && bytes.HasPrefix(k, []byte(prefix)) {
-			if !yield(row(k, val)) {
+			if !yield(item, itemErr) {
 				return
 			}
 			last := k
-			if k, val, err = v.step(next); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
+			if k, err = v.step(next, use); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
 				err = v.corrupt("", errOrder)
 			}
 		}
@@ -366,8 +411,10 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 
 func (v *view) cursor(path [][]byte) (cur *cursor, err error) {
 	defer recoverCorruption(v.db.path, &err)
-	if v.tx.DB() == nil {
-		return nil, store.ErrClosed
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return nil, v.ended
 	}
 	b := v.bucket(path)
 	if b == nil {
@@ -376,13 +423,20 @@ func (v *view) cursor(path [][]byte) (cur *cursor, err error) {
 	return v.over.cursor(path, b), nil
 }
 
-// step moves a cursor. Only bbolt's own code runs under the recover: a panic of
-// the loop that consumes a scan is not damage.
-func (v *view) step(move func() (k, val []byte)) (k, val []byte, err error) {
+// step moves a cursor, hands what it finds to use, and returns a copy of the key,
+// nil at the end. What the file maps may be gone as soon as the view's lock is
+// released: the time limit ends a view between any two steps.
+func (v *view) step(move func() (k, val []byte), use func(k, val []byte)) (key []byte, err error) {
 	defer recoverCorruption(v.db.path, &err)
-	if v.tx.DB() == nil {
-		return nil, nil, store.ErrClosed
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return nil, v.ended
 	}
-	k, val = move()
-	return k, val, nil
+	k, val := move()
+	if k == nil {
+		return nil, nil
+	}
+	use(k, val)
+	return bytes.Clone(k), nil
 }

@@ -140,7 +140,7 @@ func (c *collection) ensureDict(changes []store.Change) error {
 			return err
 		}
 		id = uint32(seq) //nolint:gosec // a file does not live to see four billion dictionaries
-		if err := all.Put(dictKey(id), dict); err != nil {
+		if err := all.Put(dictKey(id), encodeDict(dictKey(id), dict)); err != nil {
 			return err
 		}
 		return b.Put(keyDict, binary.BigEndian.AppendUint32(nil, id))

@@ -97,13 +97,9 @@ func (c *collection) Info() store.Info { return c.published.Load().info }
 // State implements [store.Collection].
 func (c *collection) State() store.State { return c.published.Load().state }
 
-// apply applies a batch of a handle whose scope is the stored one.
+// apply applies a batch of a handle whose scope is the stored one. The caller holds
+// mu.
 func (c *collection) apply(b store.Batch) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.writable(); err != nil {
-		return c.wrap(err)
-	}
 	work := c.work.copy()
 	if err := work.apply(b.Changes); err != nil {
 		return c.wrap(err)
@@ -119,6 +115,11 @@ func (c *collection) apply(b store.Batch) error {
 
 // Apply implements [store.Collection].
 func (h *handle) Apply(b store.Batch) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.writable(); err != nil {
+		return h.wrap(err)
+	}
 	if h.Info().Scope() != h.want.Scope() {
 		return h.wrap(store.ErrScope)
 	}

@@ -1,0 +1,32 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// An index made from a spec files objects as the one that the spec is of.
+func TestIndexFromSpec(t *testing.T) {
+	o, err := object.Parse([]byte(`{"metadata":{"name":"a","labels":{"app":"till","a:b/c":"odd"}},"spec":{"nodeName":"edge-1"}}`))
+	require.NoError(t, err)
+	for _, want := range []store.Index{
+		store.LabelIndex("app", "app"),
+		store.LabelIndex("odd", "a:b/c"),
+		store.FieldIndex("node", "spec.nodeName"),
+		store.FieldIndex("absent", "spec.absent"),
+	} {
+		got, ok := store.IndexFromSpec(want.Name, want.Spec)
+		require.True(t, ok, want.Spec)
+		require.Equal(t, want.Name, got.Name)
+		require.Equal(t, want.Spec, got.Spec)
+		require.Equal(t, want.Values(o), got.Values(o), want.Spec)
+	}
+	for _, spec := range []string{"", "label", "label:", "field:", "mine", "mine:app", ":app"} {
+		_, ok := store.IndexFromSpec("x", spec)
+		require.False(t, ok, spec)
+	}
+}
