@@ -70,13 +70,26 @@ func run(c *cli.Context) error {
 	// After the first signal the next one does what it does by default.
 	defer context.AfterFunc(ctx, stop)()
 
-	logger := newLogger(cfg.Log, c.App.ErrWriter)
-	klog.SetSlogLogger(logger)
-	opts := agent.Options{Version: programVersion(), Logger: logger}
+	opts := agent.Options{Version: programVersion()}
+	log := c.App.ErrWriter
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		opts.Progress = os.Stderr
+		log = lineClearer{log}
 	}
+	opts.Logger = newLogger(cfg.Log, log)
+	klog.SetSlogLogger(opts.Logger)
 	return agent.Run(ctx, cfg, opts)
+}
+
+// lineClearer writes to a terminal whose last line may show progress: that line
+// makes way.
+type lineClearer struct{ io.Writer }
+
+func (l lineClearer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(l.Writer, "\r\x1b[K"); err != nil {
+		return 0, err
+	}
+	return l.Writer.Write(p)
 }
 
 func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
