@@ -154,4 +154,8 @@ type Collection struct {
 
 	// Problem is why the collection is not in step, in one line.
 	Problem string `json:"problem,omitempty"`
+
+	// Damaged says that what is stored of the collection can't be read at all, so
+	// that Synced and all counts are unknown. Problem is how.
+	Damaged bool `json:"damaged,omitempty"`
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,21 +93,27 @@ func synced(collections []localapi.Collection) (yes, no []localapi.Collection) {
 	return yes, no
 }
 
-// notSynced is the error for collections without a complete list.
+// notSynced is the error for collections that can not be read: those without a
+// complete list, and those that are damaged as a whole.
 func notSynced(collections []localapi.Collection) error {
-	if len(collections) == 0 {
-		return nil
-	}
-	ids := make([]string, len(collections))
+	var ids []string
+	var unreadable []error
 	why := ""
-	for i, c := range collections {
-		ids[i] = c.ID
+	for _, c := range collections {
+		if c.Damaged {
+			unreadable = append(unreadable, withCode(exitDamaged, errors.New(c.Problem)))
+			continue
+		}
+		ids = append(ids, c.ID)
 		if why == "" && c.Problem != "" {
 			why = fmt.Sprintf(" (%s: %s)", c.ID, c.Problem)
 		}
 	}
-	return withCode(exitNotSynced, fmt.Errorf("%s: %w: no list of it is complete yet%s; snapcache status tells how far the agent is",
-		strings.Join(ids, ", "), localapi.ErrNotSynced, why))
+	if len(ids) == 0 {
+		return errors.Join(unreadable...)
+	}
+	return errors.Join(append(unreadable, withCode(exitNotSynced, fmt.Errorf("%s: %w: no list of it is complete yet%s; snapcache status tells how far the agent is",
+		strings.Join(ids, ", "), localapi.ErrNotSynced, why)))...)
 }
 
 // nothingCached is the error for a cache without collections.
