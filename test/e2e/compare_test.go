@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// everything is a configuration of every resource that a control plane of tests
+// has objects of.
+const everything = `
+- resource: pods
+  indexes:
+  - {name: node, field: spec.nodeName}
+  - {name: app, label: app.kubernetes.io/name}
+- resource: configmaps
+- resource: secrets
+- resource: services
+  transform: {keepManagedFields: true}
+- resource: endpointslices.discovery.k8s.io
+- resource: nodes
+- resource: deployments.apps
+- resource: widgets.v1.example.com
+- resource: namespaces
+`
+
+// everyID are its collections.
+var everyID = slices.Sorted(maps.Keys(kindOf))
+
+// kindOf are the kinds of the collections' objects.
+var kindOf = map[string]string{
+	"configmaps":                      "ConfigMap",
+	"deployments.apps":                "Deployment",
+	"endpointslices.discovery.k8s.io": "EndpointSlice",
+	"namespaces":                      "Namespace",
+	"nodes":                           "Node",
+	"pods":                            "Pod",
+	"secrets":                         "Secret",
+	"services":                        "Service",
+	"widgets.example.com":             "Widget",
+}
+
+// content is a collection's objects, decoded, by key.
+type content map[string]map[string]any
+
+// newest returns the highest resourceVersion of the objects.
+func (c content) newest() string {
+	newest := ""
+	for _, o := range c {
+		rv := (&unstructured.Unstructured{Object: o}).GetResourceVersion()
+		if cmp, ok := object.CompareRV(rv, newest); newest == "" || ok && cmp > 0 {
+			newest = rv
+		}
+	}
+	return newest
+}
+
+// decodeList reads a list as kubectl and `dump -o json` print it.
+func decodeList(t *testing.T, b []byte) content {
+	t.Helper()
+	c := content{}
+	for _, o := range decodeItems(t, b) {
+		c.add(t, o)
+	}
+	return c
+}
+
+// decodeItems returns the items of a list.
+func decodeItems(t *testing.T, b []byte) []map[string]any {
+	t.Helper()
+	var list struct {
+		Kind  string           `json:"kind"`
+		Items []map[string]any `json:"items"`
+	}
+	require.NoError(t, utiljson.Unmarshal(b, &list), "%.200s", b)
+	require.Contains(t, list.Kind, "List", "%.200s", b)
+	return list.Items
+}
+
+// decodeStream reads one object after the other, as `dump -o ndjson` and some
+// commands of kubectl print them.
+func decodeStream(t *testing.T, b []byte) content {
+	t.Helper()
+	c := content{}
+	for d := json.NewDecoder(bytes.NewReader(b)); d.More(); {
+		var raw json.RawMessage
+		require.NoError(t, d.Decode(&raw))
+		c.add(t, decodeObject(t, raw))
+	}
+	return c
+}
+
+// decodeObject reads one object. Whole numbers become int64, as everywhere in
+// Kubernetes.
+func decodeObject(t *testing.T, b []byte) map[string]any {
+	t.Helper()
+	var o map[string]any
+	require.NoError(t, utiljson.Unmarshal(b, &o), "%.200s", b)
+	require.NotEmpty(t, o["kind"], "%.200s", b)
+	return o
+}
+
+func (c content) add(t *testing.T, o map[string]any) {
+	t.Helper()
+	u := unstructured.Unstructured{Object: o}
+	key := object.Key(u.GetNamespace(), u.GetName())
+	require.NotContains(t, c, key, "twice in one answer")
+	c[key] = o
+}
+
+// onServer asks the server, through kubectl, for the objects of a collection.
+func onServer(t *testing.T, cp *controlplane.ControlPlane, id string) content {
+	t.Helper()
+	return allOnServer(t, cp, id)[id]
+}
+
+// allOnServer asks the server, through kubectl, for the objects of collections. It
+// leaves managedFields out as the cache drops them, but for services, of which the
+// tests' configurations keep them.
+func allOnServer(t *testing.T, cp *controlplane.ControlPlane, ids ...string) map[string]content {
+	t.Helper()
+	out, err := cp.Kubectl(t.Context(), "get", strings.Join(ids, ","), "-A", "-o", "json", "--show-managed-fields")
+	require.NoError(t, err)
+	byKind := make(map[string]content)
+	all := make(map[string]content)
+	for _, id := range ids {
+		all[id] = content{}
+		byKind[kindOf[id]] = all[id]
+	}
+	for _, o := range decodeItems(t, out) {
+		u := &unstructured.Unstructured{Object: o}
+		if u.GetKind() != kindOf["services"] {
+			u.SetManagedFields(nil)
+		}
+		require.Contains(t, byKind, u.GetKind())
+		byKind[u.GetKind()].add(t, o)
+	}
+	return all
+}
+
+// cached asks the agent, or the file where no agent runs.
+func (x *site) cached(id string) content {
+	x.t.Helper()
+	return decodeList(x.t, x.must("dump", id, "-o", "json"))
+}
+
+// touchAll changes one object of each collection. Once an agent has that change it
+// has all that went before in the same collection, deletions too.
+func touchAll(t *testing.T, cp *controlplane.ControlPlane, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		resource, _, _ := strings.Cut(id, ".")
+		_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), resource, 1)
+		require.NoError(t, err)
+	}
+}
+
+// requireServers waits until the agent has everything that the server has, and
+// compares each object of each collection field by field. Nothing may change
+// meanwhile, and the newest change of each collection must not be a deletion.
+func (a *agent) requireServers(cp *controlplane.ControlPlane, ids ...string) {
+	a.t.Helper()
+	want := allOnServer(a.t, cp, ids...)
+	at := make(map[string]string)
+	for id, objects := range want {
+		at[id] = objects.newest()
+	}
+	found := a.awaitInStep(at)
+	for _, id := range ids {
+		requireSame(a.t, id, want[id], a.cached(id))
+		require.EqualValues(a.t, len(want[id]), found[id].Objects, "%s: objects in the status", id)
+	}
+}
+
+// maxDiffs is how many objects' differences a failure shows.
+const maxDiffs = 3
+
+// requireSame compares two contents of one collection field by field.
+func requireSame(t *testing.T, id string, want, got content) {
+	t.Helper()
+	var report []string
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		switch o, ok := got[key]; {
+		case !ok:
+			report = append(report, key+" is missing")
+		case !reflect.DeepEqual(want[key], o): // far faster than cmp, which says where
+			report = append(report, fmt.Sprintf("%s differs (-server +cache):\n%s", key, cmp.Diff(want[key], o)))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[key]; !ok {
+			report = append(report, key+" should not be there")
+		}
+	}
+	if len(report) > 0 {
+		t.Fatalf("%s: %d of %d objects are not the server's:\n%s", id, len(report), len(want),
+			strings.Join(report[:min(len(report), maxDiffs)], "\n"))
+	}
+}
+
+// canonical is an object as text that is equal for equal objects, managedFields
+// aside. It changes o. It may be called from any goroutine.
+func canonical(t *testing.T, o map[string]any) string {
+	t.Helper()
+	unstructured.RemoveNestedField(o, "metadata", "managedFields")
+	b, err := json.Marshal(o) // sorts the fields
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// TestEveryObjectEqualsTheServers compares every field of every object with what
+// kubectl says: after the first sync, under churn, and after restarts of every
+// kind. Each part goes on where the part before it stopped.
+func TestEveryObjectEqualsTheServers(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, smallSeed))
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
+
+	a := x.start()
+	a.requireServers(cp, everyID...)
+	for id, c := range a.awaitInStep(anywhere(everyID...)) {
+		require.Equal(t, "list: initial", c.Verdict, id)
+		require.EqualValues(t, 1, c.Lists, id)
+	}
+
+	churn(t, cp, 400)
+	touchAll(t, cp, everyID...)
+	a.requireServers(cp, everyID...)
+
+	for _, restart := range []struct {
+		name      string
+		end       func()
+		meanwhile func()
+	}{
+		{"nothing changed", func() { a.stop() }, func() {}},
+		{"churn while it was away", func() { a.stop() }, func() { churn(t, cp, 300) }},
+		{"killed under churn", func() { duringChurn(t, cp, func() { a.kill() }) }, func() {}},
+		{"stopped under churn", func() { duringChurn(t, cp, func() { a.stop() }) }, func() {}},
+		{"started under churn", func() { a.stop() }, func() {
+			duringChurn(t, cp, func() { a = x.start(); a.awaitInStep(anywhere(everyID...)) })
+		}},
+	} {
+		t.Log(restart.name)
+		restart.end()
+		restart.meanwhile()
+		if !a.running() {
+			a = x.start()
+		}
+		a.awaitInStep(anywhere(everyID...))
+		if restart.name != "nothing changed" {
+			touchAll(t, cp, everyID...)
+		}
+		a.requireServers(cp, everyID...)
+		for id, c := range a.awaitInStep(anywhere(everyID...)) {
+			require.Contains(t, c.Verdict, "resume at RV ", "%s: %s", restart.name, id)
+			require.Zero(t, c.Lists, "%s: %s", restart.name, id)
+			require.EqualValues(t, 1, c.Resumes, "%s: %s", restart.name, id)
+		}
+	}
+
+	a.stop()
+	for id, want := range allOnServer(t, cp, everyID...) {
+		requireSame(t, id+" from the file", want, x.cached(id))
+	}
+}
+
+// churn changes pods, configmaps and widgets about n times, as fast as the server
+// takes it.
+func churn(t *testing.T, cp *controlplane.ControlPlane, n int) {
+	t.Helper()
+	counts, err := objects.Churn(t.Context(), cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: -1, Count: n})
+	require.NoError(t, err)
+	require.Greater(t, counts.Total(), n/2)
+}
+
+// duringChurn does something while pods, configmaps and widgets change all the time.
+func duringChurn(t *testing.T, cp *controlplane.ControlPlane, do func()) {
+	t.Helper()
+	before := onServer(t, cp, "pods").newest()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 100})
+		done <- err
+	}()
+	poll(t, "pods are churned", nil, func(context.Context) (bool, error) {
+		return onServer(t, cp, "pods").newest() != before, nil
+	})
+	do()
+	cancel()
+	require.NoError(t, <-done)
+}

@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// TestHandlersAreToldOnlyOfChanges wires the pipeline from the library's packages,
+// with a handler at its end, and lets the server forget the checkpoint between two
+// runs. After the relist the handler must have been told of what changed, once
+// each, and of nothing else.
+func TestHandlersAreToldOnlyOfChanges(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, expiredSeed))
+	path := filepath.Join(t.TempDir(), "cache.db")
+
+	first := runPipeline(t, cp, path)
+	first.awaitSame(t, cp)
+	first.stop()
+	seeded := onServer(t, cp, "configmaps")
+	require.Equal(t, keysOf(seeded), first.told.sorted("added first"), "every object is added")
+	require.Equal(t, []string{"added first"}, first.told.kinds(), "and nothing else happens")
+
+	updated, deleted, added := changeConfigMaps(t, cp)
+	forget(t, cp)
+
+	second := runPipeline(t, cp, path)
+	second.awaitSame(t, cp)
+	second.stop()
+	require.Equal(t, []store.Reason{store.ReasonExpired}, second.reasons, "why it was listed")
+	require.Equal(t, keysOf(seeded), second.told.sorted("added first"), "what is stored comes first")
+	require.Equal(t, slices.Sorted(slices.Values(updated)), second.told.sorted("updated"))
+	require.Equal(t, slices.Sorted(slices.Values(deleted)), second.told.sorted("deleted"))
+	require.Equal(t, slices.Sorted(slices.Values(added)), second.told.sorted("added"))
+	require.Equal(t, []string{"added", "added first", "deleted", "updated"}, second.told.kinds())
+	for key, calls := range second.told.calls {
+		require.LessOrEqual(t, len(calls), 2, "%s: %v", key, calls)
+	}
+}
+
+// pipeline keeps configmaps in a database, as the agent does.
+type pipeline struct {
+	reflector.Silent
+	collection store.Collection
+	told       *recorder
+	stop       func()
+
+	mu      sync.Mutex
+	reasons []store.Reason
+}
+
+// Listed notes why a list was made.
+func (p *pipeline) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reasons = append(p.reasons, reason)
+}
+
+func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipeline {
+	t.Helper()
+	cluster, err := upstream.New(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	resource, err := cluster.Resolve(t.Context(), "configmaps", "", "")
+	require.NoError(t, err)
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	prune := object.NewPrune(object.ManagedFields)
+	info := store.Info{
+		ID: "configmaps", Version: "v1", Resource: "configmaps", Kind: resource.Kind, Namespaced: true, Transform: prune.ID(),
+	}
+	p := &pipeline{told: &recorder{t: t, calls: make(map[string][]string)}}
+	p.collection, err = db.Open(info)
+	require.NoError(t, err)
+	verdict := restore.Judge(p.collection.Info(), info, p.collection.State())
+
+	queue := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: p.collection}})
+	queue.Start(verdict.RV)
+	processor := informer.NewProcessor()
+	_, err = processor.AddHandler(p.told, p.collection)
+	require.NoError(t, err)
+	refl := reflector.New(reflector.Options{
+		Name: info.ID, Queue: queue, Identity: cluster.Identity, Kind: resource.Kind,
+		Source:     cluster.Source(upstream.SourceOptions{Resource: resource, Prune: prune}),
+		Checkpoint: p.collection.State().Checkpoint, Reason: verdict.Reason, Observer: p,
+	})
+	loop := informer.New(informer.Options{Name: info.ID, Queue: queue, Collection: p.collection, Processor: processor})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := refl.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("reflector: %v", err)
+		}
+	})
+	wg.Go(func() {
+		if err := loop.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("loop: %v", err)
+		}
+	})
+	end := sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		queue.Close()
+		processor.Stop()
+		cluster.Close()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	p.stop = end
+	return p
+}
+
+// awaitSame waits until store and handler have what the server has.
+func (p *pipeline) awaitSame(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	want := onServer(t, cp, "configmaps")
+	at := want.newest()
+	poll(t, "the pipeline is at "+at, nil, func(context.Context) (bool, error) {
+		rv := p.collection.State().RV
+		return rv != "" && compareRV(t)(rv, at) >= 0, nil
+	})
+	v, err := p.collection.View()
+	require.NoError(t, err)
+	defer v.Close()
+	got := content{}
+	for o, err := range v.Objects("", "") {
+		require.NoError(t, err)
+		u, err := o.Unstructured()
+		require.NoError(t, err)
+		got.add(t, u.Object)
+	}
+	requireSame(t, "configmaps", want, got)
+	// Handlers are told after the store has it, at their own pace.
+	poll(t, "the handler has everything", nil, func(context.Context) (bool, error) {
+		return slices.Equal(keysOf(want), p.told.holds()), nil
+	})
+}
+
+// recorder is a handler that writes down what it is told.
+type recorder struct {
+	t     *testing.T
+	mu    sync.Mutex
+	calls map[string][]string // by key
+	held  map[string]string   // resourceVersions by key, as a handler would know them
+}
+
+var _ cache.ResourceEventHandler = (*recorder)(nil)
+
+// OnAdd notes an object that is new to the handler.
+func (r *recorder) OnAdd(obj any, isInInitialList bool) {
+	call := "added"
+	if isInInitialList {
+		call += " first"
+	}
+	r.note(call, nil, obj)
+}
+
+// OnUpdate notes a change.
+func (r *recorder) OnUpdate(old, obj any) { r.note("updated", old, obj) }
+
+// OnDelete notes the end of an object.
+func (r *recorder) OnDelete(obj any) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	r.note("deleted", obj, nil)
+}
+
+// note checks that a call fits to those before, and keeps it.
+func (r *recorder) note(call string, old, obj any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held == nil {
+		r.held = make(map[string]string)
+	}
+	is, isOK := obj.(*object.Object)
+	was, wasOK := old.(*object.Object)
+	if isOK != (obj != nil) || wasOK != (old != nil) {
+		r.t.Errorf("%s with a %T and a %T", call, old, obj)
+		return
+	}
+	o := is
+	if o == nil {
+		o = was
+	}
+	key := o.Key()
+	r.calls[key] = append(r.calls[key], call)
+	held, known := r.held[key]
+	if known != (was != nil) || was != nil && held != was.GetResourceVersion() {
+		r.t.Errorf("%s %s: the old object is not the one that the handler had", key, call)
+	}
+	if is == nil {
+		delete(r.held, key)
+		return
+	}
+	r.held[key] = is.GetResourceVersion()
+}
+
+// holds are the keys that a handler knows of now.
+func (r *recorder) holds() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.held))
+}
+
+// sorted are the keys that a call was made for.
+func (r *recorder) sorted(call string) []string {
+	var keys []string
+	for key, calls := range r.calls {
+		if slices.Contains(calls, call) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// kinds are the calls that were made, each once.
+func (r *recorder) kinds() []string {
+	kinds := make(map[string]bool)
+	for _, calls := range r.calls {
+		for _, call := range calls {
+			kinds[call] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(kinds))
+}
+
+func keysOf(c content) []string { return slices.Sorted(maps.Keys(c)) }

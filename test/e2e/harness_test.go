@@ -1,0 +1,345 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+const (
+	// patience is how long a test waits for what must happen: far longer than it
+	// takes on an idle machine.
+	patience = time.Minute
+
+	// pollEvery is how often it looks.
+	pollEvery = 20 * time.Millisecond
+
+	// logTail is how much of an agent's log a failed test shows.
+	logTail = 8 << 10
+)
+
+// site is a place where an agent lives: its configuration, database and socket.
+type site struct {
+	t          *testing.T
+	dir        string
+	config     string
+	kubeconfig string
+	db         string
+	socket     string
+	log        string
+	metrics    string // address
+}
+
+// settings are what of a configuration differs between tests.
+type settings struct {
+	kubeconfig     string // path
+	resources      string // YAML
+	commitInterval string // empty for 50ms, so that changes are soon to be seen
+	consent        bool   // to Secrets on disk
+}
+
+// newSite makes a place for an agent, which is removed with the test.
+func newSite(t *testing.T, s settings) *site {
+	t.Helper()
+	// Not t.TempDir: with the name of the test the socket's path gets too long.
+	dir, err := os.MkdirTemp("", "snapcache-e2e-")
+	require.NoError(t, err)
+	x := &site{
+		t: t, dir: dir, kubeconfig: s.kubeconfig,
+		config: filepath.Join(dir, "agent.yaml"), db: filepath.Join(dir, "state", "cache.db"),
+		socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "agent.log"),
+		metrics: freeAddress(t),
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of the agent's log:\n%s", x.tail())
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	x.configure(s)
+	return x
+}
+
+// configure writes the configuration anew, with the same database and socket.
+func (x *site) configure(s settings) {
+	x.t.Helper()
+	x.kubeconfig = s.kubeconfig
+	if s.commitInterval == "" {
+		s.commitInterval = "50ms"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\n")
+	// No fleet starts here.
+	fmt.Fprintf(&b, "resumeJitter: 0s\n")
+	fmt.Fprintf(&b, "store:\n  path: %s\n  commitInterval: %s\n", x.db, s.commitInterval)
+	fmt.Fprintf(&b, "localAPI:\n  socket: %s\nmetrics:\n  address: %s\n", x.socket, x.metrics)
+	if s.consent {
+		fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
+	}
+	fmt.Fprintf(&b, "resources:\n%s\n", strings.TrimSpace(s.resources))
+	require.NoError(x.t, os.WriteFile(x.config, []byte(b.String()), 0o600))
+}
+
+// in is the same place for a subtest, which must not fail in the name of its
+// parent.
+func (x *site) in(t *testing.T) *site {
+	y := *x
+	y.t = t
+	return &y
+}
+
+func (x *site) tail() string {
+	b, err := os.ReadFile(x.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-logTail):])
+}
+
+// command returns the program with arguments. Nothing of the environment of the
+// test shall matter to it.
+func (x *site) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = x.dir
+	cmd.Env = []string{"HOME=" + x.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	return cmd
+}
+
+// result is how a run of the command line ended.
+type result struct {
+	stdout []byte
+	stderr string
+	code   int
+}
+
+// run runs the command line to its end.
+func (x *site) run(args ...string) result {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := x.command(ctx, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+		x.t.Fatalf("snapcache %q: %v", args, err)
+	}
+	return result{stdout.Bytes(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// must runs one of the readers and returns what it printed.
+func (x *site) must(args ...string) []byte {
+	x.t.Helper()
+	r := x.run(append(args, "--config", x.config)...)
+	if r.code != 0 {
+		x.t.Fatalf("snapcache %q ended with %d: %s", args, r.code, r.stderr)
+	}
+	return r.stdout
+}
+
+// agent is a running `snapcache run`.
+type agent struct {
+	*site
+	cmd    *exec.Cmd
+	client *localapi.Client
+	done   chan struct{} // closed when it has ended
+}
+
+// start starts an agent, which ends with the test at the latest.
+func (x *site) start() *agent {
+	x.t.Helper()
+	return x.launch(x.runArgs()...)
+}
+
+func (x *site) runArgs() []string {
+	return []string{"run", "--config", x.config, "--kubeconfig", x.kubeconfig}
+}
+
+func (x *site) launch(args ...string) *agent {
+	x.t.Helper()
+	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(x.t, err)
+	defer log.Close()
+	a := &agent{site: x, client: localapi.NewClient(x.socket), done: make(chan struct{})}
+	a.cmd = x.command(context.Background(), args...)
+	a.cmd.Stderr = log
+	require.NoError(x.t, a.cmd.Start())
+	go func() {
+		defer close(a.done)
+		_ = a.cmd.Wait() // how it ended is in ProcessState
+	}()
+	x.t.Cleanup(func() {
+		if a.running() {
+			a.kill()
+		}
+	})
+	return a
+}
+
+func (a *agent) running() bool {
+	select {
+	case <-a.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the agent with SIGKILL.
+func (a *agent) kill() {
+	a.t.Helper()
+	require.NoError(a.t, a.cmd.Process.Kill())
+	<-a.done
+}
+
+// stop ends the agent as systemd would, and expects it to end well.
+func (a *agent) stop() {
+	a.t.Helper()
+	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(a.t, 0, a.wait(), "exit code after SIGTERM")
+}
+
+// wait returns the exit code of an agent that is about to end by itself.
+func (a *agent) wait() int {
+	a.t.Helper()
+	select {
+	case <-a.done:
+	case <-time.After(patience):
+		a.t.Fatalf("the agent still runs after %s", patience)
+	}
+	return a.cmd.ProcessState.ExitCode()
+}
+
+// await polls the agent's status until ok returns an empty text; the text says
+// what is missing.
+func (a *agent) await(what string, ok func(*localapi.Status) string) *localapi.Status {
+	a.t.Helper()
+	var status *localapi.Status
+	missing := "no answer"
+	poll(a.t, what, &missing, func(ctx context.Context) (bool, error) {
+		if !a.running() {
+			return false, fmt.Errorf("the agent ended with %d", a.cmd.ProcessState.ExitCode())
+		}
+		s, err := a.client.Status(ctx)
+		if err != nil {
+			missing = err.Error()
+			return false, nil
+		}
+		status, missing = s, ok(s)
+		return missing == "", nil
+	})
+	return status
+}
+
+// awaitInStep waits until the collections in at are in step and complete up to
+// the resourceVersion that is given for each, and returns them by ID. An empty
+// resourceVersion means any.
+func (a *agent) awaitInStep(at map[string]string) map[string]localapi.Collection {
+	a.t.Helper()
+	s := a.await("in step", func(s *localapi.Status) string {
+		found := collections(s)
+		var missing []string
+		for id, rv := range at {
+			c := found[id]
+			if behind, _ := object.CompareRV(c.ResourceVersion, rv); !c.InStep || rv != "" && behind < 0 {
+				missing = append(missing, fmt.Sprintf("%s is at %q of %q, in phase %q (%s)", id, c.ResourceVersion, rv, c.Phase, c.Problem))
+			}
+		}
+		return strings.Join(missing, "; ")
+	})
+	return collections(s)
+}
+
+func collections(s *localapi.Status) map[string]localapi.Collection {
+	m := make(map[string]localapi.Collection, len(s.Collections))
+	for _, c := range s.Collections {
+		m[c.ID] = c
+	}
+	return m
+}
+
+// anywhere are collections at any resourceVersion, for awaitInStep.
+func anywhere(ids ...string) map[string]string {
+	m := make(map[string]string, len(ids))
+	for _, id := range ids {
+		m[id] = ""
+	}
+	return m
+}
+
+// poll waits until ok, an error, or the end of patience. missing may be set by ok
+// to what the failure tells; nil for nothing.
+func poll(t *testing.T, what string, missing *string, ok wait.ConditionWithContextFunc) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), pollEvery, patience, true, ok)
+	if err == nil {
+		return
+	}
+	if missing != nil && *missing != "" {
+		t.Fatalf("wait until %s: %v: %s", what, err, *missing)
+	}
+	t.Fatalf("wait until %s: %v", what, err)
+}
+
+// ports are those that tests of this process were given.
+var ports struct {
+	sync.Mutex
+	taken map[int]bool
+}
+
+// freeAddress returns a loopback address that nobody listens on. Its port is below
+// the range that systems give out by themselves, so that no outgoing connection
+// takes it, and outside of the control planes'.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.taken == nil {
+		ports.taken = make(map[int]bool)
+	}
+	for range 1000 {
+		port := 11000 + rand.IntN(8000)
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if ports.taken[port] {
+			continue
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		require.NoError(t, l.Close())
+		ports.taken[port] = true
+		return address
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+// kubeconfig returns the path of a user's kubeconfig.
+func kubeconfig(t *testing.T, cp *controlplane.ControlPlane, user string) string {
+	t.Helper()
+	path, err := cp.Kubeconfig(user)
+	require.NoError(t, err)
+	return path
+}

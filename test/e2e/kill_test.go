@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+const (
+	kills   = 50
+	killMax = 600 * time.Millisecond // a kill comes at a random moment before this
+)
+
+// killed are the resources that are churned meanwhile, by collection.
+var killed = map[string]schema.GroupVersionResource{
+	"configmaps":          {Version: "v1", Resource: "configmaps"},
+	"pods":                {Version: "v1", Resource: "pods"},
+	"widgets.example.com": objects.WidgetResource,
+}
+
+// TestKilledAtAnyMoment kills an agent 50 times while objects change. Each time
+// what the file holds must be exactly the state that the server had at the
+// checkpoint: every event up to it, and none after it. In the end the agent must
+// have come back to the server's state without a second list.
+func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Pods: 40, ConfigMaps: 60, Widgets: 50, Namespaces: 4}))
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+- resource: configmaps
+- resource: pods
+- resource: widgets.v1.example.com
+`})
+	histories := make(map[string]*history)
+	ids := make([]string, 0, len(killed))
+	for id, resource := range killed {
+		histories[id] = record(t, cp, resource)
+		ids = append(ids, id)
+	}
+	ctx, stopChurn := context.WithCancel(t.Context())
+	defer stopChurn()
+	churned := make(chan error, 1)
+	go func() {
+		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 80})
+		churned <- err
+	}()
+
+	first := make(map[string]localapi.Collection) // as it was when it was first synced
+	checkpoints := make(map[string]map[string]bool)
+	for i := range kills {
+		a := x.start()
+		// Some kills hit the start, the others an agent that has events to store, in
+		// one collection or several.
+		a.await("far enough", func(s *localapi.Status) string { return inStep(s, i%4) })
+		delay := rand.N(killMax)
+		if i == 0 {
+			delay = 0 // the first list must not be complete yet
+		}
+		sleep(t, delay)
+		a.kill()
+
+		what := fmt.Sprintf("kill %d, %s after it was up", i, delay.Round(time.Millisecond))
+		dumped := x.dumpByKind(what)
+		for id, c := range collections(x.stored()) {
+			what := what + ", " + id
+			if !c.Synced {
+				require.NotContains(t, first, id, "%s: was synced before", what)
+				require.Equal(t, codeNotSynced, x.run("dump", id, "--config", x.config).code, what)
+				continue
+			}
+			if _, ok := first[id]; !ok {
+				first[id] = c
+				checkpoints[id] = make(map[string]bool)
+			}
+			checkpoints[id][c.ResourceVersion] = true
+			require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", what)
+			requireState(t, what, histories[id].at(t, c.ResourceVersion), dumped[c.Kind])
+		}
+	}
+	for _, id := range ids {
+		t.Logf("%s: %d checkpoints in %d kills, %d events", id, len(checkpoints[id]), kills, histories[id].length())
+		require.Greater(t, len(checkpoints[id]), kills/4, "%s: too few of the kills came after something was stored", id)
+	}
+
+	a := x.start()
+	a.awaitInStep(anywhere(ids...))
+	stopChurn()
+	require.NoError(t, <-churned)
+	touchAll(t, cp, ids...)
+	a.requireServers(cp, ids...)
+	for id, c := range a.awaitInStep(anywhere(ids...)) {
+		require.Zero(t, c.Lists, "%s: lists", id)
+		require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", id)
+		require.Equal(t, "initial", c.ListReason, id)
+	}
+}
+
+// inStep says whether at least n collections are in step.
+func inStep(s *localapi.Status, n int) string {
+	for _, c := range s.Collections {
+		if c.InStep {
+			n--
+		}
+	}
+	if n > 0 {
+		return fmt.Sprintf("%d more have to be in step", n)
+	}
+	return ""
+}
+
+// dumpByKind dumps what can be read of the file, by the kind of the objects.
+func (x *site) dumpByKind(what string) map[string]content {
+	x.t.Helper()
+	r := x.run("dump", "-o", "ndjson", "--config", x.config)
+	if r.code != codeNotSynced {
+		require.Zero(x.t, r.code, "%s: dump: %s", what, r.stderr)
+	}
+	kinds := make(map[string]content)
+	for line := range bytes.Lines(r.stdout) {
+		o := decodeObject(x.t, line)
+		kind := fmt.Sprint(o["kind"])
+		if kinds[kind] == nil {
+			kinds[kind] = content{}
+		}
+		kinds[kind].add(x.t, o)
+	}
+	return kinds
+}
+
+// sleep lets a random moment come. It is what a test does, not what it waits for.
+func sleep(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// requireState compares what the file holds with a state of the history.
+func requireState(t *testing.T, what string, want map[string]string, got content) {
+	t.Helper()
+	have := make(map[string]string, len(got))
+	for key, o := range got {
+		have[key] = canonical(t, o)
+	}
+	if !maps.Equal(want, have) {
+		t.Fatalf("%s: the file is not what the server had at the checkpoint (-server +file):\n%.4000s", what, cmp.Diff(want, have))
+	}
+}

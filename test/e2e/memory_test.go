@@ -1,0 +1,27 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// TestMemoryStore runs an agent without a database: it is in step as the others
+// are, leaves nothing on disk, and knows nothing after a restart.
+func TestMemoryStore(t *testing.T) {
+	t.Parallel()
+	cp := quietControlPlane(t)
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	for range 2 {
+		a := x.launch(append(x.runArgs(), "--store", "memory")...)
+		a.requireServers(cp, twoIDs...)
+		for id, c := range a.awaitInStep(anywhere(twoIDs...)) {
+			require.Equal(t, "list: initial", c.Verdict, id)
+			require.EqualValues(t, 1, c.Lists, id)
+		}
+		a.stop()
+	}
+	require.NoFileExists(t, x.db)
+}

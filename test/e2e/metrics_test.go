@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"net/http"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+)
+
+// counters are the values of one metric of an agent by one of its labels.
+type counters map[string]int
+
+// total is the sum of all but some values.
+func (c counters) total(but ...string) int {
+	n := 0
+	for _, v := range c {
+		n += v
+	}
+	for _, name := range but {
+		n -= c[name]
+	}
+	return n
+}
+
+// counters scrapes a metric of a collection, by label.
+func (a *agent) counters(metric, collection, label string) counters {
+	a.t.Helper()
+	resp, err := http.Get("http://" + a.metrics + "/metrics")
+	require.NoError(a.t, err)
+	defer resp.Body.Close()
+	require.Equal(a.t, http.StatusOK, resp.StatusCode)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	require.NoError(a.t, err)
+	require.Contains(a.t, families, metric)
+	values := counters{}
+	for _, m := range families[metric].GetMetric() {
+		labels := map[string]string{}
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if labels["collection"] == collection {
+			values[labels[label]] += int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+		}
+	}
+	return values
+}
+
+// events are the watch events that the agent received for a collection, by type.
+func (a *agent) events(collection string) counters {
+	a.t.Helper()
+	return a.counters("snapcache_events_total", collection, "type")
+}
+
+// changes are what the agent wrote for a collection: added, updated, deleted.
+func (a *agent) changes(collection string) counters {
+	a.t.Helper()
+	return a.counters("snapcache_store_changes_total", collection, "op")
+}
+
+// relists are the agent's complete lists of a collection by reason.
+func (a *agent) relists(collection string) counters {
+	a.t.Helper()
+	return a.counters("snapcache_relists_total", collection, "reason")
+}

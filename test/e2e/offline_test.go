@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// readableWithin is how long an agent may take from exec to the first answer that
+// the command line gets from it.
+const readableWithin = time.Second
+
+var offlineIDs = []string{"configmaps", "pods", "widgets.example.com"}
+
+// TestServerAwayForTheWholeStart starts an agent that can't reach the server: the
+// cache must be readable at once, say how old it is and why, and go on without a
+// list when the server is back.
+func TestServerAwayForTheWholeStart(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Pods: 60, ConfigMaps: 60, Widgets: 60}))
+	network := newProxy(t, cp, controlplane.Admin)
+	x := newSite(t, settings{kubeconfig: network.kubeconfig, resources: `
+- resource: pods
+- resource: configmaps
+- resource: widgets.v1.example.com
+`})
+	a := x.start()
+	a.requireServers(cp, offlineIDs...)
+	listed := a.awaitInStep(anywhere(offlineIDs...))
+	a.stop()
+
+	for _, away := range []struct {
+		name    string
+		cut     func()
+		problem string
+	}{
+		{"refused", network.down, "can't reach the server: connection refused"},
+		{"no answer", network.hang, ""}, // timeouts take longer than this test
+	} {
+		t.Run(away.name, func(t *testing.T) {
+			x := x.in(t)
+			before := make(map[string]content)
+			for _, id := range offlineIDs {
+				before[id] = onServer(t, cp, id)
+			}
+			away.cut()
+			churn(t, cp, 60)
+			touchAll(t, cp, offlineIDs...)
+
+			started := time.Now()
+			a := x.start()
+			s := a.firstStatus()
+			took := time.Since(started)
+			dumped := time.Now()
+			for _, id := range offlineIDs {
+				requireSame(t, id+" while the server is away", before[id], x.cached(id))
+			}
+			t.Logf("status after %s, and three dumps in %s", took.Round(time.Millisecond), time.Since(dumped).Round(time.Millisecond))
+			require.Less(t, took, readableWithin)
+			for id, c := range collections(s) {
+				require.True(t, c.Synced, id)
+				require.False(t, c.InStep, id)
+				require.Positive(t, c.AgeSeconds, "%s: age", id)
+				require.Less(t, c.AgeSeconds, time.Since(listed[id].LastList).Seconds()+1, "%s: age", id)
+				require.False(t, c.Proven.IsZero(), id)
+				require.Contains(t, c.Verdict, "resume at RV "+c.ResourceVersion, id)
+			}
+			require.False(t, s.Agent.Connected)
+			require.Contains(t, string(x.must("status")), "old")
+			if away.problem != "" {
+				s = a.await("the problem is told", func(s *localapi.Status) string {
+					if s.Agent.Problem == "" {
+						return "no problem"
+					}
+					return ""
+				})
+				require.Contains(t, s.Agent.Problem, away.problem)
+				require.Contains(t, string(x.must("status")), away.problem)
+			}
+
+			network.up()
+			a.requireServers(cp, offlineIDs...)
+			for id, c := range a.awaitInStep(anywhere(offlineIDs...)) {
+				require.Zero(t, c.Lists, "%s: lists", id)
+				require.EqualValues(t, 1, c.Resumes, "%s: resumes", id)
+				require.Equal(t, listed[id].LastList, c.LastList, "%s: it was listed again", id)
+				require.Empty(t, c.Problem, id)
+			}
+			a.stop()
+		})
+	}
+}
+
+// firstStatus asks as a person would, with the command line, until there is an
+// answer of the agent.
+func (a *agent) firstStatus() *localapi.Status {
+	a.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		r := a.run("status", "--config", a.config, "-o", "json")
+		if r.code == 0 {
+			var s localapi.Status
+			require.NoError(a.t, json.Unmarshal(r.stdout, &s))
+			if s.Agent != nil {
+				return &s
+			}
+		}
+		if time.Now().After(deadline) || !a.running() {
+			a.t.Fatalf("no answer from the agent: %s", r.stderr)
+		}
+	}
+}
