@@ -31,11 +31,7 @@ func checkWhole(path string) error {
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("open database: %w", err)
-	}
+	defer func() { _ = f.Close() }() // only read from
 	need, txid, found := int64(0), uint64(0), false
 	for page := range int64(2) {
 		b := make([]byte, metaEnd)
@@ -54,6 +50,11 @@ func checkWhole(path string) error {
 			found, txid = true, t
 			need = int64(binary.NativeEndian.Uint64(b[metaPages:])) * pageSize //nolint:gosec // a nonsense number is too large or negative, and told below
 		}
+	}
+	// The size last: another process may have the file open and let it grow meanwhile.
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
 	}
 	if found && (need < 0 || need > info.Size()) {
 		return &store.CorruptionError{Path: path, Reason: fmt.Sprintf("the file is cut short: %d of %d bytes", info.Size(), need)}
