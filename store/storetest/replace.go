@@ -109,7 +109,7 @@ func isEnded(r store.Replacement) bool {
 
 // testLargeReplacement replaces more than a store may keep in memory at once.
 func testLargeReplacement(t *testing.T, h Harness) {
-	n := 30_000
+	n := 12_000
 	if testing.Short() {
 		n = 3_000
 	}
