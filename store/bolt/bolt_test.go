@@ -64,7 +64,9 @@ func TestSuite(t *testing.T) {
 			storetest.Run(t, func(t storetest.T) storetest.Harness {
 				dir, err := os.MkdirTemp("", "bolt")
 				require.NoError(t, err)
-				h := &harness{path: filepath.Join(dir, "cache.db"), opts: bolt.Options{ReplaceBudget: budget}}
+				// Some tests look at a large view for longer than a view may be open.
+				opts := bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}
+				h := &harness{path: filepath.Join(dir, "cache.db"), opts: opts}
 				h.folding = name == "folding"
 				h.open(t)
 				t.Cleanup(func() {
