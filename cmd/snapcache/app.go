@@ -27,7 +27,8 @@ Exit codes:
    1  failure
    2  wrong usage or configuration
    3  not synced: what was asked for has no complete list yet
-   4  damaged: stored records could not be read (the others were printed)`
+   4  damaged: stored records could not be read (the others were printed), or
+      check found something else wrong`
 
 // newApp returns the command line.
 func newApp(out, errOut io.Writer) *cli.App {
@@ -45,7 +46,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
 		Commands: []*cli.Command{
 			runCommand(), statusCommand(), inspectCommand(), dumpCommand(),
-			configCommand(), versionCommand(), completionCommand(),
+			checkCommand(), compactCommand(), configCommand(), versionCommand(), completionCommand(),
 		},
 	}
 	for _, c := range app.Commands {

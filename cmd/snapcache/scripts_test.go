@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -92,6 +93,41 @@ func spoil(ts *testscript.TestScript, _ bool, args []string) {
 			return nil
 		})
 	}))
+	ts.Check(db.Close())
+}
+
+// editDB: edit FILE BUCKET/... KEY [VALUE] sets or deletes a key behind the store's
+// back. In KEY and VALUE \0 is a zero byte.
+func editDB(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
+	ts.Check(err)
+	ts.Check(db.Update(func(tx *bbolt.Tx) error {
+		names := strings.Split(args[1], "/")
+		b := tx.Bucket([]byte(names[0]))
+		for _, name := range names[1:] {
+			b = b.Bucket([]byte(name))
+		}
+		bytes := func(s string) []byte { return []byte(strings.ReplaceAll(s, `\0`, "\x00")) }
+		if len(args) < 4 {
+			return b.Delete(bytes(args[2]))
+		}
+		return b.Put(bytes(args[2]), bytes(args[3]))
+	}))
+	ts.Check(db.Close())
+}
+
+// bloatDB: bloat FILE makes a database grow by something that it does not keep.
+func bloatDB(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
+	ts.Check(err)
+	ts.Check(db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("bloat"))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte("bloat"), make([]byte, 4<<20))
+	}))
+	ts.Check(db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("bloat")) }))
 	ts.Check(db.Close())
 }
 

@@ -87,6 +87,10 @@ func (l *life) crash(t *rapid.T) {
 	l.path = filepath.Join(l.dir, fmt.Sprintf("%d.db", l.files))
 	require.NoError(t, os.WriteFile(l.path, raw, 0o600))
 
+	report, err := bolt.Check(l.path, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+
 	// What a reader without an agent would see.
 	ro, err := bolt.Open(l.path, bolt.Options{ReadOnly: true})
 	require.NoError(t, err)
@@ -121,7 +125,9 @@ func TestCrashModel(t *testing.T) {
 		defer func() {
 			l.closeViews()
 			require.NoError(t, l.db.Close())
-			checkFile(t, l.path)
+			report, err := bolt.Check(l.path, nil)
+			require.NoError(t, err)
+			require.Empty(t, report.Problems)
 			require.NoError(t, os.RemoveAll(dir))
 		}()
 		l.open(t)

@@ -18,3 +18,6 @@ func (db *DB) JournalBytes() int {
 	defer db.write.Unlock()
 	return db.journalBytes
 }
+
+// CompactWith is Compact on a disk with as much room as free says.
+var CompactWith = compact

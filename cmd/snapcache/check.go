@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+const checkDescription = `Reads all of a database and says what is wrong with it: the structure of the file,
+the journal, and of each collection the records, their number and the indexes.
+Changes nothing.
+
+   snapcache check                        the agent's database, while the agent does not run
+   snapcache check --db copy-of-cache.db  a file and nothing else
+   snapcache check -o json | jq .problems
+
+An agent that runs has the file for itself: stop it, or check a copy.
+Exits with 4 where something is damaged. An agent that is started on such a file
+leaves out what it can't read; to fetch everything anew, move the file away and
+start the agent.`
+
+func checkCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "check",
+		Usage:       "look for damage in a database",
+		UsageText:   "snapcache check [--db FILE] [-o text|json]",
+		Description: checkDescription,
+		Flags:       append(fileFlags("check"), newOutputFlag("check")),
+		Action:      check,
+	}
+}
+
+func check(c *cli.Context) error {
+	path, err := filePath(c)
+	if err != nil {
+		return err
+	}
+	report, err := bolt.Check(path, nil)
+	if err != nil {
+		return offlineError(path, "check a copy", err)
+	}
+	if c.String(outputFlag) == "json" {
+		err = writeJSON(c.App.Writer, report)
+	} else {
+		err = writeCheck(c, report)
+	}
+	if err != nil || report.OK() {
+		return err
+	}
+	return withCode(exitDamaged, fmt.Errorf("%s is damaged: %s", path, plural(report.ProblemCount, "problem", "problems")))
+}
+
+func writeCheck(c *cli.Context, report *bolt.CheckReport) error {
+	w := c.App.Writer
+	if len(report.Collections) > 0 {
+		t := newTable(w, "COLLECTION", ">OBJECTS", ">SIZE", ">RV")
+		for _, x := range report.Collections {
+			if err := t.row(x.ID, humanCount(x.Objects), humanBytes(x.Bytes), x.RV); err != nil {
+				return err
+			}
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	var lines []string
+	for _, n := range report.Notes {
+		lines = append(lines, "note: "+n.String())
+	}
+	for _, p := range report.Problems {
+		lines = append(lines, "PROBLEM: "+p.String())
+	}
+	if more := report.ProblemCount - int64(len(report.Problems)); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %s", plural(more, "more problem", "more problems")))
+	}
+	verdict := "ok"
+	if !report.OK() {
+		verdict = "DAMAGED"
+	}
+	file := fmt.Sprintf("%s: %s, %s, %s free, journal of %s", verdict, report.Path,
+		humanBytes(report.FileBytes), humanBytes(report.FreeBytes), plural(report.JournalEntries, "entry", "entries"))
+	return writeLines(w, append(lines, file)...)
+}
+
+// fileFlags say where the commands that want a file and no agent find it.
+func fileFlags(command string) []cli.Flag {
+	return []cli.Flag{
+		configFileFlag(),
+		&cli.StringFlag{Name: dbFlag, Usage: command + " this database `FILE`; without one that of the configuration", TakesFile: true},
+	}
+}
+
+// filePath returns the database file that a command without an agent works on.
+func filePath(c *cli.Context) (string, error) {
+	if err := atMost(c, 0); err != nil {
+		return "", err
+	}
+	if path := c.String(dbFlag); path != "" {
+		return path, nil
+	}
+	cfg, err := loadConfig(c)
+	if err != nil {
+		return "", err
+	}
+	if cfg.Store.Type == config.StoreMemory {
+		return "", usagef("the configuration keeps the cache in memory: name a file with --db")
+	}
+	return cfg.Store.Path, nil
+}
+
+// offlineError says what to do about a database that can't be worked on. instead is
+// what else can be done while an agent has it open.
+func offlineError(path, instead string, err error) error {
+	if errors.Is(err, store.ErrLocked) {
+		return fmt.Errorf("the database %s is %w: stop the agent, or %s", path, inUse{err}, instead)
+	}
+	return fileError(path, "", err)
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+const compactDescription = `Rewrites a database without the space that is free in it. The file never shrinks by
+itself: what deleted objects took is used again for new ones.
+
+   snapcache compact                        the agent's database, while the agent does not run
+   snapcache compact --db copy-of-cache.db  a file and nothing else
+
+The new file is made beside the old one, which takes disk for both, and replaces it
+when it is complete and checked: a crash or a full disk leaves the old one as it was.
+An agent that runs has the file for itself: stop it first. A damaged file is left
+alone (exit code 4): see snapcache check.`
+
+func compactCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "compact",
+		Usage:       "make a database as small as it can be",
+		UsageText:   "snapcache compact [--db FILE]",
+		Description: compactDescription,
+		Flags:       fileFlags("compact"),
+		Action:      compact,
+	}
+}
+
+func compact(c *cli.Context) error {
+	path, err := filePath(c)
+	if err != nil {
+		return err
+	}
+	before, after, err := bolt.Compact(path, bolt.Options{})
+	switch {
+	case errors.Is(err, bolt.ErrNoRoom):
+		return fmt.Errorf("%w: make room, or copy the database to a larger disk and compact it there", err)
+	case errors.As(err, new(*store.CorruptionError)):
+		return fmt.Errorf("%w: see snapcache check", err)
+	case err != nil:
+		return offlineError(path, "compact a copy", err)
+	}
+	return writeStrings(c.App.Writer, fmt.Sprintf("%s: %s before, %s after\n", path, humanBytes(before), humanBytes(after)))
+}

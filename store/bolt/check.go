@@ -1,0 +1,326 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+const (
+	// shownProblems is how many problems, and how many notes, a report lists.
+	shownProblems = 100
+
+	// progressRecords is after how many records Check tells how far it is.
+	progressRecords = 1000
+)
+
+// Problem is one thing that Check found.
+type Problem struct {
+	Collection string `json:"collection,omitempty"` // ID; empty for the file as a whole
+	Key        string `json:"key,omitempty"`        // of the object; empty for the collection as a whole
+	Reason     string `json:"reason"`
+}
+
+func (p Problem) String() string {
+	s := p.Reason
+	if p.Key != "" {
+		s = p.Key + ": " + s
+	}
+	if p.Collection != "" {
+		s = p.Collection + ": " + s
+	}
+	return s
+}
+
+// CheckedCollection is what Check counted in a collection.
+type CheckedCollection struct {
+	ID      string `json:"id"`
+	RV      string `json:"resourceVersion,omitempty"` // of the checkpoint
+	Synced  bool   `json:"synced"`
+	Objects int64  `json:"objects"` // damaged ones too
+	Bytes   int64  `json:"bytes"`   // of the JSON of those that are not damaged
+}
+
+// CheckReport is what Check found out about a file. As JSON it is stable: fields
+// are added, not changed.
+type CheckReport struct {
+	Path           string              `json:"path"`
+	FileBytes      int64               `json:"fileBytes"`
+	FreeBytes      int64               `json:"freeBytes"`         // of the file, in pages that hold nothing
+	Created        string              `json:"created,omitempty"` // time, RFC 3339
+	Writer         string              `json:"writer,omitempty"`  // version of the program that made the file
+	JournalEntries int64               `json:"journalEntries"`
+	JournalBytes   int64               `json:"journalBytes"`
+	Collections    []CheckedCollection `json:"collections"`
+
+	// Unsafe says that the pages of the file are damaged in a way that bbolt may not
+	// survive. It was not looked into any further, and nobody should open it.
+	Unsafe bool `json:"unsafe"`
+
+	// ProblemCount is how many problems there are; Problems has the first hundred.
+	ProblemCount int64     `json:"problemCount"`
+	Problems     []Problem `json:"problems"`
+
+	// Notes are what is as it may be after a crash, and is no damage. The first
+	// hundred.
+	Notes []Problem `json:"notes"`
+}
+
+// OK says that nothing is wrong.
+func (r *CheckReport) OK() bool { return r.ProblemCount == 0 }
+
+func (r *CheckReport) problem(p Problem) {
+	r.ProblemCount++
+	if len(r.Problems) < shownProblems {
+		r.Problems = append(r.Problems, p)
+	}
+}
+
+func (r *CheckReport) note(p Problem) {
+	if len(r.Notes) < shownProblems {
+		r.Notes = append(r.Notes, p)
+	}
+}
+
+// failed adds what went wrong in a part of the check, with what is known about it.
+func (r *CheckReport) failed(collection string, err error) {
+	p := Problem{Collection: collection, Reason: reason(err)}
+	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+		p.Key = damage.Key
+	}
+	r.problem(p)
+}
+
+// reason is an error without the names that a Problem has fields for.
+func reason(err error) string {
+	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+		return damage.Reason
+	}
+	return err.Error()
+}
+
+// errUnsafe says that the pages of a file are in such a state that bbolt must not
+// be let loose on them.
+var errUnsafe = errors.New("the structure of the file is damaged")
+
+// Check reads all of the database at path, as file and journal say together, and
+// compares what must fit together: bbolt's pages, the journal, the dictionaries,
+// and of each collection its records, totals and indexes. It changes nothing and
+// keeps others from writing as long as it takes. It needs memory for the keys and
+// index entries of one collection, not for its objects.
+//
+// What is wrong with a database is in the report. An error says that there is no
+// report: it wraps store.ErrLocked, ErrNoStore, ErrForeign or ErrNewerFormat, or is
+// a *store.CorruptionError where the file can't even be opened.
+//
+// progress, unless it is nil, is called now and then with the number of records
+// that were read of a collection, from one goroutine, until Check returns.
+func Check(path string, progress func(collection string, records int64)) (report *CheckReport, err error) {
+	if progress == nil {
+		progress = func(string, int64) {}
+	}
+	c := &check{
+		path: path, progress: progress,
+		report: &CheckReport{Path: path, Collections: []CheckedCollection{}, Problems: []Problem{}, Notes: []Problem{}},
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// A page of the mapping that the disk does not give back is a panic then, of
+		// this goroutine only, and not the end of the process.
+		debug.SetPanicOnFault(true)
+		defer recoverCorruption(path, &err)
+		err = c.run()
+	}()
+	<-done
+	if err != nil {
+		return nil, err
+	}
+	return c.report, nil
+}
+
+type check struct {
+	path     string
+	progress func(string, int64)
+	report   *CheckReport
+	db       *DB
+}
+
+func (c *check) run() (err error) {
+	var maxBytes int64
+	if info, err := os.Stat(c.path); err == nil {
+		maxBytes = info.Size() // the quota is none of Check's business
+	}
+	c.db, err = open(c.path, Options{ReadOnly: true, MaxBytes: maxBytes}, c.structure)
+	switch {
+	case errors.Is(err, errUnsafe):
+		c.report.Unsafe = true
+		return nil // why, is in the report
+	case errors.As(err, new(*store.CorruptionError)) && !c.report.OK():
+		c.report.failed("", err) // beside what was found in the pages
+		return nil
+	case err != nil:
+		return err
+	}
+	defer func() { err = errors.Join(err, c.db.Close()) }()
+	var ids []string
+	err = c.db.view(func(tx *bbolt.Tx) error {
+		c.meta(tx)
+		c.dictionaries(tx)
+		c.journal(tx)
+		var err error
+		ids, err = c.collections(tx)
+		return err
+	})
+	if err != nil {
+		c.report.failed("", err)
+		return nil
+	}
+	for _, id := range ids {
+		c.collection(id)
+	}
+	return nil
+}
+
+// structure looks at the pages, then lets bbolt do the same in its own way.
+func (c *check) structure(bdb *bbolt.DB) error {
+	f, err := os.Open(c.path)
+	if err != nil {
+		return fmt.Errorf("check database: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read from
+	// Once from start to end: what follows reads in no order, and for that the
+	// kernel fetches page by page.
+	if c.report.FileBytes, err = io.Copy(io.Discard, f); err != nil {
+		c.report.problem(Problem{Reason: err.Error()})
+		return errUnsafe
+	}
+	p := pages{
+		file:   f,
+		report: func(collection, reason string) { c.report.problem(Problem{Collection: collection, Reason: reason}) },
+		note:   func(reason string) { c.report.note(Problem{Reason: reason}) },
+	}
+	if err := p.walk(); err != nil {
+		c.report.problem(Problem{Reason: err.Error()})
+	}
+	if !c.report.OK() {
+		return errUnsafe
+	}
+	c.report.FreeBytes = int64(len(p.free)) * pageSize
+	return bdb.View(func(tx *bbolt.Tx) error {
+		for err := range tx.Check() { // to the end: its goroutine waits for us
+			c.report.problem(Problem{Reason: err.Error()})
+		}
+		return nil
+	})
+}
+
+// meta looks at what opening does not need of the meta bucket.
+func (c *check) meta(tx *bbolt.Tx) {
+	b := tx.Bucket(bucketMeta)
+	c.report.Created, c.report.Writer = string(b.Get(keyCreated)), string(b.Get(keyWriter))
+	if _, err := time.Parse(time.RFC3339, c.report.Created); err != nil {
+		c.report.problem(Problem{Reason: "meta: the time of creation: " + err.Error()})
+	}
+	if raw := b.Get(keyEpoch); raw != nil && len(raw) != 8 {
+		c.report.problem(Problem{Reason: fmt.Sprintf("meta: the epoch has %d bytes, not 8", len(raw))})
+	}
+}
+
+// dictionaries looks at each of them, used or not.
+func (c *check) dictionaries(tx *bbolt.Tx) {
+	b := tx.Bucket(bucketDict)
+	cur := b.Cursor()
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		if len(k) != 4 {
+			c.report.problem(Problem{Reason: fmt.Sprintf("dictionary under the key %x, which is no id", k)})
+			continue
+		}
+		id := binary.BigEndian.Uint32(k)
+		if decodeDict(k, v) == nil {
+			c.report.problem(Problem{Reason: fmt.Sprintf("dictionary %d is damaged", id)})
+		}
+		if uint64(id) > b.Sequence() {
+			c.report.problem(Problem{Reason: fmt.Sprintf("dictionary %d is ahead of the sequence %d: a new one would take its id", id, b.Sequence())})
+		}
+	}
+}
+
+// journal looks at each entry, also behind one that is damaged, where the store
+// itself reads no further.
+func (c *check) journal(tx *bbolt.Tx) {
+	b := tx.Bucket(bucketJournal)
+	if b == nil {
+		return
+	}
+	report := func(k []byte, reason string) {
+		name := fmt.Sprintf("%x", k)
+		if len(k) == 8 {
+			name = fmt.Sprint(binary.BigEndian.Uint64(k))
+		}
+		c.report.problem(Problem{Reason: fmt.Sprintf("journal entry %s: %s", name, reason)})
+	}
+	var last uint64
+	cur := b.Cursor()
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		if len(k) != 8 {
+			report(k, "its key is no sequence number")
+			continue
+		}
+		seq := binary.BigEndian.Uint64(k)
+		switch {
+		case last != 0 && seq <= last:
+			report(k, errOrder.Error())
+			return // a cursor may go round for ever
+		case last != 0 && seq != last+1:
+			report(k, "entries before it are missing")
+		}
+		last = seq
+		c.report.JournalEntries++
+		c.report.JournalBytes += int64(len(v))
+		cells, err := decodeJournal(c.db.codecs, k, v)
+		if err != nil {
+			report(k, err.Error())
+			continue
+		}
+		for _, bucket := range missingBuckets(tx, cells) {
+			report(k, fmt.Sprintf("it changes the bucket %q, which is missing", bucket))
+		}
+	}
+	if last > b.Sequence() || last != 0 && last < b.Sequence() {
+		c.report.problem(Problem{Reason: fmt.Sprintf("journal: the newest entry is %d, the sequence says %d", last, b.Sequence())})
+	}
+}
+
+// missingBuckets returns the paths of the buckets that cells are in and the file
+// does not have: a fold could not move them there.
+func missingBuckets(tx *bbolt.Tx, cells map[string]cell) []string {
+	there := map[string]bool{}
+	var missing []string
+	for addr := range cells {
+		path, _ := locate(addr)
+		name := string(bytes.Join(path, []byte{'/'}))
+		if _, seen := there[name]; seen {
+			continue
+		}
+		b := tx.Bucket(path[0])
+		if b != nil {
+			b = descend(b, path[1:])
+		}
+		if there[name] = b != nil; b == nil {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}

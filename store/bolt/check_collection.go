@@ -1,0 +1,242 @@
+package bolt
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// collections returns the IDs of the collections, and notes what is left of
+// generations that no reader sees.
+func (c *check) collections(tx *bbolt.Tx) (ids []string, err error) {
+	all := tx.Bucket(bucketCollections)
+	cur := all.Cursor()
+	last := ""
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		id := string(k)
+		if last != "" && id <= last {
+			return nil, fmt.Errorf("collections: %w", errOrder)
+		}
+		last = id
+		if v != nil {
+			c.report.problem(Problem{Reason: fmt.Sprintf("collection %q is not a bucket", id)})
+			continue
+		}
+		ids = append(ids, id)
+		b := all.Bucket(k)
+		current := string(genName(currentGen(b)))
+		err := b.ForEachBucket(func(name []byte) error {
+			if string(name) != current {
+				c.report.note(Problem{Collection: id, Reason: fmt.Sprintf("%s is what a replacement left that did not end; the next opening deletes it", name)})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if dict := b.Get(keyDict); dict != nil && tx.Bucket(bucketDict).Get(dict) == nil {
+			c.report.problem(Problem{Collection: id, Reason: fmt.Sprintf("its dictionary %x is missing", dict)})
+		}
+	}
+	return ids, nil
+}
+
+// collection checks one collection through a view, which has the journal in it.
+func (c *check) collection(id string) {
+	v, err := c.db.newView(id)
+	if err != nil {
+		c.report.failed(id, err)
+		return
+	}
+	defer v.Close()
+	x := &collectionCheck{check: c, view: v, id: id, keys: map[string]bool{}}
+	if err := x.run(); err != nil {
+		c.report.failed(id, err)
+	}
+	c.report.Collections = append(c.report.Collections, x.counted)
+	c.progress(id, x.counted.Objects)
+}
+
+// collectionCheck is the check of one collection.
+type collectionCheck struct {
+	*check
+	view    *view
+	id      string
+	counted CheckedCollection
+
+	keys    map[string]bool // whether the record is damaged, by key
+	damaged int64           // records
+	ahead   int64           // records with a resourceVersion past the checkpoint's
+
+	indexes []*indexCheck
+}
+
+// indexCheck is one index with what it must hold.
+type indexCheck struct {
+	store.Index
+	known   bool            // the function is known
+	entries map[string]bool // by indexKey, whether it was found
+}
+
+func (x *collectionCheck) problem(key, format string, args ...any) {
+	x.report.problem(Problem{Collection: x.id, Key: key, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (x *collectionCheck) run() error {
+	if err := x.loadIndexes(); err != nil {
+		return err
+	}
+	state := x.view.state
+	x.counted = CheckedCollection{ID: x.id, RV: state.RV, Synced: state.Synced}
+	for _, err := range scan(x.view, x.view.path(bucketObjects), "", "", x.record) {
+		if err != nil {
+			return err // records that are damaged are reported, and none
+		}
+	}
+	x.totals(state)
+	x.versions(state)
+	for _, i := range x.indexes {
+		x.index(i)
+	}
+	return nil
+}
+
+// loadIndexes reads which indexes there are.
+func (x *collectionCheck) loadIndexes() (err error) {
+	defer recoverCorruption(x.path, &err)
+	specs := map[string]string{}
+	if err := json.Unmarshal(x.view.lookup(x.view.path(), keyIndexes), &specs); err != nil {
+		x.problem("", "list of indexes: %v", err)
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		i := &indexCheck{entries: map[string]bool{}}
+		if i.Index, i.known = store.IndexFromSpec(name, specs[name]); !i.known {
+			i.Name = name
+		}
+		x.indexes = append(x.indexes, i)
+	}
+	return nil
+}
+
+// record checks one record.
+func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
+	key := string(k)
+	x.counted.Objects++
+	if x.counted.Objects%progressRecords == 0 {
+		x.progress(x.id, x.counted.Objects)
+	}
+	r, o, err := x.decode(key, b)
+	x.keys[key] = err != nil
+	if err != nil {
+		x.damaged++
+		x.problem(key, "%s", reason(err))
+		return struct{}{}, nil
+	}
+	x.counted.Bytes += int64(r.size)
+	switch {
+	case o.Key() != key:
+		x.problem(key, "the object is %s", o.Key())
+	case string(o.GetUID()) != r.uid:
+		x.problem(key, "the record's UID is %q, the object's %q", r.uid, o.GetUID())
+	case o.GetResourceVersion() != r.rv:
+		x.problem(key, "the record's resourceVersion is %q, the object's %q", r.rv, o.GetResourceVersion())
+	}
+	if cmp, ok := object.CompareRV(r.rv, x.view.state.RV); ok && cmp > 0 {
+		x.ahead++
+	}
+	for _, i := range x.indexes {
+		if !i.known {
+			continue
+		}
+		for _, value := range i.Values(o) {
+			i.entries[string(indexKey(value, key))] = false
+		}
+	}
+	return struct{}{}, nil
+}
+
+func (x *collectionCheck) decode(key string, b []byte) (record, *object.Object, error) {
+	r, err := decodeRecord([]byte(key), b)
+	if err != nil {
+		return r, nil, err
+	}
+	raw, err := x.db.codecs.decode(r, dictLookup(x.view.tx))
+	if err != nil {
+		return r, nil, err
+	}
+	o, err := object.Parse(raw)
+	return r, o, err
+}
+
+func (x *collectionCheck) totals(state store.State) {
+	if x.counted.Objects != state.Count {
+		x.problem("", "it has %d objects, its state says %d", x.counted.Objects, state.Count)
+	}
+	// What a damaged record adds to the total is not known.
+	if x.damaged == 0 && x.counted.Bytes != state.Bytes {
+		x.problem("", "its objects have %d bytes, its state says %d", x.counted.Bytes, state.Bytes)
+	}
+}
+
+// versions compares the checkpoint with the records. Records past it are as they
+// should be where a crash came between two batches: a key that changed twice is
+// stored with its newest state, while the checkpoint waits for what came between,
+// and the watch sends both again.
+func (x *collectionCheck) versions(state store.State) {
+	note := func(format string, args ...any) {
+		x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case !state.Synced:
+		note("it has no complete list yet")
+	case state.RV == "":
+		x.problem("", "it is synced and has no resourceVersion")
+	case !object.IsDecimalRV(state.RV):
+		note("its resourceVersion %q is no decimal number", state.RV)
+	case x.ahead > 0:
+		note("%d objects are newer than the checkpoint %s, as between two batches of changes", x.ahead, state.RV)
+	}
+}
+
+// index compares the entries of an index with what the objects say, and where that
+// is not known, with the keys.
+func (x *collectionCheck) index(i *indexCheck) {
+	file := func(k, _ []byte) (struct{}, error) {
+		value, key, ok := strings.Cut(string(k), "\x00")
+		if !ok {
+			x.problem("", "index %s has a malformed entry %q", i.Name, k)
+			return struct{}{}, nil
+		}
+		damaged, exists := x.keys[key]
+		_, wanted := i.entries[string(k)]
+		switch {
+		case !exists:
+			x.problem(key, "index %s has it under %q, and there is no such object", i.Name, value)
+		case wanted:
+			i.entries[string(k)] = true
+		case i.known && !damaged:
+			x.problem(key, "index %s has it under %q, where it does not belong", i.Name, value)
+		}
+		return struct{}{}, nil
+	}
+	for _, err := range scan(x.view, x.view.path(bucketIndex, []byte(i.Name)), "", "", file) {
+		if err != nil {
+			x.problem("", "index %s: %s", i.Name, reason(err))
+			return
+		}
+	}
+	for _, entry := range slices.Sorted(maps.Keys(i.entries)) {
+		if !i.entries[entry] {
+			value, key, _ := strings.Cut(entry, "\x00")
+			x.problem(key, "index %s does not have it under %q", i.Name, value)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package bolt_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// mine is an index whose function Check does not know.
+var mine = store.Index{Name: "mine", Spec: "mine:v1", Func: func(o *object.Object) []string { return []string{o.GetName()[:1]} }}
+
+// sampleFile writes a database with a synced collection of 40 objects, one that
+// never was synced and a journal that is not folded, as a kill leaves it.
+func sampleFile(t testing.TB) string {
+	dir := t.TempDir()
+	live := filepath.Join(dir, "live.db")
+	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, Writer: "test"})
+	require.NoError(t, err)
+	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
+	require.NoError(t, err)
+	var changes []store.Change
+	for i := range 40 {
+		changes = append(changes, storetest.Put(sampleObject(i, i+1)))
+	}
+	r, err := pods.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(changes))
+	require.NoError(t, r.Commit(storetest.Checkpoint(100)))
+	nodes, err := db.Open(storetest.Info("nodes"))
+	require.NoError(t, err)
+	require.NoError(t, nodes.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("", "edge-1", "u-1", "7", nil, "x"))}}))
+	require.NoError(t, db.Fold())
+	for i := range 3 {
+		require.NoError(t, pods.Apply(store.Batch{
+			Changes:    []store.Change{storetest.Put(sampleObject(i*10, 101+i)), storetest.Delete(sampleObject(i*10+1, 0).Key())},
+			Checkpoint: storetest.Checkpoint(101 + i),
+		}))
+		require.NoError(t, db.Flush())
+	}
+	raw, err := os.ReadFile(live)
+	require.NoError(t, err)
+	path := filepath.Join(dir, "cache.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	require.NoError(t, db.Close())
+	return path
+}
+
+// sampleObject is the ith object with an RV.
+func sampleObject(i, rv int) *object.Object {
+	labels := map[string]string{"app": []string{"till", "camera", "sensor"}[i%3]}
+	payload := strings.Repeat(fmt.Sprintf("value %d of many, ", i%7), 1+i%5)
+	return storetest.Object([]string{"shop", "site"}[i%2], fmt.Sprintf("o-%02d", i), fmt.Sprintf("uid-%d", i), fmt.Sprint(rv), labels, payload)
+}
+
+// edit changes a file through bbolt.
+func edit(t testing.TB, path string, fn func(*bbolt.Tx) error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true})
+	require.NoError(t, err)
+	require.NoError(t, db.Update(fn))
+	require.NoError(t, db.Close())
+}
+
+// bucketAt returns the bucket at a path of names, such as "c/pods/g1/objects".
+func bucketAt(tx *bbolt.Tx, path string) *bbolt.Bucket {
+	names := strings.Split(path, "/")
+	b := tx.Bucket([]byte(names[0]))
+	for _, name := range names[1:] {
+		b = b.Bucket([]byte(name))
+	}
+	return b
+}
+
+func TestCheckFindsNothing(t *testing.T) {
+	path := sampleFile(t)
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	progress := map[string]int64{}
+	report, err := bolt.Check(path, func(collection string, records int64) { progress[collection] = records })
+	require.NoError(t, err)
+	require.True(t, report.OK(), report.Problems)
+	require.Equal(t, map[string]int64{"nodes": 1, "pods": 37}, progress)
+	require.EqualValues(t, 3, report.JournalEntries)
+	require.Equal(t, "test", report.Writer)
+	require.EqualValues(t, len(before), report.FileBytes)
+	require.Equal(t, []bolt.Problem{{Collection: "nodes", Reason: "it has no complete list yet"}}, report.Notes)
+	require.Len(t, report.Collections, 2)
+	require.Equal(t, "103", report.Collections[1].RV)
+	require.EqualValues(t, 37, report.Collections[1].Objects)
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "Check changes nothing")
+
+	raw, err := json.Marshal(report)
+	require.NoError(t, err)
+	require.Contains(t, string(raw), `"problemCount":0,"problems":[],`)
+}
+
+// TestCheckFinds makes one damage after the other and looks for what names it.
+func TestCheckFinds(t *testing.T) {
+	const pods, objects, apps = "c/pods/g1", "c/pods/g1/objects", "c/pods/g1/index/app"
+	put := func(path string, key, value []byte) func(*bbolt.Tx) error {
+		return func(tx *bbolt.Tx) error { return bucketAt(tx, path).Put(key, value) }
+	}
+	change := func(path string, key []byte, fn func([]byte) []byte) func(*bbolt.Tx) error {
+		return func(tx *bbolt.Tx) error {
+			b := bucketAt(tx, path)
+			return b.Put(key, fn(append([]byte(nil), b.Get(key)...)))
+		}
+	}
+	flip := func(b []byte) []byte { b[len(b)-1] ^= 1; return b }
+	state := func(fn func(*store.State)) func(*bbolt.Tx) error {
+		return func(tx *bbolt.Tx) error {
+			// The journal has newer states; without it the one in the bucket counts.
+			if err := tx.DeleteBucket([]byte("journal")); err != nil {
+				return err
+			}
+			return change("c/pods", []byte("state"), func(b []byte) []byte {
+				var s store.State
+				if err := json.Unmarshal(b, &s); err != nil {
+					return nil
+				}
+				fn(&s)
+				raw, _ := json.Marshal(s)
+				return raw
+			})(tx)
+		}
+	}
+	seq := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+	raw, err := os.ReadFile(sampleFile(t))
+	require.NoError(t, err)
+	for name, x := range map[string]struct {
+		damage          func(*bbolt.Tx) error
+		collection, key string
+		reason          string
+	}{
+		"record flipped": {change(objects, []byte("shop/o-04"), flip), "pods", "shop/o-04", "checksum does not match"},
+		"record cut":     {change(objects, []byte("shop/o-04"), func(b []byte) []byte { return b[:3] }), "pods", "shop/o-04", "record is cut short"},
+		"record of another": {func(tx *bbolt.Tx) error {
+			return put(objects, []byte("shop/zz"), bucketAt(tx, objects).Get([]byte("shop/o-04")))(tx)
+		}, "pods", "shop/zz", "checksum does not match"},
+		"record lost":         {func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Delete([]byte("shop/o-04")) }, "pods", "", "it has 36 objects, its state says 37"},
+		"index entry lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, apps).Delete([]byte("camera\x00shop/o-04")) }, "pods", "shop/o-04", `index app does not have it under "camera"`},
+		"index entry wrong":   {put(apps, []byte("till\x00shop/o-04"), nil), "pods", "shop/o-04", `index app has it under "till", where it does not belong`},
+		"index entry of none": {put(apps, []byte("till\x00shop/none"), nil), "pods", "shop/none", `index app has it under "till", and there is no such object`},
+		"index entry odd":     {put(apps, []byte("till"), nil), "pods", "", `index app has a malformed entry "till"`},
+		"index gone":          {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/index").DeleteBucket([]byte("app")) }, "pods", "", "index app: a bucket is missing"},
+		"unknown index":       {put(pods+"/index/mine", []byte("x\x00shop/none"), nil), "pods", "shop/none", `index mine has it under "x", and there is no such object`},
+		"list of indexes":     {put(pods, []byte("indexes"), []byte("{")), "pods", "", "list of indexes: unexpected end of JSON input"},
+		"count":               {state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state says 41"},
+		"bytes":               {state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state says"},
+		"no RV":               {state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
+		"state":               {put("c/nodes", []byte("state"), []byte("[]")), "nodes", "", "state: json"},
+		"info":                {put("c/nodes", []byte("info"), nil), "nodes", "", "info: unexpected end of JSON input"},
+		"info of another": {func(tx *bbolt.Tx) error {
+			return put("c/nodes", []byte("info"), bucketAt(tx, "c/pods").Get([]byte("info")))(tx)
+		}, "nodes", "", `info is that of "pods"`},
+		"generation":         {put("c/pods", []byte("gen"), seq(9)), "pods", "", "a bucket is missing"},
+		"no collection":      {put("c", []byte("x"), []byte("y")), "", "", `collection "x" is not a bucket`},
+		"dictionary flipped": {change("dict", []byte{0, 0, 0, 1}, flip), "", "", "dictionary 1 is damaged"},
+		"dictionary of none": {put("dict", []byte{0, 0, 0, 9}, []byte("xxxxxxxx")), "", "", "dictionary 9 is ahead of the sequence 1: a new one would take its id"},
+		"dictionary odd":     {put("dict", []byte("x"), []byte("y")), "", "", "dictionary under the key 78, which is no id"},
+		"dictionary lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 00000001 is missing"},
+		"journal flipped":    {change("journal", seq(2), flip), "", "", "journal entry 2: journal entry is damaged"},
+		"journal lost":       {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").Delete(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
+		"journal end lost":   {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").Delete(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence says 3"},
+		"journal odd":        {put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},
+		"journal of none":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "c").DeleteBucket([]byte("pods")) }, "", "", `journal entry 1: it changes the bucket "c/pods", which is missing`},
+		"created":            {put("meta", []byte("created"), []byte("yesterday")), "", "", "meta: the time of creation"},
+		"epoch":              {put("meta", []byte("epoch"), []byte("x")), "", "", "meta: the epoch has 1 bytes, not 8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "cache.db")
+			require.NoError(t, os.WriteFile(path, raw, 0o600))
+			edit(t, path, x.damage)
+			report, err := bolt.Check(path, nil)
+			require.NoError(t, err)
+			require.False(t, report.OK())
+			for _, p := range report.Problems {
+				if p.Collection == x.collection && p.Key == x.key && strings.Contains(p.Reason, x.reason) {
+					return
+				}
+			}
+			t.Errorf("not found among %q", report.Problems)
+		})
+	}
+}
+
+// Pages are damaged where bbolt does not look before it leaps.
+func TestCheckPages(t *testing.T) {
+	path := sampleFile(t)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	leaf := uint64(0)
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		leaf = uint64(bucketAt(tx, "c/pods/g1/objects").RootPage())
+		return nil
+	}))
+	require.NoError(t, db.Close())
+	require.NotZero(t, leaf)
+	at := int(leaf) * 4096
+	for name, x := range map[string]struct {
+		damage func(b []byte)
+		reason string
+	}{
+		"another page":     {func(b []byte) { b[0] ^= 1 }, "it says that it is page"},
+		"no type":          {func(b []byte) { b[8] = 0x40 }, "it is of no known type: 0x40"},
+		"too many":         {func(b []byte) { b[11] = 0xff }, "does not fit"},
+		"goes on too far":  {func(b []byte) { b[14] = 0xff }, "it goes on to page"},
+		"goes on into one": {func(b []byte) { b[12] = 1 }, "page"},
+		"out of the page":  {func(b []byte) { b[16+7] = 0x40 }, "element 0 reaches out of it"},
+		"a circle": {func(b []byte) { // a branch whose only page is itself
+			b[8], b[10], b[11] = 1, 1, 0
+			binary.LittleEndian.PutUint32(b[16:], 16)
+			binary.LittleEndian.PutUint32(b[20:], 1)
+			binary.LittleEndian.PutUint64(b[24:], leaf)
+		}, "it is in use in two places"},
+		"keys": {func(b []byte) { b[16+binary.LittleEndian.Uint32(b[20:])] = 'z' }, "needs to be >"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := append([]byte(nil), whole...)
+			x.damage(b[at:])
+			path := filepath.Join(t.TempDir(), "cache.db")
+			require.NoError(t, os.WriteFile(path, b, 0o600))
+			report, err := bolt.Check(path, nil)
+			require.NoError(t, err)
+			require.False(t, report.OK())
+			require.Contains(t, fmt.Sprint(report.Problems), x.reason)
+			require.Equal(t, name != "keys", report.Unsafe)
+		})
+	}
+}
+
+// What is no usable database is an error of its kind.
+func TestCheckRefuses(t *testing.T) {
+	dir := t.TempDir()
+	_, err := bolt.Check(filepath.Join(dir, "none.db"), nil)
+	require.ErrorIs(t, err, store.ErrNoStore)
+
+	garbage := filepath.Join(dir, "garbage.db")
+	require.NoError(t, os.WriteFile(garbage, []byte(strings.Repeat("garbage", 10_000)), 0o600))
+	_, err = bolt.Check(garbage, nil)
+	require.ErrorIs(t, err, store.ErrForeign)
+
+	path := sampleFile(t)
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	cut := filepath.Join(dir, "cut.db")
+	require.NoError(t, os.WriteFile(cut, raw[:8*4096], 0o600))
+	_, err = bolt.Check(cut, nil)
+	require.ErrorAs(t, err, new(*store.CorruptionError))
+
+	newer := filepath.Join(dir, "newer.db")
+	require.NoError(t, os.WriteFile(newer, raw, 0o600))
+	edit(t, newer, func(tx *bbolt.Tx) error { return bucketAt(tx, "meta").Put([]byte("format"), []byte{0, 0, 0, 2}) })
+	_, err = bolt.Check(newer, nil)
+	require.ErrorIs(t, err, store.ErrNewerFormat)
+
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	_, err = bolt.Check(path, nil)
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.NoError(t, db.Close())
+}
+
+// Many problems are counted, and some of them listed. Leftovers are no problem.
+func TestCheckBounds(t *testing.T) {
+	path := sampleFile(t)
+	edit(t, path, func(tx *bbolt.Tx) error {
+		b := bucketAt(tx, "c/pods/g1/index/app")
+		for i := range 500 {
+			if err := b.Put(fmt.Appendf(nil, "till\x00none/%d", i), nil); err != nil {
+				return err
+			}
+		}
+		_, err := bucketAt(tx, "c/pods").CreateBucket([]byte("g2"))
+		return err
+	})
+	report, err := bolt.Check(path, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 500, report.ProblemCount)
+	require.Len(t, report.Problems, 100)
+	require.Contains(t, report.Notes, bolt.Problem{Collection: "pods", Reason: "g2 is what a replacement left that did not end; the next opening deletes it"})
+}

@@ -1,0 +1,143 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+const (
+	// compactSuffix makes the name of the new file while it is written.
+	compactSuffix = ".compact"
+
+	// compactTxBytes is how much one transaction copies: what it has in memory.
+	compactTxBytes = 4 << 20
+)
+
+// ErrNoRoom says that there is not enough free disk for the second file that a
+// compaction makes.
+var ErrNoRoom = errors.New("not enough free disk for a copy")
+
+// Compact rewrites the database at path without the space that is free in it, and
+// returns the file's size in bytes before and after. What is in it stays as it is,
+// the journal too. Nobody else can have the file open meanwhile: store.ErrLocked.
+// A file that Check finds damaged is refused with a *store.CorruptionError; the
+// others of Open's errors count as well, and ErrNoRoom.
+//
+// The new file is written and checked beside the old one, under path + ".compact",
+// and takes its place by a rename: a crash at any moment leaves one of the two
+// whole under the name. A new file that was not finished is removed by the next
+// Compact.
+func Compact(path string, opts Options) (before, after int64, err error) {
+	return compact(path, opts, freeDisk)
+}
+
+func compact(path string, opts Options, free func(dir string) (int64, error)) (before, after int64, err error) {
+	// The rename would put the new file in the place of a link.
+	file, err := filepath.EvalSymlinks(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, 0, fmt.Errorf("%s: %w", path, store.ErrNoStore)
+	case err != nil:
+		return 0, 0, fmt.Errorf("compact: %w", err)
+	}
+	path = file
+	report, err := sound(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	old, err := os.Stat(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("compact: %w", err)
+	}
+	before = old.Size()
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = DefaultMaxBytes
+	}
+	opts.ReadOnly = false // the lock that shuts everybody out
+	opts.MaxBytes = max(opts.MaxBytes, before+allocBytes)
+	src, err := openBolt(path, opts)
+	if err != nil {
+		return before, 0, err
+	}
+	// Closed last, and with it the lock lost: until then an agent that starts waits,
+	// and then finds that the name is another file's.
+	defer func() { err = errors.Join(err, src.Close()) }()
+
+	tmp := path + compactSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return before, 0, fmt.Errorf("compact: %w", err)
+	}
+	if err := room(filepath.Dir(path), before-report.FreeBytes+allocBytes, free); err != nil {
+		return before, 0, fmt.Errorf("compact %s: %w", path, err)
+	}
+	if after, err = copyInto(tmp, src, old, opts); err != nil {
+		return before, 0, errors.Join(fmt.Errorf("compact %s: %w", path, err), os.RemoveAll(tmp))
+	}
+	if after >= before {
+		return before, before, os.Remove(tmp) // there was nothing to gain
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return before, 0, errors.Join(fmt.Errorf("compact: %w", err), os.Remove(tmp))
+	}
+	return before, after, SyncDir(filepath.Dir(path))
+}
+
+// room says whether a directory has place for so many bytes.
+func room(dir string, need int64, free func(dir string) (int64, error)) error {
+	have, err := free(dir)
+	if err != nil {
+		return fmt.Errorf("free disk: %w", err)
+	}
+	if have < need {
+		return fmt.Errorf("%w: %d bytes are needed in %s and %d are free", ErrNoRoom, need, dir, have)
+	}
+	return nil
+}
+
+// copyInto writes what is in src to a new file, which is whole and on disk when it
+// returns, and returns its size. like is the file that it will stand in for.
+func copyInto(tmp string, src *bbolt.DB, like fs.FileInfo, opts Options) (int64, error) {
+	dst, err := openBolt(tmp, opts)
+	if err != nil {
+		return 0, err
+	}
+	err = bbolt.Compact(dst, src, compactTxBytes)
+	if err = errors.Join(err, dst.Close()); err != nil {
+		return 0, err
+	}
+	if err := sameOwner(tmp, like); err != nil {
+		return 0, fmt.Errorf("give the new file to the owner of the old one: %w", err)
+	}
+	if _, err := sound(tmp); err != nil {
+		return 0, err
+	}
+	f, err := os.Open(tmp)
+	if err != nil {
+		return 0, err
+	}
+	info, err := f.Stat()
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// sound checks a file and makes an error of what is wrong with it.
+func sound(path string) (*CheckReport, error) {
+	report, err := Check(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if !report.OK() {
+		p := report.Problems[0]
+		return nil, &store.CorruptionError{Path: path, Collection: p.Collection, Key: p.Key, Reason: p.Reason}
+	}
+	return report, nil
+}

@@ -1,0 +1,155 @@
+package bolt_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// content is all that is in a file, sequences of buckets too.
+func content(t *testing.T, path string) (all []string) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	var walk func(name string, b *bbolt.Bucket) error
+	walk = func(name string, b *bbolt.Bucket) error {
+		all = append(all, fmt.Sprintf("%s: %d", name, b.Sequence()))
+		return b.ForEach(func(k, v []byte) error {
+			if v == nil {
+				return walk(fmt.Sprintf("%s/%q", name, k), b.Bucket(k))
+			}
+			all = append(all, fmt.Sprintf("%s/%q=%x", name, k, v))
+			return nil
+		})
+	}
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return walk(string(name), b) })
+	}))
+	return all
+}
+
+// bloatedFile is a file with a journal, most of whose objects were deleted, and
+// what a view of it must show.
+func bloatedFile(t *testing.T) (string, *storetest.Model) {
+	db, live := newDB(t, bolt.Options{FlushInterval: time.Hour})
+	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
+	require.NoError(t, err)
+	model := storetest.NewModel(storetest.Info("pods"), lifeIndexes()...)
+	var puts, deletes []store.Change
+	for i := range 3000 {
+		o := storetest.Object("ns", fmt.Sprintf("o-%04d", i), "u", fmt.Sprint(i+1), map[string]string{"app": "till"}, incompressible(i))
+		puts = append(puts, storetest.Put(o))
+		if i%100 != 0 {
+			deletes = append(deletes, storetest.Delete(o.Key()))
+		}
+	}
+	replaceAll(t, c, puts, 5000)
+	model.Replace(storetest.Info("pods"), puts, storetest.Checkpoint(5000))
+	for _, b := range []store.Batch{
+		{Changes: deletes, Checkpoint: storetest.Checkpoint(6000)},
+		{Changes: []store.Change{storetest.Put(storetest.Object("ns", "new", "u", "6001", nil, "x"))}, Checkpoint: storetest.Checkpoint(6001)},
+	} {
+		require.NoError(t, db.Fold())
+		require.NoError(t, c.Apply(b))
+		model.Apply(b)
+	}
+	require.NoError(t, db.Flush())
+	raw, err := os.ReadFile(live)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "cache.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	require.NoError(t, db.Close())
+	return path, model
+}
+
+func TestCompact(t *testing.T) {
+	path, model := bloatedFile(t)
+	// What an earlier one left that crashed.
+	require.NoError(t, os.WriteFile(path+".compact", []byte("half a file"), 0o600))
+	was := content(t, path)
+	link := filepath.Join(t.TempDir(), "link.db")
+	require.NoError(t, os.Symlink(path, link))
+
+	before, after, err := bolt.Compact(link, bolt.Options{})
+	require.NoError(t, err)
+	require.Less(t, after, before/2)
+	info, err := os.Lstat(path)
+	require.NoError(t, err)
+	require.Equal(t, after, info.Size())
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	target, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.NotZero(t, target.Mode()&os.ModeSymlink, "a link stays one")
+	require.NoFileExists(t, path+".compact")
+	require.Equal(t, was, content(t, path))
+
+	report, err := bolt.Check(path, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	defer v.Close()
+	model.Equal(t, v)
+}
+
+// Where there is nothing to gain the file stays.
+func TestCompactTwice(t *testing.T) {
+	path, _ := bloatedFile(t)
+	_, after, err := bolt.Compact(path, bolt.Options{})
+	require.NoError(t, err)
+	before, again, err := bolt.Compact(path, bolt.Options{})
+	require.NoError(t, err)
+	require.Equal(t, after, before)
+	require.LessOrEqual(t, again, before)
+	require.NoFileExists(t, path+".compact")
+}
+
+// What stands in the way leaves the file as it was, and nothing beside it.
+func TestCompactRefuses(t *testing.T) {
+	path, _ := bloatedFile(t)
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	unchanged := func() {
+		now, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, string(raw) == string(now), "the file changed")
+		require.NoFileExists(t, path+".compact")
+	}
+	_, _, err = bolt.Compact(path+".none", bolt.Options{})
+	require.ErrorIs(t, err, store.ErrNoStore)
+
+	_, _, err = bolt.CompactWith(path, bolt.Options{}, func(dir string) (int64, error) {
+		require.Equal(t, filepath.Dir(path), dir)
+		return 100 << 10, nil
+	})
+	require.ErrorIs(t, err, bolt.ErrNoRoom)
+	unchanged()
+
+	reader, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	_, _, err = bolt.Compact(path, bolt.Options{})
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.NoError(t, reader.Close())
+	unchanged()
+
+	edit(t, path, func(tx *bbolt.Tx) error {
+		return bucketAt(tx, "c/pods/g2/objects").Put([]byte("ns/x"), []byte("damage"))
+	})
+	raw, err = os.ReadFile(path)
+	require.NoError(t, err)
+	_, _, err = bolt.Compact(path, bolt.Options{})
+	require.ErrorAs(t, err, new(*store.CorruptionError))
+	unchanged()
+}

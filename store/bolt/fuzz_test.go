@@ -1,0 +1,149 @@
+package bolt_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// fuzzPatience is after how long a file is said to make its reader hang.
+const fuzzPatience = 30 * time.Second
+
+// FuzzOpen damages a small file and reads it, read-only. Whatever the damage, Check
+// answers with a report or with an error that says of what kind the file is, and
+// nothing is served that never was stored.
+//
+// damage is read four bytes at a time: an offset (three bytes, little endian, modulo
+// the length of the file) and what is flipped there. cut is how much is missing at
+// the end.
+func FuzzOpen(f *testing.F) {
+	raw, err := os.ReadFile(sampleFile(f))
+	require.NoError(f, err)
+	// Behind the last page in use there is only room to grow.
+	high := binary.LittleEndian.Uint64(raw[16+40:])
+	if other := binary.LittleEndian.Uint64(raw[4096+16+40:]); other > high {
+		high = other
+	}
+	raw = raw[:high*4096]
+	at := func(offset int, xor byte) []byte {
+		return []byte{byte(offset), byte(offset >> 8), byte(offset >> 16), xor}
+	}
+	f.Add([]byte(nil), uint32(0))
+	f.Add([]byte(nil), uint32(4096))
+	f.Add([]byte(nil), uint32(len(raw)-8000))
+	for page := range int(high) {
+		for _, in := range []int{0, 8, 10, 12, 16, 20, 24, 24 + 8, 28, 40, 48, 2000, 4090} {
+			f.Add(at(page*4096+in, 1), uint32(0))
+		}
+	}
+	f.Add(append(at(8, 1), at(4096+8, 1)...), uint32(0))
+
+	stored := map[string]bool{}
+	for i := range 40 {
+		for _, rv := range []int{i + 1, 101, 102, 103} {
+			stored[string(sampleObject(i, rv).Raw())] = true
+		}
+	}
+	stored[string(storetest.Object("", "edge-1", "u-1", "7", nil, "x").Raw())] = true
+
+	f.Fuzz(func(t *testing.T, damage []byte, cut uint32) {
+		b := append([]byte(nil), raw...)
+		for ; len(damage) >= 4; damage = damage[4:] {
+			offset := int(damage[0]) | int(damage[1])<<8 | int(damage[2])<<16
+			b[offset%len(b)] ^= damage[3]
+		}
+		b = b[:len(b)-int(cut)%len(b)]
+		path := filepath.Join(t.TempDir(), "cache.db")
+		require.NoError(t, os.WriteFile(path, b, 0o600))
+		done := make(chan string, 1)
+		go func() { done <- readDamaged(path, stored) }()
+		select {
+		case wrong := <-done:
+			if wrong != "" {
+				t.Error(wrong)
+			}
+		case <-time.After(fuzzPatience):
+			t.Fatal("reading does not end")
+		}
+	})
+}
+
+// readDamaged reads a file in every way there is and returns what should not be.
+func readDamaged(path string, stored map[string]bool) (wrong string) {
+	debug.SetPanicOnFault(true)
+	report, err := bolt.Check(path, nil)
+	switch {
+	case err == nil && report.Unsafe:
+		return "" // nobody opens it
+	case err != nil && !isVerdict(err):
+		return "Check: an error that says nothing about the file: " + err.Error()
+	case err != nil && report != nil:
+		return "Check: a report and an error"
+	}
+	db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	if err != nil {
+		if !isVerdict(err) {
+			return "Open: an error that says nothing about the file: " + err.Error()
+		}
+		return ""
+	}
+	defer func() {
+		if err := db.Close(); err != nil && wrong == "" {
+			wrong = "Close: " + err.Error()
+		}
+	}()
+	_, _ = db.Collections() // it may well be damaged
+	for _, id := range []string{"pods", "nodes"} {
+		v, err := db.View(id)
+		if err != nil {
+			continue
+		}
+		wrong = readView(v, stored)
+		v.Close()
+		if wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
+func readView(v store.View, stored map[string]bool) string {
+	for o, err := range v.Objects("", "") {
+		if err == nil && !stored[string(o.Raw())] {
+			return "Objects: never stored: " + string(o.Raw())
+		}
+	}
+	var keys []string
+	for h, err := range v.Headers("", "") {
+		if err == nil {
+			keys = append(keys, h.Key)
+		}
+	}
+	for _, key := range keys {
+		if o, err := v.Get(key); err == nil && (o.Key() != key || !stored[string(o.Raw())]) {
+			return "Get: never stored: " + string(o.Raw())
+		}
+	}
+	for _, index := range append(v.Indexes(), store.NamespaceIndex) {
+		for _, err := range v.IndexEntries(index) {
+			if err != nil && errors.Is(err, store.ErrNoIndex) {
+				return "IndexEntries: " + err.Error()
+			}
+		}
+	}
+	return ""
+}
+
+func isVerdict(err error) bool {
+	return errors.As(err, new(*store.CorruptionError)) || errors.Is(err, store.ErrForeign) || errors.Is(err, store.ErrNewerFormat)
+}

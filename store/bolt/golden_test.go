@@ -1,0 +1,388 @@
+package bolt_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// The golden database is what format 1 looks like. Later versions must read it for
+// as long as they read format 1: it is made anew only while no version is released.
+const goldenFile = "testdata/golden-v1.db.gz"
+
+var update = flag.Bool("update", false, "make the golden database anew")
+
+// goldenModels are the collections of the golden database. What makes them is kept
+// apart from the other tests' helpers, so that they can change and it can't.
+func goldenModels() map[string]*storetest.Model {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 600_700_800, time.UTC)
+	pods := storetest.NewModel(store.Info{
+		ID: "pods@shop", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Namespace: "shop",
+		LabelSelector: "tier=edge", FieldSelector: "spec.nodeName=edge-1", Transform: "metadata.managedFields",
+	}, store.LabelIndex("app", "app"), store.FieldIndex("node", "spec.nodeName"))
+	pods.Synced = true
+	pods.Checkpoint = store.Checkpoint{
+		RV: "1203", Cluster: "uid:11112222-3333", ListReason: "expired",
+		LastEvent: at.Add(2 * time.Second), LastBookmark: at.Add(time.Second), LastList: at,
+	}
+	for i := range 30 {
+		rv := 1000 + i
+		switch i {
+		case 3, 4:
+			continue // deleted in the journal
+		case 5, 6, 7:
+			rv = 1196 + i // changed there
+		}
+		o := goldenPod(i, rv)
+		pods.Objects[o.Key()] = o
+	}
+	classes := storetest.NewModel(store.Info{ID: "priorityclasses.scheduling.k8s.io", Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses", Kind: "PriorityClass"})
+	classes.Synced = true
+	classes.Checkpoint = store.Checkpoint{RV: "77", Cluster: "uid:11112222-3333", LastList: at, ListReason: "initial"}
+	for _, name := range []string{"a", "b"} {
+		o := goldenClass(name)
+		classes.Objects[o.Key()] = o
+	}
+	never := storetest.NewModel(store.Info{ID: "secrets", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true})
+	return map[string]*storetest.Model{pods.Info.ID: pods, classes.Info.ID: classes, never.Info.ID: never}
+}
+
+func mustParse(raw string) *object.Object {
+	o, err := object.Parse([]byte(raw))
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+func goldenPod(i, rv int) *object.Object {
+	uid := i
+	if i == 6 && rv > 1100 {
+		uid = 600 // deleted and made again
+	}
+	return mustParse(fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"till-%02d","namespace":"shop","uid":"0000-%04d","resourceVersion":"%d",`+
+		`"labels":{"app":"%s","tier":"edge"}},"spec":{"nodeName":"edge-1","containers":[{"name":"main","image":"till:%d.%d"}]},"status":{"phase":"Running"}}`,
+		i, uid, rv, []string{"till", "camera", ""}[i%3], rv/100, i))
+}
+
+// goldenClass is so small that it is not compressed, and says nothing of itself.
+func goldenClass(name string) *object.Object {
+	return mustParse(`{"kind":"PriorityClass","metadata":{"name":"` + name + `"}}`)
+}
+
+// writeGolden makes the golden database: a generation that is not the first one, a
+// leftover of another, dictionary and raw records, and a journal of two entries.
+func writeGolden(t *testing.T, path string) {
+	live := filepath.Join(t.TempDir(), "live.db")
+	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1, Writer: "golden"})
+	require.NoError(t, err)
+	models := goldenModels()
+	open := func(id string) store.Collection {
+		c, err := db.Open(models[id].Info, models[id].Indexes...)
+		require.NoError(t, err)
+		return c
+	}
+	pods, classes := open("pods@shop"), open("priorityclasses.scheduling.k8s.io")
+	open("secrets")
+	replace := func(c store.Collection, changes []store.Change, cp store.Checkpoint) {
+		r, err := c.Replace()
+		require.NoError(t, err)
+		require.NoError(t, r.Apply(changes))
+		require.NoError(t, r.Commit(cp))
+	}
+	listed := models["pods@shop"].Checkpoint
+	listed.RV, listed.LastEvent, listed.LastBookmark = "1100", time.Time{}, time.Time{}
+	var changes []store.Change
+	for i := range 30 {
+		changes = append(changes, storetest.Put(goldenPod(i, 1000+i)))
+	}
+	replace(pods, changes, listed)
+	replace(classes, []store.Change{storetest.Put(goldenClass("a")), storetest.Put(goldenClass("b"))}, models["priorityclasses.scheduling.k8s.io"].Checkpoint)
+
+	// A list that a crash ends.
+	r, err := classes.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply([]store.Change{storetest.Put(goldenClass("c"))}))
+
+	middle := listed
+	middle.RV = "1202"
+	require.NoError(t, pods.Apply(store.Batch{
+		Changes: []store.Change{
+			storetest.Put(goldenPod(5, 1201)), storetest.Put(goldenPod(6, 1202)),
+			storetest.Delete("shop/till-03"), storetest.Delete("shop/till-04"), storetest.Put(goldenPod(8, 1199)),
+		},
+		Checkpoint: middle,
+	}))
+	require.NoError(t, db.Flush())
+	require.NoError(t, pods.Apply(store.Batch{
+		Changes:    []store.Change{storetest.Put(goldenPod(7, 1203)), storetest.Put(goldenPod(8, 1008))},
+		Checkpoint: models["pods@shop"].Checkpoint,
+	}))
+	require.NoError(t, db.Flush())
+	raw, err := os.ReadFile(live)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	require.NoError(t, r.Abort())
+	require.NoError(t, db.Close())
+	edit(t, path, func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("created"), []byte("2026-01-02T03:04:05Z"))
+	})
+}
+
+func golden(t *testing.T) string {
+	if *update {
+		path := filepath.Join(t.TempDir(), "new.db")
+		writeGolden(t, path)
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var packed bytes.Buffer
+		w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+		require.NoError(t, err)
+		_, err = w.Write(raw)
+		require.NoError(t, errors.Join(err, w.Close()))
+		require.NoError(t, os.WriteFile(goldenFile, packed.Bytes(), 0o644))
+	}
+	f, err := os.Open(goldenFile)
+	require.NoError(t, err)
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	raw, err := io.ReadAll(r)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "golden.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	return path
+}
+
+// TestGolden reads the golden database with today's code: as it is, and after
+// today's code has folded it.
+func TestGolden(t *testing.T) {
+	path := golden(t)
+	report, err := bolt.Check(path, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	require.EqualValues(t, 2, report.JournalEntries)
+	require.Equal(t, "golden", report.Writer)
+	for _, readOnly := range []bool{true, false, true} {
+		db, err := bolt.Open(path, bolt.Options{ReadOnly: readOnly})
+		require.NoError(t, err)
+		require.NoError(t, db.JournalDamage())
+		infos, err := db.Collections()
+		require.NoError(t, err)
+		require.Len(t, infos, 3)
+		for id, model := range goldenModels() {
+			if !readOnly {
+				_, err := db.Open(model.Info, model.Indexes...)
+				require.NoError(t, err)
+			}
+			v, err := db.View(id)
+			require.NoError(t, err)
+			model.Equal(t, v)
+			v.Close()
+		}
+		require.NoError(t, db.Close())
+	}
+}
+
+// TestFormat reads the golden database, and one that today's code writes, by
+// docs/file-format.md and nothing else. Where it fails, either the page is wrong or
+// the format was changed, and then [bolt.Format] has to change too.
+func TestFormat(t *testing.T) {
+	fresh := filepath.Join(t.TempDir(), "fresh.db")
+	writeGolden(t, fresh)
+	for name, path := range map[string]string{"golden": golden(t), "fresh": fresh} {
+		t.Run(name, func(t *testing.T) {
+			p := readPlainly(t, path)
+			require.Equal(t, "snapcache", string(p.cells["meta\x00magic"]))
+			require.Equal(t, []byte{0, 0, 0, 1}, p.cells["meta\x00format"])
+			require.Equal(t, "2026-01-02T03:04:05Z", string(p.cells["meta\x00created"]))
+			require.Equal(t, "golden", string(p.cells["meta\x00writer"]))
+			require.Len(t, p.cells["meta\x00epoch"], 8)
+			require.Equal(t, uint64(2), p.journal)
+			for id, model := range goldenModels() {
+				p.compare(t, id, model)
+			}
+			codec, first := p.record(t, "pods@shop", "shop/till-05")
+			require.EqualValues(t, 1, codec)
+			require.Equal(t, "1005", first, "a change keeps it")
+			_, first = p.record(t, "pods@shop", "shop/till-06")
+			require.Equal(t, "1202", first, "another object does not")
+			codec, _ = p.record(t, "priorityclasses.scheduling.k8s.io", "a")
+			require.EqualValues(t, 0, codec)
+		})
+	}
+}
+
+// plain is a database as docs/file-format.md tells to read it.
+type plain struct {
+	cells   map[string][]byte // by address, the journal over the buckets
+	journal uint64            // entries
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func sum(parts ...[]byte) uint32 { return crc32.Checksum(bytes.Join(parts, nil), castagnoli) }
+
+func readPlainly(t *testing.T, path string) *plain {
+	p := &plain{cells: map[string][]byte{}}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	require.Equal(t, 4096, db.Info().PageSize)
+	var walk func(path string, b *bbolt.Bucket) error
+	walk = func(path string, b *bbolt.Bucket) error {
+		return b.ForEach(func(k, v []byte) error {
+			if v == nil {
+				return walk(path+"\x01"+string(k), b.Bucket(k))
+			}
+			p.cells[path+"\x00"+string(k)] = append([]byte{}, v...)
+			return nil
+		})
+	}
+	dec, err := zstd.NewReader(nil)
+	require.NoError(t, err)
+	defer dec.Close()
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		if err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return walk(string(name), b) }); err != nil {
+			return err
+		}
+		return tx.Bucket([]byte("journal")).ForEach(func(k, v []byte) error {
+			p.journal++
+			require.Equal(t, p.journal, binary.BigEndian.Uint64(k))
+			require.EqualValues(t, 1, v[0])
+			require.Equal(t, sum(k, v[:1], v[5:]), binary.LittleEndian.Uint32(v[1:]))
+			raw, err := dec.DecodeAll(v[5:], nil)
+			require.NoError(t, err)
+			for len(raw) > 0 {
+				var addr, value []byte
+				addr, raw = take(raw)
+				deleted := raw[0]
+				if raw = raw[1:]; deleted == 1 {
+					delete(p.cells, string(addr))
+					continue
+				}
+				require.Zero(t, deleted)
+				value, raw = take(raw)
+				p.cells[string(addr)] = append([]byte{}, value...)
+			}
+			return nil
+		})
+	}))
+	return p
+}
+
+// take cuts a value behind its length off b.
+func take(b []byte) (value, rest []byte) {
+	n, size := binary.Uvarint(b)
+	return b[size : size+int(n)], b[size+int(n):]
+}
+
+// table returns the keys and values of a bucket.
+func (p *plain) table(path ...string) map[string][]byte {
+	table := map[string][]byte{}
+	for addr, v := range p.cells {
+		if key, ok := strings.CutPrefix(addr, strings.Join(path, "\x01")+"\x00"); ok {
+			table[key] = v
+		}
+	}
+	return table
+}
+
+func (p *plain) generation(id string) string {
+	return fmt.Sprintf("g%d", binary.BigEndian.Uint64(p.table("c", id)["gen"]))
+}
+
+func (p *plain) compare(t *testing.T, id string, m *storetest.Model) {
+	head := p.table("c", id)
+	var info store.Info
+	require.NoError(t, json.Unmarshal(head["info"], &info))
+	require.Equal(t, m.Info, info)
+	var state store.State
+	require.NoError(t, json.Unmarshal(head["state"], &state))
+	require.Equal(t, m.State(), state)
+
+	gen := p.generation(id)
+	objects := p.table("c", id, gen, "objects")
+	require.Len(t, objects, len(m.Objects))
+	for key, o := range m.Objects {
+		require.Equal(t, string(o.Raw()), p.object(t, key, objects[key], o))
+	}
+	specs := map[string]string{}
+	require.NoError(t, json.Unmarshal(p.table("c", id, gen)["indexes"], &specs))
+	require.Len(t, specs, len(m.Indexes))
+	for _, x := range m.Indexes {
+		require.Equal(t, x.Spec, specs[x.Name])
+		entries := p.table("c", id, gen, "index", x.Name)
+		want := m.Entries(x)
+		require.Len(t, entries, len(want))
+		for _, e := range want {
+			require.Contains(t, entries, e.Value+"\x00"+e.Key)
+			require.Empty(t, entries[e.Value+"\x00"+e.Key])
+		}
+	}
+}
+
+// object decodes a record.
+func (p *plain) object(t *testing.T, key string, b []byte, want *object.Object) string {
+	require.EqualValues(t, 1, b[0])
+	require.Equal(t, sum([]byte(key), b[:2], b[6:]), binary.LittleEndian.Uint32(b[2:]))
+	dict, n := binary.Uvarint(b[6:])
+	rest := b[6+n:]
+	size, n := binary.Uvarint(rest)
+	uid, rest := take(rest[n:])
+	rv, rest := take(rest)
+	_, payload := take(rest)
+	require.Equal(t, string(want.GetUID()), string(uid))
+	require.Equal(t, want.GetResourceVersion(), string(rv))
+	require.EqualValues(t, want.Size(), size)
+	if b[1] == 0 {
+		return string(payload)
+	}
+	require.EqualValues(t, 1, b[1])
+	id := binary.BigEndian.AppendUint32(nil, uint32(dict))
+	stored := p.table("dict")[string(id)]
+	require.EqualValues(t, 1, stored[0])
+	require.Equal(t, sum(id, stored[:1], stored[5:]), binary.LittleEndian.Uint32(stored[1:]))
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderDictRaw(uint32(dict), stored[5:]))
+	require.NoError(t, err)
+	defer dec.Close()
+	raw, err := dec.DecodeAll(payload, nil)
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// record returns the codec of a record and the RV at which its object appeared.
+func (p *plain) record(t *testing.T, id, key string) (codec byte, firstRV string) {
+	b := p.table("c", id, p.generation(id), "objects")[key]
+	require.NotEmpty(t, b)
+	rest := b[6:]
+	for range 2 {
+		_, n := binary.Uvarint(rest)
+		rest = rest[n:]
+	}
+	for range 2 {
+		_, rest = take(rest)
+	}
+	first, _ := take(rest)
+	return b[1], string(first)
+}

@@ -1,0 +1,241 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+)
+
+// pages reads a file page by page, before bbolt follows anything in it, and finds
+// what bbolt can't survive: a reference to a page that is not there or not what it
+// should be, a page with two references (two branches that lead to each other are
+// an endless recursion, and a goroutine that has no stack left ends the process),
+// and an element that reaches out of its page. bbolt's own check is no help with
+// these: it runs into them, in a goroutine of its own.
+type pages struct {
+	file   io.ReaderAt
+	high   uint64          // one past the highest page in use
+	used   map[uint64]bool // pages that something refers to
+	free   map[uint64]bool
+	report func(collection, reason string)
+	note   func(reason string)
+}
+
+// What is where in bbolt's pages, which are in the byte order of the machine.
+const (
+	pageHead    = 16 // id (8), flags (2), count of elements (2), pages that belong to it behind it (4)
+	pageElement = 16 // branch: offset, key length (4 each), page (8); leaf: flags, offset, key and value length (4 each)
+
+	pageBranch   = 0x01
+	pageLeaf     = 0x02
+	pageFreelist = 0x10
+
+	leafBucket = 0x01 // flag of a leaf element whose value is a bucket
+	bucketHead = 16   // page of the root (8), 0 for a page within the value; sequence (8)
+
+	metaRoot     = metaStart + 16
+	metaFreelist = metaStart + 32
+)
+
+// walk looks at all pages in use. An error says that the file can't be read.
+func (p *pages) walk() error {
+	meta, err := p.meta()
+	if err != nil {
+		return err
+	}
+	p.high = binary.NativeEndian.Uint64(meta[metaPages:])
+	p.used, p.free = map[uint64]bool{}, map[uint64]bool{}
+	if err := p.freelist(binary.NativeEndian.Uint64(meta[metaFreelist:])); err != nil {
+		return err
+	}
+	return p.tree(binary.NativeEndian.Uint64(meta[metaRoot:]), nil)
+}
+
+// meta returns the meta page that counts.
+func (p *pages) meta() ([]byte, error) {
+	var newest []byte
+	for page := range int64(2) {
+		b := make([]byte, metaEnd)
+		if _, err := p.file.ReadAt(b, page*pageSize); err != nil {
+			return nil, fmt.Errorf("read page %d: %w", page, err)
+		}
+		sum := fnv.New64a()
+		_, _ = sum.Write(b[metaStart:metaChecksum]) // a hash takes everything
+		if binary.NativeEndian.Uint32(b[metaStart:]) != boltMagic || binary.NativeEndian.Uint64(b[metaChecksum:]) != sum.Sum64() {
+			p.note(fmt.Sprintf("page %d, one of the two that say where everything is, is not valid: the newest commit may be lost", page))
+			continue
+		}
+		if newest == nil || binary.NativeEndian.Uint64(b[metaTxid:]) > binary.NativeEndian.Uint64(newest[metaTxid:]) {
+			newest = b
+		}
+	}
+	if newest == nil {
+		return nil, errors.New("no meta page is valid")
+	}
+	return newest, nil
+}
+
+// read returns a page with those that belong to it, nil where it is not usable.
+// Each page is read once.
+func (p *pages) read(id uint64, in place) ([]byte, error) {
+	if id < 2 || id >= p.high {
+		in.report(p, "page %d: there is none, pages go from 2 to %d", id, p.high-1)
+		return nil, nil
+	}
+	head := make([]byte, pageHead)
+	if _, err := p.file.ReadAt(head, int64(id)*pageSize); err != nil { //nolint:gosec // checkWhole has seen that the file has so many pages
+		return nil, fmt.Errorf("read page %d: %w", id, err)
+	}
+	more := uint64(binary.NativeEndian.Uint32(head[12:]))
+	if self := binary.NativeEndian.Uint64(head); self != id {
+		in.report(p, "page %d: it says that it is page %d", id, self)
+		return nil, nil
+	}
+	if id+more >= p.high {
+		in.report(p, "page %d: it goes on to page %d, the last one is %d", id, id+more, p.high-1)
+		return nil, nil
+	}
+	for i := id; i <= id+more; i++ {
+		if p.used[i] {
+			in.report(p, "page %d: it is in use in two places", i)
+			return nil, nil
+		}
+		if p.free[i] {
+			in.report(p, "page %d: it is in use and on the list of free pages", i)
+		}
+		p.used[i] = true
+	}
+	b := make([]byte, (more+1)*pageSize)
+	if _, err := p.file.ReadAt(b, int64(id)*pageSize); err != nil { //nolint:gosec // as above
+		return nil, fmt.Errorf("read page %d: %w", id, err)
+	}
+	return b, nil
+}
+
+// freelist reads the list of free pages.
+func (p *pages) freelist(id uint64) error {
+	var in place
+	b, err := p.read(id, in)
+	if err != nil || b == nil {
+		return err
+	}
+	if flags := pageFlags(b); flags != pageFreelist {
+		in.report(p, "page %d: it is not a list of free pages, its type is %#x", id, flags)
+		return nil
+	}
+	count, ids := uint64(pageCount(b)), b[pageHead:]
+	if count == 0xFFFF { // the count did not fit
+		count, ids = binary.NativeEndian.Uint64(ids), ids[8:]
+	}
+	if count > uint64(len(ids)/8) {
+		in.report(p, "page %d: a list of %d free pages does not fit", id, count)
+		return nil
+	}
+	for i := range count {
+		switch free := binary.NativeEndian.Uint64(ids[i*8:]); {
+		case free < 2 || free >= p.high:
+			in.report(p, "page %d: page %d is on the list of free pages, pages go from 2 to %d", id, free, p.high-1)
+		case p.free[free]:
+			in.report(p, "page %d: it is on the list of free pages twice", free)
+		default:
+			p.free[free] = true
+		}
+	}
+	return nil
+}
+
+// tree looks at the tree of pages of one bucket and at the buckets in it.
+func (p *pages) tree(id uint64, in place) error {
+	b, err := p.read(id, in)
+	if err != nil || b == nil {
+		return err
+	}
+	switch flags := pageFlags(b); flags {
+	case pageLeaf:
+		return p.leaf(b, id, in)
+	case pageBranch:
+	default:
+		in.report(p, "page %d: it is of no known type: %#x", id, flags)
+		return nil
+	}
+	count := pageCount(b)
+	if count == 0 || pageHead+count*pageElement > len(b) {
+		in.report(p, "page %d: a branch of %d pages", id, count)
+		return nil
+	}
+	for i := range count {
+		at := pageHead + i*pageElement
+		if uint64(at)+uint32At(b, at)+uint32At(b, at+4) > uint64(len(b)) {
+			in.report(p, "page %d: element %d reaches out of it", id, i)
+			continue
+		}
+		if err := p.tree(binary.NativeEndian.Uint64(b[at+8:]), in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaf looks at the elements of a leaf page: of a page of the file, or of one
+// within the value of page id.
+func (p *pages) leaf(b []byte, id uint64, in place) error {
+	count := pageCount(b)
+	if pageHead+count*pageElement > len(b) {
+		in.report(p, "page %d: a leaf of %d elements does not fit", id, count)
+		return nil
+	}
+	for i := range count {
+		at := pageHead + i*pageElement
+		start := uint64(at) + uint32At(b, at+4)
+		value := start + uint32At(b, at+8)
+		end := value + uint32At(b, at+12)
+		if end > uint64(len(b)) {
+			in.report(p, "page %d: element %d reaches out of it", id, i)
+			continue
+		}
+		if uint32At(b, at)&leafBucket == 0 {
+			continue
+		}
+		if err := p.bucket(b[value:end], id, in.with(b[start:value])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bucket looks at the value of a leaf element that is a bucket.
+func (p *pages) bucket(value []byte, id uint64, in place) error {
+	if len(value) < bucketHead {
+		in.report(p, "page %d: a bucket is cut short", id)
+		return nil
+	}
+	if root := binary.NativeEndian.Uint64(value); root != 0 {
+		return p.tree(root, in)
+	}
+	inline := value[bucketHead:]
+	if len(inline) < pageHead || pageFlags(inline) != pageLeaf {
+		in.report(p, "page %d: a small bucket is not usable", id)
+		return nil
+	}
+	return p.leaf(inline, id, in)
+}
+
+func pageFlags(b []byte) uint16 { return binary.NativeEndian.Uint16(b[8:]) }
+func pageCount(b []byte) int    { return int(binary.NativeEndian.Uint16(b[10:])) }
+
+func uint32At(b []byte, at int) uint64 { return uint64(binary.NativeEndian.Uint32(b[at:])) }
+
+// place is the path of the bucket that a page belongs to.
+type place []string
+
+func (in place) with(name []byte) place { return append(in[:len(in):len(in)], string(name)) }
+
+func (in place) report(p *pages, format string, args ...any) {
+	collection := ""
+	if len(in) > 1 && in[0] == string(bucketCollections) {
+		collection = in[1]
+	}
+	p.report(collection, fmt.Sprintf(format, args...))
+}
