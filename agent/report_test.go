@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// systemd hears that the agent is ready although no server can be reached, how old
+// the data is, and that it stops.
+func TestNotify(t *testing.T) {
+	n := newNode(t, podsOnly)
+	n.seed(t)
+	socket := filepath.Join(n.dir, "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	require.NoError(t, err)
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
+	said := func(what string) string {
+		t.Helper()
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+		b := make([]byte, 4096)
+		for {
+			size, err := conn.Read(b)
+			require.NoError(t, err, "systemd was not told %q", what)
+			if text := string(b[:size]); strings.Contains(text, what) {
+				return text
+			}
+		}
+	}
+	_, stop := n.run(t, io.Discard)
+	said("READY=1")
+	require.Contains(t, said("STATUS="), "data is 1h0m old: 2 objects in 1 collection, 0 of 2 in step; 1 never synced")
+	require.NoError(t, stop())
+	said("STOPPING=1")
+}
+
+// A long list tells how many, how fast and how long, on a terminal and as text for
+// the log, and leaves nothing behind when it is done.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var terminal bytes.Buffer
+		c := &collection{id: "pods", track: newTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))}
+		a := &Agent{opts: Options{Progress: &terminal}, collections: []*collection{c}}
+		require.Empty(t, a.progress(c))
+		c.track.Listing(store.ReasonInitial, 0, 20_000)
+		time.Sleep(2 * time.Second)
+		c.track.Listing(store.ReasonInitial, 5_000, 15_000)
+		want := "pods (initial): 5,000 objects, 2,500 a second, 15,000 to go, about 6s"
+		require.Equal(t, want, a.progress(c))
+		a.drawProgress()
+		require.Equal(t, "\r\x1b[Klisting "+want, terminal.String())
+
+		c.track.Listing(store.ReasonInitial, 5_000, -1)
+		require.NotContains(t, a.progress(c), "to go", "the server does not say")
+		terminal.Reset()
+		c.track.Listed(store.ReasonInitial, "9", 20_000, time.Second)
+		a.drawProgress()
+		require.Equal(t, "\r\x1b[K", terminal.String())
+	})
+}
