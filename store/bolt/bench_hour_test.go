@@ -1,0 +1,224 @@
+package bolt_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// simClock is a fake clock whose timers may look at it: the fake one calls them
+// while it holds its lock.
+type simClock struct {
+	*clocktesting.FakeClock
+	due []func()
+}
+
+func newSimClock() *simClock {
+	return &simClock{FakeClock: clocktesting.NewFakeClock(time.Date(2026, time.June, 1, 0, 0, 0, 0, time.UTC))}
+}
+
+// AfterFunc calls f in the Step that reaches its time.
+func (c *simClock) AfterFunc(d time.Duration, f func()) clock.Timer {
+	return c.FakeClock.AfterFunc(d, func() { c.due = append(c.due, f) })
+}
+
+func (c *simClock) step(d time.Duration) {
+	c.FakeClock.Step(d)
+	due := c.due
+	c.due = nil
+	for _, f := range due {
+		f()
+	}
+}
+
+// written is how many bytes this process has passed to write calls so far. It
+// counts what bbolt's own statistics do not: the pages of a value that spans some.
+func written(b *testing.B) int64 {
+	raw, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		b.Skip("bytes written are counted on Linux only")
+	}
+	var n int64
+	_, after, ok := bytes.Cut(raw, []byte("wchar: "))
+	require.True(b, ok)
+	_, err = fmt.Sscan(string(after), &n)
+	require.NoError(b, err)
+	return n
+}
+
+// liveHeap is how much of the heap is in use once garbage is collected, without
+// the pages that bbolt pools between transactions: see BenchmarkFold.
+func liveHeap() float64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // a pool outlives the first
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / 1e6
+}
+
+// BenchmarkHour is an hour of changes of random objects at an even rate, at the
+// defaults: bytes written to the file, folds included, against a plain bbolt
+// database with one commit a change, and the heap that is live meanwhile.
+func BenchmarkHour(b *testing.B) {
+	for _, d := range []struct {
+		dataset
+		count int
+	}{{pods, 2_000}, {pods, 20_000}, {many, 2_000}, {many, 200_000}} {
+		f := newFixture(b, d.dataset, d.count)
+		plain := plainBytes(b, f)
+		for _, rate := range []int{1, 10} {
+			b.Run(fmt.Sprintf("%s-%d/rate-%d", d.name, d.count, rate), func(b *testing.B) {
+				for range b.N {
+					h := f.hour(b, rate)
+					b.ReportMetric(h.bytes/1e6, "MB-written")
+					b.ReportMetric(h.bytes/float64(3600*rate), "B/change")
+					b.ReportMetric(plain, "plain-B/change")
+					b.ReportMetric(h.bytes/float64(3600*rate)/plain, "of-plain")
+					b.ReportMetric(h.peak, "heap-peak-MB")
+					b.ReportMetric(float64(h.commits), "commits")
+				}
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+type hour struct {
+	bytes, peak float64
+	commits     int64
+}
+
+func (f *fixture) hour(b *testing.B, rate int) (h hour) {
+	path := f.copy(b)
+	before := liveHeap()
+	sim := newSimClock()
+	db := openDB(b, path, bolt.Options{Clock: sim})
+	c := openCollection(b, db, f.dataset)
+	s := newSource("hour", rate)
+	opened, commits := written(b), db.Stats().Commits
+	version := 3
+	for second := range 3600 {
+		for range rate {
+			i := s.IntN(f.count)
+			version++
+			ch := f.change(b, i, version)
+			require.NoError(b, c.Apply(store.Batch{Changes: []store.Change{ch}, Checkpoint: checkpointAt(ch.Object.GetResourceVersion(), sim.Now())}))
+		}
+		sim.step(time.Second)
+		if second%60 == 59 {
+			h.peak = max(h.peak, liveHeap()-before)
+		}
+	}
+	h.commits = db.Stats().Commits - commits
+	require.NoError(b, db.Close()) // the last fold is part of the price
+	h.bytes = float64(written(b) - opened)
+	return h
+}
+
+// plainBytes is what a change costs in a database that has the same records and
+// puts each change and the checkpoint into a transaction of their own.
+func plainBytes(b *testing.B, f *fixture) float64 {
+	const changes = 500
+	path := filepath.Join(b.TempDir(), "plain.db")
+	var keys, records [][]byte
+	src, err := bbolt.Open(f.path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(b, err)
+	require.NoError(b, src.View(func(tx *bbolt.Tx) error {
+		all := tx.Bucket([]byte("c")).Bucket([]byte(f.info.ID))
+		return all.ForEachBucket(func(gen []byte) error {
+			return all.Bucket(gen).Bucket([]byte("objects")).ForEach(func(k, v []byte) error {
+				keys, records = append(keys, bytes.Clone(k)), append(records, bytes.Clone(v))
+				return nil
+			})
+		})
+	}))
+	require.NoError(b, src.Close())
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 30})
+	require.NoError(b, err)
+	objects, state := []byte("objects"), []byte("state")
+	require.NoError(b, db.Update(func(tx *bbolt.Tx) error {
+		o, err := tx.CreateBucket(objects)
+		require.NoError(b, err)
+		o.FillPercent = 0.95
+		_, err = tx.CreateBucket(state)
+		require.NoError(b, err)
+		for i, k := range keys {
+			require.NoError(b, o.Put(k, records[i]))
+		}
+		return nil
+	}))
+	s := newSource("plain", f.count)
+	before := written(b)
+	for range changes {
+		i := s.IntN(len(keys))
+		require.NoError(b, db.Update(func(tx *bbolt.Tx) error {
+			require.NoError(b, tx.Bucket(objects).Put(keys[i], records[i]))
+			return tx.Bucket(state).Put(state, make([]byte, 200))
+		}))
+	}
+	total := float64(written(b) - before)
+	require.NoError(b, db.Close())
+	return total / changes
+}
+
+// BenchmarkFold folds a full journal: how long, what it writes, and the most heap
+// that is in use meanwhile, garbage included.
+func BenchmarkFold(b *testing.B) {
+	for _, d := range []dataset{pods, many} {
+		f := newFixture(b, d, d.count)
+		journal := f.withJournal(b)
+		b.Run(d.name, func(b *testing.B) {
+			path := filepath.Join(b.TempDir(), "fold.db")
+			for range b.N {
+				b.StopTimer()
+				copyFile(b, journal, path)
+				db := openDB(b, path, bolt.Options{})
+				start, before := liveHeap(), written(b)
+				stop := watchHeap()
+				b.StartTimer()
+				require.NoError(b, db.Fold())
+				b.StopTimer()
+				b.ReportMetric(stop()-start, "heap-peak-MB")
+				b.ReportMetric(float64(written(b)-before)/1e6, "MB-written")
+				require.NoError(b, db.Close())
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// watchHeap looks at the heap all the time until it is stopped, and then returns
+// the largest size it saw.
+func watchHeap() (stop func() float64) {
+	done, peak := make(chan struct{}), make(chan float64)
+	go func() {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		var most uint64
+		for {
+			metrics.Read(sample)
+			most = max(most, sample[0].Value.Uint64())
+			select {
+			case <-done:
+				peak <- float64(most) / 1e6
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() float64 { close(done); return <-peak }
+}
