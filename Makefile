@@ -42,6 +42,12 @@ test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 test-unit: ## run the tests that need no control plane
 	$(GO) test $(RACE) -short ./...
 
+.PHONY: bench-store
+bench-store: ## run the durable store's benchmarks (docs/performance.md): about 10 minutes
+	$(GO) test -run '^$$' -bench '^Benchmark(Open|Fold)$$' -benchtime 9x -timeout 30m ./store/bolt
+	$(GO) test -run '^$$' -bench '^Benchmark(Read|Apply|ViewBesideWrites)$$' -benchtime 500ms -count 3 -timeout 30m ./store/bolt
+	$(GO) test -run '^$$' -bench '^BenchmarkHour$$' -benchtime 1x -timeout 30m ./store/bolt
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@for f in $$(grep -rlE '^func Fuzz' --include=*_test.go . | grep -v '^./test/'); do \
