@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -180,6 +181,36 @@ func TestGarbageIsSetAside(t *testing.T) {
 	aside, err := filepath.Glob(n.cfg.Store.Path + ".foreign-*")
 	require.NoError(t, err)
 	require.Len(t, aside, 1)
+}
+
+// A collection's checkpoint or dictionary can't be trusted any more: the file is set
+// aside, once, and the next start is an ordinary one.
+func TestDamagedHeadIsSetAside(t *testing.T) {
+	for _, name := range []string{"state", "dict"} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, podsOnly)
+			n.seed(t)
+			raw, err := bbolt.Open(n.cfg.Store.Path, 0o600, nil)
+			require.NoError(t, err)
+			require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+				b := tx.Bucket([]byte("c")).Bucket([]byte("pods"))
+				value := append([]byte("...."), b.Get([]byte(name))...)
+				value[len(value)-1] ^= 1
+				return b.Put([]byte(name), value)
+			}))
+			require.NoError(t, raw.Close())
+			for _, verdict := range []string{"quarantined: damaged", "opened"} {
+				client, stop := n.run(t, io.Discard)
+				status, err := client.Status(t.Context())
+				require.NoError(t, err)
+				require.Contains(t, status.Store.Verdict, verdict)
+				require.NoError(t, stop())
+			}
+			aside, err := filepath.Glob(n.cfg.Store.Path + ".damaged-*")
+			require.NoError(t, err)
+			require.Len(t, aside, 1)
+		})
+	}
 }
 
 func TestErrorsOfAStart(t *testing.T) {

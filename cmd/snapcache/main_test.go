@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"mkdb": makeDB, "spoil": spoil, "edit": editDB, "bloat": bloatDB, "lock": lockDB, "serve": serve, "code": code,
+			"mkdb": makeDB, "spoil": spoil, "edit": editDB, "seal": sealDB, "bloat": bloatDB, "lock": lockDB, "serve": serve, "code": code,
 		},
 		Setup: func(env *testscript.Env) error {
 			// Neither the defaults of this machine nor of this user.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"hash/crc32"
 	"net/http"
 	"os/exec"
 	"strconv"
@@ -114,6 +116,15 @@ func editDB(ts *testscript.TestScript, _ bool, args []string) {
 		return b.Put(bytes(args[2]), bytes(args[3]))
 	}))
 	ts.Check(db.Close())
+}
+
+// sealDB: seal FILE COLLECTION KEY CONTENT sets one of a collection's sealed values,
+// checksum and all.
+func sealDB(ts *testscript.TestScript, neg bool, args []string) {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	sum := crc32.Checksum([]byte(args[1]+"\x00"+args[2]+"\x00"+args[3]), table)
+	value := string(binary.LittleEndian.AppendUint32(nil, sum)) + args[3]
+	editDB(ts, neg, []string{args[0], "c/" + args[1], args[2], value})
 }
 
 // bloatDB: bloat FILE makes a database grow by something that it does not keep.

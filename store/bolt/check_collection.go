@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,21 +30,34 @@ func (c *check) collections(tx *bbolt.Tx) (ids []string, err error) {
 		}
 		ids = append(ids, id)
 		b := all.Bucket(k)
-		current := string(genName(currentGen(b)))
-		err := b.ForEachBucket(func(name []byte) error {
-			if string(name) != current {
-				c.report.note(Problem{Collection: id, Reason: fmt.Sprintf("%s is what a replacement left that did not end; the next opening deletes it", name)})
-			}
-			return nil
-		})
-		if err != nil {
+		if err := c.leftovers(b, id); err != nil {
 			return nil, err
 		}
-		if dict := b.Get(keyDict); dict != nil && tx.Bucket(bucketDict).Get(dict) == nil {
-			c.report.problem(Problem{Collection: id, Reason: fmt.Sprintf("its dictionary %x is missing", dict)})
+		if raw := b.Get(keyDict); raw != nil {
+			switch dict, err := openNumber[uint32](id, keyDict, raw); {
+			case err != nil:
+				c.report.failed(id, damagedHead(c.path, id, keyDict, err))
+			case tx.Bucket(bucketDict).Get(dictKey(dict)) == nil:
+				c.report.problem(Problem{Collection: id, Reason: fmt.Sprintf("its dictionary %d is missing", dict)})
+			}
 		}
 	}
 	return ids, nil
+}
+
+// leftovers notes the generations of a collection that no reader sees.
+func (c *check) leftovers(b *bbolt.Bucket, id string) error {
+	n, err := readGen(c.path, id, b)
+	if err != nil {
+		return nil //nolint:nilerr // the collection's own check reports it
+	}
+	current := string(genName(n))
+	return b.ForEachBucket(func(name []byte) error {
+		if string(name) != current {
+			c.report.note(Problem{Collection: id, Reason: fmt.Sprintf("%s is what a replacement left that did not end; the next opening deletes it", name)})
+		}
+		return nil
+	})
 }
 
 // collection checks one collection through a view, which has the journal in it.
@@ -112,9 +124,8 @@ func (x *collectionCheck) run() error {
 func (x *collectionCheck) loadIndexes() (err error) {
 	defer recoverCorruption(x.path, &err)
 	specs := map[string]string{}
-	if err := json.Unmarshal(x.view.lookup(x.view.path(), keyIndexes), &specs); err != nil {
-		x.problem("", "list of indexes: %v", err)
-		return nil
+	if err := openJSON(x.id, keyIndexes, x.view.lookup(x.view.path(), keyIndexes), &specs); err != nil {
+		return damagedHead(x.path, x.id, keyIndexes, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		i := &indexCheck{entries: map[string]bool{}}

@@ -129,12 +129,13 @@ func TestCheckFinds(t *testing.T) {
 			}
 			return change("c/pods", []byte("state"), func(b []byte) []byte {
 				var s store.State
-				if err := json.Unmarshal(b, &s); err != nil {
-					return nil
-				}
+				raw, err := bolt.Unseal("pods", []byte("state"), b)
+				require.NoError(t, err)
+				require.NoError(t, json.Unmarshal(raw, &s))
 				fn(&s)
-				raw, _ := json.Marshal(s)
-				return raw
+				raw, err = json.Marshal(s)
+				require.NoError(t, err)
+				return bolt.Seal("pods", []byte("state"), raw)
 			})(tx)
 		}
 	}
@@ -158,21 +159,25 @@ func TestCheckFinds(t *testing.T) {
 		"index entry odd":     {put(apps, []byte("till"), nil), "pods", "", `index app has a malformed entry "till"`},
 		"index gone":          {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/index").DeleteBucket([]byte("app")) }, "pods", "", "index app: a bucket is missing"},
 		"unknown index":       {put(pods+"/index/mine", []byte("x\x00shop/none"), nil), "pods", "shop/none", `index mine has it under "x", and there is no such object`},
-		"list of indexes":     {put(pods, []byte("indexes"), []byte("{")), "pods", "", "list of indexes: unexpected end of JSON input"},
+		"list of indexes":     {change(pods, []byte("indexes"), flip), "pods", "", "indexes: checksum does not match"},
 		"count":               {state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state says 41"},
 		"bytes":               {state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state says"},
 		"no RV":               {state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
-		"state":               {put("c/nodes", []byte("state"), []byte("[]")), "nodes", "", "state: json"},
-		"info":                {put("c/nodes", []byte("info"), nil), "nodes", "", "info: unexpected end of JSON input"},
+		"state":               {put("c/nodes", []byte("state"), bolt.Seal("nodes", []byte("state"), []byte("[]"))), "nodes", "", "state: json"},
+		"state flipped":       {change("c/nodes", []byte("state"), flip), "nodes", "", "state: checksum does not match"},
+		"info":                {put("c/nodes", []byte("info"), nil), "nodes", "", "info: it is missing or cut short"},
 		"info of another": {func(tx *bbolt.Tx) error {
 			return put("c/nodes", []byte("info"), bucketAt(tx, "c/pods").Get([]byte("info")))(tx)
-		}, "nodes", "", `info is that of "pods"`},
-		"generation":         {put("c/pods", []byte("gen"), seq(9)), "pods", "", "a bucket is missing"},
+		}, "nodes", "", "info: checksum does not match"},
+		"generation":         {put("c/pods", []byte("gen"), bolt.Seal("pods", []byte("gen"), seq(9))), "pods", "", "a bucket is missing"},
+		"generation flipped": {change("c/pods", []byte("gen"), flip), "pods", "", "gen: checksum does not match"},
+		"generation cut":     {put("c/pods", []byte("gen"), bolt.Seal("pods", []byte("gen"), seq(1)[4:])), "pods", "", "gen: it has 4 bytes, not 8"},
+		"pointer flipped":    {change("c/pods", []byte("dict"), flip), "pods", "", "dict: checksum does not match"},
 		"no collection":      {put("c", []byte("x"), []byte("y")), "", "", `collection "x" is not a bucket`},
 		"dictionary flipped": {change("dict", []byte{0, 0, 0, 1}, flip), "", "", "dictionary 1 is damaged"},
 		"dictionary of none": {put("dict", []byte{0, 0, 0, 9}, []byte("xxxxxxxx")), "", "", "dictionary 9 is ahead of the sequence 1: a new one would take its id"},
 		"dictionary odd":     {put("dict", []byte("x"), []byte("y")), "", "", "dictionary under the key 78, which is no id"},
-		"dictionary lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 00000001 is missing"},
+		"dictionary lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 1 is missing"},
 		"journal flipped":    {change("journal", seq(2), flip), "", "", "journal entry 2: journal entry is damaged"},
 		"journal lost":       {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").Delete(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
 		"journal end lost":   {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").Delete(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence says 3"},

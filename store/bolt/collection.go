@@ -1,8 +1,6 @@
 package bolt
 
 import (
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,10 +90,10 @@ func (c *collection) load(tx *bbolt.Tx) error {
 		if b, err = all.CreateBucket([]byte(c.id)); err != nil {
 			return err
 		}
-		if err := createGeneration(b, 1, c.indexes); err != nil {
+		if err := createGeneration(b, c.id, 1, c.indexes); err != nil {
 			return err
 		}
-		return errors.Join(putJSON(b, keyInfo, c.info), putJSON(b, keyState, c.state), putGen(b, 1))
+		return errors.Join(putJSON(b, c.id, keyInfo, c.info), putJSON(b, c.id, keyState, c.state), putNumber(b, c.id, keyGen, uint64(1)))
 	}
 	stored, err := readInfo(c.db.path, c.id, b)
 	if err != nil {
@@ -104,10 +102,14 @@ func (c *collection) load(tx *bbolt.Tx) error {
 	if c.state, err = readState(c.db.path, c.id, b); err != nil {
 		return err
 	}
+	current, err := readGen(c.db.path, c.id, b)
+	if err != nil {
+		return err
+	}
 	switch {
 	case stored.Scope() == c.want.Scope():
 		if stored != c.want {
-			if err := putJSON(b, keyInfo, c.want); err != nil {
+			if err := putJSON(b, c.id, keyInfo, c.want); err != nil {
 				return err
 			}
 		}
@@ -115,36 +117,36 @@ func (c *collection) load(tx *bbolt.Tx) error {
 		c.info = stored
 	default:
 		// What an interrupted first list left was made under another scope.
-		gen := currentGen(b)
 		c.state = store.State{}
 		if err := errors.Join(
-			b.DeleteBucket(genName(gen)), createGeneration(b, gen+1, c.indexes), putGen(b, gen+1),
-			putJSON(b, keyInfo, c.want), putJSON(b, keyState, c.state),
+			b.DeleteBucket(genName(current)), createGeneration(b, c.id, current+1, c.indexes), putNumber(b, c.id, keyGen, current+1),
+			putJSON(b, c.id, keyInfo, c.want), putJSON(b, c.id, keyState, c.state),
 		); err != nil {
 			return err
 		}
+		current++
 	}
-	if id := b.Get(keyDict); len(id) == 4 {
-		c.dictID = binary.BigEndian.Uint32(id)
+	if raw := b.Get(keyDict); raw != nil {
+		if c.dictID, err = openNumber[uint32](c.id, keyDict, raw); err != nil {
+			return damagedHead(c.db.path, c.id, keyDict, err)
+		}
 		c.dict = dictLookup(tx)(c.dictID)
 		if len(c.dict) == 0 {
 			c.dictID, c.dict = 0, nil // new records go without; old ones report damage
 		}
 	}
-	gen := b.Bucket(genName(currentGen(b)))
+	gen := b.Bucket(genName(current))
 	if gen == nil {
 		return &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "the current generation is missing"}
 	}
-	return c.syncIndexes(tx, gen)
+	return c.syncIndexes(tx, gen, genName(current))
 }
 
 // syncIndexes drops indexes that are no longer wanted and builds new ones.
-func (c *collection) syncIndexes(tx *bbolt.Tx, gen *bbolt.Bucket) error {
+func (c *collection) syncIndexes(tx *bbolt.Tx, gen *bbolt.Bucket, name []byte) error {
 	have := map[string]string{}
-	if raw := gen.Get(keyIndexes); raw != nil {
-		if err := json.Unmarshal(raw, &have); err != nil {
-			return &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "list of indexes: " + err.Error()}
-		}
+	if err := openJSON(c.id, keyIndexes, gen.Get(keyIndexes), &have); err != nil {
+		return damagedHead(c.db.path, c.id, keyIndexes, err)
 	}
 	root := gen.Bucket(bucketIndex)
 	want := map[string]string{}
@@ -169,21 +171,21 @@ func (c *collection) syncIndexes(tx *bbolt.Tx, gen *bbolt.Bucket) error {
 		return nil
 	}
 	for _, x := range missing {
-		if err := c.buildIndex(tx, root, x); err != nil {
+		if err := c.buildIndex(tx, root, name, x); err != nil {
 			return err
 		}
 	}
-	return putJSON(gen, keyIndexes, want)
+	return putJSON(gen, c.id, keyIndexes, want)
 }
 
 // buildIndex fills a new index from the objects, entries in order.
-func (c *collection) buildIndex(tx *bbolt.Tx, root *bbolt.Bucket, x store.Index) error {
+func (c *collection) buildIndex(tx *bbolt.Tx, root *bbolt.Bucket, gen []byte, x store.Index) error {
 	b, err := root.CreateBucketIfNotExists([]byte(x.Name))
 	if err != nil {
 		return err
 	}
 	// Opening comes after a fold: the memtable is empty.
-	v := &view{db: c.db, tx: tx, over: c.db.mem.snapshot(), id: c.id, gen: genName(currentGen(tx.Bucket(bucketCollections).Bucket([]byte(c.id))))}
+	v := &view{db: c.db, tx: tx, over: c.db.mem.snapshot(), id: c.id, gen: gen}
 	var entries []string
 	for o, err := range v.Objects("", "") {
 		if err != nil {
@@ -238,7 +240,11 @@ func (db *DB) dropLeftovers() error {
 		all := tx.Bucket(bucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
 			b := all.Bucket(id)
-			current := string(genName(currentGen(b)))
+			n, err := readGen(db.path, string(id), b)
+			if err != nil {
+				return nil //nolint:nilerr // which one counts is not known: whoever opens the collection is told
+			}
+			current := string(genName(n))
 			return b.ForEachBucket(func(name []byte) error {
 				if string(name) != current {
 					left = append(left, [2]string{string(id), string(name)})
@@ -260,7 +266,7 @@ func (db *DB) dropLeftovers() error {
 	})
 }
 
-func createGeneration(b *bbolt.Bucket, n uint64, indexes []store.Index) error {
+func createGeneration(b *bbolt.Bucket, id string, n uint64, indexes []store.Index) error {
 	gen, err := b.CreateBucket(genName(n))
 	if err != nil {
 		return err
@@ -279,28 +285,18 @@ func createGeneration(b *bbolt.Bucket, n uint64, indexes []store.Index) error {
 			return err
 		}
 	}
-	return putJSON(gen, keyIndexes, specs)
+	return putJSON(gen, id, keyIndexes, specs)
 }
 
 func genName(n uint64) []byte { return fmt.Appendf(nil, "g%d", n) }
 
-func currentGen(b *bbolt.Bucket) uint64 {
-	if raw := b.Get(keyGen); len(raw) == 8 {
-		return binary.BigEndian.Uint64(raw)
-	}
-	return 0
-}
-
-func putGen(b *bbolt.Bucket, n uint64) error {
-	return b.Put(keyGen, binary.BigEndian.AppendUint64(nil, n))
-}
-
-func putJSON(b table, key []byte, v any) error {
-	raw, err := json.Marshal(v)
+// readGen returns the number of the generation that readers see.
+func readGen(path, id string, b *bbolt.Bucket) (uint64, error) {
+	n, err := openNumber[uint64](id, keyGen, b.Get(keyGen))
 	if err != nil {
-		return err
+		return 0, damagedHead(path, id, keyGen, err)
 	}
-	return b.Put(key, raw)
+	return n, nil
 }
 
 func readInfo(path, id string, b *bbolt.Bucket) (store.Info, error) {
@@ -309,8 +305,8 @@ func readInfo(path, id string, b *bbolt.Bucket) (store.Info, error) {
 
 func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 	var info store.Info
-	if err := json.Unmarshal(raw, &info); err != nil {
-		return info, &store.CorruptionError{Path: path, Collection: id, Reason: "info: " + err.Error()}
+	if err := openJSON(id, keyInfo, raw, &info); err != nil {
+		return info, damagedHead(path, id, keyInfo, err)
 	}
 	if info.ID != id {
 		return info, &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("info is that of %q", info.ID)}
@@ -325,8 +321,8 @@ func readState(path, id string, b *bbolt.Bucket) (store.State, error) {
 
 func decodeState(path, id string, raw []byte) (store.State, error) {
 	var s store.State
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return s, &store.CorruptionError{Path: path, Collection: id, Reason: "state: " + err.Error()}
+	if err := openJSON(id, keyState, raw, &s); err != nil {
+		return s, damagedHead(path, id, keyState, err)
 	}
 	return s, nil
 }

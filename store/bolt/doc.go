@@ -44,7 +44,9 @@
 //     generation and checkpoint together. Generations that are not current are
 //     leftovers of a crash and are deleted on opening.
 //   - Every record carries a CRC-32C over its key and all its bytes, checked on
-//     every read. A record that fails is reported, never served.
+//     every read. A record that fails is reported, never served. So do the small
+//     values that a collection hangs on (info, state, gen, dict, indexes); where one
+//     of them fails the whole collection is damaged, and the others are not.
 //
 // There is no setting that trades durability for speed: no NoSync, ever.
 package bolt

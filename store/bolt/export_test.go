@@ -21,3 +21,9 @@ func (db *DB) JournalBytes() int {
 
 // CompactWith is Compact on a disk with as much room as free says.
 var CompactWith = compact
+
+// Seal and Unseal let tests change a collection's small values.
+var (
+	Seal   = seal
+	Unseal = unseal
+)

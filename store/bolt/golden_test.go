@@ -308,27 +308,37 @@ func (p *plain) table(path ...string) map[string][]byte {
 	return table
 }
 
-func (p *plain) generation(id string) string {
-	return fmt.Sprintf("g%d", binary.BigEndian.Uint64(p.table("c", id)["gen"]))
+// sealed returns the content of a value that has a checksum in front.
+func (p *plain) sealed(t *testing.T, id, name string, b []byte) []byte {
+	require.Greater(t, len(b), 4)
+	require.Equal(t, sum([]byte(id), []byte{0}, []byte(name), []byte{0}, b[4:]), binary.LittleEndian.Uint32(b))
+	return b[4:]
+}
+
+func (p *plain) generation(t *testing.T, id string) string {
+	return fmt.Sprintf("g%d", binary.BigEndian.Uint64(p.sealed(t, id, "gen", p.table("c", id)["gen"])))
 }
 
 func (p *plain) compare(t *testing.T, id string, m *storetest.Model) {
 	head := p.table("c", id)
 	var info store.Info
-	require.NoError(t, json.Unmarshal(head["info"], &info))
+	require.NoError(t, json.Unmarshal(p.sealed(t, id, "info", head["info"]), &info))
 	require.Equal(t, m.Info, info)
 	var state store.State
-	require.NoError(t, json.Unmarshal(head["state"], &state))
+	require.NoError(t, json.Unmarshal(p.sealed(t, id, "state", head["state"]), &state))
 	require.Equal(t, m.State(), state)
+	if dict, ok := head["dict"]; ok {
+		require.Contains(t, p.table("dict"), string(p.sealed(t, id, "dict", dict)))
+	}
 
-	gen := p.generation(id)
+	gen := p.generation(t, id)
 	objects := p.table("c", id, gen, "objects")
 	require.Len(t, objects, len(m.Objects))
 	for key, o := range m.Objects {
 		require.Equal(t, string(o.Raw()), p.object(t, key, objects[key], o))
 	}
 	specs := map[string]string{}
-	require.NoError(t, json.Unmarshal(p.table("c", id, gen)["indexes"], &specs))
+	require.NoError(t, json.Unmarshal(p.sealed(t, id, "indexes", p.table("c", id, gen)["indexes"]), &specs))
 	require.Len(t, specs, len(m.Indexes))
 	for _, x := range m.Indexes {
 		require.Equal(t, x.Spec, specs[x.Name])
@@ -373,7 +383,7 @@ func (p *plain) object(t *testing.T, key string, b []byte, want *object.Object) 
 
 // record returns the codec of a record and the RV at which its object appeared.
 func (p *plain) record(t *testing.T, id, key string) (codec byte, firstRV string) {
-	b := p.table("c", id, p.generation(id), "objects")[key]
+	b := p.table("c", id, p.generation(t, id), "objects")[key]
 	require.NotEmpty(t, b)
 	rest := b[6:]
 	for range 2 {

@@ -130,11 +130,15 @@ func (r *replacement) begin() error {
 		if err != nil {
 			return err
 		}
-		gen = currentGen(b) + 1
+		current, err := readGen(r.c.db.path, r.c.id, b)
+		if err != nil {
+			return err
+		}
+		gen = current + 1
 		if err := b.DeleteBucket(genName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
 			return err
 		}
-		return createGeneration(b, gen, r.c.indexes)
+		return createGeneration(b, r.c.id, gen, r.c.indexes)
 	})
 	if err != nil {
 		return err
@@ -229,14 +233,18 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		}
 		if r.gen != 0 {
 			state = r.state
-			if err := putGen(b, r.gen); err != nil {
+			if err := putNumber(b, c.id, keyGen, r.gen); err != nil {
 				return err
 			}
 		} else {
 			if state, err = readState(c.db.path, c.id, b); err != nil {
 				return err
 			}
-			g, err := fileGeneration(c, tx, b.Bucket(genName(currentGen(b))), genName(currentGen(b)))
+			gen, err := readGen(c.db.path, c.id, b)
+			if err != nil {
+				return err
+			}
+			g, err := fileGeneration(c, tx, b.Bucket(genName(gen)), genName(gen))
 			if err != nil {
 				return err
 			}
@@ -245,7 +253,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 			}
 		}
 		state.Checkpoint, state.Synced = cp, true
-		return errors.Join(putJSON(b, keyState, state), putJSON(b, keyInfo, c.want))
+		return errors.Join(putJSON(b, c.id, keyState, state), putJSON(b, c.id, keyInfo, c.want))
 	})
 	if err != nil {
 		r.putBack(writes)

@@ -3,7 +3,6 @@ package bolt
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -107,9 +106,16 @@ func (v *view) load() error {
 	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b.Get(keyInfo), rawState); err != nil {
 		return err
 	}
-	v.gen = genName(currentGen(b))
+	gen, err := readGen(v.db.path, v.id, b)
+	if err != nil {
+		return err
+	}
+	v.gen = genName(gen)
 	if v.bucket(v.path(bucketObjects)) == nil || v.bucket(v.path(bucketIndex)) == nil {
 		return v.corrupt("", errors.New("a bucket is missing"))
+	}
+	if _, err := unseal(v.id, keyIndexes, v.lookup(v.path(), keyIndexes)); err != nil {
+		return damagedHead(v.db.path, v.id, keyIndexes, err)
 	}
 	return nil
 }
@@ -256,8 +262,9 @@ func (v *view) Indexes() []string {
 		return nil
 	}
 	specs := map[string]string{}
-	// A damaged list is the same as none: IndexKeys then says ErrNoIndex.
-	_ = json.Unmarshal(v.lookup(v.path(), keyIndexes), &specs)
+	// Its checksum was right when the view was taken. A list that changed since is the
+	// same as none: IndexKeys then says ErrNoIndex.
+	_ = openJSON(v.id, keyIndexes, v.lookup(v.path(), keyIndexes), &specs)
 	return slices.Sorted(maps.Keys(specs))
 }
 

@@ -3,7 +3,6 @@ package bolt
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -84,7 +83,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	if cp != (store.Checkpoint{}) {
 		state.Checkpoint = cp
 	}
-	if err := putJSON(e.table(collectionPath(c.id)...), keyState, state); err != nil {
+	if err := putJSON(e.table(collectionPath(c.id)...), c.id, keyState, state); err != nil {
 		return state, err
 	}
 	db.mem.put(e.cells)
@@ -143,7 +142,7 @@ func (c *collection) ensureDict(changes []store.Change) error {
 		if err := all.Put(dictKey(id), encodeDict(dictKey(id), dict)); err != nil {
 			return err
 		}
-		return b.Put(keyDict, binary.BigEndian.AppendUint32(nil, id))
+		return putNumber(b, c.id, keyDict, id)
 	})
 	if err != nil {
 		return fmt.Errorf("store dictionary: %w", err)
