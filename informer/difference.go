@@ -49,6 +49,7 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 		}
 	}
 	var result *object.Object
+	deletion := "" // resourceVersion of the newest one
 	changed := false
 	for _, delta := range kd.Deltas {
 		o, _ := delta.Object.(*object.Object)
@@ -62,6 +63,9 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 				d.note(l, note{kind: noteDelete, old: final(kd.Key, delta.Object, current)})
 			}
 			result, exists, changed, current = nil, false, true, nil
+			if deletion = ""; o != nil {
+				deletion = o.GetResourceVersion()
+			}
 			continue
 		}
 		if o == nil {
@@ -84,7 +88,11 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 	default:
 		d.counts.Updated++
 	}
-	d.changes = append(d.changes, store.Change{Key: kd.Key, Object: result})
+	ch := store.Change{Key: kd.Key, Object: result}
+	if result == nil {
+		ch.RV = deletion
+	}
+	d.changes = append(d.changes, ch)
 	return nil
 }
 

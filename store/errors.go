@@ -30,6 +30,9 @@ var (
 	// opened with, so that only a Replacement may change it.
 	ErrScope = errors.New("collection holds another scope and must be replaced first")
 
+	// ErrFuture says that a collection has not come to a resourceVersion yet.
+	ErrFuture = errors.New("the collection is not there yet")
+
 	// ErrLocked says that another process has the database open.
 	ErrLocked = errors.New("database is in use by another process")
 

@@ -105,6 +105,10 @@ type State struct {
 type Change struct {
 	Key    string
 	Object *object.Object
+
+	// RV is the resourceVersion of a deletion, for the history; empty where it is not
+	// known, as for a key that a complete list does not have. See [Event].
+	RV string
 }
 
 // Batch is changes and the checkpoint that holds once they are applied. Keys in
@@ -245,6 +249,18 @@ type View interface {
 
 	// IndexEntries iterates over all (value, key) pairs, in that order.
 	IndexEntries(index string) iter.Seq2[IndexEntry, error]
+
+	// Horizon returns where the collection's history begins.
+	Horizon() (Horizon, error)
+
+	// Changes iterates over what changed after the resourceVersion since, in
+	// ascending order of resourceVersions: the newest change of each key, and each
+	// deletion. To go on later, ask since State().RV of this view: an entry past it
+	// may come again then, none is left out. The error is a *TooOldError where the
+	// history does not reach back to since, and wraps ErrFuture where since is past
+	// the checkpoint. A damaged entry is reported as *CorruptionError and skipped:
+	// what changed can't be told completely then.
+	Changes(since string) iter.Seq2[Event, error]
 
 	// Close ends the view. Closing twice does nothing.
 	Close()

@@ -88,6 +88,7 @@ type collectionCheck struct {
 	ahead   int64           // records with a resourceVersion past the checkpoint's
 
 	indexes []*indexCheck
+	history *feedCheck
 }
 
 // indexCheck is one index with what it must hold.
@@ -105,6 +106,11 @@ func (x *collectionCheck) run() error {
 	if err := x.loadIndexes(); err != nil {
 		return err
 	}
+	head, err := x.view.head()
+	if err != nil {
+		return err
+	}
+	x.history = &feedCheck{head: head, recent: map[string]string{}, deletions: map[string]bool{}}
 	state := x.view.state
 	x.counted = CheckedCollection{ID: x.id, RV: state.RV, Synced: state.Synced}
 	for _, err := range scan(x.view, x.view.path(bucketObjects), "", "", x.record) {
@@ -117,6 +123,7 @@ func (x *collectionCheck) run() error {
 	for _, i := range x.indexes {
 		x.index(i)
 	}
+	x.feed()
 	return nil
 }
 
@@ -162,6 +169,9 @@ func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
 	}
 	if cmp, ok := object.CompareRV(r.rv, x.view.state.RV); ok && cmp > 0 {
 		x.ahead++
+	}
+	if x.history.past(r.rv) {
+		x.history.recent[key] = r.rv
 	}
 	for _, i := range x.indexes {
 		if !i.known {

@@ -10,6 +10,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 var (
@@ -272,6 +273,9 @@ func createGeneration(b *bbolt.Bucket, id string, n uint64, indexes []store.Inde
 		return err
 	}
 	if _, err := gen.CreateBucket(bucketObjects); err != nil {
+		return err
+	}
+	if err := createHistory(gen, id, history.Head{}); err != nil {
 		return err
 	}
 	root, err := gen.CreateBucket(bucketIndex)

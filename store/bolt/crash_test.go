@@ -53,7 +53,11 @@ func (l *life) changes(t *rapid.T) []store.Change {
 	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}), 0, 10, rapid.ID).Draw(t, "names") {
 		ns := rapid.SampledFrom([]string{"x", "x-y"}).Draw(t, "ns")
 		if rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
-			changes = append(changes, storetest.Delete(object.Key(ns, name)))
+			gone := storetest.Delete(object.Key(ns, name))
+			if l.rv++; rapid.Bool().Draw(t, "tells when") {
+				gone.RV = fmt.Sprint(l.rv)
+			}
+			changes = append(changes, gone)
 			continue
 		}
 		l.rv++
@@ -64,9 +68,14 @@ func (l *life) changes(t *rapid.T) []store.Change {
 	return changes
 }
 
-func (l *life) checkpoint() store.Checkpoint {
-	l.rv++
-	return storetest.Checkpoint(l.rv)
+// checkpoint is past all changes so far. A list that brings it mostly goes on from
+// what was there.
+func (l *life) checkpoint(t *rapid.T) store.Checkpoint {
+	l.rv += 12
+	cp := storetest.Checkpoint(l.rv)
+	cp.Cluster = "one"
+	cp.ListReason = string(rapid.SampledFrom([]store.Reason{store.ReasonExpired, store.ReasonExpired, store.ReasonExpired, store.ReasonRVAhead}).Draw(t, "reason"))
+	return cp
 }
 
 func (l *life) closeViews() {
@@ -136,7 +145,7 @@ func TestCrashModel(t *testing.T) {
 
 		t.Repeat(map[string]func(*rapid.T){
 			"apply": func(t *rapid.T) {
-				b := store.Batch{Changes: l.changes(t), Checkpoint: l.checkpoint()}
+				b := store.Batch{Changes: l.changes(t), Checkpoint: l.checkpoint(t)}
 				require.NoError(t, l.coll.Apply(b))
 				next := l.now().Clone()
 				next.Apply(b)
@@ -157,7 +166,7 @@ func TestCrashModel(t *testing.T) {
 					require.NoError(t, r.Abort())
 					return
 				}
-				cp := l.checkpoint()
+				cp := l.checkpoint(t)
 				next := l.now().Clone()
 				next.Replace(storetest.Info("pods"), all, cp)
 				require.NoError(t, r.Commit(cp))

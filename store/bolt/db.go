@@ -80,6 +80,12 @@ type Options struct {
 	// again, so that the file grows with every change. 0 is 30 s.
 	ViewLimit time.Duration
 
+	// HistoryRetention and HistoryBytes bound the history of each collection: what is
+	// older or more is forgotten, with the next fold. 0 is
+	// store.DefaultHistoryRetention and store.DefaultHistoryBytes.
+	HistoryRetention time.Duration
+	HistoryBytes     int64
+
 	// Clock is the time; nil is the real one.
 	Clock clock.WithDelayedExecution
 
@@ -138,6 +144,12 @@ func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 	}
 	if opts.ViewLimit == 0 {
 		opts.ViewLimit = DefaultViewLimit
+	}
+	if opts.HistoryRetention == 0 {
+		opts.HistoryRetention = store.DefaultHistoryRetention
+	}
+	if opts.HistoryBytes == 0 {
+		opts.HistoryBytes = store.DefaultHistoryBytes
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}

@@ -13,6 +13,9 @@
 //	              /g<n>/indexes         names and definitions of the indexes
 //	                   /objects         key → record
 //	                   /index/<name>    value 0x00 key → nothing
+//	                   /history         where the history begins, and how large it is
+//	                   /feed            resourceVersion → the key's newest change, or a deletion
+//	                   /tombs           resourceVersion → last record of what was deleted
 //
 // What is applied goes into a memtable: one ordered overlay over all buckets,
 // visible to readers at once. A flush makes it durable: what changed since the

@@ -32,37 +32,41 @@ const goldenFile = "testdata/golden-v1.db.gz"
 
 var update = flag.Bool("update", false, "make the golden database anew")
 
+var goldenTime = time.Date(2026, 1, 2, 3, 4, 5, 600_700_800, time.UTC)
+
+// goldenPods are the list and the batches that made the pods of the golden database.
+func goldenPods() (list []store.Change, listed store.Checkpoint, batches []store.Batch) {
+	for i := range 30 {
+		list = append(list, storetest.Put(goldenPod(i, 1000+i)))
+	}
+	listed = store.Checkpoint{RV: "1100", Cluster: "uid:11112222-3333", ListReason: "expired", LastList: goldenTime}
+	middle, last := listed, listed
+	middle.RV, middle.LastEvent = "1202", goldenTime.Add(time.Second)
+	last.RV, last.LastEvent, last.LastBookmark = "1204", goldenTime.Add(2*time.Second), goldenTime.Add(time.Second)
+	return list, listed, []store.Batch{
+		{Checkpoint: middle, Changes: []store.Change{
+			storetest.Put(goldenPod(5, 1201)), storetest.Put(goldenPod(6, 1202)), // the latter made again
+			{Key: "shop/till-03", RV: "1198"}, storetest.Delete("shop/till-04"), storetest.Put(goldenPod(8, 1199)),
+		}},
+		{Checkpoint: last, Changes: []store.Change{storetest.Put(goldenPod(7, 1203)), storetest.Put(goldenPod(8, 1204))}},
+	}
+}
+
 // goldenModels are the collections of the golden database. What makes them is kept
 // apart from the other tests' helpers, so that they can change and it can't.
 func goldenModels() map[string]*storetest.Model {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 600_700_800, time.UTC)
 	pods := storetest.NewModel(store.Info{
 		ID: "pods@shop", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Namespace: "shop",
 		LabelSelector: "tier=edge", FieldSelector: "spec.nodeName=edge-1", Transform: "metadata.managedFields",
 	}, store.LabelIndex("app", "app"), store.FieldIndex("node", "spec.nodeName"))
-	pods.Synced = true
-	pods.Checkpoint = store.Checkpoint{
-		RV: "1203", Cluster: "uid:11112222-3333", ListReason: "expired",
-		LastEvent: at.Add(2 * time.Second), LastBookmark: at.Add(time.Second), LastList: at,
-	}
-	for i := range 30 {
-		rv := 1000 + i
-		switch i {
-		case 3, 4:
-			continue // deleted in the journal
-		case 5, 6, 7:
-			rv = 1196 + i // changed there
-		}
-		o := goldenPod(i, rv)
-		pods.Objects[o.Key()] = o
+	first, listed, batches := goldenPods()
+	pods.Replace(pods.Info, first, listed)
+	for _, b := range batches {
+		pods.Apply(b)
 	}
 	classes := storetest.NewModel(store.Info{ID: "priorityclasses.scheduling.k8s.io", Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses", Kind: "PriorityClass"})
-	classes.Synced = true
-	classes.Checkpoint = store.Checkpoint{RV: "77", Cluster: "uid:11112222-3333", LastList: at, ListReason: "initial"}
-	for _, name := range []string{"a", "b"} {
-		o := goldenClass(name)
-		classes.Objects[o.Key()] = o
-	}
+	classes.Replace(classes.Info, []store.Change{storetest.Put(goldenClass("a")), storetest.Put(goldenClass("b"))},
+		store.Checkpoint{RV: "77", Cluster: "uid:11112222-3333", LastList: goldenTime, ListReason: "initial"})
 	never := storetest.NewModel(store.Info{ID: "secrets", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true})
 	return map[string]*storetest.Model{pods.Info.ID: pods, classes.Info.ID: classes, never.Info.ID: never}
 }
@@ -110,13 +114,8 @@ func writeGolden(t *testing.T, path string) {
 		require.NoError(t, r.Apply(changes))
 		require.NoError(t, r.Commit(cp))
 	}
-	listed := models["pods@shop"].Checkpoint
-	listed.RV, listed.LastEvent, listed.LastBookmark = "1100", time.Time{}, time.Time{}
-	var changes []store.Change
-	for i := range 30 {
-		changes = append(changes, storetest.Put(goldenPod(i, 1000+i)))
-	}
-	replace(pods, changes, listed)
+	list, listed, batches := goldenPods()
+	replace(pods, list, listed)
 	replace(classes, []store.Change{storetest.Put(goldenClass("a")), storetest.Put(goldenClass("b"))}, models["priorityclasses.scheduling.k8s.io"].Checkpoint)
 
 	// A list that a crash ends.
@@ -124,21 +123,10 @@ func writeGolden(t *testing.T, path string) {
 	require.NoError(t, err)
 	require.NoError(t, r.Apply([]store.Change{storetest.Put(goldenClass("c"))}))
 
-	middle := listed
-	middle.RV = "1202"
-	require.NoError(t, pods.Apply(store.Batch{
-		Changes: []store.Change{
-			storetest.Put(goldenPod(5, 1201)), storetest.Put(goldenPod(6, 1202)),
-			storetest.Delete("shop/till-03"), storetest.Delete("shop/till-04"), storetest.Put(goldenPod(8, 1199)),
-		},
-		Checkpoint: middle,
-	}))
-	require.NoError(t, db.Flush())
-	require.NoError(t, pods.Apply(store.Batch{
-		Changes:    []store.Change{storetest.Put(goldenPod(7, 1203)), storetest.Put(goldenPod(8, 1008))},
-		Checkpoint: models["pods@shop"].Checkpoint,
-	}))
-	require.NoError(t, db.Flush())
+	for _, b := range batches {
+		require.NoError(t, pods.Apply(b))
+		require.NoError(t, db.Flush())
+	}
 	raw, err := os.ReadFile(live)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
@@ -222,6 +210,16 @@ func TestFormat(t *testing.T) {
 			for id, model := range goldenModels() {
 				p.compare(t, id, model)
 			}
+			p.compareHistory(t, "pods@shop", map[string]string{
+				"1197": "deleted shop/till-06 +1  false", // which the new one's change tells
+				"1198": "deleted shop/till-03 +1  false",
+				"1200": "deleted shop/till-04 +1  false", // nobody told when
+				"1201": "put shop/till-05 +1  false",
+				"1202": "put shop/till-06 +1 1202 true",
+				"1203": "put shop/till-07 +2  false",
+				"1204": "put shop/till-08 +2  false",
+			}, "1100")
+			p.compareHistory(t, "secrets", map[string]string{}, "")
 			codec, first := p.record(t, "pods@shop", "shop/till-05")
 			require.EqualValues(t, 1, codec)
 			require.Equal(t, "1005", first, "a change keeps it")
@@ -350,6 +348,37 @@ func (p *plain) compare(t *testing.T, id string, m *storetest.Model) {
 			require.Empty(t, entries[e.Value+"\x00"+e.Key])
 		}
 	}
+}
+
+// compareHistory decodes the history.
+func (p *plain) compareHistory(t *testing.T, id string, want map[string]string, horizon string) {
+	gen := p.generation(t, id)
+	var head struct {
+		ResourceVersion string
+		Entries, Bytes  int
+	}
+	require.NoError(t, json.Unmarshal(p.sealed(t, id, "history", p.table("c", id, gen)["history"]), &head))
+	require.Equal(t, horizon, head.ResourceVersion)
+	got, size := map[string]string{}, 0
+	feed, tombs := p.table("c", id, gen, "feed"), p.table("c", id, gen, "tombs")
+	for k, b := range feed {
+		require.EqualValues(t, len(k)-1, k[0])
+		require.Equal(t, sum([]byte(k), b[4:]), binary.LittleEndian.Uint32(b))
+		size += len(k) + len(b)
+		at, n := binary.Uvarint(b[5:])
+		rest := b[5+n:]
+		since, n := binary.Uvarint(rest)
+		first, key := take(rest[n:])
+		what := "put"
+		if b[4] == 1 {
+			what = "deleted"
+			require.Contains(t, tombs, k)
+			size += len(k) + len(tombs[k])
+		}
+		got[k[1:]] = fmt.Sprintf("%s %s +%d %s %v", what, key, int64(at)-goldenTime.Unix(), first, since != 0)
+	}
+	require.Equal(t, want, got)
+	require.Equal(t, []int{len(feed), size}, []int{head.Entries, head.Bytes})
 }
 
 // object decodes a record.

@@ -173,6 +173,7 @@ func (db *DB) flushLocked() error {
 	}
 	err := db.append()
 	if err == nil && (db.journalBytes >= foldBytes || db.opts.Clock.Since(db.folded) >= foldInterval && db.journalBytes > 0) {
+		db.trimHistory()
 		err = db.fold()
 	}
 	db.noteFlush(err)

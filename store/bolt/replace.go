@@ -8,6 +8,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // copyRecords is how many records one transaction copies into a new generation.
@@ -20,9 +21,10 @@ type replacement struct {
 	pending map[string]write
 	bytes   int // of pending
 
-	gen   uint64      // the new generation; 0 while the difference is in memory
-	state store.State // totals of the new generation
-	done  bool
+	gen     uint64            // the new generation; 0 while the difference is in memory
+	state   store.State       // totals of the new generation
+	touched map[string]string // keys written to it, with the resourceVersion of their deletion where that was told
+	done    bool
 }
 
 // Replace starts to replace the collection's content.
@@ -101,6 +103,9 @@ func (r *replacement) spill() error {
 		return err
 	}
 	r.state = state
+	for _, w := range writes {
+		r.touched[w.key] = w.deletion
+	}
 	return nil
 }
 
@@ -148,7 +153,7 @@ func (r *replacement) begin() error {
 			return err
 		}
 	}
-	r.gen, r.state = gen, r.c.State()
+	r.gen, r.state, r.touched = gen, r.c.State(), map[string]string{}
 	return nil
 }
 
@@ -220,11 +225,20 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 			return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
 		}
 	}
+	c := r.c
+	stored := c.State()
+	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
+	head := history.Begin(cp.RV, cp.Proven())
+	if r.gen != 0 && goesOn {
+		var err error
+		if head, err = r.recordGeneration(stored.RV, cp); err != nil {
+			return fmt.Errorf("collection %s: replace: %w", c.id, err)
+		}
+	}
 	var writes []write
 	if r.gen == 0 {
 		writes = r.takePending()
 	}
-	c := r.c
 	var state store.State
 	err := c.db.update(func(tx *bbolt.Tx) error {
 		b, err := c.bucket(tx)
@@ -233,24 +247,12 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		}
 		if r.gen != 0 {
 			state = r.state
-			if err := putNumber(b, c.id, keyGen, r.gen); err != nil {
-				return err
-			}
+			err = errors.Join(putNumber(b, c.id, keyGen, r.gen), putJSON(b.Bucket(genName(r.gen)), c.id, keyHistory, head))
 		} else {
-			if state, err = readState(c.db.path, c.id, b); err != nil {
-				return err
-			}
-			gen, err := readGen(c.db.path, c.id, b)
-			if err != nil {
-				return err
-			}
-			g, err := fileGeneration(c, tx, b.Bucket(genName(gen)), genName(gen))
-			if err != nil {
-				return err
-			}
-			if err := g.writeAll(writes, &state); err != nil {
-				return err
-			}
+			state, err = r.commitPending(tx, b, writes, goesOn, cp)
+		}
+		if err != nil {
+			return err
 		}
 		state.Checkpoint, state.Synced = cp, true
 		return errors.Join(putJSON(b, c.id, keyState, state), putJSON(b, c.id, keyInfo, c.want))
@@ -269,6 +271,34 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		_ = r.dropGeneration(r.gen - 1)
 	}
 	return nil
+}
+
+// commitPending writes a difference that stayed in memory.
+func (r *replacement) commitPending(tx *bbolt.Tx, b *bbolt.Bucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
+	c := r.c
+	state, err := readState(c.db.path, c.id, b)
+	if err != nil {
+		return state, err
+	}
+	n, err := readGen(c.db.path, c.id, b)
+	if err != nil {
+		return state, err
+	}
+	gen := b.Bucket(genName(n))
+	g, err := fileGeneration(c, tx, gen, genName(n))
+	if err != nil {
+		return state, err
+	}
+	if !goesOn {
+		return state, errors.Join(g.writeAll(writes, &state), restartHistory(gen, c.id, history.Begin(cp.RV, cp.Proven())))
+	}
+	if err := g.openLog(state.RV, cp); err != nil {
+		return state, err
+	}
+	if err := g.writeAll(writes, &state); err != nil {
+		return state, err
+	}
+	return state, g.closeLog()
 }
 
 // Abort forgets the changes.

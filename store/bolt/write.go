@@ -11,15 +11,17 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // write is one change, compressed and ready for a transaction. A nil object
 // deletes.
 type write struct {
-	key    string
-	values [][]string // the object's values in each index, parallel to collection.indexes
-	delete bool
-	rec    record
+	key      string
+	values   [][]string // the object's values in each index, parallel to collection.indexes
+	delete   bool
+	deletion string // resourceVersion of the deletion, where it was told
+	rec      record
 }
 
 func (w write) bytes() int {
@@ -77,11 +79,19 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	defer base.Close()
 	e := &edit{base: base, cells: make(map[string]cell, len(writes)+1)}
 	state = base.state
-	if err := memGeneration(c, e).writeAll(writes, &state); err != nil {
-		return state, err
-	}
+	known := state.RV
 	if cp != (store.Checkpoint{}) {
 		state.Checkpoint = cp
+	}
+	g := memGeneration(c, e)
+	if err := g.openLog(known, state.Checkpoint); err != nil {
+		return state, err
+	}
+	if err := g.writeAll(writes, &state); err != nil {
+		return state, err
+	}
+	if err := g.closeLog(); err != nil {
+		return state, err
 	}
 	if err := putJSON(e.table(collectionPath(c.id)...), c.id, keyState, state); err != nil {
 		return state, err
@@ -99,7 +109,7 @@ func (c *collection) encode(changes []store.Change) ([]write, error) {
 	}
 	writes := make([]write, 0, len(changes))
 	for _, ch := range changes {
-		w := write{key: ch.Key, delete: ch.Object == nil}
+		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV}
 		if ch.Key == "" {
 			return nil, fmt.Errorf("change without a key")
 		}
@@ -159,13 +169,22 @@ func sortWrites(writes []write) {
 type generation struct {
 	c       *collection
 	view    *view // reads what the tables have so far
+	root    table // the generation itself
 	objects table
 	indexes []table // parallel to c.indexes
+	history feedTable
+
+	log     *history.Log     // nil where what is written is not recorded
+	head    history.Head     // of the history, before
+	changes []history.Change // for the log
 }
 
 // memGeneration writes to the current generation through the memtable.
 func memGeneration(c *collection, e *edit) *generation {
-	g := &generation{c: c, view: e.base, objects: e.table(e.base.path(bucketObjects)...)}
+	g := &generation{
+		c: c, view: e.base, root: e.table(e.base.path()...), objects: e.table(e.base.path(bucketObjects)...),
+		history: feedTable{e.table(e.base.path(bucketFeed)...), e.table(e.base.path(bucketTombs)...)},
+	}
 	for _, x := range c.indexes {
 		g.indexes = append(g.indexes, e.table(e.base.path(bucketIndex, []byte(x.Name))...))
 	}
@@ -179,12 +198,15 @@ func fileGeneration(c *collection, tx *bbolt.Tx, gen *bbolt.Bucket, name []byte)
 	if gen == nil {
 		return nil, missing
 	}
-	objects, root := gen.Bucket(bucketObjects), gen.Bucket(bucketIndex)
-	if objects == nil || root == nil {
+	objects, root, feed, tombs := gen.Bucket(bucketObjects), gen.Bucket(bucketIndex), gen.Bucket(bucketFeed), gen.Bucket(bucketTombs)
+	if objects == nil || root == nil || feed == nil || tombs == nil {
 		return nil, missing
 	}
 	none := &overlay{tree: &btree.Map[string, cell]{}}
-	g := &generation{c: c, view: &view{db: c.db, tx: tx, over: none, id: c.id, gen: name}, objects: objects}
+	g := &generation{
+		c: c, view: &view{db: c.db, tx: tx, over: none, id: c.id, gen: name}, root: gen, objects: objects,
+		history: feedTable{feed, tombs},
+	}
 	for _, x := range c.indexes {
 		b := root.Bucket([]byte(x.Name))
 		if b == nil {
@@ -227,6 +249,11 @@ func (g *generation) write(w write, state *store.State) error {
 	}
 	for i, x := range g.c.indexes {
 		if err := g.reindex(i, x, w, oldObject, damaged); err != nil {
+			return err
+		}
+	}
+	if g.log != nil {
+		if err := g.note(w, stored, old, damaged); err != nil {
 			return err
 		}
 	}

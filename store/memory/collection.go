@@ -101,12 +101,17 @@ func (c *collection) State() store.State { return c.published.Load().state }
 // mu.
 func (c *collection) apply(b store.Batch) error {
 	work := c.work.copy()
-	if err := work.apply(b.Changes); err != nil {
-		return c.wrap(err)
-	}
 	next := *c.published.Load()
+	known := next.state.RV
 	if b.Checkpoint != (store.Checkpoint{}) {
 		next.state.Checkpoint = b.Checkpoint
+	}
+	old, err := work.apply(b.Changes)
+	if err != nil {
+		return c.wrap(err)
+	}
+	if err := work.feed.record(b.Changes, old, known, next.state.Checkpoint); err != nil {
+		return c.wrap(err)
 	}
 	c.install(work, next)
 	c.db.commits.Add(1)
@@ -133,7 +138,7 @@ func (h *handle) Replace() (store.Replacement, error) {
 	if err := h.writable(); err != nil {
 		return nil, h.wrap(err)
 	}
-	h.repl = &replacement{c: h.collection, info: h.want, work: h.work.copy()}
+	h.repl = &replacement{c: h.collection, info: h.want, work: h.work.copy(), touched: map[string]string{}}
 	return h.repl, nil
 }
 

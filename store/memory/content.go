@@ -17,6 +17,7 @@ type content struct {
 	objects btree.Map[string, *object.Object]
 	indexes []indexTree // by name
 	bytes   int64       // the sum of the objects' sizes
+	feed    feed
 }
 
 // indexTree is an index with its entries, ordered by value, then key.
@@ -41,30 +42,33 @@ func entryBefore(a, b store.IndexEntry) bool {
 // same for any number of objects. It must not run beside another method of c: it
 // marks c's nodes as shared.
 func (c *content) copy() *content {
-	d := &content{objects: *c.objects.Copy(), bytes: c.bytes, indexes: slices.Clone(c.indexes)}
+	d := &content{objects: *c.objects.Copy(), bytes: c.bytes, indexes: slices.Clone(c.indexes), feed: c.feed.copy()}
 	for i := range d.indexes {
 		d.indexes[i].entries = c.indexes[i].entries.Copy()
 	}
 	return d
 }
 
-// apply makes changes in their order. After an error c is of no use: its caller
-// works on a copy and drops it.
-func (c *content) apply(changes []store.Change) error {
-	for _, ch := range changes {
-		if ch.Key == "" {
-			return errEmptyKey
-		}
-		if ch.Object == nil {
-			c.delete(ch.Key)
-		} else {
-			c.set(ch.Key, ch.Object)
+// apply makes changes in their order and returns the object that each of them took
+// the place of, nil for none. After an error c is of no use: its caller works on a
+// copy and drops it.
+func (c *content) apply(changes []store.Change) ([]*object.Object, error) {
+	old := make([]*object.Object, len(changes))
+	for i, ch := range changes {
+		switch {
+		case ch.Key == "":
+			return nil, errEmptyKey
+		case ch.Object == nil:
+			old[i] = c.delete(ch.Key)
+		default:
+			old[i] = c.set(ch.Key, ch.Object)
 		}
 	}
-	return nil
+	return old, nil
 }
 
-func (c *content) set(key string, o *object.Object) {
+// set returns the object that was there, nil for none.
+func (c *content) set(key string, o *object.Object) *object.Object {
 	old, had := c.objects.Set(key, o)
 	c.bytes += int64(o.Size())
 	if had {
@@ -82,17 +86,20 @@ func (c *content) set(key string, o *object.Object) {
 		}
 		x.add(key, values)
 	}
+	return old
 }
 
-func (c *content) delete(key string) {
+// delete returns the object that was there, nil for none.
+func (c *content) delete(key string) *object.Object {
 	old, had := c.objects.Delete(key)
 	if !had {
-		return
+		return nil
 	}
 	c.bytes -= int64(old.Size())
 	for _, x := range c.indexes {
 		x.remove(key, x.Values(old))
 	}
+	return old
 }
 
 func (x indexTree) add(key string, values []string) {

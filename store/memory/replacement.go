@@ -1,7 +1,12 @@
 package memory
 
 import (
+	"maps"
+	"slices"
+
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // replacement changes a copy of the content, which Commit makes the collection's.
@@ -10,8 +15,9 @@ type replacement struct {
 	info store.Info // what the collection is a copy of once this is committed
 
 	// The rest belongs to the one goroutine that drives the replacement.
-	work   *content
-	failed error // why it can't be committed any more
+	work    *content
+	touched map[string]string // keys with the resourceVersion of their deletion, if one was told
+	failed  error             // why it can't be committed any more
 }
 
 var _ store.Replacement = (*replacement)(nil)
@@ -23,9 +29,12 @@ func (r *replacement) Apply(changes []store.Change) error {
 		return r.c.wrap(err)
 	}
 	// Not under the collection's lock: a replacement owns its trees.
-	if err := r.work.apply(changes); err != nil {
+	if _, err := r.work.apply(changes); err != nil {
 		r.failed = err
 		return r.c.wrap(err)
+	}
+	for _, ch := range changes {
+		r.touched[ch.Key] = ch.RV
 	}
 	return nil
 }
@@ -40,10 +49,32 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if r.c.repl != r { // dropped meanwhile
 		return r.c.wrap(store.ErrNoCollection)
 	}
+	if err := r.record(cp); err != nil {
+		return r.c.wrap(err)
+	}
 	r.c.install(r.work, snapshot{info: r.info, state: store.State{Checkpoint: cp, Synced: true}})
 	r.c.db.commits.Add(1)
 	r.end()
 	return nil
+}
+
+// record takes the difference into the history, or begins it anew. The caller holds
+// c.mu.
+func (r *replacement) record(cp store.Checkpoint) error {
+	stored := r.c.published.Load()
+	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) {
+		r.work.feed = feed{head: history.Begin(cp.RV, cp.Proven())}
+		return nil
+	}
+	var changes []store.Change
+	var before []*object.Object
+	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
+		old, _ := stored.objects.Get(key)
+		now, _ := r.work.objects.Get(key)
+		changes = append(changes, store.Change{Key: key, Object: now, RV: r.touched[key]})
+		before = append(before, old)
+	}
+	return r.work.feed.record(changes, before, stored.state.RV, cp)
 }
 
 // Abort implements [store.Replacement].
@@ -59,7 +90,7 @@ func (r *replacement) end() {
 	if r.c.repl == r {
 		r.c.repl = nil
 	}
-	r.work, r.failed = nil, errEnded
+	r.work, r.touched, r.failed = nil, nil, errEnded
 }
 
 // usable says why no more can be done with the replacement than to abort it.

@@ -21,6 +21,8 @@ type Model struct {
 	Synced     bool
 	Objects    map[string]*object.Object
 	Indexes    []store.Index
+
+	history history
 }
 
 // NewModel returns the model of a collection that was just created.
@@ -32,6 +34,7 @@ func NewModel(info store.Info, indexes ...store.Index) *Model {
 func (m *Model) Clone() *Model {
 	c := *m
 	c.Objects = maps.Clone(m.Objects)
+	c.history = m.history.clone()
 	return &c
 }
 
@@ -48,17 +51,34 @@ func (m *Model) Open(info store.Info, indexes ...store.Index) {
 
 // Apply does what [store.Collection].Apply does.
 func (m *Model) Apply(b store.Batch) {
-	m.change(b.Changes)
+	next := m.Checkpoint
 	if b.Checkpoint != (store.Checkpoint{}) {
-		m.Checkpoint = b.Checkpoint
+		next = b.Checkpoint
+	}
+	if m.Synced {
+		m.history.record(m, b.Changes, next.RV)
+	}
+	m.change(b.Changes)
+	m.Checkpoint = next
+	if m.Synced {
+		m.history.remember(m)
 	}
 }
 
 // Replace does what a [store.Replacement] does that was started under info, took
 // changes and was committed.
 func (m *Model) Replace(info store.Info, changes []store.Change, cp store.Checkpoint) {
+	goesOn := m.Info.Scope() == info.Scope() && store.ContinuesHistory(m.State(), cp)
+	if goesOn {
+		m.history.record(m, changes, cp.RV)
+	}
 	m.change(changes)
 	m.Info, m.Checkpoint, m.Synced = info, cp, true
+	if goesOn {
+		m.history.remember(m)
+	} else {
+		m.history.begin(m)
+	}
 }
 
 func (m *Model) change(changes []store.Change) {
@@ -143,6 +163,9 @@ func (m *Model) Diff(v store.View) error {
 		return err
 	}
 	if err := m.diffGet(v); err != nil {
+		return err
+	}
+	if err := m.diffHistory(v); err != nil {
 		return err
 	}
 	return m.diffIndexes(v)

@@ -123,7 +123,11 @@ func (m *machine) changes(t *rapid.T) []store.Change {
 		ns, name := drawKey(t)
 		m.rv++
 		if rapid.IntRange(0, 2).Draw(t, "delete") == 0 {
-			changes = append(changes, Delete(strings.TrimPrefix(ns+"/"+name, "/")))
+			gone := Delete(strings.TrimPrefix(ns+"/"+name, "/"))
+			if rapid.Bool().Draw(t, "tells when") {
+				gone.RV = strconv.Itoa(m.rv)
+			}
+			changes = append(changes, gone)
 			continue
 		}
 		labels := make(map[string]string)
@@ -132,7 +136,7 @@ func (m *machine) changes(t *rapid.T) []store.Change {
 		}
 		labels["tags"] = rapid.SampledFrom([]string{"", "red", "blue red", "red blue red"}).Draw(t, "tags")
 		payload := rapid.SampledFrom([]string{"", "a", "b/c", strings.Repeat("long ", 50)}).Draw(t, "payload")
-		uid := rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid")
+		uid := rapid.SampledFrom([]string{"u1", "u1", "u1", "u2"}).Draw(t, "uid")
 		changes = append(changes, Put(Object(ns, name, uid, strconv.Itoa(m.rv), labels, payload)))
 	}
 	return changes
@@ -151,15 +155,22 @@ func uniqueKeys(changes []store.Change) []store.Change {
 	return unique
 }
 
-func (m *machine) checkpoint() store.Checkpoint {
-	m.rv++
-	return Checkpoint(m.rv)
+// checkpoint is past all changes so far. A list that brings it mostly goes on from
+// what was there.
+func (m *machine) checkpoint(t *rapid.T) store.Checkpoint {
+	m.rv += rapid.SampledFrom([]int{1, 20}).Draw(t, "step")
+	cp := Checkpoint(m.rv)
+	cp.Cluster = rapid.SampledFrom([]string{"one", "one", "one", "one", "one", "two"}).Draw(t, "cluster")
+	cp.ListReason = string(rapid.SampledFrom([]store.Reason{
+		store.ReasonExpired, store.ReasonExpired, store.ReasonSilentClose, store.ReasonRequested, store.ReasonRVAhead,
+	}).Draw(t, "reason"))
+	return cp
 }
 
 func (m *machine) apply(t *rapid.T) {
 	d, changes, cp := m.drawOpen(t), uniqueKeys(m.changes(t)), none
 	if rapid.Bool().Draw(t, "checkpoint") {
-		cp = m.checkpoint()
+		cp = m.checkpoint(t)
 	}
 	if d.repl != nil {
 		err := d.coll.Apply(store.Batch{Changes: changes, Checkpoint: cp})
@@ -210,7 +221,7 @@ func (m *machine) replace(t *rapid.T) {
 
 func (m *machine) commit(t *rapid.T) {
 	d := m.drawReplacing(t)
-	d.commit(t, d.repl, m.checkpoint(), d.pending...)
+	d.commit(t, d.repl, m.checkpoint(t), d.pending...)
 	d.endReplacement(t) // which must not undo it
 }
 

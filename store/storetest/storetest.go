@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t T) Harness) {
 		{"Index", indexRules},
 		{"Close", closeRules},
 		{"Concurrent", concurrentRules},
+		{"History", historyRules},
 		{"Reopen", reopenRules},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

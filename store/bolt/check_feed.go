@@ -1,0 +1,104 @@
+package bolt
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store/internal/history"
+)
+
+// feedCheck is the check of a collection's history.
+type feedCheck struct {
+	head   history.Head
+	recent map[string]string // resourceVersions that must have an entry, by object key
+
+	entries, bytes int64
+	deletions      map[string]bool // feed keys of deletions, whether the tomb was found
+}
+
+// past says that a resourceVersion is past the horizon.
+func (f *feedCheck) past(rv string) bool {
+	cmp, ok := object.CompareRV(rv, f.head.RV)
+	return f.head.Recording() && ok && cmp > 0
+}
+
+// feed compares the history with the objects that were read before.
+func (x *collectionCheck) feed() {
+	f := x.history
+	for _, err := range scan(x.view, x.view.path(bucketFeed), "", "", x.feedEntry) {
+		if err != nil {
+			x.problem("", "change feed: %s", reason(err))
+			return
+		}
+	}
+	for _, err := range scan(x.view, x.view.path(bucketTombs), "", "", x.tomb) {
+		if err != nil {
+			x.problem("", "tombstones: %s", reason(err))
+			return
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(f.deletions)) {
+		if rv, _ := history.RV([]byte(k)); !f.deletions[k] {
+			x.problem("", "the deletion at %s has no tombstone", rv)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.recent)) {
+		x.problem(key, "the change feed does not have it at %s", f.recent[key])
+	}
+	if x.damaged == 0 && (f.entries != f.head.Entries || f.bytes != f.head.Bytes) {
+		x.problem("", "the change feed has %d entries and %d bytes, its head says %d and %d", f.entries, f.bytes, f.head.Entries, f.head.Bytes)
+	}
+}
+
+func (x *collectionCheck) feedEntry(k, b []byte) (struct{}, error) {
+	f := x.history
+	f.entries++
+	f.bytes += feedBytes(k, b, nil)
+	rv, e, err := decodeEntry(k, b)
+	if err != nil {
+		x.problem("", "change feed: entry %x is damaged", k)
+		return struct{}{}, nil
+	}
+	damaged, exists := x.keys[e.Key]
+	switch {
+	case e.Deleted:
+		f.deletions[string(k)] = false
+	case !f.past(rv): // waits to be trimmed
+	case damaged:
+		delete(f.recent, e.Key)
+	case !exists || !sameNumber(f.recent[e.Key], rv):
+		x.problem(e.Key, "the change feed has it at %s, where it is not", rv)
+	default:
+		delete(f.recent, e.Key)
+	}
+	return struct{}{}, nil
+}
+
+func (x *collectionCheck) tomb(k, b []byte) (struct{}, error) {
+	f := x.history
+	f.bytes += feedBytes(k, b, nil)
+	rv, _ := history.RV(k)
+	if _, ok := f.deletions[string(k)]; !ok {
+		x.problem("", "the tombstone at %s belongs to no deletion", rv)
+		return struct{}{}, nil
+	}
+	f.deletions[string(k)] = true
+	_, e, err := decodeEntry(k, x.view.lookup(x.view.path(bucketFeed), k))
+	if err != nil {
+		return struct{}{}, nil // told already
+	}
+	r, err := decodeRecord([]byte(e.Key), b)
+	if err == nil {
+		_, err = x.view.decode(e.Key, r)
+	}
+	if err != nil {
+		x.problem(e.Key, "its tombstone at %s: %s", rv, reason(err))
+	}
+	return struct{}{}, nil
+}
+
+func sameNumber(a, b string) bool {
+	cmp, ok := object.CompareRV(a, b)
+	return ok && cmp == 0
+}

@@ -1,0 +1,306 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"iter"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
+)
+
+// A generation has its history in two buckets, both by [history.Key]. An entry of
+// the feed:
+//
+//	bytes 0..3   CRC-32C, little endian, over the key and the rest
+//	byte  4      1 for a deletion, 0 for anything else
+//	uvarint      time, seconds since 1970
+//	uvarint      time of the change with which the object appeared; 0 where that was
+//	             before the history
+//	uvarint, n   resourceVersion of that change
+//	rest         the object's key
+//
+// tombs has the records of deleted objects, as they were.
+var (
+	bucketFeed  = []byte("feed")
+	bucketTombs = []byte("tombs")
+	keyHistory  = []byte("history")
+)
+
+const feedHeader = 4
+
+var errFeedEntry = errors.New("entry of the change feed is damaged")
+
+func encodeEntry(key []byte, e history.Entry) []byte {
+	b := make([]byte, feedHeader, feedHeader+len(e.Key)+len(e.FirstRV)+24)
+	if e.Deleted {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	b = binary.AppendUvarint(b, uint64(e.Time))
+	b = binary.AppendUvarint(b, uint64(e.FirstTime))
+	b = binary.AppendUvarint(b, uint64(len(e.FirstRV)))
+	b = append(b, e.FirstRV...)
+	b = append(b, e.Key...)
+	binary.LittleEndian.PutUint32(b, feedChecksum(key, b))
+	return b
+}
+
+func feedChecksum(key, b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, b[feedHeader:])
+}
+
+func decodeEntry(key, b []byte) (rv string, e history.Entry, err error) {
+	rv, ok := history.RV(key)
+	if !ok || len(b) <= feedHeader || binary.LittleEndian.Uint32(b) != feedChecksum(key, b) || b[feedHeader] > 1 {
+		return "", e, errFeedEntry
+	}
+	e.Deleted = b[feedHeader] == 1
+	at, b, err := uvarint(b[feedHeader+1:])
+	if err != nil {
+		return "", e, errFeedEntry
+	}
+	first, b, err := uvarint(b)
+	if err != nil || at > 1<<40 || first > 1<<40 {
+		return "", e, errFeedEntry
+	}
+	firstRV, b, err := lengthPrefixed(b)
+	if err != nil {
+		return "", e, errFeedEntry
+	}
+	e.Time, e.FirstTime, e.FirstRV, e.Key = int64(at), int64(first), string(firstRV), string(b)
+	return rv, e, nil
+}
+
+// feedTable is the history of a generation, to write to.
+type feedTable struct {
+	feed, tombs table
+}
+
+var _ history.Table = feedTable{}
+
+// Get implements [history.Table]. What is damaged is as good as not there: its
+// number is given to another change.
+func (t feedTable) Get(rv string) (history.Entry, bool, error) {
+	key := history.Key(rv)
+	b := t.feed.Get(key)
+	if b == nil {
+		return history.Entry{}, false, nil
+	}
+	_, e, err := decodeEntry(key, b)
+	return e, err == nil, nil
+}
+
+// Put implements [history.Table].
+func (t feedTable) Put(rv string, e history.Entry) (int64, error) {
+	key := history.Key(rv)
+	b := encodeEntry(key, e)
+	return feedBytes(key, b, nil), t.feed.Put(key, b)
+}
+
+// Delete implements [history.Table]. What a deletion keeps goes with its entry.
+func (t feedTable) Delete(rv string) (int64, error) {
+	key := history.Key(rv)
+	b, last := t.feed.Get(key), t.tombs.Get(key)
+	n := feedBytes(key, b, last)
+	if last != nil {
+		if err := t.tombs.Delete(key); err != nil {
+			return 0, err
+		}
+	}
+	return n, t.feed.Delete(key)
+}
+
+// bury keeps the record of what was deleted.
+func (t feedTable) bury(rv string, rec []byte) (int64, error) {
+	key := history.Key(rv)
+	return int64(len(key) + len(rec)), t.tombs.Put(key, bytes.Clone(rec))
+}
+
+// feedBytes is what an entry counts for.
+func feedBytes(key, entry, tomb []byte) int64 {
+	n := len(key) + len(entry)
+	if tomb != nil {
+		n += len(key) + len(tomb)
+	}
+	return int64(n)
+}
+
+func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
+	if err := openJSON(v.id, keyHistory, raw, &head); err != nil {
+		return head, damagedHead(v.db.path, v.id, keyHistory, err)
+	}
+	return head, nil
+}
+
+// openLog lets what is written from now on be recorded, where the generation has a
+// history. known is the resourceVersion of the checkpoint before, next the checkpoint
+// after.
+func (g *generation) openLog(known string, next store.Checkpoint) error {
+	var err error
+	if g.head, err = g.view.decodeHead(g.root.Get(keyHistory)); err != nil {
+		return err
+	}
+	if log := history.NewLog(g.head, g.history, known, next.RV, next.Proven()); log.Recording() {
+		g.log = log
+	}
+	return nil
+}
+
+// note remembers a write for the log. stored is the record that it takes the place
+// of, nil for none, and old what that says unless it is damaged.
+func (g *generation) note(w write, stored []byte, old record, damaged bool) error {
+	c := history.Change{Key: w.key, Deletion: w.deletion}
+	if !w.delete {
+		c.New = &history.Version{UID: w.rec.uid, RV: w.rec.rv}
+	}
+	switch {
+	case damaged:
+		var err error
+		if c.Old, err = g.unreadable(w.key, c.New); err != nil {
+			return err
+		}
+	case stored != nil:
+		c.Old = &history.Version{UID: old.uid, RV: old.rv}
+		c.Bury = func(rv string) (int64, error) { return g.history.bury(rv, stored) }
+	}
+	g.changes = append(g.changes, c)
+	return nil
+}
+
+// unreadable is what is known of an object whose record is damaged: its
+// resourceVersion, if the feed has it. Whose name now is now's, it is taken to be
+// the same.
+func (g *generation) unreadable(key string, now *history.Version) (*history.Version, error) {
+	rv, err := g.findEntry(key)
+	old := &history.Version{RV: rv}
+	if now != nil {
+		old.UID = now.UID
+	}
+	return old, err
+}
+
+// findEntry looks for the entry of a live object by its key; empty for none.
+func (g *generation) findEntry(key string) (rv string, err error) {
+	cur, err := g.view.cursor(g.view.path(bucketFeed))
+	if err != nil {
+		return "", err
+	}
+	for k, b := cur.seek(nil); k != nil; k, b = cur.next(k) {
+		if at, e, err := decodeEntry(k, b); err == nil && !e.Deleted && e.Key == key {
+			return at, nil
+		}
+	}
+	return "", nil
+}
+
+// closeLog writes what was recorded.
+func (g *generation) closeLog() error {
+	if g.log == nil {
+		return nil
+	}
+	if err := g.log.Add(g.changes); err != nil {
+		return err
+	}
+	head := g.log.End()
+	if head == g.head {
+		return nil
+	}
+	return putJSON(g.root, g.c.id, keyHistory, head)
+}
+
+// createHistory makes the history of a new generation, which a complete list is to
+// begin.
+func createHistory(gen *bbolt.Bucket, id string, head history.Head) error {
+	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+		if _, err := gen.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	return putJSON(gen, id, keyHistory, head)
+}
+
+// restartHistory begins a generation's history anew.
+func restartHistory(gen *bbolt.Bucket, id string, head history.Head) error {
+	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+		if err := gen.DeleteBucket(name); err != nil {
+			return err
+		}
+	}
+	return createHistory(gen, id, head)
+}
+
+// Horizon returns where the history begins.
+func (v *view) Horizon() (h store.Horizon, err error) {
+	head, err := v.head()
+	return head.Seen(v.state), err
+}
+
+func (v *view) head() (head history.Head, err error) {
+	defer recoverCorruption(v.db.path, &err)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return head, v.ended
+	}
+	return v.decodeHead(v.lookup(v.path(), keyHistory))
+}
+
+// Changes iterates over what changed after since.
+func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		head, err := v.head()
+		if err == nil {
+			err = head.Since(v.id, v.state, since)
+		}
+		if err != nil {
+			yield(store.Event{}, err)
+			return
+		}
+		if !head.Recording() {
+			return
+		}
+		for e, err := range scan(v, v.path(bucketFeed), "", string(history.Key(since)), v.event) {
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// event makes an event of an entry of the feed.
+func (v *view) event(k, b []byte) (store.Event, error) {
+	rv, entry, err := decodeEntry(k, b)
+	if err != nil {
+		return store.Event{}, v.corrupt("", err)
+	}
+	e := store.Event{
+		RV: rv, Time: time.Unix(entry.Time, 0).UTC(), Key: entry.Key, Deleted: entry.Deleted, FirstRV: entry.FirstRV,
+	}
+	if entry.FirstTime != 0 {
+		e.FirstTime = time.Unix(entry.FirstTime, 0).UTC()
+	}
+	var rec []byte
+	if e.Deleted {
+		rec = v.lookup(v.path(bucketTombs), k)
+	} else {
+		rec = v.lookup(v.path(bucketObjects), []byte(e.Key))
+	}
+	if rec == nil {
+		return e, v.corrupt(e.Key, errFeedEntry)
+	}
+	if e.Object, err = v.object([]byte(e.Key), rec); err != nil {
+		return e, err
+	}
+	if cmp, ok := object.CompareRV(e.Object.GetResourceVersion(), rv); !e.Deleted && (!ok || cmp != 0) {
+		return e, v.corrupt(e.Key, errFeedEntry)
+	}
+	return e, nil
+}

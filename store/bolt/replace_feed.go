@@ -1,0 +1,110 @@
+package bolt
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
+)
+
+// recordGeneration gives the new generation the history of the current one with what
+// the replacement changes, in transactions of bounded size, and returns its head.
+// Nothing of it is visible until Commit switches to the new generation.
+func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (history.Head, error) {
+	err := r.c.db.hidden(func(tx *bbolt.Tx) error {
+		gen := r.generation(tx, r.gen)
+		if gen == nil {
+			return store.ErrNoCollection
+		}
+		return restartHistory(gen, r.c.id, history.Head{}) // an attempt before may have left some of it
+	})
+	if err != nil {
+		return history.Head{}, err
+	}
+	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+		if err := r.copyBucket(r.gen, [][]byte{name}); err != nil {
+			return history.Head{}, err
+		}
+	}
+	var log *history.Log
+	keys := slices.Sorted(maps.Keys(r.touched))
+	for _, add := range []func(history.Change) error{
+		func(c history.Change) error { return log.Live(c) },
+		func(c history.Change) error { return log.Gone(c) },
+	} {
+		for part := range slices.Chunk(keys, copyRecords) {
+			err := r.c.db.hidden(func(tx *bbolt.Tx) error {
+				g, before, err := r.recorder(tx)
+				if err != nil {
+					return err
+				}
+				if log == nil {
+					log = history.NewLog(before.head, g.history, known, cp.RV, cp.Proven())
+				}
+				log.Turn(g.history)
+				for _, key := range part {
+					c, err := r.change(key, before, g)
+					if err != nil {
+						return fmt.Errorf("%s: %w", key, err)
+					}
+					if err := add(c); err != nil {
+						return fmt.Errorf("%s: %w", key, err)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return history.Head{}, err
+			}
+		}
+	}
+	return log.End(), nil
+}
+
+func (r *replacement) generation(tx *bbolt.Tx, n uint64) *bbolt.Bucket {
+	b, err := r.c.bucket(tx)
+	if err != nil {
+		return nil
+	}
+	return b.Bucket(genName(n))
+}
+
+// recorder returns the new generation, and the current one with its head.
+func (r *replacement) recorder(tx *bbolt.Tx) (now, before *generation, err error) {
+	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), genName(r.gen-1)); err != nil {
+		return nil, nil, err
+	}
+	if before.head, err = before.view.decodeHead(before.root.Get(keyHistory)); err != nil {
+		return nil, nil, err
+	}
+	now, err = fileGeneration(r.c, tx, r.generation(tx, r.gen), genName(r.gen))
+	return now, before, err
+}
+
+// change is what the replacement does to a key.
+func (r *replacement) change(key string, before, now *generation) (history.Change, error) {
+	c := history.Change{Key: key, Deletion: r.touched[key]}
+	if b := now.objects.Get([]byte(key)); b != nil {
+		rec, err := decodeRecord([]byte(key), b)
+		if err != nil {
+			return c, now.view.corrupt(key, err)
+		}
+		c.New = &history.Version{UID: rec.uid, RV: rec.rv}
+	}
+	stored := before.objects.Get([]byte(key))
+	if stored == nil {
+		return c, nil
+	}
+	rec, err := decodeRecord([]byte(key), stored)
+	if err != nil {
+		c.Old, err = now.unreadable(key, c.New)
+		return c, err
+	}
+	c.Old = &history.Version{UID: rec.uid, RV: rec.rv}
+	c.Bury = func(rv string) (int64, error) { return now.history.bury(rv, stored) }
+	return c, nil
+}

@@ -1,0 +1,78 @@
+package bolt
+
+import (
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store/internal/history"
+)
+
+// trimEntries is how many entries of one history are forgotten at a time, at most.
+// The rest is for the next fold.
+const trimEntries = 20_000
+
+// trimHistory forgets what is too old or too much of each collection's history. It
+// comes before a fold, so that what is forgotten costs no write of its own. The
+// caller holds the write lock.
+func (db *DB) trimHistory() {
+	var ids []string
+	err := db.view(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketCollections).ForEachBucket(func(id []byte) error {
+			ids = append(ids, string(id))
+			return nil
+		})
+	})
+	if err != nil {
+		return // the fold meets it too, and tells
+	}
+	for _, id := range ids {
+		cells, err := db.trimmed(id)
+		if err != nil || len(cells) == 0 {
+			continue // a damaged history stays as it is: whoever reads it is told
+		}
+		db.mem.put(cells)
+		db.soil(cells, true)
+	}
+}
+
+// trimmed returns what to change in order to trim a collection's history.
+func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
+	defer recoverCorruption(db.path, &err)
+	v, err := db.newView(id)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	head, err := v.head()
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{base: v, cells: map[string]cell{}}
+	t := feedTable{e.table(v.path(bucketFeed)...), e.table(v.path(bucketTombs)...)}
+	cutoff := db.opts.Clock.Now().Add(-db.opts.HistoryRetention).Unix()
+	cur, err := v.cursor(v.path(bucketFeed))
+	if err != nil {
+		return nil, err
+	}
+	was := head
+	for k, b := cur.seek(nil); k != nil && len(e.cells) < trimEntries; k, b = cur.next(k) {
+		rv, entry, err := decodeEntry(k, b)
+		if err != nil {
+			// Its number can still be read: that of the key.
+			if rv, _ = history.RV(k); rv == "" {
+				return nil, err
+			}
+		}
+		if !head.Due(rv, entry, cutoff, db.opts.HistoryBytes) {
+			break
+		}
+		n, err := t.Delete(rv)
+		if err != nil {
+			return nil, err
+		}
+		head.Trim(rv, entry, n)
+	}
+	if head == was {
+		return nil, nil
+	}
+	return e.cells, putJSON(e.table(v.path()...), id, keyHistory, head)
+}

@@ -1,0 +1,177 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// goesOn is a checkpoint that lets the history of the one before go on.
+func goesOn(rv int) store.Checkpoint {
+	cp := Checkpoint(rv)
+	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
+	return cp
+}
+
+// deletedAt is a deletion that its event tells the resourceVersion of.
+func deletedAt(key, rv string) store.Change { return store.Change{Key: key, RV: rv} }
+
+// told is what a view says changed since rv, an event a line.
+func told(t *testing.T, s *subject, since string) []string {
+	v := s.view(t)
+	defer v.Close()
+	var lines []string
+	for e, err := range v.Changes(since) {
+		require.NoError(t, err)
+		what, ok := e.Since(since)
+		lines = append(lines, fmt.Sprintf("%s %s %s %v", e.RV, what, e.Key, ok))
+	}
+	return lines
+}
+
+func horizon(t *testing.T, s *subject) string {
+	v := s.view(t)
+	defer v.Close()
+	h, err := v.Horizon()
+	require.NoError(t, err)
+	return h.RV
+}
+
+var historyRules = []rule{
+	{name: "begins with the first complete list", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.apply(t, goesOn(4), Put(cm("shop", "x", 4)))
+		require.Empty(t, horizon(t, s))
+		v := s.view(t)
+		require.ErrorAs(t, firstError(v, "4"), new(*store.TooOldError))
+		v.Close()
+		s.replace(t, goesOn(10), Put(cm("shop", "x", 4)), Put(cm("shop", "y", 7)))
+		require.Equal(t, "10", horizon(t, s))
+		require.Empty(t, told(t, s, "10"))
+		s.check(t)
+	}},
+	{name: "has the newest change of each key, and each deletion", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "x", 4)), Put(cm("shop", "y", 7)), Put(cm("shop", "z", 8)))
+		s.apply(t, goesOn(12), Put(cm("shop", "x", 11)), Put(cm("shop", "n", 12)))
+		s.apply(t, goesOn(15), Put(cm("shop", "x", 13)), deletedAt("shop/y", "14"), Put(cm("shop", "n", 15)))
+		s.apply(t, goesOn(18), deletedAt("shop/n", "17"), Put(cm("shop", "y", 18)))
+		require.Equal(t, []string{"13 MODIFIED shop/x true", "14 DELETED shop/y true", "17 DELETED shop/n false", "18 ADDED shop/y true"}, told(t, s, "10"))
+		require.Equal(t, []string{"17 DELETED shop/n true", "18 ADDED shop/y true"}, told(t, s, "15"))
+		require.Equal(t, []string{"18 ADDED shop/y true"}, told(t, s, "17"))
+		require.Empty(t, told(t, s, "18"))
+		s.check(t)
+	}},
+	{name: "tells what a list changes, with free numbers for deletions", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)), Put(cm("shop", "c", 3)), Put(cm("shop", "d", 4)))
+		s.replace(t, goesOn(20), Delete("shop/a"), Delete("shop/b"), Put(cm("shop", "c", 20)), Put(cm("shop", "e", 18)))
+		require.Equal(t, []string{"17 DELETED shop/b true", "18 ADDED shop/e true", "19 DELETED shop/a true", "20 MODIFIED shop/c true"}, told(t, s, "10"))
+		require.Equal(t, "10", horizon(t, s))
+		s.check(t)
+	}},
+	{name: "begins anew where numbers lose their meaning", run: func(t *testing.T, h Harness) {
+		other := scopes("a")["label selector"]
+		for name, change := range map[string]func(s *subject, cp *store.Checkpoint){
+			"cluster": func(_ *subject, cp *store.Checkpoint) { cp.Cluster = "two" },
+			"reason":  func(_ *subject, cp *store.Checkpoint) { cp.ListReason = string(store.ReasonRVAhead) },
+			"back":    func(_ *subject, cp *store.Checkpoint) { cp.RV = "5" },
+			"opaque":  func(_ *subject, cp *store.Checkpoint) { cp.RV = "x20" },
+			"scope":   func(s *subject, _ *store.Checkpoint) { s.open(t, other) },
+		} {
+			s := newSubject(t, h, Info("a"))
+			s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
+			s.apply(t, goesOn(12), deletedAt("shop/a", "11"), Put(cm("shop", "b", 12)))
+			cp := goesOn(20)
+			change(s, &cp)
+			s.replace(t, cp, Put(cm("shop", "b", 19)))
+			require.Equal(t, cp.RV, horizon(t, s), name)
+			require.Empty(t, told(t, s, cp.RV), name)
+			s.check(t)
+			require.NoError(t, h.DB().Drop("a"))
+		}
+	}},
+	{name: "moves its horizon past what can't be told in order", run: func(t *testing.T, h Harness) {
+		for name, batch := range map[string]store.Batch{
+			"one number twice":             {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 14)), Put(cm("shop", "c", 14))}},
+			"not past the checkpoint":      {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 12))}},
+			"an opaque number":             {Checkpoint: goesOn(15), Changes: []store.Change{Put(Object("shop", "a", "uid-shop-a", "x", nil, ""))}},
+			"more deletions than numbers":  {Checkpoint: goesOn(13), Changes: []store.Change{Delete("shop/a"), Delete("shop/b")}},
+			"a deletion, nobody told when": {Changes: []store.Change{Delete("shop/a")}},
+		} {
+			s := newSubject(t, h, Info("a"))
+			s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
+			s.apply(t, goesOn(12), Put(cm("shop", "d", 12)))
+			s.apply(t, batch.Checkpoint, batch.Changes...)
+			want := batch.Checkpoint.RV
+			if want == "" {
+				want = "12"
+			}
+			require.Equal(t, want, horizon(t, s), name)
+			s.check(t)
+			s.apply(t, goesOn(20), deletedAt("shop/d", "20"))
+			require.Equal(t, []string{"20 DELETED shop/d true"}, told(t, s, want), name)
+			s.check(t)
+			require.NoError(t, h.DB().Drop("a"))
+		}
+	}},
+	{name: "tells the present where numbers are opaque", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		cp := goesOn(10)
+		cp.RV = "opaque-1"
+		s.replace(t, cp, Put(cm("shop", "a", 1)))
+		cp.RV = "opaque-2"
+		s.apply(t, cp, Put(cm("shop", "b", 2)), Delete("shop/a"))
+		require.Equal(t, "opaque-2", horizon(t, s))
+		require.Empty(t, told(t, s, "opaque-2"))
+		v := s.view(t)
+		defer v.Close()
+		require.ErrorAs(t, firstError(v, "opaque-1"), new(*store.TooOldError))
+		s.check(t)
+	}},
+	{name: "knows when", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
+		s.apply(t, goesOn(20), Put(cm("shop", "b", 20)), Put(cm("shop", "a", 19)))
+		s.apply(t, goesOn(30), Put(cm("shop", "b", 30)), deletedAt("shop/a", "29"))
+		v := s.view(t)
+		defer v.Close()
+		from, err := v.Horizon()
+		require.NoError(t, err)
+		at := func(rv int) time.Time { return goesOn(rv).Proven() }
+		require.Equal(t, store.Horizon{RV: "10", Time: at(10)}, from)
+		var events []store.Event
+		for e, err := range v.Changes("10") {
+			require.NoError(t, err)
+			events = append(events, e)
+		}
+		require.Len(t, events, 2)
+		a, b := events[0], events[1]
+		require.Equal(t, []any{at(30), time.Time{}, ""}, []any{a.Time, a.FirstTime, a.FirstRV})
+		require.Equal(t, []any{at(30), at(20), "20"}, []any{b.Time, b.FirstTime, b.FirstRV})
+		for _, tc := range []struct {
+			e    store.Event
+			t    time.Time
+			want store.EventType
+		}{{a, at(25), store.Deleted}, {b, at(15), store.Added}, {b, at(20), store.Added}, {b, at(25), store.Modified}} {
+			got, ok := tc.e.SinceTime(tc.t)
+			require.True(t, ok)
+			require.Equal(t, tc.want, got)
+		}
+	}},
+	{name: "outlives the process", durable: true, run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
+		s.apply(t, goesOn(12), deletedAt("shop/a", "11"), Put(cm("shop", "c", 12)))
+		s.reopen(t)
+		s.check(t)
+		s.replace(t, goesOn(20), Delete("shop/b"))
+		s.reopen(t)
+		require.Equal(t, []string{"11 DELETED shop/a true", "12 ADDED shop/c true", "20 DELETED shop/b true"}, told(t, s, "10"))
+		s.check(t)
+	}},
+}

@@ -1,0 +1,227 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// history is what a model knows of the past: enough to ask of every state that
+// there was whether what changed since leads to the present.
+type history struct {
+	horizon string
+	past    []moment // with a checkpoint at or past the horizon
+	highest int      // resourceVersion of any change or checkpoint
+
+	// loose says that the newest batch could not be told in order, so that the store
+	// may have moved the horizon on.
+	loose bool
+}
+
+// moment is a synced collection at one checkpoint.
+type moment struct {
+	rv      string
+	objects map[string]*object.Object
+
+	// quiet says that nothing newer than the checkpoint was in it, so that the types
+	// of the events that follow are known.
+	quiet bool
+}
+
+// maxPast bounds how many moments a model looks back to.
+const maxPast = 24
+
+func (h history) clone() history {
+	h.past = slices.Clone(h.past)
+	return h
+}
+
+// begin forgets the past.
+func (h *history) begin(m *Model) {
+	*h = history{horizon: m.Checkpoint.RV, highest: number(m.Checkpoint.RV)}
+	h.remember(m)
+}
+
+// remember keeps the present, as a past to come.
+func (h *history) remember(m *Model) {
+	at := moment{rv: m.Checkpoint.RV, objects: maps.Clone(m.Objects), quiet: h.highest <= number(m.Checkpoint.RV)}
+	h.past = slices.DeleteFunc(h.past, func(p moment) bool { return p.rv == at.rv })
+	h.past = append(h.past, at)
+	if len(h.past) > maxPast {
+		h.past = slices.Delete(h.past, 0, 1)
+	}
+}
+
+// record takes note of a batch before it is in m.
+func (h *history) record(m *Model, changes []store.Change, next string) {
+	known := number(m.Checkpoint.RV)
+	seen := map[int]bool{}
+	for _, ch := range changes {
+		old := m.Objects[ch.Key]
+		rv := number(ch.RV)
+		switch {
+		case ch.Object != nil:
+			rv = number(ch.Object.GetResourceVersion())
+			if old != nil && old.GetUID() != ch.Object.GetUID() {
+				h.loose = true // is there a number for the deletion?
+			}
+		case old == nil:
+			continue
+		case ch.RV == "":
+			h.loose = h.loose || number(next)-known < 2*len(changes)
+			continue
+		}
+		h.loose = h.loose || rv <= known || seen[rv] || rv <= h.highest && h.taken(m, rv)
+		seen[rv] = true
+		h.highest = max(h.highest, rv)
+	}
+	h.loose = h.loose || number(next) < known || number(next) < 0
+	h.highest = max(h.highest, number(next))
+}
+
+// taken says that an object already has a resourceVersion.
+func (h *history) taken(m *Model, rv int) bool {
+	for _, o := range m.Objects {
+		if o.GetResourceVersion() == strconv.Itoa(rv) {
+			return true
+		}
+	}
+	return false
+}
+
+// number is a resourceVersion as a number, -1 for one that is none.
+func number(rv string) int {
+	n, err := strconv.Atoi(rv)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// before says that a is below a horizon; of opaque numbers each is below another.
+func before(a, horizon string) bool {
+	return number(a) < number(horizon) || number(a) < 0 && a != horizon
+}
+
+// diffHistory compares what a view says of the past with what the model knows.
+func (m *Model) diffHistory(v store.View) error {
+	got, err := v.Horizon()
+	if err != nil {
+		return fmt.Errorf("Horizon: %w", err)
+	}
+	h := &m.history
+	switch {
+	case h.loose:
+		if number(got.RV) < number(h.horizon) {
+			return fmt.Errorf("Horizon: %q, before %q", got.RV, h.horizon)
+		}
+	case got.RV != h.horizon:
+		return fmt.Errorf("Horizon: %q, want %q", got.RV, h.horizon)
+	}
+	if err := m.diffTooOld(v, got); err != nil {
+		return err
+	}
+	for _, p := range h.past {
+		if before(p.rv, got.RV) {
+			continue
+		}
+		if err := m.diffSince(v, p); err != nil {
+			return fmt.Errorf("Changes(%q): %w", p.rv, err)
+		}
+	}
+	// What could not be known before is known now.
+	h.horizon, h.loose = got.RV, false
+	h.past = slices.DeleteFunc(h.past, func(p moment) bool { return before(p.rv, h.horizon) })
+	return nil
+}
+
+// diffTooOld asks for changes that can't be told.
+func (m *Model) diffTooOld(v store.View, horizon store.Horizon) error {
+	ask := []string{"", "x"}
+	if n := number(horizon.RV); n > 0 {
+		ask = append(ask, strconv.Itoa(n-1))
+	}
+	for _, since := range ask {
+		err := firstError(v, since)
+		tooOld := (*store.TooOldError)(nil)
+		if !errors.As(err, &tooOld) || tooOld.Horizon != horizon {
+			return fmt.Errorf("Changes(%q) beyond the horizon %+v: error %v", since, horizon, err)
+		}
+	}
+	if n := number(m.Checkpoint.RV); m.Synced && n >= 0 && number(horizon.RV) >= 0 && n >= number(horizon.RV) {
+		err := firstError(v, strconv.Itoa(n+1))
+		return diffError("Changes of the future", err, store.ErrFuture)
+	}
+	return nil
+}
+
+func firstError(v store.View, since string) error {
+	for _, err := range v.Changes(since) {
+		return err
+	}
+	return nil
+}
+
+// diffSince brings a moment of the past to the present by what changed since then.
+func (m *Model) diffSince(v store.View, p moment) error {
+	objects, last := maps.Clone(p.objects), p.rv
+	for e, err := range v.Changes(p.rv) {
+		if err != nil {
+			return err
+		}
+		if cmp, ok := object.CompareRV(e.RV, last); !ok || cmp <= 0 {
+			return fmt.Errorf("%s comes after %s", e.RV, last)
+		}
+		last = e.RV
+		if e.Object == nil || e.Object.Key() != e.Key {
+			return fmt.Errorf("%s: the object of %s is %s", e.RV, e.Key, show(e.Object))
+		}
+		if !e.Deleted && e.Object.GetResourceVersion() != e.RV {
+			return fmt.Errorf("%s: the object of %s is of %s", e.RV, e.Key, e.Object.GetResourceVersion())
+		}
+		t, ok := e.Since(p.rv)
+		old, had := objects[e.Key]
+		if want := wantType(e, had); p.quiet && (ok != (want != "") || ok && t != want) {
+			return fmt.Errorf("%s: %s is %q (%v), want %q", e.RV, e.Key, t, ok, want)
+		}
+		if e.Deleted && p.quiet && had && e.Object.GetUID() != old.GetUID() {
+			return fmt.Errorf("%s: the deleted object of %s is not the one that there was", e.RV, e.Key)
+		}
+		if e.Deleted {
+			delete(objects, e.Key)
+		} else {
+			objects[e.Key] = e.Object
+		}
+	}
+	if !maps.EqualFunc(objects, m.Objects, sameObject) {
+		return fmt.Errorf("leads to %d objects that are not the %d that there are: %v, want %v", len(objects), len(m.Objects), versions(objects), versions(m.Objects))
+	}
+	return nil
+}
+
+// wantType is what an event is to whoever has the key or has it not.
+func wantType(e store.Event, had bool) store.EventType {
+	switch {
+	case e.Deleted && had:
+		return store.Deleted
+	case e.Deleted:
+		return ""
+	case had:
+		return store.Modified
+	default:
+		return store.Added
+	}
+}
+
+func versions(objects map[string]*object.Object) []string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		all = append(all, key+"@"+objects[key].GetResourceVersion())
+	}
+	return all
+}
