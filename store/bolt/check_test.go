@@ -32,7 +32,7 @@ func sampleFile(t testing.TB) string {
 	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	require.NoError(t, err)
 	var changes []store.Change
-	for i := range 40 {
+	for i := range 41 {
 		changes = append(changes, storetest.Put(sampleObject(i, i+1)))
 	}
 	r, err := pods.Replace()
@@ -42,11 +42,16 @@ func sampleFile(t testing.TB) string {
 	nodes, err := db.Open(storetest.Info("nodes"))
 	require.NoError(t, err)
 	require.NoError(t, nodes.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("", "edge-1", "u-1", "7", nil, "x"))}}))
+	require.NoError(t, pods.Apply(store.Batch{
+		Changes:    []store.Change{storetest.Put(sampleObject(2, 101)), {Key: sampleObject(40, 0).Key(), RV: "102"}},
+		Checkpoint: storetest.Checkpoint(102),
+	}))
 	require.NoError(t, db.Fold())
 	for i := range 3 {
+		rv := 104 + 2*i
 		require.NoError(t, pods.Apply(store.Batch{
-			Changes:    []store.Change{storetest.Put(sampleObject(i*10, 101+i)), storetest.Delete(sampleObject(i*10+1, 0).Key())},
-			Checkpoint: storetest.Checkpoint(101 + i),
+			Changes:    []store.Change{storetest.Put(sampleObject(i*10, rv-1)), {Key: sampleObject(i*10+1, 0).Key(), RV: fmt.Sprint(rv)}},
+			Checkpoint: storetest.Checkpoint(rv),
 		}))
 		require.NoError(t, db.Flush())
 	}
@@ -97,7 +102,7 @@ func TestCheckFindsNothing(t *testing.T) {
 	require.EqualValues(t, len(before), report.FileBytes)
 	require.Equal(t, []bolt.Problem{{Collection: "nodes", Reason: "it has no complete list yet"}}, report.Notes)
 	require.Len(t, report.Collections, 2)
-	require.Equal(t, "103", report.Collections[1].RV)
+	require.Equal(t, "108", report.Collections[1].RV)
 	require.EqualValues(t, 37, report.Collections[1].Objects)
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -160,12 +165,24 @@ func TestCheckFinds(t *testing.T) {
 		"index gone":          {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/index").DeleteBucket([]byte("app")) }, "pods", "", "index app: a bucket is missing"},
 		"unknown index":       {put(pods+"/index/mine", []byte("x\x00shop/none"), nil), "pods", "shop/none", `index mine has it under "x", and there is no such object`},
 		"list of indexes":     {change(pods, []byte("indexes"), flip), "pods", "", "indexes: checksum does not match"},
-		"count":               {state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state says 41"},
-		"bytes":               {state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state says"},
-		"no RV":               {state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
-		"state":               {put("c/nodes", []byte("state"), bolt.Seal("nodes", []byte("state"), []byte("[]"))), "nodes", "", "state: json"},
-		"state flipped":       {change("c/nodes", []byte("state"), flip), "nodes", "", "state: checksum does not match"},
-		"info":                {put("c/nodes", []byte("info"), nil), "nodes", "", "info: it is missing or cut short"},
+		"feed entry flipped":  {change(pods+"/feed", []byte("\x03101"), flip), "pods", "", "change feed: entry 03313031 is damaged"},
+		"feed entry lost":     {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/feed").Delete([]byte("\x03101")) }, "pods", "shop/o-02", "the change feed does not have it at 101"},
+		"feed entry of another": {func(tx *bbolt.Tx) error {
+			return bucketAt(tx, objects).Put([]byte("shop/o-02"), bucketAt(tx, objects).Get([]byte("shop/o-04")))
+		}, "pods", "shop/o-02", "checksum does not match"},
+		"feed entry moved": {func(tx *bbolt.Tx) error {
+			return put(pods+"/feed", []byte("\x03109"), bucketAt(tx, pods+"/feed").Get([]byte("\x03101")))(tx)
+		}, "pods", "", "change feed: entry 03313039 is damaged"},
+		"feed gone":         {func(tx *bbolt.Tx) error { return bucketAt(tx, pods).DeleteBucket([]byte("feed")) }, "pods", "", "change feed: a bucket is missing"},
+		"tombstone lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/tombs").Delete([]byte("\x03102")) }, "pods", "", "the deletion at 102 has no tombstone"},
+		"tombstone flipped": {change(pods+"/tombs", []byte("\x03102"), flip), "pods", "shop/o-40", "its tombstone at 102: checksum does not match"},
+		"tombstone of none": {put(pods+"/tombs", []byte("\x03109"), []byte("x")), "pods", "", "the tombstone at 109 belongs to no deletion"},
+		"count":             {state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state says 41"},
+		"bytes":             {state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state says"},
+		"no RV":             {state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
+		"state":             {put("c/nodes", []byte("state"), bolt.Seal("nodes", []byte("state"), []byte("[]"))), "nodes", "", "state: json"},
+		"state flipped":     {change("c/nodes", []byte("state"), flip), "nodes", "", "state: checksum does not match"},
+		"info":              {put("c/nodes", []byte("info"), nil), "nodes", "", "info: it is missing or cut short"},
 		"info of another": {func(tx *bbolt.Tx) error {
 			return put("c/nodes", []byte("info"), bucketAt(tx, "c/pods").Get([]byte("info")))(tx)
 		}, "nodes", "", "info: checksum does not match"},

@@ -144,14 +144,37 @@ func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
 // history. known is the resourceVersion of the checkpoint before, next the checkpoint
 // after.
 func (g *generation) openLog(known string, next store.Checkpoint) error {
-	var err error
-	if g.head, err = g.view.decodeHead(g.root.Get(keyHistory)); err != nil {
-		return err
+	head, err := g.view.decodeHead(g.root.Get(keyHistory))
+	g.head = head
+	if err != nil {
+		// The history is not worth a collection that takes no changes: it begins anew.
+		if head, err = g.recounted(next); err != nil {
+			return err
+		}
 	}
-	if log := history.NewLog(g.head, g.history, known, next.RV, next.Proven()); log.Recording() {
+	if log := history.NewLog(head, g.history, known, next.RV, next.Proven()); log.Recording() {
 		g.log = log
 	}
 	return nil
+}
+
+// recounted is the head of a history that begins at a checkpoint, with what is left
+// of another one to be trimmed.
+func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
+	head := history.Begin(cp.RV, cp.Proven())
+	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+		cur, err := g.view.cursor(g.view.path(name))
+		if err != nil {
+			return head, err
+		}
+		for k, b := cur.seek(nil); k != nil; k, b = cur.next(k) {
+			head.Bytes += feedBytes(k, b, nil)
+			if string(name) == string(bucketFeed) {
+				head.Entries++
+			}
+		}
+	}
+	return head, nil
 }
 
 // note remembers a write for the log. stored is the record that it takes the place

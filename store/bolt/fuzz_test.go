@@ -49,8 +49,8 @@ func FuzzOpen(f *testing.F) {
 	f.Add(append(at(8, 1), at(4096+8, 1)...), uint32(0))
 
 	stored := map[string]bool{}
-	for i := range 40 {
-		for _, rv := range []int{i + 1, 101, 102, 103} {
+	for i := range 41 {
+		for _, rv := range []int{i + 1, 101, 103, 105, 107} {
 			stored[string(sampleObject(i, rv).Raw())] = true
 		}
 	}
@@ -132,6 +132,11 @@ func readView(v store.View, stored map[string]bool) string {
 	for _, key := range keys {
 		if o, err := v.Get(key); err == nil && (o.Key() != key || !stored[string(o.Raw())]) {
 			return "Get: never stored: " + string(o.Raw())
+		}
+	}
+	for e, err := range v.Changes("100") {
+		if err == nil && (e.Object.Key() != e.Key || !stored[string(e.Object.Raw())]) {
+			return "Changes: never stored: " + string(e.Object.Raw())
 		}
 	}
 	for _, index := range append(v.Indexes(), store.NamespaceIndex) {

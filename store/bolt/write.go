@@ -175,7 +175,7 @@ type generation struct {
 	history feedTable
 
 	log     *history.Log     // nil where what is written is not recorded
-	head    history.Head     // of the history, before
+	head    history.Head     // of the history, as it is stored
 	changes []history.Change // for the log
 }
 

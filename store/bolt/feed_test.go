@@ -1,0 +1,203 @@
+package bolt_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// now is a checkpoint that was proven just now.
+func now(rv int) store.Checkpoint {
+	return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: "expired", LastEvent: time.Now()}
+}
+
+func horizonOf(t *testing.T, c store.Collection) store.Horizon {
+	v, err := c.View()
+	require.NoError(t, err)
+	defer v.Close()
+	h, err := v.Horizon()
+	require.NoError(t, err)
+	return h
+}
+
+// changesOf is what changed since rv.
+func changesOf(t *testing.T, c store.Collection, since string) ([]string, error) {
+	v, err := c.View()
+	require.NoError(t, err)
+	defer v.Close()
+	var told []string
+	for e, err := range v.Changes(since) {
+		if err != nil {
+			return told, err
+		}
+		told = append(told, e.RV+" "+e.Key)
+	}
+	return told, nil
+}
+
+func put(i, rv int) store.Change {
+	return storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", fmt.Sprint(rv), nil, incompressible(rv)))
+}
+
+// What is older than the retention is forgotten with a fold, from the oldest on, and
+// the horizon says so.
+func TestHistoryRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, path := newDB(t, bolt.Options{HistoryRetention: time.Hour})
+		c, err := db.Open(storetest.Info("a"))
+		require.NoError(t, err)
+		replaceAll(t, c, []store.Change{put(0, 1)}, 10)
+		for i := 1; i <= 90; i++ {
+			time.Sleep(time.Minute)
+			changes := []store.Change{put(i, 100+2*i)}
+			if i > 1 {
+				changes = append(changes, store.Change{Key: fmt.Sprintf("ns/%d", i-1), RV: fmt.Sprint(100 + 2*i + 1)})
+			}
+			require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: now(100 + 2*i + 1)}))
+		}
+		time.Sleep(16 * time.Minute)
+		require.NoError(t, c.Apply(store.Batch{Checkpoint: now(290)}))
+		require.NoError(t, db.Flush())
+		at := horizonOf(t, c)
+		require.InDelta(t, time.Hour, time.Since(at.Time), float64(2*time.Minute))
+		told, err := changesOf(t, c, at.RV)
+		require.NoError(t, err)
+		require.Len(t, told, 46, "45 deletions and the newest object")
+		_, err = changesOf(t, c, "150")
+		require.ErrorAs(t, err, new(*store.TooOldError))
+		require.NoError(t, db.Close())
+		report, err := bolt.Check(path, nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Problems)
+		require.Empty(t, report.Notes)
+	})
+}
+
+// A history stays within its size, give or take what comes between two folds.
+func TestHistoryBytes(t *testing.T) {
+	const limit = 64 << 10
+	synctest.Test(t, func(t *testing.T) {
+		db, path := newDB(t, bolt.Options{HistoryBytes: limit})
+		c, err := db.Open(storetest.Info("a"))
+		require.NoError(t, err)
+		replaceAll(t, c, nil, 10)
+		rv := 100
+		for range 10 {
+			for range 20 {
+				require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(rv, rv)}, Checkpoint: now(rv)}))
+				require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{{Key: fmt.Sprintf("ns/%d", rv), RV: fmt.Sprint(rv + 1)}}, Checkpoint: now(rv + 1)}))
+				rv += 2
+			}
+			time.Sleep(16 * time.Minute)
+			require.NoError(t, db.Flush())
+		}
+		told, err := changesOf(t, c, horizonOf(t, c).RV)
+		require.NoError(t, err)
+		require.NotEmpty(t, told)
+		require.NoError(t, db.Close())
+		var head struct{ Entries, Bytes int }
+		edit(t, path, func(tx *bbolt.Tx) error {
+			raw, err := bolt.Unseal("a", []byte("history"), bucketAt(tx, "c/a/g1").Get([]byte("history")))
+			return errors.Join(err, json.Unmarshal(raw, &head))
+		})
+		require.Equal(t, len(told), head.Entries)
+		require.LessOrEqual(t, head.Bytes, limit)
+		require.Greater(t, head.Bytes, limit/2)
+		report, err := bolt.Check(path, nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Problems)
+	})
+}
+
+// A damaged head of a history is told to whoever asks for changes, and does not keep
+// the collection from going on: the history begins anew.
+func TestDamagedHistory(t *testing.T) {
+	path := foldedSample(t)
+	edit(t, path, func(tx *bbolt.Tx) error {
+		b := bucketAt(tx, "c/pods/g1")
+		raw := append([]byte{}, b.Get([]byte("history"))...)
+		raw[len(raw)/2] ^= 4
+		return b.Put([]byte("history"), raw)
+	})
+	report, err := bolt.Check(path, nil)
+	require.NoError(t, err)
+	require.Equal(t, []bolt.Problem{{Collection: "pods", Reason: "history: checksum does not match"}}, report.Problems)
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
+	require.NoError(t, err)
+	_, err = changesOf(t, pods, "100")
+	require.ErrorAs(t, err, new(*store.CorruptionError))
+	require.EqualValues(t, 37, pods.State().Count)
+
+	cp := storetest.Checkpoint(120)
+	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(2, 119))}, Checkpoint: cp}))
+	require.Equal(t, "120", horizonOf(t, pods).RV)
+	cp = storetest.Checkpoint(122)
+	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(2, 121))}, Checkpoint: cp}))
+	told, err := changesOf(t, pods, "120")
+	require.NoError(t, err)
+	require.Equal(t, []string{"121 shop/o-02"}, told)
+	require.NoError(t, db.Close())
+	report, err = bolt.Check(path, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+}
+
+// A record that is damaged and written again keeps the history as it is; one that is
+// damaged and deleted can't be told, and nothing that came before.
+func TestHistoryOfDamagedRecord(t *testing.T) {
+	path := foldedSample(t)
+	edit(t, path, func(tx *bbolt.Tx) error {
+		b := bucketAt(tx, "c/pods/g1/objects")
+		for _, key := range []string{"shop/o-02", "shop/o-04"} { // changed at 101, unchanged
+			raw := append([]byte{}, b.Get([]byte(key))...)
+			raw[len(raw)-1] ^= 4
+			if err := b.Put([]byte(key), raw); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
+	require.NoError(t, err)
+	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(2, 101)), storetest.Put(sampleObject(4, 5))}}))
+	require.Equal(t, "100", horizonOf(t, pods).RV)
+	told, err := changesOf(t, pods, "100")
+	require.NoError(t, err)
+	require.Contains(t, told, "101 shop/o-02")
+	require.Len(t, told, 8)
+	require.NoError(t, db.Close())
+
+	edit(t, path, func(tx *bbolt.Tx) error {
+		b := bucketAt(tx, "c/pods/g1/objects")
+		return b.Put([]byte("shop/o-02"), []byte("x"))
+	})
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	pods, err = db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
+	require.NoError(t, err)
+	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{{Key: "shop/o-02", RV: "120"}}, Checkpoint: storetest.Checkpoint(121)}))
+	require.Equal(t, "121", horizonOf(t, pods).RV)
+	require.NoError(t, db.Close())
+	report, err := bolt.Check(path, nil)
+	require.NoError(t, err)
+	for _, p := range report.Problems {
+		require.Contains(t, p.Reason, "bytes, its state says", "what a damaged record adds to the total is not known")
+	}
+}
