@@ -304,11 +304,11 @@ func (c *check) journal(tx *bbolt.Tx) {
 
 // missingBuckets returns the paths of the buckets that cells are in and the file
 // does not have: a fold could not move them there.
-func missingBuckets(tx *bbolt.Tx, cells map[string]cell) []string {
+func missingBuckets(tx *bbolt.Tx, cells []journalCell) []string {
 	there := map[string]bool{}
 	var missing []string
-	for addr := range cells {
-		path, _ := locate(addr)
+	for _, x := range cells {
+		path, _ := locate(x.addr)
 		name := string(bytes.Join(path, []byte{'/'}))
 		if _, seen := there[name]; seen {
 			continue

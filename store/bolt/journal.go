@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"slices"
 	"time"
+	"unsafe"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -75,7 +76,15 @@ func journalChecksum(key, b []byte) uint32 {
 	return crc32.Update(sum, castagnoli, b[journalHeader:])
 }
 
-func decodeJournal(c *codecs, key, b []byte) (map[string]cell, error) {
+// journalCell is a cell with its address.
+type journalCell struct {
+	addr string
+	cell
+}
+
+// decodeJournal returns the cells of a journal value, in the order of their
+// addresses. They share one buffer.
+func decodeJournal(c *codecs, key, b []byte) ([]journalCell, error) {
 	if len(b) < journalHeader || b[0] != journalFormat || binary.LittleEndian.Uint32(b[1:]) != journalChecksum(key, b) {
 		return nil, errJournal
 	}
@@ -87,21 +96,24 @@ func decodeJournal(c *codecs, key, b []byte) (map[string]cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errJournal, err)
 	}
-	cells := map[string]cell{}
+	var cells []journalCell
 	for len(raw) > 0 {
 		var addr []byte
 		if addr, raw, err = lengthPrefixed(raw); err != nil || len(raw) == 0 {
 			return nil, errJournal
 		}
-		deleted := raw[0] == 1
+		// The buffer is never written to again, so it may be a string as well.
+		x := journalCell{addr: unsafe.String(unsafe.SliceData(addr), len(addr)), cell: cell{deleted: raw[0] == 1}}
 		raw = raw[1:]
-		var value []byte
-		if !deleted {
-			if value, raw, err = lengthPrefixed(raw); err != nil {
+		if !x.deleted {
+			if x.value, raw, err = lengthPrefixed(raw); err != nil {
 				return nil, errJournal
 			}
 		}
-		cells[string(addr)] = cell{value: slices.Clone(value), deleted: deleted}
+		if n := len(cells); n > 0 && cells[n-1].addr >= x.addr {
+			return nil, errJournal
+		}
+		cells = append(cells, x)
 	}
 	return cells, nil
 }
@@ -112,36 +124,6 @@ func lengthPrefixed(b []byte) (value, rest []byte, err error) {
 		return nil, nil, errJournal
 	}
 	return b[:n], b[n:], nil
-}
-
-// replay puts what the journal holds into the memtable, when the file is opened.
-// At a damaged entry it stops: what comes before is a consistent state, with an
-// older checkpoint, and the watch sends the rest again.
-func (db *DB) replay() error {
-	return db.view(func(tx *bbolt.Tx) error {
-		db.mem.epoch = fileEpoch(tx)
-		b := tx.Bucket(bucketJournal)
-		if b == nil {
-			return nil
-		}
-		var last []byte
-		cur := b.Cursor()
-		for k, v := cur.First(); k != nil; k, v = cur.Next() {
-			if last != nil && string(k) <= string(last) {
-				db.journalDamage = &store.CorruptionError{Path: db.path, Reason: "journal: " + errOrder.Error()}
-				return nil
-			}
-			last = k
-			cells, err := decodeJournal(db.codecs, k, v)
-			if err != nil {
-				db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}
-				return nil
-			}
-			db.mem.put(cells)
-			db.journalBytes += len(v)
-		}
-		return nil
-	})
 }
 
 // JournalDamage returns the damage that was met when the journal was replayed,

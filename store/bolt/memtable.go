@@ -72,6 +72,17 @@ func (m *memtable) put(cells map[string]cell) {
 	}
 }
 
+// load fills an empty memtable with cells in the order of their addresses.
+func (m *memtable) load(cells []journalCell) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.snap = nil
+	for _, x := range cells {
+		m.tree.Load(x.addr, x.cell)
+		m.bytes += len(x.addr) + len(x.value)
+	}
+}
+
 // foldBegins says that the file is about to get what the overlay has, or something
 // that no reader sees: until foldEnds the overlay is right on both.
 func (m *memtable) foldBegins() {

@@ -119,6 +119,15 @@ var historyRules = []rule{
 			require.NoError(t, h.DB().Drop("a"))
 		}
 	}},
+	{name: "never moves its horizon back", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
+		s.apply(t, none, Put(cm("shop", "b", 14)), Put(cm("shop", "c", 14)))
+		require.Equal(t, "14", horizon(t, s), "past the checkpoint: nobody can ask for what is between")
+		s.apply(t, goesOn(12), Put(cm("shop", "d", 11)), Put(cm("shop", "e", 11)))
+		require.Equal(t, "14", horizon(t, s))
+		s.check(t)
+	}},
 	{name: "tells the present where numbers are opaque", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		cp := goesOn(10)
