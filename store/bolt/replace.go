@@ -289,14 +289,16 @@ func (r *replacement) commitPending(tx *bbolt.Tx, b *bbolt.Bucket, writes []writ
 	if err != nil {
 		return state, err
 	}
-	if !goesOn {
-		return state, errors.Join(g.writeAll(writes, &state), restartHistory(gen, c.id, history.Begin(cp.RV, cp.Proven())))
-	}
-	if err := g.openLog(state.RV, cp); err != nil {
-		return state, err
+	if goesOn {
+		if err := g.openLog(state.RV, cp); err != nil {
+			return state, err
+		}
 	}
 	if err := g.writeAll(writes, &state); err != nil {
 		return state, err
+	}
+	if g.log == nil {
+		return state, restartHistory(gen, c.id, history.Begin(cp.RV, cp.Proven()))
 	}
 	return state, g.closeLog()
 }

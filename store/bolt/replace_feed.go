@@ -15,19 +15,25 @@ import (
 // the replacement changes, in transactions of bounded size, and returns its head.
 // Nothing of it is visible until Commit switches to the new generation.
 func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (history.Head, error) {
+	var head history.Head // of the current generation
 	err := r.c.db.hidden(func(tx *bbolt.Tx) error {
-		gen := r.generation(tx, r.gen)
-		if gen == nil {
-			return store.ErrNoCollection
+		_, before, err := r.recorder(tx)
+		if err != nil {
+			return err
 		}
-		return restartHistory(gen, r.c.id, history.Head{}) // an attempt before may have left some of it
+		// A damaged head is as good as none: the history begins anew.
+		head, _ = before.view.decodeHead(before.root.Get(keyHistory))
+		return restartHistory(r.generation(tx, r.gen), r.c.id, history.Head{}) // an attempt before may have left some of it
 	})
 	if err != nil {
-		return history.Head{}, err
+		return head, err
+	}
+	if !head.Recording() {
+		return history.Begin(cp.RV, cp.Proven()), nil
 	}
 	for _, name := range [][]byte{bucketFeed, bucketTombs} {
 		if err := r.copyBucket(r.gen, [][]byte{name}); err != nil {
-			return history.Head{}, err
+			return head, err
 		}
 	}
 	var log *history.Log
@@ -43,7 +49,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 					return err
 				}
 				if log == nil {
-					log = history.NewLog(before.head, g.history, known, cp.RV, cp.Proven())
+					log = history.NewLog(head, g.history, known, cp.RV, cp.Proven())
 				}
 				log.Turn(g.history)
 				for _, key := range part {
@@ -58,7 +64,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 				return nil
 			})
 			if err != nil {
-				return history.Head{}, err
+				return head, err
 			}
 		}
 	}
@@ -73,12 +79,9 @@ func (r *replacement) generation(tx *bbolt.Tx, n uint64) *bbolt.Bucket {
 	return b.Bucket(genName(n))
 }
 
-// recorder returns the new generation, and the current one with its head.
+// recorder returns the new generation and the current one.
 func (r *replacement) recorder(tx *bbolt.Tx) (now, before *generation, err error) {
 	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), genName(r.gen-1)); err != nil {
-		return nil, nil, err
-	}
-	if before.head, err = before.view.decodeHead(before.root.Get(keyHistory)); err != nil {
 		return nil, nil, err
 	}
 	now, err = fileGeneration(r.c, tx, r.generation(tx, r.gen), genName(r.gen))

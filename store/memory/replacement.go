@@ -62,7 +62,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 // c.mu.
 func (r *replacement) record(cp store.Checkpoint) error {
 	stored := r.c.published.Load()
-	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) {
+	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) || !stored.feed.head.Recording() {
 		r.work.feed = feed{head: history.Begin(cp.RV, cp.Proven())}
 		return nil
 	}

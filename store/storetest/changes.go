@@ -142,6 +142,31 @@ var historyRules = []rule{
 		require.ErrorAs(t, firstError(v, "opaque-1"), new(*store.TooOldError))
 		s.check(t)
 	}},
+	{name: "does not go on behind an opaque number", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
+		cp := goesOn(10)
+		cp.RV = "opaque"
+		s.apply(t, cp, Put(cm("shop", "b", 12)))
+		s.apply(t, goesOn(20), Put(cm("shop", "c", 20)))
+		s.apply(t, goesOn(30), Put(cm("shop", "d", 30)))
+		v := s.view(t)
+		require.ErrorAs(t, firstError(v, "10"), new(*store.TooOldError))
+		require.ErrorAs(t, firstError(v, "20"), new(*store.TooOldError))
+		v.Close()
+		require.Equal(t, "30", horizon(t, s))
+		s.replace(t, goesOn(40))
+		s.apply(t, goesOn(50), Put(cm("shop", "e", 50)))
+		require.Equal(t, "40", horizon(t, s), "a list begins it anew")
+		require.Equal(t, []string{"50 ADDED shop/e true"}, told(t, s, "40"))
+	}},
+	{name: "finds a number for a deletion that is told with the object's own", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
+		s.apply(t, goesOn(20), Put(cm("shop", "b", 20)), deletedAt("shop/a", "1"))
+		require.Equal(t, []string{"19 DELETED shop/a true", "20 MODIFIED shop/b true"}, told(t, s, "10"))
+		s.check(t)
+	}},
 	{name: "knows when", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
