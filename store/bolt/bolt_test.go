@@ -59,7 +59,7 @@ func (h *harness) open(t storetest.T) {
 // that fill a new generation at once, and while somebody flushes and folds all the
 // time. After every test the file is checked.
 func TestSuite(t *testing.T) {
-	for name, budget := range map[string]int{"memory": 0, "generations": 20_000, "folding": 0} {
+	for name, budget := range map[string]int{"memory": 0, "generations": 1, "folding": 0} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t storetest.T) storetest.Harness {
 				dir, err := os.MkdirTemp("", "bolt")
