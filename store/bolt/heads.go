@@ -26,22 +26,32 @@ func (h *heads) read(path, id string, rawInfo, rawState []byte) (store.Info, sto
 	h.mu.Lock()
 	known, ok := h.m[id]
 	h.mu.Unlock()
-	if ok && bytes.Equal(known.rawInfo, rawInfo) && bytes.Equal(known.rawState, rawState) {
+	sameInfo, sameState := ok && bytes.Equal(known.rawInfo, rawInfo), ok && bytes.Equal(known.rawState, rawState)
+	if sameInfo && sameState {
 		return known.info, known.state, nil
 	}
-	info, err := decodeInfo(path, id, rawInfo)
-	if err != nil {
-		return store.Info{}, store.State{}, err
+	var err error
+	if !sameInfo {
+		if known.info, err = decodeInfo(path, id, rawInfo); err != nil {
+			return store.Info{}, store.State{}, err
+		}
+		known.rawInfo = bytes.Clone(rawInfo)
 	}
-	state, err := decodeState(path, id, rawState)
-	if err != nil {
-		return store.Info{}, store.State{}, err
+	if !sameState {
+		if known.state, err = decodeState(path, id, rawState); err != nil {
+			return store.Info{}, store.State{}, err
+		}
+		known.rawState = bytes.Clone(rawState)
 	}
+	h.keep(id, known)
+	return known.info, known.state, nil
+}
+
+func (h *heads) keep(id string, known head) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.m == nil {
 		h.m = map[string]head{}
 	}
-	h.m[id] = head{bytes.Clone(rawInfo), bytes.Clone(rawState), info, state}
-	return info, state, nil
+	h.m[id] = known
 }
