@@ -96,7 +96,7 @@ func (a *Agent) openStore() error {
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version,
 	}
 	path := a.cfg.Store.Path
-	db, verdict, err := restore.Open(path, opts, a.clock.Now())
+	db, verdict, err := restore.Open(path, opts, a.clock.Now(), a.checking())
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
 	}
@@ -128,7 +128,7 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) {
 		a.log.Error("the database could not be used and was set aside; starting empty",
 			"reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo)
 	} else {
-		a.log.Info("database "+string(verdict.Outcome), "path", a.cfg.Store.Path)
+		a.log.Info("database "+verdict.String(), "path", a.cfg.Store.Path)
 	}
 	if err := db.JournalDamage(); err != nil {
 		a.log.Error("the journal is damaged; what follows the damage was given up and comes again", "error", err)

@@ -122,6 +122,26 @@ func (a *Agent) progress(c *collection) string {
 	return text
 }
 
+// checking returns what is called while a database is checked after a power cut: it
+// tells systemd, which waits, the terminal and the log.
+func (a *Agent) checking() func(collection string, records int64) {
+	start := a.clock.Now()
+	told, logged := time.Time{}, start
+	return func(collection string, records int64) {
+		now := a.clock.Now()
+		line := fmt.Sprintf("checking the database after a power cut: %s: %s records", collection, humanize.Comma(records))
+		if now.Sub(told) >= progressEvery {
+			told = now
+			a.tell(a.notifier.Starting(line))
+			a.draw(line)
+		}
+		if now.Sub(logged) >= progressLogEvery {
+			logged = now
+			a.log.Info(line)
+		}
+	}
+}
+
 // drawProgress shows the first list that is under way on the terminal.
 func (a *Agent) drawProgress() {
 	for _, c := range a.collections {

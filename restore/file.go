@@ -33,6 +33,13 @@ type File struct {
 	Reason string
 	Cause  error
 
+	// Ending is how the file was left, and Checked how many records were looked at
+	// because of that: all of them after a power cut, none otherwise. Damaged are
+	// those of them that are damaged by themselves, which is no reason to set the
+	// file aside: they are not served.
+	Ending           bolt.Ending
+	Checked, Damaged int64
+
 	// MovedTo is the name under which it was set aside.
 	MovedTo string
 }
@@ -42,22 +49,58 @@ func (f File) String() string {
 	if f.Outcome == Quarantined {
 		return fmt.Sprintf("quarantined: %s (%v); the old file is %s", f.Reason, f.Cause, f.MovedTo)
 	}
+	if f.Checked > 0 && f.Damaged > 0 {
+		return fmt.Sprintf("%s after a power cut: of %d records %d are damaged", f.Outcome, f.Checked, f.Damaged)
+	}
+	if f.Checked > 0 {
+		return fmt.Sprintf("%s after a power cut: %d records are sound", f.Outcome, f.Checked)
+	}
 	return string(f.Outcome)
 }
 
 // Open opens the database at path for writing. A file that is damaged, foreign
 // or of a newer format is set aside. What remains an error is what another try
 // or an operator can mend: store.ErrLocked, permissions, a disk that is full.
-func Open(path string, opts bolt.Options, now time.Time) (*bolt.DB, File, error) {
+//
+// A file that was closed, or whose process was killed since the machine was started,
+// is opened at once, whatever its size. After a power cut, and where the file comes
+// from elsewhere, all of it is read and checked before anything trusts it, and
+// progress, unless it is nil, is told how far that is. See [bolt.Check].
+func Open(path string, opts bolt.Options, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		verdict.Outcome = Created
+	} else if verdict.Ending = bolt.EndingOf(path); verdict.Ending == bolt.Cut {
+		if err := look(path, &verdict, progress); err != nil {
+			return Replace(path, opts, err, now)
+		}
 	}
 	db, err := openReadable(path, opts)
 	if err == nil {
 		return db, verdict, nil
 	}
 	return Replace(path, opts, err, now)
+}
+
+// look checks a file that may not be what was written.
+func look(path string, verdict *File, progress func(string, int64)) error {
+	report, err := bolt.Check(path, progress)
+	if err != nil {
+		return err
+	}
+	for _, c := range report.Collections {
+		verdict.Checked += c.Objects
+	}
+	verdict.Damaged = report.DamagedRecords
+	if report.Usable() {
+		return nil
+	}
+	for _, p := range report.Problems {
+		if p.Key == "" || report.DamagedRecords == 0 {
+			return &store.CorruptionError{Path: path, Collection: p.Collection, Key: p.Key, Reason: p.Reason}
+		}
+	}
+	return &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
 }
 
 // Replace sets the closed database at path aside because of cause, and opens an

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -26,6 +27,16 @@ func (n *Notifier) Ready() error { return send(daemon.SdNotifyReady) }
 
 // Status sets the line that `systemctl status` shows.
 func (n *Notifier) Status(text string) error { return send(status(text)) }
+
+// startExtension is how much more time each [Notifier.Starting] asks for. It comes many
+// times as often.
+const startExtension = 30 * time.Second
+
+// Starting tells what the service does before it is up, and asks for more time to start
+// than TimeoutStartSec= gives.
+func (n *Notifier) Starting(text string) error {
+	return send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\n%s", startExtension.Microseconds(), status(text)))
+}
 
 // Stopping tells that the service is on its way down, and what it still does.
 func (n *Notifier) Stopping(text string) error {

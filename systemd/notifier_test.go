@@ -69,6 +69,7 @@ func TestMessages(t *testing.T) {
 		{"ready", n.Ready, "READY=1"},
 		{"status", func() error { return n.Status("20,100 objects, 3 s behind") }, "STATUS=20,100 objects, 3 s behind"},
 		{"status of several lines", func() error { return n.Status("one\nREADY=1\r\x00") }, "STATUS=one READY=1  "},
+		{"starting", func() error { return n.Starting("checking pods") }, "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=checking pods"},
 		{"stopping", func() error { return n.Stopping("last flush") }, "STOPPING=1\nSTATUS=last flush"},
 	} {
 		if err := test.send(); err != nil {

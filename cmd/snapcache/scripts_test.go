@@ -81,7 +81,7 @@ func (c content) put(db store.DB) error {
 func spoil(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
-	ts.Check(db.Update(func(tx *bbolt.Tx) error {
+	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error {
 		c := tx.Bucket([]byte("c")).Bucket([]byte(args[1]))
 		return c.ForEachBucket(func(generation []byte) error {
 			objects := c.Bucket(generation).Bucket([]byte("objects"))
@@ -94,8 +94,18 @@ func spoil(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return nil
 		})
-	}))
+	})))
 	ts.Check(db.Close())
+}
+
+// signed makes a change behind the store's back one that its newest transaction
+// accounts for.
+func signed(fn func(*bbolt.Tx) error) func(*bbolt.Tx) error {
+	return func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		last := binary.BigEndian.AppendUint64(nil, uint64(tx.ID()))
+		return errors.Join(fn(tx), meta.Put([]byte("last"), append(last, meta.Get([]byte("last"))[8:]...)))
+	}
 }
 
 // editDB: edit FILE BUCKET/... KEY [VALUE] sets or deletes a key behind the store's
@@ -103,7 +113,7 @@ func spoil(ts *testscript.TestScript, _ bool, args []string) {
 func editDB(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
-	ts.Check(db.Update(func(tx *bbolt.Tx) error {
+	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error {
 		names := strings.Split(args[1], "/")
 		b := tx.Bucket([]byte(names[0]))
 		for _, name := range names[1:] {
@@ -114,7 +124,7 @@ func editDB(ts *testscript.TestScript, _ bool, args []string) {
 			return b.Delete(bytes(args[2]))
 		}
 		return b.Put(bytes(args[2]), bytes(args[3]))
-	}))
+	})))
 	ts.Check(db.Close())
 }
 
@@ -131,14 +141,14 @@ func sealDB(ts *testscript.TestScript, neg bool, args []string) {
 func bloatDB(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
-	ts.Check(db.Update(func(tx *bbolt.Tx) error {
+	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket([]byte("bloat"))
 		if err != nil {
 			return err
 		}
 		return b.Put([]byte("bloat"), make([]byte, 4<<20))
-	}))
-	ts.Check(db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("bloat")) }))
+	})))
+	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("bloat")) })))
 	ts.Check(db.Close())
 }
 

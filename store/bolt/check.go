@@ -71,6 +71,10 @@ type CheckReport struct {
 	ProblemCount int64     `json:"problemCount"`
 	Problems     []Problem `json:"problems"`
 
+	// DamagedRecords is how many of the problems are records that are damaged by
+	// themselves. Where there are no others, the rest can be used.
+	DamagedRecords int64 `json:"damagedRecords"`
+
 	// Notes are what is as it may be after a crash, and is no damage. The first
 	// hundred.
 	Notes []Problem `json:"notes"`
@@ -78,6 +82,10 @@ type CheckReport struct {
 
 // OK says that nothing is wrong.
 func (r *CheckReport) OK() bool { return r.ProblemCount == 0 }
+
+// Usable says that a database can be opened: nothing is wrong with it, or nothing but
+// single records, which are never served.
+func (r *CheckReport) Usable() bool { return !r.Unsafe && r.ProblemCount == r.DamagedRecords }
 
 func (r *CheckReport) problem(p Problem) {
 	r.ProblemCount++
@@ -231,6 +239,9 @@ func (c *check) meta(tx *bbolt.Tx) {
 	c.report.Created, c.report.Writer = string(b.Get(keyCreated)), string(b.Get(keyWriter))
 	if _, err := time.Parse(time.RFC3339, c.report.Created); err != nil {
 		c.report.problem(Problem{Reason: "meta: the time of creation: " + err.Error()})
+	}
+	if err := signed(tx); err != nil {
+		c.report.problem(Problem{Reason: err.Error()})
 	}
 	if raw := b.Get(keyEpoch); raw != nil && len(raw) != 8 {
 		c.report.problem(Problem{Reason: fmt.Sprintf("meta: the epoch has %d bytes, not 8", len(raw))})

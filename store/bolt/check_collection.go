@@ -155,6 +155,7 @@ func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
 	x.keys[key] = err != nil
 	if err != nil {
 		x.damaged++
+		x.report.DamagedRecords++
 		x.problem(key, "%s", reason(err))
 		return struct{}{}, nil
 	}

@@ -3,6 +3,7 @@ package bolt_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,7 +75,7 @@ func sampleObject(i, rv int) *object.Object {
 func edit(t testing.TB, path string, fn func(*bbolt.Tx) error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true})
 	require.NoError(t, err)
-	require.NoError(t, db.Update(fn))
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return errors.Join(fn(tx), bolt.Sign(tx, false)) }))
 	require.NoError(t, db.Close())
 }
 

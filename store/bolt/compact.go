@@ -109,6 +109,9 @@ func copyInto(tmp string, src *bbolt.DB, like fs.FileInfo, opts Options) (int64,
 		return 0, err
 	}
 	err = bbolt.Compact(dst, src, compactTxBytes)
+	if err == nil {
+		err = dst.Update(func(tx *bbolt.Tx) error { return sign(tx, true) })
+	}
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return 0, err
 	}

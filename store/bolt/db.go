@@ -114,6 +114,7 @@ type DB struct {
 	journalBytes  int
 	journalDamage *store.CorruptionError
 	folded        time.Time // when the newest fold was
+	closing       bool
 
 	mu       sync.Mutex // guards closed and flushErr
 	closed   bool
@@ -302,6 +303,7 @@ func create(path string, opts Options) error {
 			meta.Put(keyFormat, binary.BigEndian.AppendUint32(nil, Format)),
 			meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
 			meta.Put(keyWriter, []byte(opts.Writer)),
+			sign(tx, true),
 		)
 	})
 	if err = errors.Join(err, bdb.Close()); err != nil {
@@ -398,10 +400,12 @@ func (db *DB) Close() error {
 		if db.timer != nil {
 			db.timer.Stop()
 		}
+		db.closing = true
 		if err = db.fold(); err != nil {
 			// Perhaps there is room for less.
 			err = errors.Join(err, db.append())
 		}
+		err = errors.Join(err, db.signOff())
 	}
 	db.mu.Lock()
 	db.closed = true
@@ -409,6 +413,16 @@ func (db *DB) Close() error {
 	err = errors.Join(err, db.bolt.Close())
 	db.codecs.close()
 	return err
+}
+
+// signOff lets the file say that it was closed, where it does not say so already.
+func (db *DB) signOff() error {
+	ending := Cut
+	err := db.view(func(tx *bbolt.Tx) error { ending = endingOf(tx); return nil })
+	if err != nil || ending == Closed {
+		return err
+	}
+	return db.commit(func(*bbolt.Tx) error { return nil })
 }
 
 func (db *DB) isClosed() bool {
@@ -447,7 +461,12 @@ func (db *DB) hidden(fn func(*bbolt.Tx) error) error {
 func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
 	defer recoverCorruption(db.path, &err)
 	start := time.Now()
-	err = db.bolt.Update(fn)
+	err = db.bolt.Update(func(tx *bbolt.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return sign(tx, db.closing)
+	})
 	if err == nil {
 		db.commits.Add(1)
 		db.commitTime.Add(int64(time.Since(start)))

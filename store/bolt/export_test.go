@@ -27,3 +27,6 @@ var (
 	Seal   = seal
 	Unseal = unseal
 )
+
+// Sign lets tests change a file through bbolt.
+var Sign = sign

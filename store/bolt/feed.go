@@ -161,7 +161,7 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 // recounted is the head of a history that begins at a checkpoint, with what is left
 // of another one to be trimmed.
 func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
-	head := history.Begin(cp.RV, cp.Proven())
+	head := history.Begin(cp.RV, "", cp.Proven())
 	for _, name := range [][]byte{bucketFeed, bucketTombs} {
 		cur, err := g.view.cursor(g.view.path(name))
 		if err != nil {

@@ -132,9 +132,17 @@ func writeGolden(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	require.NoError(t, r.Abort())
 	require.NoError(t, db.Close())
-	edit(t, path, func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte("meta")).Put([]byte("created"), []byte("2026-01-02T03:04:05Z"))
-	})
+	bdb, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, bdb.Update(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		last := append(binary.BigEndian.AppendUint64(nil, uint64(tx.ID())), 0)
+		return errors.Join(
+			meta.Put([]byte("created"), []byte("2026-01-02T03:04:05Z")),
+			meta.Put([]byte("last"), append(last, "00000000-0000-4000-8000-000000000000"...)),
+		)
+	}))
+	require.NoError(t, bdb.Close())
 }
 
 func golden(t *testing.T) string {
@@ -206,6 +214,9 @@ func TestFormat(t *testing.T) {
 			require.Equal(t, "2026-01-02T03:04:05Z", string(p.cells["meta\x00created"]))
 			require.Equal(t, "golden", string(p.cells["meta\x00writer"]))
 			require.Len(t, p.cells["meta\x00epoch"], 8)
+			require.Equal(t, p.tx, binary.BigEndian.Uint64(p.cells["meta\x00last"]))
+			require.Zero(t, p.cells["meta\x00last"][8])
+			require.Equal(t, "00000000-0000-4000-8000-000000000000", string(p.cells["meta\x00last"][9:]))
 			require.Equal(t, uint64(2), p.journal)
 			for id, model := range goldenModels() {
 				p.compare(t, id, model)
@@ -235,6 +246,7 @@ func TestFormat(t *testing.T) {
 type plain struct {
 	cells   map[string][]byte // by address, the journal over the buckets
 	journal uint64            // entries
+	tx      uint64            // the newest transaction
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -261,6 +273,7 @@ func readPlainly(t *testing.T, path string) *plain {
 	require.NoError(t, err)
 	defer dec.Close()
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		p.tx = uint64(tx.ID())
 		if err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return walk(string(name), b) }); err != nil {
 			return err
 		}

@@ -19,7 +19,8 @@ const copyRecords = 2000
 type replacement struct {
 	c       *collection
 	pending map[string]write
-	bytes   int // of pending
+	bytes   int    // of pending
+	highest string // resourceVersion of any object that was brought
 
 	gen     uint64            // the new generation; 0 while the difference is in memory
 	state   store.State       // totals of the new generation
@@ -62,6 +63,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 		}
 		r.pending[w.key] = w
 		r.bytes += w.bytes()
+		r.highest = history.Higher(r.highest, w.rec.rv)
 	}
 	if r.bytes < r.c.db.opts.ReplaceBudget {
 		return nil
@@ -228,7 +230,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	c := r.c
 	stored := c.State()
 	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
-	head := history.Begin(cp.RV, cp.Proven())
+	head := history.Begin(cp.RV, r.highest, cp.Proven())
 	if r.gen != 0 && goesOn {
 		var err error
 		if head, err = r.recordGeneration(stored.RV, cp); err != nil {
@@ -298,7 +300,7 @@ func (r *replacement) commitPending(tx *bbolt.Tx, b *bbolt.Bucket, writes []writ
 		return state, err
 	}
 	if g.log == nil {
-		return state, restartHistory(gen, c.id, history.Begin(cp.RV, cp.Proven()))
+		return state, restartHistory(gen, c.id, history.Begin(cp.RV, r.highest, cp.Proven()))
 	}
 	return state, g.closeLog()
 }

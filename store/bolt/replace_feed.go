@@ -29,7 +29,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		return head, err
 	}
 	if !head.Recording() {
-		return history.Begin(cp.RV, cp.Proven()), nil
+		return history.Begin(cp.RV, r.highest, cp.Proven()), nil
 	}
 	for _, name := range [][]byte{bucketFeed, bucketTombs} {
 		if err := r.copyBucket(r.gen, [][]byte{name}); err != nil {

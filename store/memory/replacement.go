@@ -17,6 +17,7 @@ type replacement struct {
 	// The rest belongs to the one goroutine that drives the replacement.
 	work    *content
 	touched map[string]string // keys with the resourceVersion of their deletion, if one was told
+	highest string            // resourceVersion of any object that was brought
 	failed  error             // why it can't be committed any more
 }
 
@@ -35,6 +36,9 @@ func (r *replacement) Apply(changes []store.Change) error {
 	}
 	for _, ch := range changes {
 		r.touched[ch.Key] = ch.RV
+		if ch.Object != nil {
+			r.highest = history.Higher(r.highest, ch.Object.GetResourceVersion())
+		}
 	}
 	return nil
 }
@@ -63,7 +67,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 func (r *replacement) record(cp store.Checkpoint) error {
 	stored := r.c.published.Load()
 	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) || !stored.feed.head.Recording() {
-		r.work.feed = feed{head: history.Begin(cp.RV, cp.Proven())}
+		r.work.feed = feed{head: history.Begin(cp.RV, r.highest, cp.Proven())}
 		return nil
 	}
 	var changes []store.Change

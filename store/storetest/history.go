@@ -44,6 +44,12 @@ func (h history) clone() history {
 // begin forgets the past.
 func (h *history) begin(m *Model) {
 	*h = history{horizon: m.Checkpoint.RV, highest: number(m.Checkpoint.RV)}
+	if h.highest >= 0 {
+		for _, o := range m.Objects {
+			h.highest = max(h.highest, number(o.GetResourceVersion()))
+		}
+		h.horizon = strconv.Itoa(h.highest)
+	}
 	h.remember(m)
 }
 

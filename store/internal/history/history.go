@@ -91,8 +91,19 @@ func NewLog(head Head, table Table, known, next string, at time.Time) *Log {
 }
 
 // Begin returns the head of a history that begins at a checkpoint, with no entries.
-func Begin(rv string, at time.Time) Head {
-	return Head{Horizon: store.Horizon{RV: rv, Time: time.Unix(unix(at), 0).UTC()}}
+// It moves on to highest where that is past it, the highest resourceVersion of an
+// object that the list brought: a server may give out such lists, and the object has
+// no entry.
+func Begin(rv, highest string, at time.Time) Head {
+	return Head{Horizon: store.Horizon{RV: higher(rv, highest), Time: time.Unix(unix(at), 0).UTC()}}
+}
+
+// Higher returns the higher of two resourceVersions, a where b is no number.
+func Higher(a, b string) string {
+	if !decimal(a) && decimal(b) {
+		return b
+	}
+	return higher(a, b)
 }
 
 // Recording says whether there is a history that goes on: not before the first

@@ -1,0 +1,121 @@
+package restore_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// filled makes a database of 30 objects and returns what a process that is killed
+// leaves of it.
+func filled(t *testing.T) string {
+	dir := t.TempDir()
+	live, path := filepath.Join(dir, "live.db"), filepath.Join(dir, "cache.db")
+	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour})
+	require.NoError(t, err)
+	c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
+	require.NoError(t, err)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	var changes []store.Change
+	for i := range 30 {
+		changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", fmt.Sprint(i+1), map[string]string{"app": "a"}, "x")))
+	}
+	require.NoError(t, r.Apply(changes))
+	require.NoError(t, r.Commit(storetest.Checkpoint(100)))
+	raw, err := os.ReadFile(live)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.Equal(t, bolt.Closed, bolt.EndingOf(live))
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	return path
+}
+
+// cut changes a file and makes it one that another start of the machine left.
+func cut(t *testing.T, path string, change func(gen *bbolt.Bucket) error) {
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		last := append(binary.BigEndian.AppendUint64(nil, uint64(tx.ID())), 0)
+		if err := tx.Bucket([]byte("meta")).Put([]byte("last"), append(last, "another boot"...)); err != nil {
+			return err
+		}
+		return change(tx.Bucket([]byte("c")).Bucket([]byte("pods")).Bucket([]byte("g1")))
+	}))
+	require.NoError(t, db.Close())
+}
+
+func TestOpenAfterKill(t *testing.T) {
+	path := filled(t)
+	require.Equal(t, bolt.Killed, bolt.EndingOf(path))
+	db, verdict, err := restore.Open(path, bolt.Options{}, now, func(string, int64) { t.Error("nothing is to be checked") })
+	require.NoError(t, err)
+	require.Equal(t, restore.File{Path: path, Outcome: restore.Opened, Ending: bolt.Killed}, verdict)
+	require.NoError(t, db.Close())
+	db, verdict, err = restore.Open(path, bolt.Options{}, now, nil)
+	require.NoError(t, err)
+	require.Equal(t, bolt.Closed, verdict.Ending)
+	require.NoError(t, db.Close())
+}
+
+// After a power cut everything is looked at: single records that are damaged stay, as
+// they are never served; anything else makes the file one that can't be trusted.
+func TestOpenAfterPowerCut(t *testing.T) {
+	key := []byte("ns/7")
+	for name, tc := range map[string]struct {
+		change  func(gen *bbolt.Bucket) error
+		outcome restore.Outcome
+		text    string
+	}{
+		"sound": {func(*bbolt.Bucket) error { return nil }, restore.Opened, "opened after a power cut: 30 records are sound"},
+		"a damaged record": {func(gen *bbolt.Bucket) error {
+			b := gen.Bucket([]byte("objects"))
+			raw := append([]byte{}, b.Get(key)...)
+			raw[len(raw)-1] ^= 1
+			return b.Put(key, raw)
+		}, restore.Opened, "opened after a power cut: of 30 records 1 are damaged"},
+		"a record lost": {func(gen *bbolt.Bucket) error { return gen.Bucket([]byte("objects")).Delete(key) }, restore.Quarantined, "damaged"},
+		"an index entry lost": {func(gen *bbolt.Bucket) error {
+			return gen.Bucket([]byte("index")).Bucket([]byte("app")).Delete([]byte("a\x00ns/7"))
+		}, restore.Quarantined, `index app does not have it under "a"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filled(t)
+			cut(t, path, tc.change)
+			require.Equal(t, bolt.Cut, bolt.EndingOf(path))
+			told := map[string]int64{}
+			db, verdict, err := restore.Open(path, bolt.Options{}, now, func(id string, n int64) { told[id] = n })
+			require.NoError(t, err)
+			defer db.Close()
+			require.Equal(t, tc.outcome, verdict.Outcome)
+			require.Contains(t, verdict.String(), tc.text)
+			require.Contains(t, told, "pods")
+		})
+	}
+}
+
+// A disk that lost the newest writes leaves old data under a new meta page.
+func TestOpenWhereWritesWereLost(t *testing.T) {
+	path := filled(t)
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("writer"), []byte("x")) }))
+	require.NoError(t, db.Close())
+	require.Equal(t, bolt.Cut, bolt.EndingOf(path), "the newest transaction is not one of ours")
+	db2, verdict, err := restore.Open(path, bolt.Options{}, now, nil)
+	require.NoError(t, err)
+	defer db2.Close()
+	require.Equal(t, restore.Quarantined, verdict.Outcome)
+	require.ErrorContains(t, verdict.Cause, "writes were lost")
+}
