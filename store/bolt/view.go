@@ -182,7 +182,12 @@ func (v *view) end(why error) {
 	_ = v.tx.Rollback()
 }
 
+// corrupt is the error for damage to a record, or where key is empty to the
+// collection.
 func (v *view) corrupt(key string, err error) error {
+	if key != "" && v.db.opts.Damaged != nil {
+		v.db.opts.Damaged(v.id, key)
+	}
 	return &store.CorruptionError{Path: v.db.path, Collection: v.id, Key: key, Reason: err.Error()}
 }
 

@@ -172,6 +172,7 @@ type generation struct {
 	root    table // the generation itself
 	objects table
 	indexes []table // parallel to c.indexes
+	lost    bool    // the total of bytes has one in it that is not known
 	history feedTable
 
 	log     *history.Log     // nil where what is written is not recorded
@@ -224,6 +225,14 @@ func (g *generation) writeAll(writes []write, state *store.State) error {
 			return fmt.Errorf("%s: %w", w.key, err)
 		}
 	}
+	if !g.lost {
+		return nil
+	}
+	bytes, err := g.recount(writes)
+	if err != nil {
+		return fmt.Errorf("count anew: %w", err)
+	}
+	state.Bytes, g.lost = bytes, false
 	return nil
 }
 
@@ -235,7 +244,11 @@ func (g *generation) write(w write, state *store.State) error {
 	damaged := false
 	if stored != nil {
 		var err error
-		if old, err = decodeRecord(key, stored); err == nil && len(g.indexes) > 0 {
+		if old, err = decodeRecord(key, stored); err != nil {
+			known := false
+			old.size, known = sizeOfDamaged(stored)
+			g.lost = g.lost || !known
+		} else if len(g.indexes) > 0 {
 			oldObject, err = g.view.decode(w.key, old)
 		}
 		damaged = err != nil
@@ -267,6 +280,34 @@ func (g *generation) write(w write, state *store.State) error {
 	state.Count++
 	state.Bytes += int64(w.rec.size)
 	return g.objects.Put(key, w.rec.encode(key))
+}
+
+// recount returns the length of all objects after writes, as the state has it.
+func (g *generation) recount(writes []write) (total int64, err error) {
+	written := make(map[string]bool, len(writes))
+	for _, w := range writes {
+		written[w.key] = true
+		if !w.delete {
+			total += int64(w.rec.size)
+		}
+	}
+	size := func(k, b []byte) (int64, error) {
+		if written[string(k)] {
+			return 0, nil
+		}
+		if r, err := decodeRecord(k, b); err == nil {
+			return int64(r.size), nil
+		}
+		n, _ := sizeOfDamaged(b) // one that is not known is in no total from now on
+		return int64(n), nil
+	}
+	for n, err := range scan(g.view, g.view.path(bucketObjects), "", "", size) {
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
 }
 
 // reindex moves key from the old object's values to the new one's in one index.
