@@ -136,3 +136,28 @@ func TestDamageIsTold(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.Empty(t, take(), "nothing is wrong with these")
 }
+
+// Records whose dictionary is gone are damaged in each way to read them, so that a
+// list replaces them.
+func TestDamagedDictionary(t *testing.T) {
+	path, m := damagedFile(t, "site/o-07", func(b []byte) []byte { return b })
+	edit(t, path, func(tx *bbolt.Tx) error {
+		b := bucketAt(tx, "dict")
+		k, v := b.Cursor().First()
+		v = append([]byte(nil), v...)
+		v[len(v)-1] ^= 1
+		return b.Put(append([]byte(nil), k...), v)
+	})
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.View("a")
+	require.NoError(t, err)
+	defer v.Close()
+	for key := range m.Objects {
+		_, err := v.Header(key)
+		require.ErrorAs(t, err, new(*store.CorruptionError))
+		_, err = v.Get(key)
+		require.ErrorAs(t, err, new(*store.CorruptionError))
+	}
+}

@@ -246,6 +246,13 @@ func (v *view) header(key, b []byte) (store.Header, error) {
 	if err != nil {
 		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
 	}
+	if r.codec == codecZstd {
+		// A record without its dictionary is damaged too, and has to look like it: a list
+		// replaces only what does.
+		if _, err := v.db.codecs.decoder(r.dict, dictLookup(v.tx)); err != nil {
+			return store.Header{Key: string(key)}, v.corrupt(string(key), err)
+		}
+	}
 	return store.Header{Key: string(key), UID: r.uid, RV: r.rv, Bytes: r.size}, nil
 }
 
