@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+)
+
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Offline a damaged record is left out, told in status, log and metrics, and stays
+// where it is.
+func TestDamagedRecordOffline(t *testing.T) {
+	n := newNode(t, podsOnly+"\nmetrics: {address: 127.0.0.1:0}\n")
+	n.seed(t)
+	raw, err := bbolt.Open(n.cfg.Store.Path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("c")).Bucket([]byte("pods")).Bucket([]byte("g1")).Bucket([]byte("objects"))
+		record := bytes.Clone(b.Get([]byte("shop/a")))
+		record[len(record)-1] ^= 1
+		return b.Put([]byte("shop/a"), record)
+	}))
+	require.NoError(t, raw.Close())
+	var log logged
+	client, stop := n.run(t, &log)
+	for range 3 {
+		var keys []string
+		err := client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(o *object.Object) error {
+			keys = append(keys, o.Key())
+			return nil
+		})
+		require.ErrorAs(t, err, new(*localapi.DamageError))
+		require.Equal(t, []string{"shop/b"}, keys)
+	}
+	require.Eventually(t, func() bool {
+		status, err := client.Status(t.Context())
+		require.NoError(t, err)
+		return status.Collections[0].ID == "pods" && status.Collections[0].DamagedRecords == 1 &&
+			strings.Contains(log.String(), "a stored record is damaged")
+	}, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, stop())
+	require.Equal(t, 1, strings.Count(log.String(), "a stored record is damaged"), log.String())
+	require.Contains(t, log.String(), "key=shop/a")
+}
+
+// What is remembered is bounded, and each record counts once.
+func TestDamagesAreBounded(t *testing.T) {
+	d := newDamages()
+	for i := range 3 * maxDamaged {
+		for range 2 {
+			d.note("pods", fmt.Sprint(i))
+		}
+	}
+	asked, found := d.of("pods")
+	require.Len(t, asked, maxDamaged)
+	require.EqualValues(t, maxDamaged, found)
+	asked, found = d.of("nodes")
+	require.Empty(t, asked)
+	require.Zero(t, found)
+
+	d.mended("pods", "0")
+	d.note("pods", "0")
+	_, found = d.of("pods")
+	require.EqualValues(t, maxDamaged+1, found, "it was damaged again")
+	<-d.noticed
+	require.Empty(t, d.noticed)
+}
