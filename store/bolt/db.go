@@ -368,6 +368,9 @@ func (db *DB) Collections() ([]store.Info, error) {
 // Drop deletes a collection. Dropping an absent one does nothing.
 func (db *DB) Drop(id string) error {
 	return db.update(func(tx *bbolt.Tx) error {
+		if err := dropDicts(tx, id); err != nil {
+			return err
+		}
 		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
 		if errors.Is(err, berrors.ErrBucketNotFound) {
 			return nil

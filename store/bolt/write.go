@@ -101,10 +101,9 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	return state, nil
 }
 
-// encode compresses changes outside of any transaction. The first batch that is
-// large enough makes the collection's dictionary.
+// encode compresses changes outside of any transaction.
 func (c *collection) encode(changes []store.Change) ([]write, error) {
-	if err := c.ensureDict(changes); err != nil {
+	if err := c.train(changes); err != nil {
 		return nil, err
 	}
 	writes := make([]write, 0, len(changes))
@@ -118,6 +117,9 @@ func (c *collection) encode(changes []store.Change) ([]write, error) {
 			if w.rec, err = c.db.codecs.encode(c.dictID, c.dict, ch.Object); err != nil {
 				return nil, fmt.Errorf("compress %s: %w", ch.Key, err)
 			}
+			if w.rec.codec == codecZstd {
+				c.training.encoded(ch.Object, len(w.rec.payload))
+			}
 			for _, x := range c.indexes {
 				w.values = append(w.values, x.Values(ch.Object))
 			}
@@ -125,40 +127,6 @@ func (c *collection) encode(changes []store.Change) ([]write, error) {
 		writes = append(writes, w)
 	}
 	return writes, nil
-}
-
-// ensureDict trains and stores the dictionary in a transaction of its own: a
-// record must never refer to one that is not there.
-func (c *collection) ensureDict(changes []store.Change) error {
-	if c.dictID != 0 {
-		return nil
-	}
-	dict := trainDict(changes)
-	if dict == nil {
-		return nil
-	}
-	var id uint32
-	err := c.db.update(func(tx *bbolt.Tx) error {
-		b, err := c.bucket(tx)
-		if err != nil {
-			return err
-		}
-		all := tx.Bucket(bucketDict)
-		seq, err := all.NextSequence()
-		if err != nil {
-			return err
-		}
-		id = uint32(seq) //nolint:gosec // a file does not live to see four billion dictionaries
-		if err := all.Put(dictKey(id), encodeDict(dictKey(id), dict)); err != nil {
-			return err
-		}
-		return putNumber(b, c.id, keyDict, id)
-	})
-	if err != nil {
-		return fmt.Errorf("store dictionary: %w", err)
-	}
-	c.dictID, c.dict = id, dict
-	return nil
 }
 
 func sortWrites(writes []write) {
