@@ -44,8 +44,14 @@ type damages struct {
 
 // damage is what is known of one collection.
 type damage struct {
-	asked map[string]time.Time // by key, when it was asked for; zero for not yet
-	found int64                // in all
+	keys  map[string]asked
+	found int64 // in all
+}
+
+// asked is what became of asking the server for a key.
+type asked struct {
+	at   time.Time // zero for not yet
+	gone bool      // the server had nothing
 }
 
 func newDamages() *damages {
@@ -59,13 +65,13 @@ func (d *damages) note(collection, key string) {
 	defer d.mu.Unlock()
 	x := d.byID[collection]
 	if x == nil {
-		x = &damage{asked: map[string]time.Time{}}
+		x = &damage{keys: map[string]asked{}}
 		d.byID[collection] = x
 	}
-	if _, known := x.asked[key]; known || len(x.asked) >= maxDamaged {
+	if _, known := x.keys[key]; known || len(x.keys) >= maxDamaged {
 		return
 	}
-	x.asked[key] = time.Time{}
+	x.keys[key] = asked{}
 	x.found++
 	select {
 	case d.noticed <- struct{}{}:
@@ -73,28 +79,28 @@ func (d *damages) note(collection, key string) {
 	}
 }
 
-// of returns a collection's damaged records, with when they were asked for, and how
-// many there have been.
-func (d *damages) of(collection string) (asked map[string]time.Time, found int64) {
+// of returns a collection's damaged records, with what became of asking for them, and
+// how many there have been.
+func (d *damages) of(collection string) (keys map[string]asked, found int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byID[collection]
 	if x == nil {
 		return nil, 0
 	}
-	return maps.Clone(x.asked), x.found
+	return maps.Clone(x.keys), x.found
 }
 
-func (d *damages) ask(collection, key string, at time.Time) {
+func (d *damages) ask(collection, key string, a asked) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.byID[collection].asked[key] = at
+	d.byID[collection].keys[key] = a
 }
 
 func (d *damages) mended(collection, key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.byID[collection].asked, key)
+	delete(d.byID[collection].keys, key)
 }
 
 // repair fetches damaged records again until ctx ends.
@@ -125,8 +131,8 @@ type repairs struct {
 
 // collection looks at the damaged records of one collection.
 func (r *repairs) collection(ctx context.Context, c *collection) {
-	asked, _ := r.damages.of(c.id)
-	for _, key := range slices.Sorted(maps.Keys(asked)) {
+	keys, _ := r.damages.of(c.id)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		name := c.id + " " + key
 		if !r.told[name] {
 			r.told[name] = true
@@ -146,11 +152,12 @@ func (r *repairs) collection(ctx context.Context, c *collection) {
 		}
 		// Before the guards of the watch have passed the server may be another cluster,
 		// or one that went back in time.
-		if !c.watching() || r.clock.Since(asked[key]) < repairPatience || r.limit.Wait(ctx) != nil {
+		if !c.watching() || r.clock.Since(keys[key].at) < repairPatience || r.limit.Wait(ctx) != nil {
 			continue
 		}
-		r.damages.ask(c.id, key, r.clock.Now())
-		if err := c.fetch(ctx, key); err != nil && ctx.Err() == nil && r.lines.Allow() {
+		gone, err := c.fetch(ctx, key, keys[key].gone)
+		r.damages.ask(c.id, key, asked{r.clock.Now(), gone})
+		if err != nil && ctx.Err() == nil && r.lines.Allow() {
 			c.log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Describe(err))
 		}
 	}
@@ -189,28 +196,34 @@ func (c *collection) watching() bool {
 // the only one that writes.
 //
 // The answer is the newest state there was when it was given: past the checkpoint,
-// perhaps, and past what the watch has sent. What it has still to send of this object
-// is older and is dropped as stale, or newer. An answer that is late, because the watch
-// was faster, finds a record that is not damaged any more and is dropped itself. The
-// same is true of an object that is gone: the watch will say that it was deleted, and
-// perhaps that there is a new one. The checkpoint stays where it is in any case.
-func (c *collection) fetch(ctx context.Context, key string) error {
+// perhaps, and past what the watch has sent. What the watch has still to send of this
+// object is older, and dropped as stale, or newer. An answer that is late, because the
+// watch was faster, finds a record that is not damaged any more and is dropped itself.
+// The checkpoint stays where it is in any case.
+//
+// Where the server has nothing, the watch is about to say that the object was
+// deleted, and when: that takes the record away as it should be. Where that has not
+// come by the next time, because wasGone, the server never had an object of that name,
+// so it is the key that is damaged, and the record goes without a word. Should the name
+// be taken meanwhile, the watch brings the new object before or after: see above.
+func (c *collection) fetch(ctx context.Context, key string, wasGone bool) (gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	c.mu.Lock()
 	source, queue := c.source, c.queue
 	c.mu.Unlock()
 	o, err := source.Get(ctx, key)
-	if errors.Is(err, upstream.ErrNoObject) {
-		c.log.Warn("the server has no object for a damaged record; the record is removed", "key", key)
-		err = nil // and o is nil, which says so
+	gone = errors.Is(err, upstream.ErrNoObject)
+	switch {
+	case gone && !wasGone:
+		return true, nil
+	case gone:
+		c.log.Error("a damaged record is of no object that the server knows: it is removed, and the file is damaged in more than that: have a look with snapcache check", "key", key)
+	case err != nil:
+		return false, err
 	}
-	if err != nil {
-		return err
+	if err = queue.Repair(key, o); errors.Is(err, deltafifo.ErrReplacing) {
+		err = nil // the list brings it
 	}
-	err = queue.Repair(key, o)
-	if errors.Is(err, deltafifo.ErrReplacing) {
-		return nil // the list brings it
-	}
-	return err
+	return gone, err
 }

@@ -289,14 +289,16 @@ func TestRepairModel(t *testing.T) {
 		for at+1 < len(states) {
 			deliver()
 		}
-		settle()
+		closeAll() // when all of it is stored
+		open()
 		for key, version := range contents(t, coll) {
 			if version == "damaged" {
 				get(key)
 				answer(key)
 			}
 		}
-		settle()
+		closeAll()
+		open()
 		require.Equal(t, state(), contents(t, coll))
 		closeAll()
 	})

@@ -273,11 +273,13 @@ func (c *collection) usedDicts() ([]uint32, error) {
 		}
 		return r.dict, nil
 	}
-	for id, err := range scan(v, v.path(bucketObjects), "", "", dict) {
-		if err != nil {
-			return nil, err
+	for _, bucket := range [][]byte{bucketObjects, bucketTombs} {
+		for id, err := range scan(v, v.path(bucket), "", "", dict) {
+			if err != nil {
+				return nil, err
+			}
+			used[id] = true
 		}
-		used[id] = true
 	}
 	return slices.DeleteFunc(slices.Clone(c.dictIDs), func(id uint32) bool { return !used[id] }), nil
 }
