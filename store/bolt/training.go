@@ -266,8 +266,11 @@ func (c *collection) usedDicts() ([]uint32, error) {
 	}
 	defer v.Close()
 	used := map[uint32]bool{}
-	dict := func(k, b []byte) (uint32, error) {
-		r, err := decodeRecord(k, b)
+	dict := func(_, b []byte) (uint32, error) {
+		if len(b) < recordBody {
+			return 0, nil
+		}
+		r, err := parseRecord(b)
 		if err != nil {
 			return 0, nil //nolint:nilerr // no dictionary makes it readable
 		}

@@ -29,7 +29,7 @@ func shaped(shape, i int) *object.Object {
 	}
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Thing", "spec": spec,
-		"metadata": map[string]any{"namespace": "ns", "name": fmt.Sprintf("s%d-%06d", shape, i), "uid": fmt.Sprintf("u%d-%d", shape, i), "resourceVersion": fmt.Sprint(i + 1)},
+		"metadata": map[string]any{"namespace": "ns", "name": fmt.Sprintf("s%d-%06d", shape, i), "uid": fmt.Sprintf("u%d-%d", shape, i), "resourceVersion": fmt.Sprint(shape*1_000_000 + i)},
 	})
 	if err != nil {
 		panic(err)
@@ -93,7 +93,7 @@ func TestRetraining(t *testing.T) {
 	c, err := db.Open(storetest.Info("a"))
 	require.NoError(t, err)
 	before, after := shapes(1, 4), shapes(2, 14)
-	replaceAll(t, c, before[0], 1)
+	replaceAll(t, c, before[0], 1_000_099)
 	crashed := filepath.Join(t.TempDir(), "crashed.db")
 	for i, batch := range append(before[1:], after...) {
 		require.NoError(t, c.Apply(store.Batch{Changes: batch}))
@@ -131,7 +131,7 @@ func TestFirstObjectsAreNotTypical(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("a"))
 	require.NoError(t, err)
-	replaceAll(t, c, shapes(1, 1)[0][:8], 1)
+	replaceAll(t, c, shapes(1, 1)[0][:8], 1_000_099)
 	rest := shapes(2, 6)
 	for _, batch := range rest {
 		require.NoError(t, c.Apply(store.Batch{Changes: batch}))
@@ -239,7 +239,7 @@ func TestManyShapes(t *testing.T) {
 				}
 			}
 			if x.replace {
-				require.NoError(t, r.Commit(storetest.Checkpoint(9)))
+				require.NoError(t, r.Commit(storetest.Checkpoint(9_000_000)))
 			}
 			require.NoError(t, db.Close())
 			requireSound(t, path)
