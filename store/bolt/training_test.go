@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -251,4 +252,52 @@ func TestManyShapes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Deleted objects stay readable in the history, so their dictionaries stay.
+func TestDictionariesOfTombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses 80 MiB")
+	}
+	db, path := newDB(t, bolt.Options{HistoryBytes: 1 << 30})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	deleted := 0
+	for shape := 1; shape <= 7; shape++ {
+		batches := shapes(shape, 12)
+		for _, batch := range batches {
+			require.NoError(t, c.Apply(store.Batch{Changes: batch, Checkpoint: storetest.Checkpoint(int(batchRV(batch)))}))
+		}
+		for i, batch := range batches {
+			var gone []store.Change
+			for j, ch := range batch {
+				gone = append(gone, store.Change{Key: ch.Key, RV: fmt.Sprint(shape*1_000_000 + 500_000 + i*100 + j)})
+			}
+			deleted += len(gone)
+			require.NoError(t, c.Apply(store.Batch{Changes: gone, Checkpoint: storetest.Checkpoint(shape*1_000_000 + 500_000 + i*100 + 99)}))
+		}
+	}
+	require.NoError(t, db.Flush())
+	v, err := c.View()
+	require.NoError(t, err)
+	defer v.Close()
+	told := 0
+	for _, err := range v.Changes("1") {
+		require.NoError(t, err)
+		told++
+	}
+	require.Equal(t, deleted, told)
+	v.Close()
+	require.NoError(t, db.Close())
+	require.LessOrEqual(t, dictionaries(t, path), 4)
+}
+
+// batchRV is the resourceVersion of a batch's last object.
+func batchRV(batch []store.Change) (rv int64) {
+	rv, err := strconv.ParseInt(batch[len(batch)-1].Object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return rv
 }
