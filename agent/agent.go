@@ -51,6 +51,7 @@ type Agent struct {
 	collections []*collection
 	source      localapi.Source
 	notifier    *systemd.Notifier
+	damages     *damages
 	drawn       string // the progress line on the terminal
 
 	mu      sync.Mutex
@@ -63,7 +64,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{cfg: cfg, opts: opts, log: opts.Logger, started: time.Now()}
+	a := &Agent{cfg: cfg, opts: opts, log: opts.Logger, damages: newDamages(), started: time.Now()}
 	a.notifier = systemd.NewNotifier(a.clock)
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
@@ -93,7 +94,7 @@ func (a *Agent) openStore() error {
 	}
 	opts := bolt.Options{
 		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
-		Clock: a.clock, Writer: "snapcache " + a.opts.Version,
+		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
 	}
 	path := a.cfg.Store.Path
 	db, verdict, err := restore.Open(path, opts, a.clock.Now(), a.checking())
@@ -236,6 +237,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 			return c.run(running, cluster)
 		})
 	}
+	group.Go(func() error { a.repair(running); return nil })
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()

@@ -34,6 +34,8 @@ var (
 	descChanges    = metric("store_changes_total", "Objects written to the store, by what happened to them.", "collection", "op")
 	descStale      = metric("stale_events_total", "Events older than what is stored, as a resumed watch replays them.", "collection")
 	descSkipped    = metric("skipped_total", "Things the server sent that could not be used.", "collection")
+	descDamaged    = metric("damaged_records_total", "Stored records that failed their check when they were read.", "collection")
+	descUnreadable = metric("collection_damaged_records", "Those of them that were not fetched again yet.", "collection")
 
 	descCommits    = metric("store_commits_total", "Transactions committed.")
 	descCommitTime = metric("store_commit_seconds_total", "Time spent in transactions.")
@@ -115,6 +117,9 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	counter(descChanges, float64(seen.counts.Deleted), c.id, "deleted")
 	counter(descStale, float64(seen.counts.Stale), c.id)
 	counter(descSkipped, float64(seen.skipped), c.id)
+	_, found := m.a.damages.of(c.id)
+	counter(descDamaged, float64(found), c.id)
+	gauge(descUnreadable, float64(s.DamagedRecords), c.id)
 	if source != nil {
 		counter(descReceived, float64(source.BytesReceived()), c.id)
 		gauge(descQueueLen, float64(queue.Len()), c.id)

@@ -69,6 +69,8 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 	if seen.listing != "" {
 		c.ListRead, c.ListRemaining = seen.read, seen.remaining
 	}
+	damaged, _ := a.damages.of(from.id)
+	c.DamagedRecords = int64(len(damaged))
 	if seen.problem != nil {
 		c.Problem = upstream.Describe(seen.problem)
 	}

@@ -21,6 +21,9 @@ var (
 	// ErrReplacing says that a call does not fit the state of a replace: a watch
 	// event between BeginReplace and EndReplace, or an item outside of them.
 	ErrReplacing = errors.New("out of order with a replace")
+
+	// ErrFull says that the budget is used up, to a call that does not wait for room.
+	ErrFull = errors.New("queue is full")
 )
 
 // DefaultMaxBytes is the budget of a queue where Options give none.
@@ -175,8 +178,8 @@ func (q *Queue) Flush() {
 
 // push appends a delta. The caller holds the lock.
 func (q *Queue) push(key string, d cache.Delta) error {
-	size := sizeOf(d.Object) + int64(len(key)) + 64
-	for !q.closed && q.bytes > 0 && q.bytes+size > q.opts.MaxBytes {
+	size := cost(key, d)
+	for !q.closed && !q.fits(size) {
 		q.changed.Wait()
 	}
 	if q.closed {
@@ -199,6 +202,12 @@ func (q *Queue) push(key string, d cache.Delta) error {
 	q.changed.Broadcast()
 	return nil
 }
+
+// fits says whether there is room for so many bytes. The caller holds the lock.
+func (q *Queue) fits(size int64) bool { return q.bytes == 0 || q.bytes+size <= q.opts.MaxBytes }
+
+// cost is how much of the budget a delta uses.
+func cost(key string, d cache.Delta) int64 { return sizeOf(d.Object) + int64(len(key)) + 64 }
 
 // touch notes when the oldest thing that waits in the queue came.
 func (q *Queue) touch() {

@@ -37,12 +37,13 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 
 // key works out what the deltas of one key change.
 func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *difference) error {
-	old, exists, err := header(v, kd.Key)
+	old, at, err := header(v, kd.Key)
 	if err != nil {
 		return err
 	}
-	was := exists
-	var current any // what handlers saw last of this key
+	exists := at == readable
+	shown := at != absent // to handlers, also what is damaged by now
+	var current any       // what handlers saw last of this key
 	if exists && l.opts.Processor != nil {
 		if current, err = stored(v, kd.Key); err != nil {
 			return err
@@ -53,16 +54,22 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 	changed := false
 	for _, delta := range kd.Deltas {
 		o, _ := delta.Object.(*object.Object)
+		if delta.Type == deltafifo.Repaired && (at != damaged || changed) {
+			// The server was asked at some time in the past. If an event of this key came
+			// since, that is newer or will be followed by one that is, and an object that
+			// was deleted must not come back: nobody would say again that it is gone.
+			continue
+		}
 		// A list speaks of what it saw, whatever is stored; an event must be newer.
 		if !isList && o != nil && stale(o, old) {
 			d.counts.Stale++
 			continue
 		}
-		if delta.Type == cache.Deleted {
-			if exists {
+		if delta.Type == cache.Deleted || delta.Type == deltafifo.Repaired && o == nil {
+			if shown {
 				d.note(l, note{kind: noteDelete, old: final(kd.Key, delta.Object, current)})
 			}
-			result, exists, changed, current = nil, false, true, nil
+			result, exists, shown, changed, current = nil, false, false, true, nil
 			if deletion = ""; o != nil {
 				deletion = o.GetResourceVersion()
 			}
@@ -76,12 +83,16 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 		} else {
 			d.note(l, note{kind: noteAdd, new: o, initial: isList && first})
 		}
-		result, exists, changed, current = o, true, true, o
+		result, exists, shown, changed, current = o, true, true, true, o
+		if delta.Type == deltafifo.Repaired {
+			// The watch may still be on its way to this state.
+			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
+		}
 	}
 	switch {
-	case !changed || !was && !exists:
+	case !changed || at == absent && !exists:
 		return nil
-	case !was:
+	case at == absent:
 		d.counts.Added++
 	case !exists:
 		d.counts.Deleted++

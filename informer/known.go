@@ -20,8 +20,8 @@ func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
 		return "", "", false, fmt.Errorf("look up %s: %w", key, err)
 	}
 	defer v.Close()
-	h, ok, err := header(v, key)
-	return h.UID, h.RV, ok, err
+	h, at, err := header(v, key)
+	return h.UID, h.RV, at == readable, err
 }
 
 // Keys returns all keys, those of damaged records too.
@@ -41,15 +41,26 @@ func (k Known) Keys() ([]string, error) {
 	return keys, nil
 }
 
-// header reads a header; absent and damaged records are both not there.
-func header(v store.View, key string) (store.Header, bool, error) {
+// presence is what a collection has under a key.
+type presence int
+
+const (
+	absent presence = iota
+	readable
+	damaged // there is a record, and nobody can read it
+)
+
+// header reads a header, which is empty unless it is readable.
+func header(v store.View, key string) (store.Header, presence, error) {
 	h, err := v.Header(key)
 	switch {
 	case err == nil:
-		return h, true, nil
-	case errors.Is(err, store.ErrNotFound), errors.As(err, new(*store.CorruptionError)):
-		return store.Header{}, false, nil
+		return h, readable, nil
+	case errors.Is(err, store.ErrNotFound):
+		return store.Header{}, absent, nil
+	case errors.As(err, new(*store.CorruptionError)):
+		return store.Header{}, damaged, nil
 	default:
-		return store.Header{}, false, err
+		return store.Header{}, absent, err
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -75,8 +76,11 @@ type pipeline struct {
 	rec   *recorder
 }
 
-func start(t *testing.T, coll store.Collection) *pipeline {
-	q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+func start(t *testing.T, coll store.Collection) *pipeline { return startLingering(t, coll, 0) }
+
+// startLingering is start with a queue that waits so long for company.
+func startLingering(t *testing.T, coll store.Collection, linger time.Duration) *pipeline {
+	q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}, Linger: linger})
 	q.Start(coll.State().RV)
 	proc := informer.NewProcessor()
 	rec := &recorder{}

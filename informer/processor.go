@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"errors"
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
@@ -72,6 +73,9 @@ func (p *Processor) AddHandler(h cache.ResourceEventHandler, c store.Collection)
 	defer v.Close()
 	if v.State().Synced {
 		for o, err := range v.Objects("", "") {
+			if errors.As(err, new(*store.CorruptionError)) {
+				continue // it comes as an add when it can be read again
+			}
 			if err != nil {
 				return nil, err
 			}

@@ -155,6 +155,10 @@ type Collection struct {
 	// Problem is why the collection is not in step, in one line.
 	Problem string `json:"problem,omitempty"`
 
+	// DamagedRecords is how many records failed their check, as far as the running
+	// agent knows, and were not fetched again yet. They are not served.
+	DamagedRecords int64 `json:"damagedRecords,omitempty"`
+
 	// Damaged says that what is stored of the collection can't be read at all, so
 	// that Synced and all counts are unknown. Problem is how.
 	Damaged bool `json:"damaged,omitempty"`

@@ -27,6 +27,9 @@ var (
 	// ErrNotWatchable says that the server offers no list or no watch of a resource.
 	ErrNotWatchable = errors.New("the server does not offer list and watch of it")
 
+	// ErrNoObject says that the server has no such object in the source's scope.
+	ErrNoObject = errors.New("no such object in scope")
+
 	// ErrNoConfig says that no kubeconfig was given and none was found.
 	ErrNoConfig = errors.New("no kubeconfig was given and none was found")
 )

@@ -80,7 +80,6 @@ func damaged(found []*localapi.DamageError) error {
 	if more := count - len(named); more > 0 {
 		named = append(named, fmt.Errorf("and %d more damaged records", more))
 	}
-	named = append(named, errors.New("the damaged records were left out; to fetch everything anew, "+
-		"stop the agent, move the database away and start the agent again"))
+	named = append(named, errors.New("the damaged records were left out; an agent that runs and is online fetches them again"))
 	return withCode(exitDamaged, errors.Join(named...))
 }

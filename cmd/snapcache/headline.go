@@ -28,7 +28,8 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	return writeLines(w, append(problemLines(s.Collections), storeLine(s.Store), agentLine(s.Agent))...)
+	lines := append(problemLines(s.Collections), damageLines(s.Collections)...)
+	return writeLines(w, append(lines, storeLine(s.Store), agentLine(s.Agent))...)
 }
 
 // headline says in one line how much of the cache can be relied on.
@@ -94,6 +95,18 @@ func state(c localapi.Collection) string {
 		text += " of about " + humanCount(c.ListRead+c.ListRemaining)
 	}
 	return text
+}
+
+// damageLines tells of records that the agent can't serve.
+func damageLines(collections []localapi.Collection) []string {
+	var lines []string
+	for _, c := range collections {
+		if c.DamagedRecords > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %s left out until fetched again",
+				c.ID, plural(c.DamagedRecords, "damaged record is", "damaged records are")))
+		}
+	}
+	return lines
 }
 
 // agentLine tells about the agent's process.

@@ -33,12 +33,13 @@ func (c *check) collections(tx *bbolt.Tx) (ids []string, err error) {
 		if err := c.leftovers(b, id); err != nil {
 			return nil, err
 		}
-		if raw := b.Get(keyDict); raw != nil {
-			switch dict, err := openNumber[uint32](id, keyDict, raw); {
-			case err != nil:
-				c.report.failed(id, damagedHead(c.path, id, keyDict, err))
-			case tx.Bucket(bucketDict).Get(dictKey(dict)) == nil:
-				c.report.problem(Problem{Collection: id, Reason: fmt.Sprintf("its dictionary %d is missing", dict)})
+		dicts, err := openDicts(id, b.Get(keyDict))
+		if err != nil {
+			c.report.failed(id, damagedHead(c.path, id, keyDict, err))
+		}
+		for _, n := range dicts {
+			if tx.Bucket(bucketDict).Get(dictKey(n)) == nil {
+				c.report.problem(Problem{Collection: id, Reason: fmt.Sprintf("its dictionary %d is missing", n)})
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/store"
 )
 
 const (
@@ -67,6 +66,23 @@ func (c *codecs) encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	if enc := c.encoders[id]; enc != nil {
 		return enc, nil
 	}
+	enc, err := newEncoder(id, dict)
+	if err == nil {
+		c.encoders[id] = enc
+	}
+	return enc, err
+}
+
+// retire forgets the encoder of a dictionary that no new record is compressed with.
+func (c *codecs) retire(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id != 0 { // the journal's
+		delete(c.encoders, id)
+	}
+}
+
+func newEncoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	opts := []zstd.EOption{
 		zstd.WithEncoderLevel(zstd.SpeedFastest), // with a dictionary a slower one saves 5 % more
 		zstd.WithEncoderConcurrency(1),
@@ -82,7 +98,6 @@ func (c *codecs) encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zstd encoder: %w", err)
 	}
-	c.encoders[id] = enc
 	return enc, nil
 }
 
@@ -150,18 +165,9 @@ func (c *codecs) close() {
 	}
 }
 
-// trainDict makes a dictionary of sample objects: pieces of their text, the
-// samples spread over the whole batch. nil where there are too few.
-func trainDict(changes []store.Change) []byte {
-	var samples []*object.Object
-	for _, ch := range changes {
-		if ch.Object != nil && ch.Object.Size() >= compressAbove {
-			samples = append(samples, ch.Object)
-		}
-	}
-	if len(samples) < dictMinObjects {
-		return nil
-	}
+// trainDict makes a dictionary of sample objects, at least one: pieces of their text,
+// the samples spread over all of them.
+func trainDict(samples []*object.Object) []byte {
 	step := 1
 	if n := dictBytes / samples[0].Size(); n > 0 && len(samples) > n {
 		step = len(samples) / n

@@ -34,8 +34,10 @@ type collection struct {
 	info      store.Info // what is stored
 	want      store.Info // what Open was given; differs from info until a replacement commits
 	state     store.State
-	dictID    uint32
+	dictID    uint32 // the newest of dictIDs; 0 while there is none that can be used
+	dictIDs   []uint32
 	dict      []byte
+	training  training
 	replacing bool
 }
 
@@ -127,13 +129,14 @@ func (c *collection) load(tx *bbolt.Tx) error {
 		}
 		current++
 	}
-	if raw := b.Get(keyDict); raw != nil {
-		if c.dictID, err = openNumber[uint32](c.id, keyDict, raw); err != nil {
-			return damagedHead(c.db.path, c.id, keyDict, err)
-		}
+	if c.dictIDs, err = openDicts(c.id, b.Get(keyDict)); err != nil {
+		return damagedHead(c.db.path, c.id, keyDict, err)
+	}
+	if n := len(c.dictIDs); n > 0 {
+		c.dictID = c.dictIDs[n-1]
 		c.dict = dictLookup(tx)(c.dictID)
 		if len(c.dict) == 0 {
-			c.dictID, c.dict = 0, nil // new records go without; old ones report damage
+			c.dictID, c.dict = 0, nil // there will be a new one; old records report damage
 		}
 	}
 	gen := b.Bucket(genName(current))

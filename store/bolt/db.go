@@ -92,6 +92,11 @@ type Options struct {
 	// ReplaceBudget is how many bytes of compressed records a replacement keeps in
 	// memory before it fills a new generation on disk. 0 is 2 MiB.
 	ReplaceBudget int
+
+	// Damaged is told of each read of a record that fails its check, by the goroutine
+	// that reads: the same record may come often. It must not block and not use the
+	// database. nil is for nobody.
+	Damaged func(collection, key string)
 }
 
 // DB is an open database. See [store.DB].
@@ -365,6 +370,9 @@ func (db *DB) Collections() ([]store.Info, error) {
 // Drop deletes a collection. Dropping an absent one does nothing.
 func (db *DB) Drop(id string) error {
 	return db.update(func(tx *bbolt.Tx) error {
+		if err := dropDicts(tx, id); err != nil {
+			return err
+		}
 		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
 		if errors.Is(err, berrors.ErrBucketNotFound) {
 			return nil

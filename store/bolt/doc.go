@@ -9,7 +9,7 @@
 //	c/<collection>/info        what the collection is a copy of (store.Info)
 //	              /state       checkpoint, synced, counts
 //	              /gen         number of the generation that readers see
-//	              /dict        id of the dictionary new records are compressed with
+//	              /dict        ids of its dictionaries; the last is for new records
 //	              /g<n>/indexes         names and definitions of the indexes
 //	                   /objects         key → record
 //	                   /index/<name>    value 0x00 key → nothing

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // A record is one object on disk:
@@ -79,10 +81,36 @@ func decodeRecord(key, b []byte) (record, error) {
 	if b[0] != recordFormat {
 		return record{}, errRecordFormat
 	}
-	body := b[recordBody:]
 	if binary.LittleEndian.Uint32(b[recordChecksum:]) != checksum(key, b) {
 		return record{}, errRecordChecksum
 	}
+	return parseRecord(b)
+}
+
+// sizeOfDamaged returns the length of the JSON of a record that fails its check,
+// where the record says it in two places that agree. Most of a record is payload,
+// and so is most damage.
+func sizeOfDamaged(b []byte) (size int, known bool) {
+	if len(b) < recordBody {
+		return 0, false
+	}
+	r, err := parseRecord(b)
+	if err != nil {
+		return 0, false
+	}
+	if r.codec == codecRaw {
+		return r.size, len(r.payload) == r.size
+	}
+	var frame zstd.Header
+	if err := frame.Decode(r.payload); err != nil || !frame.HasFCS || frame.FrameContentSize != uint64(r.size) {
+		return 0, false
+	}
+	return r.size, true
+}
+
+// parseRecord reads a record that is at least recordBody long.
+func parseRecord(b []byte) (record, error) {
+	body := b[recordBody:]
 	r := record{codec: b[1]}
 	dict, body, err := uvarint(body)
 	if err != nil {

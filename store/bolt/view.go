@@ -182,7 +182,12 @@ func (v *view) end(why error) {
 	_ = v.tx.Rollback()
 }
 
+// corrupt is the error for damage to a record, or where key is empty to the
+// collection.
 func (v *view) corrupt(key string, err error) error {
+	if key != "" && v.db.opts.Damaged != nil {
+		v.db.opts.Damaged(v.id, key)
+	}
 	return &store.CorruptionError{Path: v.db.path, Collection: v.id, Key: key, Reason: err.Error()}
 }
 
@@ -240,6 +245,13 @@ func (v *view) header(key, b []byte) (store.Header, error) {
 	r, err := decodeRecord(key, b)
 	if err != nil {
 		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
+	}
+	if r.codec == codecZstd {
+		// A record without its dictionary is damaged too, and has to look like it: a list
+		// replaces only what does.
+		if _, err := v.db.codecs.decoder(r.dict, dictLookup(v.tx)); err != nil {
+			return store.Header{Key: string(key)}, v.corrupt(string(key), err)
+		}
 	}
 	return store.Header{Key: string(key), UID: r.uid, RV: r.rv, Bytes: r.size}, nil
 }

@@ -101,10 +101,9 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	return state, nil
 }
 
-// encode compresses changes outside of any transaction. The first batch that is
-// large enough makes the collection's dictionary.
+// encode compresses changes outside of any transaction.
 func (c *collection) encode(changes []store.Change) ([]write, error) {
-	if err := c.ensureDict(changes); err != nil {
+	if err := c.train(changes); err != nil {
 		return nil, err
 	}
 	writes := make([]write, 0, len(changes))
@@ -118,6 +117,9 @@ func (c *collection) encode(changes []store.Change) ([]write, error) {
 			if w.rec, err = c.db.codecs.encode(c.dictID, c.dict, ch.Object); err != nil {
 				return nil, fmt.Errorf("compress %s: %w", ch.Key, err)
 			}
+			if w.rec.codec == codecZstd {
+				c.training.encoded(ch.Object, len(w.rec.payload))
+			}
 			for _, x := range c.indexes {
 				w.values = append(w.values, x.Values(ch.Object))
 			}
@@ -125,40 +127,6 @@ func (c *collection) encode(changes []store.Change) ([]write, error) {
 		writes = append(writes, w)
 	}
 	return writes, nil
-}
-
-// ensureDict trains and stores the dictionary in a transaction of its own: a
-// record must never refer to one that is not there.
-func (c *collection) ensureDict(changes []store.Change) error {
-	if c.dictID != 0 {
-		return nil
-	}
-	dict := trainDict(changes)
-	if dict == nil {
-		return nil
-	}
-	var id uint32
-	err := c.db.update(func(tx *bbolt.Tx) error {
-		b, err := c.bucket(tx)
-		if err != nil {
-			return err
-		}
-		all := tx.Bucket(bucketDict)
-		seq, err := all.NextSequence()
-		if err != nil {
-			return err
-		}
-		id = uint32(seq) //nolint:gosec // a file does not live to see four billion dictionaries
-		if err := all.Put(dictKey(id), encodeDict(dictKey(id), dict)); err != nil {
-			return err
-		}
-		return putNumber(b, c.id, keyDict, id)
-	})
-	if err != nil {
-		return fmt.Errorf("store dictionary: %w", err)
-	}
-	c.dictID, c.dict = id, dict
-	return nil
 }
 
 func sortWrites(writes []write) {
@@ -172,6 +140,7 @@ type generation struct {
 	root    table // the generation itself
 	objects table
 	indexes []table // parallel to c.indexes
+	lost    bool    // the total of bytes has one in it that is not known
 	history feedTable
 
 	log     *history.Log     // nil where what is written is not recorded
@@ -224,6 +193,14 @@ func (g *generation) writeAll(writes []write, state *store.State) error {
 			return fmt.Errorf("%s: %w", w.key, err)
 		}
 	}
+	if !g.lost {
+		return nil
+	}
+	bytes, err := g.recount(writes)
+	if err != nil {
+		return fmt.Errorf("count anew: %w", err)
+	}
+	state.Bytes, g.lost = bytes, false
 	return nil
 }
 
@@ -235,7 +212,11 @@ func (g *generation) write(w write, state *store.State) error {
 	damaged := false
 	if stored != nil {
 		var err error
-		if old, err = decodeRecord(key, stored); err == nil && len(g.indexes) > 0 {
+		if old, err = decodeRecord(key, stored); err != nil {
+			known := false
+			old.size, known = sizeOfDamaged(stored)
+			g.lost = g.lost || !known
+		} else if len(g.indexes) > 0 {
 			oldObject, err = g.view.decode(w.key, old)
 		}
 		damaged = err != nil
@@ -267,6 +248,34 @@ func (g *generation) write(w write, state *store.State) error {
 	state.Count++
 	state.Bytes += int64(w.rec.size)
 	return g.objects.Put(key, w.rec.encode(key))
+}
+
+// recount returns the length of all objects after writes, as the state has it.
+func (g *generation) recount(writes []write) (total int64, err error) {
+	written := make(map[string]bool, len(writes))
+	for _, w := range writes {
+		written[w.key] = true
+		if !w.delete {
+			total += int64(w.rec.size)
+		}
+	}
+	size := func(k, b []byte) (int64, error) {
+		if written[string(k)] {
+			return 0, nil
+		}
+		if r, err := decodeRecord(k, b); err == nil {
+			return int64(r.size), nil
+		}
+		n, _ := sizeOfDamaged(b) // one that is not known is in no total from now on
+		return int64(n), nil
+	}
+	for n, err := range scan(g.view, g.view.path(bucketObjects), "", "", size) {
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
 }
 
 // reindex moves key from the old object's values to the new one's in one index.

@@ -1,0 +1,229 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+const (
+	// maxDamaged bounds how many damaged records of a collection are remembered. Those
+	// past it are noticed again when they are read again.
+	maxDamaged = 1000
+
+	// repairEvery is how often damaged records are looked at, and repairPatience how
+	// long a key is left alone after it was asked for.
+	repairEvery    = 2 * time.Second
+	repairPatience = time.Minute
+
+	repairsPerSecond = 5
+	repairTimeout    = 30 * time.Second
+
+	// damageLines is how many damaged records are logged a minute.
+	damageLines = 10
+)
+
+// damages are the damaged records that the store told of and that nobody could read
+// since. It is safe for concurrent use.
+type damages struct {
+	noticed chan struct{} // has one while there is one that was not looked at
+
+	mu   sync.Mutex
+	byID map[string]*damage
+}
+
+// damage is what is known of one collection.
+type damage struct {
+	keys  map[string]asked
+	found int64 // in all
+}
+
+// asked is what became of asking the server for a key.
+type asked struct {
+	at   time.Time // zero for not yet
+	gone bool      // the server had nothing
+}
+
+func newDamages() *damages {
+	return &damages{noticed: make(chan struct{}, 1), byID: map[string]*damage{}}
+}
+
+// note takes a record that the store found damaged. It is called from within reads,
+// so the rest is left to the repairs.
+func (d *damages) note(collection, key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.byID[collection]
+	if x == nil {
+		x = &damage{keys: map[string]asked{}}
+		d.byID[collection] = x
+	}
+	if _, known := x.keys[key]; known || len(x.keys) >= maxDamaged {
+		return
+	}
+	x.keys[key] = asked{}
+	x.found++
+	select {
+	case d.noticed <- struct{}{}:
+	default:
+	}
+}
+
+// of returns a collection's damaged records, with what became of asking for them, and
+// how many there have been.
+func (d *damages) of(collection string) (keys map[string]asked, found int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.byID[collection]
+	if x == nil {
+		return nil, 0
+	}
+	return maps.Clone(x.keys), x.found
+}
+
+func (d *damages) ask(collection, key string, a asked) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.byID[collection].keys[key] = a
+}
+
+func (d *damages) mended(collection, key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.byID[collection].keys, key)
+}
+
+// repair fetches damaged records again until ctx ends.
+func (a *Agent) repair(ctx context.Context) {
+	r := repairs{Agent: a, limit: rate.NewLimiter(repairsPerSecond, 1), lines: rate.NewLimiter(rate.Every(time.Minute/damageLines), damageLines), told: map[string]bool{}}
+	ticker := a.clock.NewTicker(repairEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.damages.noticed:
+		case <-ticker.C():
+		}
+		for _, c := range a.collections {
+			r.collection(ctx, c)
+		}
+	}
+}
+
+// repairs is the state of [Agent.repair].
+type repairs struct {
+	*Agent
+	limit *rate.Limiter   // of requests
+	lines *rate.Limiter   // of the log
+	told  map[string]bool // collection and key of what was logged
+}
+
+// collection looks at the damaged records of one collection.
+func (r *repairs) collection(ctx context.Context, c *collection) {
+	keys, _ := r.damages.of(c.id)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		name := c.id + " " + key
+		if !r.told[name] {
+			r.told[name] = true
+			if r.lines.Allow() {
+				c.log.Error("a stored record is damaged; it is not served and will be fetched again", "key", key)
+			}
+		}
+		readable, err := c.readable(key)
+		if err != nil {
+			continue // the store says so itself
+		}
+		if readable {
+			r.damages.mended(c.id, key)
+			delete(r.told, name)
+			c.log.Info("a damaged record was repaired", "key", key)
+			continue
+		}
+		// Before the guards of the watch have passed the server may be another cluster,
+		// or one that went back in time.
+		if !c.watching() || r.clock.Since(keys[key].at) < repairPatience || r.limit.Wait(ctx) != nil {
+			continue
+		}
+		gone, err := c.fetch(ctx, key, keys[key].gone)
+		r.damages.ask(c.id, key, asked{r.clock.Now(), gone})
+		if err != nil && ctx.Err() == nil && r.lines.Allow() {
+			c.log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Describe(err))
+		}
+	}
+}
+
+// readable says whether nothing is wrong with a key: its record can be read, or there
+// is none any more.
+func (c *collection) readable(key string) (bool, error) {
+	c.mu.Lock()
+	stored := c.stored
+	c.mu.Unlock()
+	if stored == nil {
+		return false, store.ErrNoCollection
+	}
+	v, err := stored.View()
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	_, err = v.Get(key)
+	switch {
+	case err == nil, errors.Is(err, store.ErrNotFound):
+		return true, nil
+	case errors.As(err, new(*store.CorruptionError)):
+		return false, nil
+	}
+	return false, err
+}
+
+// watching says that the watch is up and no list on its way.
+func (c *collection) watching() bool {
+	return c.track.get().phase == reflector.PhaseWatching && !c.listPending()
+}
+
+// fetch asks the server for one object and hands the answer to the loop, which is
+// the only one that writes.
+//
+// The answer is the newest state there was when it was given: past the checkpoint,
+// perhaps, and past what the watch has sent. What the watch has still to send of this
+// object is older, and dropped as stale, or newer. An answer that is late, because the
+// watch was faster, finds a record that is not damaged any more and is dropped itself.
+// The checkpoint stays where it is in any case.
+//
+// Where the server has nothing, the watch is about to say that the object was
+// deleted, and when: that takes the record away as it should be. Where that has not
+// come by the next time, because wasGone, the server never had an object of that name,
+// so it is the key that is damaged, and the record goes without a word. Should the name
+// be taken meanwhile, the watch brings the new object before or after: see above.
+func (c *collection) fetch(ctx context.Context, key string, wasGone bool) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+	defer cancel()
+	c.mu.Lock()
+	source, queue := c.source, c.queue
+	c.mu.Unlock()
+	o, err := source.Get(ctx, key)
+	gone = errors.Is(err, upstream.ErrNoObject)
+	switch {
+	case gone && !wasGone:
+		return true, nil
+	case gone:
+		c.log.Error("a damaged record is of no object that the server knows: it is removed, and the file is damaged in more than that: have a look with snapcache check", "key", key)
+	case err != nil:
+		return false, err
+	}
+	if err = queue.Repair(key, o); errors.Is(err, deltafifo.ErrReplacing) {
+		err = nil // the list brings it
+	}
+	return gone, err
+}

@@ -1,0 +1,42 @@
+package deltafifo
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// Repaired is the type of the delta that [Queue.Repair] queues.
+const Repaired cache.DeltaType = "Repaired"
+
+// Repair queues what the server has under a key that the consumer can't read any
+// more: an object, or its absence where o is nil. The consumer is to use it only
+// while it still can't read the key and took no other delta of it since: what was
+// fetched may be older than an event that it had in between.
+//
+// It may as well be newer than events that are still to come, so the watermark does
+// not move. It is refused with ErrReplacing while a list is in the queue, which brings
+// the key in any case, and with ErrFull while the budget is used up: it never waits,
+// so that it never finds itself behind a list that came later.
+func (q *Queue) Repair(key string, o *object.Object) error {
+	d := cache.Delta{Type: Repaired, Object: cache.DeletedFinalStateUnknown{Key: key}}
+	if o != nil {
+		if o.Key() != key {
+			return fmt.Errorf("repair %s with %s", key, o.Key())
+		}
+		d.Object = o
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return ErrClosed
+	case q.replace != nil:
+		return fmt.Errorf("repair %s: %w", key, ErrReplacing)
+	case !q.fits(cost(key, d)):
+		return fmt.Errorf("repair %s: %w", key, ErrFull)
+	}
+	return q.push(key, d)
+}

@@ -1,0 +1,334 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// A collection's first dictionary is made of its first objects. They may be few, or
+// not like those that follow, and what a cluster runs changes over the years. So what
+// is compressed is measured, window by window. Where a window does worse than the
+// dictionary once did, samples are taken during the two that follow: a challenger is
+// made of those of one window and tried on those of the other, and takes over if it
+// saves enough there. Not on neighbours: a list goes through one namespace after the
+// other, and of the next one a challenger made of this one knows no more than the
+// dictionary does. The first dictionary of a process is challenged once in any case:
+// what it was good for is not known.
+const (
+	// windowBytes is how much JSON is measured at a time: some hundred pods.
+	windowBytes = 1 << 20
+
+	// worseRatio is how much worse a window must do to call for a challenger. Windows
+	// of 20,000 pods or 200,000 leases differ from each other by less than a tenth.
+	worseRatio = 1.2
+
+	// betterRatio is what a challenger may need of the bytes that the dictionary needs.
+	// A new one costs 64 KiB of the file and a fold. One of the same kind of object in
+	// random order, instead of the first ones of a list, saves three to six percent.
+	betterRatio = 0.85
+
+	// trainingRest is how much JSON is compressed after one challenge before the next.
+	trainingRest = 8 << 20
+
+	// maxDicts bounds the dictionaries of a collection. At the bound those that no record
+	// refers to any more make room; where there are none, the newest one stays in use.
+	maxDicts = 4
+)
+
+// training decides when a collection gets a dictionary, the first or a better one. It
+// belongs to the collection's writer.
+type training struct {
+	raw, packed int64   // bytes of the window, before and after
+	best        float64 // packed/raw that the dictionary was good for; 0 for not known
+	rest        int64   // raw bytes before another challenge
+	skipped     int64   // raw bytes since the newest sample
+
+	// The samples: of the first objects, before there is a dictionary; of the window that
+	// a challenger is made of, and of the one that it is tried on.
+	phase  phase
+	learn  samples
+	tryOut samples
+}
+
+// phase is what a window is used for besides being measured.
+type phase int
+
+const (
+	measuring phase = iota
+	learning
+	tryingOut
+)
+
+// samples are objects of at most dictBytes.
+type samples struct {
+	objects []*object.Object
+	bytes   int
+}
+
+func (s *samples) add(o *object.Object) bool {
+	// One that is as long as a dictionary would leave no room for others.
+	if o.Size() < compressAbove || o.Size() > dictBytes/2 || s.bytes+o.Size() > dictBytes {
+		return false
+	}
+	s.objects, s.bytes = append(s.objects, o), s.bytes+o.Size()
+	return true
+}
+
+// remove drops the sample at key, if there is one.
+func (s *samples) remove(key string) {
+	i := slices.IndexFunc(s.objects, func(o *object.Object) bool { return o.Key() == key })
+	if i >= 0 {
+		s.bytes -= s.objects[i].Size()
+		s.objects = slices.Delete(s.objects, i, i+1)
+	}
+}
+
+// encoded notes an object that was compressed to so many bytes.
+func (t *training) encoded(o *object.Object, packed int) {
+	t.raw += int64(o.Size())
+	t.packed += int64(packed)
+	t.rest -= int64(o.Size())
+	into := &t.learn
+	switch t.phase {
+	case measuring:
+		return
+	case tryingOut:
+		into = &t.tryOut
+	}
+	if t.skipped += int64(o.Size()); t.skipped >= int64(o.Size())*windowBytes/dictBytes && into.add(o) {
+		t.skipped = 0
+	}
+}
+
+// first takes what the first dictionary is made of, from batches of any size, and
+// returns it once it is enough.
+func (t *training) first(changes []store.Change) []*object.Object {
+	var batch []*object.Object
+	for _, ch := range changes {
+		if ch.Object != nil && ch.Object.Size() >= compressAbove {
+			batch = append(batch, ch.Object)
+		}
+	}
+	if len(batch) >= dictMinObjects {
+		return batch
+	}
+	for _, o := range batch {
+		// Of one object only the newest state: else it would be all of the dictionary.
+		t.learn.remove(o.Key())
+		t.learn.add(o)
+	}
+	if len(t.learn.objects) < dictMinObjects {
+		return nil
+	}
+	return t.learn.objects
+}
+
+// window ends a window that is full, and says whether it is time for a challenger.
+func (t *training) window() bool {
+	if t.raw < windowBytes {
+		return false
+	}
+	ratio := float64(t.packed) / float64(t.raw)
+	t.raw, t.packed = 0, 0
+	switch {
+	case t.phase == learning:
+		t.phase = tryingOut
+	case t.phase == tryingOut:
+		t.phase, t.best = measuring, ratio // unless the challenger does better
+		return true
+	case t.best == 0 || ratio > t.best*worseRatio && t.rest <= 0:
+		t.phase = learning
+		t.forget()
+	case ratio < t.best:
+		t.best = ratio
+	}
+	return false
+}
+
+// forget drops the samples.
+func (t *training) forget() { t.learn, t.tryOut, t.skipped = samples{}, samples{}, 0 }
+
+// train gives the collection its first dictionary, or a better one, where it is time.
+// changes are what is compressed next.
+func (c *collection) train(changes []store.Change) error {
+	t := &c.training
+	if c.dictID == 0 {
+		if t.rest > 0 {
+			return nil
+		}
+		objects := t.first(changes)
+		if objects == nil {
+			return nil
+		}
+		t.forget()
+		t.rest = trainingRest
+		_, err := c.adopt(trainDict(objects))
+		return err
+	}
+	if !t.window() {
+		return nil
+	}
+	defer t.forget()
+	t.rest = trainingRest
+	if len(t.learn.objects) < dictMinObjects || len(t.tryOut.objects) == 0 {
+		return nil
+	}
+	challenger, err := newEncoder(c.dictID, trainDict(t.learn.objects))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = challenger.Close() }() // flushes nothing: only EncodeAll is used
+	champion, err := c.db.codecs.encoder(c.dictID, c.dict)
+	if err != nil {
+		return err
+	}
+	was, is := 0, 0
+	for _, o := range t.tryOut.objects {
+		was += len(champion.EncodeAll(o.Raw(), nil))
+		is += len(challenger.EncodeAll(o.Raw(), nil))
+	}
+	if float64(is) > float64(was)*betterRatio {
+		return nil
+	}
+	// Where there is no room for it the old one goes on.
+	if adopted, err := c.adopt(trainDict(append(t.learn.objects, t.tryOut.objects...))); err == nil && adopted {
+		t.best = float64(is) / float64(t.tryOut.bytes)
+	}
+	return nil
+}
+
+// adopt stores a dictionary for the records to come, in a transaction of its own: a
+// record must never refer to one that is not there. A crash after it leaves one that
+// no record refers to, which is no harm. It is not adopted where there are too many.
+func (c *collection) adopt(dict []byte) (adopted bool, err error) {
+	keep := c.dictIDs
+	if len(keep) >= maxDicts {
+		if keep, err = c.usedDicts(); err != nil {
+			return false, fmt.Errorf("look for dictionaries that are not used: %w", err)
+		}
+		if len(keep) >= maxDicts {
+			return false, nil
+		}
+	}
+	var id uint32
+	var ids []uint32
+	err = c.db.update(func(tx *bbolt.Tx) error {
+		b, err := c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		all := tx.Bucket(bucketDict)
+		seq, err := all.NextSequence()
+		if err != nil {
+			return err
+		}
+		id = uint32(seq) //nolint:gosec // a file does not live to see four billion dictionaries
+		ids = append(slices.Clone(keep), id)
+		if err := all.Put(dictKey(id), encodeDict(dictKey(id), dict)); err != nil {
+			return err
+		}
+		for _, old := range c.dictIDs {
+			if slices.Contains(keep, old) {
+				continue
+			}
+			if err := all.Delete(dictKey(old)); err != nil {
+				return err
+			}
+		}
+		return putDicts(b, c.id, ids)
+	})
+	if err != nil {
+		return false, fmt.Errorf("store dictionary: %w", err)
+	}
+	c.db.codecs.retire(c.dictID)
+	c.dictIDs, c.dictID, c.dict = ids, id, dict
+	return true, nil
+}
+
+// usedDicts returns those of the collection's dictionaries that may be needed. While
+// a replacement goes on that is all of them: what it holds in memory is not looked at.
+func (c *collection) usedDicts() ([]uint32, error) {
+	c.mu.Lock()
+	replacing := c.replacing
+	c.mu.Unlock()
+	if replacing {
+		return c.dictIDs, nil
+	}
+	v, err := c.db.newView(c.id)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	used := map[uint32]bool{}
+	dict := func(_, b []byte) (uint32, error) {
+		if len(b) < recordBody {
+			return 0, nil
+		}
+		r, err := parseRecord(b)
+		if err != nil {
+			return 0, nil //nolint:nilerr // no dictionary makes it readable
+		}
+		return r.dict, nil
+	}
+	for _, bucket := range [][]byte{bucketObjects, bucketTombs} {
+		for id, err := range scan(v, v.path(bucket), "", "", dict) {
+			if err != nil {
+				return nil, err
+			}
+			used[id] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(c.dictIDs), func(id uint32) bool { return !used[id] }), nil
+}
+
+// putDicts seals the ids of a collection's dictionaries, oldest first, 4 bytes each,
+// big endian. The newest is that of new records.
+func putDicts(t table, id string, ids []uint32) error {
+	var b []byte
+	for _, n := range ids {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return t.Put(keyDict, seal(id, keyDict, b))
+}
+
+// openDicts reads what putDicts wrote; there are none where it is absent.
+func openDicts(id string, b []byte) (ids []uint32, err error) {
+	if b == nil {
+		return nil, nil
+	}
+	raw, err := unseal(id, keyDict, b)
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) == 0 || len(raw)%4 != 0 {
+		return nil, fmt.Errorf("it has %d bytes, which are no ids", len(raw))
+	}
+	for ; len(raw) > 0; raw = raw[4:] {
+		ids = append(ids, binary.BigEndian.Uint32(raw))
+	}
+	return ids, nil
+}
+
+// dropDicts deletes the dictionaries of a collection that is about to go.
+func dropDicts(tx *bbolt.Tx, id string) error {
+	b := tx.Bucket(bucketCollections).Bucket([]byte(id))
+	if b == nil {
+		return nil
+	}
+	ids, err := openDicts(id, b.Get(keyDict))
+	if err != nil {
+		return nil //nolint:nilerr // whose they are is not known: they stay
+	}
+	for _, n := range ids {
+		if err := tx.Bucket(bucketDict).Delete(dictKey(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

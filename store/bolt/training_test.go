@@ -1,0 +1,303 @@
+package bolt_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// shaped makes objects of about 2 KB. Those of one shape have their field names in
+// common, and nothing else.
+func shaped(shape, i int) *object.Object {
+	names, values := rand.New(rand.NewPCG(uint64(shape), 0)), rand.New(rand.NewPCG(uint64(shape), uint64(i)+1))
+	spec := map[string]string{}
+	for range 60 {
+		spec[fmt.Sprintf("field%x", names.Uint64())] = fmt.Sprint(values.IntN(1000))
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Thing", "spec": spec,
+		"metadata": map[string]any{"namespace": "ns", "name": fmt.Sprintf("s%d-%06d", shape, i), "uid": fmt.Sprintf("u%d-%d", shape, i), "resourceVersion": fmt.Sprint(shape*1_000_000 + i)},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return mustParse(string(raw))
+}
+
+// shapes returns batches of 100 objects of one shape, n MiB of JSON in all.
+func shapes(shape, n int) (batches [][]store.Change) {
+	bytes := 0
+	for i := 0; bytes < n<<20; {
+		var batch []store.Change
+		for range 100 {
+			o := shaped(shape, i)
+			batch = append(batch, storetest.Put(o))
+			bytes, i = bytes+o.Size(), i+1
+		}
+		batches = append(batches, batch)
+	}
+	return batches
+}
+
+// ratio is the length of the stored records of some changes by that of their JSON.
+func ratio(t *testing.T, path string, batches ...[]store.Change) float64 {
+	raw, packed := 0, 0
+	edit(t, path, func(tx *bbolt.Tx) error {
+		b := bucketAt(tx, "c/a")
+		gen, err := bolt.Unseal("a", []byte("gen"), b.Get([]byte("gen")))
+		require.NoError(t, err)
+		objects := bucketAt(tx, fmt.Sprintf("c/a/g%d/objects", gen[7]))
+		for _, batch := range batches {
+			for _, ch := range batch {
+				raw, packed = raw+ch.Object.Size(), packed+len(objects.Get([]byte(ch.Key)))
+			}
+		}
+		return nil
+	})
+	return float64(packed) / float64(raw)
+}
+
+// dictionaries counts those in a file.
+func dictionaries(t *testing.T, path string) (n int) {
+	edit(t, path, func(tx *bbolt.Tx) error {
+		n = tx.Bucket([]byte("dict")).Stats().KeyN
+		return nil
+	})
+	return n
+}
+
+func requireSound(t *testing.T, path string) {
+	t.Helper()
+	report, err := bolt.Check(path, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+}
+
+// TestRetraining stores objects of one shape, then of another. The compression gets
+// worse and recovers; a crash at any batch leaves a file that is whole.
+func TestRetraining(t *testing.T) {
+	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	before, after := shapes(1, 4), shapes(2, 14)
+	replaceAll(t, c, before[0], 1_000_099)
+	crashed := filepath.Join(t.TempDir(), "crashed.db")
+	for i, batch := range append(before[1:], after...) {
+		require.NoError(t, c.Apply(store.Batch{Changes: batch}))
+		if i%4 > 0 {
+			continue
+		}
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(crashed, raw, 0o600))
+		requireSound(t, crashed)
+	}
+	require.NoError(t, db.Close())
+	requireSound(t, path)
+	require.Equal(t, 2, dictionaries(t, path))
+	good, worse, recovered := ratio(t, path, before...), ratio(t, path, after[:5]...), ratio(t, path, after[len(after)-5:]...)
+	t.Logf("compressed to %.3f, then %.3f, then %.3f", good, worse, recovered)
+	require.Greater(t, worse, good*1.5)
+	require.Less(t, recovered, good*1.1)
+
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.View("a")
+	require.NoError(t, err)
+	defer v.Close()
+	for _, o := range []*object.Object{shaped(1, 0), shaped(1, 500), shaped(2, 0), shaped(2, 5000)} {
+		got, err := v.Get(o.Key())
+		require.NoError(t, err)
+		require.Equal(t, string(o.Raw()), string(got.Raw()))
+	}
+}
+
+// The first objects are nothing like those that follow.
+func TestFirstObjectsAreNotTypical(t *testing.T) {
+	db, path := newDB(t, bolt.Options{})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, shapes(1, 1)[0][:8], 1_000_099)
+	rest := shapes(2, 6)
+	for _, batch := range rest {
+		require.NoError(t, c.Apply(store.Batch{Changes: batch}))
+	}
+	require.NoError(t, db.Close())
+	require.Equal(t, 2, dictionaries(t, path))
+	require.Less(t, ratio(t, path, rest[len(rest)-5:]...), 0.7*ratio(t, path, rest[:5]...))
+}
+
+// Objects that come one by one make a dictionary too, when there are enough.
+func TestDictionaryOfFewObjects(t *testing.T) {
+	db, path := newDB(t, bolt.Options{})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	put := func(i int) {
+		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(shaped(1, i))}}))
+	}
+	for i := range 30 {
+		put(i % 7)
+	}
+	require.NoError(t, db.Close())
+	require.Zero(t, dictionaries(t, path), "seven objects, however often")
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	c, err = db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	for i := range 9 {
+		put(i)
+	}
+	require.NoError(t, db.Close())
+	require.Equal(t, 1, dictionaries(t, path))
+	requireSound(t, path)
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	require.NoError(t, db.Drop("a"))
+	require.NoError(t, db.Close())
+	require.Zero(t, dictionaries(t, path), "they go with their collection")
+}
+
+// Objects of one kind, listed namespace by namespace, need one dictionary.
+func TestNoRetraining(t *testing.T) {
+	d := pods
+	d.count = 2500
+	db, path := newDB(t, bolt.Options{})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	for order := d.listOrder(t); len(order) > 0; order = order[min(100, len(order)):] {
+		var batch []store.Change
+		for _, i := range order[:min(100, len(order))] {
+			batch = append(batch, d.change(t, i, 1))
+		}
+		require.NoError(t, r.Apply(batch))
+	}
+	require.NoError(t, r.Commit(storetest.Checkpoint(9)))
+	require.NoError(t, db.Close())
+	require.Equal(t, 1, dictionaries(t, path))
+}
+
+// TestManyShapes brings one shape after the other. What is stored stays readable, and
+// the number of dictionaries is bounded: those that no record refers to make room.
+func TestManyShapes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses 250 MiB")
+	}
+	const last = 7
+	same := func(batch []store.Change) []store.Change { // under the keys of the first shape
+		for i, ch := range batch {
+			_, number, _ := strings.Cut(ch.Object.GetName(), "-")
+			raw := strings.Replace(string(ch.Object.Raw()), ch.Object.GetName(), "s-"+number, 1)
+			batch[i] = storetest.Put(mustParse(raw))
+		}
+		return batch
+	}
+	for _, x := range []struct {
+		name      string
+		overwrite bool
+		replace   bool
+		recovers  bool
+	}{
+		{"overwritten", true, false, true},
+		{"kept", false, false, false},
+		{"in one replacement", false, true, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			db, path := newDB(t, bolt.Options{ReplaceBudget: 1 << 30})
+			c, err := db.Open(storetest.Info("a"))
+			require.NoError(t, err)
+			apply := func(batch []store.Change) error { return c.Apply(store.Batch{Changes: batch}) }
+			var r store.Replacement
+			if x.replace {
+				r, err = c.Replace()
+				require.NoError(t, err)
+				apply = r.Apply
+			}
+			var batches [][]store.Change
+			for shape := 1; shape <= last; shape++ {
+				batches = shapes(shape, 12)
+				for i := range batches {
+					if x.overwrite {
+						batches[i] = same(batches[i])
+					}
+					require.NoError(t, apply(batches[i]))
+				}
+			}
+			if x.replace {
+				require.NoError(t, r.Commit(storetest.Checkpoint(9_000_000)))
+			}
+			require.NoError(t, db.Close())
+			requireSound(t, path)
+			require.LessOrEqual(t, dictionaries(t, path), 4)
+			first, end := ratio(t, path, batches[:5]...), ratio(t, path, batches[len(batches)-5:]...)
+			t.Logf("%.3f, then %.3f with %d dictionaries", first, end, dictionaries(t, path))
+			if x.recovers {
+				require.Less(t, end, first*0.7)
+			}
+		})
+	}
+}
+
+// Deleted objects stay readable in the history, so their dictionaries stay.
+func TestDictionariesOfTombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses 80 MiB")
+	}
+	db, path := newDB(t, bolt.Options{HistoryBytes: 1 << 30})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	deleted := 0
+	for shape := 1; shape <= 7; shape++ {
+		batches := shapes(shape, 12)
+		for _, batch := range batches {
+			require.NoError(t, c.Apply(store.Batch{Changes: batch, Checkpoint: storetest.Checkpoint(int(batchRV(batch)))}))
+		}
+		for i, batch := range batches {
+			var gone []store.Change
+			for j, ch := range batch {
+				gone = append(gone, store.Change{Key: ch.Key, RV: fmt.Sprint(shape*1_000_000 + 500_000 + i*100 + j)})
+			}
+			deleted += len(gone)
+			require.NoError(t, c.Apply(store.Batch{Changes: gone, Checkpoint: storetest.Checkpoint(shape*1_000_000 + 500_000 + i*100 + 99)}))
+		}
+	}
+	require.NoError(t, db.Flush())
+	v, err := c.View()
+	require.NoError(t, err)
+	defer v.Close()
+	told := 0
+	for _, err := range v.Changes("1") {
+		require.NoError(t, err)
+		told++
+	}
+	require.Equal(t, deleted, told)
+	v.Close()
+	require.NoError(t, db.Close())
+	require.LessOrEqual(t, dictionaries(t, path), 4)
+}
+
+// batchRV is the resourceVersion of a batch's last object.
+func batchRV(batch []store.Change) (rv int64) {
+	rv, err := strconv.ParseInt(batch[len(batch)-1].Object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return rv
+}

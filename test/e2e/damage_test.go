@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// TestDamagedRecord changes a byte of a record in the file, for a collection of all
+// objects, for one with a selector, and for an object that was deleted meanwhile. The
+// agent serves the others, says what is wrong and fetches the object again, without
+// a list.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 50, Pods: 20, Widgets: 20}))
+	ids := []string{"configmaps", "pods", "widgets.example.com"}
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+- resource: configmaps
+- resource: pods
+  fieldSelector: metadata.namespace!=nowhere
+- resource: widgets.v1.example.com
+`})
+	a := x.start()
+	a.requireServers(cp, ids...)
+	a.stop()
+
+	damaged, count := map[string]string{}, map[string]int{}
+	for _, id := range ids {
+		stored := x.cached(id)
+		count[id] = len(stored)
+		damaged[id] = slices.Sorted(maps.Keys(stored))[len(stored)/2]
+		o := unstructured.Unstructured{Object: stored[damaged[id]]}
+		x.damageRecord(string(o.GetUID()))
+	}
+	gone := unstructured.Unstructured{Object: onServer(t, cp, "widgets.example.com")[damaged["widgets.example.com"]]}
+	_, err := cp.Kubectl(t.Context(), "delete", "widgets.example.com", "-n", gone.GetNamespace(), gone.GetName())
+	require.NoError(t, err)
+	_, err = objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "widgets", 1)
+	require.NoError(t, err)
+
+	before := totals(t, cp)
+	a = x.start()
+	a.awaitInStep(anywhere(ids...))
+	for _, id := range []string{"configmaps", "pods"} {
+		r := x.run("dump", id, "-o", "name", "--config", x.config)
+		require.Equal(t, codeDamaged, r.code, r.stderr)
+		require.Contains(t, r.stderr, "record "+damaged[id]+" is damaged")
+		require.Len(t, lines([]byte(r.stdout)), count[id]-1, "%s: the others are served", id)
+	}
+	a.await("damaged records are fetched again", func(s *localapi.Status) string {
+		for id, c := range collections(s) {
+			if c.DamagedRecords > 0 {
+				return fmt.Sprintf("%s has %d damaged records", id, c.DamagedRecords)
+			}
+		}
+		return ""
+	})
+	since := totals(t, cp).Since(before)
+	a.requireServers(cp, ids...)
+	require.Equal(t, 1, a.counters("snapcache_damaged_records_total", "configmaps", "collection").total())
+	require.Equal(t, 1, a.counters("snapcache_damaged_records_total", "pods", "collection").total())
+	require.Equal(t, 1, since.Count("LIST", "configmaps"), "the probe")
+	require.Equal(t, 1, since.Count("GET", "configmaps"))
+	require.Equal(t, 2, since.Count("LIST", "pods"), "the probe and one of one object, because of the selector")
+	require.Equal(t, 1, since.Count("LIST", "widgets"), "the probe")
+	for id, c := range a.awaitInStep(anywhere(ids...)) {
+		require.Zero(t, c.Lists, id)
+	}
+	a.stop()
+	for _, id := range ids {
+		requireSame(t, id, onServer(t, cp, id), x.cached(id))
+	}
+	require.Zero(t, x.run("check", "--db", x.db).code, "nothing is left of it")
+}
+
+// damageRecord changes a byte in the payload of the record that has a UID, and in
+// what older pages have of it.
+func (x *site) damageRecord(uid string) {
+	x.t.Helper()
+	b := fileContent(x.t, x.db)
+	header := append([]byte{byte(len(uid))}, uid...) // in a JSON text there is a quote before it
+	found := false
+	for i := 0; ; i += len(header) {
+		n := bytes.Index(b[i:], header)
+		if n < 0 {
+			break
+		}
+		i += n
+		b[i+len(header)+20] ^= 1 // behind two resourceVersions
+		found = true
+	}
+	require.True(x.t, found, "UID %s is in no record", uid)
+	require.NoError(x.t, os.WriteFile(x.db, b, 0o600))
+}

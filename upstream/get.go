@@ -1,0 +1,109 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// Get returns the newest state of the object at key, namespace/name, pruned as in
+// a list. [ErrNoObject] says that the server has none there, or none that the
+// source's selectors match. Every other error says nothing about the object, least
+// of all that it is gone: a 404 is also what a server answers that does not know the
+// resource at the moment.
+func (s *Source) Get(ctx context.Context, key string) (*object.Object, error) {
+	o, err := s.get(ctx, key)
+	if err == nil && o.Key() != key {
+		err = fmt.Errorf("the server sent %s", o.Key())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get %s of %s: %w", key, s, err)
+	}
+	return o, nil
+}
+
+func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
+	namespace, name, namespaced := strings.Cut(key, "/")
+	if !namespaced {
+		namespace, name = "", key
+	}
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case s.opts.Namespace != "" && s.opts.Namespace != namespace:
+		return nil, ErrNoObject
+	case s.opts.LabelSelector != "" || s.opts.FieldSelector != "":
+		return s.getSelected(ctx, namespace, name)
+	}
+	body, err := s.client.Get().
+		NamespaceIfScoped(namespace, namespace != "").
+		Resource(s.opts.Resource.GVR.Resource).
+		Name(name).
+		SetHeader("Accept-Encoding", "gzip").
+		MaxRetries(0).
+		Stream(ctx)
+	if isGone(err) {
+		return nil, ErrNoObject
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	raw, err := io.ReadAll(io.LimitReader(body, maxObject+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(raw) > maxObject:
+		return nil, ErrTooLarge
+	case !validJSON(raw):
+		return nil, object.ErrInvalid
+	}
+	o, _, err := s.dec.item(raw)
+	return o, err
+}
+
+// getSelected asks for a list of the one object, because only the server knows what
+// a selector means.
+func (s *Source) getSelected(ctx context.Context, namespace, name string) (found *object.Object, err error) {
+	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	if s.opts.FieldSelector != "" {
+		one += "," + s.opts.FieldSelector
+	}
+	narrow := *s
+	narrow.opts.Namespace, narrow.opts.FieldSelector = namespace, one
+	var unusable error // which is not the same as none
+	narrow.opts.OnSkip = func(err error) { unusable = err }
+	_, err = narrow.List(ctx, ListOptions{}, func(o *object.Object) error { found = o; return nil })
+	switch {
+	case err != nil:
+		return nil, err
+	case unusable != nil:
+		return nil, unusable
+	case found == nil:
+		return nil, ErrNoObject
+	}
+	return found, nil
+}
+
+// isGone says that the server knows the resource and has no such object. A 404 of
+// which client-go had to make a Status itself is one of the path, such as that of a
+// custom resource that is not established.
+func isGone(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	details := status.Status().Details
+	return details.Name != "" && !slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
+}

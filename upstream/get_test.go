@@ -1,0 +1,84 @@
+package upstream
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+const onePod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"7","managedFields":[{}]}}`
+
+// TestGet asks for one object. Only a server that knows the resource and has no such
+// object makes it one that is gone.
+func TestGet(t *testing.T) {
+	list := func(items string) string {
+		return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[` + items + `]}`
+	}
+	const path, listPath = "/api/v1/namespaces/shop/pods/a", "/api/v1/namespaces/shop/pods"
+	for name, x := range map[string]struct {
+		opts SourceOptions
+		key  string
+		url  string // that is asked; empty for none
+		code int
+		body string
+		err  string // "gone" for ErrNoObject; empty for none
+	}{
+		"object":           {SourceOptions{}, "shop/a", path, 200, onePod, ""},
+		"own namespace":    {SourceOptions{Namespace: "shop"}, "shop/a", path, 200, onePod, ""},
+		"other namespace":  {SourceOptions{Namespace: "mall"}, "shop/a", "", 0, "", "gone"},
+		"no such object":   {SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "pods \"a\" not found", `{"name":"a","kind":"pods"}`), "gone"},
+		"no such path":     {SourceOptions{}, "shop/a", path, 404, "404 page not found\n", "could not find the requested resource"},
+		"404 of no detail": {SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "no such thing", ""), "no such thing"},
+		"forbidden":        {SourceOptions{}, "shop/a", path, 403, statusBody(403, "Forbidden", "no", ""), "no"},
+		"another object":   {SourceOptions{}, "shop/a", path, 200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","namespace":"shop"}}`, "the server sent shop/b"},
+		"another type":     {SourceOptions{}, "shop/a", path, 200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}`, "another type"},
+		"noise":            {SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
+
+		"selected":          {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), ""},
+		"selected by field": {SourceOptions{FieldSelector: "spec.nodeName=n"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn", 200, list(onePod), ""},
+		"not selected":      {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(""), "gone"},
+		"no resource":       {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
+		"unusable":          {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(`{"metadata":{}}`), "name"},
+		"selected another":  {SourceOptions{LabelSelector: "x=y"}, "mall/a", "/api/v1/namespaces/mall/pods?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), "the server sent shop/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := ""
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = r.URL.String()
+				reply(w, x.code, x.body)
+			})
+			x.opts.Resource, x.opts.Prune = pods, object.NewPrune(object.ManagedFields)
+			x.opts.OnSkip = func(err error) { t.Errorf("skipped: %v", err) }
+			o, err := c.Source(x.opts).Get(t.Context(), x.key)
+			require.Equal(t, x.url, asked)
+			switch x.err {
+			case "":
+				require.NoError(t, err)
+				require.JSONEq(t, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"7"}}`, string(o.Raw()))
+			case "gone":
+				require.ErrorIs(t, err, ErrNoObject)
+			default:
+				require.ErrorContains(t, err, x.err)
+				require.NotErrorIs(t, err, ErrNoObject)
+			}
+		})
+	}
+}
+
+// An object of a resource that lives in no namespace.
+func TestGetClusterScoped(t *testing.T) {
+	nodes := pods
+	nodes.GVR.Resource, nodes.Kind, nodes.Namespaced = "nodes", "Node", false
+	asked := ""
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.String()
+		reply(w, 200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"edge-1"}}`)
+	})
+	o, err := c.Source(SourceOptions{Resource: nodes}).Get(t.Context(), "edge-1")
+	require.NoError(t, err)
+	require.Equal(t, "edge-1", o.Key())
+	require.Equal(t, "/api/v1/nodes/edge-1", asked)
+}
