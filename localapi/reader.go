@@ -103,7 +103,7 @@ func entries(ctx context.Context, db store.DB, v store.View, index string, damag
 	if err := checkIndex(v, index); err != nil {
 		return err
 	}
-	for e, err := range v.IndexEntries(index) {
+	for e, err := range v.IndexEntries(index, "", store.IndexEntry{}) {
 		var h store.Header
 		if err == nil {
 			h, err = header(db, v, index, e.Key)
@@ -163,7 +163,7 @@ func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, damaged
 	if err := checkIndex(v, q.Index); err != nil {
 		return err
 	}
-	for key, err := range v.IndexKeys(q.Index, q.Value) {
+	for key, err := range v.IndexKeys(q.Index, q.Value, "") {
 		var h store.Header
 		if err == nil {
 			h, err = header(db, v, q.Index, key)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"iter"
 	"time"
 
@@ -223,6 +224,13 @@ type Replacement interface {
 // View is one consistent state of a collection. It is for one goroutine, and
 // nothing that its methods return may be used after Close except objects, which
 // are copies.
+//
+// Every listing can be taken in pages: what it is given as after is the position
+// behind which it goes on, which is the last key, or index entry, that was seen. The
+// zero position is the beginning. A position means the same in every view: in the
+// view it came from, listing goes on with nothing left out and nothing twice; in a
+// newer view it goes on in the newer state, of which what changed before the position
+// is not seen any more. What is at a position need not exist (any more).
 type View interface {
 	Info() Info
 	State() State
@@ -244,11 +252,16 @@ type View interface {
 	// Indexes returns the names of the indexes besides NamespaceIndex, in order.
 	Indexes() []string
 
-	// IndexKeys iterates over the keys filed under value, in order.
-	IndexKeys(index, value string) iter.Seq2[string, error]
+	// IndexKeys iterates over the keys filed under value that come after the key
+	// after, in order.
+	IndexKeys(index, value, after string) iter.Seq2[string, error]
 
-	// IndexEntries iterates over all (value, key) pairs, in that order.
-	IndexEntries(index string) iter.Seq2[IndexEntry, error]
+	// IndexEntries iterates over the (value, key) pairs whose values start with prefix
+	// and that come after the pair after, in their order: by value, then by key. A pair
+	// without a key comes before all keys of its value, so that one may begin at a value
+	// as well; one whose value ends in a zero byte comes behind all keys of the value
+	// before that byte, so that one may leap from value to value.
+	IndexEntries(index, prefix string, after IndexEntry) iter.Seq2[IndexEntry, error]
 
 	// Horizon returns where the collection's history begins.
 	Horizon() (Horizon, error)
@@ -268,6 +281,15 @@ type View interface {
 
 // IndexEntry is one key filed under one value of an index.
 type IndexEntry struct{ Value, Key string }
+
+// Compare returns which of two entries comes first in an index: -1 for e, 1 for
+// other, 0 where they are equal.
+func (e IndexEntry) Compare(other IndexEntry) int {
+	if c := cmp.Compare(e.Value, other.Value); c != 0 {
+		return c
+	}
+	return cmp.Compare(e.Key, other.Key)
+}
 
 // NamespaceIndex is the index every collection has: by namespace, "" for
 // cluster-scoped objects.

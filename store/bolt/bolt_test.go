@@ -170,7 +170,7 @@ func TestDamagedRecord(t *testing.T) {
 	defer healed.Close()
 	_, err = healed.Get("ns/o-07")
 	require.NoError(t, err)
-	for key, err := range healed.IndexKeys("payload", "value 7 of many") {
+	for key, err := range healed.IndexKeys("payload", "value 7 of many", "") {
 		t.Errorf("the index still has the damaged record's old value: %s, %v", key, err)
 	}
 }

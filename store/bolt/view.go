@@ -268,28 +268,29 @@ func (v *view) Indexes() []string {
 	return slices.Sorted(maps.Keys(specs))
 }
 
-// IndexKeys iterates over the keys filed under value.
-func (v *view) IndexKeys(index, value string) iter.Seq2[string, error] {
+// IndexKeys iterates over keys filed under value.
+func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	if index == store.NamespaceIndex {
-		return v.namespaceKeys(value)
+		return v.namespaceKeys(value, after)
 	}
 	if !slices.Contains(v.Indexes(), index) {
 		return fail[string](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
 	}
-	return scan(v, v.path(bucketIndex, []byte(index)), value+"\x00", "", func(k, _ []byte) (string, error) {
-		return string(k[len(value)+1:]), nil
+	prefix := value + "\x00"
+	return scan(v, v.path(bucketIndex, []byte(index)), prefix, prefix+after, func(k, _ []byte) (string, error) {
+		return string(k[len(prefix):]), nil
 	})
 }
 
-// IndexEntries iterates over all entries of an index.
-func (v *view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
+// IndexEntries iterates over entries of an index.
+func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	if index == store.NamespaceIndex {
-		return v.namespaceEntries()
+		return v.namespaceEntries(prefix, after)
 	}
 	if !slices.Contains(v.Indexes(), index) {
 		return fail[store.IndexEntry](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
 	}
-	return scan(v, v.path(bucketIndex, []byte(index)), "", "", func(k, _ []byte) (store.IndexEntry, error) {
+	return scan(v, v.path(bucketIndex, []byte(index)), prefix, entryPosition(after), func(k, _ []byte) (store.IndexEntry, error) {
 		value, key, ok := strings.Cut(string(k), "\x00")
 		if !ok {
 			return store.IndexEntry{}, v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
@@ -298,13 +299,26 @@ func (v *view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
 	})
 }
 
+// entryPosition returns the position of an entry among the keys of its bucket.
+func entryPosition(e store.IndexEntry) string {
+	if e == (store.IndexEntry{}) {
+		return ""
+	}
+	// The first zero byte ends a value on disk. In the order of entries such a value
+	// is behind the one before the zero byte, and before all others.
+	if value, _, cut := strings.Cut(e.Value, "\x00"); cut {
+		return value + "\x01"
+	}
+	return string(indexKey(e.Value, e.Key))
+}
+
 // namespaceKeys needs no index of its own: keys start with their namespace.
-func (v *view) namespaceKeys(namespace string) iter.Seq2[string, error] {
+func (v *view) namespaceKeys(namespace, after string) iter.Seq2[string, error] {
 	prefix := ""
 	if namespace != "" {
 		prefix = namespace + "/"
 	}
-	keys := scan(v, v.path(bucketObjects), prefix, "", func(k, _ []byte) (string, error) { return string(k), nil })
+	keys := scan(v, v.path(bucketObjects), prefix, after, func(k, _ []byte) (string, error) { return string(k), nil })
 	return func(yield func(string, error) bool) {
 		for k, err := range keys {
 			if err == nil && store.KeyNamespace(k) != namespace {
@@ -319,7 +333,7 @@ func (v *view) namespaceKeys(namespace string) iter.Seq2[string, error] {
 
 // namespaceEntries goes namespace by namespace: in key order "a-b/x" comes before
 // "a/x", in the order of values it comes after.
-func (v *view) namespaceEntries() iter.Seq2[store.IndexEntry, error] {
+func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	return func(yield func(store.IndexEntry, error) bool) {
 		namespaces, err := v.namespaces()
 		if err != nil {
@@ -327,7 +341,14 @@ func (v *view) namespaceEntries() iter.Seq2[store.IndexEntry, error] {
 			return
 		}
 		for _, ns := range namespaces {
-			for key, err := range v.namespaceKeys(ns) {
+			if !strings.HasPrefix(ns, prefix) || ns < after.Value {
+				continue
+			}
+			from := ""
+			if ns == after.Value {
+				from = after.Key
+			}
+			for key, err := range v.namespaceKeys(ns, from) {
 				if !yield(store.IndexEntry{Value: ns, Key: key}, err) {
 					return
 				}

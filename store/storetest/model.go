@@ -133,12 +133,7 @@ func (m *Model) namespaceEntries() []store.IndexEntry {
 }
 
 func sortEntries(entries []store.IndexEntry) []store.IndexEntry {
-	slices.SortFunc(entries, func(a, b store.IndexEntry) int {
-		if c := strings.Compare(a.Value, b.Value); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
+	slices.SortFunc(entries, store.IndexEntry.Compare)
 	return entries
 }
 
@@ -249,14 +244,45 @@ func (m *Model) diffIndexes(v store.View) error {
 	if err := diffIndex(v, store.NamespaceIndex, m.namespaceEntries()); err != nil {
 		return err
 	}
-	for _, err := range v.IndexKeys("absent-index", "") {
+	for _, err := range v.IndexKeys("absent-index", "", "") {
 		return diffError("IndexKeys of an absent index", err, store.ErrNoIndex)
 	}
 	return errors.New("IndexKeys of an absent index: nothing, want an error")
 }
 
+// DiffIndexRange is the part of Diff about the entries of all indexes whose values
+// start with a prefix and that come after an entry, and about the keys of a value
+// that come after that entry's key.
+func (m *Model) DiffIndexRange(v store.View, prefix string, after store.IndexEntry) error {
+	want := map[string][]store.IndexEntry{store.NamespaceIndex: m.namespaceEntries()}
+	for _, x := range m.Indexes {
+		want[x.Name] = m.Entries(x)
+	}
+	for name, all := range want {
+		var entries []store.IndexEntry
+		var keys []string
+		for _, e := range all {
+			if strings.HasPrefix(e.Value, prefix) && e.Compare(after) > 0 {
+				entries = append(entries, e)
+			}
+			if e.Value == prefix && e.Key > after.Key {
+				keys = append(keys, e.Key)
+			}
+		}
+		call := fmt.Sprintf("IndexEntries(%q, %q, %+q)", name, prefix, after)
+		if err := diffSeq(call, v.IndexEntries(name, prefix, after), entries, equal); err != nil {
+			return err
+		}
+		call = fmt.Sprintf("IndexKeys(%q, %q, %q)", name, prefix, after.Key)
+		if err := diffSeq(call, v.IndexKeys(name, prefix, after.Key), keys, equal); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func diffIndex(v store.View, name string, want []store.IndexEntry) error {
-	if err := diffSeq(fmt.Sprintf("IndexEntries(%q)", name), v.IndexEntries(name), want, equal); err != nil {
+	if err := diffSeq(fmt.Sprintf("IndexEntries(%q)", name), v.IndexEntries(name, "", store.IndexEntry{}), want, equal); err != nil {
 		return err
 	}
 	keys := map[string][]string{"absent-value": nil, "": nil}
@@ -264,7 +290,7 @@ func diffIndex(v store.View, name string, want []store.IndexEntry) error {
 		keys[e.Value] = append(keys[e.Value], e.Key)
 	}
 	for value, want := range keys {
-		if err := diffSeq(fmt.Sprintf("IndexKeys(%q, %q)", name, value), v.IndexKeys(name, value), want, equal); err != nil {
+		if err := diffSeq(fmt.Sprintf("IndexKeys(%q, %q)", name, value), v.IndexKeys(name, value, ""), want, equal); err != nil {
 			return err
 		}
 	}

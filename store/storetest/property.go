@@ -332,4 +332,11 @@ func (m *machine) checkRange(t *rapid.T) {
 	require.NoError(t, err)
 	defer v.Close()
 	require.NoError(t, d.model.DiffRange(v, prefix, after))
+
+	value := rapid.SampledFrom([]string{"", "a", "a-b", "ab", "b", "red", "re", "long", "z"}).Draw(t, "value")
+	from := store.IndexEntry{
+		Value: rapid.SampledFrom([]string{"", "a", "a\x00", "a-b", "ab", "b/c", "blue", "red", "red\x00x", "z"}).Draw(t, "from"),
+		Key:   after,
+	}
+	require.NoError(t, d.model.DiffIndexRange(v, value, from))
 }
