@@ -94,6 +94,7 @@ func (a *Agent) openStore() error {
 	opts := bolt.Options{
 		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version,
+		Logger: a.log,
 	}
 	path := a.cfg.Store.Path
 	db, verdict, err := restore.Open(path, opts, a.clock.Now())

@@ -266,6 +266,9 @@ func (r *reader) database(fn func(store.DB) error) (err error) {
 
 // checkIndex names the indexes that there are where it isn't among them.
 func checkIndex(v store.View, index string) error {
+	if slices.Contains(v.Building(), index) {
+		return fmt.Errorf("%s: %w", index, store.ErrIndexBuilding)
+	}
 	names := append([]string{store.NamespaceIndex}, v.Indexes()...)
 	if slices.Contains(names, index) {
 		return nil

@@ -146,6 +146,16 @@ type DB interface {
 	// readable as they are and Collection.Info tells the stored scope, until a
 	// Replacement made with the new one is committed; if it never was synced, it
 	// is emptied.
+	//
+	// Its indexes become those that are given. An index that is not given any more, or
+	// has another Spec, is not readable from then on. One that is new is readable at
+	// once where there are no objects. Otherwise it may be built in the background,
+	// while the collection is used in every way: until it is complete, which it becomes
+	// between one view and the next, its readers get ErrIndexBuilding. A store that is
+	// closed meanwhile, or that crashes, goes on when the collection is opened again.
+	//
+	// The durable store builds in the background, since it has to read all objects from
+	// disk. The one in memory builds an index before Open returns: it has them at hand.
 	Open(info Info, indexes ...Index) (Collection, error)
 
 	// Collections returns what is stored, ordered by ID.
@@ -249,8 +259,14 @@ type View interface {
 	// Headers is Objects without decoding.
 	Headers(prefix, after string) iter.Seq2[Header, error]
 
-	// Indexes returns the names of the indexes besides NamespaceIndex, in order.
+	// Indexes returns the names of the indexes besides NamespaceIndex, in order: those
+	// that can be read.
 	Indexes() []string
+
+	// Building returns the names of the indexes that are being built, in order. What
+	// reads one of them gets ErrIndexBuilding, of one that is not there at all
+	// ErrNoIndex.
+	Building() []string
 
 	// IndexKeys iterates over the keys filed under value that come after the key
 	// after, in order.

@@ -31,6 +31,8 @@ type harness struct {
 func (h *harness) DB() store.DB  { return h.db }
 func (h *harness) Durable() bool { return true }
 
+func (h *harness) Settle(storetest.T) { h.db.WaitForBuilds() }
+
 func (h *harness) Reopen(t storetest.T) {
 	require.NoError(t, h.db.Close())
 	h.open(t)
@@ -65,7 +67,7 @@ func TestSuite(t *testing.T) {
 				dir, err := os.MkdirTemp("", "bolt")
 				require.NoError(t, err)
 				// Some tests look at a large view for longer than a view may be open.
-				opts := bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}
+				opts := bolt.InSteps(bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}, 5)
 				h := &harness{path: filepath.Join(dir, "cache.db"), opts: opts}
 				h.folding = name == "folding"
 				h.open(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -92,6 +93,13 @@ type Options struct {
 	// ReplaceBudget is how many bytes of compressed records a replacement keeps in
 	// memory before it fills a new generation on disk. 0 is 2 MiB.
 	ReplaceBudget int
+
+	// Logger is told what the database does by itself, in the background; nil for
+	// nowhere.
+	Logger *slog.Logger
+
+	stepRecords int  // how much of an index is built in one transaction, for tests
+	byHand      bool // nothing starts by itself, for tests
 }
 
 // DB is an open database. See [store.DB].
@@ -113,7 +121,11 @@ type DB struct {
 	timerAt       time.Time
 	journalBytes  int
 	journalDamage *store.CorruptionError
-	folded        time.Time // when the newest fold was
+	folded        time.Time         // when the newest fold was
+	builds        map[string]*build // of indexes, by collection
+	filling       map[string]bool   // collections of which a replacement fills a generation
+
+	background *background
 
 	mu       sync.Mutex // guards closed and flushErr
 	closed   bool
@@ -154,6 +166,12 @@ func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.stepRecords == 0 {
+		opts.stepRecords = stepRecords
+	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -183,7 +201,10 @@ func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 			return nil, errors.Join(err, bdb.Close())
 		}
 	}
-	db := &DB{path: path, opts: opts, bolt: bdb, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now()}
+	db := &DB{
+		path: path, opts: opts, bolt: bdb, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now(),
+		builds: map[string]*build{}, filling: map[string]bool{}, background: newBackground(),
+	}
 	if err := db.begin(); err != nil {
 		db.codecs.close()
 		return nil, errors.Join(err, bdb.Close())
@@ -363,6 +384,7 @@ func (db *DB) Collections() ([]store.Info, error) {
 // Drop deletes a collection. Dropping an absent one does nothing.
 func (db *DB) Drop(id string) error {
 	return db.update(func(tx *bbolt.Tx) error {
+		delete(db.filling, id)
 		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
 		if errors.Is(err, berrors.ErrBucketNotFound) {
 			return nil
@@ -388,6 +410,7 @@ func (db *DB) Stats() store.Stats {
 // Close makes everything durable, waits for open views and closes the file. The
 // file is closed whatever the error. Closing twice does nothing.
 func (db *DB) Close() error {
+	db.background.stop()
 	db.write.Lock()
 	defer db.write.Unlock()
 	if db.isClosed() {
@@ -422,6 +445,11 @@ func (db *DB) isClosed() bool {
 func (db *DB) update(fn func(*bbolt.Tx) error) error {
 	db.write.Lock()
 	defer db.write.Unlock()
+	return db.updateLocked(fn)
+}
+
+// updateLocked is update for whoever holds the write lock.
+func (db *DB) updateLocked(fn func(*bbolt.Tx) error) error {
 	if db.isClosed() {
 		return store.ErrClosed
 	}

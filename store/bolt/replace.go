@@ -3,6 +3,8 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -130,25 +132,37 @@ func (r *replacement) putBack(writes []write) {
 // begin makes the new generation: a copy of the current one.
 func (r *replacement) begin() error {
 	var gen uint64
+	var complete definitions
 	err := r.c.db.update(func(tx *bbolt.Tx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
 		}
-		current, err := readGen(r.c.db.path, r.c.id, b)
+		n, err := readGen(r.c.db.path, r.c.id, b)
 		if err != nil {
 			return err
 		}
-		gen = current + 1
+		current := b.Bucket(genName(n))
+		if current == nil {
+			return r.c.damage("the current generation is missing")
+		}
+		var build building
+		if complete, build, err = r.c.readIndexes(current); err != nil {
+			return err
+		}
+		// What is not complete begins anew there, once this has ended.
+		r.c.db.filling[r.c.id] = true
+		build.After = ""
+		gen = n + 1
 		if err := b.DeleteBucket(genName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
 			return err
 		}
-		return createGeneration(b, r.c.id, gen, r.c.indexes)
+		return createGeneration(b, r.c.id, gen, complete, build)
 	})
 	if err != nil {
 		return err
 	}
-	for _, path := range r.copied() {
+	for _, path := range copied(complete) {
 		if err := r.copyBucket(gen, path); err != nil {
 			return err
 		}
@@ -158,10 +172,10 @@ func (r *replacement) begin() error {
 }
 
 // copied lists the buckets of a generation that begin copies.
-func (r *replacement) copied() [][][]byte {
+func copied(indexes definitions) [][][]byte {
 	paths := [][][]byte{{bucketObjects}}
-	for _, x := range r.c.indexes {
-		paths = append(paths, [][]byte{bucketIndex, []byte(x.Name)})
+	for _, name := range slices.Sorted(maps.Keys(indexes)) {
+		paths = append(paths, [][]byte{bucketIndex, []byte(name)})
 	}
 	return paths
 }
@@ -265,6 +279,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	c.state, c.info, c.replacing = state, c.want, false
 	c.mu.Unlock()
 	r.done = true
+	c.db.filled(c.id)
 	if r.gen != 0 {
 		// The new state is durable. If the old generation can't be deleted now, the
 		// next opening of the file does it.
@@ -312,6 +327,7 @@ func (r *replacement) Abort() error {
 	r.c.mu.Lock()
 	r.c.replacing = false
 	r.c.mu.Unlock()
+	defer r.c.db.filled(r.c.id)
 	if r.gen == 0 {
 		return nil
 	}

@@ -254,18 +254,42 @@ func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return scan(v, v.path(bucketObjects), prefix, after, v.header)
 }
 
-// Indexes returns the names of the configured indexes.
+// Indexes returns the names of the indexes that are complete.
 func (v *view) Indexes() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended != nil {
 		return nil
 	}
-	specs := map[string]string{}
 	// Its checksum was right when the view was taken. A list that changed since is the
 	// same as none: IndexKeys then says ErrNoIndex.
-	_ = openJSON(v.id, keyIndexes, v.lookup(v.path(), keyIndexes), &specs)
-	return slices.Sorted(maps.Keys(specs))
+	complete, _ := decodeIndexes(v.id, v.lookup(v.path(), keyIndexes))
+	return slices.Sorted(maps.Keys(complete))
+}
+
+// Building returns the names of the indexes that are not complete yet.
+func (v *view) Building() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return nil
+	}
+	build, _ := decodeBuilding(v.id, v.lookup(v.path(), keyBuilding)) // where it is damaged, as above
+	return slices.Sorted(maps.Keys(build.Indexes))
+}
+
+// readable says why an index can't be read.
+func (v *view) readable(index string) error {
+	var err error
+	switch {
+	case slices.Contains(v.Indexes(), index):
+		return nil
+	case slices.Contains(v.Building(), index):
+		err = store.ErrIndexBuilding
+	default:
+		err = store.ErrNoIndex
+	}
+	return fmt.Errorf("collection %s: index %q: %w", v.id, index, err)
 }
 
 // IndexKeys iterates over keys filed under value.
@@ -273,8 +297,8 @@ func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	if index == store.NamespaceIndex {
 		return v.namespaceKeys(value, after)
 	}
-	if !slices.Contains(v.Indexes(), index) {
-		return fail[string](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
+	if err := v.readable(index); err != nil {
+		return fail[string](err)
 	}
 	prefix := value + "\x00"
 	return scan(v, v.path(bucketIndex, []byte(index)), prefix, prefix+after, func(k, _ []byte) (string, error) {
@@ -287,8 +311,8 @@ func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.S
 	if index == store.NamespaceIndex {
 		return v.namespaceEntries(prefix, after)
 	}
-	if !slices.Contains(v.Indexes(), index) {
-		return fail[store.IndexEntry](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
+	if err := v.readable(index); err != nil {
+		return fail[store.IndexEntry](err)
 	}
 	return scan(v, v.path(bucketIndex, []byte(index)), prefix, entryPosition(after), func(k, _ []byte) (store.IndexEntry, error) {
 		value, key, ok := strings.Cut(string(k), "\x00")

@@ -18,6 +18,9 @@ func (v *view) Indexes() []string {
 	return names
 }
 
+// Building implements [store.View]. An index is complete when Open returns.
+func (v *view) Building() []string { return nil }
+
 // IndexKeys implements [store.View].
 func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -98,6 +99,7 @@ var indexRules = []rule{
 		require.Equal(t, []store.IndexEntry{{Value: "door", Key: "a/x"}}, collect(t, s.view(t).IndexEntries("app", "", store.IndexEntry{})))
 	}},
 	{name: "namespace", run: testNamespaceIndex},
+	{name: "an index is built beside a writer", run: testIndexBesideWriter},
 	{name: "prefix and after", run: testIndexRanges},
 	{name: "pages", run: testPages},
 }
@@ -241,4 +243,43 @@ func collect[E any](t T, seq iter.Seq2[E, error]) []E {
 		all = append(all, e)
 	}
 	return all
+}
+
+// testIndexBesideWriter adds, changes and removes indexes while the collection is
+// written, replaced and read.
+func testIndexBesideWriter(t *testing.T, h Harness) {
+	s := newSubject(t, h, Info("a"))
+	var all []store.Change
+	for i := range 60 {
+		all = append(all, Put(cm("ns", fmt.Sprintf("x%02d", i), 1, "app", []string{"door", "till", "gate"}[i%3], "tags", "red")))
+	}
+	s.replace(t, Checkpoint(1), all...)
+	rv := 1
+	for _, indexes := range [][]store.Index{
+		{store.LabelIndex("app", "app")},
+		{store.LabelIndex("app", "tags"), tagIndex()},
+		{store.LabelIndex("app", "app"), tagIndex()},
+		{tagIndex()},
+		{store.LabelIndex("app", "app")},
+	} {
+		s.open(t, Info("a"), indexes...)
+		before, old := s.model.Clone(), s.view(t)
+		for i := range 20 {
+			rv++
+			key := fmt.Sprintf("x%02d", i*37%60)
+			switch i % 5 {
+			case 0:
+				s.apply(t, Checkpoint(rv), Delete("ns/"+key))
+			case 4:
+				s.replace(t, Checkpoint(rv), Put(cm("ns", key, rv, "app", "gate", "tags", "blue")), Delete("ns/x59"))
+			default:
+				s.apply(t, Checkpoint(rv), Put(cm("ns", key, rv, "app", fmt.Sprint("app-", i), "tags", "red blue")))
+			}
+			s.check(t)
+		}
+		before.Equal(t, old)
+		s.settle(t)
+		before.Equal(t, old)
+		s.check(t)
+	}
 }

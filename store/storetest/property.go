@@ -29,6 +29,7 @@ func property(t *testing.T, open func(t T) Harness) {
 			"reopen":      m.reopen,
 			"keep view":   m.keep,
 			"close views": m.closeKept,
+			"settle":      m.settle,
 		})
 	})
 }
@@ -252,6 +253,20 @@ func (m *machine) open(t *rapid.T) {
 	d := m.drawOpen(t)
 	d.endReplacement(t)
 	d.open(t, drawInfo(t, d.id), drawIndexes(t)...)
+}
+
+// settle waits for all indexes.
+func (m *machine) settle(t *rapid.T) {
+	for _, d := range m.subjects {
+		if d.subject != nil && d.repl != nil {
+			t.Skip("a replacement is open")
+		}
+	}
+	for _, d := range m.subjects {
+		if d.subject != nil && d.coll != nil {
+			d.subject.settle(t)
+		}
+	}
 }
 
 func (m *machine) drop(t *rapid.T) {
