@@ -188,7 +188,14 @@ type Stats struct {
 	CommitTime   time.Duration // in write transactions
 	SyncTime     time.Duration // the part of it spent on writing and syncing the file
 	PagesWritten int64
-	FlushError   error // why the newest flush failed; nil where it did not
+
+	// Compactions are rewritings of the file without the space that was free in it;
+	// CompactedBytes is by how much they made it smaller together.
+	Compactions    int64
+	CompactTime    time.Duration
+	CompactedBytes int64
+
+	FlushError error // why the newest flush failed; nil where it did not
 }
 
 // Collection is one kind of object in one scope. One writer at a time may call

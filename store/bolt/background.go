@@ -24,12 +24,25 @@ func newBackground() *background {
 // start runs fn in a goroutine, unless the database is being closed. fn must return
 // soon after ctx ends.
 func (b *background) start(fn func(ctx context.Context)) {
+	if b.enter() {
+		go func() {
+			defer b.leave()
+			fn(b.ctx)
+		}()
+	}
+}
+
+// enter keeps stop waiting until leave. It says whether stop was not called before.
+func (b *background) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.ended {
-		b.active.Go(func() { fn(b.ctx) })
+		b.active.Add(1)
 	}
+	return !b.ended
 }
+
+func (b *background) leave() { b.active.Done() }
 
 // stop ends what runs and waits for it. Nothing starts from then on. The caller must
 // not hold the write lock, which what runs may wait for.

@@ -1,6 +1,8 @@
 package bolt_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,11 +47,18 @@ func (h *harness) open(t storetest.T) {
 	if h.folding {
 		h.folders.Go(func() {
 			for n := 0; ; n++ {
-				step := db.Flush
-				if n%2 == 0 {
-					step = db.Fold
+				var err error
+				switch n % 3 {
+				case 0:
+					err = db.Fold()
+				case 1:
+					err = db.Flush()
+				case 2:
+					if _, _, err = db.Compact(context.Background()); errors.Is(err, bolt.ErrBusy) {
+						err = nil
+					}
 				}
-				if err := step(); err != nil {
+				if err != nil {
 					return // closed
 				}
 			}
@@ -58,8 +67,8 @@ func (h *harness) open(t storetest.T) {
 }
 
 // TestSuite runs the shared suite with replacements that fit in memory, with ones
-// that fill a new generation at once, and while somebody flushes and folds all the
-// time. After every test the file is checked.
+// that fill a new generation at once, and while somebody flushes, folds and compacts
+// all the time. After every test the file is checked.
 func TestSuite(t *testing.T) {
 	for name, budget := range map[string]int{"memory": 0, "generations": 1, "folding": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +79,9 @@ func TestSuite(t *testing.T) {
 				opts := bolt.InSteps(bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}, 5)
 				h := &harness{path: filepath.Join(dir, "cache.db"), opts: opts}
 				h.folding = name == "folding"
+				if h.folding {
+					h.opts = bolt.CompactAnyway(opts)
+				}
 				h.open(t)
 				t.Cleanup(func() {
 					_ = h.db.Close() // some tests have closed it

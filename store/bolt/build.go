@@ -142,6 +142,8 @@ func (b *build) step() (built []string, after next, err error) {
 	case db.filling[b.c.id]:
 		// A replacement copies the indexes of this generation to the next one.
 		return nil, stepWait, nil
+	case db.compacting:
+		return nil, stepWait, nil
 	}
 	objects := 0
 	err = db.rewrite(false, func(tx *bbolt.Tx) error {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,37 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 	require.Empty(t, report.Notes)
+}
+
+// A step ends with any key, and after a few megabytes.
+func TestBuildSteps(t *testing.T) {
+	db, _ := newDB(t, bolt.ByHand(bolt.Options{}, 1))
+	model := storetest.NewModel(storetest.Info("pods"))
+	c := reopen(t, db, model)
+	var changes []store.Change
+	for _, name := range []string{"a", "a-", "aa", "aaa", "ax", "b"} {
+		changes = append(changes, storetest.Put(storetest.Object("", name, "u", "1", map[string]string{"app": name}, "x")))
+	}
+	require.NoError(t, c.Apply(store.Batch{Changes: changes}))
+	model.Apply(store.Batch{Changes: changes})
+	reopen(t, db, model, appIndex)
+	require.Equal(t, len(changes)+1, steps(t, db))
+	model.Building = nil
+	sameAs(t, db, model)
+
+	db, _ = newDB(t, bolt.ByHand(bolt.Options{}, 1000))
+	model = storetest.NewModel(storetest.Info("pods"))
+	c = reopen(t, db, model)
+	changes = nil
+	for i := range 6 {
+		changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", "1", map[string]string{"app": "a"}, strings.Repeat("x", 2<<20))))
+	}
+	require.NoError(t, c.Apply(store.Batch{Changes: changes}))
+	model.Apply(store.Batch{Changes: changes})
+	reopen(t, db, model, appIndex)
+	require.Equal(t, 4, steps(t, db), "two objects each, and the end")
+	model.Building = nil
+	sameAs(t, db, model)
 }
 
 // A build that a crash ended goes on where it was; without the index being wanted any
@@ -258,6 +290,35 @@ func TestBuildAndReplacement(t *testing.T) {
 			require.Equal(t, []string{"app"}, indexBuckets(t, path))
 		})
 	}
+}
+
+// An index that is complete stays so: while a replacement fills a generation, in which
+// builds begin anew, none is completed in the one before.
+func TestBuildWaitsForReplacement(t *testing.T) {
+	db, _ := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 10))
+	_, model := filled(t, db, 20)
+	payload := store.FieldIndex("payload", "data.payload")
+	reopen(t, db, model, payload)
+	steps(t, db)
+	c := reopen(t, db, model, appIndex, payload)
+	_, err := db.BuildStep()
+	require.NoError(t, err)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	changes := []store.Change{storetest.Put(sampleObject(2, 90))}
+	require.NoError(t, r.Apply(changes))
+	for range 10 {
+		more, err := db.BuildStep()
+		require.NoError(t, err)
+		require.True(t, more)
+	}
+	sameAs(t, db, model, "app")
+	require.NoError(t, r.Commit(storetest.Checkpoint(91)))
+	model.Replace(storetest.Info("pods"), changes, storetest.Checkpoint(91))
+	sameAs(t, db, model, "app")
+	steps(t, db)
+	model.Building = nil
+	sameAs(t, db, model)
 }
 
 // Close ends a build between two steps; the next opening goes on.

@@ -1,6 +1,7 @@
 package bolt_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func drawIndexes(t *rapid.T) (indexes []store.Index) {
 func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 
 func (l *life) open(t *rapid.T) {
-	db, err := bolt.Open(l.path, bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 2000}, 3))
+	db, err := bolt.Open(l.path, bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600}, 3)))
 	require.NoError(t, err)
 	l.db = db
 	l.reindex(t)
@@ -75,6 +76,12 @@ func (l *life) reindex(t *rapid.T) {
 	next := l.now().Clone()
 	next.Open(storetest.Info("pods"), l.indexes...)
 	l.since = []*storetest.Model{next}
+}
+
+// compact compacts the file, which changes nothing that is durable.
+func (l *life) compact(t *rapid.T) {
+	_, _, err := l.db.Compact(context.Background())
+	require.NoError(t, err)
 }
 
 // build takes some steps of the builds that are under way.
@@ -205,6 +212,9 @@ func TestCrashModel(t *testing.T) {
 					all = append(all, part...)
 					require.NoError(t, r.Apply(part))
 					l.build(t)
+					if rapid.IntRange(0, 3).Draw(t, "compact") == 0 {
+						l.compact(t)
+					}
 				}
 				if rapid.Bool().Draw(t, "abort") {
 					require.NoError(t, r.Abort())
@@ -225,6 +235,7 @@ func TestCrashModel(t *testing.T) {
 			"crash":   l.crash,
 			"reindex": l.reindex,
 			"build":   l.build,
+			"compact": l.compact,
 			"keep a view": func(t *rapid.T) {
 				if len(l.views) > 4 {
 					l.closeViews()

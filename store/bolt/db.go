@@ -98,15 +98,23 @@ type Options struct {
 	// nowhere.
 	Logger *slog.Logger
 
-	stepRecords int  // how much of an index is built in one transaction, for tests
-	byHand      bool // nothing starts by itself, for tests
+	tuning
+}
+
+// tuning is what only tests change. Its zero value is what everybody gets.
+type tuning struct {
+	byHand         bool  // nothing starts by itself
+	stepRecords    int   // see the constant
+	compactMinFree int64 // see the constant
+	compactAnyway  bool  // also where there is nothing to gain
+	compactStep    func(compactStep) error
+	freeDisk       func(dir string) (int64, error)
 }
 
 // DB is an open database. See [store.DB].
 type DB struct {
 	path   string
 	opts   Options
-	bolt   *bbolt.DB
 	codecs *codecs
 	heads  heads
 
@@ -124,15 +132,25 @@ type DB struct {
 	folded        time.Time         // when the newest fold was
 	builds        map[string]*build // of indexes, by collection
 	filling       map[string]bool   // collections of which a replacement fills a generation
+	compacting    bool              // so folds and builds wait
+	compactAt     time.Time         // not before
 
 	background *background
 
-	mu       sync.Mutex // guards closed and flushErr
-	closed   bool
-	flushErr error
+	mu          sync.Mutex // guards what follows, for a few instructions
+	file        *file      // exchanged under the write lock
+	closed      bool
+	flushErr    error
+	pagesBefore int64 // written to files before the one that counts
+	syncBefore  time.Duration
 
-	commits    atomic.Int64
-	commitTime atomic.Int64 // nanoseconds
+	retired sync.WaitGroup // files that are read from and do not count any more
+
+	commits      atomic.Int64
+	commitTime   atomic.Int64 // nanoseconds
+	compactions  atomic.Int64
+	compactTime  atomic.Int64 // nanoseconds
+	compactBytes atomic.Int64 // by which they made the file smaller
 }
 
 var _ store.DB = (*DB)(nil)
@@ -172,6 +190,15 @@ func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 	if opts.stepRecords == 0 {
 		opts.stepRecords = stepRecords
 	}
+	if opts.compactMinFree == 0 {
+		opts.compactMinFree = compactMinFree
+	}
+	if opts.compactStep == nil {
+		opts.compactStep = func(compactStep) error { return nil }
+	}
+	if opts.freeDisk == nil {
+		opts.freeDisk = freeDisk
+	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -201,8 +228,12 @@ func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 			return nil, errors.Join(err, bdb.Close())
 		}
 	}
+	f, err := newFile(bdb, path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), bdb.Close())
+	}
 	db := &DB{
-		path: path, opts: opts, bolt: bdb, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now(),
+		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now(),
 		builds: map[string]*build{}, filling: map[string]bool{}, background: newBackground(),
 	}
 	if err := db.begin(); err != nil {
@@ -225,6 +256,11 @@ func (db *DB) begin() error {
 		if err := db.fold(); err != nil {
 			return err
 		}
+	}
+	// The lock is held: what a compaction left is nobody's. If it can't be removed, the
+	// next compaction tries again.
+	if file, err := filepath.EvalSymlinks(db.path); err == nil {
+		_ = os.Remove(file + compactSuffix)
 	}
 	return db.dropLeftovers()
 }
@@ -402,8 +438,11 @@ func (db *DB) Stats() store.Stats {
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
 	}
-	tx := db.bolt.Stats().TxStats
-	s.PagesWritten, s.SyncTime = tx.GetWrite(), tx.GetWriteTime()
+	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactions.Load(), time.Duration(db.compactTime.Load()), db.compactBytes.Load()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	tx := db.file.Stats().TxStats
+	s.PagesWritten, s.SyncTime = db.pagesBefore+tx.GetWrite(), db.syncBefore+tx.GetWriteTime()
 	return s
 }
 
@@ -429,7 +468,8 @@ func (db *DB) Close() error {
 	db.mu.Lock()
 	db.closed = true
 	db.mu.Unlock()
-	err = errors.Join(err, db.bolt.Close())
+	err = errors.Join(err, db.file.Close()) // waits for what reads it
+	db.retired.Wait()
 	db.codecs.close()
 	return err
 }
@@ -475,7 +515,7 @@ func (db *DB) hidden(fn func(*bbolt.Tx) error) error {
 func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
 	defer recoverCorruption(db.path, &err)
 	start := time.Now()
-	err = db.bolt.Update(fn)
+	err = db.file.Update(fn)
 	if err == nil {
 		db.commits.Add(1)
 		db.commitTime.Add(int64(time.Since(start)))
@@ -484,8 +524,13 @@ func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
 }
 
 func (db *DB) view(fn func(*bbolt.Tx) error) (err error) {
+	f, err := db.acquire()
+	if err != nil {
+		return err
+	}
+	defer db.release(f)
 	defer recoverCorruption(db.path, &err)
-	err = db.bolt.View(fn)
+	err = f.View(fn)
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return store.ErrClosed
 	}

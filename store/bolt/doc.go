@@ -56,5 +56,9 @@
 //     values that a collection hangs on (info, state, gen, dict, indexes); where one
 //     of them fails the whole collection is damaged, and the others are not.
 //
+// Space that is free in the file is used again; where most of it is free, the
+// database rewrites itself beside the file and exchanges the two, after a fold and
+// at most once a day. See [DB.Compact].
+//
 // There is no setting that trades durability for speed: no NoSync, ever.
 package bolt

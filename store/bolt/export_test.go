@@ -46,6 +46,28 @@ func InSteps(opts Options, records int) Options {
 	return opts
 }
 
+// CompactAt makes options under which a database compacts itself from so many free
+// bytes on, on a disk with as much room as free says; nil is the disk that there is.
+func CompactAt(opts Options, minFree int64, free func(dir string) (int64, error)) Options {
+	opts.compactMinFree, opts.freeDisk = minFree, free
+	return opts
+}
+
+// CompactAnyway makes options under which a compaction counts that gains nothing.
+func CompactAnyway(opts Options) Options {
+	opts.compactAnyway = true
+	return opts
+}
+
+// CompactSteps makes options under which a compaction calls at each step.
+func CompactSteps(opts Options, at func(step string) error) Options {
+	opts.compactStep = func(s compactStep) error { return at(string(s)) }
+	return opts
+}
+
+// WaitForBackground returns when nothing goes on in the background.
+func (db *DB) WaitForBackground() { db.background.active.Wait() }
+
 // BuildStep does one step of each build and says whether any has more to do.
 func (db *DB) BuildStep() (more bool, err error) {
 	for _, b := range db.runningBuilds() {

@@ -13,8 +13,14 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// copyRecords is how many records one transaction copies into a new generation.
-const copyRecords = 2000
+const (
+	// copyRecords is how many records one transaction copies into a new generation.
+	copyRecords = 2000
+
+	// copyFill is how full pages are made where keys come in order: bbolt's own half
+	// would take twice the pages, and none can grow in full ones.
+	copyFill = 0.95
+)
 
 // replacement collects a difference in memory and, past the budget, in a new
 // generation beside the current one. See [store.Replacement].
@@ -91,7 +97,7 @@ func (r *replacement) spill() error {
 		gen := b.Bucket(genName(r.gen))
 		if objects := descend(gen, [][]byte{bucketObjects}); objects != nil {
 			// A list comes in key order: full pages instead of half-full ones.
-			objects.FillPercent = 0.95
+			objects.FillPercent = copyFill
 		}
 		g, err := fileGeneration(r.c, tx, gen, genName(r.gen))
 		if err != nil {
@@ -194,7 +200,7 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 			if from == nil || to == nil {
 				return &store.CorruptionError{Path: r.c.db.path, Collection: r.c.id, Reason: "a bucket is missing"}
 			}
-			to.FillPercent = 0.95
+			to.FillPercent = copyFill
 			cur := from.Cursor()
 			k, v := cur.First()
 			if after != nil {

@@ -23,6 +23,7 @@ import (
 // the view was taken. See [store.View].
 type view struct {
 	db      *DB
+	file    *file // that tx is of; nil for a view that is not handed out
 	tx      *bbolt.Tx
 	over    *overlay
 	id      string
@@ -51,10 +52,10 @@ func (db *DB) View(id string) (_ store.View, err error) {
 }
 
 func (db *DB) newView(id string) (_ *view, err error) {
-	var open *bbolt.Tx // ends here unless it is handed out: Close waits for it
+	var v *view // ends here unless it is handed out: Close waits for it
 	defer func() {
-		if open != nil {
-			_ = open.Rollback()
+		if v != nil {
+			v.Close()
 		}
 	}()
 	defer recoverCorruption(db.path, &err) // before the above, so that a panic ends it too
@@ -62,26 +63,30 @@ func (db *DB) newView(id string) (_ *view, err error) {
 		// The memtable first: what a fold moves into the file meanwhile is then in
 		// both, and not in neither.
 		over := db.mem.snapshot()
-		tx, err := db.bolt.Begin(false)
+		f, err := db.acquire()
 		if err != nil {
+			return nil, fmt.Errorf("collection %s: view: %w", id, err)
+		}
+		tx, err := f.Begin(false)
+		if err != nil {
+			db.release(f)
 			if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 				err = store.ErrClosed
 			}
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
-		open = tx
+		v = &view{db: db, file: f, tx: tx, over: over, id: id}
 		if !over.fits(fileEpoch(tx)) {
 			// The file went on between the two. What belongs to it is there already.
-			_ = tx.Rollback()
-			open = nil
+			v.Close()
 			continue
 		}
-		v := &view{db: db, tx: tx, over: over, id: id}
 		if err := v.load(); err != nil {
 			return nil, err
 		}
-		open = nil
-		return v, nil
+		ready := v
+		v = nil
+		return ready, nil
 	}
 }
 
@@ -180,6 +185,9 @@ func (v *view) end(why error) {
 	}
 	// Rollback fails only where the transaction has ended already.
 	_ = v.tx.Rollback()
+	if v.file != nil {
+		v.db.release(v.file)
+	}
 }
 
 func (v *view) corrupt(key string, err error) error {
