@@ -53,6 +53,9 @@ var ErrBusy = errors.New("the buckets of the file are being changed")
 // with all that was flushed; the next opening removes the other. Each of the two has a
 // lock of its own, so that at no moment another process gets in.
 //
+// Measured with 20,000 pods, 232 MB as the server sent them, on two cores and a virtual
+// disk: 35 MB became 23 MB in 0.3 s, beside a writer that waited 50 ms at most.
+//
 // Views that are open go on with the old file, whose space is free once they are
 // closed. On an error, such as ErrNoRoom, the old file goes on as if nothing had been;
 // it is of another kind only where the disk does not sync its directory, told after the
