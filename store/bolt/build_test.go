@@ -251,12 +251,7 @@ func TestBuildAndReplacement(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprint("commit ", commit), func(t *testing.T) {
 			db, path := newDB(t, bolt.InSteps(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 3))
-			filled(t, db, 30)
-			model := storetest.NewModel(storetest.Info("pods"))
-			for i := range 30 {
-				model.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(i, i+1))}, Checkpoint: storetest.Checkpoint(31)})
-			}
-			model.Synced = true
+			_, model := filled(t, db, 30)
 			blocked := make(chan struct{})
 			slow := appIndex
 			slow.Func = func(o *object.Object) []string { <-blocked; return appIndex.Func(o) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -55,12 +56,14 @@ func TestCompactOpen(t *testing.T) {
 	var model *storetest.Model
 	var path string
 	rv := 7000
-	opts := bolt.CompactSteps(bolt.Options{ViewLimit: time.Hour}, func(step string) error {
+	clock := clocktesting.NewFakeClock(time.Now())
+	opts := bolt.CompactSteps(bolt.Options{ViewLimit: time.Hour, HistoryRetention: 1000 * 24 * time.Hour, Clock: clock}, func(step string) error {
 		_, err := bolt.Open(path, bolt.Options{})
 		require.ErrorIs(t, err, store.ErrLocked, step)
 		if step == "begun" || step == "copied" { // writers wait in the other steps
 			rv++
 			change(t, c, model, rv, storetest.Put(storetest.Object("ns", "during-"+step, "u", fmt.Sprint(rv), nil, "x")))
+			clock.Step(16 * time.Minute) // it is time for a fold, which has to wait
 			require.NoError(t, db.Flush())
 			rv++
 			change(t, c, model, rv, storetest.Put(storetest.Object("ns", "later-"+step, "u", fmt.Sprint(rv), nil, "x")))
@@ -114,6 +117,55 @@ func TestCompactOpen(t *testing.T) {
 	require.NoError(t, <-done)
 	_, _, err = db.Compact(context.Background())
 	require.ErrorIs(t, err, store.ErrClosed)
+}
+
+// What does not fit in one transaction is copied in several.
+func TestCompactLarge(t *testing.T) {
+	db, path := newDB(t, bolt.CompactAnyway(bolt.Options{FlushInterval: time.Hour}))
+	model := storetest.NewModel(storetest.Info("pods"), appIndex)
+	c, err := db.Open(storetest.Info("pods"), appIndex)
+	require.NoError(t, err)
+	var puts []store.Change
+	for i := range 400 {
+		var payload string
+		for j := range 12 {
+			payload += incompressible(i*12 + j)
+		}
+		puts = append(puts, storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%04d", i), "u", "5", map[string]string{"app": "till"}, payload)))
+	}
+	replaceAll(t, c, puts, 5000)
+	model.Replace(storetest.Info("pods"), puts, storetest.Checkpoint(5000))
+	_, after, err := db.Compact(context.Background())
+	require.NoError(t, err)
+	require.Greater(t, after, int64(5<<20))
+	sameAs(t, db, model)
+	require.NoError(t, db.Close())
+	was := content(t, path)
+	_, _, err = bolt.Compact(path, bolt.Options{})
+	require.NoError(t, err)
+	require.Equal(t, was, content(t, path))
+}
+
+// A build waits for a compaction, which would be in vain otherwise.
+func TestBuildWaitsForCompaction(t *testing.T) {
+	var db *bolt.DB
+	opts := bolt.CompactSteps(bolt.CompactAnyway(bolt.ByHand(bolt.Options{}, 10)), func(step string) error {
+		if step == "begun" || step == "copied" {
+			more, err := db.BuildStep()
+			require.NoError(t, err)
+			require.True(t, more)
+		}
+		return nil
+	})
+	db, _ = newDB(t, opts)
+	_, model := filled(t, db, 5)
+	reopen(t, db, model, appIndex)
+	_, _, err := db.Compact(context.Background())
+	require.NoError(t, err)
+	sameAs(t, db, model, "app")
+	steps(t, db)
+	model.Building = nil
+	sameAs(t, db, model)
 }
 
 // A crash at any step leaves a file under the name that has all that was flushed, and
@@ -179,6 +231,7 @@ func TestCompactOpenRefuses(t *testing.T) {
 	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error { return at(step) })
 	db, c, model, path := bloated(t, bolt.CompactAt(opts, 1<<40, func(string) (int64, error) { return 1 << 30, nil }))
 	at = func(string) error { return nil }
+	rv := 7000
 	refused := func(ctx context.Context, why error) {
 		t.Helper()
 		was := inode(t, path)
@@ -187,7 +240,8 @@ func TestCompactOpenRefuses(t *testing.T) {
 		require.Equal(t, was, inode(t, path))
 		require.NoFileExists(t, path+".compact")
 		sameAs(t, db, model)
-		change(t, c, model, 7000, storetest.Put(storetest.Object("ns", "after", "u", "7000", nil, "x")))
+		rv++
+		change(t, c, model, rv, storetest.Put(storetest.Object("ns", "after", "u", fmt.Sprint(rv), nil, "x")))
 		require.NoError(t, db.Flush())
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
@@ -202,7 +256,8 @@ func TestCompactOpenRefuses(t *testing.T) {
 		}
 		return nil
 	}
-	change(t, c, model, 6999, storetest.Delete("ns/o-0000"))
+	rv++
+	change(t, c, model, rv, storetest.Delete("ns/o-0000"))
 	refused(context.Background(), bolt.ErrBusy)
 
 	// Another process may have taken the name, having set the file aside.
@@ -223,7 +278,7 @@ func TestCompactOpenRefuses(t *testing.T) {
 }
 
 func TestCompactOpenWithoutRoom(t *testing.T) {
-	room := int64(20 << 20)
+	room := int64(1 << 30)
 	db, _, model, path := bloated(t, bolt.CompactAt(bolt.Options{}, 1<<40, func(dir string) (int64, error) { return room, nil }))
 	_, _, err := db.Compact(context.Background())
 	require.NoError(t, err)
