@@ -240,6 +240,13 @@ func TestDroppedIndexes(t *testing.T) {
 	sameAs(t, db, model)
 	require.Greater(t, steps(t, db), 3)
 	sameAs(t, db, model)
+	// No definition is one too.
+	bare := store.FieldIndex("app", "data.payload")
+	bare.Spec = ""
+	reopen(t, db, model, bare)
+	steps(t, db)
+	model.Building = nil
+	sameAs(t, db, model)
 	require.NoError(t, db.Close())
 	require.Equal(t, []string{"app"}, indexBuckets(t, crashed))
 	checkFile(t, crashed)

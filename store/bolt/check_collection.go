@@ -143,7 +143,7 @@ func (x *collectionCheck) loadIndexes() (err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(build.Indexes)) {
 		x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf("index %s is being built", name)})
-		if specs[name] != "" {
+		if _, both := specs[name]; both {
 			x.problem("", "index %s is complete and being built", name)
 		}
 		specs[name] = build.Indexes[name]

@@ -432,7 +432,7 @@ func TestCloseEndsCompaction(t *testing.T) {
 	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error {
 		if step == "begun" {
 			go func() { closed <- db.Close() }()
-			for !errors.Is(closing(db), store.ErrClosed) { //nolint:revive // Close has to get so far
+			for !errors.Is(closing(db), store.ErrClosed) {
 			}
 		}
 		return nil

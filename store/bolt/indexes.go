@@ -111,12 +111,12 @@ func (c *collection) syncIndexes(gen *bbolt.Bucket) (work bool, err error) {
 		}
 	}
 	if err := c.dropIndexes(gen, root, func(name string) bool {
-		spec, ok := complete[name]
-		if !ok {
-			spec, ok = build.Indexes[name]
-			return ok && had.Indexes[name] == spec
+		if _, ok := complete[name]; ok {
+			return true
 		}
-		return true
+		now, wanted := build.Indexes[name]
+		before, begun := had.Indexes[name]
+		return wanted && begun && now == before
 	}); err != nil {
 		return false, err
 	}
