@@ -396,15 +396,15 @@ func TestCompactsItself(t *testing.T) {
 			sameAs(t, db, model)
 			return db.Stats().Compactions
 		}
-		// bloat makes the file large, and most of it free.
-		bloat := func() {
+		// bloat makes the file large, and then so much of it free.
+		bloat := func(part int) {
 			var puts, deletes []store.Change
 			for i := range 2000 {
 				o := storetest.Object("bloat", fmt.Sprint(i), "u", "1", nil, incompressible(i))
 				puts, deletes = append(puts, storetest.Put(o)), append(deletes, storetest.Delete(o.Key()))
 			}
 			fold(puts...)
-			fold(deletes...)
+			fold(deletes[:part]...)
 		}
 		require.Zero(t, fold())
 		require.Contains(t, log.String(), "could not be compacted")
@@ -414,7 +414,7 @@ func TestCompactsItself(t *testing.T) {
 		require.EqualValues(t, 1, fold())
 		require.Contains(t, log.String(), "database compacted")
 		size := db.Stats().FileBytes
-		bloat()
+		bloat(2000)
 		require.EqualValues(t, 1, fold(), "once a day")
 		require.Greater(t, db.Stats().FileBytes, size)
 		time.Sleep(25 * time.Hour)
@@ -422,6 +422,11 @@ func TestCompactsItself(t *testing.T) {
 		require.LessOrEqual(t, db.Stats().FileBytes, 2*size)
 		time.Sleep(25 * time.Hour)
 		require.EqualValues(t, 2, fold(), "nothing to gain")
+		bloat(800)
+		require.EqualValues(t, 2, fold(), "less than two thirds")
+		before, after, err := db.Compact(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, before-after, int64(1<<20))
 	})
 }
 
