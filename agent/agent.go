@@ -95,6 +95,7 @@ func (a *Agent) openStore() error {
 	opts := bolt.Options{
 		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
+		Logger: a.log,
 	}
 	path := a.cfg.Store.Path
 	db, verdict, err := restore.Open(path, opts, a.clock.Now(), a.checking())

@@ -42,6 +42,9 @@ var (
 	descSyncTime   = metric("store_sync_seconds_total", "Part of that spent on writing and syncing the file.")
 	descPages      = metric("store_pages_written_total", "Pages written to the file.")
 	descFile       = metric("store_file_bytes", "Size of the database file.")
+	descCompact    = metric("store_compactions_total", "Times that the file was rewritten without the space that was free in it.")
+	descCompactFor = metric("store_compaction_seconds_total", "Time that took.")
+	descReclaimed  = metric("store_reclaimed_bytes_total", "By how much it made the file smaller.")
 	descFailing    = metric("store_failing", "1 while the store refuses changes; they are kept and tried again.")
 	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
@@ -85,6 +88,9 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descSyncTime, stats.SyncTime.Seconds())
 	counter(descPages, float64(stats.PagesWritten))
 	gauge(descFile, float64(stats.FileBytes))
+	counter(descCompact, float64(stats.Compactions))
+	counter(descCompactFor, stats.CompactTime.Seconds())
+	counter(descReclaimed, float64(stats.CompactedBytes))
 	gauge(descFailing, number(failing))
 }
 

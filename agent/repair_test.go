@@ -2,6 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -51,7 +53,12 @@ func TestDamagedRecordOffline(t *testing.T) {
 		b := tx.Bucket([]byte("c")).Bucket([]byte("pods")).Bucket([]byte("g1")).Bucket([]byte("objects"))
 		record := bytes.Clone(b.Get([]byte("shop/a")))
 		record[len(record)-1] ^= 1
-		return b.Put([]byte("shop/a"), record)
+		meta := tx.Bucket([]byte("meta"))
+		last := binary.BigEndian.AppendUint64(nil, uint64(tx.ID()))
+		return errors.Join(
+			b.Put([]byte("shop/a"), record),
+			meta.Put([]byte("last"), append(last, meta.Get([]byte("last"))[8:]...)), // no writes were lost
+		)
 	}))
 	require.NoError(t, raw.Close())
 	var log logged

@@ -32,7 +32,7 @@ func (k Known) Keys() ([]string, error) {
 	}
 	defer v.Close()
 	var keys []string
-	for e, err := range v.IndexEntries(store.NamespaceIndex) {
+	for e, err := range v.IndexEntries(store.NamespaceIndex, "", store.IndexEntry{}) {
 		if err != nil {
 			return nil, fmt.Errorf("list keys: %w", err)
 		}

@@ -103,7 +103,7 @@ func entries(ctx context.Context, db store.DB, v store.View, index string, damag
 	if err := checkIndex(v, index); err != nil {
 		return err
 	}
-	for e, err := range v.IndexEntries(index) {
+	for e, err := range v.IndexEntries(index, "", store.IndexEntry{}) {
 		var h store.Header
 		if err == nil {
 			h, err = header(db, v, index, e.Key)
@@ -163,7 +163,7 @@ func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, damaged
 	if err := checkIndex(v, q.Index); err != nil {
 		return err
 	}
-	for key, err := range v.IndexKeys(q.Index, q.Value) {
+	for key, err := range v.IndexKeys(q.Index, q.Value, "") {
 		var h store.Header
 		if err == nil {
 			h, err = header(db, v, q.Index, key)
@@ -266,6 +266,9 @@ func (r *reader) database(fn func(store.DB) error) (err error) {
 
 // checkIndex names the indexes that there are where it isn't among them.
 func checkIndex(v store.View, index string) error {
+	if slices.Contains(v.Building(), index) {
+		return fmt.Errorf("%s: %w", index, store.ErrIndexBuilding)
+	}
 	names := append([]string{store.NamespaceIndex}, v.Indexes()...)
 	if slices.Contains(names, index) {
 		return nil

@@ -66,7 +66,7 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	}
 	defer v.Close()
 	c, state := identity(v.Info()), v.State()
-	c.Indexes = append(c.Indexes, v.Indexes()...)
+	c.Indexes, c.Building = append(c.Indexes, v.Indexes()...), v.Building()
 	c.Synced, c.Objects, c.Bytes = state.Synced, state.Count, state.Bytes
 	c.ResourceVersion, c.Cluster = state.RV, state.Cluster
 	c.ListReason, c.LastList = state.ListReason, state.LastList

@@ -28,6 +28,7 @@ const streamBufferBytes = 32 << 10
 //	NotSynced     503   the collection has no complete list yet
 //	NoCollection  404
 //	NoIndex       404
+//	IndexBuilding 503   the index is not complete yet
 //	BadRequest    400
 //	Damaged       500   with the list "damages" of what could not be given
 //	Internal      500

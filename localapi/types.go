@@ -24,7 +24,8 @@ type Source interface {
 	// Status returns what there is and how fresh it is.
 	Status(ctx context.Context) (*Status, error)
 
-	// Index returns the values of one index of a collection, in order.
+	// Index returns the values of one index of a collection, in order. The error is
+	// store.ErrIndexBuilding while the index is not complete, as that of Keys.
 	Index(ctx context.Context, collection, index string) ([]IndexValue, error)
 
 	// Keys calls each for the keys of a collection, in order: all of them, or where
@@ -150,7 +151,9 @@ type Collection struct {
 	ListRead      int64 `json:"listRead,omitempty"`
 	ListRemaining int64 `json:"listRemaining,omitempty"`
 
-	Indexes []string `json:"indexes"`
+	// Indexes are those that can be asked, Building those that are being built.
+	Indexes  []string `json:"indexes"`
+	Building []string `json:"building,omitempty"`
 
 	// Problem is why the collection is not in step, in one line.
 	Problem string `json:"problem,omitempty"`

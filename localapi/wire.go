@@ -30,6 +30,7 @@ var sentinels = []struct {
 	{ErrNotSynced, "NotSynced", http.StatusServiceUnavailable},
 	{ErrNoCollection, "NoCollection", http.StatusNotFound},
 	{ErrNoIndex, "NoIndex", http.StatusNotFound},
+	{store.ErrIndexBuilding, "IndexBuilding", http.StatusServiceUnavailable},
 	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
 }
 

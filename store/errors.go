@@ -12,6 +12,11 @@ var (
 	// ErrNoIndex says that a collection has no index of that name.
 	ErrNoIndex = errors.New("no such index")
 
+	// ErrIndexBuilding says that an index was added to a collection that had objects
+	// and is not complete yet. What is asked of it has to wait, or be read from the
+	// objects.
+	ErrIndexBuilding = errors.New("index is being built: try again soon, or read without it")
+
 	// ErrNoCollection says that the store has no collection of that ID.
 	ErrNoCollection = errors.New("no such collection")
 

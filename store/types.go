@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"iter"
 	"time"
 
@@ -145,6 +146,16 @@ type DB interface {
 	// readable as they are and Collection.Info tells the stored scope, until a
 	// Replacement made with the new one is committed; if it never was synced, it
 	// is emptied.
+	//
+	// Its indexes become those that are given. An index that is not given any more, or
+	// has another Spec, is not readable from then on. One that is new is readable at
+	// once where there are no objects. Otherwise it may be built in the background,
+	// while the collection is used in every way: until it is complete, which it becomes
+	// between one view and the next, its readers get ErrIndexBuilding. A store that is
+	// closed meanwhile, or that crashes, goes on when the collection is opened again.
+	//
+	// The durable store builds in the background, since it has to read all objects from
+	// disk. The one in memory builds an index before Open returns: it has them at hand.
 	Open(info Info, indexes ...Index) (Collection, error)
 
 	// Collections returns what is stored, ordered by ID.
@@ -177,7 +188,14 @@ type Stats struct {
 	CommitTime   time.Duration // in write transactions
 	SyncTime     time.Duration // the part of it spent on writing and syncing the file
 	PagesWritten int64
-	FlushError   error // why the newest flush failed; nil where it did not
+
+	// Compactions are rewritings of the file without the space that was free in it;
+	// CompactedBytes is by how much they made it smaller together.
+	Compactions    int64
+	CompactTime    time.Duration
+	CompactedBytes int64
+
+	FlushError error // why the newest flush failed; nil where it did not
 }
 
 // Collection is one kind of object in one scope. One writer at a time may call
@@ -223,6 +241,13 @@ type Replacement interface {
 // View is one consistent state of a collection. It is for one goroutine, and
 // nothing that its methods return may be used after Close except objects, which
 // are copies.
+//
+// Every listing can be taken in pages: what it is given as after is the position
+// behind which it goes on, which is the last key, or index entry, that was seen. The
+// zero position is the beginning. A position means the same in every view: in the
+// view it came from, listing goes on with nothing left out and nothing twice; in a
+// newer view it goes on in the newer state, of which what changed before the position
+// is not seen any more. What is at a position need not exist (any more).
 type View interface {
 	Info() Info
 	State() State
@@ -241,14 +266,25 @@ type View interface {
 	// Headers is Objects without decoding.
 	Headers(prefix, after string) iter.Seq2[Header, error]
 
-	// Indexes returns the names of the indexes besides NamespaceIndex, in order.
+	// Indexes returns the names of the indexes besides NamespaceIndex, in order: those
+	// that can be read.
 	Indexes() []string
 
-	// IndexKeys iterates over the keys filed under value, in order.
-	IndexKeys(index, value string) iter.Seq2[string, error]
+	// Building returns the names of the indexes that are being built, in order. What
+	// reads one of them gets ErrIndexBuilding, of one that is not there at all
+	// ErrNoIndex.
+	Building() []string
 
-	// IndexEntries iterates over all (value, key) pairs, in that order.
-	IndexEntries(index string) iter.Seq2[IndexEntry, error]
+	// IndexKeys iterates over the keys filed under value that come after the key
+	// after, in order.
+	IndexKeys(index, value, after string) iter.Seq2[string, error]
+
+	// IndexEntries iterates over the (value, key) pairs whose values start with prefix
+	// and that come after the pair after, in their order: by value, then by key. A pair
+	// without a key comes before all keys of its value, so that one may begin at a value
+	// as well; one whose value ends in a zero byte comes behind all keys of the value
+	// before that byte, so that one may leap from value to value.
+	IndexEntries(index, prefix string, after IndexEntry) iter.Seq2[IndexEntry, error]
 
 	// Horizon returns where the collection's history begins.
 	Horizon() (Horizon, error)
@@ -268,6 +304,15 @@ type View interface {
 
 // IndexEntry is one key filed under one value of an index.
 type IndexEntry struct{ Value, Key string }
+
+// Compare returns which of two entries comes first in an index: -1 for e, 1 for
+// other, 0 where they are equal.
+func (e IndexEntry) Compare(other IndexEntry) int {
+	if c := cmp.Compare(e.Value, other.Value); c != 0 {
+		return c
+	}
+	return cmp.Compare(e.Key, other.Key)
+}
 
 // NamespaceIndex is the index every collection has: by namespace, "" for
 // cluster-scoped objects.

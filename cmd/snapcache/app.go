@@ -26,7 +26,8 @@ Exit codes:
    0  ok
    1  failure
    2  wrong usage or configuration
-   3  not synced: what was asked for has no complete list yet
+   3  not there yet: what was asked for has no complete list, or an index that is
+      being built
    4  damaged: stored records could not be read (the others were printed), or
       check found something else wrong`
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/snapcache/snapcache/agent"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -96,6 +98,7 @@ func TestExitCode(t *testing.T) {
 		{fmt.Errorf("x: %w", localapi.ErrNotSynced), exitNotSynced},
 		{fmt.Errorf("x: %w", localapi.ErrNoCollection), exitUsage},
 		{fmt.Errorf("x: %w", localapi.ErrNoIndex), exitUsage},
+		{fmt.Errorf("x: %w", store.ErrIndexBuilding), exitNotSynced},
 		{fmt.Errorf("x: %w", localapi.ErrBadQuery), exitUsage},
 		{fmt.Errorf("x: %w", localapi.ErrNoAgent), exitFailure},
 		{fmt.Errorf("x: %w", store.ErrForeign), exitDamaged},
@@ -135,4 +138,50 @@ func TestBrokenPipe(t *testing.T) {
 		require.Equal(t, exitOK, code, args)
 		require.Empty(t, errOut.String(), args)
 	}
+}
+
+// An index that is being built is no mistake of whoever asks: it says what to do, and
+// what is complete is printed.
+func TestIndexBuilding(t *testing.T) {
+	live := filepath.Join(t.TempDir(), "live.db")
+	db, err := bolt.Open(live, bolt.Options{})
+	require.NoError(t, err)
+	var contents []content
+	for _, id := range []string{"nodes", "pods"} {
+		c := content{Info: store.Info{ID: id, Version: "v1", Resource: id, Kind: "Thing"}, Synced: true, Age: "1s", Labels: []string{"app"}}
+		c.Objects = append(c.Objects, []byte(`{"metadata":{"name":"a","labels":{"app":"till"}}}`))
+		require.NoError(t, c.put(db))
+		contents = append(contents, c)
+	}
+	blocked := make(chan struct{})
+	slow := store.LabelIndex("app", "tier")
+	slow.Func = func(*object.Object) []string { <-blocked; return nil }
+	_, err = db.Open(contents[1].Info, slow)
+	require.NoError(t, err)
+	raw, err := os.ReadFile(live)
+	require.NoError(t, err)
+	close(blocked)
+	require.NoError(t, db.Close())
+	path := filepath.Join(t.TempDir(), "cache.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+
+	const text = "collection pods: index app: index is being built: try again soon, or read without it"
+	for _, tc := range []struct {
+		args, out string
+	}{
+		{"inspect pods --index app", ""},
+		{"inspect pods --index app till", ""},
+		{"inspect --index app", "nodes"},
+		{"inspect --index app till -o json", "nodes"},
+	} {
+		var out, errOut bytes.Buffer
+		code := execute(append([]string{"snapcache"}, append(strings.Fields(tc.args), "--db", path)...), &out, &errOut)
+		require.Equal(t, exitNotSynced, code, tc.args)
+		require.Contains(t, errOut.String(), text, tc.args)
+		require.Contains(t, out.String(), tc.out, tc.args)
+		require.NotContains(t, out.String(), "pods", tc.args)
+	}
+	var out, errOut bytes.Buffer
+	require.Equal(t, exitOK, execute([]string{"snapcache", "inspect", "--db", path}, &out, &errOut), errOut.String())
+	require.Contains(t, out.String(), "namespace,app (building)")
 }

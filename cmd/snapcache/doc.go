@@ -5,5 +5,5 @@
 // file, is decided in source.go.
 //
 // Exit codes are a contract: 0 ok, 1 failure, 2 usage or configuration, 3 never
-// synced, 4 damaged.
+// synced or an index that is being built, 4 damaged.
 package main

@@ -50,7 +50,7 @@ func exitCode(err error) int {
 	case errors.Is(err, localapi.ErrNoCollection), errors.Is(err, localapi.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
 		errors.As(err, new(*config.Error)), errors.As(err, new(cli.ExitCoder)):
 		return exitUsage // urfave/cli makes exit errors of its own for a help topic that does not exist
-	case errors.Is(err, localapi.ErrNotSynced):
+	case errors.Is(err, localapi.ErrNotSynced), errors.Is(err, store.ErrIndexBuilding):
 		return exitNotSynced
 	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign):
 		return exitDamaged

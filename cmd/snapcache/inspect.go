@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,8 +24,8 @@ file: the collections with their checkpoints, an index, or keys.
    snapcache inspect --db copy-of-cache.db          a file and nothing else
 
 Sizes are those of the objects' JSON; in the file they are compressed. Exits with 3
-where something that was asked for was never synced and with 4 where stored records
-are damaged; the others are printed.`
+where something that was asked for was never synced, or an index is still being
+built, and with 4 where stored records are damaged; the others are printed.`
 
 func inspectCommand() *cli.Command {
 	return &cli.Command{
@@ -71,10 +72,17 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	var building error
+	if index != "" {
+		readable, building = withoutBuilding(readable, index)
+	}
 	if resource == "" && index != "" {
-		if readable, err = withIndex(readable, index); err != nil {
+		if readable, err = withIndex(readable, index); err != nil && building == nil {
 			return err
 		}
+	}
+	if len(readable) == 0 && building != nil {
+		return building
 	}
 	in := inspection{src: src, w: c.App.Writer, json: c.String(outputFlag) == "json", collections: readable}
 	if c.IsSet(valueFlag) || c.Bool("keys") {
@@ -85,7 +93,20 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(damaged(in.damages), notSynced(missing))
+	return errors.Join(damaged(in.damages), notSynced(missing), building)
+}
+
+// withoutBuilding leaves out the collections whose index is being built, and makes an
+// error of them.
+func withoutBuilding(collections []localapi.Collection, index string) (complete []localapi.Collection, err error) {
+	for _, c := range collections {
+		if slices.Contains(c.Building, index) {
+			err = errors.Join(err, fmt.Errorf("collection %s: index %s: %w", c.ID, index, store.ErrIndexBuilding))
+		} else {
+			complete = append(complete, c)
+		}
+	}
+	return complete, err
 }
 
 // withIndex leaves out the collections that don't have an index.
@@ -124,7 +145,7 @@ func inspectCollections(c *cli.Context, status *localapi.Status, resource string
 		if !x.Synced {
 			objects, size, age = "", "", "never synced"
 		}
-		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, age, x.Verdict, listed(x), strings.Join(x.Indexes, ",")); err != nil {
+		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, age, x.Verdict, listed(x), indexNames(x)); err != nil {
 			return err
 		}
 	}
@@ -132,4 +153,13 @@ func inspectCollections(c *cli.Context, status *localapi.Status, resource string
 		return err
 	}
 	return writeLines(c.App.Writer, append(problemLines(selected), storeLine(status.Store))...)
+}
+
+// indexNames lists a collection's indexes in one column.
+func indexNames(c localapi.Collection) string {
+	names := slices.Clone(c.Indexes)
+	for _, name := range c.Building {
+		names = append(names, name+" (building)")
+	}
+	return strings.Join(names, ",")
 }

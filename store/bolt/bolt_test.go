@@ -1,6 +1,8 @@
 package bolt_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,6 +33,8 @@ type harness struct {
 func (h *harness) DB() store.DB  { return h.db }
 func (h *harness) Durable() bool { return true }
 
+func (h *harness) Settle(storetest.T) { h.db.WaitForBuilds() }
+
 func (h *harness) Reopen(t storetest.T) {
 	require.NoError(t, h.db.Close())
 	h.open(t)
@@ -43,11 +47,18 @@ func (h *harness) open(t storetest.T) {
 	if h.folding {
 		h.folders.Go(func() {
 			for n := 0; ; n++ {
-				step := db.Flush
-				if n%2 == 0 {
-					step = db.Fold
+				var err error
+				switch n % 3 {
+				case 0:
+					err = db.Fold()
+				case 1:
+					err = db.Flush()
+				case 2:
+					if _, _, err = db.Compact(context.Background()); errors.Is(err, bolt.ErrBusy) {
+						err = nil
+					}
 				}
-				if err := step(); err != nil {
+				if err != nil {
 					return // closed
 				}
 			}
@@ -56,8 +67,8 @@ func (h *harness) open(t storetest.T) {
 }
 
 // TestSuite runs the shared suite with replacements that fit in memory, with ones
-// that fill a new generation at once, and while somebody flushes and folds all the
-// time. After every test the file is checked.
+// that fill a new generation at once, and while somebody flushes, folds and compacts
+// all the time. After every test the file is checked.
 func TestSuite(t *testing.T) {
 	for name, budget := range map[string]int{"memory": 0, "generations": 1, "folding": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -65,9 +76,12 @@ func TestSuite(t *testing.T) {
 				dir, err := os.MkdirTemp("", "bolt")
 				require.NoError(t, err)
 				// Some tests look at a large view for longer than a view may be open.
-				opts := bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}
+				opts := bolt.InSteps(bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}, 5)
 				h := &harness{path: filepath.Join(dir, "cache.db"), opts: opts}
 				h.folding = name == "folding"
+				if h.folding {
+					h.opts = bolt.CompactAnyway(opts)
+				}
 				h.open(t)
 				t.Cleanup(func() {
 					_ = h.db.Close() // some tests have closed it
@@ -170,7 +184,7 @@ func TestDamagedRecord(t *testing.T) {
 	defer healed.Close()
 	_, err = healed.Get("ns/o-07")
 	require.NoError(t, err)
-	for key, err := range healed.IndexKeys("payload", "value 7 of many") {
+	for key, err := range healed.IndexKeys("payload", "value 7 of many", "") {
 		t.Errorf("the index still has the damaged record's old value: %s, %v", key, err)
 	}
 }

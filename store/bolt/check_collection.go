@@ -97,6 +97,9 @@ type indexCheck struct {
 	store.Index
 	known   bool            // the function is known
 	entries map[string]bool // by indexKey, whether it was found
+
+	building bool // entries of objects behind the key after may be missing
+	after    string
 }
 
 func (x *collectionCheck) problem(key, format string, args ...any) {
@@ -131,14 +134,28 @@ func (x *collectionCheck) run() error {
 // loadIndexes reads which indexes there are.
 func (x *collectionCheck) loadIndexes() (err error) {
 	defer recoverCorruption(x.path, &err)
-	specs := map[string]string{}
-	if err := openJSON(x.id, keyIndexes, x.view.lookup(x.view.path(), keyIndexes), &specs); err != nil {
+	specs, err := decodeIndexes(x.id, x.view.lookup(x.view.path(), keyIndexes))
+	if err != nil {
 		return damagedHead(x.path, x.id, keyIndexes, err)
+	}
+	build, err := decodeBuilding(x.id, x.view.lookup(x.view.path(), keyBuilding))
+	if err != nil {
+		x.report.failed(x.id, damagedHead(x.path, x.id, keyBuilding, err))
+	}
+	for _, name := range slices.Sorted(maps.Keys(build.Indexes)) {
+		x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf("index %s is being built", name)})
+		if _, both := specs[name]; both {
+			x.problem("", "index %s is complete and being built", name)
+		}
+		specs[name] = build.Indexes[name]
 	}
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		i := &indexCheck{entries: map[string]bool{}}
 		if i.Index, i.known = store.IndexFromSpec(name, specs[name]); !i.known {
 			i.Name = name
+		}
+		if _, i.building = build.Indexes[name]; i.building {
+			i.after = build.After
 		}
 		x.indexes = append(x.indexes, i)
 	}
@@ -259,6 +276,9 @@ func (x *collectionCheck) index(i *indexCheck) {
 	for _, entry := range slices.Sorted(maps.Keys(i.entries)) {
 		if !i.entries[entry] {
 			value, key, _ := strings.Cut(entry, "\x00")
+			if i.building && key > i.after {
+				continue
+			}
 			x.problem(key, "index %s does not have it under %q", i.Name, value)
 		}
 	}

@@ -7,21 +7,18 @@ import (
 	"sync"
 
 	bbolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 var (
-	keyInfo    = []byte("info")
-	keyState   = []byte("state")
-	keyGen     = []byte("gen")
-	keyDict    = []byte("dict")
-	keyIndexes = []byte("indexes")
+	keyInfo  = []byte("info")
+	keyState = []byte("state")
+	keyGen   = []byte("gen")
+	keyDict  = []byte("dict")
 
 	bucketObjects = []byte("objects")
-	bucketIndex   = []byte("index")
 )
 
 // collection is one open collection. See [store.Collection].
@@ -49,10 +46,18 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	if err != nil {
 		return nil, err
 	}
-	err = db.update(func(tx *bbolt.Tx) error { return c.load(tx) })
+	db.write.Lock()
+	defer db.write.Unlock()
+	var work bool
+	err = db.updateLocked(func(tx *bbolt.Tx) error {
+		var err error
+		work, err = c.load(tx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
 	}
+	db.startBuild(c, work)
 	return c, nil
 }
 
@@ -83,37 +88,36 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 	return &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes}, nil
 }
 
-// load reads the stored collection, or creates it, and brings its indexes up to
-// what the collection was opened with.
-func (c *collection) load(tx *bbolt.Tx) error {
+// load reads the stored collection, or creates it, and makes its indexes those that
+// the collection was opened with. It says whether there is work left for a build.
+func (c *collection) load(tx *bbolt.Tx) (work bool, err error) {
 	all := tx.Bucket(bucketCollections)
 	b := all.Bucket([]byte(c.id))
 	if b == nil {
-		var err error
 		if b, err = all.CreateBucket([]byte(c.id)); err != nil {
-			return err
+			return false, err
 		}
-		if err := createGeneration(b, c.id, 1, c.indexes); err != nil {
-			return err
+		if err := createGeneration(b, c.id, 1, definitionsOf(c.indexes), building{}); err != nil {
+			return false, err
 		}
-		return errors.Join(putJSON(b, c.id, keyInfo, c.info), putJSON(b, c.id, keyState, c.state), putNumber(b, c.id, keyGen, uint64(1)))
+		return false, errors.Join(putJSON(b, c.id, keyInfo, c.info), putJSON(b, c.id, keyState, c.state), putNumber(b, c.id, keyGen, uint64(1)))
 	}
 	stored, err := readInfo(c.db.path, c.id, b)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if c.state, err = readState(c.db.path, c.id, b); err != nil {
-		return err
+		return false, err
 	}
 	current, err := readGen(c.db.path, c.id, b)
 	if err != nil {
-		return err
+		return false, err
 	}
 	switch {
 	case stored.Scope() == c.want.Scope():
 		if stored != c.want {
 			if err := putJSON(b, c.id, keyInfo, c.want); err != nil {
-				return err
+				return false, err
 			}
 		}
 	case c.state.Synced:
@@ -122,15 +126,15 @@ func (c *collection) load(tx *bbolt.Tx) error {
 		// What an interrupted first list left was made under another scope.
 		c.state = store.State{}
 		if err := errors.Join(
-			b.DeleteBucket(genName(current)), createGeneration(b, c.id, current+1, c.indexes), putNumber(b, c.id, keyGen, current+1),
+			b.DeleteBucket(genName(current)), createGeneration(b, c.id, current+1, definitionsOf(c.indexes), building{}), putNumber(b, c.id, keyGen, current+1),
 			putJSON(b, c.id, keyInfo, c.want), putJSON(b, c.id, keyState, c.state),
 		); err != nil {
-			return err
+			return false, err
 		}
 		current++
 	}
 	if c.dictIDs, err = openDicts(c.id, b.Get(keyDict)); err != nil {
-		return damagedHead(c.db.path, c.id, keyDict, err)
+		return false, damagedHead(c.db.path, c.id, keyDict, err)
 	}
 	if n := len(c.dictIDs); n > 0 {
 		c.dictID = c.dictIDs[n-1]
@@ -141,74 +145,9 @@ func (c *collection) load(tx *bbolt.Tx) error {
 	}
 	gen := b.Bucket(genName(current))
 	if gen == nil {
-		return &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "the current generation is missing"}
+		return false, c.damage("the current generation is missing")
 	}
-	return c.syncIndexes(tx, gen, genName(current))
-}
-
-// syncIndexes drops indexes that are no longer wanted and builds new ones.
-func (c *collection) syncIndexes(tx *bbolt.Tx, gen *bbolt.Bucket, name []byte) error {
-	have := map[string]string{}
-	if err := openJSON(c.id, keyIndexes, gen.Get(keyIndexes), &have); err != nil {
-		return damagedHead(c.db.path, c.id, keyIndexes, err)
-	}
-	root := gen.Bucket(bucketIndex)
-	want := map[string]string{}
-	var missing []store.Index
-	for _, x := range c.indexes {
-		want[x.Name] = x.Spec
-		if spec, ok := have[x.Name]; !ok || spec != x.Spec {
-			missing = append(missing, x)
-		}
-	}
-	changed := len(missing) > 0
-	for name, spec := range have {
-		if w, ok := want[name]; ok && w == spec {
-			continue
-		}
-		changed = true
-		if err := root.DeleteBucket([]byte(name)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
-			return err
-		}
-	}
-	if !changed {
-		return nil
-	}
-	for _, x := range missing {
-		if err := c.buildIndex(tx, root, name, x); err != nil {
-			return err
-		}
-	}
-	return putJSON(gen, c.id, keyIndexes, want)
-}
-
-// buildIndex fills a new index from the objects, entries in order.
-func (c *collection) buildIndex(tx *bbolt.Tx, root *bbolt.Bucket, gen []byte, x store.Index) error {
-	b, err := root.CreateBucketIfNotExists([]byte(x.Name))
-	if err != nil {
-		return err
-	}
-	// Opening comes after a fold: the memtable is empty.
-	v := &view{db: c.db, tx: tx, over: c.db.mem.snapshot(), id: c.id, gen: gen}
-	var entries []string
-	for o, err := range v.Objects("", "") {
-		if err != nil {
-			if errors.As(err, new(*store.CorruptionError)) {
-				continue // reported when it is read; it can't be filed
-			}
-			return err
-		}
-		for _, value := range x.Values(o) {
-			entries = append(entries, string(indexKey(value, o.Key())))
-		}
-	}
-	slices.Sort(entries)
-	for _, e := range entries {
-		if err := b.Put([]byte(e), nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.syncIndexes(gen)
 }
 
 // Info returns what the stored objects are a copy of.
@@ -270,7 +209,7 @@ func (db *DB) dropLeftovers() error {
 	})
 }
 
-func createGeneration(b *bbolt.Bucket, id string, n uint64, indexes []store.Index) error {
+func createGeneration(b *bbolt.Bucket, id string, n uint64, complete definitions, build building) error {
 	gen, err := b.CreateBucket(genName(n))
 	if err != nil {
 		return err
@@ -285,14 +224,14 @@ func createGeneration(b *bbolt.Bucket, id string, n uint64, indexes []store.Inde
 	if err != nil {
 		return err
 	}
-	specs := map[string]string{}
-	for _, x := range indexes {
-		specs[x.Name] = x.Spec
-		if _, err := root.CreateBucket([]byte(x.Name)); err != nil {
-			return err
+	for _, indexes := range []definitions{complete, build.Indexes} {
+		for name := range indexes {
+			if _, err := root.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
 		}
 	}
-	return putJSON(gen, id, keyIndexes, specs)
+	return errors.Join(putJSON(gen, id, keyIndexes, complete), putBuilding(gen, id, build))
 }
 
 func genName(n uint64) []byte { return fmt.Appendf(nil, "g%d", n) }

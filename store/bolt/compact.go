@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,13 +13,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-const (
-	// compactSuffix makes the name of the new file while it is written.
-	compactSuffix = ".compact"
-
-	// compactTxBytes is how much one transaction copies: what it has in memory.
-	compactTxBytes = 4 << 20
-)
+// compactSuffix makes the name of the new file while it is written.
+const compactSuffix = ".compact"
 
 // ErrNoRoom says that there is not enough free disk for the second file that a
 // compaction makes.
@@ -108,7 +104,7 @@ func copyInto(tmp string, src *bbolt.DB, like fs.FileInfo, opts Options) (int64,
 	if err != nil {
 		return 0, err
 	}
-	err = bbolt.Compact(dst, src, compactTxBytes)
+	err = src.View(func(tx *bbolt.Tx) error { return copyBuckets(context.Background(), dst, tx, nil) })
 	if err == nil {
 		err = dst.Update(func(tx *bbolt.Tx) error { return sign(tx, true) })
 	}

@@ -44,6 +44,21 @@ func content(t *testing.T, path string) (all []string) {
 // bloatedFile is a file with a journal, most of whose objects were deleted, and
 // what a view of it must show.
 func bloatedFile(t *testing.T) (string, *storetest.Model) {
+	if bloatedBytes == nil {
+		makeBloated(t)
+	}
+	path := filepath.Join(t.TempDir(), "cache.db")
+	require.NoError(t, os.WriteFile(path, bloatedBytes, 0o600))
+	return path, bloatedModel.Clone()
+}
+
+// What makeBloated made: it takes a while.
+var (
+	bloatedBytes []byte
+	bloatedModel *storetest.Model
+)
+
+func makeBloated(t *testing.T) {
 	db, live := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
 	require.NoError(t, err)
@@ -69,10 +84,8 @@ func bloatedFile(t *testing.T) (string, *storetest.Model) {
 	require.NoError(t, db.Flush())
 	raw, err := os.ReadFile(live)
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "cache.db")
-	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	require.NoError(t, db.Close())
-	return path, model
+	bloatedBytes, bloatedModel = raw, model
 }
 
 func TestCompact(t *testing.T) {

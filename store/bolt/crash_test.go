@@ -1,6 +1,7 @@
 package bolt_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,8 @@ type life struct {
 	coll  store.Collection
 	rv    int
 
+	indexes []store.Index // what the collection was opened with
+
 	// since are the states since the newest one that is known to be durable, which
 	// is the first. A crash leaves one of them.
 	since []*storetest.Model
@@ -38,14 +41,60 @@ func lifeIndexes() []store.Index {
 	return []store.Index{store.LabelIndex("app", "app"), store.FieldIndex("payload", "data.payload")}
 }
 
+// drawIndexes draws some of the indexes that there are, under one of their two
+// definitions each.
+func drawIndexes(t *rapid.T) (indexes []store.Index) {
+	for _, of := range [][]store.Index{
+		{store.LabelIndex("app", "app"), store.FieldIndex("app", "metadata.labels.app")},
+		{store.FieldIndex("payload", "data.payload"), store.FieldIndex("payload", "metadata.resourceVersion")},
+	} {
+		if i := rapid.IntRange(0, len(of)).Draw(t, "index"); i > 0 {
+			indexes = append(indexes, of[i-1])
+		}
+	}
+	return indexes
+}
+
 func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 
 func (l *life) open(t *rapid.T) {
-	db, err := bolt.Open(l.path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 2000})
+	db, err := bolt.Open(l.path, bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600}, 3)))
 	require.NoError(t, err)
 	l.db = db
-	l.coll, err = db.Open(storetest.Info("pods"), lifeIndexes()...)
+	l.reindex(t)
+}
+
+// reindex opens the collection, which makes all durable that was applied, in half of
+// the cases with other indexes.
+func (l *life) reindex(t *rapid.T) {
+	if rapid.Bool().Draw(t, "reindex") {
+		l.indexes = drawIndexes(t)
+	}
+	var err error
+	l.coll, err = l.db.Open(storetest.Info("pods"), l.indexes...)
 	require.NoError(t, err)
+	next := l.now().Clone()
+	next.Open(storetest.Info("pods"), l.indexes...)
+	l.since = []*storetest.Model{next}
+}
+
+// compact compacts the file, which changes nothing that is durable.
+func (l *life) compact(t *rapid.T) {
+	_, _, err := l.db.Compact(context.Background())
+	require.NoError(t, err)
+}
+
+// build takes some steps of the builds that are under way.
+func (l *life) build(t *rapid.T) {
+	for range rapid.IntRange(0, 6).Draw(t, "steps") {
+		more, err := l.db.BuildStep()
+		require.NoError(t, err)
+		if !more {
+			for _, m := range l.since {
+				m.Building = nil // an index that is complete stays so over a crash
+			}
+		}
+	}
 }
 
 func (l *life) changes(t *rapid.T) []store.Change {
@@ -122,8 +171,8 @@ func (l *life) crash(t *rapid.T) {
 	l.open(t)
 }
 
-// TestCrashModel drives store, memtable, journal and folds with random batches,
-// flushes, relists and crashes. Every view, old or new, always equals the model
+// TestCrashModel drives store, memtable, journal, folds and builds of indexes with
+// random batches, flushes, relists, other indexes and crashes. Every view, old or new, always equals the model
 // of its moment, and a crash never leaves less than the newest flush or anything
 // but a state that there was.
 func TestCrashModel(t *testing.T) {
@@ -139,8 +188,9 @@ func TestCrashModel(t *testing.T) {
 			require.Empty(t, report.Problems)
 			require.NoError(t, os.RemoveAll(dir))
 		}()
+		l.indexes = lifeIndexes()
+		l.since = []*storetest.Model{storetest.NewModel(storetest.Info("pods"), l.indexes...)}
 		l.open(t)
-		l.since = []*storetest.Model{storetest.NewModel(storetest.Info("pods"), lifeIndexes()...)}
 		durable := func() { l.since = []*storetest.Model{l.now()} }
 
 		t.Repeat(map[string]func(*rapid.T){
@@ -161,6 +211,10 @@ func TestCrashModel(t *testing.T) {
 					part := l.changes(t)
 					all = append(all, part...)
 					require.NoError(t, r.Apply(part))
+					l.build(t)
+					if rapid.IntRange(0, 3).Draw(t, "compact") == 0 {
+						l.compact(t)
+					}
 				}
 				if rapid.Bool().Draw(t, "abort") {
 					require.NoError(t, r.Abort())
@@ -178,7 +232,10 @@ func TestCrashModel(t *testing.T) {
 				durable()
 				l.open(t)
 			},
-			"crash": l.crash,
+			"crash":   l.crash,
+			"reindex": l.reindex,
+			"build":   l.build,
+			"compact": l.compact,
 			"keep a view": func(t *rapid.T) {
 				if len(l.views) > 4 {
 					l.closeViews()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -97,13 +98,28 @@ type Options struct {
 	// that reads: the same record may come often. It must not block and not use the
 	// database. nil is for nobody.
 	Damaged func(collection, key string)
+
+	// Logger is told what the database does by itself, in the background; nil for
+	// nowhere.
+	Logger *slog.Logger
+
+	tuning
+}
+
+// tuning is what only tests change. Its zero value is what everybody gets.
+type tuning struct {
+	byHand         bool  // nothing starts by itself
+	stepRecords    int   // see the constant
+	compactMinFree int64 // see the constant
+	compactAnyway  bool  // also where there is nothing to gain
+	compactStep    func(compactStep) error
+	freeDisk       func(dir string) (int64, error)
 }
 
 // DB is an open database. See [store.DB].
 type DB struct {
 	path   string
 	opts   Options
-	bolt   *bbolt.DB
 	codecs *codecs
 	heads  heads
 
@@ -118,15 +134,29 @@ type DB struct {
 	timerAt       time.Time
 	journalBytes  int
 	journalDamage *store.CorruptionError
-	folded        time.Time // when the newest fold was
-	closing       bool
+	folded        time.Time         // when the newest fold was
+	builds        map[string]*build // of indexes, by collection
+	filling       map[string]bool   // collections of which a replacement fills a generation
+	compacting    bool              // so folds and builds wait
+	compactAt     time.Time         // not before
+	closing       bool              // the newest transaction is to be the last
 
-	mu       sync.Mutex // guards closed and flushErr
-	closed   bool
-	flushErr error
+	background *background
 
-	commits    atomic.Int64
-	commitTime atomic.Int64 // nanoseconds
+	mu          sync.Mutex // guards what follows, for a few instructions
+	file        *file      // exchanged under the write lock
+	closed      bool
+	flushErr    error
+	pagesBefore int64 // written to files before the one that counts
+	syncBefore  time.Duration
+
+	retired sync.WaitGroup // files that are read from and do not count any more
+
+	commits      atomic.Int64
+	commitTime   atomic.Int64 // nanoseconds
+	compactions  atomic.Int64
+	compactTime  atomic.Int64 // nanoseconds
+	compactBytes atomic.Int64 // by which they made the file smaller
 }
 
 var _ store.DB = (*DB)(nil)
@@ -160,6 +190,21 @@ func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.stepRecords == 0 {
+		opts.stepRecords = stepRecords
+	}
+	if opts.compactMinFree == 0 {
+		opts.compactMinFree = compactMinFree
+	}
+	if opts.compactStep == nil {
+		opts.compactStep = func(compactStep) error { return nil }
+	}
+	if opts.freeDisk == nil {
+		opts.freeDisk = freeDisk
+	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -189,7 +234,14 @@ func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
 			return nil, errors.Join(err, bdb.Close())
 		}
 	}
-	db := &DB{path: path, opts: opts, bolt: bdb, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now()}
+	f, err := newFile(bdb, path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), bdb.Close())
+	}
+	db := &DB{
+		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now(),
+		builds: map[string]*build{}, filling: map[string]bool{}, background: newBackground(),
+	}
 	if err := db.begin(); err != nil {
 		db.codecs.close()
 		return nil, errors.Join(err, bdb.Close())
@@ -210,6 +262,11 @@ func (db *DB) begin() error {
 		if err := db.fold(); err != nil {
 			return err
 		}
+	}
+	// The lock is held: what a compaction left is nobody's. If it can't be removed, the
+	// next compaction tries again.
+	if file, err := filepath.EvalSymlinks(db.path); err == nil {
+		_ = os.Remove(file + compactSuffix)
 	}
 	return db.dropLeftovers()
 }
@@ -373,6 +430,7 @@ func (db *DB) Drop(id string) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
+		delete(db.filling, id)
 		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
 		if errors.Is(err, berrors.ErrBucketNotFound) {
 			return nil
@@ -390,14 +448,18 @@ func (db *DB) Stats() store.Stats {
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
 	}
-	tx := db.bolt.Stats().TxStats
-	s.PagesWritten, s.SyncTime = tx.GetWrite(), tx.GetWriteTime()
+	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactions.Load(), time.Duration(db.compactTime.Load()), db.compactBytes.Load()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	tx := db.file.Stats().TxStats
+	s.PagesWritten, s.SyncTime = db.pagesBefore+tx.GetWrite(), db.syncBefore+tx.GetWriteTime()
 	return s
 }
 
 // Close makes everything durable, waits for open views and closes the file. The
 // file is closed whatever the error. Closing twice does nothing.
 func (db *DB) Close() error {
+	db.background.stop()
 	db.write.Lock()
 	defer db.write.Unlock()
 	if db.isClosed() {
@@ -418,7 +480,8 @@ func (db *DB) Close() error {
 	db.mu.Lock()
 	db.closed = true
 	db.mu.Unlock()
-	err = errors.Join(err, db.bolt.Close())
+	err = errors.Join(err, db.file.Close()) // waits for what reads it
+	db.retired.Wait()
 	db.codecs.close()
 	return err
 }
@@ -444,6 +507,11 @@ func (db *DB) isClosed() bool {
 func (db *DB) update(fn func(*bbolt.Tx) error) error {
 	db.write.Lock()
 	defer db.write.Unlock()
+	return db.updateLocked(fn)
+}
+
+// updateLocked is update for whoever holds the write lock.
+func (db *DB) updateLocked(fn func(*bbolt.Tx) error) error {
 	if db.isClosed() {
 		return store.ErrClosed
 	}
@@ -469,7 +537,7 @@ func (db *DB) hidden(fn func(*bbolt.Tx) error) error {
 func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
 	defer recoverCorruption(db.path, &err)
 	start := time.Now()
-	err = db.bolt.Update(func(tx *bbolt.Tx) error {
+	err = db.file.Update(func(tx *bbolt.Tx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
@@ -483,8 +551,13 @@ func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
 }
 
 func (db *DB) view(fn func(*bbolt.Tx) error) (err error) {
+	f, err := db.acquire()
+	if err != nil {
+		return err
+	}
+	defer db.release(f)
 	defer recoverCorruption(db.path, &err)
-	err = db.bolt.View(fn)
+	err = f.View(fn)
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return store.ErrClosed
 	}

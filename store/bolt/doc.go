@@ -11,11 +11,13 @@
 //	              /gen         number of the generation that readers see
 //	              /dict        ids of its dictionaries; the last is for new records
 //	              /g<n>/indexes         names and definitions of the indexes
+//	                   /building        those that are not complete, and how far they are
 //	                   /objects         key → record
 //	                   /index/<name>    value 0x00 key → nothing
 //	                   /history         where the history begins, and how large it is
 //	                   /feed            resourceVersion → the key's newest change, or a deletion
 //	                   /tombs           resourceVersion → last record of what was deleted
+//	                   /dropped         indexes that are not wanted any more
 //
 // What is applied goes into a memtable: one ordered overlay over all buckets,
 // visible to readers at once. A flush makes it durable: what changed since the
@@ -46,10 +48,17 @@
 //     the next generation beside it, and one small transaction switches
 //     generation and checkpoint together. Generations that are not current are
 //     leftovers of a crash and are deleted on opening.
+//   - An index that is added to objects is built in the background, in steps of one
+//     transaction each. Writers keep it from the first moment on; readers see it once
+//     it is complete. See build.
 //   - Every record carries a CRC-32C over its key and all its bytes, checked on
 //     every read. A record that fails is reported, never served. So do the small
 //     values that a collection hangs on (info, state, gen, dict, indexes); where one
 //     of them fails the whole collection is damaged, and the others are not.
+//
+// Space that is free in the file is used again; where most of it is free, the
+// database rewrites itself beside the file and exchanges the two, after a fold and
+// at most once a day. See [DB.Compact].
 //
 // There is no setting that trades durability for speed: no NoSync, ever.
 package bolt

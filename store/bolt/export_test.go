@@ -1,6 +1,11 @@
 package bolt
 
-import "github.com/snapcache/snapcache/store"
+import (
+	"maps"
+	"slices"
+
+	"github.com/snapcache/snapcache/store"
+)
 
 // Fold lets tests fold when they want.
 func (db *DB) Fold() error {
@@ -30,3 +35,63 @@ var (
 
 // Sign lets tests change a file through bbolt.
 var Sign = sign
+
+// ByHand makes options under which nothing happens in the background, and builds and
+// sweeps of indexes go on by so many records a step, with BuildStep.
+func ByHand(opts Options, records int) Options {
+	opts.byHand, opts.stepRecords = true, records
+	return opts
+}
+
+// InSteps makes options under which builds and sweeps go on by so many records a step.
+func InSteps(opts Options, records int) Options {
+	opts.stepRecords = records
+	return opts
+}
+
+// CompactAt makes options under which a database compacts itself from so many free
+// bytes on, on a disk with as much room as free says; nil is the disk that there is.
+func CompactAt(opts Options, minFree int64, free func(dir string) (int64, error)) Options {
+	opts.compactMinFree, opts.freeDisk = minFree, free
+	return opts
+}
+
+// CompactAnyway makes options under which a compaction counts that gains nothing.
+func CompactAnyway(opts Options) Options {
+	opts.compactAnyway = true
+	return opts
+}
+
+// CompactSteps makes options under which a compaction calls at each step.
+func CompactSteps(opts Options, at func(step string) error) Options {
+	opts.compactStep = func(s compactStep) error { return at(string(s)) }
+	return opts
+}
+
+// WaitForBackground returns when nothing goes on in the background.
+func (db *DB) WaitForBackground() { db.background.active.Wait() }
+
+// BuildStep does one step of each build and says whether any has more to do.
+func (db *DB) BuildStep() (more bool, err error) {
+	for _, b := range db.runningBuilds() {
+		_, after, err := b.step()
+		if err != nil {
+			return true, err
+		}
+		more = more || after != stepDone
+	}
+	return more, nil
+}
+
+// WaitForBuilds returns when no index is being built or removed any more.
+func (db *DB) WaitForBuilds() {
+	for _, b := range db.runningBuilds() {
+		<-b.done
+	}
+}
+
+func (db *DB) runningBuilds() []*build {
+	db.write.Lock()
+	defer db.write.Unlock()
+	return slices.Collect(maps.Values(db.builds))
+}

@@ -140,7 +140,7 @@ func readView(v store.View, stored map[string]bool) string {
 		}
 	}
 	for _, index := range append(v.Indexes(), store.NamespaceIndex) {
-		for _, err := range v.IndexEntries(index) {
+		for _, err := range v.IndexEntries(index, "", store.IndexEntry{}) {
 			if err != nil && errors.Is(err, store.ErrNoIndex) {
 				return "IndexEntries: " + err.Error()
 			}

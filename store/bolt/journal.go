@@ -154,7 +154,7 @@ func (db *DB) flushLocked() error {
 		return err
 	}
 	err := db.append()
-	if err == nil && (db.journalBytes >= foldBytes || db.opts.Clock.Since(db.folded) >= foldInterval && db.journalBytes > 0) {
+	if err == nil && !db.compacting && (db.journalBytes >= foldBytes || db.opts.Clock.Since(db.folded) >= foldInterval && db.journalBytes > 0) {
 		db.trimHistory()
 		err = db.fold()
 	}
@@ -235,6 +235,7 @@ func (db *DB) fold() error {
 	db.journalBytes = 0
 	db.clean()
 	db.folded = db.opts.Clock.Now()
+	db.considerCompaction()
 	return nil
 }
 

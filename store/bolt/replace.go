@@ -3,6 +3,8 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -11,8 +13,14 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// copyRecords is how many records one transaction copies into a new generation.
-const copyRecords = 2000
+const (
+	// copyRecords is how many records one transaction copies into a new generation.
+	copyRecords = 2000
+
+	// copyFill is how full pages are made where keys come in order: bbolt's own half
+	// would take twice the pages, and none can grow in full ones.
+	copyFill = 0.95
+)
 
 // replacement collects a difference in memory and, past the budget, in a new
 // generation beside the current one. See [store.Replacement].
@@ -91,7 +99,7 @@ func (r *replacement) spill() error {
 		gen := b.Bucket(genName(r.gen))
 		if objects := descend(gen, [][]byte{bucketObjects}); objects != nil {
 			// A list comes in key order: full pages instead of half-full ones.
-			objects.FillPercent = 0.95
+			objects.FillPercent = copyFill
 		}
 		g, err := fileGeneration(r.c, tx, gen, genName(r.gen))
 		if err != nil {
@@ -132,25 +140,37 @@ func (r *replacement) putBack(writes []write) {
 // begin makes the new generation: a copy of the current one.
 func (r *replacement) begin() error {
 	var gen uint64
+	var complete definitions
 	err := r.c.db.update(func(tx *bbolt.Tx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
 		}
-		current, err := readGen(r.c.db.path, r.c.id, b)
+		n, err := readGen(r.c.db.path, r.c.id, b)
 		if err != nil {
 			return err
 		}
-		gen = current + 1
+		current := b.Bucket(genName(n))
+		if current == nil {
+			return r.c.damage("the current generation is missing")
+		}
+		var build building
+		if complete, build, err = r.c.readIndexes(current); err != nil {
+			return err
+		}
+		// What is not complete begins anew there, once this has ended.
+		r.c.db.filling[r.c.id] = true
+		build.After = ""
+		gen = n + 1
 		if err := b.DeleteBucket(genName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
 			return err
 		}
-		return createGeneration(b, r.c.id, gen, r.c.indexes)
+		return createGeneration(b, r.c.id, gen, complete, build)
 	})
 	if err != nil {
 		return err
 	}
-	for _, path := range r.copied() {
+	for _, path := range copied(complete) {
 		if err := r.copyBucket(gen, path); err != nil {
 			return err
 		}
@@ -160,10 +180,10 @@ func (r *replacement) begin() error {
 }
 
 // copied lists the buckets of a generation that begin copies.
-func (r *replacement) copied() [][][]byte {
+func copied(indexes definitions) [][][]byte {
 	paths := [][][]byte{{bucketObjects}}
-	for _, x := range r.c.indexes {
-		paths = append(paths, [][]byte{bucketIndex, []byte(x.Name)})
+	for _, name := range slices.Sorted(maps.Keys(indexes)) {
+		paths = append(paths, [][]byte{bucketIndex, []byte(name)})
 	}
 	return paths
 }
@@ -182,7 +202,7 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 			if from == nil || to == nil {
 				return &store.CorruptionError{Path: r.c.db.path, Collection: r.c.id, Reason: "a bucket is missing"}
 			}
-			to.FillPercent = 0.95
+			to.FillPercent = copyFill
 			cur := from.Cursor()
 			k, v := cur.First()
 			if after != nil {
@@ -267,6 +287,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	c.state, c.info, c.replacing = state, c.want, false
 	c.mu.Unlock()
 	r.done = true
+	c.db.filled(c.id)
 	if r.gen != 0 {
 		// The new state is durable. If the old generation can't be deleted now, the
 		// next opening of the file does it.
@@ -314,6 +335,7 @@ func (r *replacement) Abort() error {
 	r.c.mu.Lock()
 	r.c.replacing = false
 	r.c.mu.Unlock()
+	defer r.c.db.filled(r.c.id)
 	if r.gen == 0 {
 		return nil
 	}

@@ -23,6 +23,7 @@ import (
 // the view was taken. See [store.View].
 type view struct {
 	db      *DB
+	file    *file // that tx is of; nil for a view that is not handed out
 	tx      *bbolt.Tx
 	over    *overlay
 	id      string
@@ -51,10 +52,10 @@ func (db *DB) View(id string) (_ store.View, err error) {
 }
 
 func (db *DB) newView(id string) (_ *view, err error) {
-	var open *bbolt.Tx // ends here unless it is handed out: Close waits for it
+	var v *view // ends here unless it is handed out: Close waits for it
 	defer func() {
-		if open != nil {
-			_ = open.Rollback()
+		if v != nil {
+			v.Close()
 		}
 	}()
 	defer recoverCorruption(db.path, &err) // before the above, so that a panic ends it too
@@ -62,26 +63,30 @@ func (db *DB) newView(id string) (_ *view, err error) {
 		// The memtable first: what a fold moves into the file meanwhile is then in
 		// both, and not in neither.
 		over := db.mem.snapshot()
-		tx, err := db.bolt.Begin(false)
+		f, err := db.acquire()
 		if err != nil {
+			return nil, fmt.Errorf("collection %s: view: %w", id, err)
+		}
+		tx, err := f.Begin(false)
+		if err != nil {
+			db.release(f)
 			if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 				err = store.ErrClosed
 			}
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
-		open = tx
+		v = &view{db: db, file: f, tx: tx, over: over, id: id}
 		if !over.fits(fileEpoch(tx)) {
 			// The file went on between the two. What belongs to it is there already.
-			_ = tx.Rollback()
-			open = nil
+			v.Close()
 			continue
 		}
-		v := &view{db: db, tx: tx, over: over, id: id}
 		if err := v.load(); err != nil {
 			return nil, err
 		}
-		open = nil
-		return v, nil
+		ready := v
+		v = nil
+		return ready, nil
 	}
 }
 
@@ -180,6 +185,9 @@ func (v *view) end(why error) {
 	}
 	// Rollback fails only where the transaction has ended already.
 	_ = v.tx.Rollback()
+	if v.file != nil {
+		v.db.release(v.file)
+	}
 }
 
 // corrupt is the error for damage to a record, or where key is empty to the
@@ -266,42 +274,67 @@ func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return scan(v, v.path(bucketObjects), prefix, after, v.header)
 }
 
-// Indexes returns the names of the configured indexes.
+// Indexes returns the names of the indexes that are complete.
 func (v *view) Indexes() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended != nil {
 		return nil
 	}
-	specs := map[string]string{}
 	// Its checksum was right when the view was taken. A list that changed since is the
 	// same as none: IndexKeys then says ErrNoIndex.
-	_ = openJSON(v.id, keyIndexes, v.lookup(v.path(), keyIndexes), &specs)
-	return slices.Sorted(maps.Keys(specs))
+	complete, _ := decodeIndexes(v.id, v.lookup(v.path(), keyIndexes))
+	return slices.Sorted(maps.Keys(complete))
 }
 
-// IndexKeys iterates over the keys filed under value.
-func (v *view) IndexKeys(index, value string) iter.Seq2[string, error] {
+// Building returns the names of the indexes that are not complete yet.
+func (v *view) Building() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return nil
+	}
+	build, _ := decodeBuilding(v.id, v.lookup(v.path(), keyBuilding)) // where it is damaged, as above
+	return slices.Sorted(maps.Keys(build.Indexes))
+}
+
+// readable says why an index can't be read.
+func (v *view) readable(index string) error {
+	var err error
+	switch {
+	case slices.Contains(v.Indexes(), index):
+		return nil
+	case slices.Contains(v.Building(), index):
+		err = store.ErrIndexBuilding
+	default:
+		err = store.ErrNoIndex
+	}
+	return fmt.Errorf("collection %s: index %q: %w", v.id, index, err)
+}
+
+// IndexKeys iterates over keys filed under value.
+func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	if index == store.NamespaceIndex {
-		return v.namespaceKeys(value)
+		return v.namespaceKeys(value, after)
 	}
-	if !slices.Contains(v.Indexes(), index) {
-		return fail[string](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
+	if err := v.readable(index); err != nil {
+		return fail[string](err)
 	}
-	return scan(v, v.path(bucketIndex, []byte(index)), value+"\x00", "", func(k, _ []byte) (string, error) {
-		return string(k[len(value)+1:]), nil
+	prefix := value + "\x00"
+	return scan(v, v.path(bucketIndex, []byte(index)), prefix, prefix+after, func(k, _ []byte) (string, error) {
+		return string(k[len(prefix):]), nil
 	})
 }
 
-// IndexEntries iterates over all entries of an index.
-func (v *view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
+// IndexEntries iterates over entries of an index.
+func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	if index == store.NamespaceIndex {
-		return v.namespaceEntries()
+		return v.namespaceEntries(prefix, after)
 	}
-	if !slices.Contains(v.Indexes(), index) {
-		return fail[store.IndexEntry](fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
+	if err := v.readable(index); err != nil {
+		return fail[store.IndexEntry](err)
 	}
-	return scan(v, v.path(bucketIndex, []byte(index)), "", "", func(k, _ []byte) (store.IndexEntry, error) {
+	return scan(v, v.path(bucketIndex, []byte(index)), prefix, entryPosition(after), func(k, _ []byte) (store.IndexEntry, error) {
 		value, key, ok := strings.Cut(string(k), "\x00")
 		if !ok {
 			return store.IndexEntry{}, v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
@@ -310,13 +343,26 @@ func (v *view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
 	})
 }
 
+// entryPosition returns the position of an entry among the keys of its bucket.
+func entryPosition(e store.IndexEntry) string {
+	if e == (store.IndexEntry{}) {
+		return ""
+	}
+	// The first zero byte ends a value on disk. In the order of entries such a value
+	// is behind the one before the zero byte, and before all others.
+	if value, _, cut := strings.Cut(e.Value, "\x00"); cut {
+		return value + "\x01"
+	}
+	return string(indexKey(e.Value, e.Key))
+}
+
 // namespaceKeys needs no index of its own: keys start with their namespace.
-func (v *view) namespaceKeys(namespace string) iter.Seq2[string, error] {
+func (v *view) namespaceKeys(namespace, after string) iter.Seq2[string, error] {
 	prefix := ""
 	if namespace != "" {
 		prefix = namespace + "/"
 	}
-	keys := scan(v, v.path(bucketObjects), prefix, "", func(k, _ []byte) (string, error) { return string(k), nil })
+	keys := scan(v, v.path(bucketObjects), prefix, after, func(k, _ []byte) (string, error) { return string(k), nil })
 	return func(yield func(string, error) bool) {
 		for k, err := range keys {
 			if err == nil && store.KeyNamespace(k) != namespace {
@@ -331,7 +377,7 @@ func (v *view) namespaceKeys(namespace string) iter.Seq2[string, error] {
 
 // namespaceEntries goes namespace by namespace: in key order "a-b/x" comes before
 // "a/x", in the order of values it comes after.
-func (v *view) namespaceEntries() iter.Seq2[store.IndexEntry, error] {
+func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	return func(yield func(store.IndexEntry, error) bool) {
 		namespaces, err := v.namespaces()
 		if err != nil {
@@ -339,7 +385,14 @@ func (v *view) namespaceEntries() iter.Seq2[store.IndexEntry, error] {
 			return
 		}
 		for _, ns := range namespaces {
-			for key, err := range v.namespaceKeys(ns) {
+			if !strings.HasPrefix(ns, prefix) || ns < after.Value {
+				continue
+			}
+			from := ""
+			if ns == after.Value {
+				from = after.Key
+			}
+			for key, err := range v.namespaceKeys(ns, from) {
 				if !yield(store.IndexEntry{Value: ns, Key: key}, err) {
 					return
 				}

@@ -31,12 +31,7 @@ func newIndexTree(x store.Index) indexTree {
 	return indexTree{x, btree.NewBTreeGOptions(entryBefore, btree.Options{NoLocks: true})}
 }
 
-func entryBefore(a, b store.IndexEntry) bool {
-	if a.Value != b.Value {
-		return a.Value < b.Value
-	}
-	return a.Key < b.Key
-}
+func entryBefore(a, b store.IndexEntry) bool { return a.Compare(b) < 0 }
 
 // copy returns a content that can be changed without c changing. It costs the
 // same for any number of objects. It must not run beside another method of c: it

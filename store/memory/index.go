@@ -18,10 +18,13 @@ func (v *view) Indexes() []string {
 	return names
 }
 
+// Building implements [store.View]. An index is complete when Open returns.
+func (v *view) Building() []string { return nil }
+
 // IndexKeys implements [store.View].
-func (v *view) IndexKeys(index, value string) iter.Seq2[string, error] {
+func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		err := v.entries(index, value, func(e store.IndexEntry) bool { return yield(e.Key, nil) })
+		err := v.valueEntries(index, value, after, func(e store.IndexEntry) bool { return yield(e.Key, nil) })
 		if err != nil {
 			yield("", err)
 		}
@@ -29,48 +32,62 @@ func (v *view) IndexKeys(index, value string) iter.Seq2[string, error] {
 }
 
 // IndexEntries implements [store.View].
-func (v *view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
+func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	return func(yield func(store.IndexEntry, error) bool) {
-		err := v.allEntries(index, func(e store.IndexEntry) bool { return yield(e, nil) })
+		err := v.entries(index, prefix, after, func(e store.IndexEntry) bool { return yield(e, nil) })
 		if err != nil {
 			yield(store.IndexEntry{}, err)
 		}
 	}
 }
 
-// entries calls each for the entries of one value, until it returns false. An
-// error means that there would have been more.
-func (v *view) entries(index, value string, each func(store.IndexEntry) bool) error {
+// valueEntries calls each for the entries of one value whose keys come after the
+// key after, until it returns false. An error means that there would have been more.
+func (v *view) valueEntries(index, value, after string, each func(store.IndexEntry) bool) error {
 	x, err := v.usableIndex(index)
 	if err != nil {
 		return err
 	}
 	each = v.guard(each, &err)
 	if index == store.NamespaceIndex {
-		v.namespaceEntries(value, each)
+		v.namespaceEntries(value, after, each)
 		return err
 	}
-	x.entries.Ascend(store.IndexEntry{Value: value}, func(e store.IndexEntry) bool {
-		return e.Value == value && each(e)
+	from := store.IndexEntry{Value: value, Key: after}
+	x.entries.Ascend(from, func(e store.IndexEntry) bool {
+		return e == from || e.Value == value && each(e)
 	})
 	return err
 }
 
-// allEntries is entries for all values.
-func (v *view) allEntries(index string, each func(store.IndexEntry) bool) error {
+// entries is valueEntries for all values that start with prefix.
+func (v *view) entries(index, prefix string, after store.IndexEntry, each func(store.IndexEntry) bool) error {
 	x, err := v.usableIndex(index)
 	if err != nil {
 		return err
 	}
 	each = v.guard(each, &err)
 	if index != store.NamespaceIndex {
-		x.entries.Scan(each)
+		from := after
+		if from.Value < prefix {
+			from = store.IndexEntry{Value: prefix}
+		}
+		x.entries.Ascend(from, func(e store.IndexEntry) bool {
+			return e == after || strings.HasPrefix(e.Value, prefix) && each(e)
+		})
 		return err
 	}
 	// Namespaces in the order of the keys are not in their own order: "a-b/x" comes
 	// before "a/x". So they are gathered first; there are few of them.
 	for _, ns := range v.namespaces() {
-		if !v.namespaceEntries(ns, each) {
+		if !strings.HasPrefix(ns, prefix) || ns < after.Value {
+			continue
+		}
+		key := ""
+		if ns == after.Value {
+			key = after.Key
+		}
+		if !v.namespaceEntries(ns, key, each) {
 			return err
 		}
 	}
@@ -119,13 +136,16 @@ func (v *view) namespaces() []string {
 	return found
 }
 
-// namespaceEntries calls each for the keys of a namespace in order, and reports
-// whether it always returned true.
-func (v *view) namespaceEntries(ns string, each func(store.IndexEntry) bool) bool {
+// namespaceEntries calls each for the keys of a namespace that come after the key
+// after, in order, and reports whether it always returned true.
+func (v *view) namespaceEntries(ns, after string, each func(store.IndexEntry) bool) bool {
 	it := v.objects.Iter()
 	if ns != "" {
 		prefix := ns + "/"
-		for ok := it.Seek(prefix); ok && strings.HasPrefix(it.Key(), prefix); ok = it.Next() {
+		for ok := it.Seek(max(prefix, after)); ok && strings.HasPrefix(it.Key(), prefix); ok = it.Next() {
+			if it.Key() == after {
+				continue
+			}
 			// "a/b" is no namespace, though there may be a key "a/b/c".
 			if store.KeyNamespace(it.Key()) != ns {
 				return true
@@ -136,12 +156,12 @@ func (v *view) namespaceEntries(ns string, each func(store.IndexEntry) bool) boo
 		}
 		return true
 	}
-	for ok := it.First(); ok; {
+	for ok := it.Seek(after); ok; {
 		if other := store.KeyNamespace(it.Key()); other != "" {
 			ok = it.Seek(afterNamespace(other))
 			continue
 		}
-		if !each(store.IndexEntry{Key: it.Key()}) {
+		if it.Key() != after && !each(store.IndexEntry{Key: it.Key()}) {
 			return false
 		}
 		ok = it.Next()

@@ -18,6 +18,7 @@ type harness struct{ db *memory.DB }
 
 func (h harness) DB() store.DB         { return h.db }
 func (h harness) Durable() bool        { return false }
+func (h harness) Settle(storetest.T)   {}
 func (h harness) Reopen(t storetest.T) { t.Fatalf("a store in memory can't be reopened") }
 
 func TestSuite(t *testing.T) {

@@ -79,7 +79,7 @@ func (g generations) check(v store.View) (n int, err error) {
 	if count != s.Count || bytes != s.Bytes {
 		return n, fmt.Errorf("%d objects of %d bytes, the state says %d of %d", count, bytes, s.Count, s.Bytes)
 	}
-	for e, err := range v.IndexEntries("gen") {
+	for e, err := range v.IndexEntries("gen", "", store.IndexEntry{}) {
 		if err != nil {
 			return n, err
 		}

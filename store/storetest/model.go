@@ -22,6 +22,10 @@ type Model struct {
 	Objects    map[string]*object.Object
 	Indexes    []store.Index
 
+	// Building has the names of those indexes that were added to a collection with
+	// objects. A view has such an index whole, or says that it is being built.
+	Building map[string]bool
+
 	history history
 }
 
@@ -33,14 +37,21 @@ func NewModel(info store.Info, indexes ...store.Index) *Model {
 // Clone returns a model that does not change with m.
 func (m *Model) Clone() *Model {
 	c := *m
-	c.Objects = maps.Clone(m.Objects)
+	c.Objects, c.Building = maps.Clone(m.Objects), maps.Clone(m.Building)
 	c.history = m.history.clone()
 	return &c
 }
 
 // Open does what [store.DB].Open does to a collection that is stored.
 func (m *Model) Open(info store.Info, indexes ...store.Index) {
-	m.Indexes = indexes
+	building := map[string]bool{}
+	for _, x := range indexes {
+		had := slices.ContainsFunc(m.Indexes, func(y store.Index) bool { return x.Name == y.Name && x.Spec == y.Spec })
+		if len(m.Objects) > 0 && (!had || m.Building[x.Name]) {
+			building[x.Name] = true
+		}
+	}
+	m.Indexes, m.Building = indexes, building
 	switch {
 	case m.Info.Scope() == info.Scope():
 		m.Info = info
@@ -133,12 +144,7 @@ func (m *Model) namespaceEntries() []store.IndexEntry {
 }
 
 func sortEntries(entries []store.IndexEntry) []store.IndexEntry {
-	slices.SortFunc(entries, func(a, b store.IndexEntry) int {
-		if c := strings.Compare(a.Value, b.Value); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
+	slices.SortFunc(entries, store.IndexEntry.Compare)
 	return entries
 }
 
@@ -233,15 +239,29 @@ func diffError(what string, err, want error) error {
 }
 
 func (m *Model) diffIndexes(v store.View) error {
-	names := make([]string, 0, len(m.Indexes))
+	var complete, building []string
 	for _, x := range m.Indexes {
-		names = append(names, x.Name)
+		if m.isBuilding(v, x.Name) {
+			building = append(building, x.Name)
+		} else {
+			complete = append(complete, x.Name)
+		}
 	}
-	slices.Sort(names)
-	if got := v.Indexes(); !slices.Equal(got, names) {
-		return fmt.Errorf("names of indexes: %q, want %q", got, names)
+	slices.Sort(complete)
+	slices.Sort(building)
+	if got := v.Indexes(); !slices.Equal(got, complete) {
+		return fmt.Errorf("names of indexes: %q, want %q", got, complete)
+	}
+	if got := v.Building(); !slices.Equal(got, building) {
+		return fmt.Errorf("names of indexes that are being built: %q, want %q", got, building)
 	}
 	for _, x := range m.Indexes {
+		if m.isBuilding(v, x.Name) {
+			if err := diffRefused(v, x.Name, store.ErrIndexBuilding); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := diffIndex(v, x.Name, m.Entries(x)); err != nil {
 			return err
 		}
@@ -249,14 +269,69 @@ func (m *Model) diffIndexes(v store.View) error {
 	if err := diffIndex(v, store.NamespaceIndex, m.namespaceEntries()); err != nil {
 		return err
 	}
-	for _, err := range v.IndexKeys("absent-index", "") {
-		return diffError("IndexKeys of an absent index", err, store.ErrNoIndex)
+	return diffRefused(v, "absent-index", store.ErrNoIndex)
+}
+
+// isBuilding says whether an index may be incomplete and the view says that it is.
+func (m *Model) isBuilding(v store.View, name string) bool {
+	return m.Building[name] && !slices.Contains(v.Indexes(), name)
+}
+
+// diffRefused says that reading an index yields anything but one error, want.
+func diffRefused(v store.View, name string, want error) error {
+	var errs []error
+	for _, err := range v.IndexKeys(name, "", "") {
+		errs = append(errs, err)
 	}
-	return errors.New("IndexKeys of an absent index: nothing, want an error")
+	for _, err := range v.IndexEntries(name, "", store.IndexEntry{}) {
+		errs = append(errs, err)
+	}
+	if len(errs) != 2 {
+		return fmt.Errorf("index %q: IndexKeys and IndexEntries yield %d, want one error each", name, len(errs))
+	}
+	for _, err := range errs {
+		if err := diffError(fmt.Sprintf("reading the index %q", name), err, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DiffIndexRange is the part of Diff about the entries of all indexes whose values
+// start with a prefix and that come after an entry, and about the keys of a value
+// that come after that entry's key.
+func (m *Model) DiffIndexRange(v store.View, prefix string, after store.IndexEntry) error {
+	want := map[string][]store.IndexEntry{store.NamespaceIndex: m.namespaceEntries()}
+	for _, x := range m.Indexes {
+		if !m.isBuilding(v, x.Name) {
+			want[x.Name] = m.Entries(x)
+		}
+	}
+	for name, all := range want {
+		var entries []store.IndexEntry
+		var keys []string
+		for _, e := range all {
+			if strings.HasPrefix(e.Value, prefix) && e.Compare(after) > 0 {
+				entries = append(entries, e)
+			}
+			if e.Value == prefix && e.Key > after.Key {
+				keys = append(keys, e.Key)
+			}
+		}
+		call := fmt.Sprintf("IndexEntries(%q, %q, %+q)", name, prefix, after)
+		if err := diffSeq(call, v.IndexEntries(name, prefix, after), entries, equal); err != nil {
+			return err
+		}
+		call = fmt.Sprintf("IndexKeys(%q, %q, %q)", name, prefix, after.Key)
+		if err := diffSeq(call, v.IndexKeys(name, prefix, after.Key), keys, equal); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func diffIndex(v store.View, name string, want []store.IndexEntry) error {
-	if err := diffSeq(fmt.Sprintf("IndexEntries(%q)", name), v.IndexEntries(name), want, equal); err != nil {
+	if err := diffSeq(fmt.Sprintf("IndexEntries(%q)", name), v.IndexEntries(name, "", store.IndexEntry{}), want, equal); err != nil {
 		return err
 	}
 	keys := map[string][]string{"absent-value": nil, "": nil}
@@ -264,7 +339,7 @@ func diffIndex(v store.View, name string, want []store.IndexEntry) error {
 		keys[e.Value] = append(keys[e.Value], e.Key)
 	}
 	for value, want := range keys {
-		if err := diffSeq(fmt.Sprintf("IndexKeys(%q, %q)", name, value), v.IndexKeys(name, value), want, equal); err != nil {
+		if err := diffSeq(fmt.Sprintf("IndexKeys(%q, %q)", name, value), v.IndexKeys(name, value, ""), want, equal); err != nil {
 			return err
 		}
 	}

@@ -62,12 +62,12 @@ func (v view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return spoil(v.headers, v.View.Headers(prefix, after))
 }
 
-func (v view) IndexKeys(index, value string) iter.Seq2[string, error] {
-	return spoil(v.keys, v.View.IndexKeys(index, value))
+func (v view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
+	return spoil(v.keys, v.View.IndexKeys(index, value, after))
 }
 
-func (v view) IndexEntries(index string) iter.Seq2[store.IndexEntry, error] {
-	return spoil(v.entries, v.View.IndexEntries(index))
+func (v view) IndexEntries(index, prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
+	return spoil(v.entries, v.View.IndexEntries(index, prefix, after))
 }
 
 // skipFirst leaves the first item of an iteration out.

@@ -169,6 +169,10 @@ func testIndexChanges(t *testing.T, h Harness) {
 		s.check(t)
 		s.apply(t, Checkpoint(i+2), Put(cm("shop", "x", i+2, "app", "till", "tier", string(rune('a'+i)))))
 		s.check(t)
+		if i%2 == 0 {
+			s.settle(t)
+			s.check(t)
+		}
 		before.Equal(t, v)
 	}
 }

@@ -29,6 +29,7 @@ func property(t *testing.T, open func(t T) Harness) {
 			"reopen":      m.reopen,
 			"keep view":   m.keep,
 			"close views": m.closeKept,
+			"settle":      m.settle,
 		})
 	})
 }
@@ -254,6 +255,20 @@ func (m *machine) open(t *rapid.T) {
 	d.open(t, drawInfo(t, d.id), drawIndexes(t)...)
 }
 
+// settle waits for all indexes.
+func (m *machine) settle(t *rapid.T) {
+	for _, d := range m.subjects {
+		if d.subject != nil && d.repl != nil {
+			t.Skip("a replacement is open")
+		}
+	}
+	for _, d := range m.subjects {
+		if d.subject != nil && d.coll != nil {
+			d.subject.settle(t)
+		}
+	}
+}
+
 func (m *machine) drop(t *rapid.T) {
 	d := m.draw(t)
 	if d.subject == nil {
@@ -332,4 +347,11 @@ func (m *machine) checkRange(t *rapid.T) {
 	require.NoError(t, err)
 	defer v.Close()
 	require.NoError(t, d.model.DiffRange(v, prefix, after))
+
+	value := rapid.SampledFrom([]string{"", "a", "a-b", "ab", "b", "red", "re", "long", "z"}).Draw(t, "value")
+	from := store.IndexEntry{
+		Value: rapid.SampledFrom([]string{"", "a", "a\x00", "a-b", "ab", "b/c", "blue", "red", "red\x00x", "z"}).Draw(t, "from"),
+		Key:   after,
+	}
+	require.NoError(t, d.model.DiffIndexRange(v, value, from))
 }

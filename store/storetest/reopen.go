@@ -74,6 +74,8 @@ var reopenRules = []rule{
 			s.check(t)
 			s.apply(t, Checkpoint(i+2), Put(cm("shop", "y", i+2, "tier", "back")))
 			s.check(t)
+			s.settle(t)
+			s.check(t)
 		}
 		s.reopen(t)
 		s.check(t)

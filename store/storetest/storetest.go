@@ -31,6 +31,10 @@ type Harness interface {
 
 	// Durable says whether the store's content outlives it.
 	Durable() bool
+
+	// Settle waits until the indexes of the collections that are open are complete.
+	// Called only while no replacement is open.
+	Settle(t T)
 }
 
 // Run runs the suite. open returns an empty store each time and has it closed
@@ -98,6 +102,13 @@ func (s *subject) open(t T, info store.Info, indexes ...store.Index) {
 	require.NoError(t, err)
 	s.coll, s.want = coll, info
 	s.model.Open(info, indexes...)
+}
+
+// settle waits for the collection's indexes.
+func (s *subject) settle(t T) {
+	t.Helper()
+	s.h.Settle(t)
+	s.model.Building = nil
 }
 
 // reopen reopens the whole store and then the collection as it was.

@@ -42,7 +42,7 @@ var viewRules = []rule{
 		}
 		require.Equal(t, before.Keys("", ""), keys)
 		keys = nil
-		for key, err := range v.IndexKeys("app", "till") {
+		for key, err := range v.IndexKeys("app", "till", "") {
 			require.NoError(t, err)
 			keys = append(keys, key)
 			if len(keys)%20 == 15 {
@@ -97,7 +97,7 @@ var viewRules = []rule{
 		s.replace(t, Checkpoint(1), Put(cm("a", "x", 1)), Put(cm("a", "y", 1)), Put(cm("b", "x", 1)))
 		v := s.view(t)
 		objects, headers := v.Objects("", ""), v.Headers("", "")
-		keys, entries := v.IndexKeys(store.NamespaceIndex, "a"), v.IndexEntries(store.NamespaceIndex)
+		keys, entries := v.IndexKeys(store.NamespaceIndex, "a", ""), v.IndexEntries(store.NamespaceIndex, "", store.IndexEntry{})
 		for range 2 {
 			for o, err := range objects {
 				require.NoError(t, err)
@@ -196,9 +196,9 @@ func errorsOf(v store.View) map[string]error {
 	}
 	for _, errs["Headers"] = range v.Headers("", "") {
 	}
-	for _, errs["IndexKeys"] = range v.IndexKeys(store.NamespaceIndex, "shop") {
+	for _, errs["IndexKeys"] = range v.IndexKeys(store.NamespaceIndex, "shop", "") {
 	}
-	for _, errs["IndexEntries"] = range v.IndexEntries(store.NamespaceIndex) {
+	for _, errs["IndexEntries"] = range v.IndexEntries(store.NamespaceIndex, "", store.IndexEntry{}) {
 	}
 	return errs
 }

@@ -1,0 +1,252 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tidwall/btree"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+const (
+	// stepRecords and stepBytes bound one step of a build, and so how long it keeps
+	// the writer waiting and what it has in memory: objects read, and their JSON.
+	stepRecords = 500
+	stepBytes   = 4 << 20
+
+	// buildRetry is how long a build waits after a step that failed, as on a full disk.
+	buildRetry = 30 * time.Second
+)
+
+// build completes the indexes of a collection, and removes those that were dropped.
+//
+// A step reads the next objects that are in the file and files them in the same
+// transaction, in which it also notes how far it came. What is only in the memtable
+// does not concern it. Writers file what they change in every index, complete or
+// not: they delete what the object had and has no more, and put what it has and did
+// not have. So the cells of the memtable turn the entries of the file's objects into
+// those of the newest, on an index that has the former as much as on one that has
+// yet to get them; and a crash, which takes memtable and journal as one, leaves no
+// entry without its object.
+type build struct {
+	c    *collection
+	wake chan struct{} // what it had to wait for is over
+	done chan struct{}
+
+	objects int // read so far
+}
+
+// startBuild makes c the one whose functions build the indexes of its collection.
+// The caller holds the write lock.
+func (db *DB) startBuild(c *collection, work bool) {
+	delete(db.builds, c.id) // the one before, if any, ends by itself
+	if !work {
+		return
+	}
+	b := &build{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	db.builds[c.id] = b
+	if !db.opts.byHand {
+		db.background.start(b.run)
+	}
+}
+
+// resumeBuilds wakes builds that wait. The caller holds the write lock.
+func (db *DB) resumeBuilds() {
+	for _, b := range db.builds {
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// filled says that a replacement of a collection has ended, for better or worse.
+func (db *DB) filled(id string) {
+	db.write.Lock()
+	defer db.write.Unlock()
+	delete(db.filling, id)
+	db.resumeBuilds()
+}
+
+// run takes steps until there is nothing left to do.
+func (b *build) run(ctx context.Context) {
+	defer close(b.done)
+	db := b.c.db
+	start := db.opts.Clock.Now()
+	failing := false
+	for ctx.Err() == nil {
+		built, next, err := b.step()
+		if len(built) > 0 {
+			db.opts.Logger.Info("index built", "collection", b.c.id, "indexes", built,
+				"objects", b.objects, "took", db.opts.Clock.Since(start).Round(time.Millisecond))
+		}
+		switch {
+		case err != nil:
+			if !failing {
+				db.opts.Logger.Warn("an index can't be built for now; readers are told so, and it is tried again", "collection", b.c.id, "error", err)
+			}
+			b.wait(ctx, buildRetry)
+		case next == stepWait:
+			b.wait(ctx, 0)
+		case next == stepDone:
+			return
+		}
+		failing = err != nil
+	}
+}
+
+// wait returns when it is worth another try, at the latest after a time unless that
+// is 0.
+func (b *build) wait(ctx context.Context, atMost time.Duration) {
+	var over <-chan time.Time
+	if atMost > 0 {
+		timer := b.c.db.opts.Clock.NewTimer(atMost)
+		defer timer.Stop()
+		over = timer.C()
+	}
+	select {
+	case <-ctx.Done():
+	case <-b.wake:
+	case <-over:
+	}
+}
+
+// next is what comes after a step.
+type next int
+
+const (
+	stepMore next = iota
+	stepWait      // for somebody who needs the file to stay as it is
+	stepDone
+)
+
+// errIdle ends a transaction that has nothing to do.
+var errIdle = errors.New("nothing to do")
+
+// step does a bounded piece of the work, and returns the names of the indexes that
+// it completed.
+func (b *build) step() (built []string, after next, err error) {
+	db := b.c.db
+	db.write.Lock()
+	defer db.write.Unlock()
+	switch {
+	case db.isClosed() || db.builds[b.c.id] != b:
+		return nil, stepDone, nil
+	case db.filling[b.c.id]:
+		// A replacement copies the indexes of this generation to the next one.
+		return nil, stepWait, nil
+	case db.compacting:
+		return nil, stepWait, nil
+	}
+	objects := 0
+	err = db.rewrite(false, func(tx *bbolt.Tx) error {
+		coll, err := b.c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		n, err := readGen(db.path, b.c.id, coll)
+		if err != nil {
+			return err
+		}
+		name := genName(n)
+		gen := coll.Bucket(name)
+		if gen == nil {
+			return b.c.damage("the current generation is missing")
+		}
+		if gen.Get(keyBuilding) != nil {
+			built, objects, err = b.c.fileNext(tx, gen, name)
+			return err
+		}
+		if gen.Bucket(bucketDropped) == nil {
+			return errIdle
+		}
+		_, err = sweep(gen, db.opts.stepRecords)
+		return err
+	})
+	switch {
+	case errors.Is(err, errIdle), errors.Is(err, store.ErrNoCollection):
+		delete(db.builds, b.c.id)
+		return nil, stepDone, nil
+	case err != nil:
+		return nil, stepMore, fmt.Errorf("collection %s: indexes: %w", b.c.id, err)
+	}
+	b.objects += objects
+	return built, stepMore, nil
+}
+
+// fileNext files the next objects of a generation.
+func (c *collection) fileNext(tx *bbolt.Tx, gen *bbolt.Bucket, name []byte) (built []string, objects int, err error) {
+	complete, build, err := c.readIndexes(gen)
+	if err != nil {
+		return nil, 0, err
+	}
+	var indexes []store.Index
+	for _, x := range c.indexes {
+		if build.Indexes.has(x) {
+			indexes = append(indexes, x)
+		}
+	}
+	if len(indexes) != len(build.Indexes) {
+		return nil, 0, errIdle // not what this collection was opened with
+	}
+	objs := gen.Bucket(bucketObjects)
+	root := gen.Bucket(bucketIndex)
+	if objs == nil || root == nil {
+		return nil, 0, c.damage("a bucket is missing")
+	}
+	none := &overlay{tree: &btree.Map[string, cell]{}}
+	v := &view{db: c.db, tx: tx, over: none, id: c.id, gen: name}
+	entries := make([][]string, len(indexes))
+	after, size := []byte(build.After), 0
+	cur := objs.Cursor()
+	k, raw := cur.Seek(after)
+	if k != nil && len(after) > 0 && bytes.Equal(k, after) {
+		k, raw = cur.Next()
+	}
+	for ; k != nil && objects < c.db.opts.stepRecords && size < stepBytes; k, raw = cur.Next() {
+		if len(after) > 0 && bytes.Compare(k, after) <= 0 {
+			return nil, 0, c.damage(errOrder.Error())
+		}
+		after = append(after[:0:0], k...)
+		objects++
+		o, err := v.object(k, raw)
+		if err != nil {
+			continue // reported when it is read; it can't be filed
+		}
+		size += o.Size()
+		for i, x := range indexes {
+			for _, value := range x.Values(o) {
+				entries[i] = append(entries[i], string(indexKey(value, o.Key())))
+			}
+		}
+	}
+	for i, x := range indexes {
+		b := root.Bucket([]byte(x.Name))
+		if b == nil {
+			return nil, 0, c.damage("the bucket of index " + x.Name + " is missing")
+		}
+		slices.Sort(entries[i])
+		for _, e := range entries[i] {
+			if err := b.Put([]byte(e), nil); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	if k != nil {
+		build.After = string(after)
+		return nil, objects, putBuilding(gen, c.id, build)
+	}
+	maps.Copy(complete, build.Indexes)
+	return slices.Sorted(maps.Keys(build.Indexes)), objects, errors.Join(putJSON(gen, c.id, keyIndexes, complete), gen.Delete(keyBuilding))
+}
+
+func (c *collection) damage(reason string) error {
+	return &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: reason}
+}

@@ -1,0 +1,381 @@
+package bolt_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+var appIndex = store.LabelIndex("app", "app")
+
+// filled is a synced collection of n objects without indexes, with its model.
+func filled(t *testing.T, db *bolt.DB, n int) (store.Collection, *storetest.Model) {
+	c, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	model := storetest.NewModel(storetest.Info("pods"))
+	var changes []store.Change
+	for i := range n {
+		changes = append(changes, storetest.Put(sampleObject(i, i+1)))
+	}
+	replaceAll(t, c, changes, n+1)
+	model.Replace(storetest.Info("pods"), changes, storetest.Checkpoint(n+1))
+	return c, model
+}
+
+// reopen opens the collection and its model with other indexes.
+func reopen(t *testing.T, db *bolt.DB, m *storetest.Model, indexes ...store.Index) store.Collection {
+	c, err := db.Open(storetest.Info("pods"), indexes...)
+	require.NoError(t, err)
+	m.Open(storetest.Info("pods"), indexes...)
+	return c
+}
+
+func viewOf(t *testing.T, db *bolt.DB) store.View {
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	t.Cleanup(v.Close)
+	return v
+}
+
+// sameAs requires that a view shows what the model says, with the index building or
+// not.
+func sameAs(t *testing.T, db *bolt.DB, m *storetest.Model, building ...string) {
+	t.Helper()
+	v := viewOf(t, db)
+	defer v.Close()
+	require.Equal(t, building, v.Building())
+	m.Equal(t, v)
+}
+
+// asKilled copies a file as it is, as a kill would leave it.
+func asKilled(t *testing.T, path string) string {
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	to := filepath.Join(t.TempDir(), "copy.db")
+	require.NoError(t, os.WriteFile(to, raw, 0o600))
+	return to
+}
+
+func steps(t *testing.T, db *bolt.DB) (n int) {
+	for more := true; more; n++ {
+		require.Less(t, n, 1000)
+		var err error
+		more, err = db.BuildStep()
+		require.NoError(t, err)
+	}
+	return n
+}
+
+// An index is built in steps of so many objects, while the collection is written, and
+// is there from one view to the next.
+func TestIndexIsBuiltInSteps(t *testing.T) {
+	db, path := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 10))
+	_, model := filled(t, db, 40)
+	c := reopen(t, db, model, appIndex)
+	apply := func(b store.Batch) {
+		require.NoError(t, c.Apply(b))
+		model.Apply(b)
+	}
+	moved := func(i, rv int) *object.Object {
+		o := sampleObject(i, rv)
+		return storetest.Object(o.GetNamespace(), o.GetName(), "u", fmt.Sprint(rv), map[string]string{"app": "moved"}, "x")
+	}
+	before, old := model.Clone(), viewOf(t, db)
+	sameAs(t, db, model, "app")
+	for i := range 3 {
+		more, err := db.BuildStep()
+		require.NoError(t, err)
+		require.True(t, more)
+		// In front of, and behind, what was read: changed, deleted, new.
+		apply(store.Batch{Checkpoint: storetest.Checkpoint(100 + i), Changes: []store.Change{
+			storetest.Put(sampleObject(i, 50+i)), storetest.Put(moved(39-i, 60+i)),
+			storetest.Put(storetest.Object("shop", fmt.Sprint("a-", i), "u", "70", map[string]string{"app": "new"}, "x")),
+			storetest.Put(storetest.Object("zoo", fmt.Sprint("z-", i), "u", "80", map[string]string{"app": "new"}, "x")),
+			storetest.Delete(sampleObject(10+i, 0).Key()), storetest.Delete(sampleObject(30+i, 0).Key()),
+		}})
+		sameAs(t, db, model, "app")
+		if i == 1 {
+			require.NoError(t, db.Fold())
+		}
+		report, err := bolt.Check(asKilled(t, path), nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Problems)
+		require.Contains(t, report.Notes, bolt.Problem{Collection: "pods", Reason: "index app is being built"})
+	}
+	require.Less(t, steps(t, db), 5)
+	model.Building = nil
+	sameAs(t, db, model)
+	before.Equal(t, old)
+	require.Equal(t, []string{"app"}, old.Building(), "a view does not change")
+	// A crash takes what was not flushed, and the index is that of what is left.
+	for range 2 {
+		report, err := bolt.Check(asKilled(t, path), nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Problems)
+		require.Empty(t, report.Notes)
+		require.NoError(t, db.Flush())
+	}
+}
+
+// A step ends with any key, and after a few megabytes.
+func TestBuildSteps(t *testing.T) {
+	db, _ := newDB(t, bolt.ByHand(bolt.Options{}, 1))
+	model := storetest.NewModel(storetest.Info("pods"))
+	c := reopen(t, db, model)
+	var changes []store.Change
+	for _, name := range []string{"a", "a-", "aa", "aaa", "ax", "b"} {
+		changes = append(changes, storetest.Put(storetest.Object("", name, "u", "1", map[string]string{"app": name}, "x")))
+	}
+	require.NoError(t, c.Apply(store.Batch{Changes: changes}))
+	model.Apply(store.Batch{Changes: changes})
+	reopen(t, db, model, appIndex)
+	require.Equal(t, len(changes)+1, steps(t, db))
+	model.Building = nil
+	sameAs(t, db, model)
+
+	db, _ = newDB(t, bolt.ByHand(bolt.Options{}, 1000))
+	model = storetest.NewModel(storetest.Info("pods"))
+	c = reopen(t, db, model)
+	changes = nil
+	for i := range 6 {
+		changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", "1", map[string]string{"app": "a"}, strings.Repeat("x", 2<<20))))
+	}
+	require.NoError(t, c.Apply(store.Batch{Changes: changes}))
+	model.Apply(store.Batch{Changes: changes})
+	reopen(t, db, model, appIndex)
+	require.Equal(t, 4, steps(t, db), "two objects each, and the end")
+	model.Building = nil
+	sameAs(t, db, model)
+}
+
+// A build that a crash ended goes on where it was; without the index being wanted any
+// more, nothing of it is left.
+func TestBuildAfterCrash(t *testing.T) {
+	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 5)
+	db, path := newDB(t, opts)
+	_, model := filled(t, db, 60)
+	reopen(t, db, model, appIndex)
+	for range 6 {
+		_, err := db.BuildStep()
+		require.NoError(t, err)
+	}
+	crashed, other := asKilled(t, path), asKilled(t, path)
+
+	ro, err := bolt.Open(crashed, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	sameAs(t, ro, model, "app")
+	require.NoError(t, ro.Close())
+
+	db, err = bolt.Open(crashed, opts)
+	require.NoError(t, err)
+	defer db.Close()
+	sameAs(t, db, model, "app")
+	reopen(t, db, model, appIndex)
+	require.LessOrEqual(t, steps(t, db), 9, "30 of 60 objects were filed before")
+	model.Building = nil
+	sameAs(t, db, model)
+
+	db, err = bolt.Open(other, opts)
+	require.NoError(t, err)
+	reopen(t, db, model)
+	steps(t, db)
+	sameAs(t, db, model)
+	require.NoError(t, db.Close())
+	require.Empty(t, indexBuckets(t, other))
+}
+
+// indexBuckets returns the buckets that a file has of indexes and of dropped ones.
+func indexBuckets(t *testing.T, path string) (names []string) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		pods := bucketAt(tx, "c/pods")
+		return pods.ForEachBucket(func(gen []byte) error {
+			if dropped := pods.Bucket(gen).Bucket([]byte("dropped")); dropped != nil {
+				names = append(names, "dropped")
+			}
+			return pods.Bucket(gen).Bucket([]byte("index")).ForEachBucket(func(name []byte) error {
+				names = append(names, string(name))
+				return nil
+			})
+		})
+	}))
+	return names
+}
+
+// Another definition of an index hides the old entries at once, and they are removed
+// in steps, also after a crash.
+func TestDroppedIndexes(t *testing.T) {
+	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 7)
+	db, path := newDB(t, opts)
+	_, model := filled(t, db, 50)
+	reopen(t, db, model, appIndex)
+	steps(t, db)
+	reopen(t, db, model, store.FieldIndex("app", "data.payload"))
+	sameAs(t, db, model, "app")
+	reopen(t, db, model) // dropped again, before anything was done about the first
+	require.Equal(t, []string{"dropped"}, indexBuckets(t, asKilled(t, path)))
+	reopen(t, db, model, appIndex)
+	for range 10 {
+		_, err := db.BuildStep()
+		require.NoError(t, err)
+	}
+	model.Building = nil
+	sameAs(t, db, model)
+	crashed := asKilled(t, path)
+	require.Equal(t, []string{"dropped", "app"}, indexBuckets(t, crashed))
+
+	db, err := bolt.Open(crashed, opts)
+	require.NoError(t, err)
+	reopen(t, db, model, appIndex)
+	sameAs(t, db, model)
+	require.Greater(t, steps(t, db), 3)
+	sameAs(t, db, model)
+	// No definition is one too.
+	bare := store.FieldIndex("app", "data.payload")
+	bare.Spec = ""
+	reopen(t, db, model, bare)
+	steps(t, db)
+	model.Building = nil
+	sameAs(t, db, model)
+	require.NoError(t, db.Close())
+	require.Equal(t, []string{"app"}, indexBuckets(t, crashed))
+	checkFile(t, crashed)
+}
+
+// A build waits while a replacement fills a generation of its own, and then reads
+// that one, committed or not.
+func TestBuildAndReplacement(t *testing.T) {
+	for _, commit := range []bool{false, true} {
+		t.Run(fmt.Sprint("commit ", commit), func(t *testing.T) {
+			db, path := newDB(t, bolt.InSteps(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 3))
+			_, model := filled(t, db, 30)
+			blocked := make(chan struct{})
+			slow := appIndex
+			slow.Func = func(o *object.Object) []string { <-blocked; return appIndex.Func(o) }
+			c := reopen(t, db, model, slow)
+			done := make(chan store.Replacement)
+			go func() {
+				r, err := c.Replace()
+				if err == nil {
+					err = r.Apply([]store.Change{storetest.Delete(sampleObject(1, 0).Key()), storetest.Put(sampleObject(2, 90))})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				done <- r
+			}()
+			close(blocked)
+			r := <-done
+			v := viewOf(t, db)
+			model.Equal(t, v)
+			v.Close()
+			if commit {
+				require.NoError(t, r.Commit(storetest.Checkpoint(91)))
+				model.Replace(storetest.Info("pods"), []store.Change{storetest.Delete(sampleObject(1, 0).Key()), storetest.Put(sampleObject(2, 90))}, storetest.Checkpoint(91))
+			} else {
+				require.NoError(t, r.Abort())
+			}
+			db.WaitForBuilds()
+			model.Building = nil
+			sameAs(t, db, model)
+			require.NoError(t, db.Close())
+			require.Equal(t, []string{"app"}, indexBuckets(t, path))
+		})
+	}
+}
+
+// An index that is complete stays so: while a replacement fills a generation, in which
+// builds begin anew, none is completed in the one before.
+func TestBuildWaitsForReplacement(t *testing.T) {
+	db, _ := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 10))
+	_, model := filled(t, db, 20)
+	payload := store.FieldIndex("payload", "data.payload")
+	reopen(t, db, model, payload)
+	steps(t, db)
+	c := reopen(t, db, model, appIndex, payload)
+	_, err := db.BuildStep()
+	require.NoError(t, err)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	changes := []store.Change{storetest.Put(sampleObject(2, 90))}
+	require.NoError(t, r.Apply(changes))
+	for range 10 {
+		more, err := db.BuildStep()
+		require.NoError(t, err)
+		require.True(t, more)
+	}
+	sameAs(t, db, model, "app")
+	require.NoError(t, r.Commit(storetest.Checkpoint(91)))
+	model.Replace(storetest.Info("pods"), changes, storetest.Checkpoint(91))
+	sameAs(t, db, model, "app")
+	steps(t, db)
+	model.Building = nil
+	sameAs(t, db, model)
+}
+
+// Close ends a build between two steps; the next opening goes on.
+func TestCloseEndsBuild(t *testing.T) {
+	db, path := newDB(t, bolt.InSteps(bolt.Options{}, 1))
+	_, model := filled(t, db, 200)
+	started := make(chan struct{}, 1000)
+	slow := appIndex
+	slow.Func = func(o *object.Object) []string { started <- struct{}{}; return appIndex.Func(o) }
+	reopen(t, db, model, slow)
+	<-started
+	require.NoError(t, db.Close())
+	require.Less(t, len(started), 190)
+
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	sameAs(t, db, model, "app")
+	reopen(t, db, model, appIndex)
+	db.WaitForBuilds()
+	model.Building = nil
+	sameAs(t, db, model)
+}
+
+// A step that fails is tried again after a while, and the log says so once.
+func TestBuildIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		db, _ := newDB(t, bolt.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		_, model := filled(t, db, 20)
+		var works atomic.Bool
+		moody := appIndex
+		moody.Func = func(o *object.Object) []string {
+			if !works.Load() {
+				panic("not today")
+			}
+			return appIndex.Func(o)
+		}
+		reopen(t, db, model, moody)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		sameAs(t, db, model, "app")
+		works.Store(true)
+		db.WaitForBuilds()
+		model.Building = nil
+		sameAs(t, db, model)
+		require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("level=WARN")), log.String())
+		require.Contains(t, log.String(), `msg="index built" collection=pods indexes=[app] objects=20 took=`)
+		require.NoError(t, db.Close())
+	})
+}

@@ -1,0 +1,303 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// When a database compacts itself. What it costs is flash: all that is in use is
+// written once. What it gives is disk, which matters only where there is much of it.
+const (
+	// compactMinFree is how much must be free in the file: less is not worth a look.
+	compactMinFree = 16 << 20
+
+	// compactFreeFactor is how many times as much must be free as is in use. A
+	// relist that fills a new generation leaves as much free as is in use, and the next
+	// one takes it again: giving that back would make both of them write it anew. At
+	// twice as much, every byte written frees two.
+	compactFreeFactor = 2
+
+	// compactEvery is how long one waits for the next: what a collection that comes and
+	// goes costs a day is then one copy, at most a third of the file.
+	compactEvery = 24 * time.Hour
+
+	// compactRetry is how long one that failed waits for the next.
+	compactRetry = time.Hour
+
+	// compactSpare is how much disk a compaction leaves for what is written meanwhile.
+	compactSpare = maxUnflushedBytes
+)
+
+// ErrBusy says that a compaction was given up because the buckets of the file were
+// changed meanwhile, as by a list. It may be tried again.
+var ErrBusy = errors.New("the buckets of the file are being changed")
+
+// Compact rewrites the file of an open database without the space that is free in it,
+// and returns the file's size in bytes before and after. Where there is nothing to gain
+// it changes nothing.
+//
+// The buckets are copied to a file beside, under path + ".compact", while everybody
+// goes on: what is applied waits in memtable and journal, and no fold comes in between.
+// What does change the buckets meanwhile ends the compaction with ErrBusy. Then, while
+// writers wait, the journal follows, the new file is synced and takes the place of the
+// old one by a rename. A crash at any moment leaves one of the two whole under the name,
+// with all that was flushed; the next opening removes the other. Each of the two has a
+// lock of its own, so that at no moment another process gets in.
+//
+// Measured with 20,000 pods, 232 MB as the server sent them, on two cores and a virtual
+// disk: 35 MB became 23 MB in 0.3 s, beside a writer that waited 50 ms at most.
+//
+// Views that are open go on with the old file, whose space is free once they are
+// closed. On an error, such as ErrNoRoom, the old file goes on as if nothing had been;
+// it is of another kind only where the disk does not sync its directory, told after the
+// new file has taken over.
+func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
+	if db.opts.ReadOnly {
+		return 0, 0, errors.New("compact: the database is open for reading only")
+	}
+	if !db.background.enter() {
+		return 0, 0, fmt.Errorf("compact %s: %w", db.path, store.ErrClosed)
+	}
+	defer db.background.leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(db.background.ctx, cancel)()
+	start := db.opts.Clock.Now()
+	c := &compaction{db: db}
+	before, after, err = c.run(ctx)
+	if c.renamed {
+		db.compactions.Add(1)
+		db.compactTime.Add(int64(db.opts.Clock.Since(start)))
+		db.compactBytes.Add(before - after)
+	}
+	if err != nil {
+		if db.isClosed() || db.background.ctx.Err() != nil {
+			err = store.ErrClosed
+		}
+		return before, after, fmt.Errorf("compact %s: %w", db.path, err)
+	}
+	return before, after, nil
+}
+
+// compactStep is a moment in a compaction, for tests to look at it, and to end it there.
+type compactStep string
+
+const (
+	stepBegun  compactStep = "begun"  // the new file is there, and empty
+	stepCopied compactStep = "copied" // all but the journal is
+	stepSynced compactStep = "synced" // the journal too
+	stepNamed  compactStep = "named"  // it has the name
+)
+
+// compaction is one rewriting of an open database.
+type compaction struct {
+	db      *DB
+	old     *file
+	src     *bbolt.Tx // of old; nil once it has ended
+	epoch   uint64    // of old, when src was begun
+	dst     *bbolt.DB
+	path    string // of the file itself, where the database's is a link
+	renamed bool
+}
+
+func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
+	db := c.db
+	defer recoverCorruption(db.path, &err)
+	if c.path, err = filepath.EvalSymlinks(db.path); err != nil {
+		return 0, 0, err
+	}
+	if err := c.begin(); err != nil {
+		return 0, 0, err
+	}
+	defer c.end()
+	before, free, err := db.sizes()
+	if err != nil {
+		return before, before, err
+	}
+	if err := room(filepath.Dir(c.path), before-free+allocBytes+compactSpare, db.opts.freeDisk); err != nil {
+		return before, before, err
+	}
+	tmp := c.path + compactSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return before, before, err
+	}
+	if c.dst, err = openBolt(tmp, db.opts); err != nil {
+		return before, before, errors.Join(err, os.RemoveAll(tmp))
+	}
+	if err = db.opts.compactStep(stepBegun); err == nil {
+		err = c.copy(ctx, tmp)
+	}
+	if err == nil {
+		err = db.opts.compactStep(stepCopied)
+	}
+	if err == nil {
+		after, err = c.finish(tmp, before)
+	}
+	if !c.renamed {
+		return before, before, errors.Join(err, c.dst.Close(), os.Remove(tmp))
+	}
+	return before, after, err
+}
+
+// begin takes hold of the file as it is.
+func (c *compaction) begin() error {
+	db := c.db
+	db.write.Lock()
+	defer db.write.Unlock()
+	if db.isClosed() {
+		return store.ErrClosed
+	}
+	if db.compacting {
+		return ErrBusy
+	}
+	f, err := db.acquire()
+	if err != nil {
+		return err
+	}
+	if c.src, err = f.Begin(false); err != nil {
+		db.release(f)
+		return err
+	}
+	c.old, c.epoch = f, fileEpoch(c.src)
+	db.compacting = true
+	return nil
+}
+
+// end lets go of the file.
+func (c *compaction) end() {
+	c.endRead()
+	c.db.release(c.old)
+	c.db.write.Lock()
+	defer c.db.write.Unlock()
+	c.db.compacting = false
+	c.db.resumeBuilds()
+}
+
+func (c *compaction) endRead() {
+	if c.src != nil {
+		_ = c.src.Rollback() // fails only where it has ended
+		c.src = nil
+	}
+}
+
+// copy makes the new file, but for the journal, and looks whether it is the same.
+func (c *compaction) copy(ctx context.Context, tmp string) (err error) {
+	defer recoverCorruption(tmp, &err) // before the copy is closed, which waits for what reads it
+	if err := sameOwner(tmp, c.old.info); err != nil {
+		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
+	}
+	if err := copyBuckets(ctx, c.dst, c.src, bucketJournal); err != nil {
+		return err
+	}
+	err = c.dst.View(func(tx *bbolt.Tx) error { return sameBuckets(ctx, c.src, tx, bucketJournal) })
+	c.endRead() // what is flushed from now on takes no more room than it must
+	return err
+}
+
+// finish copies the journal and puts the new file in the old one's place.
+func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
+	db := c.db
+	db.write.Lock()
+	defer db.write.Unlock()
+	switch epoch, err := db.readEpoch(); {
+	case db.isClosed():
+		return before, store.ErrClosed
+	case err != nil:
+		return before, err
+	case epoch != c.epoch:
+		return before, ErrBusy
+	}
+	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, c.old.info) {
+		return before, errors.Join(errors.New("the file has lost its name to another"), err)
+	}
+	err = c.old.View(func(src *bbolt.Tx) error {
+		return c.dst.Update(func(dst *bbolt.Tx) error { return errors.Join(copyJournal(dst, src), sign(dst, false)) })
+	})
+	if err = errors.Join(err, c.dst.Sync()); err != nil {
+		return before, err
+	}
+	f, err := newFile(c.dst, tmp)
+	if err != nil {
+		return before, err
+	}
+	if after = f.info.Size(); after >= before && !db.opts.compactAnyway {
+		return before, nil
+	}
+	if err := db.opts.compactStep(stepSynced); err != nil {
+		return before, err
+	}
+	if err := os.Rename(tmp, c.path); err != nil {
+		return before, err
+	}
+	c.renamed = true
+	db.exchange(f)
+	if err := db.opts.compactStep(stepNamed); err != nil {
+		return after, err
+	}
+	return after, SyncDir(filepath.Dir(c.path))
+}
+
+// copyJournal copies the journal, which is at most a little more than a fold's worth.
+func copyJournal(dst, src *bbolt.Tx) error {
+	from := src.Bucket(bucketJournal)
+	if from == nil {
+		return nil
+	}
+	to, err := dst.CreateBucket(bucketJournal)
+	if err != nil {
+		return err
+	}
+	if err := to.SetSequence(from.Sequence()); err != nil {
+		return err
+	}
+	return from.ForEach(to.Put)
+}
+
+// sizes returns the file's size, and how much of it is free, as of the newest commit.
+func (db *DB) sizes() (size, free int64, err error) {
+	info, err := os.Stat(db.path)
+	if err != nil {
+		return 0, 0, err
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	stats := db.file.Stats()
+	return info.Size(), int64(stats.FreePageN+stats.PendingPageN) * pageSize, nil
+}
+
+// considerCompaction starts a compaction where it pays. The caller holds the write
+// lock, and has just folded.
+func (db *DB) considerCompaction() {
+	now := db.opts.Clock.Now()
+	if db.opts.byHand || db.compacting || now.Before(db.compactAt) || len(db.builds) > 0 || len(db.filling) > 0 {
+		return
+	}
+	size, free, err := db.sizes()
+	if err != nil || free < db.opts.compactMinFree || free < compactFreeFactor*(size-free) {
+		return
+	}
+	db.compactAt = now.Add(compactEvery)
+	db.background.start(func(ctx context.Context) {
+		start := db.opts.Clock.Now()
+		before, after, err := db.Compact(ctx)
+		if err != nil && ctx.Err() == nil {
+			db.opts.Logger.Warn("the database could not be compacted; it goes on as it is", "error", err)
+			db.write.Lock()
+			defer db.write.Unlock()
+			db.compactAt = db.opts.Clock.Now().Add(compactRetry)
+		}
+		if err == nil {
+			db.opts.Logger.Info("database compacted", "before_bytes", before, "after_bytes", after,
+				"took", db.opts.Clock.Since(start).Round(time.Millisecond))
+		}
+	})
+}

@@ -1,0 +1,462 @@
+package bolt_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// bloated opens a database of a file most of which is free, with its collection and
+// what a view of it must show.
+func bloated(t *testing.T, opts bolt.Options) (*bolt.DB, store.Collection, *storetest.Model, string) {
+	path, model := bloatedFile(t)
+	opts.FlushInterval = time.Hour
+	db, err := bolt.Open(path, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
+	require.NoError(t, err)
+	return db, c, model, path
+}
+
+func inode(t *testing.T, path string) uint64 {
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+// change applies a batch to collection and model.
+func change(t *testing.T, c store.Collection, m *storetest.Model, rv int, changes ...store.Change) {
+	b := store.Batch{Changes: changes, Checkpoint: storetest.Checkpoint(rv)}
+	require.NoError(t, c.Apply(b))
+	m.Apply(b)
+}
+
+// A compaction of an open database: views from before go on, what is applied meanwhile
+// is in the new file, and nobody else gets in at any moment.
+func TestCompactOpen(t *testing.T) {
+	var db *bolt.DB
+	var c store.Collection
+	var model *storetest.Model
+	var path string
+	rv := 7000
+	clock := clocktesting.NewFakeClock(time.Now())
+	opts := bolt.CompactSteps(bolt.Options{ViewLimit: time.Hour, HistoryRetention: 1000 * 24 * time.Hour, Clock: clock}, func(step string) error {
+		_, err := bolt.Open(path, bolt.Options{})
+		require.ErrorIs(t, err, store.ErrLocked, step)
+		if step == "begun" || step == "copied" { // writers wait in the other steps
+			rv++
+			change(t, c, model, rv, storetest.Put(storetest.Object("ns", "during-"+step, "u", fmt.Sprint(rv), nil, "x")))
+			clock.Step(16 * time.Minute) // it is time for a fold, which has to wait
+			require.NoError(t, db.Flush())
+			rv++
+			change(t, c, model, rv, storetest.Put(storetest.Object("ns", "later-"+step, "u", fmt.Sprint(rv), nil, "x")))
+		}
+		return nil
+	})
+	db, c, model, path = bloated(t, opts)
+	before, old := model.Clone(), viewOf(t, db)
+	was, written := inode(t, path), db.Stats().PagesWritten
+
+	size, now, err := db.Compact(context.Background())
+	require.NoError(t, err)
+	require.Less(t, now, size/2)
+	stats := db.Stats()
+	require.Equal(t, now, stats.FileBytes)
+	require.EqualValues(t, 1, stats.Compactions)
+	require.Equal(t, size-now, stats.CompactedBytes)
+	require.GreaterOrEqual(t, stats.PagesWritten, written, "totals do not go back")
+	require.NotEqual(t, was, inode(t, path))
+	require.NoFileExists(t, path+".compact")
+	before.Equal(t, old)
+	sameAs(t, db, model)
+
+	// What was flushed before is durable in the new file, what comes then as well.
+	change(t, c, model, 8000, storetest.Delete("ns/o-0000"))
+	require.NoError(t, db.Flush())
+	crashed := asKilled(t, path)
+	require.NoError(t, db.Fold())
+	sameAs(t, db, model)
+	before.Equal(t, old)
+	report, err := bolt.Check(crashed, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	again, err := bolt.Open(crashed, bolt.Options{})
+	require.NoError(t, err)
+	defer again.Close()
+	sameAs(t, again, model)
+
+	// Close waits for the view of the old file as for any other.
+	_, err = bolt.Open(path, bolt.Options{})
+	require.ErrorIs(t, err, store.ErrLocked)
+	done := make(chan error)
+	go func() { done <- db.Close() }()
+	before.Equal(t, old)
+	select {
+	case <-done:
+		t.Fatal("closed with a view open")
+	default:
+	}
+	old.Close()
+	require.NoError(t, <-done)
+	_, _, err = db.Compact(context.Background())
+	require.ErrorIs(t, err, store.ErrClosed)
+}
+
+// What does not fit in one transaction is copied in several.
+func TestCompactLarge(t *testing.T) {
+	db, path := newDB(t, bolt.CompactAnyway(bolt.Options{FlushInterval: time.Hour}))
+	model := storetest.NewModel(storetest.Info("pods"), appIndex)
+	c, err := db.Open(storetest.Info("pods"), appIndex)
+	require.NoError(t, err)
+	var puts []store.Change
+	for i := range 400 {
+		var payload string
+		for j := range 12 {
+			payload += incompressible(i*12 + j)
+		}
+		puts = append(puts, storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%04d", i), "u", "5", map[string]string{"app": "till"}, payload)))
+	}
+	replaceAll(t, c, puts, 5000)
+	model.Replace(storetest.Info("pods"), puts, storetest.Checkpoint(5000))
+	_, after, err := db.Compact(context.Background())
+	require.NoError(t, err)
+	require.Greater(t, after, int64(5<<20))
+	sameAs(t, db, model)
+	require.NoError(t, db.Close())
+	was := content(t, path)
+	_, _, err = bolt.Compact(path, bolt.Options{})
+	require.NoError(t, err)
+	require.Equal(t, was, content(t, path))
+}
+
+// A build waits for a compaction, which would be in vain otherwise.
+func TestBuildWaitsForCompaction(t *testing.T) {
+	var db *bolt.DB
+	opts := bolt.CompactSteps(bolt.CompactAnyway(bolt.ByHand(bolt.Options{}, 10)), func(step string) error {
+		if step == "begun" || step == "copied" {
+			more, err := db.BuildStep()
+			require.NoError(t, err)
+			require.True(t, more)
+		}
+		return nil
+	})
+	db, _ = newDB(t, opts)
+	_, model := filled(t, db, 5)
+	reopen(t, db, model, appIndex)
+	_, _, err := db.Compact(context.Background())
+	require.NoError(t, err)
+	sameAs(t, db, model, "app")
+	steps(t, db)
+	model.Building = nil
+	sameAs(t, db, model)
+}
+
+// A crash at any step leaves a file under the name that has all that was flushed, and
+// the next opening removes what is beside it. An error leaves the old file going on.
+func TestCompactOpenEnds(t *testing.T) {
+	for _, step := range []string{"begun", "copied", "synced", "named"} {
+		t.Run(step, func(t *testing.T) {
+			boom := errors.New("boom")
+			crashed := filepath.Join(t.TempDir(), "cache.db")
+			var path string
+			opts := bolt.CompactSteps(bolt.Options{}, func(s string) error {
+				if s != step {
+					return nil
+				}
+				for _, suffix := range []string{"", ".compact"} {
+					raw, err := os.ReadFile(path + suffix)
+					if suffix != "" && step == "named" {
+						require.ErrorIs(t, err, os.ErrNotExist)
+						continue
+					}
+					require.NoError(t, err)
+					require.NoError(t, os.WriteFile(crashed+suffix, raw, 0o600))
+				}
+				return boom
+			})
+			db, c, model, live := bloated(t, opts)
+			path = live
+			flushed := model.Clone()
+			change(t, c, model, 7000, storetest.Delete("ns/o-0000")) // not flushed
+			was := inode(t, path)
+			before, after, err := db.Compact(context.Background())
+			require.ErrorIs(t, err, boom)
+			require.NoFileExists(t, path+".compact")
+			if step == "named" {
+				require.Less(t, after, before)
+				require.NotEqual(t, was, inode(t, path))
+			} else {
+				require.Equal(t, before, after)
+				require.Equal(t, was, inode(t, path))
+				require.Zero(t, db.Stats().Compactions)
+			}
+			sameAs(t, db, model)
+			change(t, c, model, 7001, storetest.Put(storetest.Object("ns", "after", "u", "7001", nil, "x")))
+			require.NoError(t, db.Fold())
+			require.NoError(t, db.Close())
+			reopened, err := bolt.Open(path, bolt.Options{})
+			require.NoError(t, err)
+			sameAs(t, reopened, model)
+			require.NoError(t, reopened.Close())
+
+			left, err := bolt.Open(crashed, bolt.Options{})
+			require.NoError(t, err)
+			sameAs(t, left, flushed)
+			require.NoError(t, left.Close())
+			require.NoFileExists(t, crashed+".compact")
+		})
+	}
+}
+
+// What stands in the way ends a compaction, and nothing else.
+func TestCompactOpenRefuses(t *testing.T) {
+	var at func(string) error
+	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error { return at(step) })
+	db, c, model, path := bloated(t, bolt.CompactAt(opts, 1<<40, func(string) (int64, error) { return 1 << 30, nil }))
+	at = func(string) error { return nil }
+	rv := 7000
+	refused := func(ctx context.Context, why error) {
+		t.Helper()
+		was := inode(t, path)
+		_, _, err := db.Compact(ctx)
+		require.ErrorIs(t, err, why)
+		require.Equal(t, was, inode(t, path))
+		require.NoFileExists(t, path+".compact")
+		sameAs(t, db, model)
+		rv++
+		change(t, c, model, rv, storetest.Put(storetest.Object("ns", "after", "u", fmt.Sprint(rv), nil, "x")))
+		require.NoError(t, db.Flush())
+	}
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	refused(cancelled, context.Canceled)
+
+	at = func(step string) error {
+		if step == "copied" {
+			_, _, err := db.Compact(context.Background())
+			require.ErrorIs(t, err, bolt.ErrBusy, "one at a time")
+			return db.Fold()
+		}
+		return nil
+	}
+	rv++
+	change(t, c, model, rv, storetest.Delete("ns/o-0000"))
+	refused(context.Background(), bolt.ErrBusy)
+
+	// Another process may have taken the name, having set the file aside.
+	at = func(step string) error {
+		if step == "copied" {
+			require.NoError(t, os.Rename(path, path+".aside"))
+			return os.WriteFile(path, []byte("theirs"), 0o600)
+		}
+		return nil
+	}
+	_, _, err := db.Compact(context.Background())
+	require.ErrorContains(t, err, "lost its name")
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "theirs", string(raw))
+	require.NoError(t, os.Rename(path+".aside", path))
+	sameAs(t, db, model)
+}
+
+func TestCompactOpenWithoutRoom(t *testing.T) {
+	room := int64(1 << 30)
+	db, _, model, path := bloated(t, bolt.CompactAt(bolt.Options{}, 1<<40, func(dir string) (int64, error) { return room, nil }))
+	_, _, err := db.Compact(context.Background())
+	require.NoError(t, err)
+	room = 16 << 20
+	was := inode(t, path)
+	_, _, err = db.Compact(context.Background())
+	require.ErrorIs(t, err, bolt.ErrNoRoom)
+	require.Equal(t, was, inode(t, path))
+	require.NoFileExists(t, path+".compact")
+	sameAs(t, db, model)
+}
+
+// Readers and a writer go on beside one compaction after the other.
+func TestCompactBesideReadersAndWriter(t *testing.T) {
+	db, c, model, path := bloated(t, bolt.CompactAnyway(bolt.Options{}))
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v, err := db.View("pods")
+				if err != nil {
+					t.Errorf("view: %v", err)
+					return
+				}
+				if err := consistent(v); err != nil {
+					t.Errorf("view at RV %s: %v", v.State().RV, err)
+				}
+				v.Close()
+			}
+		})
+	}
+	all.Go(func() {
+		defer close(stop)
+		for range 15 {
+			if _, _, err := db.Compact(context.Background()); err != nil {
+				t.Errorf("compact: %v", err)
+			}
+		}
+	})
+	rv := 7000
+	for running := true; running; {
+		select {
+		case <-stop:
+			running = false
+		default:
+		}
+		rv++
+		change(t, c, model, rv, storetest.Put(storetest.Object("ns", fmt.Sprint("w-", rv%50), "u", fmt.Sprint(rv), map[string]string{"app": fmt.Sprint("a-", rv%3)}, "x")))
+		if rv%10 == 0 {
+			require.NoError(t, db.Flush())
+		}
+	}
+	all.Wait()
+	sameAs(t, db, model)
+	require.NoError(t, db.Close())
+	report, err := bolt.Check(path, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	sameAs(t, db, model)
+}
+
+// consistent compares the totals of a view with what is in it, and an index with the
+// objects.
+func consistent(v store.View) error {
+	var objects, labelled, entries int64
+	for o, err := range v.Objects("", "") {
+		if err != nil {
+			return err
+		}
+		objects++
+		if _, ok := o.Labels()["app"]; ok {
+			labelled++
+		}
+	}
+	for _, err := range v.IndexEntries("app", "", store.IndexEntry{}) {
+		if err != nil {
+			return err
+		}
+		entries++
+	}
+	if objects != v.State().Count || entries != labelled {
+		return fmt.Errorf("%d objects, the state says %d; %d of them labelled, the index has %d", objects, v.State().Count, labelled, entries)
+	}
+	return nil
+}
+
+// A database compacts itself after a fold where that pays, not more than once a day,
+// and an hour later where it failed.
+func TestCompactsItself(t *testing.T) {
+	path, model := bloatedFile(t)
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		room := int64(0)
+		opts := bolt.CompactAt(bolt.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 1<<20, func(string) (int64, error) { return room, nil })
+		db, err := bolt.Open(path, opts)
+		require.NoError(t, err)
+		defer db.Close()
+		c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
+		require.NoError(t, err)
+		rv := 7000
+		fold := func(changes ...store.Change) int64 {
+			rv++
+			change(t, c, model, rv, changes...)
+			require.NoError(t, db.Fold())
+			db.WaitForBackground()
+			sameAs(t, db, model)
+			return db.Stats().Compactions
+		}
+		// bloat makes the file large, and then so much of it free.
+		bloat := func(part int) {
+			var puts, deletes []store.Change
+			for i := range 2000 {
+				o := storetest.Object("bloat", fmt.Sprint(i), "u", "1", nil, incompressible(i))
+				puts, deletes = append(puts, storetest.Put(o)), append(deletes, storetest.Delete(o.Key()))
+			}
+			fold(puts...)
+			fold(deletes[:part]...)
+		}
+		require.Zero(t, fold())
+		require.Contains(t, log.String(), "could not be compacted")
+		room = 1 << 30
+		require.Zero(t, fold(), "not tried again at once")
+		time.Sleep(2 * time.Hour)
+		require.EqualValues(t, 1, fold())
+		require.Contains(t, log.String(), "database compacted")
+		size := db.Stats().FileBytes
+		bloat(2000)
+		require.EqualValues(t, 1, fold(), "once a day")
+		require.Greater(t, db.Stats().FileBytes, size)
+		time.Sleep(25 * time.Hour)
+		require.EqualValues(t, 2, fold())
+		require.LessOrEqual(t, db.Stats().FileBytes, 2*size)
+		time.Sleep(25 * time.Hour)
+		require.EqualValues(t, 2, fold(), "nothing to gain")
+		bloat(800)
+		require.EqualValues(t, 2, fold(), "less than two thirds")
+		before, after, err := db.Compact(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, before-after, int64(1<<20))
+	})
+}
+
+// Close ends a compaction, and what was flushed is there.
+func TestCloseEndsCompaction(t *testing.T) {
+	var db *bolt.DB
+	closed := make(chan error, 1)
+	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error {
+		if step == "begun" {
+			go func() { closed <- db.Close() }()
+			for !errors.Is(closing(db), store.ErrClosed) {
+			}
+		}
+		return nil
+	})
+	var model *storetest.Model
+	var path string
+	db, _, model, path = bloated(t, opts)
+	_, _, err := db.Compact(context.Background())
+	require.ErrorIs(t, err, store.ErrClosed)
+	require.NoError(t, <-closed)
+	require.NoFileExists(t, path+".compact")
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	sameAs(t, db, model)
+}
+
+// closing is ErrClosed once Close was called.
+func closing(db *bolt.DB) error {
+	_, _, err := db.Compact(context.Background())
+	return err
+}
