@@ -1,0 +1,88 @@
+package bolt
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// namespaceKeys needs no index of its own: keys start with their namespace.
+func (v *view) namespaceKeys(namespace, after string) iter.Seq2[string, error] {
+	prefix := ""
+	if namespace != "" {
+		prefix = namespace + "/"
+	}
+	keys := scan(v, v.path(bucketObjects), prefix, after, func(k, _ []byte) (string, error) { return string(k), nil })
+	return func(yield func(string, error) bool) {
+		for k, err := range keys {
+			if err == nil && store.KeyNamespace(k) != namespace {
+				continue
+			}
+			if !yield(k, err) {
+				return
+			}
+		}
+	}
+}
+
+// namespaceEntries goes namespace by namespace: in key order "a-b/x" comes before
+// "a/x", in the order of values it comes after.
+func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
+	return func(yield func(store.IndexEntry, error) bool) {
+		namespaces, err := v.namespaces()
+		if err != nil {
+			yield(store.IndexEntry{}, err)
+			return
+		}
+		for _, ns := range namespaces {
+			if !strings.HasPrefix(ns, prefix) || ns < after.Value {
+				continue
+			}
+			from := ""
+			if ns == after.Value {
+				from = after.Key
+			}
+			for key, err := range v.namespaceKeys(ns, from) {
+				if !yield(store.IndexEntry{Value: ns, Key: key}, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// namespaces returns the namespaces that have objects, in order, by seeking from
+// each to the next.
+func (v *view) namespaces() ([]string, error) {
+	cur, err := v.cursor(v.path(bucketObjects))
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	clusterScoped := false
+	use := func([]byte, []byte) {}
+	k, err := v.step(func() ([]byte, []byte) { return cur.seek(nil) }, use)
+	for err == nil && k != nil {
+		ns, _, ok := bytes.Cut(k, []byte{'/'})
+		if !ok {
+			clusterScoped = true
+			at := k
+			k, err = v.step(func() ([]byte, []byte) { return cur.next(at) }, use)
+			continue
+		}
+		found = append(found, string(ns))
+		past := append(bytes.Clone(ns), '/'+1)
+		k, err = v.step(func() ([]byte, []byte) { return cur.seek(past) }, use)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if clusterScoped {
+		found = append(found, "")
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}

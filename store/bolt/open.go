@@ -1,0 +1,169 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// openBolt opens the file with the settings that this package stands on.
+func openBolt(path string, opts Options) (bdb *bbolt.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			bdb, err = nil, &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
+		}
+	}()
+	var file *os.File
+	bdb, err = bbolt.Open(path, 0o600, &bbolt.Options{
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			var err error
+			file, err = os.OpenFile(name, flag, mode)
+			return file, err
+		},
+		Timeout:  lockTimeout,
+		ReadOnly: opts.ReadOnly,
+		PageSize: pageSize,
+		// The freelist is stored, so that opening does not depend on the file's size.
+		NoFreelistSync: false,
+		FreelistType:   bbolt.FreelistMapType,
+		// The mapping is made beyond the quota at once: a remap would wait for every
+		// open view, and new views for the remap. It is address space, not memory.
+		InitialMmapSize: mmapBytes(opts.MaxBytes),
+		MaxSize:         int(opts.MaxBytes),
+		Logger:          quietLogger{},
+	})
+	if err == nil {
+		bdb.AllocSize = allocBytes
+		if !names(path, file) {
+			// Whoever held the lock put another file here, and this one is nobody's.
+			return nil, errors.Join(fmt.Errorf("%s: %w: it was replaced meanwhile", path, store.ErrLocked), bdb.Close())
+		}
+		return bdb, nil
+	}
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, fmt.Errorf("%s: %w", path, store.ErrLocked)
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
+		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrForeign, err)
+	case errors.Is(err, fs.ErrPermission), errors.As(err, new(*fs.PathError)), errors.As(err, new(*os.SyscallError)):
+		return nil, fmt.Errorf("open database: %w", err)
+	default:
+		// bbolt has no sentinel for "file size too small" and its like.
+		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrForeign, err)
+	}
+}
+
+// names says whether path is the name of an open file.
+func names(path string, file *os.File) bool {
+	named, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	opened, err := file.Stat()
+	return err == nil && os.SameFile(named, opened)
+}
+
+func mmapBytes(maxBytes int64) int {
+	if strconv.IntSize == 32 {
+		return 256 << 20
+	}
+	return int(max(maxBytes, 1<<30))
+}
+
+// create makes a new database under a temporary name and renames it, so that a
+// power cut leaves either none or a whole one.
+func create(path string, opts Options) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create database directory: %w", err)
+	}
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("create database: %w", err)
+	}
+	bdb, err := openBolt(tmp, opts)
+	if err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	err = bdb.Update(func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucket(bucketMeta)
+		if err != nil {
+			return err
+		}
+		for _, name := range [][]byte{bucketDict, bucketCollections} {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return errors.Join(
+			meta.Put(keyMagic, []byte(magic)),
+			meta.Put(keyFormat, binary.BigEndian.AppendUint32(nil, Format)),
+			meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
+			meta.Put(keyWriter, []byte(opts.Writer)),
+			sign(tx, true),
+		)
+	})
+	if err = errors.Join(err, bdb.Close()); err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	return SyncDir(dir)
+}
+
+// SyncDir makes the names in a directory durable: after it returns, a rename or
+// creation in dir survives a power cut.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (db *DB) checkMeta() error {
+	return db.view(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(bucketMeta)
+		if meta == nil || string(meta.Get(keyMagic)) != magic {
+			return fmt.Errorf("%s: %w", db.path, store.ErrForeign)
+		}
+		format := meta.Get(keyFormat)
+		if len(format) != 4 {
+			return &store.CorruptionError{Path: db.path, Reason: "format version is missing"}
+		}
+		if v := binary.BigEndian.Uint32(format); v > Format {
+			return fmt.Errorf("%s: %w: %d, this version reads up to %d", db.path, store.ErrNewerFormat, v, Format)
+		}
+		if tx.Bucket(bucketDict) == nil || tx.Bucket(bucketCollections) == nil {
+			return &store.CorruptionError{Path: db.path, Reason: "a top-level bucket is missing"}
+		}
+		return nil
+	})
+}
+
+// quietLogger drops what bbolt logs: it formats a line for every put.
+type quietLogger struct{}
+
+func (quietLogger) Debug(...any)            {}
+func (quietLogger) Debugf(string, ...any)   {}
+func (quietLogger) Error(...any)            {}
+func (quietLogger) Errorf(string, ...any)   {}
+func (quietLogger) Info(...any)             {}
+func (quietLogger) Infof(string, ...any)    {}
+func (quietLogger) Warning(...any)          {}
+func (quietLogger) Warningf(string, ...any) {}
+func (quietLogger) Fatal(...any)            {}
+func (quietLogger) Fatalf(string, ...any)   {}
+func (quietLogger) Panic(...any)            {}
+func (quietLogger) Panicf(string, ...any)   {}
