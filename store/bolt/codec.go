@@ -39,8 +39,8 @@ func newCodecs() *codecs {
 	return &codecs{encoders: map[uint32]*zstd.Encoder{}, decoders: map[uint32]*zstd.Decoder{}}
 }
 
-// encode compresses an object with dictionary id, whose content is dict.
-func (c *codecs) encode(id uint32, dict []byte, o *object.Object) (record, error) {
+// plain makes a record of an object that is not compressed.
+func plain(o *object.Object) (record, error) {
 	r := record{
 		codec: codecRaw, size: o.Size(), payload: o.Raw(),
 		uid: string(o.GetUID()), rv: o.GetResourceVersion(),
@@ -48,16 +48,21 @@ func (c *codecs) encode(id uint32, dict []byte, o *object.Object) (record, error
 	if r.size > maxObjectBytes {
 		return r, fmt.Errorf("object of %d bytes is over the limit of %d", r.size, maxObjectBytes)
 	}
-	if r.size < compressAbove {
-		return r, nil
-	}
+	return r, nil
+}
+
+// packable says that compressing a plain record pays.
+func (r *record) packable() bool { return r.codec == codecRaw && r.size >= compressAbove }
+
+// compress compresses a plain record with dictionary id, whose content is dict.
+func (c *codecs) compress(r *record, id uint32, dict []byte) error {
 	enc, err := c.encoder(id, dict)
 	if err != nil {
-		return r, err
+		return err
 	}
 	r.codec, r.dict = codecZstd, id
-	r.payload = enc.EncodeAll(o.Raw(), make([]byte, 0, r.size/5+64))
-	return r, nil
+	r.payload = enc.EncodeAll(r.payload, make([]byte, 0, r.size/5+64))
+	return nil
 }
 
 func (c *codecs) encoder(id uint32, dict []byte) (*zstd.Encoder, error) {

@@ -23,31 +23,41 @@ type edit struct {
 
 // editTable is one bucket in an edit.
 type editTable struct {
-	edit *edit
-	path [][]byte
+	edit   *edit
+	path   [][]byte
+	prefix string // of its addresses
 }
 
-func (e *edit) table(path ...[]byte) *editTable { return &editTable{edit: e, path: path} }
+func (e *edit) table(path ...[]byte) *editTable {
+	return &editTable{edit: e, path: path, prefix: address(path, nil)}
+}
 
 // Get returns what the edit, the memtable or the file has, in this order.
 func (t *editTable) Get(key []byte) []byte {
-	if c, ok := t.edit.cells[address(t.path, key)]; ok {
+	addr := t.prefix + string(key)
+	if c, ok := t.edit.cells[addr]; ok {
 		if c.deleted {
 			return nil
 		}
 		return c.value
 	}
-	return t.edit.base.lookup(t.path, key)
+	return t.edit.base.lookupAt(addr, t.path, key)
 }
 
 // Put sets a key.
 func (t *editTable) Put(key, value []byte) error {
-	t.edit.cells[address(t.path, key)] = cell{value: value}
+	t.edit.cells[t.prefix+string(key)] = cell{value: value}
+	return nil
+}
+
+// putToPack sets a key to a record that is to be compressed before it is written.
+func (t *editTable) putToPack(key, value []byte, by *collection) error {
+	t.edit.cells[t.prefix+string(key)] = cell{value: value, packer: by}
 	return nil
 }
 
 // Delete removes a key.
 func (t *editTable) Delete(key []byte) error {
-	t.edit.cells[address(t.path, key)] = cell{deleted: true}
+	t.edit.cells[t.prefix+string(key)] = cell{deleted: true}
 	return nil
 }

@@ -134,7 +134,7 @@ func feedBytes(key, entry, tomb []byte) int64 {
 }
 
 func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
-	if err := openJSON(v.id, keyHistory, raw, &head); err != nil {
+	if head, err = v.db.heads.historyOf(v.id, raw); err != nil {
 		return head, damagedHead(v.db.path, v.id, keyHistory, err)
 	}
 	return head, nil
@@ -236,7 +236,11 @@ func (g *generation) closeLog() error {
 	if head == g.head {
 		return nil
 	}
-	return putJSON(g.root, g.c.id, keyHistory, head)
+	if err := putJSON(g.root, g.c.id, keyHistory, head); err != nil {
+		return err
+	}
+	g.c.db.heads.recorded(g.c.id, g.root.Get(keyHistory), head)
+	return nil
 }
 
 // createHistory makes the history of a new generation, which a complete list is to

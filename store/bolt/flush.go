@@ -34,7 +34,11 @@ func (db *DB) soil(cells map[string]cell, changes bool) {
 		if _, ok := db.dirty[addr]; !ok {
 			db.dirty[addr] = struct{}{}
 		}
-		db.dirtyBytes += len(addr) + len(c.value)
+		n := len(c.value)
+		if c.packer != nil {
+			n /= packRatio
+		}
+		db.dirtyBytes += len(addr) + n
 	}
 	now := db.opts.Clock.Now()
 	if db.dirtySince.IsZero() {

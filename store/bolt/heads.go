@@ -3,8 +3,10 @@ package bolt
 import (
 	"bytes"
 	"sync"
+	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // heads remembers the decoded info and state of each collection, with the bytes
@@ -19,6 +21,9 @@ type head struct {
 	rawInfo, rawState []byte
 	info              store.Info
 	state             store.State
+
+	rawHistory []byte
+	history    history.Head
 }
 
 // read decodes info and state of a collection.
@@ -45,6 +50,45 @@ func (h *heads) read(path, id string, rawInfo, rawState []byte) (store.Info, sto
 	}
 	h.keep(id, known)
 	return known.info, known.state, nil
+}
+
+// changed takes note of a collection's new state, so that nobody has to decode it.
+func (h *heads) changed(id string, rawState []byte, state store.State) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known, ok := h.m[id]; ok {
+		// What is decoded has no monotonic clock.
+		for _, t := range []*time.Time{&state.LastEvent, &state.LastBookmark, &state.LastList} {
+			*t = t.Round(0)
+		}
+		known.rawState, known.state = rawState, state
+		h.m[id] = known
+	}
+}
+
+// historyOf decodes the head of a collection's history.
+func (h *heads) historyOf(id string, raw []byte) (head history.Head, err error) {
+	h.mu.Lock()
+	known, ok := h.m[id]
+	h.mu.Unlock()
+	if ok && len(raw) > 0 && bytes.Equal(known.rawHistory, raw) {
+		return known.history, nil
+	}
+	if err := openJSON(id, keyHistory, raw, &head); err != nil {
+		return head, err
+	}
+	h.recorded(id, bytes.Clone(raw), head)
+	return head, nil
+}
+
+// recorded takes note of the new head of a collection's history.
+func (h *heads) recorded(id string, raw []byte, head history.Head) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known, ok := h.m[id]; ok {
+		known.rawHistory, known.history = raw, head
+		h.m[id] = known
+	}
 }
 
 func (h *heads) keep(id string, known head) {

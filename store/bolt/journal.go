@@ -167,6 +167,9 @@ func (db *DB) append() error {
 	if len(db.dirty) == 0 {
 		return nil
 	}
+	if err := db.pack(); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
 	addrs := make([]string, 0, len(db.dirty))
 	for addr := range db.dirty {
 		addrs = append(addrs, addr)
@@ -208,6 +211,9 @@ func (db *DB) clean() {
 // fold moves the memtable into the buckets, in key order, and drops the journal,
 // in one transaction.
 func (db *DB) fold() error {
+	if err := db.pack(); err != nil {
+		return fmt.Errorf("fold: %w", err)
+	}
 	over := db.mem.snapshot()
 	if over.tree.Len() == 0 && db.journalBytes == 0 && db.journalDamage == nil {
 		db.folded = db.opts.Clock.Now()

@@ -12,6 +12,7 @@ import (
 type cell struct {
 	value   []byte
 	deleted bool
+	packer  *collection // compresses the value before it is written; nil where nobody has to
 }
 
 // memtable is the ordered overlay over the whole file: what was applied since the
@@ -56,6 +57,11 @@ func (m *memtable) snapshot() *overlay {
 		m.snap = &overlay{tree: m.tree.Copy(), epoch: m.epoch, folding: m.folding}
 	}
 	return m.snap
+}
+
+// live is the memtable itself, for whoever holds the write lock, until the next put.
+func (m *memtable) live() *overlay {
+	return &overlay{tree: &m.tree, epoch: m.epoch, folding: m.folding}
 }
 
 // put makes all cells visible at once.
@@ -116,12 +122,12 @@ func (o *overlay) fits(epoch uint64) bool {
 	return o.tree.Len() == 0 || epoch == o.epoch || o.folding && epoch == o.epoch+1
 }
 
-// get returns what the overlay says about a key, and whether it says anything.
-func (o *overlay) get(path [][]byte, key []byte) (cell, bool) {
+// get returns what the overlay says about an address, and whether it says anything.
+func (o *overlay) get(addr string) (cell, bool) {
 	if o.tree.Len() == 0 {
 		return cell{}, false
 	}
-	return o.tree.Get(address(path, key))
+	return o.tree.Get(addr)
 }
 
 // cursor goes through the keys of a bucket as overlay and file say together.

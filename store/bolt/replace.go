@@ -61,7 +61,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if r.c.db.isClosed() {
 		return fmt.Errorf("collection %s: %w", r.c.id, store.ErrClosed)
 	}
-	writes, err := r.c.encode(changes)
+	writes, err := r.c.encode(changes, true)
 	if err != nil {
 		return fmt.Errorf("collection %s: %w", r.c.id, err)
 	}

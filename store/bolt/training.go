@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -41,9 +42,11 @@ const (
 	maxDicts = 4
 )
 
-// training decides when a collection gets a dictionary, the first or a better one. It
-// belongs to the collection's writer.
+// training decides when a collection gets a dictionary, the first or a better one. The
+// collection's writer trains, and whoever flushes compresses.
 type training struct {
+	mu sync.Mutex
+
 	raw, packed int64   // bytes of the window, before and after
 	best        float64 // packed/raw that the dictionary was good for; 0 for not known
 	rest        int64   // raw bytes before another challenge
@@ -89,11 +92,14 @@ func (s *samples) remove(key string) {
 	}
 }
 
-// encoded notes an object that was compressed to so many bytes.
-func (t *training) encoded(o *object.Object, packed int) {
-	t.raw += int64(o.Size())
+// encoded notes that so many bytes of an object were compressed to so many. sample
+// returns the object, if it is asked for, or nil.
+func (t *training) encoded(size, packed int, sample func() *object.Object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.raw += int64(size)
 	t.packed += int64(packed)
-	t.rest -= int64(o.Size())
+	t.rest -= int64(size)
 	into := &t.learn
 	switch t.phase {
 	case measuring:
@@ -101,7 +107,10 @@ func (t *training) encoded(o *object.Object, packed int) {
 	case tryingOut:
 		into = &t.tryOut
 	}
-	if t.skipped += int64(o.Size()); t.skipped >= int64(o.Size())*windowBytes/dictBytes && into.add(o) {
+	if t.skipped += int64(size); t.skipped < int64(size)*windowBytes/dictBytes {
+		return
+	}
+	if o := sample(); o != nil && into.add(o) {
 		t.skipped = 0
 	}
 }
@@ -109,6 +118,11 @@ func (t *training) encoded(o *object.Object, packed int) {
 // first takes what the first dictionary is made of, from batches of any size, and
 // returns it once it is enough.
 func (t *training) first(changes []store.Change) []*object.Object {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rest > 0 {
+		return nil
+	}
 	var batch []*object.Object
 	for _, ch := range changes {
 		if ch.Object != nil && ch.Object.Size() >= compressAbove {
@@ -116,6 +130,7 @@ func (t *training) first(changes []store.Change) []*object.Object {
 		}
 	}
 	if len(batch) >= dictMinObjects {
+		t.adopts()
 		return batch
 	}
 	for _, o := range batch {
@@ -126,11 +141,40 @@ func (t *training) first(changes []store.Change) []*object.Object {
 	if len(t.learn.objects) < dictMinObjects {
 		return nil
 	}
-	return t.learn.objects
+	objects := t.learn.objects
+	t.adopts()
+	return objects
 }
 
-// window ends a window that is full, and says whether it is time for a challenger.
-func (t *training) window() bool {
+// adopts begins the time after a dictionary was made.
+func (t *training) adopts() {
+	t.forget()
+	t.rest = trainingRest
+}
+
+// window ends a window that is full. Where it is time for a challenger it returns what
+// that is made of and what it is tried on.
+func (t *training) window() (learn, tryOut samples, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.full() {
+		return learn, tryOut, false
+	}
+	learn, tryOut = t.learn, t.tryOut
+	t.adopts()
+	return learn, tryOut, len(learn.objects) >= dictMinObjects && len(tryOut.objects) > 0
+}
+
+// adopted notes what the dictionary that took over is good for.
+func (t *training) adopted(ratio float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.best = ratio
+}
+
+// full ends a window that is full, and says whether it was the last one that a
+// challenger needs.
+func (t *training) full() bool {
 	if t.raw < windowBytes {
 		return false
 	}
@@ -159,27 +203,18 @@ func (t *training) forget() { t.learn, t.tryOut, t.skipped = samples{}, samples{
 func (c *collection) train(changes []store.Change) error {
 	t := &c.training
 	if c.dictID == 0 {
-		if t.rest > 0 {
-			return nil
-		}
 		objects := t.first(changes)
 		if objects == nil {
 			return nil
 		}
-		t.forget()
-		t.rest = trainingRest
 		_, err := c.adopt(trainDict(objects))
 		return err
 	}
-	if !t.window() {
+	learn, tryOut, ok := t.window()
+	if !ok {
 		return nil
 	}
-	defer t.forget()
-	t.rest = trainingRest
-	if len(t.learn.objects) < dictMinObjects || len(t.tryOut.objects) == 0 {
-		return nil
-	}
-	challenger, err := newEncoder(c.dictID, trainDict(t.learn.objects))
+	challenger, err := newEncoder(c.dictID, trainDict(learn.objects))
 	if err != nil {
 		return err
 	}
@@ -189,7 +224,7 @@ func (c *collection) train(changes []store.Change) error {
 		return err
 	}
 	was, is := 0, 0
-	for _, o := range t.tryOut.objects {
+	for _, o := range tryOut.objects {
 		was += len(champion.EncodeAll(o.Raw(), nil))
 		is += len(challenger.EncodeAll(o.Raw(), nil))
 	}
@@ -197,8 +232,8 @@ func (c *collection) train(changes []store.Change) error {
 		return nil
 	}
 	// Where there is no room for it the old one goes on.
-	if adopted, err := c.adopt(trainDict(append(t.learn.objects, t.tryOut.objects...))); err == nil && adopted {
-		t.best = float64(is) / float64(t.tryOut.bytes)
+	if adopted, err := c.adopt(trainDict(append(learn.objects, tryOut.objects...))); err == nil && adopted {
+		t.adopted(float64(is) / float64(tryOut.bytes))
 	}
 	return nil
 }
@@ -211,6 +246,9 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 	if len(keep) >= maxDicts {
 		if keep, err = c.usedDicts(); err != nil {
 			return false, fmt.Errorf("look for dictionaries that are not used: %w", err)
+		}
+		if c.dictID != 0 && !slices.Contains(keep, c.dictID) {
+			keep = append(keep, c.dictID) // which records in the memtable may yet be compressed with
 		}
 		if len(keep) >= maxDicts {
 			return false, nil
@@ -247,6 +285,8 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 		return false, fmt.Errorf("store dictionary: %w", err)
 	}
 	c.db.codecs.retire(c.dictID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.dictIDs, c.dictID, c.dict = ids, id, dict
 	return true, nil
 }

@@ -51,7 +51,14 @@ func (db *DB) View(id string) (_ store.View, err error) {
 	return v, nil
 }
 
-func (db *DB) newView(id string) (_ *view, err error) {
+func (db *DB) newView(id string) (*view, error) { return db.viewUnder(id, db.mem.snapshot) }
+
+// baseView is a view of what there is, for whoever holds the write lock and until
+// something is put into the memtable. It takes no snapshot, which would make what is
+// put next copy its way to each cell.
+func (db *DB) baseView(id string) (*view, error) { return db.viewUnder(id, db.mem.live) }
+
+func (db *DB) viewUnder(id string, overlay func() *overlay) (_ *view, err error) {
 	var v *view // ends here unless it is handed out: Close waits for it
 	defer func() {
 		if v != nil {
@@ -62,7 +69,7 @@ func (db *DB) newView(id string) (_ *view, err error) {
 	for {
 		// The memtable first: what a fold moves into the file meanwhile is then in
 		// both, and not in neither.
-		over := db.mem.snapshot()
+		over := overlay()
 		f, err := db.acquire()
 		if err != nil {
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
@@ -99,12 +106,12 @@ func fileEpoch(tx *bbolt.Tx) uint64 {
 }
 
 func (v *view) load() error {
-	b := v.tx.Bucket(bucketCollections).Bucket([]byte(v.id))
+	b := v.bucket(collectionPath(v.id))
 	if b == nil {
 		return fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
 	}
 	rawState := b.Get(keyState)
-	if c, ok := v.over.get(collectionPath(v.id), keyState); ok {
+	if c, ok := v.over.get(address(collectionPath(v.id), keyState)); ok {
 		rawState = c.value
 	}
 	var err error
@@ -138,9 +145,11 @@ func (v *view) bucket(path [][]byte) *bbolt.Bucket {
 	if b, ok := v.buckets[name]; ok {
 		return b
 	}
-	b := v.tx.Bucket(path[0])
-	if b != nil {
-		b = descend(b, path[1:])
+	var b *bbolt.Bucket
+	if len(path) == 1 {
+		b = v.tx.Bucket(path[0])
+	} else if in := v.bucket(path[:len(path)-1]); in != nil {
+		b = in.Bucket(path[len(path)-1])
 	}
 	if v.buckets == nil {
 		v.buckets = map[string]*bbolt.Bucket{}
@@ -151,7 +160,15 @@ func (v *view) bucket(path [][]byte) *bbolt.Bucket {
 
 // lookup returns the value of a key, nil where there is none.
 func (v *view) lookup(path [][]byte, key []byte) []byte {
-	if c, ok := v.over.get(path, key); ok {
+	if v.over.tree.Len() == 0 {
+		return v.lookupAt("", path, key)
+	}
+	return v.lookupAt(address(path, key), path, key)
+}
+
+// lookupAt is lookup where the address is known already.
+func (v *view) lookupAt(addr string, path [][]byte, key []byte) []byte {
+	if c, ok := v.over.get(addr); ok {
 		if c.deleted {
 			return nil
 		}

@@ -48,7 +48,7 @@ func (c *collection) Apply(batch store.Batch) error {
 	if len(batch.Changes) == 0 && batch.Checkpoint == (store.Checkpoint{}) {
 		return nil
 	}
-	writes, err := c.encode(batch.Changes)
+	writes, err := c.encode(batch.Changes, false)
 	if err != nil {
 		return fmt.Errorf("collection %s: %w", c.id, err)
 	}
@@ -72,7 +72,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	if err := db.room(); err != nil {
 		return state, err
 	}
-	base, err := db.newView(c.id)
+	base, err := db.baseView(c.id)
 	if err != nil {
 		return state, err
 	}
@@ -98,11 +98,13 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	}
 	db.mem.put(e.cells)
 	db.soil(e.cells, len(writes) > 0)
+	db.heads.changed(c.id, e.cells[address(collectionPath(c.id), keyState)].value, state)
 	return state, nil
 }
 
-// encode compresses changes outside of any transaction.
-func (c *collection) encode(changes []store.Change) ([]write, error) {
+// encode makes writes of changes, outside of any transaction. With pack they are
+// compressed, otherwise that is for later.
+func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) {
 	if err := c.train(changes); err != nil {
 		return nil, err
 	}
@@ -114,11 +116,14 @@ func (c *collection) encode(changes []store.Change) ([]write, error) {
 		}
 		if ch.Object != nil {
 			var err error
-			if w.rec, err = c.db.codecs.encode(c.dictID, c.dict, ch.Object); err != nil {
-				return nil, fmt.Errorf("compress %s: %w", ch.Key, err)
+			if w.rec, err = plain(ch.Object); err != nil {
+				return nil, fmt.Errorf("%s: %w", ch.Key, err)
 			}
-			if w.rec.codec == codecZstd {
-				c.training.encoded(ch.Object, len(w.rec.payload))
+			if pack && w.rec.packable() {
+				if err := c.db.codecs.compress(&w.rec, c.dictID, c.dict); err != nil {
+					return nil, fmt.Errorf("compress %s: %w", ch.Key, err)
+				}
+				c.training.encoded(ch.Object.Size(), len(w.rec.payload), func() *object.Object { return ch.Object })
 			}
 			for _, x := range c.indexes {
 				w.values = append(w.values, x.Values(ch.Object))
@@ -247,6 +252,9 @@ func (g *generation) write(w write, state *store.State) error {
 	}
 	state.Count++
 	state.Bytes += int64(w.rec.size)
+	if mem, ok := g.objects.(*editTable); ok && w.rec.packable() {
+		return mem.putToPack(key, w.rec.encode(key), g.c)
+	}
 	return g.objects.Put(key, w.rec.encode(key))
 }
 
