@@ -94,6 +94,7 @@ func (a *Agent) openStore() error {
 	}
 	opts := bolt.Options{
 		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
+		HistoryRetention: a.cfg.History.Retention.Duration, HistoryBytes: a.cfg.History.MaxSize.Value(),
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
 		Logger: a.log,
 	}
