@@ -187,6 +187,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.cfg.Store.Type), Verdict: a.verdict.String(),
 		SpoolDir: filepath.Dir(a.cfg.Store.Path), Status: a.fillStatus,
+		Changed: a.nextChange, Done: ctx.Done(),
 	})
 	listener, err := localapi.Listen(a.cfg.LocalAPI.Socket)
 	if err != nil {
@@ -243,6 +244,16 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()
+}
+
+// nextChange returns a channel that is closed at the next change of a collection.
+func (a *Agent) nextChange(id string) <-chan struct{} {
+	for _, c := range a.collections {
+		if c.id == id {
+			return c.track.nextChange()
+		}
+	}
+	return nil // whoever asks learns from the store that there is none
 }
 
 // healthy says that the database answers; the watchdog asks.
