@@ -92,13 +92,7 @@ func (a *Agent) openStore() error {
 		a.verdict = restore.File{Outcome: restore.Created}
 		return a.openCollections()
 	}
-	opts := bolt.Options{
-		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
-		HistoryRetention: a.cfg.History.Retention.Duration, HistoryBytes: a.cfg.History.MaxSize.Value(),
-		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
-		Logger: a.log,
-	}
-	path := a.cfg.Store.Path
+	opts, path := a.boltOptions(), a.cfg.Store.Path
 	db, verdict, err := restore.Open(path, opts, a.clock.Now(), a.checking())
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
@@ -122,6 +116,16 @@ func (a *Agent) openStore() error {
 		return errors.Join(err, db.Close())
 	}
 	return nil
+}
+
+// boltOptions are the settings of the database that the configuration asks for.
+func (a *Agent) boltOptions() bolt.Options {
+	return bolt.Options{
+		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
+		HistoryRetention: a.cfg.History.Retention.Duration, HistoryBytes: a.cfg.History.MaxSize.Value(),
+		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
+		Logger: a.log,
+	}
 }
 
 // opened takes a database that was opened, and tells what was made of the file.

@@ -172,7 +172,7 @@ func TestOfflineStart(t *testing.T) {
 // Who follows is woken when the store has something new, and let go when the agent
 // stops.
 func TestFollowedChanges(t *testing.T) {
-	n := newNode(t, podsOnly+"\nhistory: {retention: 1m, maxSize: 64Ki}\n")
+	n := newNode(t, podsOnly)
 	n.seed(t)
 	client, stop := n.run(t, io.Discard)
 	told := make(chan localapi.Change)
@@ -190,19 +190,32 @@ func TestFollowedChanges(t *testing.T) {
 	require.Less(t, time.Since(began), 2*time.Second, "nobody had to be cut off")
 }
 
+func TestBoltOptions(t *testing.T) {
+	n := newNode(t, podsOnly+"\nhistory: {retention: 1m, maxSize: 64Ki}\n")
+	opts := (&Agent{cfg: n.cfg}).boltOptions()
+	require.EqualValues(t, 1<<30, opts.MaxBytes)
+	require.Equal(t, 5*time.Second, opts.FlushInterval)
+	require.Equal(t, time.Minute, opts.HistoryRetention)
+	require.EqualValues(t, 64<<10, opts.HistoryBytes)
+}
+
 func TestAppliedWakesThoseWhoWait(t *testing.T) {
 	track := newTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))
 	a := &Agent{collections: []*collection{{id: "pods", track: track}}}
 	track.Applied(informer.Counts{}, 0) // nobody waits
 	first, same := a.nextChange("pods"), a.nextChange("pods")
 	track.Applied(informer.Counts{}, 0)
-	<-first
-	<-same
-	select {
-	case <-a.nextChange("pods"):
-		t.Fatal("nothing changed since")
-	default:
+	woken := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
 	}
+	require.True(t, woken(first))
+	require.True(t, woken(same))
+	require.False(t, woken(a.nextChange("pods")), "nothing changed since")
 	require.Nil(t, a.nextChange("absent"))
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -240,6 +241,39 @@ func TestChangesDamaged(t *testing.T) {
 		got, err = told(src, ChangeQuery{Since: "10", Namespace: "b"})
 		require.NoError(t, err, "of what was not asked for")
 		require.Equal(t, []string{"BOOKMARK 18"}, got, way)
+	}
+}
+
+// Where the history as a whole is damaged, only what changed can't be told.
+func TestHistoryDamaged(t *testing.T) {
+	db, path := newBolt(t)
+	eventful(t, db)
+	require.NoError(t, db.Close())
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket([]byte("c")).Bucket([]byte("configmaps"))
+		return c.ForEachBucket(func(gen []byte) error { return c.Bucket(gen).Put([]byte("history"), []byte("{")) })
+	}))
+	require.NoError(t, raw.Close())
+	db, err = bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	src := FromDB(db, options(t, "bolt"))
+	for way, src := range map[string]Source{"bolt": src, "socket": serve(t, src)} {
+		for _, q := range []ChangeQuery{{Since: "10"}, {SinceTime: at(15)}} {
+			got, err := told(src, q)
+			require.ErrorAs(t, err, new(*store.CorruptionError), way)
+			require.Empty(t, got, way)
+		}
+		keys, err := objectKeys(src, "configmaps", ObjectQuery{})
+		require.NoError(t, err, way)
+		require.Len(t, keys, 3, way)
+		status, err := src.Status(context.Background())
+		require.NoError(t, err, way)
+		require.Contains(t, status.Collections[0].Problem, "damaged", way)
+		require.False(t, status.Collections[0].Damaged, way)
+		require.Zero(t, status.Collections[0].HistorySince, way)
 	}
 }
 
