@@ -92,12 +92,7 @@ func (a *Agent) openStore() error {
 		a.verdict = restore.File{Outcome: restore.Created}
 		return a.openCollections()
 	}
-	opts := bolt.Options{
-		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
-		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
-		Logger: a.log,
-	}
-	path := a.cfg.Store.Path
+	opts, path := a.boltOptions(), a.cfg.Store.Path
 	db, verdict, err := restore.Open(path, opts, a.clock.Now(), a.checking())
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
@@ -121,6 +116,16 @@ func (a *Agent) openStore() error {
 		return errors.Join(err, db.Close())
 	}
 	return nil
+}
+
+// boltOptions are the settings of the database that the configuration asks for.
+func (a *Agent) boltOptions() bolt.Options {
+	return bolt.Options{
+		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
+		HistoryRetention: a.cfg.History.Retention.Duration, HistoryBytes: a.cfg.History.MaxSize.Value(),
+		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
+		Logger: a.log,
+	}
 }
 
 // opened takes a database that was opened, and tells what was made of the file.
@@ -186,6 +191,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.cfg.Store.Type), Verdict: a.verdict.String(),
 		SpoolDir: filepath.Dir(a.cfg.Store.Path), Status: a.fillStatus,
+		Changed: a.nextChange, Done: ctx.Done(),
 	})
 	listener, err := localapi.Listen(a.cfg.LocalAPI.Socket)
 	if err != nil {
@@ -242,6 +248,16 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()
+}
+
+// nextChange returns a channel that is closed at the next change of a collection.
+func (a *Agent) nextChange(id string) <-chan struct{} {
+	for _, c := range a.collections {
+		if c.id == id {
+			return c.track.nextChange()
+		}
+	}
+	return nil // whoever asks learns from the store that there is none
 }
 
 // healthy says that the database answers; the watchdog asks.

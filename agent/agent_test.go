@@ -19,8 +19,10 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -165,6 +167,56 @@ func TestOfflineStart(t *testing.T) {
 	infos, err := db.Collections()
 	require.NoError(t, err)
 	require.Len(t, infos, 1)
+}
+
+// Who follows is woken when the store has something new, and let go when the agent
+// stops.
+func TestFollowedChanges(t *testing.T) {
+	n := newNode(t, podsOnly)
+	n.seed(t)
+	client, stop := n.run(t, io.Discard)
+	told := make(chan localapi.Change)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- client.Changes(context.Background(), "pods", localapi.ChangeQuery{Since: "7", Follow: true}, func(c localapi.Change) error {
+			told <- c
+			return nil
+		})
+	}()
+	require.Equal(t, localapi.Change{Type: localapi.Bookmark, ResourceVersion: "7"}, <-told)
+	began := time.Now()
+	require.NoError(t, stop())
+	require.ErrorIs(t, <-ended, localapi.ErrNoAgent)
+	require.Less(t, time.Since(began), 2*time.Second, "nobody had to be cut off")
+}
+
+func TestBoltOptions(t *testing.T) {
+	n := newNode(t, podsOnly+"\nhistory: {retention: 1m, maxSize: 64Ki}\n")
+	opts := (&Agent{cfg: n.cfg}).boltOptions()
+	require.EqualValues(t, 1<<30, opts.MaxBytes)
+	require.Equal(t, 5*time.Second, opts.FlushInterval)
+	require.Equal(t, time.Minute, opts.HistoryRetention)
+	require.EqualValues(t, 64<<10, opts.HistoryBytes)
+}
+
+func TestAppliedWakesThoseWhoWait(t *testing.T) {
+	track := newTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))
+	a := &Agent{collections: []*collection{{id: "pods", track: track}}}
+	track.Applied(informer.Counts{}, 0) // nobody waits
+	first, same := a.nextChange("pods"), a.nextChange("pods")
+	track.Applied(informer.Counts{}, 0)
+	woken := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	require.True(t, woken(first))
+	require.True(t, woken(same))
+	require.False(t, woken(a.nextChange("pods")), "nothing changed since")
+	require.Nil(t, a.nextChange("absent"))
 }
 
 func TestGarbageIsSetAside(t *testing.T) {

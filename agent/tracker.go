@@ -20,8 +20,9 @@ type tracker struct {
 	clock clock.PassiveClock
 	log   *slog.Logger
 
-	mu   sync.Mutex
-	seen seen
+	mu      sync.Mutex
+	seen    seen
+	changed chan struct{} // closed at the next change of what is stored; nil where nobody waits
 }
 
 // seen is what a tracker knows.
@@ -112,9 +113,23 @@ func (t *tracker) Skipped(err error) {
 	t.log.Warn("skipped what the server sent", "error", err)
 }
 
-// Applied notes a batch that is stored.
+// nextChange returns a channel that is closed at the next change of what is stored.
+func (t *tracker) nextChange() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	return t.changed
+}
+
+// Applied notes a batch that is stored, and wakes those who wait for it.
 func (t *tracker) Applied(c informer.Counts, _ time.Duration) {
 	t.note(func(s *seen) {
+		if t.changed != nil {
+			close(t.changed)
+			t.changed = nil
+		}
 		s.counts.Added += c.Added
 		s.counts.Updated += c.Updated
 		s.counts.Deleted += c.Deleted

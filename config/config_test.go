@@ -97,6 +97,9 @@ func TestDefault(t *testing.T) {
 	if c.Store.Type != StoreBolt || c.Store.CommitInterval.Duration != 5*time.Second || c.Store.MaxSize.Value() != 1<<30 {
 		t.Errorf("store: %+v", c.Store)
 	}
+	if c.History.Retention.Duration != 24*time.Hour || c.History.MaxSize.Value() != 16<<20 {
+		t.Errorf("history: %+v", c.History)
+	}
 	if c.Metrics != (Metrics{Address: "127.0.0.1:9743"}) || c.Log != (Log{LogInfo, LogText}) || c.Secrets.Allowed() {
 		t.Errorf("%+v", c)
 	}

@@ -21,6 +21,10 @@ const (
 	MaxResumeJitter = 5 * time.Minute
 	// DefaultMaxSize is the default quota of the database file.
 	DefaultMaxSize = "1Gi"
+	// DefaultHistoryRetention is for how long changes are remembered by default.
+	DefaultHistoryRetention = 24 * time.Hour
+	// DefaultHistorySize is how much of them, for each collection.
+	DefaultHistorySize = "16Mi"
 	// DefaultMetricsAddress is where metrics are served by default.
 	DefaultMetricsAddress = "127.0.0.1:9743"
 )
@@ -78,6 +82,12 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	}
 	if c.Store.MaxSize.IsZero() {
 		c.Store.MaxSize = resource.MustParse(DefaultMaxSize)
+	}
+	if c.History.Retention.Duration == 0 {
+		c.History.Retention.Duration = DefaultHistoryRetention
+	}
+	if c.History.MaxSize.IsZero() {
+		c.History.MaxSize = resource.MustParse(DefaultHistorySize)
 	}
 	if c.LocalAPI.Socket == "" {
 		c.LocalAPI.Socket = s.socket(c.Store.Path)

@@ -73,6 +73,9 @@ func TestGoodValues(t *testing.T) {
 		if c.Store.CommitInterval.Duration != time.Second || c.Store.MaxSize.Value() != 64<<20 {
 			t.Errorf("store: %+v", c.Store)
 		}
+		if c.History.Retention.Duration != 7*24*time.Hour || c.History.MaxSize.Value() != 256<<10 {
+			t.Errorf("history: %+v", c.History)
+		}
 		if c.Kubeconfig != "/etc/snapcache/kubeconfig" || c.Store.Path != "/data/cache.db" || c.LocalAPI.Socket != "/run/till/snapcache.sock" || c.Metrics.Address != "localhost:9000" {
 			t.Errorf("paths and addresses: %+v", c)
 		}

@@ -35,6 +35,7 @@ type AgentConfiguration struct {
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
 	Store    Store    `json:"store,omitzero"`
+	History  History  `json:"history,omitzero"`
 	LocalAPI LocalAPI `json:"localAPI,omitzero"`
 	Metrics  Metrics  `json:"metrics,omitzero"`
 	Log      Log      `json:"log,omitzero"`
@@ -66,6 +67,15 @@ type Store struct {
 	CommitInterval metav1.Duration `json:"commitInterval,omitzero"`
 	// MaxSize is the quota of the database file in bytes, between [MinStoreSize] and [MaxStoreSize].
 	// Its Value method has it as an int64.
+	MaxSize resource.Quantity `json:"maxSize,omitzero"`
+}
+
+// History says how much of what changed is remembered. The memory store always keeps the defaults.
+type History struct {
+	// Retention is for how long, between [MinHistoryRetention] and [MaxHistoryRetention].
+	Retention metav1.Duration `json:"retention,omitzero"`
+	// MaxSize bounds the history of each collection in bytes, between [MinHistorySize] and
+	// [MaxHistorySize]; the oldest of it is forgotten first. Its Value method has it as an int64.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -16,6 +17,14 @@ const (
 	MinStoreSize = 16 << 20
 	// MaxStoreSize is the largest quota in bytes, 1 TiB.
 	MaxStoreSize = 1 << 40
+	// MinHistoryRetention is the shortest history: less is over before somebody has asked.
+	MinHistoryRetention = time.Minute
+	// MaxHistoryRetention is the longest, 30 days.
+	MaxHistoryRetention = 30 * 24 * time.Hour
+	// MinHistorySize is the smallest bound of a history in bytes, 64 KiB.
+	MinHistorySize = 64 << 10
+	// MaxHistorySize is the largest, 1 GiB.
+	MaxHistorySize = 1 << 30
 	// MaxSocketPath is how many bytes the kernel takes for the path of a unix socket.
 	MaxSocketPath = 107
 )
@@ -40,6 +49,7 @@ func (c *AgentConfiguration) problems() problems {
 		p.add("resumeJitter", "%v is out of range: at least 0s and at most %v", d.Duration, MaxResumeJitter)
 	}
 	c.Store.validate(&p)
+	c.History.validate(&p)
 	c.LocalAPI.validate(&p)
 	c.Metrics.validate(&p)
 	oneOf(&p, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
@@ -90,11 +100,23 @@ func (s *Store) validate(p *problems) {
 	if d := s.CommitInterval.Duration; d <= 0 || d > MaxCommitInterval {
 		p.add("store.commitInterval", "%v is out of range: more than 0s and at most %v", d, MaxCommitInterval)
 	}
-	atLeast, atMost := resource.NewQuantity(MinStoreSize, resource.BinarySI), resource.NewQuantity(MaxStoreSize, resource.BinarySI)
-	if s.MaxSize.Cmp(*atLeast) < 0 || s.MaxSize.Cmp(*atMost) > 0 {
-		p.add("store.maxSize", "%s is out of range: at least %s and at most %s", s.MaxSize.String(), atLeast, atMost)
-	} else if s.MaxSize.CmpInt64(s.MaxSize.Value()) != 0 { // Value rounds up
-		p.add("store.maxSize", "%s is not a whole number of bytes", s.MaxSize.String())
+	validateSize(p, "store.maxSize", s.MaxSize, MinStoreSize, MaxStoreSize)
+}
+
+func (h *History) validate(p *problems) {
+	if d := h.Retention.Duration; d < MinHistoryRetention || d > MaxHistoryRetention {
+		p.add("history.retention", "%v is out of range: at least %v and at most %v", d, MinHistoryRetention, MaxHistoryRetention)
+	}
+	validateSize(p, "history.maxSize", h.MaxSize, MinHistorySize, MaxHistorySize)
+}
+
+// validateSize checks a size against its bounds in bytes.
+func validateSize(p *problems, field string, size resource.Quantity, lowest, highest int64) {
+	atLeast, atMost := resource.NewQuantity(lowest, resource.BinarySI), resource.NewQuantity(highest, resource.BinarySI)
+	if size.Cmp(*atLeast) < 0 || size.Cmp(*atMost) > 0 {
+		p.add(field, "%s is out of range: at least %s and at most %s", size.String(), atLeast, atMost)
+	} else if size.CmpInt64(size.Value()) != 0 { // Value rounds up
+		p.add(field, "%s is not a whole number of bytes", size.String())
 	}
 }
 

@@ -113,6 +113,17 @@ func (c *Client) Objects(ctx context.Context, collection string, q ObjectQuery, 
 	}, "collections", collection, "objects")
 }
 
+// Changes implements [Source].
+func (c *Client) Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error {
+	return c.lines(ctx, q.values(), func(line []byte) error {
+		change, err := decodeChange(line)
+		if err != nil {
+			return c.wrap(ctx, err)
+		}
+		return each(change)
+	}, "collections", collection, "changes")
+}
+
 // lines calls each for the lines of a stream, which are valid until it returns.
 // It returns each's errors as they are.
 func (c *Client) lines(ctx context.Context, query url.Values, each func([]byte) error, path ...string) error {

@@ -29,6 +29,12 @@ type Options struct {
 	// a name. Where that fails, and where it is empty, os.TempDir is used.
 	SpoolDir string
 
+	// Changed returns a channel that is closed at the next change of a collection, for
+	// those who follow it; nil where nobody tells. Done lets them go: it is closed when
+	// no more changes are to come.
+	Changed func(collection string) <-chan struct{}
+	Done    <-chan struct{}
+
 	// Clock tells the age of what is stored; nil for the real one.
 	Clock clock.PassiveClock
 }

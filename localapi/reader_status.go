@@ -70,6 +70,11 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	c.Synced, c.Objects, c.Bytes = state.Synced, state.Count, state.Bytes
 	c.ResourceVersion, c.Cluster = state.RV, state.Cluster
 	c.ListReason, c.LastList = state.ListReason, state.LastList
+	if state.Synced {
+		if c.HistorySince, err = v.Horizon(); err != nil {
+			c.Problem = err.Error() // of the history alone
+		}
+	}
 	if c.Proven = state.Proven(); !c.Proven.IsZero() {
 		// A clock that was set back makes nothing younger than now.
 		c.AgeSeconds = max(0, now.Sub(c.Proven).Seconds())

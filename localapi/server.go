@@ -18,9 +18,12 @@ const streamBufferBytes = 32 << 10
 //	GET /v1alpha1/collections/{id}/index/{index}
 //	GET /v1alpha1/collections/{id}/keys?index=&value=
 //	GET /v1alpha1/collections/{id}/objects?namespace=&labelSelector=
+//	GET /v1alpha1/collections/{id}/changes?since=&sinceTime=&namespace=&objects=&follow=
 //
 // The status is one JSON document. The others are streams of JSON, one value a
-// line: [IndexValue], [Key], and the objects as they are stored.
+// line: [IndexValue], [Key], the objects as they are stored, and [Change]. sinceTime
+// is an RFC 3339 time, objects and follow are true or false. With follow the stream
+// does not end by itself.
 //
 // An error is JSON of the form {"error": "text", "reason": "NoIndex"}. Where
 // nothing was sent before, it is the body under a fitting status:
@@ -30,6 +33,10 @@ const streamBufferBytes = 32 << 10
 //	NoIndex       404
 //	IndexBuilding 503   the index is not complete yet
 //	BadRequest    400
+//	TooOld        410   changes since then can't all be told any more
+//	Ahead         504   the collection is not there yet
+//	NoFollow      501
+//	Stopping      503   the agent that was followed
 //	Damaged       500   with the list "damages" of what could not be given
 //	Internal      500
 //
@@ -46,6 +53,7 @@ func Handler(src Source) http.Handler {
 	mux.HandleFunc("GET "+apiPath+"/collections/{id}/index/{index}", h.index)
 	mux.HandleFunc("GET "+apiPath+"/collections/{id}/keys", h.keys)
 	mux.HandleFunc("GET "+apiPath+"/collections/{id}/objects", h.objects)
+	mux.HandleFunc("GET "+apiPath+"/collections/{id}/changes", h.changes)
 	return mux
 }
 
@@ -86,6 +94,25 @@ func (h handler) objects(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
 	q := ObjectQuery{Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector")}
 	s.end(h.src.Objects(r.Context(), r.PathValue("id"), q, func(o *object.Object) error { return s.line(o.Raw()) }))
+}
+
+func (h handler) changes(w http.ResponseWriter, r *http.Request) {
+	s := newStream(w)
+	q, err := parseChangeQuery(r.URL.Query())
+	if err != nil {
+		s.end(err)
+		return
+	}
+	s.end(h.src.Changes(r.Context(), r.PathValue("id"), q, func(c Change) error {
+		line, err := encodeChange(c)
+		if err == nil {
+			err = s.line(line)
+		}
+		if err == nil && q.Follow && c.Type == Bookmark {
+			err = s.flush()
+		}
+		return err
+	}))
 }
 
 // stream is an answer of many lines. Until the first of them the answer may still
@@ -129,6 +156,16 @@ func (s *stream) line(b []byte) error {
 	_, err := s.buf.Write(b)
 	if err == nil {
 		err = s.buf.WriteByte('\n')
+	}
+	s.lost = err
+	return err
+}
+
+// flush sends what was collected.
+func (s *stream) flush() error {
+	err := s.buf.Flush()
+	if err == nil {
+		err = http.NewResponseController(s.w).Flush()
 	}
 	s.lost = err
 	return err

@@ -165,6 +165,14 @@ func TestErrorAnswers(t *testing.T) {
 		"configmaps/index/absent":                {404, "NoIndex"},
 		"configmaps/keys?index=absent":           {404, "NoIndex"},
 		"configmaps/objects?labelSelector=a+in+": {400, "BadRequest"},
+		"configmaps/changes":                     {400, "BadRequest"},
+		"configmaps/changes?since=5&objects=no+": {400, "BadRequest"},
+		"configmaps/changes?sinceTime=yesterday": {400, "BadRequest"},
+		"configmaps/changes?since=4":             {410, "TooOld"},
+		"configmaps/changes?since=6":             {504, "Ahead"},
+		"configmaps/changes?since=5&follow=true": {501, "NoFollow"},
+		"pods@shop/changes?since=5":              {503, "NotSynced"},
+		"absent/changes?since=5":                 {404, "NoCollection"},
 	} {
 		answer := get(t, socket, "/v1alpha1/collections/"+path)
 		require.Equal(t, want.code, answer.code, path)

@@ -199,6 +199,7 @@ func testNeverSynced(t *testing.T, src Source) {
 	require.ErrorIs(t, err, ErrNotSynced)
 	require.Empty(t, objects)
 	require.EqualError(t, err, "collection pods@shop: never synced")
+	require.ErrorIs(t, src.Changes(context.Background(), id, ChangeQuery{Since: "5"}, nil), ErrNotSynced)
 }
 
 func testEachFails(t *testing.T, src Source) {

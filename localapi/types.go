@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
 )
 
 var (
@@ -17,6 +18,16 @@ var (
 
 	// ErrNoIndex says that a collection has no index of that name.
 	ErrNoIndex = errors.New("no such index")
+
+	// ErrTooOld says that what changed since then can't all be told any more: whoever
+	// gets it has to read the collection anew.
+	ErrTooOld = errors.New("too old")
+
+	// ErrAhead says that a collection has not come to a resourceVersion yet.
+	ErrAhead = errors.New("ahead of the cache")
+
+	// ErrNoFollow says that nobody tells a source when something changes.
+	ErrNoFollow = errors.New("following needs the running agent")
 )
 
 // Source answers questions about a cache. It is safe for concurrent use.
@@ -34,6 +45,17 @@ type Source interface {
 
 	// Objects calls each for the objects of a collection, in key order.
 	Objects(ctx context.Context, collection string, q ObjectQuery, each func(*object.Object) error) error
+
+	// Changes calls each for what changed in a collection, in the order of
+	// resourceVersions, and then for a [Bookmark]: to be told the rest later, ask for
+	// changes since that one. A change may come again then; none is left out, and what
+	// each is called with is right for who knows all that came before.
+	//
+	// To follow, it goes on with what comes, a bookmark after each lot. Then it returns
+	// only with an error: ctx's, ErrNoAgent where the agent stops, ErrTooOld where the
+	// history that was followed is gone. A bookmark is never followed by fewer
+	// changes than there were: after damage there is none.
+	Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error
 }
 
 // KeyQuery selects keys by an index, or all where Index is empty.
@@ -119,6 +141,9 @@ type Collection struct {
 	// ResourceVersion is the checkpoint.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Cluster         string `json:"cluster,omitempty"`
+
+	// HistorySince is where the history begins: changes after it can be told.
+	HistorySince store.Horizon `json:"historySince,omitzero"`
 
 	// Phase is what the agent is doing for the collection: starting, resuming,
 	// listing, watching, waiting; "stored" where the answer is from a file.

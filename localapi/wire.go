@@ -32,6 +32,10 @@ var sentinels = []struct {
 	{ErrNoIndex, "NoIndex", http.StatusNotFound},
 	{store.ErrIndexBuilding, "IndexBuilding", http.StatusServiceUnavailable},
 	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
+	{ErrTooOld, "TooOld", http.StatusGone},
+	{ErrAhead, "Ahead", http.StatusGatewayTimeout}, // as a kube-apiserver answers it
+	{ErrNoFollow, "NoFollow", http.StatusNotImplemented},
+	{ErrNoAgent, "Stopping", http.StatusServiceUnavailable},
 }
 
 // wireError is an error as it travels: as the body of an answer that is nothing

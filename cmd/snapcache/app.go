@@ -21,6 +21,7 @@ resumes where it stopped.
    snapcache run --config agent.yaml     run the agent
    snapcache status                      how fresh is the cache?
    snapcache dump pods -n shop           what is in it, with an agent or without
+   snapcache changes pods --since 1h     what came, changed and went
 
 Exit codes:
    0  ok
@@ -29,7 +30,8 @@ Exit codes:
    3  not there yet: what was asked for has no complete list, or an index that is
       being built
    4  damaged: stored records could not be read (the others were printed), or
-      check found something else wrong`
+      check found something else wrong
+   5  too old: what changed since then can't all be told any more`
 
 // newApp returns the command line.
 func newApp(out, errOut io.Writer) *cli.App {
@@ -46,7 +48,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		OnUsageError:   wrongUsage,
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
 		Commands: []*cli.Command{
-			runCommand(), statusCommand(), inspectCommand(), dumpCommand(),
+			runCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
 			checkCommand(), compactCommand(), configCommand(), versionCommand(), completionCommand(),
 		},
 	}

@@ -103,6 +103,8 @@ func TestExitCode(t *testing.T) {
 		{fmt.Errorf("x: %w", localapi.ErrNoAgent), exitFailure},
 		{fmt.Errorf("x: %w", store.ErrForeign), exitDamaged},
 		{&store.CorruptionError{}, exitDamaged},
+		{fmt.Errorf("x: %w", localapi.ErrTooOld), exitTooOld},
+		{fmt.Errorf("x: %w", localapi.ErrAhead), exitFailure},
 		{errors.Join(damaged([]*localapi.DamageError{{More: 1}}), notSynced([]localapi.Collection{{ID: "a"}})), exitDamaged},
 		{errors.Join(&config.Error{}, &config.Error{}), exitUsage},
 		{fmt.Errorf("x: %w", &agent.ExitError{Code: 2, Err: errors.New("y")}), exitUsage},

@@ -98,7 +98,7 @@ func complete(app *cli.App, words []string, w io.Writer) {
 		for _, s := range shells() {
 			candidate(w, s)
 		}
-	case (path == "dump" || path == "inspect") && arguments == 0:
+	case (path == "dump" || path == "inspect" || path == "changes") && arguments == 0:
 		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{c.ID} })
 	}
 }

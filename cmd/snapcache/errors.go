@@ -19,6 +19,7 @@ const (
 	exitUsage     = 2
 	exitNotSynced = 3
 	exitDamaged   = 4
+	exitTooOld    = 5
 )
 
 // codedError is an error with an exit code of its own.
@@ -52,6 +53,8 @@ func exitCode(err error) int {
 		return exitUsage // urfave/cli makes exit errors of its own for a help topic that does not exist
 	case errors.Is(err, localapi.ErrNotSynced), errors.Is(err, store.ErrIndexBuilding):
 		return exitNotSynced
+	case errors.Is(err, localapi.ErrTooOld):
+		return exitTooOld
 	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign):
 		return exitDamaged
 	default:

@@ -39,6 +39,7 @@ func lookupFlags() []cli.Flag {
 // outputFormats are the values of -o by command, for the completion too; the
 // first is the default.
 var outputFormats = map[string][]string{
+	"changes": {"table", "json"},
 	"check":   {"text", "json"},
 	"dump":    {"yaml", "json", "ndjson", "name"},
 	"inspect": {"table", "json"},

@@ -15,7 +15,7 @@ import (
 const inspectDescription = `Looks into the cache, through the running agent or, without one, into the database
 file: the collections with their checkpoints, an index, or keys.
 
-   snapcache inspect                                collections: checkpoint, age, count, size, verdict
+   snapcache inspect                                collections: checkpoint, age, count, size, verdict, history
    snapcache inspect --index namespace              every namespace of each collection
    snapcache inspect pods --index namespace         ... of one
    snapcache inspect pods --index namespace shop    the keys of a namespace
@@ -139,13 +139,13 @@ func inspectCollections(c *cli.Context, status *localapi.Status, resource string
 	if len(selected) == 0 {
 		return nothingCached()
 	}
-	t := newTable(c.App.Writer, "COLLECTION", "VERSION", ">OBJECTS", ">SIZE", ">RV", ">AGE", "VERDICT", "LAST LIST", "INDEXES")
+	t := newTable(c.App.Writer, "COLLECTION", "VERSION", ">OBJECTS", ">SIZE", ">RV", ">AGE", "VERDICT", "LAST LIST", "HISTORY SINCE", "INDEXES")
 	for _, x := range selected {
 		objects, size, age := humanCount(x.Objects), humanBytes(x.Bytes), collectionAge(x)
 		if !x.Synced {
 			objects, size, age = "", "", "never synced"
 		}
-		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, age, x.Verdict, listed(x), indexNames(x)); err != nil {
+		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, age, x.Verdict, listed(x), historySince(x), indexNames(x)); err != nil {
 			return err
 		}
 	}

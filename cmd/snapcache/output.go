@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/snapcache/snapcache/localapi"
 )
@@ -82,7 +83,16 @@ func listed(c localapi.Collection) string {
 	if c.LastList.IsZero() {
 		return c.ListReason
 	}
-	return fmt.Sprintf("%s (%s)", c.LastList.Local().Format("2006-01-02 15:04:05"), c.ListReason)
+	return fmt.Sprintf("%s (%s)", c.LastList.Local().Format(time.DateTime), c.ListReason)
+}
+
+// historySince tells after which resourceVersion changes are known, and its time.
+func historySince(c localapi.Collection) string {
+	h := c.HistorySince
+	if h.RV == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", h.RV, h.Time.Local().Format(time.DateTime))
 }
 
 // problemLines tells what is wrong with collections, once where it is the same

@@ -29,6 +29,15 @@ type content struct {
 	Age     string            `json:"age"`     // since it was proven, such as "3h12m"
 	Labels  []string          `json:"labels"`  // indexed by
 	Objects []json.RawMessage `json:"objects"` // without apiVersion and kind
+	Then    []change          `json:"then"`    // changes after the list
+}
+
+// change is a batch of changes.
+type change struct {
+	RV      string            `json:"rv"`
+	Age     string            `json:"age"`
+	Objects []json.RawMessage `json:"objects"`
+	Deleted map[string]string `json:"deleted"` // resourceVersions by key
 }
 
 // makeDB: mkdb FILE CONTENT makes a database. CONTENT is YAML, a list of content.
@@ -52,13 +61,9 @@ func (c content) put(db store.DB) error {
 	if err != nil {
 		return err
 	}
-	var changes []store.Change
-	for _, raw := range c.Objects {
-		o, err := object.Parse(object.WithType(raw, c.APIVersion(), c.Kind))
-		if err != nil {
-			return err
-		}
-		changes = append(changes, store.Change{Key: o.Key(), Object: o})
+	changes, err := c.changes(c.Objects)
+	if err != nil {
+		return err
 	}
 	if !c.Synced {
 		return opened.Apply(store.Batch{Changes: changes})
@@ -71,10 +76,42 @@ func (c content) put(db store.DB) error {
 	if err != nil {
 		return err
 	}
-	proven := time.Now().Add(-age)
-	return errors.Join(r.Apply(changes), r.Commit(store.Checkpoint{
-		RV: c.RV, Cluster: "uid:1", LastEvent: proven, LastList: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ListReason: "initial",
-	}))
+	cp := store.Checkpoint{
+		RV: c.RV, Cluster: "uid:1", LastEvent: time.Now().Add(-age), LastList: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ListReason: "initial",
+	}
+	if err := errors.Join(r.Apply(changes), r.Commit(cp)); err != nil {
+		return err
+	}
+	for _, next := range c.Then {
+		changes, err := c.changes(next.Objects)
+		if err != nil {
+			return err
+		}
+		for key, rv := range next.Deleted {
+			changes = append(changes, store.Change{Key: key, RV: rv})
+		}
+		if age, err = time.ParseDuration(next.Age); err != nil {
+			return err
+		}
+		cp.RV, cp.LastEvent = next.RV, time.Now().Add(-age)
+		if err := opened.Apply(store.Batch{Changes: changes, Checkpoint: cp}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changes sets objects.
+func (c content) changes(objects []json.RawMessage) ([]store.Change, error) {
+	var changes []store.Change
+	for _, raw := range objects {
+		o, err := object.Parse(object.WithType(raw, c.APIVersion(), c.Kind))
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, store.Change{Key: o.Key(), Object: o})
+	}
+	return changes, nil
 }
 
 // spoil: spoil FILE COLLECTION KEY... flips a bit of records.

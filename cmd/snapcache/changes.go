@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+)
+
+const changesDescription = `Tells what was added, modified and deleted since then, across restarts of the agent,
+from the running agent or, without one, from the database file. Of several changes
+of one object it tells the newest; what came and went again it leaves out.
+
+   snapcache changes pods --since 1h                  what was heard of in the last hour
+   snapcache changes pods --since 48211 -n shop       all since that resourceVersion
+   snapcache changes pods --since 2026-01-02T15:04:05Z
+   snapcache changes pods --since 10m --follow        ... and what comes, until Ctrl-C
+   snapcache changes configmaps --since 48211 -o json | jq -r 'select(.type == "DELETED").name'
+
+Times are those at which the cache heard of a change, in whole seconds.
+snapcache inspect shows the resourceVersion that a collection is at, and since when
+its changes are known (history.retention and history.maxSize of the configuration).
+
+-o json prints one JSON object a line, as kubectl get --watch --output-watch-events
+does: type (ADDED, MODIFIED or DELETED) and object, which for DELETED is what was
+there last, and besides resourceVersion, time, namespace and name. The line
+{"type":"BOOKMARK","resourceVersion":"48300"} comes last, with --follow after each
+lot: all up to there was told, and --since 48300 goes on from there. Something may
+come again then. Without -o json that number is printed to standard error.
+
+Exits with 5 where --since is before the history, or the history that was followed
+is gone: then a program that keeps a copy has to read everything anew (snapcache
+dump). Exits with 3 where the resource was never synced, and with 4, without a
+BOOKMARK, where stored records are damaged; the others are printed.`
+
+// sinceHelp says what --since takes.
+const sinceHelp = "a resourceVersion (snapcache inspect shows them), a duration such as 30m, or a time such as 2026-01-02T15:04:05Z"
+
+func changesCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "changes",
+		Usage:       "what was added, modified and deleted",
+		UsageText:   "snapcache changes RESOURCE --since RV|DURATION|TIME [-n NAMESPACE] [--follow] [-o table|json]",
+		Description: changesDescription,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "since", Usage: "changes after `RV`, or as long as a duration ago, or since a time"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what comes, until interrupted; needs the running agent"},
+			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects of this `NAMESPACE`; without effect on what is in none"},
+			newOutputFlag("changes"),
+		}, lookupFlags()...),
+		Action: changes,
+	}
+}
+
+func changes(c *cli.Context) error {
+	if err := atMost(c, 1); err != nil {
+		return err
+	}
+	query, err := changeQuery(c, time.Now())
+	if err != nil {
+		return err
+	}
+	look, err := newLookup(c)
+	if err != nil {
+		return err
+	}
+	ctx := c.Context
+	if query.Follow {
+		interruptible, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		// After the first signal the next one does what it does by default.
+		defer context.AfterFunc(interruptible, stop)()
+		ctx = interruptible
+	}
+	printer := newChangePrinter(c.String(outputFlag), c.App.Writer, query.Follow)
+	err = printChanges(ctx, look, c.Args().First(), query, printer)
+	if query.Follow && ctx.Err() != nil {
+		err = nil // that is how following ends
+	}
+	if err != nil {
+		return err
+	}
+	if position := printer.position(); position != "" {
+		_, err = fmt.Fprintf(c.App.ErrWriter, "snapcache: to go on from here: --since %s\n", position)
+	}
+	return err
+}
+
+// changeQuery reads the options.
+func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
+	q := localapi.ChangeQuery{
+		Namespace: c.String(namespaceFlag), Objects: c.String(outputFlag) == "json", Follow: c.Bool("follow"),
+	}
+	since := c.String("since")
+	if !c.Args().Present() {
+		return q, usagef("name a RESOURCE: see %s --help", commandName(c))
+	}
+	if since == "" {
+		return q, usagef("--since is needed: %s", sinceHelp)
+	}
+	if object.IsDecimalRV(since) {
+		q.Since = since
+		return q, nil
+	}
+	if d, err := time.ParseDuration(since); err == nil {
+		q.SinceTime = now.Add(-d)
+	} else if q.SinceTime, err = time.Parse(time.RFC3339, since); err != nil {
+		return q, usagef("--since %q: give %s", since, sinceHelp)
+	}
+	if q.SinceTime.After(now) {
+		return q, usagef("--since %q is in the future: give %s", since, sinceHelp)
+	}
+	return q, nil
+}
+
+// printChanges finds the one collection that a resource means, and prints what
+// changed.
+func printChanges(ctx context.Context, look lookup, resource string, query localapi.ChangeQuery, printer changePrinter) error {
+	src, status, err := look.open(ctx)
+	if err != nil {
+		return err
+	}
+	readable, _, err := readableCollections(status, resource, query.Namespace)
+	if err != nil {
+		return err
+	}
+	if len(readable) > 1 {
+		return usagef("%s is cached in parts, each with a history of its own: name one: %s", resource, cachedList(readable))
+	}
+	err = src.Changes(ctx, readable[0].ID, query, printer.change)
+	var damage *localapi.DamageError
+	switch {
+	case errors.As(err, &damage):
+		return errors.Join(printer.flush(), damaged([]*localapi.DamageError{damage}))
+	case err != nil:
+		return err
+	}
+	return printer.flush()
+}
+
+// changePrinter writes changes one by one.
+type changePrinter interface {
+	change(localapi.Change) error
+	flush() error
+
+	// position is where to go on, for people; empty where it was printed.
+	position() string
+}
+
+// newChangePrinter returns the printer of a format. One that follows shows each lot
+// of changes at once.
+func newChangePrinter(format string, w io.Writer, follow bool) changePrinter {
+	out := flusher{w: w, each: follow}
+	if format == "json" {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		return &changeLines{out, e}
+	}
+	return &changeTable{flusher: out, table: newTable(w, "TIME", "EVENT", "NAMESPACE", "NAME", ">RV")}
+}
+
+// flusher pushes on what a buffered writer holds.
+type flusher struct {
+	w    io.Writer
+	each bool
+}
+
+func (f flusher) flush() error {
+	if b, ok := f.w.(interface{ Flush() error }); ok && f.each {
+		return b.Flush()
+	}
+	return nil
+}
+
+// changeLines prints JSON, a change a line.
+type changeLines struct {
+	flusher
+	e *json.Encoder
+}
+
+func (p *changeLines) change(c localapi.Change) error {
+	err := p.e.Encode(c)
+	if err == nil && c.Type == localapi.Bookmark {
+		err = p.flush()
+	}
+	return err
+}
+
+func (*changeLines) position() string { return "" }
+
+// changeTable prints a table.
+type changeTable struct {
+	flusher
+	table *table
+	at    string
+}
+
+func (p *changeTable) change(c localapi.Change) error {
+	if c.Type == localapi.Bookmark {
+		p.at = c.ResourceVersion
+		return p.flush()
+	}
+	return p.table.row(c.Time.Local().Format(time.DateTime), string(c.Type), c.Namespace, c.Name, c.ResourceVersion)
+}
+
+func (p *changeTable) flush() error {
+	if err := p.table.flush(); err != nil {
+		return err
+	}
+	return p.flusher.flush()
+}
+
+func (p *changeTable) position() string { return p.at }

@@ -1,0 +1,47 @@
+package localapi
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// values is a query as it travels.
+func (q ChangeQuery) values() url.Values {
+	v := url.Values{}
+	if q.Since != "" {
+		v.Set("since", q.Since)
+	}
+	if !q.SinceTime.IsZero() {
+		v.Set("sinceTime", q.SinceTime.Format(time.RFC3339Nano))
+	}
+	if q.Namespace != "" {
+		v.Set("namespace", q.Namespace)
+	}
+	if q.Objects {
+		v.Set("objects", "true")
+	}
+	if q.Follow {
+		v.Set("follow", "true")
+	}
+	return v
+}
+
+// parseChangeQuery is the way back.
+func parseChangeQuery(v url.Values) (q ChangeQuery, err error) {
+	q.Since, q.Namespace = v.Get("since"), v.Get("namespace")
+	if s := v.Get("sinceTime"); s != "" {
+		if q.SinceTime, err = time.Parse(time.RFC3339, s); err != nil {
+			return q, fmt.Errorf("%w: sinceTime: %w", ErrBadQuery, err)
+		}
+	}
+	for name, flag := range map[string]*bool{"objects": &q.Objects, "follow": &q.Follow} {
+		if s := v.Get(name); s != "" {
+			if *flag, err = strconv.ParseBool(s); err != nil {
+				return q, fmt.Errorf("%w: %s: true or false expected, found %q", ErrBadQuery, name, s)
+			}
+		}
+	}
+	return q, nil
+}

@@ -1,0 +1,290 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// goesOn is a checkpoint that lets the history of the one before go on.
+func goesOn(rv int) store.Checkpoint {
+	cp := storetest.Checkpoint(rv)
+	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
+	return cp
+}
+
+// at is when what came with a checkpoint was heard of.
+func at(rv int) time.Time { return goesOn(rv).Proven() }
+
+// put sets an object with characters that encoding/json would escape.
+func put(ns, name, uid string, rv int) store.Change {
+	o, err := object.Parse(fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":"%d"},"data":{"payload":"<%d>"}}`, ns, name, uid, rv, rv))
+	if err != nil {
+		panic(err) // only for names that no test has
+	}
+	return storetest.Put(o)
+}
+
+func del(key string, rv int) store.Change { return store.Change{Key: key, RV: fmt.Sprint(rv)} }
+
+func replace(t *testing.T, c store.Collection, cp store.Checkpoint, changes ...store.Change) {
+	t.Helper()
+	r, err := c.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(changes))
+	require.NoError(t, r.Commit(cp))
+}
+
+func apply(t *testing.T, c store.Collection, cp store.Checkpoint, changes ...store.Change) {
+	t.Helper()
+	require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: cp}))
+}
+
+// eventful is a collection to which something happened since it was listed.
+func eventful(t *testing.T, db store.DB) store.Collection {
+	c, err := db.Open(storetest.Info("configmaps"))
+	require.NoError(t, err)
+	replace(t, c, goesOn(10), put("a", "x", "u1", 4), put("a", "y", "u2", 7), put("b", "z", "u3", 8))
+	apply(t, c, goesOn(12), put("a", "x", "u1", 11), put("b", "n", "u4", 12))
+	apply(t, c, goesOn(15), put("a", "x", "u1", 13), del("a/y", 14), put("b", "n", "u4", 15))
+	apply(t, c, goesOn(18), del("b/n", 17), put("a", "y", "u5", 18))
+	return c
+}
+
+// stores are the two stores, each eventful.
+func stores(t *testing.T) map[string]struct {
+	store.DB
+	store.Collection
+} {
+	mem := memory.New()
+	t.Cleanup(func() { _ = mem.Close() })
+	db, _ := newBolt(t)
+	return map[string]struct {
+		store.DB
+		store.Collection
+	}{"memory": {mem, eventful(t, mem)}, "bolt": {db, eventful(t, db)}}
+}
+
+// line is a change in short.
+func line(c Change) string {
+	if c.Type == Bookmark {
+		return "BOOKMARK " + c.ResourceVersion
+	}
+	return fmt.Sprintf("%s %s %s", c.ResourceVersion, c.Type, object.Key(c.Namespace, c.Name))
+}
+
+func told(src Source, q ChangeQuery) (lines []string, err error) {
+	err = src.Changes(context.Background(), "configmaps", q, func(c Change) error {
+		lines = append(lines, line(c))
+		return nil
+	})
+	return lines, err
+}
+
+// TestChanges is what every Source tells of changes.
+func TestChanges(t *testing.T) {
+	file, path := newBolt(t)
+	eventful(t, file)
+	require.NoError(t, file.Close())
+	ways := map[string]Source{"file": FromOpener(func() (store.DB, error) {
+		return bolt.Open(path, bolt.Options{ReadOnly: true})
+	}, options(t, "bolt"))}
+	for name, s := range stores(t) {
+		ways[name] = FromDB(s.DB, options(t, name))
+		ways["socket on "+name] = serve(t, ways[name])
+	}
+	for way, src := range ways {
+		t.Run(way, func(t *testing.T) {
+			for _, tc := range []struct {
+				q    ChangeQuery
+				want []string
+			}{
+				{ChangeQuery{Since: "10"}, []string{"13 MODIFIED a/x", "14 DELETED a/y", "18 ADDED a/y", "BOOKMARK 18"}},
+				{ChangeQuery{Since: "15"}, []string{"17 DELETED b/n", "18 ADDED a/y", "BOOKMARK 18"}},
+				{ChangeQuery{Since: "018"}, []string{"BOOKMARK 18"}},
+				{ChangeQuery{Since: "12", Namespace: "b"}, []string{"17 DELETED b/n", "BOOKMARK 18"}},
+				{ChangeQuery{Since: "10", Namespace: "c"}, []string{"BOOKMARK 18"}},
+				{ChangeQuery{SinceTime: at(10).Add(time.Second)}, []string{"13 MODIFIED a/x", "14 DELETED a/y", "18 ADDED a/y", "BOOKMARK 18"}},
+				{ChangeQuery{SinceTime: at(15)}, []string{"13 MODIFIED a/x", "14 DELETED a/y", "17 DELETED b/n", "18 ADDED a/y", "BOOKMARK 18"}},
+				{ChangeQuery{SinceTime: at(15).Add(999 * time.Millisecond)}, []string{"13 MODIFIED a/x", "14 DELETED a/y", "17 DELETED b/n", "18 ADDED a/y", "BOOKMARK 18"}},
+				{ChangeQuery{SinceTime: at(15).Add(time.Second), Namespace: "a"}, []string{"18 ADDED a/y", "BOOKMARK 18"}},
+				{ChangeQuery{SinceTime: at(19)}, []string{"BOOKMARK 18"}},
+			} {
+				got, err := told(src, tc.q)
+				require.NoError(t, err, "%+v", tc.q)
+				require.Equal(t, tc.want, got, "%+v", tc.q)
+			}
+			testChangeFields(t, src)
+			testChangeErrors(t, src)
+		})
+	}
+}
+
+func testChangeFields(t *testing.T, src Source) {
+	for _, objects := range []bool{true, false} {
+		var got []Change
+		require.NoError(t, src.Changes(context.Background(), "configmaps", ChangeQuery{Since: "10", Objects: objects}, func(c Change) error {
+			got = append(got, c)
+			return nil
+		}))
+		require.Len(t, got, 4)
+		var versions, payloads []string
+		for i, c := range got {
+			if !objects || c.Type == Bookmark {
+				require.Nil(t, c.Object)
+				continue
+			}
+			payload, _ := c.Object.Field("data.payload")
+			versions, payloads = append(versions, c.Object.GetResourceVersion()), append(payloads, payload)
+			require.Contains(t, string(c.Object.Raw()), `"payload":"<`, "byte for byte")
+			got[i].Object = nil
+		}
+		require.Equal(t, []Change{
+			{Type: store.Modified, ResourceVersion: "13", Time: at(15), Namespace: "a", Name: "x"},
+			{Type: store.Deleted, ResourceVersion: "14", Time: at(15), Namespace: "a", Name: "y"},
+			{Type: store.Added, ResourceVersion: "18", Time: at(18), Namespace: "a", Name: "y"},
+			{Type: Bookmark, ResourceVersion: "18"},
+		}, got)
+		if objects {
+			require.Equal(t, []string{"13", "7", "18"}, versions, "of a deletion what was there last")
+			require.Equal(t, []string{"<13>", "<7>", "<18>"}, payloads)
+		}
+	}
+}
+
+func testChangeErrors(t *testing.T, src Source) {
+	for _, tc := range []struct {
+		q    ChangeQuery
+		want error
+		text string
+	}{
+		{ChangeQuery{Since: "9"}, ErrTooOld, "collection configmaps: resourceVersion 9 is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list anew"},
+		{ChangeQuery{Since: "x"}, ErrTooOld, "collection configmaps: resourceVersion x is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list anew"},
+		{ChangeQuery{SinceTime: at(10)}, ErrTooOld, "collection configmaps: 2026-01-02T03:14:07Z is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list anew"},
+		{ChangeQuery{Since: "19"}, ErrAhead, "collection configmaps: resourceVersion 19 is ahead of the cache, which is at 18"},
+		{ChangeQuery{}, ErrBadQuery, "bad query: changes since when: a resourceVersion or a time is needed"},
+		{ChangeQuery{Since: "10", SinceTime: at(10)}, ErrBadQuery, ""},
+		{ChangeQuery{Since: "10", Follow: true}, ErrNoFollow, "collection configmaps: following needs the running agent"},
+	} {
+		lines, err := told(src, tc.q)
+		require.ErrorIs(t, err, tc.want, "%+v", tc.q)
+		require.Empty(t, lines)
+		if tc.text != "" {
+			require.EqualError(t, err, tc.text)
+		}
+	}
+	full := errors.New("full")
+	require.ErrorIs(t, src.Changes(context.Background(), "configmaps", ChangeQuery{Since: "10"}, func(Change) error { return full }), full)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, src.Changes(ctx, "configmaps", ChangeQuery{Since: "10"}, nil), context.Canceled)
+	require.ErrorIs(t, src.Changes(context.Background(), "absent", ChangeQuery{Since: "10"}, nil), ErrNoCollection)
+}
+
+// In no namespace the namespace does not matter; names have no slash.
+func TestChangesInNoNamespace(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	info := storetest.Info("configmaps")
+	info.Namespaced = false
+	c, err := db.Open(info)
+	require.NoError(t, err)
+	replace(t, c, goesOn(10), put("", "edge-1", "u1", 4))
+	apply(t, c, goesOn(12), put("", "edge-2", "u2", 12))
+	got, err := told(FromDB(db, Options{}), ChangeQuery{Since: "10", Namespace: "a"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"12 ADDED edge-2", "BOOKMARK 12"}, got)
+}
+
+// What is past the checkpoint comes again to who goes on from there. What appeared
+// there is not told before the checkpoint is past it, or nobody would hear that it
+// went.
+func TestChangesPastTheCheckpoint(t *testing.T) {
+	for name, s := range stores(t) {
+		src := FromDB(s.DB, options(t, name))
+		apply(t, s.Collection, goesOn(20), put("a", "x", "u1", 22), put("b", "new", "u9", 23))
+		got, err := told(src, ChangeQuery{Since: "18"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"22 MODIFIED a/x", "BOOKMARK 20"}, got)
+		apply(t, s.Collection, goesOn(23))
+		got, err = told(src, ChangeQuery{Since: "20"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"22 MODIFIED a/x", "23 ADDED b/new", "BOOKMARK 23"}, got)
+	}
+}
+
+// Damaged entries don't hide the others, but nobody is told to go on from there.
+func TestChangesDamaged(t *testing.T) {
+	db, path := newBolt(t)
+	eventful(t, db)
+	require.NoError(t, db.Close())
+	spoil(t, path, "configmaps", "a/x")
+	db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	src := FromDB(db, options(t, "bolt"))
+	for way, src := range map[string]Source{"bolt": src, "socket": serve(t, src)} {
+		got, err := told(src, ChangeQuery{Since: "10"})
+		requireDamage(t, err, "a/x")
+		require.Equal(t, []string{"14 DELETED a/y", "18 ADDED a/y"}, got, way)
+		got, err = told(src, ChangeQuery{Since: "10", Namespace: "b"})
+		require.NoError(t, err, "of what was not asked for")
+		require.Equal(t, []string{"BOOKMARK 18"}, got, way)
+	}
+}
+
+// Where the history as a whole is damaged, only what changed can't be told.
+func TestHistoryDamaged(t *testing.T) {
+	db, path := newBolt(t)
+	eventful(t, db)
+	require.NoError(t, db.Close())
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket([]byte("c")).Bucket([]byte("configmaps"))
+		return c.ForEachBucket(func(gen []byte) error { return c.Bucket(gen).Put([]byte("history"), []byte("{")) })
+	}))
+	require.NoError(t, raw.Close())
+	db, err = bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	src := FromDB(db, options(t, "bolt"))
+	for way, src := range map[string]Source{"bolt": src, "socket": serve(t, src)} {
+		for _, q := range []ChangeQuery{{Since: "10"}, {SinceTime: at(15)}} {
+			got, err := told(src, q)
+			require.ErrorAs(t, err, new(*store.CorruptionError), way)
+			require.Empty(t, got, way)
+		}
+		keys, err := objectKeys(src, "configmaps", ObjectQuery{})
+		require.NoError(t, err, way)
+		require.Len(t, keys, 3, way)
+		status, err := src.Status(context.Background())
+		require.NoError(t, err, way)
+		require.Contains(t, status.Collections[0].Problem, "damaged", way)
+		require.False(t, status.Collections[0].Damaged, way)
+		require.Zero(t, status.Collections[0].HistorySince, way)
+	}
+}
+
+// The status says where the history begins.
+func TestStatusTellsHistory(t *testing.T) {
+	for name, s := range stores(t) {
+		src := FromDB(s.DB, options(t, name))
+		for way, src := range map[string]Source{name: src, "socket": serve(t, src)} {
+			status, err := src.Status(context.Background())
+			require.NoError(t, err)
+			require.Equal(t, store.Horizon{RV: "10", Time: at(10)}, status.Collections[0].HistorySince, way)
+		}
+	}
+}
