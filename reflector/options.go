@@ -40,7 +40,7 @@ type Queue interface {
 	AbortReplace()
 }
 
-// Options are the settings of a reflector. Source, Identity and Queue are needed.
+// Options are the settings of a reflector. Source and Queue are needed.
 type Options struct {
 	// Name is the collection's name in logs.
 	Name string
@@ -48,7 +48,8 @@ type Options struct {
 	Source Source
 	Queue  Queue
 
-	// Identity returns the identity of the cluster behind Source.
+	// Identity returns the identity of the cluster behind Source; nil where a
+	// checkpoint can't come from another cluster.
 	Identity func(context.Context) (string, error)
 
 	// Kind is the kind of object that is expected; others are skipped. Empty takes

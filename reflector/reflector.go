@@ -60,6 +60,9 @@ func New(opts Options) *Reflector {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
+	if opts.Identity == nil {
+		opts.Identity = func(context.Context) (string, error) { return opts.Checkpoint.Cluster, nil }
+	}
 	if opts.Observer == nil {
 		opts.Observer = Silent{}
 	}

@@ -23,12 +23,17 @@ const (
 	watchMax = 10 * time.Minute
 )
 
+// watchTimeout is how long the next watch is asked to last.
+func watchTimeout() time.Duration {
+	return watchMin + rand.N(watchMax-watchMin) //nolint:gosec // spreads load, guards nothing
+}
+
 // errShortWatch says that a watch ended sooner than a healthy one would.
 var errShortWatch = errors.New("the server ended the watch at once")
 
 // watch runs one watch to its end. A nil error means: go on at once.
 func (r *Reflector) watch(ctx context.Context) error {
-	timeout := watchMin + rand.N(watchMax-watchMin) //nolint:gosec // spreads load, guards nothing
+	timeout := watchTimeout()
 	start := r.opts.Clock.Now()
 	w, err := r.opts.Source.Watch(ctx, r.rv, timeout)
 	if err != nil {
