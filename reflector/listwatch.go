@@ -248,7 +248,7 @@ func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 	s, err := p.watch(ctx, metav1.ListOptions{
 		ResourceVersion: p.opts.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 		SendInitialEvents: &yes,
-	}, watchTimeout())
+	}, watchTimeout(watchMin))
 	switch {
 	case err == nil:
 	case ctx.Err() != nil, utilnet.IsConnectionRefused(err), apierrors.IsTooManyRequests(err):
