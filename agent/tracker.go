@@ -17,6 +17,8 @@ import (
 // tracker notes what one collection's reflector and loop report. It is what
 // status and metrics are read from, and safe for concurrent use.
 type tracker struct {
+	reflector.Silent
+
 	clock clock.PassiveClock
 	log   *slog.Logger
 

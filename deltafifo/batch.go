@@ -43,25 +43,41 @@ func (q *Queue) PopBatch(ctx context.Context) (Batch, error) { return q.pop(ctx,
 func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.taken {
-		q.taken = false
-		q.listing = q.replace != nil
-		q.changed.Broadcast()
-	}
+	return q.next(ctx, limit)
+}
+
+// next is pop for callers who hold the lock.
+func (q *Queue) next(ctx context.Context, limit int) (Batch, error) {
+	q.finish()
 	for {
 		switch {
 		case ctx.Err() != nil:
 			return Batch{}, ctx.Err()
 		case q.ready():
-			b := q.take(limit)
-			q.taken = true
-			q.changed.Broadcast() // there is room
-			return b, nil
+			return q.take(limit), nil
 		case q.closed:
 			return Batch{}, ErrClosed
 		}
 		q.waitLinger(ctx)
 	}
+}
+
+// finish notes that the consumer is done with the newest batch. The caller holds
+// the lock.
+func (q *Queue) finish() {
+	if !q.taken {
+		return
+	}
+	q.left = max(0, q.left-len(q.inFlight))
+	q.taken, q.inFlight = false, nil
+	if q.listing && q.replace == nil {
+		q.listing = false
+		if q.ended {
+			q.populate(0)
+		}
+	}
+	q.check()
+	q.changed.Broadcast()
 }
 
 // ready says that a batch may be taken now.
@@ -97,6 +113,8 @@ func (q *Queue) waitLinger(ctx context.Context) {
 
 // take makes the batch. The caller holds the lock.
 func (q *Queue) take(limit int) Batch {
+	q.taken, q.inFlight = true, map[string]struct{}{}
+	q.changed.Broadcast() // there is room
 	n := len(q.order)
 	if limit > 0 && limit < n {
 		n = limit
@@ -108,6 +126,7 @@ func (q *Queue) take(limit int) Batch {
 		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas})
 		q.bytes -= it.bytes
 		delete(q.items, key)
+		q.inFlight[key] = struct{}{}
 	}
 	q.order = append(q.order[:0:0], q.order[n:]...)
 	if q.replace != nil {
@@ -128,12 +147,14 @@ func (q *Queue) take(limit int) Batch {
 // takeList fills in what a batch says about the list that it is part of.
 func (q *Queue) takeList(b *Batch) {
 	b.List, b.Replace = true, q.replace.Replace
+	q.ended = false
 	switch {
 	case q.replace.phase == phaseAborted:
 		b.ListAborted = true
 		q.replace = nil
 	case q.replace.phase == phaseDone && len(q.order) == 0:
 		b.ListDone, b.Watermark = true, q.replace.rv
+		q.ended = true
 		q.rv, q.popped = q.replace.rv, q.replace.rv
 		q.replace = nil
 	}

@@ -17,6 +17,9 @@
 // resourceVersion) produce nothing, so a relist costs the keys in memory and the
 // differences in work.
 //
+// A [Queue] is a [cache.Queue] too: whoever takes one of client-go's queues can be
+// given this one, and gets what client-go's DeltaFIFO would give.
+//
 // The queue has a budget in bytes. Past it the producer waits, stops reading
 // from the network, and TCP pushes back.
 package deltafifo

@@ -82,6 +82,7 @@ func TestModel(t *testing.T) {
 		q.Start("0")
 		var staged held
 		stagedHas := map[string]int{}
+		var replaced []int // RVs of the lists that were queued as one
 
 		consume := func(limit int) bool {
 			if !func() bool { q.mu.Lock(); defer q.mu.Unlock(); return q.ready() }() {
@@ -100,8 +101,10 @@ func TestModel(t *testing.T) {
 			}
 			into.apply(b.Deltas)
 			for _, kd := range b.Deltas {
-				if _, rv := identity(kd.Deltas.Newest().Object); rv != "" {
-					intoHas[kd.Key], _ = strconv.Atoi(rv)
+				for _, d := range kd.Deltas {
+					if _, rv := identity(d.Object); rv != "" {
+						intoHas[kd.Key], _ = strconv.Atoi(rv)
+					}
 				}
 			}
 			switch {
@@ -125,6 +128,12 @@ func TestModel(t *testing.T) {
 				require.NoError(t, err)
 				require.GreaterOrEqual(t, w, checkpoint, "the watermark goes forward only")
 				checkpoint = w
+				for len(replaced) > 0 && w >= replaced[0] {
+					for _, key := range keys {
+						has[key] = max(has[key], srv.newest(key, replaced[0]))
+					}
+					replaced = replaced[1:]
+				}
 			}
 			return true
 		}
@@ -144,7 +153,18 @@ func TestModel(t *testing.T) {
 				}
 			},
 			"bookmark": func(t *rapid.T) { require.NoError(t, q.Bookmark(strconv.Itoa(srv.rv))) },
-			"pop":      func(t *rapid.T) { consume(rapid.IntRange(0, 3).Draw(t, "limit")) },
+			"replace": func(t *rapid.T) {
+				for range rapid.IntRange(0, 5).Draw(t, "missed") {
+					srv.change(t)
+				}
+				var list []any
+				for _, o := range srv.at(srv.rv) {
+					list = append(list, o)
+				}
+				require.NoError(t, q.Replace(list, strconv.Itoa(srv.rv)))
+				replaced = append(replaced, srv.rv)
+			},
+			"pop": func(t *rapid.T) { consume(rapid.IntRange(0, 3).Draw(t, "limit")) },
 			"relist": func(t *rapid.T) {
 				drain()
 				for range rapid.IntRange(0, 5).Draw(t, "missed") {

@@ -24,26 +24,25 @@ var (
 
 	// ErrFull says that the budget is used up, to a call that does not wait for room.
 	ErrFull = errors.New("queue is full")
+
+	// ErrUnusable says that one object can't be queued, because it has no key or the
+	// transformer refused it. Other objects can.
+	ErrUnusable = errors.New("object can't be queued")
 )
 
 // DefaultMaxBytes is the budget of a queue where Options give none.
 const DefaultMaxBytes = 4 << 20
-
-// Known tells a queue what its consumer holds. It must show everything that the
-// consumer has finished with.
-type Known interface {
-	// Lookup returns UID and resourceVersion under which the consumer holds key.
-	Lookup(key string) (uid, rv string, ok bool, err error)
-
-	// Keys returns all keys that the consumer holds.
-	Keys() ([]string, error)
-}
 
 // Options are the settings of a queue.
 type Options struct {
 	// Known is what the consumer holds. Without it every listed item is new and
 	// nothing is ever found missing.
 	Known Known
+
+	// Transformer is applied to each object before it is queued, except to a
+	// cache.DeletedFinalStateUnknown; nil for none. What it returns must have the same
+	// name, UID and resourceVersion.
+	Transformer cache.TransformFunc
 
 	// MaxBytes is the budget for queued objects. A producer that finds it used up
 	// waits; one object larger than the budget passes alone. 0 is DefaultMaxBytes.
@@ -78,6 +77,10 @@ type Queue struct {
 	replace *replace
 	listing bool // a list is in the queue or still with the consumer
 	flush   bool // the consumer is to make durable what it has
+
+	initial                      // how far the first list is
+	inFlight map[string]struct{} // keys of the newest batch, while it is taken
+	pushes   int                 // deltas that were ever queued
 }
 
 // item is what is pending for one key.
@@ -95,17 +98,20 @@ func New(opts Options) *Queue {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	q := &Queue{opts: opts, items: map[string]*item{}}
+	q := &Queue{opts: opts, items: map[string]*item{}, initial: initial{done: make(chan struct{})}}
 	q.changed = sync.NewCond(&q.mu)
 	return q
 }
 
 // Start tells an empty queue the resourceVersion that the consumer has: what is
-// queued next comes after it.
+// queued next comes after it, and there is no first list to wait for.
 func (q *Queue) Start(rv string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.rv, q.popped = rv, rv
+	if isCheckpoint(rv) {
+		q.populate(0)
+	}
 }
 
 // Add queues an ADDED event. It waits while the budget is used up.
@@ -114,13 +120,16 @@ func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj) }
 // Update queues a MODIFIED event. It waits while the budget is used up.
 func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj) }
 
-// Delete queues a DELETED event. It waits while the budget is used up.
+// Delete queues a DELETED event. It waits while the budget is used up. An object
+// that [KnownObjects] do not have and that is not on its way there is deleted
+// already: only its resourceVersion counts. A [Known] alone can't tell what is not
+// there from what can't be read, so there every delete is queued.
 func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj) }
 
 func (q *Queue) event(t cache.DeltaType, obj any) error {
 	key, err := KeyOf(obj)
 	if err != nil {
-		return cache.KeyError{Obj: obj, Err: err}
+		return fmt.Errorf("%w: %w", ErrUnusable, cache.KeyError{Obj: obj, Err: err})
 	}
 	_, rv := identity(obj)
 	q.mu.Lock()
@@ -128,15 +137,68 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	if err := q.afterReplace(); err != nil {
 		return fmt.Errorf("%s %s: %w", t, key, err)
 	}
-	if err := q.push(key, cache.Delta{Type: t, Object: obj}); err != nil {
-		return err
+	if !q.listing {
+		q.populate(0)
+	}
+	if t == cache.Deleted && q.gone(key) {
+		q.touch()
+	} else {
+		if obj, err = q.transform(obj); err != nil {
+			return fmt.Errorf("%s %s: %w", t, key, err)
+		}
+		if err := q.push(key, cache.Delta{Type: t, Object: obj}); err != nil {
+			return err
+		}
 	}
 	q.events++
-	if rv != "" {
+	// The ADDED events that begin a watch from nowhere are in no order.
+	if rv != "" && (t != cache.Added || isCheckpoint(q.rv)) {
 		q.rv = rv
 	}
+	q.changed.Broadcast()
 	return nil
 }
+
+// gone says that the consumer does not hold key and that nothing which is queued
+// or with the consumer can change that. The caller holds the lock, which is let
+// go meanwhile: Known reads the store.
+func (q *Queue) gone(key string) bool {
+	known, can := q.opts.Known.(KnownObjects)
+	for can && !q.pending(key) {
+		before := q.pushes
+		q.mu.Unlock()
+		_, ok, err := known.GetByKey(key)
+		q.mu.Lock()
+		if q.pushes == before {
+			return err == nil && !ok
+		}
+	}
+	return false
+}
+
+// pending says that key is queued or with the consumer. The caller holds the lock.
+func (q *Queue) pending(key string) bool {
+	_, taken := q.inFlight[key]
+	return taken || q.items[key] != nil
+}
+
+// transform applies the transformer, once for each object.
+func (q *Queue) transform(obj any) (any, error) {
+	if q.opts.Transformer == nil {
+		return obj, nil
+	}
+	if _, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return obj, nil
+	}
+	obj, err := q.opts.Transformer(obj)
+	if err != nil {
+		return nil, fmt.Errorf("%w: transformer: %w", ErrUnusable, err)
+	}
+	return obj, nil
+}
+
+// isCheckpoint says that a watch can start from rv and bring what came after it.
+func isCheckpoint(rv string) bool { return rv != "" && rv != "0" }
 
 // Bookmark moves the watermark: everything up to rv has been queued.
 func (q *Queue) Bookmark(rv string) error {
@@ -176,7 +238,7 @@ func (q *Queue) Flush() {
 	q.changed.Broadcast()
 }
 
-// push appends a delta. The caller holds the lock.
+// push appends a delta, once there is room. The caller holds the lock.
 func (q *Queue) push(key string, d cache.Delta) error {
 	size := cost(key, d)
 	for !q.closed && !q.fits(size) {
@@ -185,7 +247,14 @@ func (q *Queue) push(key string, d cache.Delta) error {
 	if q.closed {
 		return ErrClosed
 	}
+	q.put(key, d)
+	return nil
+}
+
+// put appends a delta. The caller holds the lock.
+func (q *Queue) put(key string, d cache.Delta) {
 	q.touch()
+	q.pushes++
 	it := q.items[key]
 	if it == nil {
 		it = &item{before: q.rv}
@@ -197,17 +266,23 @@ func (q *Queue) push(key string, d cache.Delta) error {
 	} else {
 		it.deltas = append(it.deltas, d)
 	}
+	size := cost(key, d)
 	it.bytes += size
 	q.bytes += size
 	q.changed.Broadcast()
-	return nil
 }
 
 // fits says whether there is room for so many bytes. The caller holds the lock.
 func (q *Queue) fits(size int64) bool { return q.bytes == 0 || q.bytes+size <= q.opts.MaxBytes }
 
 // cost is how much of the budget a delta uses.
-func cost(key string, d cache.Delta) int64 { return sizeOf(d.Object) + int64(len(key)) + 64 }
+func cost(key string, d cache.Delta) int64 {
+	size := int64(len(key)) + 64
+	if s, ok := d.Object.(interface{ Size() int }); ok {
+		size += int64(s.Size())
+	}
+	return size
+}
 
 // touch notes when the oldest thing that waits in the queue came.
 func (q *Queue) touch() {
@@ -216,13 +291,13 @@ func (q *Queue) touch() {
 	}
 }
 
-// mergeDeletes replaces the last delta by d where both are deletes, keeping the
-// one that knows the final state, as client-go does.
+// mergeDeletes makes one of two deletes in a row, the first that knows the final
+// state, as client-go does.
 func mergeDeletes(deltas cache.Deltas, d cache.Delta) (cache.Deltas, bool) {
 	if len(deltas) == 0 || d.Type != cache.Deleted || deltas[len(deltas)-1].Type != cache.Deleted {
 		return nil, false
 	}
-	if _, unknown := d.Object.(cache.DeletedFinalStateUnknown); !unknown {
+	if _, unknown := deltas[len(deltas)-1].Object.(cache.DeletedFinalStateUnknown); unknown {
 		deltas[len(deltas)-1] = d
 	}
 	return deltas, true
@@ -274,13 +349,19 @@ func (q *Queue) wait(ctx context.Context) {
 	}
 }
 
-// KeyOf returns an object's key; for a DeletedFinalStateUnknown the key it carries.
+// KeyOf returns an object's key; for a DeletedFinalStateUnknown the key it carries,
+// for Deltas that of the newest.
 func KeyOf(obj any) (string, error) {
 	switch o := obj.(type) {
 	case *object.Object:
 		return o.Key(), nil
 	case cache.DeletedFinalStateUnknown:
 		return o.Key, nil
+	case cache.Deltas:
+		if len(o) == 0 {
+			return "", cache.ErrZeroLengthDeltasObject
+		}
+		return KeyOf(o.Newest().Object)
 	}
 	return cache.MetaNamespaceKeyFunc(obj)
 }
@@ -298,11 +379,4 @@ func identity(obj any) (uid, rv string) {
 		return "", ""
 	}
 	return string(m.GetUID()), m.GetResourceVersion()
-}
-
-func sizeOf(obj any) int64 {
-	if s, ok := obj.(interface{ Size() int }); ok {
-		return int64(s.Size())
-	}
-	return 0
 }

@@ -105,6 +105,59 @@ func TestDeletesMerge(t *testing.T) {
 	require.IsType(t, &object.Object{}, b.Deltas[0].Deltas[0].Object, "the delete that knows the final state is kept")
 }
 
+// The ADDED events that begin a watch from nowhere come in any order: their
+// resourceVersions are no checkpoints. What comes after them is.
+func TestSyntheticEventsAreNoCheckpoint(t *testing.T) {
+	for _, from := range []string{"", "0"} {
+		q := New(Options{})
+		q.Start(from)
+		require.NoError(t, q.Add(obj(t, "a", "1", 9)))
+		require.NoError(t, q.Add(obj(t, "b", "2", 5)))
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, from, b.Watermark)
+		require.NoError(t, q.Bookmark("9"))
+		require.NoError(t, q.Add(obj(t, "c", "3", 10)))
+		b, err = q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "10", b.Watermark)
+	}
+}
+
+func TestDeleteOfWhatIsNotThere(t *testing.T) {
+	known := held{"b": obj(t, "b", "2", 2)}
+	q := New(Options{Known: objects{known}})
+	q.Start("9")
+	require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
+	require.NoError(t, q.Delete(obj(t, "b", "2", 11)))
+	require.NoError(t, q.Add(obj(t, "c", "3", 12)))
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Len(t, b.Deltas, 2, "a is nowhere; b is in the store; c is new")
+	require.Equal(t, "12", b.Watermark)
+	require.Equal(t, 3, b.Events)
+
+	// c is with the consumer, and not in the store yet.
+	require.NoError(t, q.Delete(obj(t, "c", "3", 13)))
+	b, err = q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Len(t, b.Deltas, 1)
+
+	known.apply(b.Deltas)
+	_, _ = q.PopBatch(expired())
+	require.NoError(t, q.Delete(obj(t, "c", "3", 14)))
+	b, err = q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, b.Deltas)
+	require.Equal(t, "14", b.Watermark, "its resourceVersion counts all the same")
+
+	for _, k := range []Known{nil, held{}} {
+		q := New(Options{Known: k})
+		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
+		require.Equal(t, 1, q.Len(), "it may be there and damaged")
+	}
+}
+
 func TestReplaceProducesDifferencesOnly(t *testing.T) {
 	known := held{"same": obj(t, "same", "1", 5), "changed": obj(t, "changed", "2", 6), "reborn": obj(t, "reborn", "3", 7), "gone": obj(t, "gone", "4", 8)}
 	list := func(force bool) map[string]cache.DeltaType {
@@ -196,15 +249,16 @@ func TestBudgetHoldsTheProducer(t *testing.T) {
 func TestCloseFreesProducerAndConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{MaxBytes: 100})
-		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
+		q.Start("1")
+		require.NoError(t, q.Add(obj(t, "a", "1", 2)))
 		blocked := make(chan error, 1)
-		go func() { blocked <- q.Add(obj(t, "b", "1", 2)) }()
+		go func() { blocked <- q.Add(obj(t, "b", "1", 3)) }()
 		synctest.Wait()
 		q.Close()
 		require.ErrorIs(t, <-blocked, ErrClosed)
 		b, err := q.PopBatch(t.Context())
 		require.NoError(t, err, "what is pending is handed out after Close")
-		require.Equal(t, "1", b.Watermark)
+		require.Equal(t, "2", b.Watermark)
 		_, err = q.PopBatch(t.Context())
 		require.ErrorIs(t, err, ErrClosed)
 	})

@@ -65,7 +65,7 @@ func (q *Queue) idle() bool {
 func (q *Queue) ReplaceItem(obj any) error {
 	key, err := KeyOf(obj)
 	if err != nil {
-		return cache.KeyError{Obj: obj, Err: err}
+		return fmt.Errorf("%w: %w", ErrUnusable, cache.KeyError{Obj: obj, Err: err})
 	}
 	uid, rv := identity(obj)
 	q.mu.Lock()
@@ -90,6 +90,9 @@ func (q *Queue) ReplaceItem(obj any) error {
 		if ok && knownUID == uid && knownRV == rv && rv != "" {
 			return nil
 		}
+	}
+	if obj, err = q.transform(obj); err != nil {
+		return fmt.Errorf("item %s: %w", key, err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

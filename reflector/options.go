@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
@@ -38,22 +39,25 @@ type Queue interface {
 	ReplaceItem(obj any) error
 	EndReplace(rv string) error
 	AbortReplace()
+	Resync() error
 }
 
-// Options are the settings of a reflector. Source, Identity and Queue are needed.
+// Options are the settings of a reflector. Source and Queue are needed.
 type Options struct {
-	// Name is the collection's name in logs.
+	// Name tells one reflector from others. Where it is empty it is the file and line
+	// that called New, and the log tells it.
 	Name string
 
 	Source Source
 	Queue  Queue
 
-	// Identity returns the identity of the cluster behind Source.
+	// Identity returns the identity of the cluster behind Source; nil where a
+	// checkpoint can't come from another cluster.
 	Identity func(context.Context) (string, error)
 
-	// Kind is the kind of object that is expected; others are skipped. Empty takes
-	// all.
-	Kind string
+	// Kind and APIVersion are those of the objects that are expected; others are
+	// skipped. Empty takes all.
+	Kind, APIVersion string
 
 	// Checkpoint is where to resume. Reason, where set, says why it must not be
 	// used and the first thing is a list.
@@ -62,6 +66,29 @@ type Options struct {
 
 	// PageSize is how many items a page of a list has. 0 is 500.
 	PageSize int64
+
+	// FromCache lets the server make the first list from what it has at hand
+	// (resourceVersion "0"): cheaper for it, and perhaps some seconds old. Every other
+	// list asks for the newest state, for it must not go back in time.
+	FromCache bool
+
+	// MinWatchTimeout is the least time that a watch is asked to last, where it is
+	// over five minutes; the most is twice as long.
+	MinWatchTimeout time.Duration
+
+	// ResyncPeriod is how often the queue is asked to replay what its consumer holds,
+	// while a watch is open; 0 is never. ShouldResync, where set, is asked each time.
+	ResyncPeriod time.Duration
+	ShouldResync func() bool
+
+	// WatchErrorHandler is told of each error that ends a list or a watch, from the
+	// reflector's goroutine: it must not block. What happens next is decided already.
+	// nil logs.
+	WatchErrorHandler func(ctx context.Context, err error)
+
+	// Backoff is the waits between tries; nil is 0.8 s, doubling to 30 s, with as much
+	// again at random. It starts over after two minutes without a wait.
+	Backoff *wait.Backoff
 
 	// Jitter bounds the random wait before the first request after a start or an
 	// outage, so that a fleet does not arrive at once. 0 is none.
@@ -105,6 +132,10 @@ type Observer interface {
 	// Resumed reports that the guards passed and the watch goes on at rv.
 	Resumed(rv string)
 
+	// Watched reports a watch that ended: how many events it brought and how long it
+	// lasted. One that could not be started is told by Phase.
+	Watched(events int, lasted time.Duration)
+
 	// Event reports one watch event that was queued, bookmarks included.
 	Event(t watch.EventType)
 
@@ -128,6 +159,9 @@ func (Silent) Listed(store.Reason, string, int64, time.Duration) {}
 
 // Resumed does nothing.
 func (Silent) Resumed(string) {}
+
+// Watched does nothing.
+func (Silent) Watched(int, time.Duration) {}
 
 // Event does nothing.
 func (Silent) Event(watch.EventType) {}

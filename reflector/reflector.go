@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/naming"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
@@ -41,11 +43,15 @@ const (
 type Reflector struct {
 	opts    Options
 	backoff wait.Backoff
-	paused  time.Time // when the newest pause ended
+	paused  time.Time        // when the newest pause ended
+	resync  <-chan time.Time // nil for never
+
+	shown atomic.Pointer[string] // rv, for others to read
 
 	rv      string       // newest resourceVersion that was queued
 	cluster string       // whose it is
 	reason  store.Reason // why the next thing is a list; empty for none
+	ordered bool         // events' resourceVersions come in order
 	proven  bool         // the guards passed since the newest outage
 	resumed bool         // no event came since the guards passed
 	ahead   int          // answers in a row that the server is behind
@@ -60,28 +66,56 @@ func New(opts Options) *Reflector {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
+	if opts.Identity == nil {
+		opts.Identity = func(context.Context) (string, error) { return opts.Checkpoint.Cluster, nil }
+	}
 	if opts.Observer == nil {
 		opts.Observer = Silent{}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Reflector{opts: opts, rv: opts.Checkpoint.RV, cluster: opts.Checkpoint.Cluster, reason: opts.Reason}
+	if opts.Backoff == nil {
+		opts.Backoff = &wait.Backoff{Duration: backoffFirst, Cap: backoffMax, Factor: 2, Jitter: 1, Steps: int(backoffMax / backoffFirst)}
+	}
+	if opts.Name == "" {
+		opts.Name = naming.GetNameFromCallsite(thisFile)
+		opts.Logger = opts.Logger.With("reflector", opts.Name)
+	}
+	r := &Reflector{opts: opts, cluster: opts.Checkpoint.Cluster, reason: opts.Reason}
+	r.reached(opts.Checkpoint.RV)
 	if r.rv == "" && r.reason == "" {
 		r.reason = store.ReasonInitial
 	}
-	r.backoff = newBackoff()
+	r.backoff = *opts.Backoff
 	return r
 }
 
-func newBackoff() wait.Backoff {
-	return wait.Backoff{Duration: backoffFirst, Cap: backoffMax, Factor: 2, Jitter: 1, Steps: int(backoffMax / backoffFirst)}
+// thisFile is what does not count as the caller of New.
+const thisFile = "/reflector/reflector.go"
+
+// Name returns the reflector's name.
+func (r *Reflector) Name() string { return r.opts.Name }
+
+// LastSyncResourceVersion returns the resourceVersion of the newest thing that was
+// queued, empty before the first list. It may be called at any time.
+func (r *Reflector) LastSyncResourceVersion() string { return *r.shown.Load() }
+
+// reached notes the resourceVersion that was queued.
+func (r *Reflector) reached(rv string) {
+	r.rv = rv
+	r.shown.Store(&rv)
 }
 
 // Run lists, watches and resumes until ctx ends. It returns only then, or with
 // deltafifo.ErrClosed when the queue was closed.
 func (r *Reflector) Run(ctx context.Context) error {
 	r.opts.Observer.Phase(PhaseStarting, nil)
+	if r.opts.ResyncPeriod > 0 {
+		ticker := r.opts.Clock.NewTicker(r.opts.ResyncPeriod)
+		defer ticker.Stop()
+		r.resync = ticker.C()
+	}
 	if err := r.jitter(ctx); err != nil {
 		return err
 	}
@@ -111,8 +145,11 @@ func (r *Reflector) step(ctx context.Context) error {
 }
 
 // relist makes the next step a list.
-func (r *Reflector) relist(reason store.Reason, why error) {
+func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) {
 	r.reason = reason
+	if r.opts.WatchErrorHandler != nil {
+		r.opts.WatchErrorHandler(ctx, why)
+	}
 	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
 }
 
@@ -124,7 +161,7 @@ func (r *Reflector) resume(ctx context.Context) error {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
 	if !sameCluster(cluster, r.cluster) {
-		r.relist(store.ReasonClusterChanged, fmt.Errorf("checkpoint is of cluster %s, this is %s", r.cluster, cluster))
+		r.relist(ctx, store.ReasonClusterChanged, fmt.Errorf("checkpoint is of cluster %s, this is %s", r.cluster, cluster))
 		return nil
 	}
 	err = r.opts.Source.Probe(ctx, r.rv)
@@ -132,12 +169,12 @@ func (r *Reflector) resume(ctx context.Context) error {
 	case err == nil:
 	case errors.Is(err, upstream.ErrAhead):
 		if r.ahead++; r.ahead >= aheadTries {
-			r.relist(store.ReasonRVAhead, err)
+			r.relist(ctx, store.ReasonRVAhead, err)
 			return nil
 		}
 		return err
 	case expired(err):
-		r.relist(store.ReasonExpired, err)
+		r.relist(ctx, store.ReasonExpired, err)
 		return nil
 	default:
 		return fmt.Errorf("probe: %w", err)
@@ -166,11 +203,15 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
-	rv, items, err := r.listOnce(ctx, cluster, r.opts.PageSize)
+	how := upstream.ListOptions{PageSize: r.opts.PageSize}
+	if r.opts.FromCache && r.reason == store.ReasonInitial {
+		how.ResourceVersion = "0"
+	}
+	rv, items, err := r.listOnce(ctx, cluster, how)
 	if expired(err) {
 		// The server forgot the snapshot between two pages. In one body there is
 		// nothing to forget.
-		rv, items, err = r.listOnce(ctx, cluster, 0)
+		rv, items, err = r.listOnce(ctx, cluster, upstream.ListOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
@@ -178,12 +219,13 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	took := r.opts.Clock.Since(start)
 	r.opts.Logger.Info("listed", "reason", r.reason, "rv", rv, "items", items, "took", took.Round(time.Millisecond))
 	r.opts.Observer.Listed(r.reason, rv, items, took)
-	r.rv, r.cluster, r.reason = rv, cluster, ""
+	r.reached(rv)
+	r.cluster, r.reason = cluster, ""
 	r.proven, r.resumed, r.ahead, r.silent = true, false, 0, 0
 	return nil
 }
 
-func (r *Reflector) listOnce(ctx context.Context, cluster string, pageSize int64) (rv string, items int64, err error) {
+func (r *Reflector) listOnce(ctx context.Context, cluster string, how upstream.ListOptions) (rv string, items int64, err error) {
 	err = r.opts.Queue.BeginReplace(ctx, deltafifo.Replace{
 		Reason: string(r.reason), Cluster: cluster, Force: !r.reason.TrustsVersions(),
 	})
@@ -195,10 +237,8 @@ func (r *Reflector) listOnce(ctx context.Context, cluster string, pageSize int64
 			r.opts.Queue.AbortReplace()
 		}
 	}()
-	rv, err = r.opts.Source.List(ctx, upstream.ListOptions{
-		PageSize: pageSize,
-		Progress: func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) },
-	}, func(o *object.Object) error {
+	how.Progress = func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) }
+	rv, err = r.opts.Source.List(ctx, how, func(o *object.Object) error {
 		if !r.expected(o) {
 			return nil
 		}
@@ -211,14 +251,19 @@ func (r *Reflector) listOnce(ctx context.Context, cluster string, pageSize int64
 	return rv, items, r.opts.Queue.EndReplace(rv)
 }
 
-// expected reports and refuses an object of another kind.
+// expected reports and refuses an object of another type.
 func (r *Reflector) expected(o *object.Object) bool {
-	if r.opts.Kind == "" || o.Kind() == r.opts.Kind {
-		return true
+	switch {
+	case r.opts.Kind != "" && o.Kind() != r.opts.Kind, r.opts.APIVersion != "" && o.APIVersion() != r.opts.APIVersion:
+		r.opts.Observer.Skipped(fmt.Errorf("%s: expected a %s, the server sent a %s", o.Key(),
+			typeName(r.opts.APIVersion, r.opts.Kind), typeName(o.APIVersion(), o.Kind())))
+		return false
 	}
-	r.opts.Observer.Skipped(fmt.Errorf("%s: expected a %s, the server sent a %s", o.Key(), r.opts.Kind, o.Kind()))
-	return false
+	return true
 }
+
+// typeName is what an error calls a type.
+func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVersion + " " + kind) }
 
 // pause waits before the next try, longer each time.
 func (r *Reflector) pause(ctx context.Context, err error) {
@@ -226,14 +271,18 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 	// Not wait's DelayWithReset: that starts over every two minutes, healthy or not,
 	// and an outage would cost twice the requests.
 	if r.opts.Clock.Since(r.paused) >= backoffReset {
-		r.backoff = newBackoff()
+		r.backoff = *r.opts.Backoff
 	}
 	d := r.backoff.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		d = max(d, time.Duration(seconds)*time.Second)
 	}
 	r.opts.Observer.Phase(PhaseWaiting, err)
-	r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Describe(err))
+	if r.opts.WatchErrorHandler != nil {
+		r.opts.WatchErrorHandler(ctx, err)
+	} else {
+		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Describe(err))
+	}
 	r.sleep(ctx, d)
 	r.paused = r.opts.Clock.Now()
 }

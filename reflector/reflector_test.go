@@ -76,12 +76,19 @@ type script struct {
 	lists     []error
 	clusters  []string
 	listItems []*object.Object
+	refused   string               // key that the queue can't take
+	asked     []time.Duration      // timeouts of watches
+	opened    []*watch.FakeWatcher // watches that were given out
+	noted     func(n int)          // called with the length of the log
 }
 
 func (s *script) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = append(s.log, fmt.Sprintf(format, args...))
+	if s.noted != nil {
+		s.noted(len(s.log))
+	}
 }
 
 func take[T any](s *script, queue *[]T) (T, bool) {
@@ -135,6 +142,7 @@ func (s *script) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 		return nil, a.err
 	}
 	w := watch.NewFakeWithChanSize(len(a.events), false)
+	s.opened, s.asked = append(s.opened, w), append(s.asked, timeout)
 	for _, e := range a.events {
 		w.Action(e.Type, e.Object)
 	}
@@ -157,11 +165,15 @@ func (s *script) Add(o any) error    { return s.put("add", o) }
 func (s *script) Update(o any) error { return s.put("update", o) }
 func (s *script) Delete(o any) error { return s.put("delete", o) }
 func (s *script) put(op string, o any) error {
+	if o.(*object.Object).Key() == s.refused {
+		return deltafifo.ErrUnusable
+	}
 	s.note("%s %s@%s", op, o.(*object.Object).Key(), o.(*object.Object).GetResourceVersion())
 	return nil
 }
 func (s *script) Bookmark(rv string) error { s.note("bookmark %s", rv); return nil }
 func (s *script) Flush()                   {}
+func (s *script) Resync() error            { s.note("resync"); return nil }
 func (s *script) BeginReplace(_ context.Context, r deltafifo.Replace) error {
 	s.note("begin %s %s force=%v", r.Reason, r.Cluster, r.Force)
 	return nil

@@ -11,46 +11,54 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Watches end by themselves after a random time in this range, as client-go's
-// do, so that the watches of a fleet do not end together.
-const (
-	watchMin = 5 * time.Minute
-	watchMax = 10 * time.Minute
-)
+// watchMin is the least time after which watches end by themselves. They do so at
+// random between that and twice as much, as client-go's do, so that the watches of
+// a fleet do not end together.
+const watchMin = 5 * time.Minute
 
-// errShortWatch says that a watch ended sooner than a healthy one would.
-var errShortWatch = errors.New("the server ended the watch at once")
+// watchTimeout is how long the next watch is asked to last.
+func watchTimeout(least time.Duration) time.Duration {
+	least = max(least, watchMin)
+	return least + rand.N(least) //nolint:gosec // spreads load, guards nothing
+}
+
+// ErrShortWatch says that a watch ended sooner than a healthy one would, without
+// an event.
+var ErrShortWatch = errors.New("the server ended the watch at once")
 
 // watch runs one watch to its end. A nil error means: go on at once.
 func (r *Reflector) watch(ctx context.Context) error {
-	timeout := watchMin + rand.N(watchMax-watchMin) //nolint:gosec // spreads load, guards nothing
+	timeout := watchTimeout(r.opts.MinWatchTimeout)
 	start := r.opts.Clock.Now()
 	w, err := r.opts.Source.Watch(ctx, r.rv, timeout)
 	if err != nil {
 		if expired(err) {
-			r.relist(store.ReasonExpired, err)
+			r.relist(ctx, store.ReasonExpired, err)
 			return nil
 		}
 		return fmt.Errorf("watch: %w", err)
 	}
 	defer w.Stop()
 	r.opts.Observer.Phase(PhaseWatching, nil)
+	r.ordered = r.rv != "" && r.rv != "0"
 	events, err := r.consume(ctx, w)
+	lasted := r.opts.Clock.Since(start)
+	r.opts.Observer.Watched(events, lasted)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	// No replay may come for hours.
 	r.opts.Queue.Flush()
 	if expired(err) {
-		r.relist(store.ReasonExpired, err)
+		r.relist(ctx, store.ReasonExpired, err)
 		return nil
 	}
-	lasted := r.opts.Clock.Since(start)
 	if lasted < timeout-time.Second {
 		// Not the end we asked for: the server may have been restarted, or even
 		// restored, behind our back. Ask the guards again.
@@ -59,22 +67,22 @@ func (r *Reflector) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	return r.closed(events, lasted)
+	return r.closed(ctx, events, lasted)
 }
 
 // closed judges a watch that ended without an error.
-func (r *Reflector) closed(events int, lasted time.Duration) error {
+func (r *Reflector) closed(ctx context.Context, events int, lasted time.Duration) error {
 	if events > 0 || lasted >= silentClose {
 		r.silent = 0
 		return nil
 	}
 	if r.resumed {
 		if r.silent++; r.silent >= silentTries {
-			r.relist(store.ReasonSilentClose, errShortWatch)
+			r.relist(ctx, store.ReasonSilentClose, ErrShortWatch)
 			return nil
 		}
 	}
-	return errShortWatch
+	return ErrShortWatch
 }
 
 // consume queues a watch's events and returns how many there were.
@@ -83,6 +91,13 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int,
 		select {
 		case <-ctx.Done():
 			return events, ctx.Err()
+		case <-r.resync:
+			if r.opts.ShouldResync != nil && !r.opts.ShouldResync() {
+				continue
+			}
+			if err := r.opts.Queue.Resync(); err != nil {
+				return events, err
+			}
 		case e, ok := <-w.ResultChan():
 			if !ok {
 				return events, nil
@@ -125,12 +140,21 @@ func (r *Reflector) event(e watch.Event) error {
 		r.opts.Observer.Skipped(fmt.Errorf("unknown event type %q", e.Type))
 		return nil
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, deltafifo.ErrUnusable):
+		// The next try would end the same, and so would a list.
+		r.opts.Observer.Skipped(err)
+	case err != nil:
 		return err
+	default:
+		r.opts.Observer.Event(e.Type)
 	}
-	r.opts.Observer.Event(e.Type)
-	if rv := o.GetResourceVersion(); rv != "" {
-		r.rv = rv
+	if e.Type != watch.Added {
+		r.ordered = true
+	}
+	// The ADDED events that begin a watch from nowhere come in any order.
+	if rv := o.GetResourceVersion(); rv != "" && r.ordered {
+		r.reached(rv)
 	}
 	r.resumed = false
 	return nil

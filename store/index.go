@@ -47,8 +47,11 @@ func IndexFromSpec(name, spec string) (x Index, ok bool) {
 // zero bytes, which separate value and key on disk.
 func (x Index) Values(o *object.Object) []string {
 	values := x.Func(o)
-	if len(values) == 0 {
+	switch {
+	case len(values) == 0:
 		return nil
+	case len(values) == 1 && strings.IndexByte(values[0], 0) < 0:
+		return values // as it nearly always is
 	}
 	values = slices.Clone(values)
 	for i, v := range values {

@@ -223,6 +223,13 @@ type Collection interface {
 	View() (View, error)
 }
 
+// Getter is a [Collection] that finds one object of its newest state without a
+// view, faster than with one. Two calls may see two states.
+type Getter interface {
+	// Get returns the object at key, or ErrNotFound.
+	Get(key string) (*object.Object, error)
+}
+
 // Replacement collects the difference between a collection and a complete list.
 // Until Commit nothing of it is visible; a crash before Commit leaves the old
 // state. It is for one goroutine.

@@ -2,9 +2,11 @@ package memory
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -13,22 +15,39 @@ type collection struct {
 	db *DB
 	id string
 
-	// published is what readers see. What it points to is never changed.
+	// published is the newest state. What it points to is never changed.
 	published atomic.Pointer[snapshot]
 
-	// mu is held by a writer while it works; readers never take it.
+	// mu is held by a writer while it works. A reader takes it only if it is free.
 	mu      sync.Mutex
-	work    *content     // equal to the published content; its trees belong to the writer
+	work    *content     // the newest content; its trees belong to whoever holds mu
 	repl    *replacement // the open one, nil where there is none
 	dropped bool
+
+	// waiting is how many readers wait for a snapshot with content, offered one that
+	// a writer made for them.
+	waiting atomic.Int32
+	offered atomic.Pointer[snapshot]
+
+	// hot guards byKey, and that it belongs to published. byKey has the objects of the
+	// published state: a map finds one in a fraction of what a tree takes.
+	hot   sync.RWMutex
+	byKey map[string]*object.Object
 }
 
-// snapshot is one consistent state of a collection.
+// snapshot is one consistent state of a collection. Its content is put in when a
+// reader first asks for it: until then the writer changes its trees in place.
 type snapshot struct {
-	info  store.Info
-	state store.State
+	number int64 // counts states, so that later ones have higher ones
+	info   store.Info
+	state  store.State
+	gone   bool // the collection was dropped
 	*content
 }
+
+// largeBatch is from how many changes on a batch is too long for a reader to wait
+// for: what there was before it is published first.
+const largeBatch = 64
 
 // handle is a collection with the identity that one call of DB.Open gave.
 type handle struct {
@@ -36,11 +55,14 @@ type handle struct {
 	want store.Info
 }
 
-var _ store.Collection = (*handle)(nil)
+var (
+	_ store.Collection = (*handle)(nil)
+	_ store.Getter     = (*handle)(nil)
+)
 
 func newCollection(db *DB, info store.Info) *collection {
-	c := &collection{db: db, id: info.ID, work: &content{}}
-	c.published.Store(&snapshot{info: info, content: &content{}})
+	c := &collection{db: db, id: info.ID, work: &content{}, byKey: map[string]*object.Object{}}
+	c.published.Store(&snapshot{info: info})
 	return c
 }
 
@@ -48,7 +70,7 @@ func newCollection(db *DB, info store.Info) *collection {
 func (c *collection) open(info store.Info, indexes []store.Index) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.published.Load()
+	now := c.whole() // building an index is too long for a reader to wait for
 	sameScope := now.info.Scope() == info.Scope()
 	empties := !sameScope && !now.state.Synced
 	if c.repl != nil && (empties || !c.sameIndexes(indexes)) {
@@ -65,7 +87,11 @@ func (c *collection) open(info store.Info, indexes []store.Index) error {
 	}
 	work := base.copy()
 	work.reindex(indexes)
-	c.install(work, next)
+	objects := c.byKey
+	if empties {
+		objects = map[string]*object.Object{}
+	}
+	c.install(work, next, objects)
 	return nil
 }
 
@@ -82,13 +108,56 @@ func (c *collection) sameIndexes(indexes []store.Index) bool {
 	return true
 }
 
-// install makes work the collection's content and publishes it with the info,
-// checkpoint and sync mark of s. The caller holds mu.
-func (c *collection) install(work *content, s snapshot) {
-	c.work = work
-	s.content = work.copy()
+// install makes work the collection's content and objects what is in it by key,
+// and publishes them with the info, checkpoint and sync mark of s. The caller
+// holds mu.
+func (c *collection) install(work *content, s snapshot, objects map[string]*object.Object) {
+	c.work, s.content, s.number = work, nil, c.published.Load().number+1
 	s.state.Count, s.state.Bytes = int64(work.objects.Len()), work.bytes
+	c.hot.Lock()
+	c.byKey = objects
 	c.published.Store(&s)
+	c.hot.Unlock()
+}
+
+// whole returns the newest state with its content. The caller holds mu.
+func (c *collection) whole() *snapshot {
+	s := c.published.Load()
+	if s.content == nil && !s.gone {
+		next := *s
+		next.content = c.work.copy()
+		s = &next
+		c.published.Store(s)
+	}
+	return s
+}
+
+// newest is whole for readers. It waits for a batch that is being applied, if that
+// is a small one; before a large one its writer has published what there was.
+func (c *collection) newest() *snapshot {
+	s := c.published.Load()
+	if s.content != nil || s.gone {
+		return s
+	}
+	least := s.number
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
+	for {
+		if s := c.published.Load(); s.content != nil || s.gone {
+			return s
+		}
+		// A writer that never rests offers what it publishes, for it may be over before
+		// this goroutine looks again.
+		if s := c.offered.Load(); s != nil && s.number >= least {
+			return s
+		}
+		if c.mu.TryLock() {
+			s := c.whole()
+			c.mu.Unlock()
+			return s
+		}
+		runtime.Gosched()
+	}
 }
 
 // Info implements [store.Collection].
@@ -100,20 +169,42 @@ func (c *collection) State() store.State { return c.published.Load().state }
 // apply applies a batch of a handle whose scope is the stored one. The caller holds
 // mu.
 func (c *collection) apply(b store.Batch) error {
-	work := c.work.copy()
+	if err := check(b.Changes); err != nil {
+		return c.wrap(err)
+	}
+	large := len(b.Changes) >= largeBatch
+	if large {
+		c.whole()
+	}
 	next := *c.published.Load()
 	known := next.state.RV
 	if b.Checkpoint != (store.Checkpoint{}) {
 		next.state.Checkpoint = b.Checkpoint
 	}
-	old, err := work.apply(b.Changes)
-	if err != nil {
-		return c.wrap(err)
+	old := c.work.apply(b.Changes)
+	if err := c.work.feed.record(b.Changes, old, known, next.state.Checkpoint); err != nil {
+		return c.wrap(err) // in memory it never fails
 	}
-	if err := work.feed.record(b.Changes, old, known, next.state.Checkpoint); err != nil {
-		return c.wrap(err)
+	next.content, next.number = nil, next.number+1
+	if large {
+		next.content = c.work.copy()
 	}
-	c.install(work, next)
+	next.state.Count, next.state.Bytes = int64(c.work.objects.Len()), c.work.bytes
+	c.hot.Lock()
+	c.published.Store(&next)
+	for _, ch := range b.Changes {
+		if ch.Object == nil {
+			delete(c.byKey, ch.Key)
+		} else {
+			c.byKey[ch.Key] = ch.Object
+		}
+	}
+	c.hot.Unlock()
+	if c.waiting.Load() > 0 {
+		c.offered.Store(c.whole())
+	} else {
+		c.offered.Store(nil)
+	}
 	c.db.commits.Add(1)
 	return nil
 }
@@ -147,12 +238,33 @@ func (c *collection) View() (store.View, error) {
 	if err := c.db.beginView(); err != nil {
 		return nil, c.wrap(err)
 	}
-	s := c.published.Load()
-	if s.content == nil {
+	s := c.newest()
+	if s.gone {
 		c.db.views.Done()
 		return nil, c.wrap(store.ErrNoCollection)
 	}
 	return &view{c: c, snapshot: s}, nil
+}
+
+// Get implements [store.Getter].
+func (c *collection) Get(key string) (*object.Object, error) {
+	if c.db.closed.Load() {
+		return nil, c.wrap(store.ErrClosed)
+	}
+	c.hot.RLock()
+	o := c.byKey[key]
+	c.hot.RUnlock()
+	if o != nil {
+		return o, nil
+	}
+	if c.published.Load().gone {
+		return nil, c.wrap(store.ErrNoCollection)
+	}
+	return nil, c.notFound(key)
+}
+
+func (c *collection) notFound(key string) error {
+	return fmt.Errorf("collection %s: %s: %w", c.id, key, store.ErrNotFound)
 }
 
 // writable says why the collection takes no changes. The caller holds mu.
@@ -173,7 +285,10 @@ func (c *collection) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropped, c.work, c.repl = true, &content{}, nil
-	c.published.Store(&snapshot{info: c.published.Load().info})
+	c.hot.Lock()
+	c.byKey = nil
+	c.published.Store(&snapshot{info: c.published.Load().info, number: c.published.Load().number + 1, gone: true})
+	c.hot.Unlock()
 }
 
 // wrap puts the collection's ID before an error.

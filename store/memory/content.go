@@ -44,22 +44,38 @@ func (c *content) copy() *content {
 	return d
 }
 
-// apply makes changes in their order and returns the object that each of them took
-// the place of, nil for none. After an error c is of no use: its caller works on a
-// copy and drops it.
-func (c *content) apply(changes []store.Change) ([]*object.Object, error) {
+// check returns why changes can't be made.
+func check(changes []store.Change) error {
+	for _, ch := range changes {
+		if ch.Key == "" {
+			return errEmptyKey
+		}
+	}
+	return nil
+}
+
+// apply makes changes, which were checked, in their order and returns the object
+// that each of them took the place of, nil for none.
+func (c *content) apply(changes []store.Change) []*object.Object {
 	old := make([]*object.Object, len(changes))
 	for i, ch := range changes {
-		switch {
-		case ch.Key == "":
-			return nil, errEmptyKey
-		case ch.Object == nil:
+		if ch.Object == nil {
 			old[i] = c.delete(ch.Key)
-		default:
+		} else {
 			old[i] = c.set(ch.Key, ch.Object)
 		}
 	}
-	return old, nil
+	return old
+}
+
+// byKey returns the objects in a map.
+func (c *content) byKey() map[string]*object.Object {
+	m := make(map[string]*object.Object, c.objects.Len())
+	c.objects.Scan(func(key string, o *object.Object) bool {
+		m[key] = o
+		return true
+	})
+	return m
 }
 
 // set returns the object that was there, nil for none.

@@ -20,7 +20,7 @@ type DB struct {
 	// mu guards the fields below and is held for a few instructions only.
 	mu          sync.RWMutex
 	collections map[string]*collection
-	closed      bool
+	closed      atomic.Bool // changed only under mu
 
 	views   sync.WaitGroup // open views; only added to under mu while not closed
 	commits atomic.Int64
@@ -67,7 +67,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 func (db *DB) lookup(id string) (*collection, error) {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
-	if db.closed {
+	if db.closed.Load() {
 		return nil, store.ErrClosed
 	}
 	return db.collections[id], nil
@@ -76,7 +76,7 @@ func (db *DB) lookup(id string) (*collection, error) {
 func (db *DB) add(c *collection) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.closed {
+	if db.closed.Load() {
 		return store.ErrClosed
 	}
 	db.collections[c.id] = c
@@ -87,7 +87,7 @@ func (db *DB) add(c *collection) error {
 func (db *DB) Collections() ([]store.Info, error) {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
-	if db.closed {
+	if db.closed.Load() {
 		return nil, store.ErrClosed
 	}
 	infos := make([]store.Info, 0, len(db.collections))
@@ -142,7 +142,7 @@ func (db *DB) Stats() store.Stats {
 // twice does nothing more.
 func (db *DB) Close() error {
 	db.mu.Lock()
-	db.closed = true
+	db.closed.Store(true)
 	db.mu.Unlock()
 	db.views.Wait()
 	return nil
@@ -152,7 +152,7 @@ func (db *DB) Close() error {
 func (db *DB) checkOpen() error {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
-	if db.closed {
+	if db.closed.Load() {
 		return store.ErrClosed
 	}
 	return nil
@@ -162,7 +162,7 @@ func (db *DB) checkOpen() error {
 func (db *DB) beginView() error {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
-	if db.closed {
+	if db.closed.Load() {
 		return store.ErrClosed
 	}
 	db.views.Add(1)

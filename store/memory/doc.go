@@ -7,14 +7,20 @@
 //   - A collection's content (objects, index entries, bytes) lives in
 //     copy-on-write ordered trees. A copy costs a few hundred bytes whatever the
 //     number of objects; nodes are copied when one of the two sides changes them.
-//   - Readers see published snapshots only, through one atomic pointer. A snapshot
-//     is never written again, so a view takes no lock that a writer holds and can
-//     stay open at the price of the nodes that have changed since.
-//   - Every change is made on a copy of the content, which becomes the
-//     collection's only when it is whole. That is what makes Apply and
+//   - Readers see published snapshots only. A snapshot is never written again, so a
+//     view can stay open at the price of the nodes that have changed since.
+//   - A snapshot is made when a reader first asks for the state it shows; until then
+//     the writer changes its trees in place, so that changes nobody looks at one by
+//     one cost no copies. A reader may have to wait for the batch that is being
+//     applied, but only for a small one: before anything longer (a large batch, an
+//     index, a replacement) the state before it is published.
+//   - A map beside the trees has the newest objects by key. Views use it while they
+//     are the newest state and no writer is in it.
+//   - A batch is checked before it is made and a replacement works on a copy, which
+//     becomes the collection's only when it is whole. That is what makes Apply and
 //     Replacement.Commit atomic, and Abort nothing more than forgetting the copy.
 //   - The namespace index is read out of the order of the keys; nothing is stored
 //     for it.
 //
-// The order of locks is DB.admin, collection.mu, DB.mu.
+// The order of locks is DB.admin, collection.mu, collection.hot or DB.mu.
 package memory

@@ -29,11 +29,12 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
 	}
-	// Not under the collection's lock: a replacement owns its trees.
-	if _, err := r.work.apply(changes); err != nil {
+	if err := check(changes); err != nil {
 		r.failed = err
 		return r.c.wrap(err)
 	}
+	// Not under the collection's lock: a replacement owns its trees.
+	r.work.apply(changes)
 	for _, ch := range changes {
 		r.touched[ch.Key] = ch.RV
 		if ch.Object != nil {
@@ -48,6 +49,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
 	}
+	objects := r.work.byKey()
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	if r.c.repl != r { // dropped meanwhile
@@ -56,7 +58,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.record(cp); err != nil {
 		return r.c.wrap(err)
 	}
-	r.c.install(r.work, snapshot{info: r.info, state: store.State{Checkpoint: cp, Synced: true}})
+	r.c.install(r.work, snapshot{info: r.info, state: store.State{Checkpoint: cp, Synced: true}}, objects)
 	r.c.db.commits.Add(1)
 	r.end()
 	return nil
@@ -65,7 +67,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 // record takes the difference into the history, or begins it anew. The caller holds
 // c.mu.
 func (r *replacement) record(cp store.Checkpoint) error {
-	stored := r.c.published.Load()
+	stored := r.c.whole()
 	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) || !stored.feed.head.Recording() {
 		r.work.feed = feed{head: history.Begin(cp.RV, r.highest, cp.Proven())}
 		return nil

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"fmt"
 	"iter"
 	"strings"
 
@@ -29,11 +28,25 @@ func (v *view) Get(key string) (*object.Object, error) {
 	if err := v.usable(); err != nil {
 		return nil, err
 	}
-	o, ok := v.objects.Get(key)
+	o, ok := v.get(key)
 	if !ok {
-		return nil, fmt.Errorf("collection %s: %s: %w", v.c.id, key, store.ErrNotFound)
+		return nil, v.c.notFound(key)
 	}
 	return o, nil
+}
+
+// get looks into the map where the view is the newest state and no writer is in
+// the way, else into the view's own tree.
+func (v *view) get(key string) (*object.Object, bool) {
+	if v.c.published.Load().number == v.number && v.c.hot.TryRLock() {
+		newest := v.c.published.Load().number == v.number
+		o, ok := v.c.byKey[key]
+		v.c.hot.RUnlock()
+		if newest {
+			return o, ok
+		}
+	}
+	return v.objects.Get(key)
 }
 
 // Header implements [store.View].
@@ -52,9 +65,31 @@ func header(key string, o *object.Object) store.Header {
 // Objects implements [store.View].
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return func(yield func(*object.Object, error) bool) {
+		if prefix == "" && after == "" {
+			v.all(yield)
+			return
+		}
 		err := v.scan(prefix, after, func(_ string, o *object.Object) bool { return yield(o, nil) })
 		if err != nil {
 			yield(nil, err)
+		}
+	}
+}
+
+// all is Objects for the whole view. A slice of pointers costs less than a call for
+// each node's items.
+func (v *view) all(yield func(*object.Object, error) bool) {
+	if err := v.usable(); err != nil {
+		yield(nil, err)
+		return
+	}
+	for _, o := range v.objects.Values() {
+		if !yield(o, nil) {
+			return
+		}
+		if v.closed {
+			yield(nil, v.usable())
+			return
 		}
 	}
 }

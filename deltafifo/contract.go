@@ -1,0 +1,168 @@
+package deltafifo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Queue is what client-go's informers take for one, and can stand in for a
+// cache.DeltaFIFO with KnownObjects and EmitDeltaTypeReplaced. The methods in this
+// file are there for that; docs/library-reflector.md holds both side by side.
+var (
+	_ cache.Queue             = (*Queue)(nil)
+	_ cache.TransformingStore = (*Queue)(nil)
+)
+
+// Replace queues a list as one: its items as Replaced, whether they changed or
+// not, then a delete for each key that is queued or known and not in it. It does
+// not wait for the consumer nor for room, and readers of what comes out of [Queue.Pop]
+// see it item by item; a list of any size goes through [Queue.BeginReplace]. The
+// watermark stays where it was until the last of its keys was taken.
+func (q *Queue) Replace(list []any, rv string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.afterReplace(); err != nil {
+		return fmt.Errorf("replace: %w", err)
+	}
+	listed := make(map[string]struct{}, len(list))
+	for _, obj := range list {
+		key, err := KeyOf(obj)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUnusable, cache.KeyError{Obj: obj, Err: err})
+		}
+		if obj, err = q.transform(obj); err != nil {
+			return fmt.Errorf("replace %s: %w", key, err)
+		}
+		listed[key] = struct{}{}
+		q.put(key, cache.Delta{Type: cache.Replaced, Object: obj})
+	}
+	deleted, err := q.deleteMissing(listed)
+	if err != nil {
+		return err
+	}
+	q.populate(len(listed) + deleted)
+	if rv != "" {
+		q.touch()
+		q.rv = rv
+		q.changed.Broadcast()
+	}
+	return nil
+}
+
+// deleteMissing queues a delete for each key that is queued or known and not
+// listed. The caller holds the lock.
+func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err error) {
+	for _, key := range q.order {
+		if _, ok := listed[key]; ok {
+			continue
+		}
+		final := q.items[key].deltas.Newest().Object
+		if d, ok := final.(cache.DeletedFinalStateUnknown); ok {
+			final = d.Obj
+		}
+		q.put(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key, Obj: final}})
+		deleted++
+	}
+	if q.opts.Known == nil {
+		return deleted, nil
+	}
+	known, err := q.opts.Known.Keys()
+	if err != nil {
+		return 0, fmt.Errorf("keys of the store: %w", err)
+	}
+	for _, key := range known {
+		if _, ok := listed[key]; ok || q.items[key] != nil {
+			continue
+		}
+		d := cache.DeletedFinalStateUnknown{Key: key}
+		if k, ok := q.opts.Known.(KnownObjects); ok {
+			// Where it can't be read, that it is gone is still true.
+			if obj, ok, err := k.GetByKey(key); ok && err == nil {
+				d.Obj = obj
+			}
+		}
+		q.put(key, cache.Delta{Type: cache.Deleted, Object: d})
+		deleted++
+	}
+	return deleted, nil
+}
+
+// Pop waits for a key and hands its deltas to process, which is called under the
+// queue's lock: it must not call the queue, and what it changes in the store is in
+// step with the queue. After Close it returns what is left and then
+// [cache.ErrFIFOClosed]. A queue has one kind of consumer: Pop or PopBatch.
+func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		b, err := q.next(context.Background(), 1)
+		if errors.Is(err, ErrClosed) {
+			return nil, cache.ErrFIFOClosed
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(b.Deltas) == 0 {
+			continue // a bookmark, a flush, the end of a list
+		}
+		deltas := b.Deltas[0].Deltas
+		err = process(deltas, !q.synced)
+		q.finish()
+		return deltas, err
+	}
+}
+
+// IsClosed says that Close was called.
+func (q *Queue) IsClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+// Transformer returns Options.Transformer.
+func (q *Queue) Transformer() cache.TransformFunc { return q.opts.Transformer }
+
+// initial is how far the first list is.
+type initial struct {
+	populated bool          // it is known what the first list is
+	left      int           // keys of it that were not popped
+	ended     bool          // the newest batch had the end of a list
+	synced    bool          // the consumer has finished with all of it
+	done      chan struct{} // closed with synced
+}
+
+// populate notes that the first list has keys, 0 where there is none to wait for.
+// Only the first call counts.
+func (i *initial) populate(keys int) {
+	if !i.populated {
+		i.populated, i.left = true, keys
+		i.check()
+	}
+}
+
+// check notes that the first list is done, once it is.
+func (i *initial) check() {
+	if i.populated && i.left == 0 && !i.synced {
+		i.synced = true
+		close(i.done)
+	}
+}
+
+// HasSynced says that the consumer has finished with the first list. Where events
+// or a checkpoint came first there is none to wait for.
+func (q *Queue) HasSynced() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.synced
+}
+
+// HasSyncedChecker is HasSynced as a channel.
+func (q *Queue) HasSyncedChecker() cache.DoneChecker { return checker{q.done} }
+
+type checker struct{ done <-chan struct{} }
+
+func (checker) Name() string            { return "deltafifo" }
+func (c checker) Done() <-chan struct{} { return c.done }

@@ -1,0 +1,59 @@
+package deltafifo
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// Resync queues a Sync for each object that the consumer holds, so that it is
+// looked at again. Keys that are queued or with the consumer are left out: they
+// are about to be looked at anyway. It asks the store, never the server, and
+// waits while the budget is used up or a list is in the queue. Without
+// [KnownObjects] it does nothing.
+func (q *Queue) Resync() error {
+	known, ok := q.opts.Known.(KnownObjects)
+	if !ok {
+		return nil
+	}
+	keys, err := known.Keys()
+	if err != nil {
+		return fmt.Errorf("resync: keys of the store: %w", err)
+	}
+	for _, key := range keys {
+		if err := q.sync(known, key); err != nil {
+			return fmt.Errorf("resync %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// sync queues a Sync for one key.
+func (q *Queue) sync(known KnownObjects, key string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		if err := q.afterReplace(); err != nil {
+			return err
+		}
+		if q.pending(key) {
+			return nil
+		}
+		// The store is read without the lock. While nothing is queued the consumer
+		// can't change what is read; where something was, it is read again, for an old
+		// object must not come after a delete.
+		before := q.pushes
+		q.mu.Unlock()
+		obj, ok, err := known.GetByKey(key)
+		q.mu.Lock()
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return nil
+		case q.pushes != before || q.replace != nil:
+			continue
+		}
+		return q.push(key, cache.Delta{Type: cache.Sync, Object: obj})
+	}
+}

@@ -1,0 +1,302 @@
+package reflector_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+)
+
+// What client-go's Reflector does and the tests beside this do not show;
+// docs/library-reflector.md has the whole table.
+
+func TestName(t *testing.T) {
+	var log bytes.Buffer
+	s := &script{}
+	opts := reflector.Options{Source: s, Queue: s, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	require.Regexp(t, `contract_test\.go:\d+$`, reflector.New(opts).Name())
+	opts.Name = "pods"
+	require.Equal(t, "pods", reflector.New(opts).Name())
+
+	play(t, &script{clusters: []string{"error: refused"}}, time.Minute, func(o *reflector.Options) { o.Name, o.Logger = "", opts.Logger })
+	require.Regexp(t, `msg="waiting before the next try" reflector=\S*_test\.go:\d+ wait=\S+ error="identify cluster: error: refused"`, log.String())
+}
+
+func TestLastSyncResourceVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{watches: []answer{
+			{events: []watch.Event{event(watch.Modified, "a", 51)}, lasts: time.Minute},
+			{events: []watch.Event{bookmark(60), event(watch.Deleted, "a", 61)}, lasts: time.Minute},
+			{err: apierrors.NewResourceExpired("gone")},
+		}}
+		r := reflector.New(reflector.Options{Name: "pods", Source: s, Queue: s, Checkpoint: store.Checkpoint{RV: "50"}})
+		require.Equal(t, "50", r.LastSyncResourceVersion())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		for _, want := range []string{"51", "61", "100"} {
+			synctest.Wait()
+			require.Equal(t, want, r.LastSyncResourceVersion())
+			time.Sleep(time.Minute + time.Second)
+		}
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.Empty(t, reflector.New(reflector.Options{Source: s, Queue: s}).LastSyncResourceVersion())
+	})
+}
+
+// The events that begin a watch from nowhere are in no order: none of them is
+// where the next watch may start.
+func TestSyntheticEvents(t *testing.T) {
+	s := &script{watches: []answer{
+		{events: []watch.Event{event(watch.Added, "a", 70), event(watch.Added, "b", 60)}, lasts: time.Minute},
+		{events: []watch.Event{event(watch.Added, "a", 70), event(watch.Added, "b", 60), bookmark(75), event(watch.Added, "c", 80)}, lasts: time.Minute},
+	}}
+	log := play(t, s, 10*time.Minute, func(o *reflector.Options) { o.Checkpoint.RV = "0" })
+	require.Equal(t, 2, has(log, "watch 0"), "%q", log)
+	require.Equal(t, "watch 80", log[len(log)-1])
+}
+
+func TestFromCache(t *testing.T) {
+	fromCache := func(o *reflector.Options) { initial(o); o.FromCache = true }
+	s := &script{watches: []answer{{err: apierrors.NewResourceExpired("gone")}}}
+	log := play(t, s, time.Minute, fromCache)
+	require.Equal(t, []string{
+		"begin initial uid:1 force=false", `list page=500 rv="0"`, "end 100", "watch 100",
+		"begin expired uid:1 force=false", `list page=500 rv=""`, "end 100", "watch 100",
+	}, log)
+
+	s = &script{lists: []error{apierrors.NewResourceExpired("continue token")}}
+	log = play(t, s, time.Minute, fromCache)
+	require.Equal(t, []string{`list page=500 rv="0"`, "abort", "begin initial uid:1 force=false", `list page=0 rv=""`}, log[1:5])
+}
+
+func TestExpectedType(t *testing.T) {
+	other, err := object.Parse([]byte(`{"kind":"Pod","apiVersion":"example.com/v1","metadata":{"name":"x","resourceVersion":"52"}}`))
+	require.NoError(t, err)
+	s := &script{listItems: []*object.Object{pod("a", 3), other}, watches: []answer{{events: []watch.Event{{Type: watch.Added, Object: other}}, open: true}}}
+	log := play(t, s, time.Minute, func(o *reflector.Options) { initial(o); o.APIVersion = "v1" })
+	require.Equal(t, 1, has(log, "item"), "%q", log)
+	require.Zero(t, has(log, "add"), "%q", log)
+	require.Equal(t, "skipped: x: expected a v1 Pod, the server sent a example.com/v1 Pod", log[len(log)-1])
+}
+
+func TestResync(t *testing.T) {
+	asked := 0
+	s := &script{watches: []answer{{err: errors.New("connection refused")}, {lasts: 30 * time.Minute}}}
+	log := play(t, s, 61*time.Minute, func(o *reflector.Options) {
+		o.ResyncPeriod = 10 * time.Minute
+		o.ShouldResync = func() bool { asked++; return asked%2 == 0 }
+	})
+	require.Equal(t, 6, asked)
+	require.Equal(t, 3, has(log, "resync"), "%q", log)
+	require.Zero(t, has(log, "list"), "a resync asks the server nothing")
+
+	log = play(t, &script{}, 61*time.Minute, func(o *reflector.Options) { o.ResyncPeriod = 10 * time.Minute })
+	require.Equal(t, 6, has(log, "resync"), "%q", log)
+	log = play(t, &script{}, 61*time.Minute, nil)
+	require.Zero(t, has(log, "resync"), "%q", log)
+
+	s = &script{}
+	for range 1000 {
+		s.clusters = append(s.clusters, "error: refused")
+	}
+	log = play(t, s, 61*time.Minute, func(o *reflector.Options) { o.ResyncPeriod = 10 * time.Minute })
+	require.Zero(t, has(log, "resync"), "not while the server is away")
+}
+
+func TestWatchErrorHandler(t *testing.T) {
+	var told []string
+	var log bytes.Buffer
+	s := &script{
+		lists: []error{errors.New("list broke")},
+		watches: []answer{
+			{err: apierrors.NewUnauthorized("watch refused")}, {}, {lasts: full}, {lasts: time.Minute},
+			{events: []watch.Event{status(http.StatusInternalServerError, metav1.StatusReasonInternalError)}},
+			{err: apierrors.NewResourceExpired("too old")},
+		},
+	}
+	play(t, s, 2*time.Hour, func(o *reflector.Options) {
+		initial(o)
+		o.WatchErrorHandler = func(ctx context.Context, err error) {
+			require.NotNil(t, ctx)
+			told = append(told, err.Error())
+			switch len(told) {
+			case 3:
+				require.ErrorIs(t, err, reflector.ErrShortWatch)
+			case 4:
+				require.True(t, apierrors.IsInternalError(err))
+			}
+		}
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	require.Len(t, told, 5, "%q", told)
+	for i, part := range []string{"list broke", "watch refused", "at once", "watch", "too old"} {
+		require.Contains(t, told[i], part)
+	}
+	require.NotContains(t, log.String(), "waiting", "who handles errors logs them")
+}
+
+func TestMinWatchTimeout(t *testing.T) {
+	for least, from := range map[time.Duration]time.Duration{0: 5 * time.Minute, time.Minute: 5 * time.Minute, time.Hour: time.Hour} {
+		s := &script{}
+		for range 50 {
+			s.watches = append(s.watches, answer{lasts: full})
+		}
+		play(t, s, 200*time.Hour, func(o *reflector.Options) { o.MinWatchTimeout = least })
+		require.Len(t, s.asked, 51)
+		for _, d := range s.asked {
+			require.GreaterOrEqual(t, d, from)
+			require.Less(t, d, 2*from)
+		}
+		require.NotEqual(t, s.asked[0], s.asked[1])
+	}
+}
+
+// waits returns how long a reflector waited before each request of an identity.
+func waits(t *testing.T, s *script, lasts time.Duration, change func(*reflector.Options)) []time.Duration {
+	var at []time.Time
+	play(t, s, lasts, func(o *reflector.Options) {
+		if change != nil {
+			change(o)
+		}
+		identity := o.Identity
+		o.Identity = func(ctx context.Context) (string, error) {
+			at = append(at, time.Now())
+			return identity(ctx)
+		}
+	})
+	var d []time.Duration
+	for i := range at[1:] {
+		d = append(d, at[i+1].Sub(at[i]))
+	}
+	return d
+}
+
+func TestBackoffOption(t *testing.T) {
+	refused := []string{"error", "error", "error", "error"}
+	d := waits(t, &script{clusters: refused}, time.Hour, func(o *reflector.Options) {
+		o.Backoff = &wait.Backoff{Duration: time.Second, Factor: 10, Steps: 4, Cap: time.Minute}
+	})
+	require.Equal(t, []time.Duration{time.Second, 10 * time.Second, time.Minute, time.Minute}, d)
+
+	d = waits(t, &script{clusters: refused}, time.Hour, nil)
+	for i, least := range []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond, 3200 * time.Millisecond} {
+		require.GreaterOrEqual(t, d[i], least)
+		require.LessOrEqual(t, d[i], 2*least)
+	}
+}
+
+// Two healthy minutes make the waits short again; less does not.
+func TestBackoffStartsOver(t *testing.T) {
+	for healthy, over := range map[time.Duration]bool{time.Minute: false, 2 * time.Minute: true} {
+		s := &script{clusters: []string{"error", "error", "error", "error", "uid:1"}, watches: []answer{{lasts: healthy}}}
+		s.clusters = append(s.clusters, "error", "uid:1")
+		d := waits(t, s, time.Hour, nil)
+		require.Len(t, d, 6)
+		require.Equal(t, over, d[5] <= 1600*time.Millisecond, "%v after %v", d[5], healthy)
+	}
+}
+
+// A server that says when to come back is not asked before.
+func TestServersWait(t *testing.T) {
+	s := &script{watches: []answer{{err: apierrors.NewTooManyRequests("later", 50)}}}
+	d := waits(t, s, time.Hour, nil)
+	require.Equal(t, []time.Duration{50 * time.Second}, d)
+}
+
+// told is an observer of the ends of watches.
+type told struct {
+	reflector.Silent
+	watched []string
+}
+
+func (o *told) Watched(events int, lasted time.Duration) {
+	o.watched = append(o.watched, fmt.Sprint(events, " ", lasted))
+}
+
+func TestWatched(t *testing.T) {
+	s := &script{watches: []answer{
+		{events: []watch.Event{event(watch.Added, "a", 51), bookmark(52)}, lasts: time.Minute}, {err: errors.New("refused")}, {},
+	}}
+	o := &told{}
+	play(t, s, time.Hour, func(opts *reflector.Options) { opts.Observer = o })
+	require.Equal(t, []string{"2 1m0s", "0 0s"}, o.watched[:2])
+	require.Len(t, o.watched, 3, "the last one ended with the reflector")
+}
+
+// What the queue can't take is passed over: neither another try nor a list would
+// change it.
+func TestUnusableIsSkipped(t *testing.T) {
+	s := &script{refused: "a", watches: []answer{{events: []watch.Event{event(watch.Added, "a", 51), event(watch.Added, "b", 52)}, lasts: time.Minute}}}
+	require.Equal(t, []string{"probe 50", "watch 50", "skipped: object can't be queued", "add b@52", "probe 52", "watch 52"}, play(t, s, 5*time.Minute, nil))
+}
+
+// A reflector stops wherever it is, and with it the watch that it has open.
+func TestStopsAnywhere(t *testing.T) {
+	story := func() *script {
+		return &script{
+			listItems: []*object.Object{pod("a", 3)}, lists: []error{nil, errors.New("broke")},
+			watches: []answer{
+				{events: []watch.Event{event(watch.Added, "b", 101), bookmark(110)}, lasts: time.Minute}, {err: errors.New("refused")}, {},
+				{events: []watch.Event{status(http.StatusGone, metav1.StatusReasonExpired)}},
+			},
+		}
+	}
+	whole := play(t, story(), time.Hour, initial)
+	require.Greater(t, len(whole), 15)
+	for n := 1; n <= len(whole); n++ {
+		synctest.Test(t, func(t *testing.T) {
+			s := story()
+			ctx, cancel := context.WithCancel(t.Context())
+			s.noted = func(length int) {
+				if length == n {
+					cancel()
+				}
+			}
+			var stopped time.Time
+			context.AfterFunc(ctx, func() { stopped = time.Now() })
+			err := reflector.New(reflector.Options{Name: "pods", Source: s, Queue: s, Identity: s.Identity, ResyncPeriod: time.Hour}).Run(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			synctest.Wait()
+			require.Zero(t, time.Since(stopped))
+			for _, w := range s.opened {
+				require.True(t, w.IsStopped(), "after %q", s.log)
+			}
+		})
+	}
+}
+
+func TestStopsWhileWaiting(t *testing.T) {
+	for name, opts := range map[string]reflector.Options{
+		"jitter":  {Jitter: 365 * 24 * time.Hour},
+		"backoff": {Backoff: &wait.Backoff{Duration: time.Hour, Steps: 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{clusters: []string{"error"}}
+				opts.Name, opts.Source, opts.Queue, opts.Identity = "pods", s, s, s.Identity
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				start := time.Now()
+				require.ErrorIs(t, reflector.New(opts).Run(ctx), context.DeadlineExceeded)
+				require.Equal(t, time.Minute, time.Since(start))
+			})
+		})
+	}
+}

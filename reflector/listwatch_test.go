@@ -1,0 +1,506 @@
+package reflector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+var coreScheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := corev1.AddToScheme(s); err != nil {
+		panic(err)
+	}
+	return s
+}()
+
+// typed is an object as a typed client returns it: without its own type.
+func typed(name string, rv int) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "u", ResourceVersion: fmt.Sprint(rv), Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.PodSpec{NodeName: "n1"},
+	}
+}
+
+// client is a scripted ListerWatcher. Where lists or watches are used up, an
+// empty list and a watch that stays open are the answer.
+type client struct {
+	mu      sync.Mutex
+	lists   []func(metav1.ListOptions) (runtime.Object, error)
+	watches []func(metav1.ListOptions) (watch.Interface, error)
+	asked   []string
+}
+
+func (c *client) List(o metav1.ListOptions) (runtime.Object, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, fmt.Sprintf("list limit=%d rv=%q match=%s continue=%q", o.Limit, o.ResourceVersion, o.ResourceVersionMatch, o.Continue))
+	if len(c.lists) == 0 {
+		return podList("100", ""), nil
+	}
+	f := c.lists[0]
+	c.lists = c.lists[1:]
+	return f(o)
+}
+
+func (c *client) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	line := fmt.Sprintf("watch rv=%q", o.ResourceVersion)
+	if o.SendInitialEvents != nil {
+		line = fmt.Sprintf("watch-list rv=%q match=%s", o.ResourceVersion, o.ResourceVersionMatch)
+	}
+	c.asked = append(c.asked, line)
+	if !o.AllowWatchBookmarks || o.TimeoutSeconds == nil || *o.TimeoutSeconds < 1 {
+		return nil, fmt.Errorf("a watch without bookmarks or timeout: %v", o)
+	}
+	if len(c.watches) == 0 {
+		return watch.NewFakeWithChanSize(0, false), nil
+	}
+	f := c.watches[0]
+	c.watches = c.watches[1:]
+	return f(o)
+}
+
+func podList(rv, next string, pods ...*corev1.Pod) *corev1.PodList {
+	l := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: rv, Continue: next}}
+	for _, p := range pods {
+		l.Items = append(l.Items, *p)
+	}
+	return l
+}
+
+// list is a script's answer to a list; an error is one too.
+func list(l runtime.Object) func(metav1.ListOptions) (runtime.Object, error) {
+	return func(metav1.ListOptions) (runtime.Object, error) { return l, nil }
+}
+
+func listError(err error) func(metav1.ListOptions) (runtime.Object, error) {
+	return func(metav1.ListOptions) (runtime.Object, error) { return nil, err }
+}
+
+// watches is a script's answer to a watch: events, and its end where closed.
+func watches(closed bool, events ...watch.Event) func(metav1.ListOptions) (watch.Interface, error) {
+	return func(metav1.ListOptions) (watch.Interface, error) {
+		w := watch.NewFakeWithChanSize(len(events), false)
+		for _, e := range events {
+			w.Action(e.Type, e.Object)
+		}
+		if closed {
+			w.Stop()
+		}
+		return w, nil
+	}
+}
+
+func watchError(err error) func(metav1.ListOptions) (watch.Interface, error) {
+	return func(metav1.ListOptions) (watch.Interface, error) { return nil, err }
+}
+
+// typedBookmark is a bookmark as a typed client returns it.
+func typedBookmark(rv int, endsList bool) watch.Event {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(rv)}}
+	if endsList {
+		p.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	return watch.Event{Type: watch.Bookmark, Object: p}
+}
+
+func source(c cache.ListerWatcher, o reflector.ListWatchOptions) *reflector.ListWatch {
+	if o.Encode == nil {
+		o.Encode = reflector.NewEncode(coreScheme)
+	}
+	return reflector.NewListWatch(c, o)
+}
+
+// read lists and returns what came.
+func read(t *testing.T, s reflector.Source, opts upstream.ListOptions) (keys []string, rv string, err error) {
+	t.Helper()
+	rv, err = s.List(t.Context(), opts, func(o *object.Object) error {
+		require.Equal(t, "Pod", o.Kind())
+		require.Equal(t, "v1", o.APIVersion())
+		keys = append(keys, o.Key()+"@"+o.GetResourceVersion())
+		return nil
+	})
+	return keys, rv, err
+}
+
+func TestEncode(t *testing.T) {
+	encode := reflector.NewEncode(coreScheme)
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7", "labels": map[string]any{"a": "b"}},
+		"spec":     map[string]any{"nodeName": "n1"},
+	}}
+	raw, err := encode(u)
+	require.NoError(t, err)
+	for name, in := range map[string]runtime.Object{"typed": typed("a", 7), "unstructured": u, "raw": raw} {
+		t.Run(name, func(t *testing.T) {
+			o, err := encode(in)
+			require.NoError(t, err)
+			require.Equal(t, "Pod v1 shop/a u 7 b", strings.Join([]string{o.Kind(), o.APIVersion(), o.Key(), string(o.GetUID()), o.GetResourceVersion(), o.Labels()["a"]}, " "))
+			var p corev1.Pod
+			require.NoError(t, o.Into(&p))
+			require.Equal(t, "n1", p.Spec.NodeName)
+			require.Equal(t, "Pod", p.Kind)
+		})
+	}
+	same, err := encode(raw)
+	require.NoError(t, err)
+	require.Same(t, raw, same)
+	_, err = encode(&corev1.Pod{})
+	require.ErrorIs(t, err, object.ErrNoMetadata)
+	_, err = reflector.NewEncode(nil)(typed("a", 7))
+	require.ErrorContains(t, err, "scheme")
+	_, err = reflector.NewEncode(runtime.NewScheme())(typed("a", 7))
+	require.ErrorContains(t, err, "encode a *v1.Pod")
+	p := typed("a", 7)
+	p.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	_, err = reflector.NewEncode(nil)(p)
+	require.NoError(t, err, "who tells its kind needs no scheme")
+}
+
+func TestListWatchPages(t *testing.T) {
+	c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){
+		list(podList("10", "x", typed("a", 1), typed("b", 2))), list(podList("11", "", typed("c", 3))),
+	}}
+	var progress []string
+	keys, rv, err := read(t, source(c, reflector.ListWatchOptions{}), upstream.ListOptions{
+		PageSize: 2, Progress: func(n, left int64) { progress = append(progress, fmt.Sprint(n, " ", left)) },
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop/a@1", "shop/b@2", "shop/c@3"}, keys)
+	require.Equal(t, "10", rv, "the oldest of the pages: a watch from there misses nothing")
+	require.Equal(t, []string{"2 -1", "3 0"}, progress)
+	require.Equal(t, []string{`list limit=2 rv="" match= continue=""`, `list limit=2 rv="" match= continue="x"`}, c.asked)
+}
+
+func TestListWatchResourceVersion(t *testing.T) {
+	for rv, want := range map[string]string{
+		"": `rv="" match= `, "0": `rv="0" match= `, "7": `rv="7" match=NotOlderThan `,
+	} {
+		c := &client{}
+		_, _, err := read(t, source(c, reflector.ListWatchOptions{}), upstream.ListOptions{ResourceVersion: rv})
+		require.NoError(t, err)
+		require.Contains(t, c.asked[0], want)
+	}
+}
+
+func TestListWatchLists(t *testing.T) {
+	u := &unstructured.UnstructuredList{Object: map[string]any{"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "9"}}}
+	raw := &unstructured.Unstructured{Object: map[string]any{"kind": "Pod", "apiVersion": "v1", "metadata": map[string]any{"name": "a", "resourceVersion": "3"}}}
+	u.Items = append(u.Items, *raw)
+	keys, rv, err := read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){list(u)}}, reflector.ListWatchOptions{}), upstream.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "9", rv)
+	require.Equal(t, []string{"a@3"}, keys)
+
+	table := &unstructured.UnstructuredList{Object: map[string]any{"kind": "Table", "apiVersion": "meta.k8s.io/v1"}}
+	for name, l := range map[string]runtime.Object{"table": table, "no list": typed("a", 1), "a token twice": podList("1", "x")} {
+		c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){list(l), list(l)}}
+		_, _, err = read(t, source(c, reflector.ListWatchOptions{}), upstream.ListOptions{})
+		require.ErrorIs(t, err, upstream.ErrBadList, name)
+	}
+	failed := errors.New("the queue is closed")
+	_, err = source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){list(u)}}, reflector.ListWatchOptions{}).
+		List(t.Context(), upstream.ListOptions{}, func(*object.Object) error { return failed })
+	require.ErrorIs(t, err, failed)
+}
+
+// One bad object is skipped; an encoder that can't work must not make an empty
+// list of a full one.
+func TestListWatchSkips(t *testing.T) {
+	var skipped []error
+	o := reflector.ListWatchOptions{OnSkip: func(err error) { skipped = append(skipped, err) }}
+	answer := list(podList("9", "", typed("a", 1), typed("", 2), typed("c", 3)))
+	keys, _, err := read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){answer}}, o), upstream.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop/a@1", "shop/c@3"}, keys)
+	require.Len(t, skipped, 1)
+	require.ErrorContains(t, skipped[0], "item 2")
+
+	o.Encode = reflector.NewEncode(nil)
+	_, _, err = read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){answer}}, o), upstream.ListOptions{})
+	require.ErrorContains(t, err, "scheme")
+	require.Len(t, skipped, 1)
+}
+
+func TestListWatchProbe(t *testing.T) {
+	ahead := apierrors.NewTimeoutError("Too large resource version: 7, current: 5", 1)
+	ahead.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){
+		list(podList("9", "")), listError(ahead), listError(apierrors.NewUnauthorized("no")),
+	}}
+	s := source(c, reflector.ListWatchOptions{})
+	require.NoError(t, s.Probe(t.Context(), "7"))
+	require.Equal(t, `list limit=1 rv="7" match=NotOlderThan continue=""`, c.asked[0])
+	require.ErrorIs(t, s.Probe(t.Context(), "7"), upstream.ErrAhead)
+	err := s.Probe(t.Context(), "7")
+	require.True(t, apierrors.IsUnauthorized(err))
+	require.NotErrorIs(t, err, upstream.ErrAhead)
+	require.NoError(t, s.Probe(t.Context(), ""))
+	require.Len(t, c.asked, 3, "a client that lists without a resourceVersion has nothing to be asked")
+}
+
+func TestListWatchEvents(t *testing.T) {
+	st := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired}
+	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false,
+		watch.Event{Type: watch.Added, Object: typed("a", 11)}, watch.Event{Type: watch.Modified, Object: typed("a", 12)},
+		watch.Event{Type: watch.Deleted, Object: typed("a", 13)}, typedBookmark(20, false), watch.Event{Type: watch.Added, Object: typed("", 21)},
+		watch.Event{Type: watch.Error, Object: st},
+	)}}
+	w, err := source(c, reflector.ListWatchOptions{}).Watch(t.Context(), "10", time.Minute)
+	require.NoError(t, err)
+	defer w.Stop()
+	var got []string
+	for e := range w.ResultChan() {
+		switch o := e.Object.(type) {
+		case *object.Object:
+			got = append(got, fmt.Sprint(e.Type, " ", o.Key(), "@", o.GetResourceVersion()))
+		default:
+			got = append(got, fmt.Sprintf("%s %T", e.Type, o))
+		}
+	}
+	require.Equal(t, []string{
+		"ADDED shop/a@11", "MODIFIED shop/a@12", "DELETED shop/a@13", "BOOKMARK @20", "ADDED *upstream.Unusable", "ERROR *v1.Status",
+	}, got)
+	require.Equal(t, []string{`watch rv="10"`}, c.asked)
+}
+
+// An encoder that can't work ends the watch: to skip all there is would look like
+// a cluster where nothing happens.
+func TestListWatchEncoderFails(t *testing.T) {
+	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false, watch.Event{Type: watch.Added, Object: typed("a", 11)})}}
+	w, err := source(c, reflector.ListWatchOptions{Encode: reflector.NewEncode(nil)}).Watch(t.Context(), "10", time.Minute)
+	require.NoError(t, err)
+	defer w.Stop()
+	e := <-w.ResultChan()
+	require.Equal(t, watch.Error, e.Type)
+	require.ErrorContains(t, apierrors.FromObject(e.Object), "scheme")
+	_, open := <-w.ResultChan()
+	require.False(t, open)
+}
+
+// rest.Request.Watch hides a connection that ended before the answer.
+func TestListWatchHiddenEOF(t *testing.T) {
+	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
+		func(metav1.ListOptions) (watch.Interface, error) { return watch.NewEmptyWatch(), nil },
+	}}
+	_, err := source(c, reflector.ListWatchOptions{}).Watch(t.Context(), "10", time.Minute)
+	require.ErrorContains(t, err, "EOF")
+}
+
+// A stop frees the stream whether or not anybody reads, and ends the client's.
+func TestListWatchStop(t *testing.T) {
+	from := watch.NewFake()
+	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
+		func(metav1.ListOptions) (watch.Interface, error) { return from, nil },
+	}}
+	w, err := source(c, reflector.ListWatchOptions{}).Watch(t.Context(), "10", time.Minute)
+	require.NoError(t, err)
+	from.Add(typed("a", 11)) // taken, and nobody reads it
+	w.Stop()
+	w.Stop()
+	require.True(t, from.IsStopped())
+}
+
+// blocked is a client without contexts that answers when it is let.
+type blocked struct {
+	client
+	answer chan struct{}
+}
+
+func (b *blocked) List(metav1.ListOptions) (runtime.Object, error) {
+	<-b.answer
+	return podList("1", ""), nil
+}
+
+func (b *blocked) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	<-b.answer
+	return b.client.Watch(o)
+}
+
+func TestListWatchIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := watch.NewFake()
+		b := &blocked{answer: make(chan struct{})}
+		b.watches = []func(metav1.ListOptions) (watch.Interface, error){func(metav1.ListOptions) (watch.Interface, error) { return from, nil }}
+		s := source(b, reflector.ListWatchOptions{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := s.List(ctx, upstream.ListOptions{}, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = s.Watch(ctx, "1", time.Minute)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		close(b.answer)
+		synctest.Wait()
+		require.True(t, from.IsStopped(), "a watch that comes too late is stopped")
+	})
+}
+
+// withContext is a client with contexts.
+type withContext struct {
+	client
+	ctx context.Context
+}
+
+func (c *withContext) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	c.ctx = ctx
+	return c.List(o)
+}
+
+func (c *withContext) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	c.ctx = ctx
+	return c.Watch(o)
+}
+
+func TestListWatchGivesContexts(t *testing.T) {
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, "here")
+	c := &withContext{}
+	s := source(c, reflector.ListWatchOptions{})
+	_, err := s.List(ctx, upstream.ListOptions{}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "here", c.ctx.Value(key{}))
+	c.ctx = nil
+	w, err := s.Watch(ctx, "1", time.Minute)
+	require.NoError(t, err)
+	w.Stop()
+	require.Equal(t, "here", c.ctx.Value(key{}))
+}
+
+func TestWatchList(t *testing.T) {
+	stream := []watch.Event{
+		{Type: watch.Added, Object: typed("a", 3)}, typedBookmark(5, false), {Type: watch.Added, Object: typed("b", 9)},
+		typedBookmark(10, true), {Type: watch.Modified, Object: typed("a", 11)},
+	}
+	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false, stream...)}}
+	s := source(c, reflector.ListWatchOptions{WatchList: true})
+	keys, rv, err := read(t, s, upstream.ListOptions{PageSize: 500})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop/a@3", "shop/b@9"}, keys)
+	require.Equal(t, "10", rv)
+	w, err := s.Watch(t.Context(), "10", time.Minute)
+	require.NoError(t, err)
+	defer w.Stop()
+	e := <-w.ResultChan()
+	require.Equal(t, "11", e.Object.(*object.Object).GetResourceVersion(), "the same stream goes on")
+	require.Equal(t, []string{`watch-list rv="" match=NotOlderThan`}, c.asked)
+}
+
+func TestWatchListFallsBack(t *testing.T) {
+	gone := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}
+	a := watch.Event{Type: watch.Added, Object: typed("a", 3)}
+	for name, tc := range map[string]struct {
+		watch func(metav1.ListOptions) (watch.Interface, error)
+		first bool // the first call of List makes the list
+		again bool // so does a watch-list the second time
+	}{
+		"refused":     {watch: watchError(apierrors.NewBadRequest("sendInitialEvents is forbidden")), first: true},
+		"throttled":   {watch: watchError(apierrors.NewTooManyRequests("later", 1)), again: true},
+		"broken":      {watch: watches(true, a)},
+		"error event": {watch: watches(false, a, watch.Event{Type: watch.Error, Object: gone})},
+		"no list":     {watch: watches(false, a, watch.Event{Type: watch.Deleted, Object: typed("a", 4)})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){tc.watch, watches(false, a, typedBookmark(9, true))}}
+			s := source(c, reflector.ListWatchOptions{WatchList: true})
+			_, rv, err := read(t, s, upstream.ListOptions{})
+			if tc.first {
+				require.NoError(t, err)
+				require.Equal(t, "100", rv)
+				return
+			}
+			require.Error(t, err)
+			keys, rv, err := read(t, s, upstream.ListOptions{})
+			require.NoError(t, err)
+			if tc.again {
+				require.Equal(t, "9", rv)
+				require.Len(t, keys, 1)
+				w, err := s.Watch(t.Context(), "9", time.Minute)
+				require.NoError(t, err)
+				w.Stop()
+				return
+			}
+			require.Equal(t, "100", rv, "by pages")
+			_, rv, err = read(t, s, upstream.ListOptions{})
+			require.NoError(t, err)
+			require.Equal(t, "9", rv, "the next list is a watch-list again")
+			w, err := s.Watch(t.Context(), "8", time.Minute)
+			require.NoError(t, err)
+			w.Stop()
+			require.Equal(t, `watch rv="8"`, c.asked[len(c.asked)-1], "from elsewhere it is a new watch")
+		})
+	}
+}
+
+// A stream that is kept for a watch which never comes ends with the context.
+func TestWatchListEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := watch.NewFakeWithChanSize(1, false)
+		e := typedBookmark(9, true)
+		from.Action(e.Type, e.Object)
+		c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
+			func(metav1.ListOptions) (watch.Interface, error) { return from, nil },
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := source(c, reflector.ListWatchOptions{WatchList: true}).List(ctx, upstream.ListOptions{}, nil)
+		require.NoError(t, err)
+		cancel()
+		synctest.Wait()
+		require.True(t, from.IsStopped())
+	})
+}
+
+// unable is a client that says it can't make a list by a watch.
+type unable struct{ *client }
+
+func (unable) IsWatchListSemanticsUnSupported() bool { return true }
+
+func TestWatchListUnsupported(t *testing.T) {
+	c := &client{}
+	_, _, err := read(t, source(unable{c}, reflector.ListWatchOptions{WatchList: true}), upstream.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{`list limit=0 rv="" match= continue=""`}, c.asked)
+}
+
+// The reflector over a client: list, watch, an expired watch, a relist.
+func TestReflectorOverListWatch(t *testing.T) {
+	c := &client{
+		lists: []func(metav1.ListOptions) (runtime.Object, error){list(podList("10", "", typed("a", 3))), list(podList("20", "", typed("b", 15)))},
+		watches: []func(metav1.ListOptions) (watch.Interface, error){
+			watches(false, watch.Event{Type: watch.Added, Object: typed("b", 11)}, status(http.StatusGone, metav1.StatusReasonExpired)),
+		},
+	}
+	s := &script{}
+	log := play(t, s, time.Minute, func(o *reflector.Options) {
+		o.Checkpoint, o.Source, o.Identity = store.Checkpoint{}, source(c, reflector.ListWatchOptions{}), nil
+	})
+	require.Equal(t, []string{
+		"begin initial  force=false", "item shop/a@3", "end 10", "add shop/b@11",
+		"begin expired  force=false", "item shop/b@15", "end 20",
+	}, log)
+	require.Equal(t, []string{
+		`list limit=500 rv="" match= continue=""`, `watch rv="10"`, `list limit=500 rv="" match= continue=""`, `watch rv="20"`,
+	}, c.asked)
+}

@@ -1,0 +1,123 @@
+package reflector
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// stream is a client's watch with its objects encoded, as upstream.Source.Watch
+// documents them.
+type stream struct {
+	from    watch.Interface
+	encode  Encode
+	events  chan watch.Event
+	stop    sync.Once
+	stopped chan struct{}
+	ended   chan struct{}
+}
+
+func newStream(from watch.Interface, encode Encode) *stream {
+	s := &stream{from: from, encode: encode, events: make(chan watch.Event), stopped: make(chan struct{}), ended: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+// ResultChan implements [watch.Interface].
+func (s *stream) ResultChan() <-chan watch.Event { return s.events }
+
+// Stop implements [watch.Interface]. It waits for the stream's goroutine.
+func (s *stream) Stop() {
+	s.stop.Do(func() {
+		close(s.stopped)
+		s.from.Stop()
+	})
+	<-s.ended
+}
+
+func (s *stream) run() {
+	defer close(s.ended)
+	defer close(s.events)
+	for {
+		select {
+		case <-s.stopped:
+			return
+		case e, ok := <-s.from.ResultChan():
+			if !ok {
+				return
+			}
+			e = s.event(e)
+			select {
+			case <-s.stopped:
+				return
+			case s.events <- e:
+			}
+			if e.Type == watch.Error {
+				return
+			}
+		}
+	}
+}
+
+func (s *stream) event(e watch.Event) watch.Event {
+	switch e.Type {
+	case watch.Error:
+		return e
+	case watch.Bookmark:
+		e.Object = bookmark(e.Object)
+		return e
+	}
+	if _, ok := e.Object.(*metav1.Status); ok {
+		return e
+	}
+	o, err := s.encode(e.Object)
+	switch {
+	case err == nil:
+		e.Object = o
+	case unusableObject(err):
+		e.Object = &upstream.Unusable{Err: err}
+	default:
+		// What follows can't be encoded either, and to skip it all would look like a
+		// cluster where nothing happens.
+		e = watch.Event{Type: watch.Error, Object: &metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown, Message: err.Error(),
+		}}
+	}
+	return e
+}
+
+// initialEventsEnd is the path of the annotation of the bookmark that ends the list
+// in a watch-list.
+const initialEventsEnd = `metadata.annotations.k8s\.io/initial-events-end`
+
+// bookmark makes an object of a BOOKMARK event's: all there is to rely on is the
+// resourceVersion and the annotation above.
+func bookmark(obj runtime.Object) runtime.Object {
+	if o, ok := obj.(*object.Object); ok {
+		return o
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return &upstream.Unusable{Err: fmt.Errorf("%w: %w", object.ErrNoMetadata, err)}
+	}
+	raw, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: m.GetResourceVersion(), Annotations: m.GetAnnotations(),
+	}})
+	if err != nil {
+		return &upstream.Unusable{Err: err}
+	}
+	o, err := object.ParseBookmark(raw)
+	if err != nil {
+		return &upstream.Unusable{Err: err}
+	}
+	return o
+}
