@@ -96,7 +96,7 @@ func snapcache(b *testing.B) beside {
 		index: func(app int) (n int) {
 			read(func(v store.View) {
 				l := make([]any, 0, 100)
-				for key, err := range v.IndexKeys("app", apps[app]) {
+				for key, err := range v.IndexKeys("app", apps[app], "") {
 					if err != nil {
 						b.Error(err)
 					}
