@@ -183,7 +183,7 @@ func (s source) value(name, namespace string) string {
 func podJSON(i, version int) []byte {
 	a, namespace := apps[uint32(i)*2654435761>>16%uint32(len(apps))], fmt.Sprintf("shop-%04d", i%40)
 	s := newSource("pod", i)
-	owner := newSource("owner", i%40*100+int(a.port)%97)
+	owner := newSource("owner", i%40*100+a.port%97)
 	set := a.name + "-" + owner.text(10)
 	token := "kube-api-access-" + s.text(5)
 	created := i * 7

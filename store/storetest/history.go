@@ -118,16 +118,16 @@ func before(a, horizon string) bool {
 func (m *Model) diffHistory(v store.View) error {
 	got, err := v.Horizon()
 	if err != nil {
-		return fmt.Errorf("Horizon: %w", err)
+		return fmt.Errorf("horizon: %w", err)
 	}
 	h := &m.history
 	switch {
 	case h.loose:
 		if number(got.RV) < number(h.horizon) {
-			return fmt.Errorf("Horizon: %q, before %q", got.RV, h.horizon)
+			return fmt.Errorf("horizon: %q, before %q", got.RV, h.horizon)
 		}
 	case got.RV != h.horizon:
-		return fmt.Errorf("Horizon: %q, want %q", got.RV, h.horizon)
+		return fmt.Errorf("horizon: %q, want %q", got.RV, h.horizon)
 	}
 	if err := m.diffTooOld(v, got); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (m *Model) diffTooOld(v store.View, horizon store.Horizon) error {
 		err := firstError(v, since)
 		tooOld := (*store.TooOldError)(nil)
 		if !errors.As(err, &tooOld) || tooOld.Horizon != horizon {
-			return fmt.Errorf("Changes(%q) beyond the horizon %+v: error %v", since, horizon, err)
+			return fmt.Errorf("Changes(%q) beyond the horizon %+v: error %w", since, horizon, err)
 		}
 	}
 	if n := number(m.Checkpoint.RV); m.Synced && n >= 0 && number(horizon.RV) >= 0 && n >= number(horizon.RV) {
