@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -48,6 +49,10 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	}
 	db.write.Lock()
 	defer db.write.Unlock()
+	if c.loadAsIs() {
+		db.startBuild(c, false)
+		return c, nil
+	}
 	var work bool
 	err = db.updateLocked(func(tx *bbolt.Tx) error {
 		var err error
@@ -86,6 +91,47 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 		}
 	}
 	return &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes}, nil
+}
+
+// loadAsIs reads the stored collection where opening it changes nothing, which is what
+// a restart is: no transaction then, and no fold of what the journal holds. It says
+// whether that is so; where anything is wrong, load says what. The caller holds the
+// write lock.
+func (c *collection) loadAsIs() (ok bool) {
+	var err error
+	defer func() { ok = ok && err == nil }()
+	defer recoverCorruption(c.db.path, &err)
+	v, err := c.db.baseView(c.id)
+	if err != nil {
+		return false
+	}
+	defer v.Close()
+	gen := v.bucket(v.path())
+	complete, err := decodeIndexes(c.id, gen.Get(keyIndexes))
+	if err != nil || v.info != c.want || !maps.Equal(complete, definitionsOf(c.indexes)) ||
+		gen.Get(keyBuilding) != nil || gen.Bucket(bucketDropped) != nil {
+		return false
+	}
+	if err := c.loadDicts(v.tx, v.bucket(collectionPath(c.id))); err != nil {
+		return false
+	}
+	c.state = v.state
+	return true
+}
+
+// loadDicts reads the dictionaries that the collection has.
+func (c *collection) loadDicts(tx *bbolt.Tx, b *bbolt.Bucket) (err error) {
+	if c.dictIDs, err = openDicts(c.id, b.Get(keyDict)); err != nil {
+		return damagedHead(c.db.path, c.id, keyDict, err)
+	}
+	if n := len(c.dictIDs); n > 0 {
+		c.dictID = c.dictIDs[n-1]
+		c.dict = dictLookup(tx)(c.dictID)
+		if len(c.dict) == 0 {
+			c.dictID, c.dict = 0, nil // there will be a new one; old records report damage
+		}
+	}
+	return nil
 }
 
 // load reads the stored collection, or creates it, and makes its indexes those that
@@ -133,15 +179,8 @@ func (c *collection) load(tx *bbolt.Tx) (work bool, err error) {
 		}
 		current++
 	}
-	if c.dictIDs, err = openDicts(c.id, b.Get(keyDict)); err != nil {
-		return false, damagedHead(c.db.path, c.id, keyDict, err)
-	}
-	if n := len(c.dictIDs); n > 0 {
-		c.dictID = c.dictIDs[n-1]
-		c.dict = dictLookup(tx)(c.dictID)
-		if len(c.dict) == 0 {
-			c.dictID, c.dict = 0, nil // there will be a new one; old records report damage
-		}
+	if err := c.loadDicts(tx, b); err != nil {
+		return false, err
 	}
 	gen := b.Bucket(genName(current))
 	if gen == nil {
