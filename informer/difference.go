@@ -43,7 +43,7 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 	}
 	exists := at == readable
 	shown := at != absent // to handlers, also what is damaged by now
-	var current any       // what handlers saw last of this key
+	var current *value    // what handlers saw last of this key; nil where that is unknown
 	if exists && l.opts.Processor != nil {
 		if current, err = stored(v, kd.Key); err != nil {
 			return err
@@ -52,7 +52,11 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 	var result *object.Object
 	deletion := "" // resourceVersion of the newest one
 	changed := false
-	for _, delta := range kd.Deltas {
+	deltas := kd.Deltas
+	if isList {
+		deltas = deltas[len(deltas)-1:] // nobody sees a list before it is complete
+	}
+	for _, delta := range deltas {
 		o, _ := delta.Object.(*object.Object)
 		if delta.Type == deltafifo.Repaired && (at != damaged || changed) {
 			// The server was asked at some time in the past. If an event of this key came
@@ -61,13 +65,13 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 			continue
 		}
 		// A list speaks of what it saw, whatever is stored; an event must be newer.
-		if !isList && o != nil && stale(o, old) {
+		if !isList && o != nil && stale(delta.Type, o, old) {
 			d.counts.Stale++
 			continue
 		}
 		if delta.Type == cache.Deleted || delta.Type == deltafifo.Repaired && o == nil {
 			if shown {
-				d.note(l, note{kind: noteDelete, old: final(kd.Key, delta.Object, current)})
+				d.note(l, deletedNote(kd.Key, o, current))
 			}
 			result, exists, shown, changed, current = nil, false, false, true, nil
 			if deletion = ""; o != nil {
@@ -78,12 +82,16 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 		if o == nil {
 			continue
 		}
-		if exists {
-			d.note(l, note{kind: noteUpdate, old: current, new: o})
+		next := &value{key: kd.Key}
+		if !isList {
+			next.object.Store(o)
+		} // else it is read from the store: the handlers wait for the whole list
+		if current != nil {
+			d.note(l, note{kind: noteUpdate, key: kd.Key, old: current, new: next})
 		} else {
-			d.note(l, note{kind: noteAdd, new: o, initial: isList && first})
+			d.note(l, note{kind: noteAdd, key: kd.Key, new: next, initial: isList && first})
 		}
-		result, exists, shown, changed, current = o, true, true, true, o
+		result, exists, shown, changed, current = o, true, true, true, next
 		if delta.Type == deltafifo.Repaired {
 			// The watch may still be on its way to this state.
 			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
@@ -113,19 +121,21 @@ func (d *difference) note(l *Loop, n note) {
 	}
 }
 
-// stale says that an event is not newer than the stored object.
-func stale(o *object.Object, old store.Header) bool {
+// stale says that an event is not newer than the stored object. A delete may
+// carry the resourceVersion of what it deletes: a real server counts on, others
+// that speak its API need not.
+func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
 	if old.RV == "" {
 		return false
 	}
 	if cmp, ok := object.CompareRV(o.GetResourceVersion(), old.RV); ok {
-		return cmp <= 0
+		return cmp < 0 || cmp == 0 && t != cache.Deleted
 	}
-	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID
+	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID && t != cache.Deleted
 }
 
 // stored returns what handlers saw last of a key; nil where its record is damaged.
-func stored(v store.View, key string) (any, error) {
+func stored(v store.View, key string) (*value, error) {
 	o, err := v.Get(key)
 	if err != nil {
 		if errors.As(err, new(*store.CorruptionError)) {
@@ -133,14 +143,15 @@ func stored(v store.View, key string) (any, error) {
 		}
 		return nil, err
 	}
-	return o, nil
+	return valueOf(o), nil
 }
 
-// final is what a delete hands to the handlers: the object as the event has it,
+// deletedNote is what handlers hear of a delete: the object as the event has it,
 // or, where a list only found it missing, what was known of it.
-func final(key string, deleted, current any) any {
-	if _, ok := deleted.(cache.DeletedFinalStateUnknown); ok {
-		return cache.DeletedFinalStateUnknown{Key: key, Obj: current}
+func deletedNote(key string, deleted *object.Object, current *value) note {
+	n := note{kind: noteDelete, key: key, old: current}
+	if deleted != nil {
+		n.new = valueOf(deleted)
 	}
-	return deleted
+	return n
 }

@@ -51,6 +51,11 @@ type Options struct {
 	// Processor is where handlers are told; nil for no handlers.
 	Processor *Processor
 
+	// Replaced is called when a list has become visible that was made under other
+	// rules than what it replaced, so that the same UID and resourceVersion may now
+	// be another object; before the handlers are told. Nil for nobody.
+	Replaced func()
+
 	Observer Observer     // nil for nobody
 	Logger   *slog.Logger // nil for nowhere
 	Clock    clock.WithTicker
@@ -136,14 +141,13 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.Bookmarks > 0 {
 		cp.LastBookmark = start.UTC()
 	}
-	err = l.retry(ctx, func() error {
+	err = l.commit(ctx, diff.notes, func() error {
 		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp})
 	})
 	if err != nil {
 		return err
 	}
 	l.checkpoint = cp
-	l.tell(diff.notes)
 	l.applied(diff.counts, start)
 	return nil
 }
@@ -172,14 +176,21 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		RV: b.Watermark, Cluster: b.Replace.Cluster, ListReason: b.Replace.Reason,
 		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,
 	}
-	if err := l.retry(ctx, func() error { return l.list.replacement.Commit(cp) }); err != nil {
+	err := l.commit(ctx, l.list.notes, func() error {
+		if err := l.list.replacement.Commit(cp); err != nil {
+			return err
+		}
+		if b.Replace.Force && l.opts.Replaced != nil {
+			l.opts.Replaced()
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	l.checkpoint = cp
-	done := l.list
+	l.applied(l.list.counts, start)
 	l.list = nil
-	l.tell(done.notes)
-	l.applied(done.counts, start)
 	return nil
 }
 
@@ -234,8 +245,12 @@ func (l *Loop) failed(err error) {
 	}
 }
 
-func (l *Loop) tell(notes []note) {
-	if l.opts.Processor != nil {
-		l.opts.Processor.distribute(notes)
-	}
+// commit makes a batch visible and hands its notes to the handlers.
+func (l *Loop) commit(ctx context.Context, notes []note, apply func() error) error {
+	return l.retry(ctx, func() error {
+		if l.opts.Processor == nil {
+			return apply()
+		}
+		return l.opts.Processor.commit(notes, apply)
+	})
 }

@@ -73,19 +73,28 @@ func (r *recorder) OnDelete(o any)            { r.add("delete %s", rv(o)) }
 type pipeline struct {
 	queue *deltafifo.Queue
 	coll  store.Collection
+	proc  *informer.Processor
 	rec   *recorder
 }
 
-func start(t *testing.T, coll store.Collection) *pipeline { return startLingering(t, coll, 0) }
+func start(t *testing.T, coll store.Collection) *pipeline {
+	return startWith(t, coll, 0, informer.ProcessorOptions{})
+}
 
 // startLingering is start with a queue that waits so long for company.
 func startLingering(t *testing.T, coll store.Collection, linger time.Duration) *pipeline {
+	return startWith(t, coll, linger, informer.ProcessorOptions{})
+}
+
+func startWith(t *testing.T, coll store.Collection, linger time.Duration, opts informer.ProcessorOptions) *pipeline {
 	q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}, Linger: linger})
 	q.Start(coll.State().RV)
-	proc := informer.NewProcessor()
+	opts.Collection = coll
+	proc := informer.NewProcessor(opts)
 	rec := &recorder{}
-	_, err := proc.AddHandler(rec, coll)
+	_, err := proc.AddHandler(rec, cache.HandlerOptions{})
 	require.NoError(t, err)
+	require.NoError(t, proc.Start())
 	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc})
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
@@ -94,7 +103,7 @@ func startLingering(t *testing.T, coll store.Collection, linger time.Duration) *
 		require.NoError(t, <-done)
 		proc.Stop()
 	})
-	return &pipeline{queue: q, coll: coll, rec: rec}
+	return &pipeline{queue: q, coll: coll, proc: proc, rec: rec}
 }
 
 func (p *pipeline) list(t *testing.T, reason store.Reason, rv string, objects ...*object.Object) {

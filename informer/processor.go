@@ -1,98 +1,165 @@
 package informer
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/buffer"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
-type noteKind int
+// ErrStopped says that an informer has stopped and takes no more of this.
+var ErrStopped = errors.New("informer has stopped already")
 
-const (
-	noteAdd noteKind = iota
-	noteUpdate
-	noteDelete
-)
+// ProcessorOptions are the settings of a processor. Collection is needed.
+type ProcessorOptions struct {
+	// Name is the collection's name, for [cache.DoneChecker].
+	Name string
 
-// note is one call of a handler.
-type note struct {
-	kind     noteKind
-	old, new any
-	initial  bool
+	// Collection is what a handler gets first.
+	Collection store.Collection
+
+	// Decode makes what handlers get. They share it and must not change it. Nil
+	// gives them the *object.Object.
+	Decode func(*object.Object) (any, error)
+
+	// OnError is told of an object that could not be read or decoded and so reached
+	// no handler; nil for nobody.
+	OnError func(error)
+
+	// Resync is the period of handlers that ask for none of their own; 0 is never.
+	Resync time.Duration
+
+	// Clock is the time; nil is the real one.
+	Clock clock.WithTicker
 }
 
 // Processor delivers notes to handlers: to each in order and at its own pace, as
 // client-go's sharedProcessor does. It is safe for concurrent use.
 type Processor struct {
-	mu        sync.Mutex // also orders AddHandler against distribute
+	opts   ProcessorOptions
+	synced chan struct{} // closed with the first complete list
+
+	// mu is held while a batch becomes visible and its notes are handed out, so that
+	// a handler that joins finds each change either in the store or among its notes.
+	mu        sync.Mutex
 	listeners map[*Registration]struct{}
-	wg        sync.WaitGroup
+	check     time.Duration // how often to look who is due for a resync; 0 is never
+	started   bool
 	stopped   bool
+	wg        sync.WaitGroup
 }
 
 // NewProcessor returns a processor without handlers.
-func NewProcessor() *Processor {
-	return &Processor{listeners: map[*Registration]struct{}{}}
+func NewProcessor(opts ProcessorOptions) *Processor {
+	if opts.Decode == nil {
+		opts.Decode = func(o *object.Object) (any, error) { return o, nil }
+	}
+	if opts.OnError == nil {
+		opts.OnError = func(error) {}
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	return &Processor{
+		opts: opts, check: opts.Resync, synced: make(chan struct{}), listeners: map[*Registration]struct{}{},
+	}
 }
 
-// Registration is one handler's subscription.
-type Registration struct {
-	handler cache.ResourceEventHandler
-
-	mu      sync.Mutex
-	changed *sync.Cond
-	pending *buffer.TypedRingGrowing[note] // grows with what the handler has not taken
-	initial int                            // initial notes that were not delivered
-	ended   bool
-}
-
-// listenerBuffer is the first size of a handler's ring; it grows as needed.
-const listenerBuffer = 128
-
-// AddHandler subscribes a handler. It first gets every object of c, if c is
-// synced, with isInInitialList true; then what changes.
-//
-// No batch may be distributed between reading c and subscribing, or the handler
-// would miss it or get it twice; so the processor's lock is held meanwhile.
-func (p *Processor) AddHandler(h cache.ResourceEventHandler, c store.Collection) (*Registration, error) {
-	r := &Registration{handler: h, pending: buffer.NewTypedRingGrowing[note](buffer.RingGrowingOptions{InitialSize: listenerBuffer})}
-	r.changed = sync.NewCond(&r.mu)
+// AddHandler subscribes a handler. Once the processor has started it gets every
+// object of the collection, if that is synced, with isInInitialList true; then
+// what changes. The error is the store's, or [ErrStopped].
+func (p *Processor) AddHandler(h cache.ResourceEventHandler, opts cache.HandlerOptions) (*Registration, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
-		return nil, store.ErrClosed
+		return nil, fmt.Errorf("handler was not added: %w", ErrStopped)
 	}
-	v, err := c.View()
-	if err != nil {
-		return nil, err
-	}
-	defer v.Close()
-	if v.State().Synced {
-		for o, err := range v.Objects("", "") {
-			if errors.As(err, new(*store.CorruptionError)) {
-				continue // it comes as an add when it can be read again
-			}
-			if err != nil {
-				return nil, err
-			}
-			r.add(note{kind: noteAdd, new: o, initial: true})
+	r := p.newRegistration(h, opts)
+	if p.started {
+		if err := p.start(r); err != nil {
+			return nil, err
 		}
 	}
 	p.listeners[r] = struct{}{}
-	p.wg.Go(r.run)
 	return r, nil
 }
 
-// RemoveHandler ends a subscription. What was not delivered is dropped.
+// RemoveHandler ends a subscription. What was not delivered is dropped; a call
+// that is going on is not waited for ([Registration.ShutdownChan] is).
 func (p *Processor) RemoveHandler(r *Registration) {
 	p.mu.Lock()
-	delete(p.listeners, r)
-	p.mu.Unlock()
-	r.end()
+	defer p.mu.Unlock()
+	if _, ok := p.listeners[r]; ok {
+		delete(p.listeners, r)
+		r.end()
+	}
+}
+
+// Start gives the handlers their initial lists and begins to deliver. After an
+// error it can be called again.
+func (p *Processor) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for r := range p.listeners {
+		if err := p.start(r); err != nil {
+			return err
+		}
+	}
+	p.started = true
+	if p.opts.Collection.State().Synced {
+		p.setSynced()
+	}
+	return nil
+}
+
+// start starts one handler. The caller holds the lock.
+func (p *Processor) start(r *Registration) error {
+	if r.running {
+		return nil
+	}
+	v, err := p.opts.Collection.View()
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	synced := v.State().Synced
+	if synced {
+		var keys []string
+		if err := p.keys(v, func(key string) { keys = append(keys, key) }); err != nil {
+			return err
+		}
+		for _, key := range keys {
+			r.add(note{kind: noteAdd, key: key, new: &value{key: key}, initial: true})
+		}
+	}
+	if synced {
+		r.tracker.UpstreamHasSynced()
+	}
+	r.running = true
+	p.wg.Go(r.run)
+	return nil
+}
+
+// keys calls each with every key that can be read.
+func (p *Processor) keys(v store.View, each func(string)) error {
+	for h, err := range v.Headers("", "") {
+		switch {
+		case err == nil:
+			each(h.Key)
+		case errors.As(err, new(*store.CorruptionError)):
+			p.opts.OnError(err)
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // Stop ends all subscriptions and waits for the handlers to return.
@@ -102,78 +169,76 @@ func (p *Processor) Stop() {
 	for r := range p.listeners {
 		r.end()
 	}
+	clear(p.listeners)
 	p.mu.Unlock()
 	p.wg.Wait()
 }
 
-func (p *Processor) distribute(notes []note) {
+// commit makes a batch visible by apply and hands out its notes. Between the two
+// no handler joins.
+func (p *Processor) commit(notes []note, apply func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, n := range notes {
+		if n.old == nil {
+			continue
+		}
+		for r := range p.listeners {
+			r.pin(n.old)
+		}
+	}
+	if err := apply(); err != nil {
+		return err
+	}
 	for r := range p.listeners {
 		for _, n := range notes {
 			r.add(n)
 		}
 	}
-}
-
-// HasSynced says that the handler was given the whole initial list. It tells
-// nothing about a collection that was not synced when the handler was added.
-func (r *Registration) HasSynced() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.initial == 0
-}
-
-func (r *Registration) add(n note) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pending.WriteOne(n)
-	if n.initial {
-		r.initial++
+	if p.opts.Collection.State().Synced {
+		p.setSynced()
 	}
-	r.changed.Signal()
+	return nil
 }
 
-func (r *Registration) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended = true
-	r.changed.Signal()
+// setSynced tells once that there is a complete list. The caller holds the lock.
+func (p *Processor) setSynced() {
+	if p.hasSynced() {
+		return
+	}
+	close(p.synced)
+	for r := range p.listeners {
+		r.tracker.UpstreamHasSynced()
+	}
 }
 
-// run delivers notes until the subscription ends.
-func (r *Registration) run() {
+func (p *Processor) hasSynced() bool {
+	select {
+	case <-p.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// resyncs runs Resync whenever a handler may be due, until ctx ends.
+func (p *Processor) resyncs(ctx context.Context) {
+	p.mu.Lock()
+	check := p.check // fixed by now: a handler that joins later adapts to it
+	p.mu.Unlock()
+	if check == 0 {
+		return
+	}
+	ticker := p.opts.Clock.NewTicker(check)
+	defer ticker.Stop()
 	for {
-		n, ok := r.next()
-		if !ok {
+		select {
+		case <-ctx.Done():
 			return
+		case <-ticker.C():
+			if err := p.Resync(); err != nil {
+				p.opts.OnError(fmt.Errorf("resync: %w", err))
+			}
 		}
-		switch n.kind {
-		case noteAdd:
-			r.handler.OnAdd(n.new, n.initial)
-		case noteUpdate:
-			r.handler.OnUpdate(n.old, n.new)
-		case noteDelete:
-			r.handler.OnDelete(n.old)
-		}
-		if n.initial {
-			r.mu.Lock()
-			r.initial--
-			r.mu.Unlock()
-		}
-	}
-}
-
-func (r *Registration) next() (note, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for {
-		if r.ended {
-			return note{}, false
-		}
-		if n, ok := r.pending.ReadOne(); ok {
-			return n, true
-		}
-		r.changed.Wait()
 	}
 }

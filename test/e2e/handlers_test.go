@@ -96,9 +96,10 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 
 	queue := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: p.collection}})
 	queue.Start(verdict.RV)
-	processor := informer.NewProcessor()
-	_, err = processor.AddHandler(p.told, p.collection)
+	processor := informer.NewProcessor(informer.ProcessorOptions{Collection: p.collection})
+	_, err = processor.AddHandler(p.told, cache.HandlerOptions{})
 	require.NoError(t, err)
+	require.NoError(t, processor.Start())
 	refl := reflector.New(reflector.Options{
 		Name: info.ID, Queue: queue, Identity: cluster.Identity, Kind: resource.Kind,
 		Source:     cluster.Source(upstream.SourceOptions{Resource: resource, Prune: prune}),

@@ -1,0 +1,343 @@
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// gate is a recorder whose calls wait for leave.
+type gate struct {
+	recorder
+	leave chan struct{}
+}
+
+func (g *gate) OnAdd(o any, initial bool) { <-g.leave; g.recorder.OnAdd(o, initial) }
+func (g *gate) OnUpdate(old, o any)       { <-g.leave; g.recorder.OnUpdate(old, o) }
+func (g *gate) OnDelete(o any)            { <-g.leave; g.recorder.OnDelete(o) }
+
+// filled is a synced collection.
+func filled(t *testing.T, changes ...store.Change) store.Collection {
+	coll := memoryCollection(t)
+	fill(t, coll, changes...)
+	return coll
+}
+
+func fill(t require.TestingT, coll store.Collection, changes ...store.Change) {
+	r, err := coll.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(changes))
+	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
+}
+
+// What waits for a slow handler is read late but tells what was there when it was
+// queued: the initial list of its time, then each change.
+func TestBacklogKeepsItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 5)), storetest.Put(obj("c", "3", 6)))
+		p := start(t, coll)
+		g := &gate{leave: make(chan struct{})}
+		reg, err := p.proc.AddHandler(g, cache.HandlerOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, p.queue.Update(obj("b", "2", 11)))
+		require.NoError(t, p.queue.Delete(obj("c", "3", 12)))
+		synctest.Wait()
+		require.NoError(t, p.queue.Update(obj("b", "2", 13)))
+		synctest.Wait()
+		require.False(t, reg.HasSynced())
+		close(g.leave)
+		synctest.Wait()
+		require.Equal(t, []string{
+			"add a@3 true", "add b@5 true", "add c@6 true", "update b@5 b@11", "delete c@12", "update b@11 b@13",
+		}, g.take())
+		require.True(t, reg.HasSynced())
+	})
+}
+
+// A handler that joins gets each change once: in its initial list or after it.
+// The history is any, and so are the moments of joining.
+func TestJoinersSeeEachChangeOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		db := memory.New()
+		defer func() { require.NoError(t, db.Close()) }()
+		coll, err := db.Open(storetest.Info("test"))
+		require.NoError(t, err)
+		fill(t, coll, storetest.Put(obj("a", "u", 1)), storetest.Put(obj("b", "u", 2)))
+		q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+		q.Start("10")
+		proc := informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
+		require.NoError(t, proc.Start())
+		loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc})
+		done := make(chan error, 1)
+		go func() { done <- loop.Run(context.Background()) }()
+
+		var joined []*last
+		for n := range rapid.IntRange(1, 30).Draw(t, "steps") {
+			name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0:
+				rec := &last{z: make(chan struct{})}
+				_, err := proc.AddHandler(rec, cache.HandlerOptions{})
+				require.NoError(t, err)
+				joined = append(joined, rec)
+			case 1:
+				require.NoError(t, q.Delete(obj(name, "u", 11+n)))
+			default:
+				require.NoError(t, q.Update(obj(name, "u", 11+n)))
+			}
+		}
+		require.NoError(t, q.Add(obj("z", "u", 100)))
+		for _, rec := range joined {
+			<-rec.z
+		}
+		q.Close()
+		require.NoError(t, <-done)
+		proc.Stop()
+		want := map[string]string{}
+		v, err := coll.View()
+		require.NoError(t, err)
+		defer v.Close()
+		for o, err := range v.Objects("", "") {
+			require.NoError(t, err)
+			want[o.GetName()] = o.GetResourceVersion()
+		}
+		for _, rec := range joined {
+			require.Equal(t, want, replay(t, rec.take()))
+		}
+	})
+}
+
+// last is a recorder that tells when it heard of the object "z".
+type last struct {
+	recorder
+	z chan struct{}
+}
+
+func (h *last) OnAdd(o any, initial bool) {
+	h.recorder.OnAdd(o, initial)
+	if strings.HasPrefix(rv(o), "z@") {
+		close(h.z)
+	}
+}
+
+// replay runs through a handler's calls: adds of what is not there, updates from
+// what is there, deletes of what is there. It returns what is left.
+func replay(t require.TestingT, calls []string) map[string]string {
+	have := map[string]string{}
+	at := func(s string) (name, rv string) {
+		name, rv, ok := strings.Cut(s, "@")
+		require.True(t, ok, s)
+		return name, rv
+	}
+	for _, call := range calls {
+		f := strings.Fields(call)
+		object := f[1]
+		if f[0] == "update" {
+			object = f[2]
+		}
+		name, rv := at(object)
+		switch f[0] {
+		case "add":
+			require.NotContains(t, have, name, "%v", calls)
+		case "update":
+			_, old := at(f[1])
+			require.Equal(t, have[name], old, "%v", calls)
+		case "delete":
+			require.Contains(t, have, name, "%v", calls)
+			delete(have, name)
+			continue
+		}
+		have[name] = rv
+	}
+	return have
+}
+
+func TestResyncPeriods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := filled(t, storetest.Put(obj("a", "1", 3)))
+		p := startWith(t, coll, 0, informer.ProcessorOptions{Resync: 10 * time.Second})
+		handlers := map[string]*recorder{}
+		add := func(name string, period time.Duration) {
+			handlers[name] = &recorder{}
+			_, err := p.proc.AddHandler(handlers[name], cache.HandlerOptions{ResyncPeriod: &period})
+			require.NoError(t, err)
+		}
+		add("never", 0)
+		add("too often", 5*time.Second) // gets the informer's ten
+		add("seldom", 25*time.Second)   // when somebody looks: at thirty
+		synctest.Wait()
+		for _, h := range handlers {
+			h.take()
+		}
+		p.rec.take()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); p.proc.Resyncs(ctx) }()
+		for range 6 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+		}
+		cancel()
+		<-done
+		require.Equal(t, slices.Repeat([]string{"update a@3 a@3"}, 6), p.rec.take(), "the informer's own period")
+		require.Empty(t, handlers["never"].take())
+		require.Equal(t, slices.Repeat([]string{"update a@3 a@3"}, 6), handlers["too often"].take())
+		require.Equal(t, slices.Repeat([]string{"update a@3 a@3"}, 2), handlers["seldom"].take())
+	})
+}
+
+// Before the start the handler with the shortest period decides how often to look,
+// but no more often than once a second.
+func TestResyncCheckPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := filled(t, storetest.Put(obj("a", "1", 3)))
+		proc := informer.NewProcessor(informer.ProcessorOptions{Collection: coll, Resync: time.Minute})
+		fast, slow := &recorder{}, &recorder{}
+		period := time.Millisecond
+		_, err := proc.AddHandler(slow, cache.HandlerOptions{})
+		require.NoError(t, err)
+		_, err = proc.AddHandler(fast, cache.HandlerOptions{ResyncPeriod: &period})
+		require.NoError(t, err)
+		require.NoError(t, proc.Start())
+		synctest.Wait()
+		fast.take()
+		slow.take()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); proc.Resyncs(ctx) }()
+		time.Sleep(time.Minute + time.Millisecond)
+		synctest.Wait()
+		require.Len(t, fast.take(), 60)
+		require.Len(t, slow.take(), 1)
+		cancel()
+		<-done
+		proc.Stop()
+	})
+}
+
+// A resync piles nothing up before a handler that has not got the object yet.
+func TestResyncLeavesOutWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
+		p := startWith(t, coll, 0, informer.ProcessorOptions{Resync: time.Second})
+		g := &gate{leave: make(chan struct{})}
+		_, err := p.proc.AddHandler(g, cache.HandlerOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.NoError(t, p.proc.Resync())
+		time.Sleep(time.Second)
+		require.NoError(t, p.proc.Resync())
+		close(g.leave)
+		synctest.Wait()
+		require.Equal(t, []string{"add a@3 true", "add b@4 true", "update a@3 a@3"}, g.take(),
+			"the call for a was going on; b was still to come")
+	})
+}
+
+func TestRemovedHandlerHearsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4))))
+		g := &gate{leave: make(chan struct{})}
+		reg, err := p.proc.AddHandler(g, cache.HandlerOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		p.proc.RemoveHandler(reg)
+		p.proc.RemoveHandler(reg) // twice is as good as once
+		select {
+		case <-reg.ShutdownChan():
+			t.Fatal("a call is going on")
+		default:
+		}
+		close(g.leave)
+		<-reg.ShutdownChan()
+		require.Equal(t, []string{"add a@3 true"}, g.take())
+		require.False(t, reg.HasSynced())
+	})
+}
+
+// panicky panics at its first call.
+type panicky struct {
+	recorder
+	done bool
+}
+
+func (h *panicky) OnAdd(o any, initial bool) {
+	if !h.done {
+		h.done = true
+		panic("first")
+	}
+	h.recorder.OnAdd(o, initial)
+}
+
+// Where the process survives a panic, the handler goes on with the next call after
+// a pause.
+func TestHandlerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		utilruntime.ReallyCrash = false
+		defer func() { utilruntime.ReallyCrash = true }()
+		p := start(t, filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4))))
+		h := &panicky{}
+		began := time.Now()
+		reg, err := p.proc.AddHandler(h, cache.HandlerOptions{})
+		require.NoError(t, err)
+		<-reg.HasSyncedChecker().Done()
+		require.Equal(t, time.Second, time.Since(began))
+		synctest.Wait()
+		require.Equal(t, []string{"add b@4 true"}, h.take())
+	})
+}
+
+// A processor that has stopped takes no handlers, and its handlers get no calls.
+func TestStoppedProcessor(t *testing.T) {
+	coll := filled(t)
+	proc := informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
+	reg, err := proc.AddHandler(&recorder{}, cache.HandlerOptions{})
+	require.NoError(t, err)
+	proc.Stop()
+	<-reg.ShutdownChan()
+	_, err = proc.AddHandler(&recorder{}, cache.HandlerOptions{})
+	require.ErrorIs(t, err, informer.ErrStopped)
+}
+
+// Handlers get what Decode makes; what it can't make reaches none and is reported.
+func TestUndecodable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
+		var reported []string
+		p := startWith(t, coll, 0, informer.ProcessorOptions{
+			Decode: func(o *object.Object) (any, error) {
+				if o.GetName() == "a" {
+					return nil, fmt.Errorf("no %s today", o.GetName())
+				}
+				return o, nil
+			},
+			OnError: func(err error) { reported = append(reported, err.Error()) },
+		})
+		synctest.Wait()
+		require.Equal(t, []string{"add b@4 true"}, p.rec.take())
+		require.Len(t, reported, 1)
+		require.Contains(t, reported[0], "no a today")
+		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
+		require.NoError(t, p.queue.Delete(obj("a", "1", 12)))
+		synctest.Wait()
+		require.Empty(t, p.rec.take())
+	})
+}

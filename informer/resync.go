@@ -1,0 +1,72 @@
+package informer
+
+import (
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// minResync is the shortest resync period, as client-go has it.
+const minResync = time.Second
+
+// Resync calls OnUpdate of the handlers whose period has passed, with every object
+// as it is stored for old and new. It asks the server nothing. An object that
+// still waits for the handler is left out.
+func (p *Processor) Resync() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.opts.Clock.Now()
+	var due []*Registration
+	for r := range p.listeners {
+		if r.resync > 0 && !now.Before(r.next) {
+			due = append(due, r)
+			r.next = now.Add(r.resync)
+		}
+	}
+	if len(due) == 0 || !p.started {
+		return nil
+	}
+	v, err := p.opts.Collection.View()
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	return p.keys(v, func(key string) {
+		for _, r := range due {
+			r.addResync(key)
+		}
+	})
+}
+
+// wantsResync works out a new handler's period. The first handlers decide how
+// often to look; who joins later can't be served more often than that. The
+// caller holds the lock.
+func (p *Processor) wantsResync(r *Registration, logger klog.Logger, period time.Duration) {
+	if period > 0 && period < minResync {
+		logger.Info("resync period is too short, using the least there is", "period", period, "least", minResync)
+		period = minResync
+	}
+	if period > 0 && period < p.check && !p.started {
+		p.check = period
+		for other := range p.listeners {
+			other.resync = adapt(logger, other.requested, p.check)
+		}
+	}
+	r.requested, r.resync = period, adapt(logger, period, p.check)
+	r.next = p.opts.Clock.Now().Add(r.resync)
+}
+
+// adapt is the period that a handler gets where somebody looks every check.
+func adapt(logger klog.Logger, period, check time.Duration) time.Duration {
+	switch {
+	case period == 0:
+		return 0
+	case check == 0:
+		logger.Info("no resyncs for this handler: the informer was made without", "period", period)
+		return 0
+	case period < check:
+		logger.Info("resync period is shorter than the informer's, using that", "period", period, "informer", check)
+		return check
+	}
+	return period
+}
