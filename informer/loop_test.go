@@ -165,6 +165,10 @@ func TestReplayedEventsChangeNothing(t *testing.T) {
 		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
 		synctest.Wait()
 		require.Equal(t, []string{"update a@9 a@11"}, p.rec.take())
+		// No replay: what is deleted is what is there.
+		require.NoError(t, p.queue.Delete(obj("a", "1", 11)))
+		synctest.Wait()
+		require.Equal(t, []string{"delete a@11"}, p.rec.take())
 	})
 }
 

@@ -1,0 +1,131 @@
+package informer
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// Codec turns objects into what is stored and back. It is safe for concurrent use.
+type Codec interface {
+	// Encode returns obj as it is stored: its JSON, which keeps nothing of obj.
+	Encode(obj runtime.Object) (*object.Object, error)
+
+	// Decode returns what was encoded, as a copy that nobody else holds. Only a codec
+	// whose objects can't be changed may return o itself.
+	Decode(o *object.Object) (runtime.Object, error)
+}
+
+// NewCodec returns the codec for objects like example:
+//
+//   - *object.Object: as it is;
+//   - *unstructured.Unstructured: its JSON;
+//   - a Go type: its JSON, read back as API clients read it (names are case
+//     sensitive). Where scheme knows the type, its apiVersion and kind are stored,
+//     and removed again on the way out, since typed clients leave them empty too.
+//
+// scheme may be nil.
+func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
+	switch example.(type) {
+	case *object.Object:
+		return rawCodec{}
+	case runtime.Unstructured:
+		return unstructuredCodec{kindOf(example, nil)}
+	}
+	c := typedCodec{typ: reflect.TypeOf(example).Elem(), gvk: kindOf(example, scheme)}
+	_, metadata := example.(*metav1.PartialObjectMetadata)
+	c.bare = !metadata && !c.gvk.Empty() && example.GetObjectKind().GroupVersionKind().Empty()
+	return c
+}
+
+// kindOf returns the kind of an object, as far as scheme or the object itself can
+// tell.
+func kindOf(o runtime.Object, scheme *runtime.Scheme) schema.GroupVersionKind {
+	if scheme != nil {
+		if kinds, _, err := scheme.ObjectKinds(o); err == nil && len(kinds) > 0 {
+			return kinds[0]
+		}
+	}
+	return o.GetObjectKind().GroupVersionKind()
+}
+
+// rawCodec is for those who read objects as JSON.
+type rawCodec struct{}
+
+func (rawCodec) Encode(obj runtime.Object) (*object.Object, error) {
+	if o, ok := obj.(*object.Object); ok {
+		return o, nil
+	}
+	return encode(obj, schema.GroupVersionKind{})
+}
+
+func (rawCodec) Decode(o *object.Object) (runtime.Object, error) { return o, nil }
+
+type unstructuredCodec struct{ gvk schema.GroupVersionKind }
+
+func (c unstructuredCodec) Encode(obj runtime.Object) (*object.Object, error) {
+	return encode(obj, c.gvk)
+}
+
+func (c unstructuredCodec) Decode(o *object.Object) (runtime.Object, error) {
+	u := &unstructured.Unstructured{}
+	// Not UnmarshalJSON, which wants a kind: what came without is handed out without.
+	if err := utiljson.Unmarshal(o.Raw(), &u.Object); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", o.Key(), err)
+	}
+	return u, nil
+}
+
+type typedCodec struct {
+	typ  reflect.Type
+	gvk  schema.GroupVersionKind
+	bare bool // objects are handed out without apiVersion and kind
+}
+
+func (c typedCodec) Encode(obj runtime.Object) (*object.Object, error) { return encode(obj, c.gvk) }
+
+func (c typedCodec) Decode(o *object.Object) (runtime.Object, error) {
+	v := reflect.New(c.typ).Interface().(runtime.Object)
+	if err := utiljson.Unmarshal(o.Raw(), v); err != nil {
+		return nil, fmt.Errorf("decode %s as a %s: %w", o.Key(), c.typ, err)
+	}
+	if c.bare {
+		v.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return v, nil
+}
+
+// encode returns the JSON of an object, with gvk put in where the object says
+// nothing of its type.
+func encode(obj runtime.Object, gvk schema.GroupVersionKind) (*object.Object, error) {
+	if o, ok := obj.(*object.Object); ok {
+		return o, nil
+	}
+	var raw []byte
+	var err error
+	if u, ok := obj.(runtime.Unstructured); ok {
+		raw, err = json.Marshal(u.UnstructuredContent())
+	} else {
+		raw, err = json.Marshal(obj)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode a %T: %w", obj, err)
+	}
+	if !gvk.Empty() {
+		apiVersion, kind := gvk.ToAPIVersionAndKind()
+		raw = object.WithType(raw, apiVersion, kind)
+	}
+	o, err := object.FromValid(raw)
+	if err != nil {
+		return nil, fmt.Errorf("encode a %T: %w", obj, err)
+	}
+	return o, nil
+}

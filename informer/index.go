@@ -1,0 +1,66 @@
+package informer
+
+import (
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// session tells the index functions of this run of the program from those of any
+// other.
+var session = rand.Text()
+
+// storeIndexes returns the store's indexes for client-go's.
+func (x *Indexer) storeIndexes(indexers cache.Indexers) []store.Index {
+	var indexes []store.Index
+	for _, name := range slices.Sorted(maps.Keys(indexers)) {
+		if !builtin(name, indexers[name]) {
+			indexes = append(indexes, x.storeIndex(name, indexers[name]))
+		}
+	}
+	return indexes
+}
+
+func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
+	spec := "func:" + name + " of this run: " + session
+	if v, ok := x.opts.versions[name]; ok {
+		spec = "func:" + name + "@" + v
+	}
+	return store.Index{Name: storeName(name, fn), Spec: spec, Func: func(o *object.Object) []string {
+		decoded, err := x.decoder.decode(o)
+		if err == nil {
+			var values []string
+			if values, err = fn(decoded); err == nil {
+				return values
+			}
+		}
+		x.failed(fmt.Errorf("index %s: %s is not in it: %w", name, o.Key(), err))
+		return nil
+	}}
+}
+
+// builtin says that an index is the one that every collection has.
+func builtin(name string, fn cache.IndexFunc) bool {
+	return name == cache.NamespaceIndex &&
+		reflect.ValueOf(fn).Pointer() == reflect.ValueOf(cache.MetaNamespaceIndexFunc).Pointer()
+}
+
+// storeName is the name of an index in the store, where that of the one that
+// every collection has is taken.
+func storeName(name string, fn cache.IndexFunc) string {
+	if name == store.NamespaceIndex && !builtin(name, fn) {
+		return name + " of the program"
+	}
+	return name
+}
+
+// storeValue is a value as the store files it. See [store.Index.Values].
+func storeValue(v string) string { return strings.ReplaceAll(v, "\x00", "\uFFFD") }

@@ -1,0 +1,402 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+)
+
+// Indexer is a [cache.Indexer] over a collection of a store. It is safe for
+// concurrent use. What it hands out is shared: nobody may change it.
+//
+// The collection is opened when it is first needed, with the indexers that there
+// are by then; adding more later opens it again and builds them from what is
+// stored. Reading errors that the interface has no room for are reported (see
+// [WithReadErrorHandler]); what can't be read is left out then.
+type Indexer struct {
+	opts    options
+	coll    *handle
+	decoder *decoder
+	errors  atomic.Uint64
+
+	opening  sync.Mutex // held while the collection is opened, for the first time or again
+	mu       sync.RWMutex
+	indexers cache.Indexers // replaced, not changed
+}
+
+var _ cache.Indexer = (*Indexer)(nil)
+
+// NewIndexer returns the indexer of objects like example. Without [WithStore] it
+// is in memory.
+func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option) *Indexer {
+	o := newOptions(opts)
+	if o.codec == nil {
+		o.codec = NewCodec(example, o.scheme)
+	}
+	x := &Indexer{opts: o, indexers: maps.Clone(indexers)}
+	x.coll = &handle{db: o.db, info: o.info(kindOf(example, o.scheme))}
+	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example))}
+	_, inMemory := o.db.(*memory.DB)
+	_, raw := o.codec.(rawCodec)
+	switch {
+	case raw:
+	case o.decoded > 0:
+		x.decoder.kept = keepByUse(o.decoded)
+	case o.decoded < 0 && inMemory:
+		x.decoder.kept = &keptForLife{}
+	case o.decoded < 0:
+		x.decoder.kept = keepByUse(defaultDecoded)
+	}
+	return x
+}
+
+// ReadErrors is how many errors were reported so far.
+func (x *Indexer) ReadErrors() uint64 { return x.errors.Load() }
+
+// failed reports an error that its caller can't be told.
+func (x *Indexer) failed(err error) {
+	x.errors.Add(1)
+	x.opts.logger.Error("could not read from the cache", "collection", x.opts.id, "error", err)
+	x.opts.readError(err)
+}
+
+// open opens the collection, if that was not done.
+func (x *Indexer) open() error {
+	if x.coll.isOpen() {
+		return nil
+	}
+	x.opening.Lock()
+	defer x.opening.Unlock()
+	if x.coll.isOpen() {
+		return nil
+	}
+	return x.coll.open(x.storeIndexes(x.GetIndexers()))
+}
+
+// setTransform names the transform of what will be stored. It is called before
+// the informer starts.
+func (x *Indexer) setTransform(name string) error {
+	x.opening.Lock()
+	defer x.opening.Unlock()
+	x.coll.info.Transform = name
+	if !x.coll.isOpen() {
+		return nil
+	}
+	return x.coll.open(x.storeIndexes(x.GetIndexers()))
+}
+
+// view opens a view; nil says that the error was reported.
+func (x *Indexer) view() (store.View, error) {
+	if err := x.open(); err != nil {
+		return nil, err
+	}
+	return x.coll.View()
+}
+
+// AddIndexers adds indexers, at any time. Where the collection is open it waits for
+// a list that is on its way, and builds the index from what is stored. A name that
+// is taken is an error.
+func (x *Indexer) AddIndexers(more cache.Indexers) error {
+	x.opening.Lock()
+	defer x.opening.Unlock()
+	all := maps.Clone(x.GetIndexers())
+	if all == nil {
+		all = cache.Indexers{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(more)) {
+		if _, taken := all[name]; taken {
+			return fmt.Errorf("indexer conflict: there is an index %q", name)
+		}
+		all[name] = more[name]
+	}
+	if x.coll.isOpen() {
+		if err := x.coll.open(x.storeIndexes(all)); err != nil {
+			return fmt.Errorf("add indexers: %w", err)
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.indexers = all
+	return nil
+}
+
+// GetIndexers returns the indexers. The caller must not change the map.
+func (x *Indexer) GetIndexers() cache.Indexers {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.indexers
+}
+
+// Get returns the object that is stored under obj's key.
+func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
+	key, err := deltafifo.KeyOf(obj)
+	if err != nil {
+		return nil, false, cache.KeyError{Obj: obj, Err: err}
+	}
+	return x.GetByKey(key)
+}
+
+// GetByKey returns the object that is stored under key.
+func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
+	v, err := x.view()
+	if err == nil {
+		defer v.Close()
+		item, err = x.read(v, key)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		x.failed(err)
+		return nil, false, err
+	}
+	return item, true, nil
+}
+
+// read returns the decoded object at key.
+func (x *Indexer) read(v store.View, key string) (any, error) {
+	if k, ok := x.decoder.kept.(*keptByUse); ok {
+		h, err := v.Header(key)
+		if err != nil {
+			return nil, err
+		}
+		if item, ok := k.version(version{h.Key, h.UID, h.RV}); ok {
+			return item, nil
+		}
+	}
+	o, err := v.Get(key)
+	if err != nil {
+		return nil, err
+	}
+	return x.decoder.decode(o)
+}
+
+// List returns all objects, ordered by key.
+func (x *Indexer) List() []any {
+	v, err := x.view()
+	if err != nil {
+		x.failed(err)
+		return nil
+	}
+	defer v.Close()
+	list := make([]any, 0, v.State().Count)
+	for o, err := range v.Objects("", "") {
+		var item any
+		if err == nil {
+			item, err = x.decodeScanned(o)
+		}
+		if err != nil {
+			x.failed(err)
+			continue
+		}
+		list = append(list, item)
+	}
+	return list
+}
+
+// decodeScanned decodes one of many, which must not drive what is in use out of
+// the objects at hand.
+func (x *Indexer) decodeScanned(o *object.Object) (any, error) {
+	k, ok := x.decoder.kept.(*keptByUse)
+	if !ok {
+		return x.decoder.decode(o)
+	}
+	if item, ok := k.get(o); ok {
+		return item, nil
+	}
+	item, err := x.decoder.codec.Decode(o)
+	if err == nil {
+		x.decoder.detector.AddObject(item)
+	}
+	return item, err
+}
+
+// ListKeys returns the keys of all objects, in order.
+func (x *Indexer) ListKeys() []string {
+	v, err := x.view()
+	if err != nil {
+		x.failed(err)
+		return nil
+	}
+	defer v.Close()
+	keys := make([]string, 0, v.State().Count)
+	for h, err := range v.Headers("", "") {
+		if err != nil {
+			x.failed(err)
+			continue
+		}
+		keys = append(keys, h.Key)
+	}
+	return keys
+}
+
+// Index returns the objects that share a value of an index with obj, ordered by
+// key.
+func (x *Indexer) Index(name string, obj any) ([]any, error) {
+	fn, err := x.indexFunc(name)
+	if err != nil {
+		return nil, err
+	}
+	values, err := fn(obj)
+	if err != nil {
+		return nil, err
+	}
+	return x.byValues(name, fn, values)
+}
+
+// ByIndex returns the objects that an index files under value, ordered by key.
+func (x *Indexer) ByIndex(name, value string) ([]any, error) {
+	fn, err := x.indexFunc(name)
+	if err != nil {
+		return nil, err
+	}
+	return x.byValues(name, fn, []string{value})
+}
+
+func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]any, error) {
+	v, err := x.view()
+	if err != nil {
+		x.failed(err)
+		return nil, err
+	}
+	defer v.Close()
+	keys, err := x.indexKeys(v, name, fn, values)
+	if err != nil {
+		x.failed(err)
+		return nil, err
+	}
+	list := make([]any, 0, len(keys))
+	for _, key := range keys {
+		item, err := x.read(v, key)
+		if err != nil {
+			x.failed(err)
+			continue
+		}
+		list = append(list, item)
+	}
+	return list, nil
+}
+
+// IndexKeys returns the keys of the objects that an index files under value, in
+// order.
+func (x *Indexer) IndexKeys(name, value string) ([]string, error) {
+	fn, err := x.indexFunc(name)
+	if err != nil {
+		return nil, err
+	}
+	v, err := x.view()
+	if err != nil {
+		x.failed(err)
+		return nil, err
+	}
+	defer v.Close()
+	keys, err := x.indexKeys(v, name, fn, []string{value})
+	if err != nil {
+		x.failed(err)
+	}
+	return keys, err
+}
+
+func (x *Indexer) indexKeys(v store.View, name string, fn cache.IndexFunc, values []string) ([]string, error) {
+	keys := []string{}
+	for _, value := range values {
+		for key, err := range v.IndexKeys(storeName(name, fn), storeValue(value), "") {
+			if errors.Is(err, store.ErrIndexBuilding) {
+				return x.scanKeys(v, name, fn, values)
+			}
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), nil
+}
+
+// scanKeys is indexKeys without the index.
+func (x *Indexer) scanKeys(v store.View, name string, fn cache.IndexFunc, values []string) ([]string, error) {
+	keys := []string{}
+	for e, err := range x.entries(v, x.storeIndex(name, fn)) {
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(values, func(value string) bool { return storeValue(value) == e.Value }) {
+			keys = append(keys, e.Key)
+		}
+	}
+	return slices.Compact(keys), nil
+}
+
+// entries are those of an index that the store is still building, made from the
+// objects: in the order of their keys.
+func (x *Indexer) entries(v store.View, index store.Index) iter.Seq2[store.IndexEntry, error] {
+	return func(yield func(store.IndexEntry, error) bool) {
+		for o, err := range v.Objects("", "") {
+			if errors.As(err, new(*store.CorruptionError)) {
+				x.failed(err)
+				continue
+			}
+			if err != nil {
+				yield(store.IndexEntry{}, err)
+				return
+			}
+			for _, value := range index.Values(o) {
+				if !yield(store.IndexEntry{Value: value, Key: o.Key()}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ListIndexFuncValues returns the values of an index, in order; none for an index
+// that is not there.
+func (x *Indexer) ListIndexFuncValues(name string) []string {
+	values := []string{}
+	fn, err := x.indexFunc(name)
+	if err != nil {
+		return values
+	}
+	v, err := x.view()
+	if err != nil {
+		x.failed(err)
+		return values
+	}
+	defer v.Close()
+	entries := v.IndexEntries(storeName(name, fn), "", store.IndexEntry{})
+	if slices.Contains(v.Building(), storeName(name, fn)) {
+		entries = x.entries(v, x.storeIndex(name, fn))
+	}
+	for e, err := range entries {
+		if err != nil {
+			x.failed(err)
+			continue
+		}
+		if n := len(values); n == 0 || values[n-1] != e.Value {
+			values = append(values, e.Value)
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+func (x *Indexer) indexFunc(name string) (cache.IndexFunc, error) {
+	fn, ok := x.GetIndexers()[name]
+	if !ok {
+		return nil, fmt.Errorf("index with name %s does not exist: %w", name, store.ErrNoIndex)
+	}
+	return fn, nil
+}

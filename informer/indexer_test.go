@@ -1,0 +1,298 @@
+package informer_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// core is a scheme of the types that tests use.
+func core() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := corev1.AddToScheme(s); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func pod(ns, name, node string, rv int) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns, Name: name, UID: types.UID("uid-" + name), ResourceVersion: strconv.Itoa(rv),
+			Labels: map[string]string{"app": name},
+		},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "image:" + strconv.Itoa(rv)}}},
+	}
+}
+
+// byNode is an index that needs the decoded object.
+func byNode(obj any) ([]string, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no pod", obj)
+	}
+	if p.Spec.NodeName == "" {
+		return nil, nil
+	}
+	return []string{p.Spec.NodeName}, nil
+}
+
+func byLetters(obj any) ([]string, error) { return strings.Split(obj.(*corev1.Pod).Name, ""), nil }
+
+func boltDB(t require.TestingT, path string) *bolt.DB {
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	return db
+}
+
+// Whatever is done to client-go's indexer and to ours, both give the same answers.
+func TestIndexerModel(t *testing.T) {
+	for name, open := range map[string]func(*rapid.T) (store.DB, []informer.Option){
+		"memory": func(*rapid.T) (store.DB, []informer.Option) { return memory.New(), nil },
+		"bolt": func(t *rapid.T) (store.DB, []informer.Option) {
+			return boltDB(t, filepath.Join(rapidDir(t), "db")), nil
+		},
+		"hot": func(*rapid.T) (store.DB, []informer.Option) {
+			return memory.New(), []informer.Option{informer.WithDecoded(2)}
+		},
+		"no keep": func(*rapid.T) (store.DB, []informer.Option) {
+			return memory.New(), []informer.Option{informer.WithDecoded(0)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				db, opts := open(t)
+				defer func() { require.NoError(t, db.Close()) }()
+				indexers := cache.Indexers{"node": byNode}
+				if rapid.Bool().Draw(t, "namespace index") {
+					indexers[cache.NamespaceIndex] = cache.MetaNamespaceIndexFunc
+				}
+				want := cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})
+				require.NoError(t, want.AddIndexers(indexers))
+				got := informer.NewIndexer(&corev1.Pod{}, indexers, append(opts, informer.WithStore(db, "pods"), informer.WithScheme(core()))...)
+				for n := range rapid.IntRange(1, 25).Draw(t, "steps") {
+					any := func() *corev1.Pod {
+						return pod(rapid.SampledFrom([]string{"x", "y", ""}).Draw(t, "ns"), rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "name"),
+							rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"), n)
+					}
+					switch rapid.IntRange(0, 6).Draw(t, "step") {
+					case 0, 1:
+						p := any()
+						require.NoError(t, want.Add(p))
+						require.NoError(t, got.Add(p))
+					case 2:
+						p := any()
+						require.NoError(t, want.Update(p))
+						require.NoError(t, got.Update(p))
+					case 3:
+						p := any()
+						require.NoError(t, want.Delete(p))
+						require.NoError(t, got.Delete(p))
+					case 4:
+						d := cache.DeletedFinalStateUnknown{Key: "x/a"}
+						require.NoError(t, want.Delete(d))
+						require.NoError(t, got.Delete(d))
+					case 5:
+						list := map[string]*corev1.Pod{}
+						for range rapid.IntRange(0, 4).Draw(t, "items") {
+							p := any()
+							list[p.Namespace+"/"+p.Name] = p
+						}
+						var items []interface{}
+						for _, p := range list {
+							items = append(items, p)
+						}
+						require.NoError(t, want.Replace(items, strconv.Itoa(n)))
+						require.NoError(t, got.Replace(slices.Clone(items), strconv.Itoa(n)))
+						require.Equal(t, strconv.Itoa(n), got.LastStoreSyncResourceVersion())
+					case 6:
+						more := cache.Indexers{"letters": byLetters}
+						w, g := want.AddIndexers(more), got.AddIndexers(more)
+						require.Equal(t, w == nil, g == nil, "%v, %v", w, g)
+					}
+					sameAnswers(t, want, got)
+				}
+				require.Zero(t, got.ReadErrors())
+			})
+		})
+	}
+}
+
+// sameAnswers compares all that two indexers can be asked.
+func sameAnswers(t require.TestingT, want, got cache.Indexer) {
+	require.ElementsMatch(t, want.List(), got.List())
+	require.ElementsMatch(t, want.ListKeys(), got.ListKeys())
+	require.NoError(t, got.Resync())
+	for _, ns := range []string{"x", "y", ""} {
+		for _, name := range []string{"a", "b", "ab", "none"} {
+			p := pod(ns, name, "n1", 0)
+			w, wok, err := want.Get(p)
+			require.NoError(t, err)
+			g, gok, err := got.Get(p)
+			require.NoError(t, err)
+			require.Equal(t, wok, gok)
+			require.Equal(t, w, g)
+			for index := range want.GetIndexers() {
+				w, err := want.Index(index, p)
+				require.NoError(t, err)
+				g, err := got.Index(index, p)
+				require.NoError(t, err)
+				require.ElementsMatch(t, w, g)
+			}
+		}
+	}
+	require.Len(t, got.GetIndexers(), len(want.GetIndexers()))
+	for _, index := range []string{"node", "letters", cache.NamespaceIndex, "none"} {
+		require.ElementsMatch(t, want.ListIndexFuncValues(index), got.ListIndexFuncValues(index))
+		_, werr := want.Index(index, pod("x", "a", "", 0))
+		_, gerr := got.Index(index, pod("x", "a", "", 0))
+		require.Equal(t, werr == nil, gerr == nil)
+		for _, value := range []string{"n1", "n2", "a", "b", "x", "", "none"} {
+			w, werr := want.ByIndex(index, value)
+			g, gerr := got.ByIndex(index, value)
+			require.Equal(t, werr == nil, gerr == nil)
+			require.ElementsMatch(t, w, g)
+			wk, werr := want.IndexKeys(index, value)
+			gk, gerr := got.IndexKeys(index, value)
+			require.Equal(t, werr == nil, gerr == nil)
+			require.ElementsMatch(t, wk, gk)
+		}
+	}
+}
+
+// An index with a version is used as it was stored; one without is built anew,
+// because its function may be another by now.
+func TestIndexVersions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	var calls atomic.Int64 // the store builds in the background
+	counted := func(obj any) ([]string, error) {
+		calls.Add(1)
+		return byNode(obj)
+	}
+	for run, want := range []struct {
+		opts  []informer.Option
+		calls int
+	}{
+		{opts: nil},
+		{opts: []informer.Option{informer.WithIndexVersion("node", "1")}, calls: 2},
+		{opts: []informer.Option{informer.WithIndexVersion("node", "1")}, calls: 0},
+		{opts: []informer.Option{informer.WithIndexVersion("node", "2")}, calls: 2},
+	} {
+		db := boltDB(t, path)
+		x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": counted}, append(want.opts, informer.WithStore(db, "pods"))...)
+		if run == 0 {
+			require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
+			require.NoError(t, x.Add(pod("x", "b", "n2", 2)))
+		}
+		calls.Store(0)
+		for { // while it is built, and after
+			keys, err := x.IndexKeys("node", "n2")
+			require.NoError(t, err)
+			require.Equal(t, []string{"x/b"}, keys)
+			require.Equal(t, []string{"n1", "n2"}, x.ListIndexFuncValues("node"))
+			if v, err := db.View("pods"); err == nil && len(v.Building()) == 0 {
+				v.Close()
+				break
+			} else if err == nil {
+				v.Close()
+			}
+		}
+		require.Equal(t, want.calls > 0, calls.Load() > 0, "run %d", run)
+		require.NoError(t, db.Close())
+	}
+}
+
+// A function of the program's own under the name of the index that every
+// collection has is used all the same.
+func TestOwnNamespaceIndex(t *testing.T) {
+	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{cache.NamespaceIndex: byNode})
+	require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
+	keys, err := x.IndexKeys(cache.NamespaceIndex, "n1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"x/a"}, keys)
+	require.Equal(t, []string{"n1"}, x.ListIndexFuncValues(cache.NamespaceIndex))
+}
+
+// An index function that fails leaves the object out of the index, and nothing
+// else; the error is told.
+func TestIndexFuncFails(t *testing.T) {
+	var told []error
+	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": func(obj any) ([]string, error) {
+		if obj.(*corev1.Pod).Name == "a" {
+			return nil, errors.New("not today")
+		}
+		return byNode(obj)
+	}}, informer.WithReadErrorHandler(func(err error) { told = append(told, err) }))
+	require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
+	require.NoError(t, x.Add(pod("x", "b", "n1", 1)))
+	keys, err := x.IndexKeys("node", "n1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"x/b"}, keys)
+	require.Len(t, x.List(), 2)
+	require.NotEmpty(t, told)
+	require.ErrorContains(t, told[0], "index node: x/a is not in it: not today")
+	require.EqualValues(t, len(told), x.ReadErrors())
+	_, err = x.Index("node", pod("x", "a", "n1", 1))
+	require.ErrorContains(t, err, "not today")
+}
+
+// A store that can't be read is reported and never makes a panic.
+func TestReadErrors(t *testing.T) {
+	db := memory.New()
+	var told int
+	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": byNode}, informer.WithStore(db, "pods"),
+		informer.WithReadErrorHandler(func(err error) {
+			require.ErrorIs(t, err, store.ErrClosed)
+			told++
+		}))
+	require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
+	require.NoError(t, db.Close())
+	require.Empty(t, x.List())
+	require.Empty(t, x.ListKeys())
+	require.Empty(t, x.ListIndexFuncValues("node"))
+	_, _, err := x.GetByKey("x/a")
+	require.ErrorIs(t, err, store.ErrClosed)
+	_, err = x.ByIndex("node", "n1")
+	require.ErrorIs(t, err, store.ErrClosed)
+	_, err = x.IndexKeys("node", "n1")
+	require.ErrorIs(t, err, store.ErrClosed)
+	require.Equal(t, 6, told)
+	require.EqualValues(t, 6, x.ReadErrors())
+	require.ErrorIs(t, x.Add(pod("x", "b", "n1", 1)), store.ErrClosed)
+	require.ErrorIs(t, x.Replace(nil, "2"), store.ErrClosed)
+}
+
+// What can't be decoded is left out of a list and reported.
+func TestUndecodableObject(t *testing.T) {
+	db := memory.New()
+	coll, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	bad := parse(t, `{"metadata":{"name":"bad","namespace":"x"},"spec":"none"}`)
+	require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{storetest.Put(bad), storetest.Put(parse(t, `{"metadata":{"name":"good","namespace":"x"}}`))}}))
+	x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithScope(coll.Info().Scope()))
+	require.Len(t, x.List(), 1)
+	_, _, err = x.GetByKey("x/bad")
+	require.ErrorContains(t, err, "decode x/bad as a v1.Pod")
+	require.EqualValues(t, 2, x.ReadErrors())
+	require.ErrorContains(t, x.Add("a string"), "no runtime.Object")
+	require.ErrorAs(t, x.Delete("a string"), new(cache.KeyError))
+}

@@ -1,0 +1,110 @@
+package informer
+
+import (
+	"context"
+	"log/slog"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+)
+
+// defaultDecoded is how many decoded objects are kept beside a store that has to
+// decode them.
+const defaultDecoded = 1024
+
+// Option is a setting of [NewSharedIndexInformer] and [NewIndexer].
+type Option func(*options)
+
+type options struct {
+	db        store.DB
+	id        string
+	scope     store.Scope
+	scheme    *runtime.Scheme
+	codec     Codec
+	decoded   int // -1 where nobody says
+	versions  map[string]string
+	identity  func(context.Context) (string, error)
+	readError func(error)
+	logger    *slog.Logger
+}
+
+func newOptions(opts []Option) options {
+	o := options{
+		id: "cache", decoded: -1, versions: map[string]string{},
+		identity:  func(context.Context) (string, error) { return "", nil },
+		readError: func(error) {}, logger: slog.Default(),
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.db == nil {
+		o.db = memory.New()
+	}
+	return o
+}
+
+// WithStore keeps the objects in db, in the collection id. In a durable store they
+// outlive the program. One collection is for one informer, and an id is for one
+// resource in one namespace under the same selectors for ever: see [WithScope] for
+// what may change. The store is the caller's to close, after the informer has
+// stopped.
+func WithStore(db store.DB, id string) Option {
+	return func(o *options) { o.db, o.id = db, id }
+}
+
+// WithScope says what the ListerWatcher lists: the resource, namespace and
+// selectors, and the name of the transform. What is stored under another scope is
+// still handed out at the start, and then listed anew. Without it a
+// ListerWatcher that has changed goes unnoticed.
+func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
+
+// WithScheme tells the kind of Go types, so that objects are stored with
+// apiVersion and kind: client-go's scheme.Scheme, or the program's own.
+func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme = s } }
+
+// WithCodec stores objects in a form of the caller's. The default is [NewCodec].
+func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
+
+// WithDecoded keeps the n objects that were used last in decoded form. The default
+// is all of them for a store in memory and 1024 for any other.
+func WithDecoded(n int) Option { return func(o *options) { o.decoded = n } }
+
+// WithIndexVersion promises that the function of an index returns the same values
+// for the same object as long as version is the same, so that what is stored of it
+// can be used after a restart. Without it the index is built anew at each start.
+func WithIndexVersion(index, version string) Option {
+	return func(o *options) { o.versions[index] = version }
+}
+
+// WithIdentity tells the identity of the cluster that is listed, such as
+// upstream's Cluster.Identity. What was stored of another is listed anew. Without
+// it every cluster is taken for the same.
+func WithIdentity(f func(context.Context) (string, error)) Option {
+	return func(o *options) { o.identity = f }
+}
+
+// WithReadErrorHandler is told of each error in reading the store that the
+// interfaces of client-go have no room for. It is called from the reader's
+// goroutine. Such errors are counted ([Indexer.ReadErrors]) and logged in any case.
+func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.readError = f } }
+
+// WithLogger is where changes of state and errors are logged; the default is
+// [slog.Default].
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// info is what the collection is a copy of, as far as that is known.
+func (o *options) info(gvk schema.GroupVersionKind) store.Info {
+	gvr := o.scope.GVR
+	if gvr.Empty() && !gvk.Empty() {
+		gvr, _ = meta.UnsafeGuessKindToResource(gvk)
+	}
+	return store.Info{
+		ID: o.id, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Kind: gvk.Kind, Namespaced: true,
+		Namespace: o.scope.Namespace, LabelSelector: o.scope.LabelSelector, FieldSelector: o.scope.FieldSelector,
+		Transform: o.scope.Transform,
+	}
+}
