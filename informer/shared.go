@@ -1,0 +1,204 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// sharedIndexInformer is client-go's SharedIndexInformer on this module's parts.
+type sharedIndexInformer struct {
+	lw        cache.ListerWatcher
+	example   runtime.Object
+	indexer   *Indexer
+	processor *Processor
+
+	mu         sync.Mutex // guards what follows
+	watchError cache.WatchErrorHandlerWithContext
+	transform  cache.TransformFunc
+	started    bool
+	stopped    bool
+}
+
+var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
+
+// NewSharedIndexInformer returns an informer of the objects that lw lists, which
+// are like example. It takes the place of client-go's function of that name; the
+// contract is that of [cache.SharedIndexInformer].
+//
+// [WithStore] makes it durable. Then handlers get what is stored as their initial
+// list as soon as it runs, server or not, and HasSynced says so; after that they
+// get what has changed since. Until it was listed once, it has not synced.
+//
+// Objects handed out, to handlers or by the indexer, are shared: nobody may change
+// them.
+func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers, opts ...Option) cache.SharedIndexInformer {
+	x := NewIndexer(example, indexers, opts...)
+	return &sharedIndexInformer{
+		lw: lw, example: example, indexer: x,
+		processor: NewProcessor(ProcessorOptions{
+			Name: fmt.Sprintf("SharedIndexInformer %T", example), Collection: x.coll, Resync: resync, OnError: x.failed,
+			Decode: func(o *object.Object) (any, error) { return x.decoder.decode(o) },
+		}),
+	}
+}
+
+// AddEventHandler implements [cache.SharedInformer].
+func (s *sharedIndexInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return s.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
+}
+
+// AddEventHandlerWithResyncPeriod implements [cache.SharedInformer].
+func (s *sharedIndexInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return s.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
+}
+
+// AddEventHandlerWithOptions implements [cache.SharedInformer].
+func (s *sharedIndexInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	if s.IsStopped() {
+		return nil, fmt.Errorf("handler %T was not added: %w", h, ErrStopped)
+	}
+	r, err := s.processor.AddHandler(h, opts)
+	if err != nil {
+		return nil, err // not r, which would be an interface that is not nil
+	}
+	return r, nil
+}
+
+// RemoveEventHandler implements [cache.SharedInformer].
+func (s *sharedIndexInformer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
+	r, ok := handle.(*Registration)
+	if !ok {
+		return fmt.Errorf("a %T is not from AddEventHandler of this informer", handle)
+	}
+	s.processor.RemoveHandler(r)
+	return nil
+}
+
+// GetStore implements [cache.SharedInformer].
+func (s *sharedIndexInformer) GetStore() cache.Store { return s.indexer }
+
+// GetIndexer implements [cache.SharedIndexInformer]. It is an [*Indexer].
+func (s *sharedIndexInformer) GetIndexer() cache.Indexer { return s.indexer }
+
+// AddIndexers implements [cache.SharedIndexInformer].
+func (s *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
+	if s.IsStopped() {
+		return fmt.Errorf("indexers were not added: %w", ErrStopped)
+	}
+	return s.indexer.AddIndexers(indexers)
+}
+
+// HasSynced implements [cache.SharedInformer].
+func (s *sharedIndexInformer) HasSynced() bool { return s.processor.hasSynced() }
+
+// HasSyncedChecker implements [cache.SharedInformer].
+func (s *sharedIndexInformer) HasSyncedChecker() cache.DoneChecker { return syncedChecker{s.processor} }
+
+// syncedChecker tells when an informer has synced.
+type syncedChecker struct{ p *Processor }
+
+func (c syncedChecker) Name() string          { return c.p.opts.Name }
+func (c syncedChecker) Done() <-chan struct{} { return c.p.synced }
+
+// LastSyncResourceVersion implements [cache.SharedInformer]: the resourceVersion
+// that the stored objects are complete at, once the informer runs.
+func (s *sharedIndexInformer) LastSyncResourceVersion() string {
+	if !s.hasStarted() {
+		return ""
+	}
+	return s.indexer.LastStoreSyncResourceVersion()
+}
+
+// SetWatchErrorHandler implements [cache.SharedInformer].
+func (s *sharedIndexInformer) SetWatchErrorHandler(h cache.WatchErrorHandler) error {
+	return s.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) { h(r, err) })
+}
+
+// SetWatchErrorHandlerWithContext implements [cache.SharedInformer]. The handler is
+// called with each error that makes the informer wait before another try. The
+// Reflector it gets is there to be passed on, to cache.DefaultWatchErrorHandler for
+// one; it runs nothing.
+func (s *sharedIndexInformer) SetWatchErrorHandlerWithContext(h cache.WatchErrorHandlerWithContext) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return errStarted
+	}
+	s.watchError = h
+	return nil
+}
+
+// SetTransform implements [cache.SharedInformer]. What f returns must be an object
+// with a name; it is what is stored. Beside a durable store its name belongs in
+// [WithScope]: without one, what another run stored is listed anew at the start.
+func (s *sharedIndexInformer) SetTransform(f cache.TransformFunc) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return errStarted
+	}
+	name := s.indexer.opts.scope.Transform
+	if name == "" && f != nil {
+		name = "of this run: " + session
+	}
+	if err := s.indexer.setTransform(name); err != nil {
+		return err
+	}
+	s.transform = f
+	return nil
+}
+
+// IsStopped implements [cache.SharedInformer].
+func (s *sharedIndexInformer) IsStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+func (s *sharedIndexInformer) hasStarted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.started
+}
+
+// Run implements [cache.SharedInformer].
+func (s *sharedIndexInformer) Run(stop <-chan struct{}) {
+	s.RunWithContext(wait.ContextForChannel(stop))
+}
+
+// GetController implements [cache.SharedInformer]. Its Run does nothing, as with
+// client-go.
+func (s *sharedIndexInformer) GetController() cache.Controller { return controller{s} }
+
+// controller shows an informer as a cache.Controller.
+type controller struct{ s *sharedIndexInformer }
+
+func (controller) Run(<-chan struct{})                   {}
+func (controller) RunWithContext(context.Context)        {}
+func (c controller) HasSynced() bool                     { return c.s.HasSynced() }
+func (c controller) HasSyncedChecker() cache.DoneChecker { return c.s.HasSyncedChecker() }
+func (c controller) LastSyncResourceVersion() string     { return c.s.LastSyncResourceVersion() }
+
+// encode makes what is stored of what was listed or watched.
+func (s *sharedIndexInformer) encode(obj runtime.Object) (*object.Object, error) {
+	if s.transform == nil {
+		return s.indexer.opts.codec.Encode(obj)
+	}
+	out, err := s.transform(obj)
+	if err != nil {
+		return nil, fmt.Errorf("transform: %w", err)
+	}
+	o, ok := out.(runtime.Object)
+	if !ok {
+		return nil, fmt.Errorf("transform: a %T can't be stored", out)
+	}
+	return s.indexer.opts.codec.Encode(o)
+}

@@ -1,0 +1,404 @@
+package informer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+)
+
+// pods is a recorder of typed pods.
+type pods struct{ recorder }
+
+func podRV(o any) string {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return o.Name + "@" + o.ResourceVersion
+	case cache.DeletedFinalStateUnknown:
+		if o.Obj == nil {
+			return o.Key + "@unknown"
+		}
+		return "unknown " + podRV(o.Obj)
+	}
+	return fmt.Sprintf("%T", o)
+}
+
+func (r *pods) OnAdd(o any, initial bool) { r.add("add %s %v", podRV(o), initial) }
+func (r *pods) OnUpdate(old, o any)       { r.add("update %s %s", podRV(old), podRV(o)) }
+func (r *pods) OnDelete(o any)            { r.add("delete %s", podRV(o)) }
+
+// running is an informer that runs until stop is called.
+type running struct {
+	cache.SharedIndexInformer
+	stop func()
+}
+
+func run(t testing.TB, inf cache.SharedIndexInformer) *running {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		inf.RunWithContext(ctx)
+	}()
+	r := &running{inf, sync.OnceFunc(func() { cancel(); <-done })}
+	t.Cleanup(r.stop)
+	return r
+}
+
+func subscribe(t testing.TB, inf cache.SharedInformer) (*pods, cache.ResourceEventHandlerRegistration) {
+	h := &pods{}
+	r, err := inf.AddEventHandler(h)
+	require.NoError(t, err)
+	return h, r
+}
+
+func newInformer(s *server, opts ...informer.Option) cache.SharedIndexInformer {
+	return informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": byNode}, append(opts, informer.WithScheme(core()))...)
+}
+
+func TestSharedIndexInformer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		inf := newInformer(s)
+		h, reg := subscribe(t, inf)
+		require.False(t, inf.HasSynced())
+		require.False(t, reg.HasSynced())
+		require.Empty(t, inf.LastSyncResourceVersion())
+		require.Equal(t, "SharedIndexInformer *v1.Pod", inf.HasSyncedChecker().Name())
+		r := run(t, inf)
+		require.True(t, cache.WaitFor(t.Context(), "", inf.HasSyncedChecker(), reg.HasSyncedChecker()))
+		require.True(t, inf.HasSynced())
+		require.True(t, inf.GetController().HasSynced())
+		require.Equal(t, []string{"add a@1 true"}, h.take())
+
+		s.put("b")
+		s.put("a")
+		s.remove("b")
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"add b@2 false", "update a@1 a@3", "delete b@4"}, h.take())
+		require.Equal(t, "4", inf.LastSyncResourceVersion())
+		require.Equal(t, "4", inf.GetController().LastSyncResourceVersion())
+		require.Equal(t, []string{"ns/a"}, inf.GetStore().ListKeys())
+
+		// A late joiner, an indexer added late.
+		late, lateReg := subscribe(t, inf)
+		synctest.Wait()
+		require.True(t, lateReg.HasSynced())
+		require.Equal(t, []string{"add a@3 true"}, late.take())
+		require.NoError(t, inf.AddIndexers(cache.Indexers{"letters": byLetters}))
+		require.Error(t, inf.AddIndexers(cache.Indexers{"letters": byLetters}), "the name is taken")
+		s.put("ab")
+		synctest.Wait()
+		keys, err := inf.GetIndexer().IndexKeys("letters", "a")
+		require.NoError(t, err)
+		require.Equal(t, []string{"ns/a", "ns/ab"}, keys)
+
+		require.NoError(t, cache.ShutDownEventHandler(inf, lateReg))
+		require.NoError(t, inf.RemoveEventHandler(lateReg))
+		require.Error(t, inf.RemoveEventHandler(nil))
+		late.take()
+		s.put("c")
+		synctest.Wait()
+		require.Empty(t, late.take())
+		require.Equal(t, []string{"add ab@5 false", "add c@6 false"}, h.take())
+
+		inf.Run(nil) // a second time returns at once
+		require.False(t, inf.IsStopped())
+		r.stop()
+		require.True(t, inf.IsStopped())
+		_, err = inf.AddEventHandler(h)
+		require.ErrorIs(t, err, informer.ErrStopped)
+		require.ErrorIs(t, inf.AddIndexers(cache.Indexers{}), informer.ErrStopped)
+		require.Len(t, inf.GetStore().List(), 3, "what is in the cache can still be read")
+	})
+}
+
+// What an informer with a durable store knew is there when the next one starts, at
+// once and without the server; then comes what has changed, without a list.
+func TestDurable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		db := boltDB(t, path)
+		s.put("a")
+		s.put("b")
+		inf := newInformer(s, informer.WithStore(db, "pods"))
+		r := run(t, inf)
+		synctest.Wait()
+		require.Equal(t, 1, s.counts())
+		r.stop()
+		require.NoError(t, db.Close())
+
+		// While it is away.
+		s.put("c")
+		s.put("a")
+		s.remove("b")
+		db = boltDB(t, path)
+		down := errors.New("no route to host")
+		s.set(func(s *server) { s.listErr, s.watchErr = down, down })
+		inf = newInformer(s, informer.WithStore(db, "pods"))
+		h, reg := subscribe(t, inf)
+		r = run(t, inf)
+		synctest.Wait()
+		require.True(t, inf.HasSynced())
+		require.True(t, reg.HasSynced())
+		require.Equal(t, []string{"add a@1 true", "add b@2 true"}, h.take(), "as of the checkpoint")
+		late, _ := subscribe(t, inf)
+		synctest.Wait()
+		require.Equal(t, []string{"add a@1 true", "add b@2 true"}, late.take())
+
+		s.set(func(s *server) { s.listErr, s.watchErr = nil, nil })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"add c@3 false", "update a@1 a@4", "delete b@5"}, h.take())
+		require.Zero(t, s.counts(), "the watch resumed")
+		r.stop()
+		require.NoError(t, db.Close())
+
+		// The server has forgotten the checkpoint: one list, told as a difference.
+		s.remove("c")
+		s.put("d")
+		s.set(func(s *server) { s.compacted = s.rv })
+		db = boltDB(t, path)
+		inf = newInformer(s, informer.WithStore(db, "pods"))
+		h, _ = subscribe(t, inf)
+		r = run(t, inf)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"add a@4 true", "add c@3 true", "add d@7 false", "delete unknown c@3"}, h.take())
+		require.Equal(t, 1, s.counts())
+		r.stop()
+		require.NoError(t, db.Close())
+	})
+}
+
+// Never synced is not empty: a store without one complete list is nothing to tell
+// handlers of, and HasSynced waits for the list.
+func TestNeverSyncedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		s.set(func(s *server) { s.listErr = errors.New("down") })
+		inf := newInformer(s)
+		h, reg := subscribe(t, inf)
+		var told []string
+		require.NoError(t, inf.SetWatchErrorHandler(func(r *cache.Reflector, err error) {
+			cache.DefaultWatchErrorHandler(t.Context(), r, apierrors.NewResourceExpired("which is not worth a line"))
+			told = append(told, err.Error())
+		}))
+		r := run(t, inf)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.False(t, inf.HasSynced())
+		require.False(t, reg.HasSynced())
+		require.NotEmpty(t, told)
+		require.Contains(t, told[0], "down")
+		require.Error(t, inf.SetWatchErrorHandler(nil), "too late")
+		require.Error(t, inf.SetTransform(nil), "too late")
+		s.set(func(s *server) { s.listErr = nil })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.True(t, reg.HasSynced())
+		require.Equal(t, []string{"add a@1 true"}, h.take())
+		r.stop()
+	})
+}
+
+// Each condition under which a checkpoint means nothing makes a list; until it is
+// there, handlers have what is stored.
+func TestStoredElsewhere(t *testing.T) {
+	cluster := func(name string) informer.Option {
+		return informer.WithIdentity(func(context.Context) (string, error) { return "uid:" + name, nil })
+	}
+	scope := func(s store.Scope) informer.Option { return informer.WithScope(s) }
+	transform := func(inf cache.SharedIndexInformer) error {
+		return inf.SetTransform(func(o any) (any, error) {
+			o.(*corev1.Pod).Labels = nil
+			return o, nil
+		})
+	}
+	for name, c := range map[string]struct {
+		first, second []informer.Option
+		prepare       func(cache.SharedIndexInformer) error
+		lists         int
+	}{
+		"the same":              {lists: 0},
+		"another cluster":       {first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("y")}, lists: 1},
+		"the same cluster":      {first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("x")}, lists: 0},
+		"another selector":      {second: []informer.Option{scope(store.Scope{LabelSelector: "app=a"})}, lists: 1},
+		"an unnamed transform":  {prepare: transform, lists: 1},
+		"a transform that came": {second: []informer.Option{scope(store.Scope{Transform: "bare"})}, prepare: transform, lists: 1},
+		"a transform that is the same": {
+			first: []informer.Option{scope(store.Scope{Transform: "bare"})}, second: []informer.Option{scope(store.Scope{Transform: "bare"})},
+			prepare: transform, lists: 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, db := newServer(), memory.New()
+				s.put("a")
+				r := run(t, newInformer(s, append(c.first, informer.WithStore(db, "pods"))...))
+				synctest.Wait()
+				r.stop()
+				s.counts()
+				inf := newInformer(s, append(c.second, informer.WithStore(db, "pods"))...)
+				if c.prepare != nil {
+					require.NoError(t, c.prepare(inf))
+				}
+				h, _ := subscribe(t, inf)
+				r = run(t, inf)
+				synctest.Wait()
+				require.Equal(t, "add a@1 true", h.take()[0])
+				require.Equal(t, c.lists, s.counts())
+				if c.prepare != nil && c.lists > 0 {
+					p, _, err := inf.GetStore().GetByKey("ns/a")
+					require.NoError(t, err)
+					require.Empty(t, p.(*corev1.Pod).Labels, "as the transform left it, under the same resourceVersion")
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
+// The transform sees each object before anybody else does, deleted ones too.
+func TestTransform(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		inf := newInformer(s)
+		seen := 0
+		require.NoError(t, inf.SetTransform(func(o any) (any, error) {
+			seen++
+			p := o.(*corev1.Pod)
+			if p.Name == "bad" {
+				return nil, errors.New("don't like it")
+			}
+			p.Labels = nil
+			return p, nil
+		}))
+		var labels []map[string]string
+		_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { labels = append(labels, o.(*corev1.Pod).Labels) },
+			DeleteFunc: func(o any) { labels = append(labels, o.(*corev1.Pod).Labels) },
+		})
+		require.NoError(t, err)
+		r := run(t, inf)
+		synctest.Wait()
+		s.put("bad") // skipped
+		s.put("b")
+		s.remove("b")
+		synctest.Wait()
+		require.Equal(t, []map[string]string{nil, nil, nil}, labels)
+		require.Equal(t, 4, seen)
+		require.Len(t, inf.GetStore().List(), 1)
+		r.stop()
+	})
+}
+
+// An object of another type is skipped.
+func TestWrongType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		inf := newInformer(s)
+		h, _ := subscribe(t, inf)
+		r := run(t, inf)
+		synctest.Wait()
+		s.set(func(s *server) {
+			s.rv++
+			s.events = append(s.events, watch.Event{Type: watch.Added, Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}}})
+		})
+		s.put("a")
+		synctest.Wait()
+		require.Equal(t, []string{"add a@2 false"}, h.take())
+		r.stop()
+	})
+}
+
+// The same informer hands out objects as they are stored, for those who can do
+// without Go types.
+func TestRawObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		inf := informer.NewSharedIndexInformer(s, &object.Object{}, 0, nil)
+		rec := &recorder{}
+		_, err := inf.AddEventHandler(rec)
+		require.NoError(t, err)
+		r := run(t, inf)
+		synctest.Wait()
+		s.put("a")
+		synctest.Wait()
+		require.Equal(t, []string{"add a@1 true", "update a@1 a@2"}, rec.take())
+		o, ok, err := inf.GetStore().GetByKey("ns/a")
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, "2", o.(*object.Object).GetResourceVersion())
+		r.stop()
+	})
+}
+
+// A store that can't be opened is tried again until it can.
+func TestStoreOpensLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		db := &closedFor{DB: memory.New(), times: 3}
+		inf := newInformer(s, informer.WithStore(db, "pods"))
+		h, _ := subscribe(t, inf)
+		r := run(t, inf)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"add a@1 true"}, h.take())
+		r.stop()
+	})
+}
+
+// closedFor is a store whose collections can't be opened at first.
+type closedFor struct {
+	store.DB
+	times int
+}
+
+func (db *closedFor) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
+	if db.times--; db.times >= 0 {
+		return nil, errors.New("not yet")
+	}
+	return db.DB.Open(info, indexes...)
+}
+
+// Periods of the informer and of its handlers; see also TestResyncPeriods.
+func TestInformerResyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 30*time.Second, nil)
+		every, never := &pods{}, &pods{}
+		_, err := inf.AddEventHandler(every)
+		require.NoError(t, err)
+		_, err = inf.AddEventHandlerWithResyncPeriod(never, 0)
+		require.NoError(t, err)
+		r := run(t, inf)
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"add a@1 true", "update a@1 a@1", "update a@1 a@1"}, every.take())
+		require.Equal(t, []string{"add a@1 true"}, never.take())
+		r.stop()
+	})
+}
