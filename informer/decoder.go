@@ -16,46 +16,77 @@ import (
 // the mutation detector, where it is on, finds out who does.
 type decoder struct {
 	codec    Codec
-	kept     kept // nil keeps nothing
 	detector cache.MutationDetector
+	size     int // of what is kept by use
+
+	// kept is what is at hand. A reader takes it
+	// before it reads, so that after reset it can't put what it read before among
+	// what was read later.
+	kept atomic.Pointer[kept]
 }
 
 // kept are decoded objects at hand.
 type kept interface {
 	get(*object.Object) (any, bool)
 	add(*object.Object, any)
-
-	// reset forgets all.
-	reset()
 }
 
-func (d *decoder) decode(o *object.Object) (any, error) {
-	if d.kept != nil {
-		if v, ok := d.kept.get(o); ok {
+// decoding returns what decodes objects that are read after the call.
+func (d *decoder) decoding() Decode {
+	k := *d.kept.Load()
+	return func(o *object.Object) (any, error) {
+		if v, ok := k.get(o); ok {
 			return v, nil
 		}
+		v, err := d.fresh(o)
+		if err == nil && v != any(o) { // what is kept for its life must not keep itself
+			k.add(o, v)
+		}
+		return v, err
 	}
+}
+
+// scanning is decoding for one of many objects, which must not drive those that
+// are in use out of what is kept by use.
+func (d *decoder) scanning() Decode {
+	k, ok := (*d.kept.Load()).(*keptByUse)
+	if !ok {
+		return d.decoding()
+	}
+	return func(o *object.Object) (any, error) {
+		if v, ok := k.get(o); ok {
+			return v, nil
+		}
+		return d.fresh(o)
+	}
+}
+
+func (d *decoder) fresh(o *object.Object) (any, error) {
 	v, err := d.codec.Decode(o)
 	if err != nil {
 		return nil, err
 	}
 	d.detector.AddObject(v)
-	if d.kept != nil {
-		d.kept.add(o, v)
-	}
 	return v, nil
 }
 
+func (d *decoder) keep(k kept) { d.kept.Store(&k) }
+
 // reset is for when one UID and resourceVersion may have become another object.
 func (d *decoder) reset() {
-	if d.kept != nil {
-		d.kept.reset()
+	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
+		d.keep(keepByUse(d.size))
 	}
 }
 
-// keptForLife keeps a decoded object for as long as the store has its encoded one,
-// and somebody may yet decode it. It fits a store in memory, which hands out the
-// same *object.Object each time.
+// keptNot keeps nothing.
+type keptNot struct{}
+
+func (keptNot) get(*object.Object) (any, bool) { return nil, false }
+func (keptNot) add(*object.Object, any)        {}
+
+// keptForLife keeps a decoded object for as long as somebody has its encoded one.
+// It fits a store in memory, which hands out the same *object.Object each time.
 type keptForLife struct{ m sync.Map } // weak.Pointer[object.Object] → any
 
 func (k *keptForLife) get(o *object.Object) (any, bool) { return k.m.Load(weak.Make(o)) }
@@ -67,14 +98,8 @@ func (k *keptForLife) add(o *object.Object, v any) {
 	}
 }
 
-// reset has nothing to do: another object is another pointer.
-func (k *keptForLife) reset() {}
-
 // keptByUse keeps the decoded objects that were used last.
-type keptByUse struct {
-	size int
-	lru  atomic.Pointer[lru.Cache]
-}
+type keptByUse struct{ lru *lru.Cache }
 
 // version is one state of one object, under the rules of one collection.
 type version struct{ key, uid, rv string }
@@ -83,26 +108,20 @@ func versionOf(o *object.Object) version {
 	return version{o.Key(), string(o.GetUID()), o.GetResourceVersion()}
 }
 
-func keepByUse(size int) *keptByUse {
-	k := &keptByUse{size: size}
-	k.reset()
-	return k
-}
+func keepByUse(size int) *keptByUse { return &keptByUse{lru.New(size)} }
 
 func (k *keptByUse) get(o *object.Object) (any, bool) { return k.version(versionOf(o)) }
 
 func (k *keptByUse) version(v version) (any, bool) {
+	// Without a resourceVersion two states look the same.
 	if v.rv == "" {
 		return nil, false
 	}
-	return k.lru.Load().Get(v)
+	return k.lru.Get(v)
 }
 
 func (k *keptByUse) add(o *object.Object, v any) {
-	// Without a resourceVersion two states look the same.
 	if o.GetResourceVersion() != "" {
-		k.lru.Load().Add(versionOf(o), v)
+		k.lru.Add(versionOf(o), v)
 	}
 }
-
-func (k *keptByUse) reset() { k.lru.Store(lru.New(k.size)) }

@@ -45,7 +45,7 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 	shown := at != absent // to handlers, also what is damaged by now
 	var current *value    // what handlers saw last of this key; nil where that is unknown
 	if exists && l.opts.Processor != nil {
-		if current, err = stored(v, kd.Key); err != nil {
+		if current, err = l.stored(v, kd.Key); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 		}
 		if delta.Type == cache.Deleted || delta.Type == deltafifo.Repaired && o == nil {
 			if shown {
-				d.note(l, deletedNote(kd.Key, o, current))
+				d.note(l, l.deletedNote(kd.Key, o, current))
 			}
 			result, exists, shown, changed, current = nil, false, false, true, nil
 			if deletion = ""; o != nil {
@@ -84,7 +84,7 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 		}
 		next := &value{key: kd.Key}
 		if !isList {
-			next.object.Store(o)
+			next = l.value(o)
 		} // else it is read from the store: the handlers wait for the whole list
 		if current != nil {
 			d.note(l, note{kind: noteUpdate, key: kd.Key, old: current, new: next})
@@ -134,8 +134,16 @@ func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
 	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID && t != cache.Deleted
 }
 
+// value is an object for the handlers; nil where there are none.
+func (l *Loop) value(o *object.Object) *value {
+	if l.opts.Processor == nil {
+		return nil
+	}
+	return valueOf(o, l.opts.Processor.opts.Decoding())
+}
+
 // stored returns what handlers saw last of a key; nil where its record is damaged.
-func stored(v store.View, key string) (*value, error) {
+func (l *Loop) stored(v store.View, key string) (*value, error) {
 	o, err := v.Get(key)
 	if err != nil {
 		if errors.As(err, new(*store.CorruptionError)) {
@@ -143,15 +151,15 @@ func stored(v store.View, key string) (*value, error) {
 		}
 		return nil, err
 	}
-	return valueOf(o), nil
+	return l.value(o), nil
 }
 
 // deletedNote is what handlers hear of a delete: the object as the event has it,
 // or, where a list only found it missing, what was known of it.
-func deletedNote(key string, deleted *object.Object, current *value) note {
+func (l *Loop) deletedNote(key string, deleted *object.Object, current *value) note {
 	n := note{kind: noteDelete, key: key, old: current}
 	if deleted != nil {
-		n.new = valueOf(deleted)
+		n.new = l.value(deleted)
 	}
 	return n
 }

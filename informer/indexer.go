@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 )
@@ -47,17 +46,19 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	}
 	x := &Indexer{opts: o, indexers: maps.Clone(indexers)}
 	x.coll = &handle{db: o.db, info: o.info(kindOf(example, o.scheme))}
-	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example))}
+	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
+	if o.decoded < 0 {
+		x.decoder.size = defaultDecoded
+	}
 	_, inMemory := o.db.(*memory.DB)
 	_, raw := o.codec.(rawCodec)
 	switch {
-	case raw:
-	case o.decoded > 0:
-		x.decoder.kept = keepByUse(o.decoded)
+	case raw || o.decoded == 0:
+		x.decoder.keep(keptNot{})
 	case o.decoded < 0 && inMemory:
-		x.decoder.kept = &keptForLife{}
-	case o.decoded < 0:
-		x.decoder.kept = keepByUse(defaultDecoded)
+		x.decoder.keep(&keptForLife{})
+	default:
+		x.decoder.keep(keepByUse(x.decoder.size))
 	}
 	return x
 }
@@ -97,7 +98,7 @@ func (x *Indexer) setTransform(name string) error {
 	return x.coll.open(x.storeIndexes(x.GetIndexers()))
 }
 
-// view opens a view; nil says that the error was reported.
+// view opens a view of the collection.
 func (x *Indexer) view() (store.View, error) {
 	if err := x.open(); err != nil {
 		return nil, err
@@ -150,10 +151,11 @@ func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
 
 // GetByKey returns the object that is stored under key.
 func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
+	read := x.reading()
 	v, err := x.view()
 	if err == nil {
 		defer v.Close()
-		item, err = x.read(v, key)
+		item, err = read(v, key)
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, false, nil
@@ -165,26 +167,32 @@ func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
 	return item, true, nil
 }
 
-// read returns the decoded object at key.
-func (x *Indexer) read(v store.View, key string) (any, error) {
-	if k, ok := x.decoder.kept.(*keptByUse); ok {
-		h, err := v.Header(key)
+// reading returns what reads and decodes objects, in views that are opened after
+// the call.
+func (x *Indexer) reading() func(v store.View, key string) (any, error) {
+	decode := x.decoder.decoding()
+	k, byUse := (*x.decoder.kept.Load()).(*keptByUse)
+	return func(v store.View, key string) (any, error) {
+		if byUse { // perhaps the record need not be read at all
+			h, err := v.Header(key)
+			if err != nil {
+				return nil, err
+			}
+			if item, ok := k.version(version{h.Key, h.UID, h.RV}); ok {
+				return item, nil
+			}
+		}
+		o, err := v.Get(key)
 		if err != nil {
 			return nil, err
 		}
-		if item, ok := k.version(version{h.Key, h.UID, h.RV}); ok {
-			return item, nil
-		}
+		return decode(o)
 	}
-	o, err := v.Get(key)
-	if err != nil {
-		return nil, err
-	}
-	return x.decoder.decode(o)
 }
 
 // List returns all objects, ordered by key.
 func (x *Indexer) List() []any {
+	decode := x.decoder.scanning()
 	v, err := x.view()
 	if err != nil {
 		x.failed(err)
@@ -195,7 +203,7 @@ func (x *Indexer) List() []any {
 	for o, err := range v.Objects("", "") {
 		var item any
 		if err == nil {
-			item, err = x.decodeScanned(o)
+			item, err = decode(o)
 		}
 		if err != nil {
 			x.failed(err)
@@ -204,23 +212,6 @@ func (x *Indexer) List() []any {
 		list = append(list, item)
 	}
 	return list
-}
-
-// decodeScanned decodes one of many, which must not drive what is in use out of
-// the objects at hand.
-func (x *Indexer) decodeScanned(o *object.Object) (any, error) {
-	k, ok := x.decoder.kept.(*keptByUse)
-	if !ok {
-		return x.decoder.decode(o)
-	}
-	if item, ok := k.get(o); ok {
-		return item, nil
-	}
-	item, err := x.decoder.codec.Decode(o)
-	if err == nil {
-		x.decoder.detector.AddObject(item)
-	}
-	return item, err
 }
 
 // ListKeys returns the keys of all objects, in order.
@@ -266,6 +257,7 @@ func (x *Indexer) ByIndex(name, value string) ([]any, error) {
 }
 
 func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]any, error) {
+	read := x.reading()
 	v, err := x.view()
 	if err != nil {
 		x.failed(err)
@@ -279,7 +271,7 @@ func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]
 	}
 	list := make([]any, 0, len(keys))
 	for _, key := range keys {
-		item, err := x.read(v, key)
+		item, err := read(v, key)
 		if err != nil {
 			x.failed(err)
 			continue

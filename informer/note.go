@@ -27,38 +27,52 @@ type note struct {
 	initial bool // part of the handler's initial list
 }
 
+// Decode makes what is handed out of what is stored.
+type Decode func(*object.Object) (any, error)
+
 // value is an object on its way to a handler. That of an initial list or a resync
 // is read from the store when it is delivered, so that a handler's backlog costs
 // keys and not objects; pin gives it the object before the store forgets it.
 type value struct {
 	key    string
-	object atomic.Pointer[object.Object] // nil until it is known
+	loaded atomic.Pointer[loaded] // nil until it is known
+}
+
+// loaded is an object with what decodes it, which is of the same time: see
+// [ProcessorOptions].Decoding.
+type loaded struct {
+	object *object.Object
+	decode Decode
 }
 
 // valueOf returns the value of an object that is at hand.
-func valueOf(o *object.Object) *value {
+func valueOf(o *object.Object, decode Decode) *value {
 	v := &value{key: o.Key()}
-	v.object.Store(o)
+	v.loaded.Store(&loaded{o, decode})
 	return v
 }
 
 // pin keeps the object that the store is about to change.
-func (v *value) pin(o *object.Object) { v.object.CompareAndSwap(nil, o) }
+func (v *value) pin(l *loaded) { v.loaded.CompareAndSwap(nil, l) }
 
-// read returns the object.
-func (v *value) read(c store.Collection) (*object.Object, error) {
-	if o := v.object.Load(); o != nil {
-		return o, nil
+// get returns the object decoded.
+func (v *value) get(p *Processor) (any, error) {
+	l := v.loaded.Load()
+	if l == nil {
+		decode := p.opts.Decoding()
+		o, err := v.read(p.opts.Collection)
+		// Pinning comes before the change: what was read is good unless it was pinned.
+		if l = v.loaded.Load(); l == nil {
+			if err != nil {
+				return nil, err
+			}
+			l = &loaded{o, decode}
+		}
 	}
-	o, err := v.get(c)
-	// Pinning comes before the change: what was read is good unless it was pinned.
-	if pinned := v.object.Load(); pinned != nil {
-		return pinned, nil
-	}
-	return o, err
+	return l.decode(l.object)
 }
 
-func (v *value) get(c store.Collection) (*object.Object, error) {
+func (v *value) read(c store.Collection) (*object.Object, error) {
 	view, err := c.View()
 	if err != nil {
 		return nil, err

@@ -25,9 +25,11 @@ type ProcessorOptions struct {
 	// Collection is what a handler gets first.
 	Collection store.Collection
 
-	// Decode makes what handlers get. They share it and must not change it. Nil
-	// gives them the *object.Object.
-	Decode func(*object.Object) (any, error)
+	// Decoding returns what makes the objects that handlers get, which share them
+	// and must not change them. It is asked before an object is read, so that a
+	// decoder with a memory knows which of two objects with one resourceVersion is
+	// meant (see Options.Replaced). Nil gives them the *object.Object.
+	Decoding func() Decode
 
 	// OnError is told of an object that could not be read or decoded and so reached
 	// no handler; nil for nobody.
@@ -58,8 +60,8 @@ type Processor struct {
 
 // NewProcessor returns a processor without handlers.
 func NewProcessor(opts ProcessorOptions) *Processor {
-	if opts.Decode == nil {
-		opts.Decode = func(o *object.Object) (any, error) { return o, nil }
+	if opts.Decoding == nil {
+		opts.Decoding = func() Decode { return func(o *object.Object) (any, error) { return o, nil } }
 	}
 	if opts.OnError == nil {
 		opts.OnError = func(error) {}

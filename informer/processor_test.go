@@ -323,11 +323,13 @@ func TestUndecodable(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
 		var reported []string
 		p := startWith(t, coll, 0, informer.ProcessorOptions{
-			Decode: func(o *object.Object) (any, error) {
-				if o.GetName() == "a" {
-					return nil, fmt.Errorf("no %s today", o.GetName())
+			Decoding: func() informer.Decode {
+				return func(o *object.Object) (any, error) {
+					if o.GetName() == "a" {
+						return nil, fmt.Errorf("no %s today", o.GetName())
+					}
+					return o, nil
 				}
-				return o, nil
 			},
 			OnError: func(err error) { reported = append(reported, err.Error()) },
 		})

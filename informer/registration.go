@@ -82,7 +82,7 @@ func (r *Registration) add(n note) {
 	if n.initial {
 		r.tracker.Start()
 	}
-	if n.new != nil && n.new.object.Load() == nil {
+	if n.new != nil && n.new.loaded.Load() == nil {
 		r.deferred[n.new.key] = n.new
 	}
 	r.pending.WriteOne(n)
@@ -106,7 +106,7 @@ func (r *Registration) pin(old *value) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if v, ok := r.deferred[old.key]; ok {
-		v.pin(old.object.Load())
+		v.pin(old.loaded.Load())
 		delete(r.deferred, old.key)
 	}
 }
@@ -179,21 +179,17 @@ func (r *Registration) object(v *value) any {
 	if v == nil {
 		return nil
 	}
-	o, err := v.read(r.p.opts.Collection)
+	o, err := v.get(r.p)
 	r.mu.Lock()
 	if r.deferred[v.key] == v {
 		delete(r.deferred, v.key)
 	}
 	r.mu.Unlock()
-	var decoded any
-	if err == nil {
-		decoded, err = r.p.opts.Decode(o)
-	}
 	if err != nil {
 		r.p.opts.OnError(fmt.Errorf("handler %T: %w", r.handler, err))
 		return nil
 	}
-	return decoded
+	return o
 }
 
 func (r *Registration) take() (note, bool) {

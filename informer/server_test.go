@@ -159,8 +159,9 @@ func status(code int32, reason metav1.StatusReason) *metav1.Status {
 func (s *server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	watches := s.watches // f may forget those that it ends
 	f()
-	for _, w := range s.watches {
+	for _, w := range watches {
 		select {
 		case w.wake <- struct{}{}:
 		default:
@@ -228,3 +229,6 @@ func (s *server) counts() (lists int) {
 	s.change(func() { lists, s.lists = s.lists, 0 })
 	return lists
 }
+
+// forget drops the watches that ended.
+func (s *server) forget() { s.change(func() { s.watches = nil }) }

@@ -45,7 +45,7 @@ func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resy
 		lw: lw, example: example, indexer: x,
 		processor: NewProcessor(ProcessorOptions{
 			Name: fmt.Sprintf("SharedIndexInformer %T", example), Collection: x.coll, Resync: resync, OnError: x.failed,
-			Decode: func(o *object.Object) (any, error) { return x.decoder.decode(o) },
+			Decoding: x.decoder.decoding,
 		}),
 	}
 }

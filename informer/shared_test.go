@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -226,7 +230,7 @@ func TestStoredElsewhere(t *testing.T) {
 	cluster := func(name string) informer.Option {
 		return informer.WithIdentity(func(context.Context) (string, error) { return "uid:" + name, nil })
 	}
-	scope := func(s store.Scope) informer.Option { return informer.WithScope(s) }
+	scope := informer.WithScope
 	transform := func(inf cache.SharedIndexInformer) error {
 		return inf.SetTransform(func(o any) (any, error) {
 			o.(*corev1.Pod).Labels = nil
@@ -257,7 +261,7 @@ func TestStoredElsewhere(t *testing.T) {
 				synctest.Wait()
 				r.stop()
 				s.counts()
-				inf := newInformer(s, append(c.second, informer.WithStore(db, "pods"))...)
+				inf := newInformer(s, append(c.second, informer.WithStore(db, "pods"), informer.WithDecoded(10))...)
 				if c.prepare != nil {
 					require.NoError(t, c.prepare(inf))
 				}
@@ -401,4 +405,86 @@ func TestInformerResyncs(t *testing.T) {
 		require.Equal(t, []string{"add a@1 true"}, never.take())
 		r.stop()
 	})
+}
+
+// An object that is shared and changed all the same is found out, where client-go's
+// switch for that is on. It is read when the program starts, so this starts one.
+func TestMutationDetector(t *testing.T) {
+	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") == "true" {
+		s := newServer()
+		s.put("a")
+		inf := newInformer(s)
+		run(t, inf)
+		require.True(t, cache.WaitFor(t.Context(), "", inf.HasSyncedChecker()))
+		inf.GetStore().List()[0].(*corev1.Pod).Spec.NodeName = "mine"
+		<-t.Context().Done() // the detector ends the program before
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMutationDetector$", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "cache *v1.Pod modified")
+	require.NotContains(t, string(out), "test timed out")
+}
+
+// What is kept decoded goes with what the store has.
+func TestDecodedObjectsGoWithTheirVersion(t *testing.T) {
+	x := informer.NewIndexer(&corev1.Pod{}, nil)
+	for n := range 100 {
+		require.NoError(t, x.Add(pod("ns", "a", "n1", n)))
+		require.Len(t, x.List(), 1)
+	}
+	first, _, err := x.GetByKey("ns/a")
+	require.NoError(t, err)
+	second, _, err := x.GetByKey("ns/a")
+	require.NoError(t, err)
+	require.Same(t, first, second, "decoded once")
+	for x.Decoded() > 1 { // the test's timeout ends it, too
+		runtime.GC()
+	}
+	require.Equal(t, 1, x.Decoded())
+}
+
+// However often informers are started and stopped, at whatever moment: nothing of
+// them stays. TestMain looks for goroutines.
+func TestThousandStarts(t *testing.T) {
+	s := newServer()
+	for _, name := range []string{"a", "b", "c"} {
+		s.put(name)
+	}
+	db := boltDB(t, filepath.Join(t.TempDir(), "db"))
+	for n := range 1000 {
+		var opts []informer.Option
+		if n%10 == 0 {
+			opts = append(opts, informer.WithStore(db, "pods"))
+		}
+		inf := newInformer(s, opts...)
+		h, reg := subscribe(t, inf)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			inf.RunWithContext(ctx)
+		}()
+		switch n % 4 {
+		case 0: // at once
+		case 1:
+			require.True(t, cache.WaitFor(ctx, "", inf.HasSyncedChecker()))
+		case 2:
+			require.True(t, cache.WaitFor(ctx, "", reg.HasSyncedChecker()))
+			require.NoError(t, cache.ShutDownEventHandler(inf, reg))
+		case 3:
+			s.put("a")
+			_, err := inf.AddEventHandler(&pods{})
+			require.NoError(t, err)
+		}
+		cancel()
+		<-done
+		require.True(t, inf.IsStopped())
+		h.take()
+		s.forget()
+	}
+	require.NoError(t, db.Close())
+	require.NoError(t, goleak.Find())
 }
