@@ -109,13 +109,7 @@ func encode(obj runtime.Object, gvk schema.GroupVersionKind) (*object.Object, er
 	if o, ok := obj.(*object.Object); ok {
 		return o, nil
 	}
-	var raw []byte
-	var err error
-	if u, ok := obj.(runtime.Unstructured); ok {
-		raw, err = json.Marshal(u.UnstructuredContent())
-	} else {
-		raw, err = json.Marshal(obj)
-	}
+	raw, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode a %T: %w", obj, err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// session tells the index functions of this run of the program from those of any
-// other.
-var session = rand.Text()
+// unnamed is part of the name of what nobody named and so is nothing to rely on
+// the next time.
+func unnamed() string { return "of this run: " + rand.Text() }
 
 // storeIndexes returns the store's indexes for client-go's.
 func (x *Indexer) storeIndexes(indexers cache.Indexers) []store.Index {
@@ -30,7 +30,7 @@ func (x *Indexer) storeIndexes(indexers cache.Indexers) []store.Index {
 }
 
 func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
-	spec := "func:" + name + " of this run: " + session
+	spec := "func:" + name + " " + x.unnamed
 	if v, ok := x.opts.versions[name]; ok {
 		spec = "func:" + name + "@" + v
 	}

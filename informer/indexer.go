@@ -28,6 +28,7 @@ type Indexer struct {
 	opts    options
 	coll    *handle
 	decoder *decoder
+	unnamed string // see unnamed
 	errors  atomic.Uint64
 
 	opening  sync.Mutex // held while the collection is opened, for the first time or again
@@ -44,7 +45,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	if o.codec == nil {
 		o.codec = NewCodec(example, o.scheme)
 	}
-	x := &Indexer{opts: o, indexers: maps.Clone(indexers)}
+	x := &Indexer{opts: o, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.coll = &handle{db: o.db, info: o.info(kindOf(example, o.scheme))}
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {

@@ -193,6 +193,7 @@ func TestIndexVersions(t *testing.T) {
 		calls int
 	}{
 		{opts: nil},
+		{opts: nil, calls: 2},
 		{opts: []informer.Option{informer.WithIndexVersion("node", "1")}, calls: 2},
 		{opts: []informer.Option{informer.WithIndexVersion("node", "1")}, calls: 0},
 		{opts: []informer.Option{informer.WithIndexVersion("node", "2")}, calls: 2},

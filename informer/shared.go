@@ -147,7 +147,7 @@ func (s *sharedIndexInformer) SetTransform(f cache.TransformFunc) error {
 	}
 	name := s.indexer.opts.scope.Transform
 	if name == "" && f != nil {
-		name = "of this run: " + session
+		name = s.indexer.unnamed
 	}
 	if err := s.indexer.setTransform(name); err != nil {
 		return err
