@@ -1,0 +1,82 @@
+// Controller is a small, complete controller on a durable cache. For each ConfigMap
+// with the label "digest: wanted" it keeps a file with a digest of its data, named
+// namespace.name, and removes the file with the ConfigMap.
+//
+// Killed and started again it does not list the ConfigMaps anew: what it knew is in
+// its cache, and the server sends what has changed. Its own work it remembers in
+// the files, so it does only what is to be done.
+//
+//	go run ./examples/controller -kubeconfig ~/.kube/config -state /tmp/digests
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+func main() {
+	// The signals are listened to until the process ends.
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "path of the kubeconfig")
+	state := flag.String("state", "digests", "folder for the cache and the files")
+	workers := flag.Int("workers", 2, "how many ConfigMaps are worked on at once")
+	flag.Parse()
+	if err := run(ctx, *kubeconfig, *state, *workers); err != nil {
+		slog.Error("the controller ends", "error", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the controller until ctx ends.
+func run(ctx context.Context, kubeconfig, state string, workers int) (err error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return err
+	}
+	db, err := bolt.Open(filepath.Join(state, "cache.db"), bolt.Options{FlushInterval: time.Second})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	factory, err := informer.NewFactory(informer.FactoryOptions{
+		Config: config, Scheme: scheme, Store: db,
+		Informers: []informer.Option{informer.WithIndexVersion(byDigest, "1")},
+	})
+	if err != nil {
+		return err
+	}
+	c, err := newController(factory.InformerFor(&corev1.ConfigMap{}), state)
+	if err != nil {
+		return err
+	}
+	factory.StartWithContext(ctx)
+	// Before db.Close: an informer that runs writes.
+	defer factory.Shutdown()
+	if err := factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+		return fmt.Errorf("wait for the cache: %w", err)
+	}
+	return c.run(ctx, workers)
+}

@@ -1,0 +1,284 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// FactoryOptions are the settings of a factory. Config is needed, and Scheme for
+// Go types.
+type FactoryOptions struct {
+	// Config is the connection.
+	Config *rest.Config
+
+	// Scheme knows the Go types that InformerFor is asked for.
+	Scheme *runtime.Scheme
+
+	// Resync is the period of handlers that ask for none of their own; 0 is never.
+	Resync time.Duration
+
+	// Namespace limits all informers to one namespace; empty for all.
+	Namespace string
+
+	// TweakListOptions sets the selectors of all informers; nil for none. What else
+	// it changes is not part of what tells one cache from another.
+	TweakListOptions func(*metav1.ListOptions)
+
+	// Transform is the transform of all informers, TransformName what it is called in
+	// the store (see [WithScope]).
+	Transform     cache.TransformFunc
+	TransformName string
+
+	// Store is where objects are kept, a collection for each informer. Nil is in
+	// memory. It is the caller's to close, after Shutdown.
+	Store store.DB
+
+	// Informers are further settings of each informer.
+	Informers []Option
+}
+
+// Factory makes informers, one for each resource, and runs them. It is safe for
+// concurrent use.
+type Factory struct {
+	opts    FactoryOptions
+	cluster *upstream.Cluster
+	scope   store.Scope
+	lists   lists
+
+	mu        sync.Mutex
+	informers map[factoryKey]*member
+	stopping  bool
+	wg        sync.WaitGroup
+}
+
+// factoryKey tells informers apart. gvr is set for the dynamic ones only.
+type factoryKey struct {
+	typ reflect.Type
+	gvr schema.GroupVersionResource
+}
+
+type member struct {
+	cache.SharedIndexInformer
+	started bool
+}
+
+// NewFactory returns a factory without informers.
+func NewFactory(opts FactoryOptions) (*Factory, error) {
+	if opts.Config == nil {
+		return nil, errors.New("informer factory: there is no Config")
+	}
+	if opts.Store == nil {
+		opts.Store = memory.New()
+	}
+	if opts.TweakListOptions == nil {
+		opts.TweakListOptions = func(*metav1.ListOptions) {}
+	}
+	cluster, err := upstream.New(opts.Config)
+	if err != nil {
+		return nil, fmt.Errorf("informer factory: %w", err)
+	}
+	client, err := rest.HTTPClientFor(opts.Config)
+	if err != nil {
+		return nil, fmt.Errorf("informer factory: %w", err)
+	}
+	var list metav1.ListOptions
+	opts.TweakListOptions(&list)
+	return &Factory{
+		opts: opts, cluster: cluster, informers: map[factoryKey]*member{},
+		lists: lists{config: opts.Config, client: client, scheme: opts.Scheme, namespace: opts.Namespace, tweak: opts.TweakListOptions},
+		scope: store.Scope{
+			Namespace: opts.Namespace, LabelSelector: list.LabelSelector, FieldSelector: list.FieldSelector, Transform: opts.TransformName,
+		},
+	}, nil
+}
+
+// InformerFor returns the informer of objects like obj, a Go type that the scheme
+// knows, making it if it is the first that asks. An object that can't be listed
+// makes an informer that never syncs and says why.
+func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := factoryKey{typ: reflect.TypeOf(obj)}
+	if m, ok := f.informers[key]; ok {
+		return m.SharedIndexInformer
+	}
+	gvk := kindOf(obj, f.opts.Scheme)
+	gvr, _ := meta.UnsafeGuessKindToResource(gvk)
+	lw, err := f.lists.typed(gvk, gvr)
+	if err != nil {
+		lw = failing(fmt.Errorf("informer of %T: %w", obj, err))
+	}
+	return f.add(key, lw, obj, gvr)
+}
+
+// ForResource returns the informer of a resource as *unstructured.Unstructured,
+// making it if it is the first that asks.
+func (f *Factory) ForResource(gvr schema.GroupVersionResource) GenericInformer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := factoryKey{gvr: gvr}
+	if m, ok := f.informers[key]; ok {
+		return GenericInformer{m.SharedIndexInformer, gvr.GroupResource()}
+	}
+	lw, err := f.lists.dynamic(gvr)
+	if err != nil {
+		lw = failing(fmt.Errorf("informer of %s: %w", gvr, err))
+	}
+	return GenericInformer{f.add(key, lw, &unstructured.Unstructured{}, gvr), gvr.GroupResource()}
+}
+
+// add makes an informer. The caller holds the lock.
+func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+	scope := f.scope
+	scope.GVR = gvr
+	opts := append([]Option{
+		WithStore(f.opts.Store, collectionID(example, gvr.GroupResource(), f.opts.Namespace)), WithScope(scope),
+		WithScheme(f.opts.Scheme), WithIdentity(f.cluster.Identity),
+	}, f.opts.Informers...)
+	inf := NewSharedIndexInformer(lw, example, f.opts.Resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, opts...)
+	if f.opts.Transform != nil {
+		// Before the start the store is all that can refuse; running tells that again.
+		_ = inf.SetTransform(f.opts.Transform)
+	}
+	f.informers[key] = &member{SharedIndexInformer: inf}
+	return inf
+}
+
+// collectionID names the collection of an informer: "pods", "deployments.apps@shop".
+// The three forms of one resource are three caches.
+func collectionID(example runtime.Object, gr schema.GroupResource, namespace string) string {
+	id := gr.String()
+	if namespace != "" {
+		id += "@" + namespace
+	}
+	switch example.(type) {
+	case *metav1.PartialObjectMetadata:
+		id += " (metadata)"
+	case runtime.Unstructured:
+		id += " (unstructured)"
+	}
+	return id
+}
+
+// Start runs the informers that were asked for since the last call, until stop is
+// closed. It does not wait for anything.
+func (f *Factory) Start(stop <-chan struct{}) { f.StartWithContext(wait.ContextForChannel(stop)) }
+
+// StartWithContext runs the informers that were asked for since the last call,
+// until ctx ends. It does not wait for anything.
+func (f *Factory) StartWithContext(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopping {
+		return
+	}
+	for _, m := range f.informers {
+		if !m.started {
+			m.started = true
+			f.wg.Go(func() { m.RunWithContext(ctx) })
+		}
+	}
+}
+
+// WaitForCacheSync waits until all informers that were started have synced or stop
+// is closed. See [Factory.WaitForCacheSyncWithContext].
+func (f *Factory) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
+	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
+}
+
+// WaitForCacheSyncWithContext waits until all informers that were started have
+// synced or ctx ends. The result tells by type who has; those of
+// [Factory.ForResource] have one type, and have synced when all have.
+func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
+	f.mu.Lock()
+	started := map[factoryKey]cache.SharedIndexInformer{}
+	for key, m := range f.informers {
+		if m.started {
+			started[key] = m.SharedIndexInformer
+		}
+	}
+	f.mu.Unlock()
+	var checkers []cache.DoneChecker
+	for _, inf := range started {
+		checkers = append(checkers, inf.HasSyncedChecker())
+	}
+	cache.WaitFor(ctx, "", checkers...)
+	res := cache.SyncResult{Synced: map[reflect.Type]bool{}}
+	for key, inf := range started {
+		typ := key.typ
+		if typ == nil {
+			typ = reflect.TypeFor[*unstructured.Unstructured]()
+		}
+		synced := inf.HasSynced()
+		if others, ok := res.Synced[typ]; ok {
+			synced = synced && others
+		}
+		res.Synced[typ] = synced
+		if !synced {
+			res.Err = context.Cause(ctx)
+		}
+	}
+	return res
+}
+
+// Shutdown keeps more informers from being started and waits for those that run:
+// what they were started with must end too.
+func (f *Factory) Shutdown() {
+	f.mu.Lock()
+	f.stopping = true
+	f.mu.Unlock()
+	f.wg.Wait()
+	f.cluster.Close()
+}
+
+// InformerName is nil: the informers have no metrics of client-go's.
+func (f *Factory) InformerName() *cache.InformerName { return nil }
+
+// GenericInformer is an informer with a lister, as client-go's informers package
+// has them.
+type GenericInformer struct {
+	informer cache.SharedIndexInformer
+	resource schema.GroupResource
+}
+
+// Informer returns the informer.
+func (g GenericInformer) Informer() cache.SharedIndexInformer { return g.informer }
+
+// Lister lists what the informer has.
+func (g GenericInformer) Lister() cache.GenericLister {
+	return cache.NewGenericLister(g.informer.GetIndexer(), g.resource)
+}
+
+// Generated is a factory for client-go's generated informers and listers. F is
+// internalinterfaces.NewInformerFunc of client-go's informers package, which this
+// module does not import, since the typed clients come with it:
+//
+//	generated := informer.Generated[internalinterfaces.NewInformerFunc]{Factory: factory}
+//	pods := core.New(generated, namespace, nil).V1().Pods()
+//
+// Namespace and selectors are the factory's; those given to core.New count for
+// nothing.
+type Generated[F any] struct{ *Factory }
+
+// InformerFor returns the informer of objects like obj. It takes the place of the
+// one that newFunc would make.
+func (g Generated[F]) InformerFor(obj runtime.Object, _ F) cache.SharedIndexInformer {
+	return g.Factory.InformerFor(obj)
+}

@@ -1,0 +1,112 @@
+package library
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// logged collects what a process writes.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestExampleController kills examples/controller and starts it again. It works on
+// what changed while it was away and on nothing else, and makes no list.
+func TestExampleController(t *testing.T) {
+	const ns = "example"
+	c, dir := clientset(t, ns), t.TempDir()
+	root, err := controlplane.Root()
+	require.NoError(t, err)
+	binary := filepath.Join(t.TempDir(), "controller")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./examples/controller")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	kubeconfig, err := shared.Kubeconfig(controlplane.Admin)
+	require.NoError(t, err)
+	start := func() (log *logged, kill func()) {
+		log = &logged{}
+		cmd := exec.Command(binary, "-kubeconfig", kubeconfig, "-state", dir)
+		cmd.Stderr = log
+		require.NoError(t, cmd.Start())
+		kill = sync.OnceFunc(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		t.Cleanup(func() {
+			kill()
+			if t.Failed() {
+				t.Log(log)
+			}
+		})
+		return log, kill
+	}
+	wanted := map[string]string{"digest": "wanted"}
+	put(t, c, ns, "a", "1", wanted)
+	put(t, c, ns, "b", "1", wanted)
+	put(t, c, ns, "c", "1", wanted)
+	put(t, c, ns, "other", "1", nil)
+
+	log, kill := start()
+	await(t, log, "written configmap=example/a", "written configmap=example/b", "written configmap=example/c")
+	require.Contains(t, log.String(), "reason=initial")
+	kill() // a list is durable before anybody hears of it
+	require.ElementsMatch(t, []string{"example.a.digest", "example.b.digest", "example.c.digest"}, digests(t, dir))
+
+	put(t, c, ns, "a", "2", wanted)
+	remove(t, c, ns, "b")
+	put(t, c, ns, "d", "1", wanted)
+	log, kill = start()
+	await(t, log, "written configmap=example/a", "removed configmap=example/b", "written configmap=example/d")
+	kill()
+	require.ElementsMatch(t, []string{"example.a.digest", "example.c.digest", "example.d.digest"}, digests(t, dir))
+	require.Equal(t, 3, strings.Count(log.String(), "written")+strings.Count(log.String(), "removed"), "only what changed:\n%s", log)
+	require.NotContains(t, log.String(), "listed", "it resumed")
+}
+
+func await(t *testing.T, log *logged, lines ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, line := range lines {
+			if !strings.Contains(log.String(), line) {
+				return false
+			}
+		}
+		return true
+	}, patience, pollEvery, lines)
+}
+
+// digests are the files that the controller keeps.
+func digests(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".digest") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
