@@ -1,0 +1,168 @@
+package informer_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A handler that is added twice has two subscriptions, each with calls of its own.
+func TestOneHandlerTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		inf := newInformer(s)
+		h := &pods{}
+		first, err := inf.AddEventHandler(h)
+		require.NoError(t, err)
+		second, err := inf.AddEventHandler(h)
+		require.NoError(t, err)
+		require.NotSame(t, first, second)
+		r := run(t, inf)
+		synctest.Wait()
+		s.put("a")
+		synctest.Wait()
+		require.Equal(t, []string{"add a@1 false", "add a@1 false"}, h.take())
+		require.NoError(t, inf.RemoveEventHandler(first))
+		s.put("b")
+		synctest.Wait()
+		require.Equal(t, []string{"add b@2 false"}, h.take())
+		r.stop()
+	})
+}
+
+// The registration of another informer means nothing, and removing is fine at any
+// time.
+func TestRemoveForeignAndLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		inf, other := newInformer(s), newInformer(s)
+		h, reg := subscribe(t, inf)
+		_, foreign := subscribe(t, other)
+		require.NoError(t, inf.RemoveEventHandler(foreign))
+		r := run(t, inf)
+		synctest.Wait()
+		s.put("a")
+		synctest.Wait()
+		require.Equal(t, []string{"add a@1 false"}, h.take())
+		r.stop()
+		require.NoError(t, inf.RemoveEventHandler(reg))
+		require.NoError(t, cache.ShutDownEventHandler(inf, reg))
+		require.NoError(t, cache.ShutDownEventHandler(other, foreign), "it never ran")
+	})
+}
+
+// The controller of an informer shows what the informer knows; it runs nothing.
+func TestGetController(t *testing.T) {
+	inf := newInformer(newServer())
+	c := inf.GetController()
+	c.Run(nil)
+	c.RunWithContext(t.Context())
+	require.False(t, c.HasSynced())
+	require.False(t, cache.IsDone(c.HasSyncedChecker()))
+	require.Empty(t, c.LastSyncResourceVersion())
+	require.False(t, inf.IsStopped())
+}
+
+// Objects are handed out as typed ones where client-go's generics ask for them.
+func TestTypedInformer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		inf := cache.NewTypedSharedIndexInformer[*corev1.Pod](newInformer(s))
+		r := run(t, inf)
+		synctest.Wait()
+		onNode, err := inf.GetTypedIndexer().ByTypedIndex("node", "n1")
+		require.NoError(t, err)
+		require.Equal(t, "a", onNode[0].Name)
+		r.stop()
+	})
+}
+
+// Handlers and indexers are added, and handlers removed, by many at once, before,
+// while and after the informer starts, as events come. Each that stays has seen
+// what is there.
+func TestManyAtOnce(t *testing.T) {
+	s := newServer()
+	inf := newInformer(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var stay []*pods
+	var regs []cache.DoneChecker
+	begin := make(chan struct{})
+	for n := range 20 {
+		wg.Go(func() {
+			<-begin
+			h, reg := subscribe(t, inf)
+			if n%2 == 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				stay, regs = append(stay, h), append(regs, reg.HasSyncedChecker())
+				return
+			}
+			if err := cache.ShutDownEventHandler(inf, reg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Go(func() {
+		<-begin
+		if err := inf.AddIndexers(cache.Indexers{"letters": byLetters}); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		<-begin
+		for range 200 {
+			s.put("a")
+			s.put("b")
+			s.remove("b")
+		}
+	})
+	go func() {
+		defer close(done)
+		<-begin
+		inf.RunWithContext(ctx)
+	}()
+	close(begin)
+	wg.Wait()
+	z := make(chan struct{})
+	_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
+		if o.(*corev1.Pod).Name == "z" {
+			close(z)
+		}
+	}})
+	require.NoError(t, err)
+	require.True(t, cache.WaitFor(ctx, "", regs...))
+	s.put("z")
+	<-z
+	for _, h := range stay {
+		var calls []string
+		for !hasZ(calls) {
+			calls = append(calls, h.take()...)
+		}
+		have := replay(t, calls)
+		delete(have, "z")
+		require.Equal(t, map[string]string{"a": "598"}, have)
+	}
+	keys, err := inf.GetIndexer().IndexKeys("letters", "a")
+	require.NoError(t, err)
+	require.Equal(t, []string{"ns/a"}, keys)
+	cancel()
+	<-done
+}
+
+func hasZ(calls []string) bool {
+	for _, call := range calls {
+		if podOf(call) == "z" {
+			return true
+		}
+	}
+	return false
+}
