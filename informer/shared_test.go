@@ -488,3 +488,22 @@ func TestThousandStarts(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.NoError(t, goleak.Find())
 }
+
+// An informer that was made without resyncs does none, whoever asks.
+func TestInformerWithoutResyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.put("a")
+		inf := newInformer(s)
+		early, late := &pods{}, &pods{}
+		_, err := inf.AddEventHandlerWithResyncPeriod(early, time.Minute)
+		require.NoError(t, err)
+		r := run(t, inf)
+		_, err = inf.AddEventHandlerWithResyncPeriod(late, time.Minute)
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{"add a@1 true"}, early.take())
+		require.Equal(t, []string{"add a@1 true"}, late.take())
+		r.stop()
+	})
+}
