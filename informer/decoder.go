@@ -23,6 +23,9 @@ type decoder struct {
 	// before it reads, so that after reset it can't put what it read before among
 	// what was read later.
 	kept atomic.Pointer[kept]
+
+	// same is what was decoded of the very object: see exact.
+	same keptForLife
 }
 
 // kept are decoded objects at hand.
@@ -59,6 +62,20 @@ func (d *decoder) scanning() Decode {
 		}
 		return d.fresh(o)
 	}
+}
+
+// exact decodes for an index, whose values must be those of the object that is asked
+// of and not of another with the same resourceVersion: the store asks of what it
+// removes as well, while a list replaces it.
+func (d *decoder) exact(o *object.Object) (any, error) {
+	if v, ok := d.same.get(o); ok {
+		return v, nil
+	}
+	v, err := d.fresh(o)
+	if err == nil && v != any(o) {
+		d.same.add(o, v)
+	}
+	return v, err
 }
 
 func (d *decoder) fresh(o *object.Object) (any, error) {

@@ -35,7 +35,7 @@ func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
 		spec = "func:" + name + "@" + v
 	}
 	return store.Index{Name: storeName(name, fn), Spec: spec, Func: func(o *object.Object) []string {
-		decoded, err := x.decoder.decoding()(o)
+		decoded, err := x.decoder.exact(o)
 		if err == nil {
 			var values []string
 			if values, err = fn(decoded); err == nil {

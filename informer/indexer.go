@@ -57,7 +57,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	case raw || o.decoded == 0:
 		x.decoder.keep(keptNot{})
 	case o.decoded < 0 && inMemory:
-		x.decoder.keep(&keptForLife{})
+		x.decoder.keep(&x.decoder.same)
 	default:
 		x.decoder.keep(keepByUse(x.decoder.size))
 	}

@@ -281,6 +281,36 @@ func TestStoredElsewhere(t *testing.T) {
 	}
 }
 
+// A list that makes other objects of what is stored, under the same
+// resourceVersions, leaves nothing of them in the indexes.
+func TestIndexesAfterForcedList(t *testing.T) {
+	byApp := cache.Indexers{"app": func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Labels["app"]}, nil }}
+	synctest.Test(t, func(t *testing.T) {
+		s, path := newServer(), filepath.Join(t.TempDir(), "db")
+		s.put("a")
+		s.put("b")
+		for _, transform := range []cache.TransformFunc{nil, func(o any) (any, error) {
+			o.(*corev1.Pod).Labels = map[string]string{"app": "other"}
+			return o, nil
+		}} {
+			db := boltDB(t, path)
+			inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, byApp, informer.WithStore(db, "pods"), informer.WithIndexVersion("app", "1"))
+			require.NoError(t, inf.SetTransform(transform))
+			h, _ := subscribe(t, inf)
+			r := run(t, inf)
+			synctest.Wait()
+			want := []string{"a", "b"}
+			if transform != nil {
+				want = []string{"other"}
+				require.ElementsMatch(t, []string{"add a@1 true", "add b@2 true", "update a@1 a@1", "update b@2 b@2"}, h.take())
+			}
+			require.Equal(t, want, inf.GetIndexer().ListIndexFuncValues("app"))
+			r.stop()
+			require.NoError(t, db.Close())
+		}
+	})
+}
+
 // The transform sees each object before anybody else does, deleted ones too.
 func TestTransform(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
