@@ -34,7 +34,7 @@ func (s *listWatch) List(ctx context.Context, opts upstream.ListOptions, each fu
 	var count int64
 	rv, next := "", ""
 	for {
-		list, err := s.lw.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: opts.ResourceVersion, Limit: opts.PageSize, Continue: next})
+		list, err := s.list(ctx, metav1.ListOptions{ResourceVersion: opts.ResourceVersion, Limit: opts.PageSize, Continue: next})
 		if err != nil {
 			return "", err
 		}
@@ -73,6 +73,25 @@ func (s *listWatch) List(ctx context.Context, opts upstream.ListOptions, each fu
 	}
 }
 
+// list is one request. One that takes no context is left behind when ctx ends.
+func (s *listWatch) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	type answer struct {
+		list runtime.Object
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		list, err := s.lw.ListWithContext(ctx, opts)
+		answers <- answer{list, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.list, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // Watch implements [reflector.Source].
 func (s *listWatch) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
 	seconds := int64(timeout / time.Second)
@@ -90,7 +109,7 @@ func (s *listWatch) Probe(ctx context.Context, rv string) error {
 	if rv == "" {
 		return nil // there is nothing to be behind of
 	}
-	_, err := s.lw.ListWithContext(ctx, metav1.ListOptions{
+	_, err := s.list(ctx, metav1.ListOptions{
 		Limit: 1, ResourceVersion: rv, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
 	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -385,6 +386,24 @@ func TestRawObjects(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, "2", o.(*object.Object).GetResourceVersion())
 		r.stop()
+	})
+}
+
+// A list that takes no context does not hold up the end.
+func TestListWithoutContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		inf := informer.NewSharedIndexInformer(&cache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (k8sruntime.Object, error) { // which it does not look at
+				<-answer
+				return &corev1.PodList{}, nil
+			},
+		}, &corev1.Pod{}, 0, nil)
+		r := run(t, inf)
+		synctest.Wait()
+		r.stop()
+		require.True(t, inf.IsStopped())
+		close(answer)
 	})
 }
 
