@@ -233,7 +233,7 @@ func TestParityOfAnyScript(t *testing.T) {
 			}
 		}
 		want := scenario(t, script, ofClientGo)
-		got := scenario(t, script, ours["memory"])
+		got := scenario(t, script, ours[rapid.SampledFrom([]string{"memory", "bolt"}).Draw(rt, "store")])
 		require.Equal(rt, strings.Join(want, "\n"), strings.Join(got, "\n"))
 	})
 }
