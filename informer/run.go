@@ -91,7 +91,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	queue.Start(state.RV)
 	refl := reflector.New(reflector.Options{
 		Name: o.id, Queue: queue, Identity: o.identity, Logger: log, Observer: s.observer(ctx),
-		Source:     &listWatch{lw: cache.ToListerWatcherWithContext(s.lw), example: s.example, encode: s.encode},
+		Source:     reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: s.skipped}),
 		Checkpoint: state.Checkpoint, Reason: reason,
 	})
 	loop := New(Options{
@@ -122,13 +122,15 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 func (s *sharedIndexInformer) observer(ctx context.Context) reflector.Observer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := &watchObserver{ctx: ctx, handler: s.watchError, skipped: func(err error) {
-		s.indexer.opts.logger.Warn("skipped an object that can't be used", "collection", s.indexer.opts.id, "error", err)
-	}}
+	o := &watchObserver{ctx: ctx, handler: s.watchError, skipped: s.skipped}
 	if o.handler != nil {
 		o.stand = cache.NewReflectorWithOptions(s.lw, s.example, nil, cache.ReflectorOptions{Name: s.indexer.opts.id})
 	}
 	return o
+}
+
+func (s *sharedIndexInformer) skipped(err error) {
+	s.indexer.opts.logger.Warn("skipped an object that can't be used", "collection", s.indexer.opts.id, "error", err)
 }
 
 type watchObserver struct {

@@ -2,7 +2,9 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // sharedIndexInformer is client-go's SharedIndexInformer on this module's parts.
@@ -187,8 +190,20 @@ func (c controller) HasSynced() bool                     { return c.s.HasSynced(
 func (c controller) HasSyncedChecker() cache.DoneChecker { return c.s.HasSyncedChecker() }
 func (c controller) LastSyncResourceVersion() string     { return c.s.LastSyncResourceVersion() }
 
-// encode makes what is stored of what was listed or watched.
+// encode makes what is stored of what was listed or watched. Whatever is wrong with
+// one object is no reason to do without the others.
 func (s *sharedIndexInformer) encode(obj runtime.Object) (*object.Object, error) {
+	o, err := s.encodeExpected(obj)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", object.ErrInvalid, err)
+	}
+	return o, nil
+}
+
+func (s *sharedIndexInformer) encodeExpected(obj runtime.Object) (*object.Object, error) {
+	if err := s.expected(obj); err != nil {
+		return nil, err
+	}
 	if s.transform == nil {
 		return s.indexer.opts.codec.Encode(obj)
 	}
@@ -201,4 +216,24 @@ func (s *sharedIndexInformer) encode(obj runtime.Object) (*object.Object, error)
 		return nil, fmt.Errorf("transform: a %T can't be stored", out)
 	}
 	return s.indexer.opts.codec.Encode(o)
+}
+
+// expected refuses an object of another type than the example's.
+func (s *sharedIndexInformer) expected(obj runtime.Object) error {
+	if obj == nil {
+		return errors.New("an event without an object")
+	}
+	_, sent := obj.(*object.Object)
+	_, wanted := s.example.(*object.Object)
+	if sent || wanted {
+		return nil // JSON is of any type
+	}
+	if reflect.TypeOf(obj) != reflect.TypeOf(s.example) {
+		return fmt.Errorf("%w: expected a %T, the server sent a %T", upstream.ErrWrongType, s.example, obj)
+	}
+	want, got := s.example.GetObjectKind().GroupVersionKind(), obj.GetObjectKind().GroupVersionKind()
+	if _, ok := obj.(runtime.Unstructured); ok && !want.Empty() && got != want {
+		return fmt.Errorf("%w: expected a %s, the server sent a %s", upstream.ErrWrongType, want, got)
+	}
+	return nil
 }
