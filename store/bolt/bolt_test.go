@@ -294,13 +294,14 @@ func flipJournal(t *testing.T, path string, n int) {
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte("journal"))
 		cur := b.Cursor()
-		k, v := cur.First()
+		k, _ := cur.First()
 		for range n {
-			k, v = cur.Next()
+			k, _ = cur.Next()
 		}
-		v = append([]byte(nil), v...)
+		entry := b.Bucket(k)
+		v := append([]byte(nil), entry.Get([]byte("entry"))...)
 		v[len(v)-1] ^= 1
-		return b.Put(append([]byte(nil), k...), v)
+		return entry.Put([]byte("entry"), v)
 	}))
 	require.NoError(t, db.Close())
 }

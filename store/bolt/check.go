@@ -283,7 +283,7 @@ func (c *check) journal(tx *bbolt.Tx) {
 	}
 	var last uint64
 	cur := b.Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 {
 			report(k, "its key is no sequence number")
 			continue
@@ -297,6 +297,7 @@ func (c *check) journal(tx *bbolt.Tx) {
 			report(k, "entries before it are missing")
 		}
 		last = seq
+		v := journalEntry(b, k)
 		c.report.JournalEntries++
 		c.report.JournalBytes += int64(len(v))
 		cells, err := decodeJournal(c.db.codecs, k, v)

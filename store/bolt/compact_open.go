@@ -259,7 +259,13 @@ func copyJournal(dst, src *bbolt.Tx) error {
 	if err := to.SetSequence(from.Sequence()); err != nil {
 		return err
 	}
-	return from.ForEach(to.Put)
+	return from.ForEachBucket(func(key []byte) error {
+		entry, err := to.CreateBucket(key)
+		if err != nil {
+			return err
+		}
+		return entry.Put(keyEntry, journalEntry(from, key))
+	})
 }
 
 // sizes returns the file's size, and how much of it is free, as of the newest commit.

@@ -53,11 +53,11 @@ func put(i, rv int) store.Change {
 // the horizon says so.
 func TestHistoryRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db, path := newDB(t, bolt.Options{HistoryRetention: time.Hour})
+		db, path := newDB(t, bolt.Options{HistoryRetention: 3 * time.Hour})
 		c, err := db.Open(storetest.Info("a"))
 		require.NoError(t, err)
 		replaceAll(t, c, []store.Change{put(0, 1)}, 10)
-		for i := 1; i <= 90; i++ {
+		for i := 1; i <= 240; i++ {
 			time.Sleep(time.Minute)
 			changes := []store.Change{put(i, 100+2*i)}
 			if i > 1 {
@@ -65,14 +65,14 @@ func TestHistoryRetention(t *testing.T) {
 			}
 			require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: now(100 + 2*i + 1)}))
 		}
-		time.Sleep(16 * time.Minute)
-		require.NoError(t, c.Apply(store.Batch{Checkpoint: now(290)}))
+		time.Sleep(61 * time.Minute)
+		require.NoError(t, c.Apply(store.Batch{Checkpoint: now(590)}))
 		require.NoError(t, db.Flush())
 		at := horizonOf(t, c)
-		require.InDelta(t, time.Hour, time.Since(at.Time), float64(2*time.Minute))
+		require.InDelta(t, 3*time.Hour, time.Since(at.Time), float64(2*time.Minute))
 		told, err := changesOf(t, c, at.RV)
 		require.NoError(t, err)
-		require.Len(t, told, 46, "45 deletions and the newest object")
+		require.Len(t, told, 121, "120 deletions and the newest object")
 		_, err = changesOf(t, c, "150")
 		require.ErrorAs(t, err, new(*store.TooOldError))
 		require.NoError(t, db.Close())
@@ -98,7 +98,7 @@ func TestHistoryBytes(t *testing.T) {
 				require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{{Key: fmt.Sprintf("ns/%d", rv), RV: fmt.Sprint(rv + 1)}}, Checkpoint: now(rv + 1)}))
 				rv += 2
 			}
-			time.Sleep(16 * time.Minute)
+			time.Sleep(61 * time.Minute)
 			require.NoError(t, db.Flush())
 		}
 		told, err := changesOf(t, c, horizonOf(t, c).RV)

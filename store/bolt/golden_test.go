@@ -277,7 +277,9 @@ func readPlainly(t *testing.T, path string) *plain {
 		if err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return walk(string(name), b) }); err != nil {
 			return err
 		}
-		return tx.Bucket([]byte("journal")).ForEach(func(k, v []byte) error {
+		journal := tx.Bucket([]byte("journal"))
+		return journal.ForEach(func(k, _ []byte) error {
+			v := journal.Bucket(k).Get([]byte("entry"))
 			p.journal++
 			require.Equal(t, p.journal, binary.BigEndian.Uint64(k))
 			require.EqualValues(t, 1, v[0])

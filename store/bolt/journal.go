@@ -14,8 +14,10 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// The journal bucket has one value a flush, under its sequence number (8 bytes, big
-// endian):
+// The journal bucket has one bucket a flush, under its sequence number (8 bytes, big
+// endian), with one value, "entry". In a bucket of its own because bbolt keeps up to
+// four values in a page, however large: as neighbours each of them would be written
+// again with those that follow.
 //
 //	byte  0      format, journalFormat
 //	bytes 1..4   CRC-32C, little endian, over the key and the rest
@@ -29,7 +31,7 @@ const (
 
 	// foldBytes and foldInterval bound what opening has to replay.
 	foldBytes    = 8 << 20
-	foldInterval = 15 * time.Minute
+	foldInterval = time.Hour
 
 	// flushBytes is how much may wait for the flush interval to pass.
 	flushBytes = 1 << 20
@@ -41,10 +43,20 @@ const (
 
 var (
 	bucketJournal = []byte("journal")
+	keyEntry      = []byte("entry")
 	keyEpoch      = []byte("epoch")
 )
 
 var errJournal = errors.New("journal entry is damaged")
+
+// journalEntry returns the value of an entry, nil where there is none.
+func journalEntry(journal *bbolt.Bucket, key []byte) []byte {
+	entry := journal.Bucket(key)
+	if entry == nil {
+		return nil
+	}
+	return entry.Get(keyEntry)
+}
 
 func encodeJournal(c *codecs, key []byte, addrs []string, cells func(string) cell) ([]byte, error) {
 	var raw []byte
@@ -192,7 +204,11 @@ func (db *DB) append() error {
 			return err
 		}
 		size = len(value)
-		return b.Put(key, value)
+		entry, err := b.CreateBucket(key)
+		if err != nil {
+			return err
+		}
+		return entry.Put(keyEntry, value)
 	})
 	if err != nil {
 		return fmt.Errorf("flush: %w", err)

@@ -40,12 +40,13 @@ func (db *DB) decodeEntries(b *bbolt.Bucket, entries chan<- []journalCell) (err 
 	}
 	var last []byte
 	cur := b.Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if last != nil && string(k) <= string(last) {
 			damaged(fmt.Errorf("journal: %w", errOrder))
 			return nil
 		}
 		last = k
+		v := journalEntry(b, k)
 		cells, err := decodeJournal(db.codecs, k, v)
 		if err != nil {
 			damaged(err)
