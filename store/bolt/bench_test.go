@@ -94,21 +94,20 @@ func (f *fixture) withJournal(b *testing.B) string {
 	c := openCollection(b, db, f.dataset)
 	s := newSource("journal", f.count)
 	path := filepath.Join(b.TempDir(), "journal.db")
-	for n, before := 0, 0; ; n++ {
+	for n, bytes, cells := 0, 0, 0; ; n++ {
 		var changes []store.Change
 		for _, i := range s.Perm(f.count)[:200] {
 			changes = append(changes, f.change(b, i, 3+n))
 		}
 		require.NoError(b, c.Apply(store.Batch{Changes: changes, Checkpoint: checkpointAt(rv(n, 900), time.Now())}))
 		require.NoError(b, db.Flush())
-		size := db.JournalBytes()
-		if size+2*(size-before) > 8<<20 {
-			b.Logf("%s of %d: journal of %d bytes after %d batches of 200", f.name, f.count, size, n+1)
+		var near bool
+		if near, bytes, cells = db.NearFold(bytes, cells); near {
+			b.Logf("%s of %d: journal of %d bytes, %d cells, after %d batches of 200", f.name, f.count, bytes, cells, n+1)
 			copyFile(b, live, path)
 			require.NoError(b, db.Close())
 			return path
 		}
-		before = size
 	}
 }
 

@@ -29,9 +29,10 @@
 //
 // A flush happens when the flush interval has passed since the oldest change that
 // is not durable, at 1 MiB, when [DB.Flush] is called, and on Close; a checkpoint
-// without changes waits twelve intervals for company. A fold happens at 8 MiB or an
-// hour of journal, before anything that changes buckets by itself (opening and
-// dropping a collection, the commit of a replacement), and on Close.
+// without changes waits twelve intervals for company. A fold happens at 8 MiB of
+// journal, 100,000 cells or an hour, before anything that changes buckets by itself
+// (making, changing and dropping a collection, the commit of a replacement), and on
+// Close.
 //
 // What holds at any moment, and so after a crash at any line:
 //

@@ -24,6 +24,14 @@ func (db *DB) JournalBytes() int {
 	return db.journalBytes
 }
 
+// NearFold says whether a journal that grows by twice as much as since the numbers
+// before would be folded, and returns the numbers now.
+func (db *DB) NearFold(bytes, cells int) (near bool, bytesNow, cellsNow int) {
+	bytesNow, cellsNow = db.JournalBytes(), db.mem.cells()
+	near = bytesNow+2*(bytesNow-bytes) >= foldBytes || cellsNow+2*(cellsNow-cells) >= maxCells
+	return near, bytesNow, cellsNow
+}
+
 // CompactWith is Compact on a disk with as much room as free says.
 var CompactWith = compact
 

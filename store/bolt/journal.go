@@ -29,8 +29,10 @@ const (
 	journalFormat = 1
 	journalHeader = 5
 
-	// foldBytes and foldInterval bound what opening has to replay.
+	// foldBytes, maxCells and foldInterval bound what opening has to replay: bytes of
+	// journal, cells in the memtable and time.
 	foldBytes    = 8 << 20
+	maxCells     = 100_000
 	foldInterval = time.Hour
 
 	// flushBytes is how much may wait for the flush interval to pass.

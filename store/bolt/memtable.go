@@ -107,6 +107,12 @@ func (m *memtable) foldEnds(epoch uint64, folded bool) {
 	}
 }
 
+func (m *memtable) cells() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tree.Len()
+}
+
 func (m *memtable) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
