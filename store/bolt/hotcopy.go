@@ -36,8 +36,8 @@ type CopiedCollection struct {
 }
 
 // Copy makes everything durable and copies it, file and journal, to a file in dir,
-// while others read and write. The copy has no free pages, no objects that were
-// deleted and no unfinished generations in it, so that it is as small as can be.
+// while others read and write. The copy has no free pages, with what once was in them,
+// and no unfinished generations in it, so that it is as small as can be.
 //
 // Every checksum on the way is looked at: where one does not match, there is no copy
 // but a *store.CorruptionError. ErrNoRoom where the disk of dir has no place for the
@@ -45,7 +45,7 @@ type CopiedCollection struct {
 //
 // Copying key by key takes four times as long as bbolt's Tx.WriteTo (60 ms against 14
 // ms for 20,000 pods in 29 MB). It is a fraction of what compressing takes, and what it
-// buys is that no snapshot has damage or what was deleted in it.
+// buys is that no copy has damage in it, or what is forgotten.
 //
 // The read transaction is open for as long as it takes to write the copy to a local
 // disk. A bolt file grows a little by what is written meanwhile.
