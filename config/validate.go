@@ -129,13 +129,13 @@ func validateSize(p *problems, field string, size resource.Quantity, lowest, hig
 
 func (s *Snapshots) validate(p *problems) {
 	if d := s.Interval.Duration; d != 0 && (d < MinSnapshotInterval || d > MaxSnapshotAge) {
-		p.add("snapshots.interval", "%v is out of range: at least %v and at most %v; leave the field out for no schedule", d, MinSnapshotInterval, time.Duration(MaxSnapshotAge))
+		p.add("snapshots.interval", "%v is out of range: at least %v and at most %v; leave the field out for no schedule", d, MinSnapshotInterval, MaxSnapshotAge)
 	}
 	if s.Keep < 1 || s.Keep > MaxSnapshotsKept {
 		p.add("snapshots.keep", "%d is out of range: at least 1 and at most %d", s.Keep, MaxSnapshotsKept)
 	}
 	if d := s.MaxAge.Duration; d < MinSnapshotInterval || d > MaxSnapshotAge {
-		p.add("snapshots.maxAge", "%v is out of range: at least %v and at most %v", d, MinSnapshotInterval, time.Duration(MaxSnapshotAge))
+		p.add("snapshots.maxAge", "%v is out of range: at least %v and at most %v", d, MinSnapshotInterval, MaxSnapshotAge)
 	}
 }
 
