@@ -50,6 +50,9 @@ func (h *copied) Reopen(t storetest.T) {
 // TestCopySuite runs the shared suite, its property test included, on a store that
 // lives on as a copy of itself.
 func TestCopySuite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite takes long, and TestCopyBesideWriter has the gist")
+	}
 	for name, budget := range map[string]int{"memory": 0, "generations": 1} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t storetest.T) storetest.Harness {
