@@ -48,6 +48,8 @@ type Agent struct {
 	started     time.Time
 	db          store.DB
 	verdict     restore.File
+	elsewhere   bool       // what is stored came from a snapshot, which may be another node's
+	snapshots   *snapshots // nil for a store that has none
 	collections []*collection
 	source      localapi.Source
 	notifier    *systemd.Notifier
@@ -72,7 +74,10 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		return &ExitError{Code: ExitUsage, Err: err}
 	}
 	restConfig.UserAgent = "snapcache/" + opts.Version
-	if err := a.openStore(); err != nil {
+	if err := a.openStore(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was ended while it restored a snapshot
+		}
 		return err
 	}
 	err = a.serve(ctx, restConfig)
@@ -86,33 +91,38 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 }
 
 // openStore opens the database and the collections that it knows already.
-func (a *Agent) openStore() error {
+func (a *Agent) openStore(ctx context.Context) error {
 	if a.cfg.Store.Type == config.StoreMemory {
 		a.db = memory.New()
 		a.verdict = restore.File{Outcome: restore.Created}
 		return a.openCollections()
 	}
 	opts, path := a.boltOptions(), a.cfg.Store.Path
-	db, verdict, err := restore.Open(path, opts, a.clock.Now(), a.checking())
+	from := restore.Sources{Seed: a.cfg.Restore.Seed, Snapshots: a.snapshotDir()}
+	db, verdict, err := restore.Open(ctx, path, opts, from, a.clock.Now(), a.checking())
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
 	}
 	if err != nil {
 		return err
 	}
-	a.opened(db, verdict)
-	if err = a.openCollections(); err == nil {
-		return nil
+	// Damage may show only when a collection is opened for writing. A snapshot may have
+	// it too: then an empty file is what is left.
+	for _, next := range []restore.Sources{from, {}} {
+		if err := a.opened(db, verdict); err != nil {
+			return errors.Join(err, db.Close())
+		}
+		if err = a.openCollections(); err == nil {
+			return nil
+		}
+		if err = errors.Join(err, db.Close()); !errors.As(err, new(*store.CorruptionError)) {
+			return err
+		}
+		if db, verdict, err = restore.Replace(ctx, path, opts, err, next, a.clock.Now()); err != nil {
+			return err
+		}
 	}
-	// Damage may show only when a collection is opened for writing.
-	if err = errors.Join(err, db.Close()); !errors.As(err, new(*store.CorruptionError)) {
-		return err
-	}
-	if db, verdict, err = restore.Replace(path, opts, err, a.clock.Now()); err != nil {
-		return err
-	}
-	a.opened(db, verdict)
-	if err := a.openCollections(); err != nil {
+	if err := errors.Join(a.opened(db, verdict), a.openCollections()); err != nil {
 		return errors.Join(err, db.Close())
 	}
 	return nil
@@ -129,17 +139,31 @@ func (a *Agent) boltOptions() bolt.Options {
 }
 
 // opened takes a database that was opened, and tells what was made of the file.
-func (a *Agent) opened(db *bolt.DB, verdict restore.File) {
+func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	a.db, a.verdict = db, verdict
-	if verdict.Outcome == restore.Quarantined {
+	a.snapshots = newSnapshots(a, db)
+	for _, err := range verdict.Skipped {
+		a.log.Warn("a snapshot could not be used", "error", err)
+	}
+	switch {
+	case verdict.Outcome == restore.Quarantined && verdict.From != nil:
+		a.log.Error("the database could not be used and was set aside; a snapshot took its place",
+			"reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo, "snapshot", verdict.From.Name, "of", verdict.From.Created)
+	case verdict.Outcome == restore.Quarantined:
 		a.log.Error("the database could not be used and was set aside; starting empty",
 			"reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo)
-	} else {
+	default:
 		a.log.Info("database "+verdict.String(), "path", a.cfg.Store.Path)
 	}
+	origin, err := db.Origin()
+	if err != nil {
+		return err
+	}
+	a.elsewhere = origin != ""
 	if err := db.JournalDamage(); err != nil {
 		a.log.Error("the journal is damaged; what follows the damage was given up and comes again", "error", err)
 	}
+	return nil
 }
 
 // openCollections makes the configured collections and opens those whose resource
@@ -165,6 +189,7 @@ func (a *Agent) openCollections() error {
 			c := &collection{
 				id: id, field: fmt.Sprintf("resources[%d]", i), entry: r, ns: ns,
 				clock: a.clock, log: log, track: newTracker(a.clock, log), flush: a.db.Flush, jitter: a.cfg.ResumeJitter.Duration,
+				elsewhere: a.elsewhere,
 			}
 			a.collections = append(a.collections, c)
 			info, ok := known[id]
@@ -197,7 +222,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	servers := []func(context.Context) error{serveHTTP(listener, localapi.Handler(a.source))}
+	servers := []func(context.Context) error{serveHTTP(listener, a.handler())}
 	if !a.cfg.Metrics.Disabled {
 		metrics, err := net.Listen("tcp", a.cfg.Metrics.Address)
 		if err != nil {
@@ -215,6 +240,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	}
 	group.Go(func() error { a.tell(a.notifier.Watchdog(running, a.healthy)); return nil })
 	group.Go(func() error { a.report(running); return nil })
+	group.Go(func() error { a.snapshots.run(running); return nil })
 	group.Go(func() error { return a.follow(running, restConfig) })
 	err = group.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {

@@ -38,6 +38,8 @@ type collection struct {
 	flush  func() error
 	jitter time.Duration
 
+	elsewhere bool // its checkpoint may be another node's
+
 	mu       sync.Mutex // guards what follows; set once the resource is known
 	resource *upstream.Resource
 	stored   store.Collection
@@ -149,7 +151,7 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 
 	refl := reflector.New(reflector.Options{
 		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
-		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: c.jitter,
+		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: c.jitter, Elsewhere: c.elsewhere,
 		Observer: c.track, Logger: c.log, Clock: c.clock,
 	})
 	loop := informer.New(informer.Options{

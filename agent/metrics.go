@@ -37,6 +37,10 @@ var (
 	descDamaged    = metric("damaged_records_total", "Stored records that failed their check when they were read.", "collection")
 	descUnreadable = metric("collection_damaged_records", "Those of them that were not fetched again yet.", "collection")
 
+	descSnapshots     = metric("snapshots_total", "Snapshots that this process made, or failed to make.", "result")
+	descSnapshotTime  = metric("snapshot_last_success_timestamp_seconds", "When the newest snapshot was made, seconds since 1970.")
+	descSnapshotBytes = metric("snapshot_bytes", "Size of the newest snapshot's file.")
+
 	descCommits    = metric("store_commits_total", "Transactions committed.")
 	descCommitTime = metric("store_commit_seconds_total", "Time spent in transactions.")
 	descSyncTime   = metric("store_sync_seconds_total", "Part of that spent on writing and syncing the file.")
@@ -76,6 +80,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	if m.a.verdict.Outcome == restore.Quarantined {
 		gauge(descQuarantine, 1, m.a.verdict.Reason)
 	}
+	m.snapshots(gauge, counter)
 	stats := m.a.db.Stats()
 	failing := stats.FlushError != nil
 	for _, c := range m.a.collections {
@@ -92,6 +97,20 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descCompactFor, stats.CompactTime.Seconds())
 	counter(descReclaimed, float64(stats.CompactedBytes))
 	gauge(descFailing, number(failing))
+}
+
+// snapshots tells nothing where the store has none.
+func (m metricsCollector) snapshots(gauge, counter send) {
+	s := m.a.snapshots.status()
+	if s == nil {
+		return
+	}
+	counter(descSnapshots, float64(s.Made), "success")
+	counter(descSnapshots, float64(s.Failed), "failure")
+	if !s.Newest.IsZero() {
+		gauge(descSnapshotTime, float64(s.Newest.UnixMilli())/1000)
+		gauge(descSnapshotBytes, float64(s.Bytes))
+	}
 }
 
 type send func(d *prometheus.Desc, v float64, labels ...string)

@@ -19,6 +19,7 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 	if err := a.db.Stats().FlushError; err != nil {
 		s.Store.Problem = err.Error()
 	}
+	s.Snapshots = a.snapshots.status()
 	byID := map[string]int{}
 	for i, c := range s.Collections {
 		byID[c.ID] = i

@@ -25,6 +25,10 @@ const (
 	DefaultHistoryRetention = 24 * time.Hour
 	// DefaultHistorySize is how much of them, for each collection.
 	DefaultHistorySize = "16Mi"
+	// DefaultSnapshotsKept is how many snapshots are kept by default.
+	DefaultSnapshotsKept = 7
+	// DefaultSnapshotAge is how old a snapshot may become by default: 30 days.
+	DefaultSnapshotAge = 30 * 24 * time.Hour
 	// DefaultMetricsAddress is where metrics are served by default.
 	DefaultMetricsAddress = "127.0.0.1:9743"
 )
@@ -56,7 +60,7 @@ func DefaultResources() []Resource {
 // The database is cache.db in $STATE_DIRECTORY (which systemd sets), else in /var/lib/snapcache for
 // root, else in $XDG_STATE_HOME/snapcache or ~/.local/state/snapcache. The socket is snapcache.sock in
 // $RUNTIME_DIRECTORY, else in /run/snapcache for root, else in $XDG_RUNTIME_DIR/snapcache, else beside
-// the database. A path stays empty where none of these is known; Validate then says so.
+// the database. Snapshots are in the directory snapshots beside the database. A path stays empty where none of these is known; Validate then says so.
 func (c *AgentConfiguration) SetDefaults() {
 	c.setDefaults(surroundings{getenv: os.Getenv, root: os.Geteuid() == 0})
 }
@@ -88,6 +92,15 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	}
 	if c.History.MaxSize.IsZero() {
 		c.History.MaxSize = resource.MustParse(DefaultHistorySize)
+	}
+	if c.Snapshots.Keep == 0 {
+		c.Snapshots.Keep = DefaultSnapshotsKept
+	}
+	if c.Snapshots.MaxAge.Duration == 0 {
+		c.Snapshots.MaxAge.Duration = DefaultSnapshotAge
+	}
+	if c.Snapshots.Dir == "" && c.Store.Path != "" {
+		c.Snapshots.Dir = filepath.Join(filepath.Dir(c.Store.Path), "snapshots")
 	}
 	if c.LocalAPI.Socket == "" {
 		c.LocalAPI.Socket = s.socket(c.Store.Path)

@@ -34,12 +34,14 @@ type AgentConfiguration struct {
 	// that a fleet that starts at once does not arrive at once. From 0s to [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
-	Store    Store    `json:"store,omitzero"`
-	History  History  `json:"history,omitzero"`
-	LocalAPI LocalAPI `json:"localAPI,omitzero"`
-	Metrics  Metrics  `json:"metrics,omitzero"`
-	Log      Log      `json:"log,omitzero"`
-	Secrets  Secrets  `json:"secrets,omitzero"`
+	Store     Store     `json:"store,omitzero"`
+	History   History   `json:"history,omitzero"`
+	Snapshots Snapshots `json:"snapshots,omitzero"`
+	Restore   Restore   `json:"restore,omitzero"`
+	LocalAPI  LocalAPI  `json:"localAPI,omitzero"`
+	Metrics   Metrics   `json:"metrics,omitzero"`
+	Log       Log       `json:"log,omitzero"`
+	Secrets   Secrets   `json:"secrets,omitzero"`
 
 	// Resources are what is cached, each resource once. Left out: [DefaultResources].
 	Resources []Resource `json:"resources,omitempty"`
@@ -77,6 +79,27 @@ type History struct {
 	// MaxSize bounds the history of each collection in bytes, between [MinHistorySize] and
 	// [MaxHistorySize]; the oldest of it is forgotten first. Its Value method has it as an int64.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
+}
+
+// Snapshots says when copies of the database are made and which are kept. They have no effect on the
+// memory store.
+type Snapshots struct {
+	// Interval is the time between two snapshots; zero makes none but those that are asked for. Each one
+	// writes a compressed copy of the whole database to the flash. Otherwise between
+	// [MinSnapshotInterval] and [MaxSnapshotAge].
+	Interval metav1.Duration `json:"interval,omitzero"`
+	// Keep is how many are kept, from 1 to [MaxSnapshotsKept].
+	Keep int `json:"keep,omitempty"`
+	// MaxAge is how old one may become, at most [MaxSnapshotAge]. The newest good one is always kept.
+	MaxAge metav1.Duration `json:"maxAge,omitzero"`
+	// Dir is the directory that they are kept in.
+	Dir string `json:"dir,omitempty"`
+}
+
+// Restore says what a database is made from.
+type Restore struct {
+	// Seed is a snapshot that an agent without a database begins with; empty for none.
+	Seed string `json:"seed,omitempty"`
 }
 
 // LocalAPI is the agent's own API.

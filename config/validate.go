@@ -25,6 +25,12 @@ const (
 	MinHistorySize = 64 << 10
 	// MaxHistorySize is the largest, 1 GiB.
 	MaxHistorySize = 1 << 30
+	// MinSnapshotInterval is the least time between two snapshots: more often, the flash pays for little.
+	MinSnapshotInterval = 10 * time.Minute
+	// MaxSnapshotAge bounds the age of snapshots, and the time between two: ten years.
+	MaxSnapshotAge = 10 * 365 * 24 * time.Hour
+	// MaxSnapshotsKept bounds their number.
+	MaxSnapshotsKept = 1000
 	// MaxSocketPath is how many bytes the kernel takes for the path of a unix socket.
 	MaxSocketPath = 107
 )
@@ -50,6 +56,7 @@ func (c *AgentConfiguration) problems() problems {
 	}
 	c.Store.validate(&p)
 	c.History.validate(&p)
+	c.Snapshots.validate(&p)
 	c.LocalAPI.validate(&p)
 	c.Metrics.validate(&p)
 	oneOf(&p, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
@@ -117,6 +124,18 @@ func validateSize(p *problems, field string, size resource.Quantity, lowest, hig
 		p.add(field, "%s is out of range: at least %s and at most %s", size.String(), atLeast, atMost)
 	} else if size.CmpInt64(size.Value()) != 0 { // Value rounds up
 		p.add(field, "%s is not a whole number of bytes", size.String())
+	}
+}
+
+func (s *Snapshots) validate(p *problems) {
+	if d := s.Interval.Duration; d != 0 && (d < MinSnapshotInterval || d > MaxSnapshotAge) {
+		p.add("snapshots.interval", "%v is out of range: at least %v and at most %v; leave the field out for no schedule", d, MinSnapshotInterval, MaxSnapshotAge)
+	}
+	if s.Keep < 1 || s.Keep > MaxSnapshotsKept {
+		p.add("snapshots.keep", "%d is out of range: at least 1 and at most %d", s.Keep, MaxSnapshotsKept)
+	}
+	if d := s.MaxAge.Duration; d < MinSnapshotInterval || d > MaxSnapshotAge {
+		p.add("snapshots.maxAge", "%v is out of range: at least %v and at most %v", d, MinSnapshotInterval, MaxSnapshotAge)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -56,6 +57,8 @@ func (d *document) walk(n *yamlnode.Node, t reflect.Type, path string) any {
 			return nil
 		}
 		return strings.EqualFold(n.Value, "true")
+	case reflect.Int:
+		return d.number(n, path)
 	default:
 		panic("config: no rule for reading a " + t.String()) // a programming error that any test finds
 	}
@@ -169,6 +172,20 @@ func (d *document) duration(n *yamlnode.Node, path string, zero bool) any {
 		return nil
 	}
 	return n.Value
+}
+
+// number reads a whole number. Zero is a word for the default.
+func (d *document) number(n *yamlnode.Node, path string) any {
+	i, err := strconv.Atoi(n.Value)
+	if n.Kind != yamlnode.ScalarNode || n.Tag != "!!int" || err != nil || strconv.Itoa(i) != n.Value {
+		d.wrong(n, path, "a whole number expected, found %s", describe(n))
+		return nil
+	}
+	if i == 0 {
+		d.wrong(n, path, "0 would mean the default: leave the field out for that")
+		return nil
+	}
+	return i
 }
 
 // quantityPattern is the part of Kubernetes' quantities that makes sense for a size. Exponents are left

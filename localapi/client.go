@@ -50,7 +50,7 @@ func NewClient(socket string) *Client {
 
 // Status implements [Source].
 func (c *Client) Status(ctx context.Context) (*Status, error) {
-	body, err := c.get(ctx, nil, "status")
+	body, err := c.ask(ctx, http.MethodGet, nil, "status")
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,11 @@ func (c *Client) Changes(ctx context.Context, collection string, q ChangeQuery, 
 // lines calls each for the lines of a stream, which are valid until it returns.
 // It returns each's errors as they are.
 func (c *Client) lines(ctx context.Context, query url.Values, each func([]byte) error, path ...string) error {
-	body, err := c.get(ctx, query, path...)
+	return c.stream(ctx, http.MethodGet, query, each, path...)
+}
+
+func (c *Client) stream(ctx context.Context, method string, query url.Values, each func([]byte) error, path ...string) error {
+	body, err := c.ask(ctx, method, query, path...)
 	if err != nil {
 		return err
 	}
@@ -176,8 +180,8 @@ func readLine(r *bufio.Reader, long *[]byte) ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte("\n")), err
 }
 
-// get returns the body of a successful answer.
-func (c *Client) get(ctx context.Context, query url.Values, path ...string) (io.ReadCloser, error) {
+// ask returns the body of a successful answer.
+func (c *Client) ask(ctx context.Context, method string, query url.Values, path ...string) (io.ReadCloser, error) {
 	target := "http://snapcache" + apiPath
 	for _, segment := range path {
 		target += "/" + url.PathEscape(segment)
@@ -185,7 +189,7 @@ func (c *Client) get(ctx context.Context, query url.Values, path ...string) (io.
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	req, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadQuery, err)
 	}

@@ -90,7 +90,12 @@ type Status struct {
 	// Agent tells about the running agent; nil where the answer is from a file.
 	Agent *AgentStatus `json:"agent,omitempty"`
 
-	Store       StoreStatus  `json:"store"`
+	Store StoreStatus `json:"store"`
+
+	// Snapshots tells about copies of the database; nil where none can be made, or the
+	// answer is from a file.
+	Snapshots *SnapshotStatus `json:"snapshots,omitempty"`
+
 	Collections []Collection `json:"collections"` // ordered by ID
 }
 

@@ -64,6 +64,11 @@ type Options struct {
 	Checkpoint store.Checkpoint
 	Reason     store.Reason
 
+	// Elsewhere says that Checkpoint may have been made by another node. Its cluster
+	// must then be the very one behind Source: two identities that can't be compared
+	// are not enough.
+	Elsewhere bool
+
 	// PageSize is how many items a page of a list has. 0 is 500.
 	PageSize int64
 

@@ -160,7 +160,7 @@ func (r *Reflector) resume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
-	if !sameCluster(cluster, r.cluster) {
+	if !sameCluster(cluster, r.cluster) || r.opts.Elsewhere && cluster != r.cluster {
 		r.relist(ctx, store.ReasonClusterChanged, fmt.Errorf("checkpoint is of cluster %s, this is %s", r.cluster, cluster))
 		return nil
 	}
@@ -188,7 +188,8 @@ func (r *Reflector) resume(ctx context.Context) error {
 
 // sameCluster compares two identities. Those of two forms ("uid:…", "ca:…") can't
 // be compared: the form depends on permissions, and a change of those is no change
-// of the cluster. The probe is asked in any case.
+// of the cluster. The probe is asked in any case. A checkpoint from elsewhere has no
+// history with this node that would make a change of permissions the likelier story.
 func sameCluster(a, b string) bool {
 	formA, _, _ := strings.Cut(a, ":")
 	formB, _, _ := strings.Cut(b, ":")

@@ -286,6 +286,14 @@ func TestIdentityOfAnotherForm(t *testing.T) {
 	require.Equal(t, []string{"probe 50", "watch 50"}, play(t, s, time.Minute, nil))
 }
 
+// ... unless the checkpoint came from elsewhere: then it is not known to be this one.
+func TestCheckpointFromElsewhere(t *testing.T) {
+	elsewhere := func(o *reflector.Options) { o.Elsewhere = true }
+	s := &script{clusters: []string{"ca:abc", "ca:abc"}}
+	require.Equal(t, []string{"begin cluster-changed ca:abc force=true", `list page=500 rv=""`, "end 100", "watch 100"}, play(t, s, time.Minute, elsewhere))
+	require.Equal(t, []string{"probe 50", "watch 50"}, play(t, &script{}, time.Minute, elsewhere))
+}
+
 func TestRVAhead(t *testing.T) {
 	ahead := fmt.Errorf("probe: %w", upstream.ErrAhead)
 	t.Run("a server that lags", func(t *testing.T) {

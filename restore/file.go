@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,8 +20,10 @@ const (
 	Opened Outcome = "opened"
 	// Created: there was none.
 	Created Outcome = "created"
-	// Quarantined: the file was set aside and an empty one took its place.
+	// Quarantined: the file was set aside and another took its place.
 	Quarantined Outcome = "quarantined"
+	// Replaced: a snapshot took its place because somebody wanted that.
+	Replaced Outcome = "replaced"
 )
 
 // File is the verdict on a database file.
@@ -42,12 +45,30 @@ type File struct {
 
 	// MovedTo is the name under which it was set aside.
 	MovedTo string
+
+	// From is the snapshot that took its place; nil where an empty file did, and where
+	// the file is in use as it was.
+	From *From
+
+	// Skipped are why snapshots that might have taken its place could not.
+	Skipped []error
 }
 
 // String is the verdict in one line.
 func (f File) String() string {
-	if f.Outcome == Quarantined {
+	text := f.outcome()
+	if f.From != nil {
+		text += "; " + f.From.String()
+	}
+	return text
+}
+
+func (f File) outcome() string {
+	switch f.Outcome {
+	case Quarantined:
 		return fmt.Sprintf("quarantined: %s (%v); the old file is %s", f.Reason, f.Cause, f.MovedTo)
+	case Replaced:
+		return "replaced; the old file is " + f.MovedTo
 	}
 	if f.Checked > 0 && f.Damaged > 0 {
 		return fmt.Sprintf("%s after a power cut: of %d records %d are damaged", f.Outcome, f.Checked, f.Damaged)
@@ -59,27 +80,40 @@ func (f File) String() string {
 }
 
 // Open opens the database at path for writing. A file that is damaged, foreign
-// or of a newer format is set aside. What remains an error is what another try
-// or an operator can mend: store.ErrLocked, permissions, a disk that is full.
+// or of a newer format is set aside, and the newest good snapshot takes its place
+// where there is one. Where there is no file, the seed does. What remains an error
+// is what another try or an operator can mend: store.ErrLocked, permissions, a disk
+// that is full.
 //
 // A file that was closed, or whose process was killed since the machine was started,
 // is opened at once, whatever its size. After a power cut, and where the file comes
 // from elsewhere, all of it is read and checked before anything trusts it, and
 // progress, unless it is nil, is told how far that is. See [bolt.Check].
-func Open(path string, opts bolt.Options, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
+func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		verdict.Outcome = Created
+		if from.Seed != "" {
+			seeded, err := FromSnapshot(ctx, from.Seed, path, opts, now, nil)
+			switch {
+			case err == nil:
+				verdict = seeded
+			case ctx.Err() != nil:
+				return nil, verdict, ctx.Err()
+			default:
+				verdict.Skipped = []error{err}
+			}
+		}
 	} else if verdict.Ending = bolt.EndingOf(path); verdict.Ending == bolt.Cut {
 		if err := look(path, &verdict, progress); err != nil {
-			return Replace(path, opts, err, now)
+			return Replace(ctx, path, opts, err, from, now)
 		}
 	}
 	db, err := openReadable(path, opts)
 	if err == nil {
 		return db, verdict, nil
 	}
-	return Replace(path, opts, err, now)
+	return Replace(ctx, path, opts, err, from, now)
 }
 
 // look checks a file that may not be what was written.
@@ -103,19 +137,34 @@ func look(path string, verdict *File, progress func(string, int64)) error {
 	return &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
 }
 
-// Replace sets the closed database at path aside because of cause, and opens an
-// empty one in its place. Where cause is no reason to do so, cause is returned.
-func Replace(path string, opts bolt.Options, cause error, now time.Time) (*bolt.DB, File, error) {
+// Replace sets the closed database at path aside because of cause, and opens in its
+// place what the newest good snapshot has, or an empty one. Where cause is no reason
+// to do so, cause is returned.
+func Replace(ctx context.Context, path string, opts bolt.Options, cause error, from Sources, now time.Time) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	reason := unusable(cause)
 	if reason == "" {
 		return nil, verdict, cause
 	}
-	moved, err := setAside(path, reason, now)
+	// First the new one: it may take minutes, and a crash meanwhile begins again.
+	tmp, source, skipped := from.newest(ctx, path, opts)
+	if ctx.Err() != nil {
+		return nil, verdict, ctx.Err()
+	}
+	aside := asideName(path, reason, now)
+	var err error
+	if tmp == "" {
+		if err = os.Rename(path, aside); err == nil {
+			err = bolt.SyncDir(filepath.Dir(path))
+		}
+	} else {
+		err = install(tmp, path, aside)
+	}
 	if err != nil {
 		return nil, verdict, fmt.Errorf("set aside a %s database: %w", reason, errors.Join(err, cause))
 	}
-	verdict.Outcome, verdict.Reason, verdict.Cause, verdict.MovedTo = Quarantined, reason, cause, moved
+	verdict.Outcome, verdict.Reason, verdict.Cause, verdict.MovedTo = Quarantined, reason, cause, aside
+	verdict.From, verdict.Skipped = source, skipped
 	db, err := bolt.Open(path, opts)
 	return db, verdict, err
 }
@@ -154,18 +203,14 @@ func unusable(err error) string {
 	return ""
 }
 
-// setAside renames the file to a name of its own, so that nothing is lost.
-func setAside(path, reason string, now time.Time) (string, error) {
+// asideName returns a new name for the file, so that nothing is lost.
+func asideName(path, reason string, now time.Time) string {
 	base := fmt.Sprintf("%s.%s-%s", path, reason, now.UTC().Format("20060102T150405Z"))
 	target := base
 	for i := 1; ; i++ {
 		if _, err := os.Lstat(target); errors.Is(err, os.ErrNotExist) {
-			break
+			return target
 		}
 		target = fmt.Sprintf("%s-%d", base, i)
 	}
-	if err := os.Rename(path, target); err != nil {
-		return "", err
-	}
-	return target, bolt.SyncDir(filepath.Dir(path))
 }

@@ -19,7 +19,7 @@ var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 func TestOpenCreatesThenOpens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "cache.db")
-	db, verdict, err := restore.Open(path, bolt.Options{}, now, nil)
+	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.NoError(t, err)
 	require.Equal(t, restore.Created, verdict.Outcome)
 	info, err := os.Stat(path)
@@ -29,11 +29,11 @@ func TestOpenCreatesThenOpens(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), dir.Mode().Perm())
 
-	_, _, err = restore.Open(path, bolt.Options{}, now, nil)
+	_, _, err = restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.ErrorIs(t, err, store.ErrLocked, "a file in use is not set aside")
 	require.NoError(t, db.Close())
 
-	db, verdict, err = restore.Open(path, bolt.Options{}, now, nil)
+	db, verdict, err = restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.NoError(t, err)
 	require.Equal(t, restore.Opened, verdict.Outcome)
 	require.NoError(t, db.Close())
@@ -71,7 +71,7 @@ func TestOpenSetsAside(t *testing.T) {
 			before, err := os.ReadFile(path)
 			require.NoError(t, err)
 
-			db, verdict, err := restore.Open(path, bolt.Options{}, now, nil)
+			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 			require.NoError(t, err)
 			defer db.Close()
 			require.Equal(t, restore.Quarantined, verdict.Outcome)
@@ -91,7 +91,7 @@ func TestOpenSetsAside(t *testing.T) {
 func TestDirectoryStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, os.Mkdir(path, 0o700))
-	_, _, err := restore.Open(path, bolt.Options{}, now, nil)
+	_, _, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.ErrorContains(t, err, "not a regular file")
 	require.DirExists(t, path)
 }
@@ -101,7 +101,7 @@ func TestSetAsideTwiceInASecond(t *testing.T) {
 	var moved []string
 	for range 2 {
 		write(t, path, []byte("garbage"))
-		db, verdict, err := restore.Open(path, bolt.Options{}, now, nil)
+		db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 		moved = append(moved, verdict.MovedTo)

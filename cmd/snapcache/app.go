@@ -49,7 +49,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
 		Commands: []*cli.Command{
 			runCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
-			checkCommand(), compactCommand(), configCommand(), versionCommand(), completionCommand(),
+			checkCommand(), compactCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(),
 		},
 	}
 	for _, c := range app.Commands {

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -17,6 +18,7 @@ Changes nothing.
 
    snapcache check                        the agent's database, while the agent does not run
    snapcache check --db copy-of-cache.db  a file and nothing else
+   snapcache check --from 20260304T050607.000Z   a snapshot
    snapcache check -o json | jq .problems
 
 An agent that runs has the file for itself: stop it, or check a copy.
@@ -30,19 +32,15 @@ func checkCommand() *cli.Command {
 		Usage:       "look for damage in a database",
 		UsageText:   "snapcache check [--db FILE] [-o text|json]",
 		Description: checkDescription,
-		Flags:       append(fileFlags("check"), newOutputFlag("check")),
+		Flags:       append(fileFlags("check"), fromSnapshotFlag(), newOutputFlag("check")),
 		Action:      check,
 	}
 }
 
 func check(c *cli.Context) error {
-	path, err := filePath(c)
+	path, report, err := checked(c)
 	if err != nil {
 		return err
-	}
-	report, err := bolt.Check(path, nil)
-	if err != nil {
-		return offlineError(path, "check a copy", err)
 	}
 	if c.String(outputFlag) == "json" {
 		err = writeJSON(c.App.Writer, report)
@@ -53,6 +51,36 @@ func check(c *cli.Context) error {
 		return err
 	}
 	return withCode(exitDamaged, fmt.Errorf("%s is damaged: %s", path, plural(report.ProblemCount, "problem", "problems")))
+}
+
+// checked returns what was checked, and what was found.
+func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) {
+	if c.String(fromFlag) == "" {
+		if path, err = filePath(c); err != nil {
+			return path, nil, err
+		}
+		if report, err = bolt.Check(path, nil); err != nil {
+			err = offlineError(path, "check a copy", err)
+		}
+		return path, report, err
+	}
+	if c.String(dbFlag) != "" {
+		return "", nil, usagef("--from is in the place of --db: leave that out")
+	}
+	if err := atMost(c, 0); err != nil {
+		return "", nil, err
+	}
+	dir, _, err := snapshotDir(c)
+	if err != nil {
+		return "", nil, err
+	}
+	path = dir.Find(c.String(fromFlag))
+	ctx, stop := interruptible(c)
+	defer stop()
+	progress, done := terminalProgress()
+	report, _, err = snapshot.Check(ctx, path, progress)
+	done()
+	return path, report, snapshotError(err)
 }
 
 func writeCheck(c *cli.Context, report *bolt.CheckReport) error {

@@ -98,6 +98,8 @@ func complete(app *cli.App, words []string, w io.Writer) {
 		for _, s := range shells() {
 			candidate(w, s)
 		}
+	case path == "snapshot verify" || path == "snapshot restore" && arguments == 0:
+		completeSnapshots(app, command, before, w)
 	case (path == "dump" || path == "inspect" || path == "changes") && arguments == 0:
 		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{c.ID} })
 	}
@@ -111,6 +113,8 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 		for _, f := range outputFormats[command.Name] {
 			candidate(w, f)
 		}
+	case name == fromFlag:
+		completeSnapshots(app, command, before[:len(before)-1], w)
 	case name == "store":
 		candidate(w, "bolt")
 		candidate(w, "memory")
@@ -130,6 +134,7 @@ func completeFromCache(app *cli.App, command *cli.Command, before []string, w io
 		if err != nil {
 			return err
 		}
+		defer look.close()
 		ctx, cancel := context.WithTimeout(c.Context, completionTimeout)
 		defer cancel()
 		_, status, err := look.open(ctx)
@@ -145,6 +150,23 @@ func completeFromCache(app *cli.App, command *cli.Command, before []string, w io
 			candidate(w, name)
 		}
 		return nil
+	}
+	app.Writer, app.ErrWriter = io.Discard, io.Discard
+	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell has no place for errors
+}
+
+// completeSnapshots offers the names of the snapshots where the words look for them.
+func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io.Writer) {
+	command.Action = func(c *cli.Context) error {
+		dir, _, err := snapshotDir(c)
+		if err != nil {
+			return err
+		}
+		all, err := dir.List()
+		for _, s := range all {
+			candidate(w, s.Name)
+		}
+		return err
 	}
 	app.Writer, app.ErrWriter = io.Discard, io.Discard
 	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell has no place for errors

@@ -20,6 +20,7 @@ RESOURCE is named as in kubectl: pods, Pod, deployments.apps, widgets.v1.example
    snapcache dump -o ndjson | jq .metadata.name   everything, one object a line
    snapcache dump configmaps | kubectl apply --dry-run=client -f -
    snapcache dump --db copy-of-cache.db           from a file and nothing else
+   snapcache dump pods --from 20260304T050607.000Z   from a snapshot
 
 Objects are without what the configuration drops (managedFields by default).
 Exits with 3 where something that was asked for was never synced and with 4 where
@@ -35,7 +36,7 @@ func dumpCommand() *cli.Command {
 			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects of this `NAMESPACE`; without effect on what is in none"},
 			&cli.StringFlag{Name: "selector", Aliases: []string{"l"}, Usage: "only objects whose labels match `SELECTOR`, as in kubectl"},
 			newOutputFlag("dump"),
-		}, lookupFlags()...),
+		}, readFlags()...),
 		Action: dump,
 	}
 }
@@ -53,6 +54,7 @@ func dump(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	defer look.close()
 	src, status, err := look.open(c.Context)
 	if err != nil {
 		return err

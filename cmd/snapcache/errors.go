@@ -9,6 +9,7 @@ import (
 	"github.com/snapcache/snapcache/agent"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -55,7 +56,7 @@ func exitCode(err error) int {
 		return exitNotSynced
 	case errors.Is(err, localapi.ErrTooOld):
 		return exitTooOld
-	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign):
+	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign), errors.Is(err, snapshot.ErrForeign):
 		return exitDamaged
 	default:
 		return exitFailure

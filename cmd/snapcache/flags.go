@@ -18,6 +18,8 @@ const (
 	indexFlag     = "index"
 	valueFlag     = "value"
 	namespaceFlag = "namespace"
+	fromFlag      = "from"
+	dirFlag       = "dir"
 )
 
 func configFileFlag() cli.Flag {
@@ -36,6 +38,15 @@ func lookupFlags() []cli.Flag {
 	}
 }
 
+// readFlags are lookupFlags with a snapshot in the place of the cache.
+func readFlags() []cli.Flag {
+	return append(lookupFlags(), fromSnapshotFlag())
+}
+
+func fromSnapshotFlag() cli.Flag {
+	return &cli.StringFlag{Name: fromFlag, Usage: "read this `SNAPSHOT`, a name in the directory of snapshots or a file", TakesFile: true}
+}
+
 // outputFormats are the values of -o by command, for the completion too; the
 // first is the default.
 var outputFormats = map[string][]string{
@@ -43,6 +54,7 @@ var outputFormats = map[string][]string{
 	"check":   {"text", "json"},
 	"dump":    {"yaml", "json", "ndjson", "name"},
 	"inspect": {"table", "json"},
+	"list":    {"table", "json"},
 	"status":  {"table", "json"},
 	"version": {"text", "json"},
 }

@@ -29,7 +29,7 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 		return err
 	}
 	lines := append(problemLines(s.Collections), damageLines(s.Collections)...)
-	return writeLines(w, append(lines, storeLine(s.Store), agentLine(s.Agent))...)
+	return writeLines(w, append(lines, storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
 }
 
 // headline says in one line how much of the cache can be relied on.

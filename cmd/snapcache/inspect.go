@@ -22,6 +22,7 @@ file: the collections with their checkpoints, an index, or keys.
    snapcache inspect pods --index node edge-1       the keys under a value of a configured index
    snapcache inspect pods --keys                    all keys with resourceVersion and size
    snapcache inspect --db copy-of-cache.db          a file and nothing else
+   snapcache inspect --from 20260304T050607.000Z    a snapshot
 
 Sizes are those of the objects' JSON; in the file they are compressed. Exits with 3
 where something that was asked for was never synced, or an index is still being
@@ -38,7 +39,7 @@ func inspectCommand() *cli.Command {
 			&cli.StringFlag{Name: valueFlag, Hidden: true}, // what arrange makes of VALUE
 			&cli.BoolFlag{Name: "keys", Usage: "the keys"},
 			newOutputFlag("inspect"),
-		}, lookupFlags()...),
+		}, readFlags()...),
 		Action: inspect,
 	}
 }
@@ -61,6 +62,7 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	defer look.close()
 	src, status, err := look.open(c.Context)
 	if err != nil {
 		return err

@@ -64,6 +64,21 @@ func storeLine(s localapi.StoreStatus) string {
 	return line
 }
 
+// snapshotLine tells about the newest snapshot; nothing where there is none.
+func snapshotLine(s *localapi.SnapshotStatus) string {
+	if s == nil || s.Name == "" && s.Problem == "" {
+		return ""
+	}
+	line := "snapshot: none"
+	if s.Name != "" {
+		line = fmt.Sprintf("snapshot: %s, %s, %s old", s.Name, humanBytes(s.Bytes), humanAge(max(0, time.Since(s.Newest).Seconds())))
+	}
+	if s.Problem != "" {
+		line += "\nPROBLEM: no snapshot could be made: " + s.Problem
+	}
+	return line
+}
+
 // collectionAge is how old a collection's content may be.
 func collectionAge(c localapi.Collection) string {
 	switch {

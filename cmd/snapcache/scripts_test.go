@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"hash/crc32"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -220,7 +223,17 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 	}})
 	listener, err := localapi.Listen(ts.MkAbs(args[1]))
 	ts.Check(err)
-	server := &http.Server{Handler: localapi.Handler(src)}
+	mux := http.NewServeMux()
+	mux.Handle("/", localapi.Handler(src))
+	mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(func(ctx context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
+		d := snapshot.Dir{Path: filepath.Join(filepath.Dir(path), "snapshots")}
+		x, err := d.Create(ctx, db, time.Now(), func(step snapshot.Step, done, total int64) { progress(string(step), done, total) })
+		if err != nil {
+			return nil, err
+		}
+		return &localapi.Snapshot{Name: x.Name, Path: x.Path, Bytes: x.Bytes, Objects: x.Manifest.Objects()}, nil
+	}))
+	server := &http.Server{Handler: mux}
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
 	ts.Defer(func() {

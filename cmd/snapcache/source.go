@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -32,7 +34,15 @@ type lookup struct {
 	// that has the file open may be.
 	onlyFile       bool
 	socketFallback string
+
+	// from is the path of a snapshot that is read instead, and unpacked what was opened
+	// for that.
+	from     string
+	unpacked *unpacked
 }
+
+// unpacked is the database in a snapshot, nil while it is not open.
+type unpacked struct{ db *bolt.DB }
 
 // newLookup reads the look-up options.
 func newLookup(c *cli.Context) (lookup, error) {
@@ -46,6 +56,11 @@ func newLookup(c *cli.Context) (lookup, error) {
 	}
 	socket, db := c.String(socketFlag), c.String(dbFlag)
 	switch {
+	case c.String(fromFlag) != "" && (socket != "" || db != ""):
+		return lookup{}, usagef("--from is in the place of --socket and --db: leave these out")
+	case c.String(fromFlag) != "":
+		dir := snapshot.Dir{Path: cfg.Snapshots.Dir}
+		return lookup{from: dir.Find(c.String(fromFlag)), unpacked: &unpacked{}}, nil
 	case socket != "":
 		l.socket, l.db = socket, db
 	case db != "":
@@ -59,6 +74,9 @@ func newLookup(c *cli.Context) (lookup, error) {
 
 // open returns what answers, with its status.
 func (l lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+	if l.from != "" {
+		return l.openSnapshot(ctx)
+	}
 	if l.onlyFile {
 		return l.openFile(ctx)
 	}
@@ -90,6 +108,33 @@ func (l lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status
 		return nil, nil, err
 	}
 	return src, status, nil
+}
+
+// openSnapshot reads the snapshot that was named, until close.
+func (l lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // what is unpacked has to go
+	defer stop()
+	progress, done := terminalProgress()
+	db, m, err := snapshot.Open(ctx, l.from, progress)
+	done()
+	if err != nil {
+		return nil, nil, snapshotError(err)
+	}
+	l.unpacked.db = db
+	src := localapi.FromDB(db, localapi.Options{
+		StoreType: string(config.StoreBolt), Verdict: "snapshot of " + m.Created.Local().Format(time.DateTime),
+		SpoolDir: filepath.Dir(l.from),
+		Status:   func(s *localapi.Status) { s.Store.Path, s.Store.FileBytes = l.from, m.Database.Bytes },
+	})
+	status, err := src.Status(ctx)
+	return src, status, err
+}
+
+// close ends the reading of a snapshot.
+func (l lookup) close() {
+	if l.unpacked != nil && l.unpacked.db != nil {
+		_ = l.unpacked.db.Close() // only read from
+	}
 }
 
 // openSocket asks the agent on a socket.

@@ -19,6 +19,11 @@ type copier struct {
 	dst  *bbolt.DB
 	tx   *bbolt.Tx
 	size int // bytes put into tx
+
+	// What a copy that is more than a compaction wants besides; nil for nothing.
+	skip func(path [][]byte, name []byte) bool // a bucket that is left out
+	look func(path [][]byte, k, v []byte) error
+	told func(bytes int) // with each transaction
 }
 
 // copyBuckets copies all buckets that src sees, but one, to dst, where there is none.
@@ -53,6 +58,9 @@ func (c *copier) begin() (err error) {
 func (c *copier) commit() error {
 	tx := c.tx
 	c.tx = nil
+	if c.told != nil {
+		c.told(c.size)
+	}
 	return errors.Join(c.ctx.Err(), tx.Commit())
 }
 
@@ -77,9 +85,17 @@ func (c *copier) bucket(path [][]byte, from *bbolt.Bucket) error {
 			to = c.at(path)
 		}
 		if v != nil {
+			if c.look != nil {
+				if err := c.look(path, k, v); err != nil {
+					return err
+				}
+			}
 			if err := to.Put(k, v); err != nil {
 				return err
 			}
+			continue
+		}
+		if c.skip != nil && c.skip(path, k) {
 			continue
 		}
 		inner := from.Bucket(k)

@@ -4,6 +4,7 @@
 //
 //	meta                       magic, format version, time of creation, writer
 //	                           with each rewrite of the buckets: epoch
+//	                           where it came from a snapshot: origin
 //	journal/<sequence>         one flush: its changes and checkpoints
 //	dict/<id>                  compression dictionaries
 //	c/<collection>/info        what the collection is a copy of (store.Info)
@@ -61,5 +62,7 @@
 // database rewrites itself beside the file and exchanges the two, after a fold and
 // at most once a day. See [DB.Compact].
 //
-// There is no setting that trades durability for speed: no NoSync, ever.
+// There is no setting that trades durability for speed: no NoSync, ever. The one file
+// that is not synced is a copy (see [DB.Copy]), which has no name to be found by after
+// a crash.
 package bolt

@@ -103,3 +103,6 @@ func (db *DB) runningBuilds() []*build {
 	defer db.write.Unlock()
 	return slices.Collect(maps.Values(db.builds))
 }
+
+// HotCopyWith is Copy on a disk with as much room as free says.
+var HotCopyWith = (*DB).copyTo

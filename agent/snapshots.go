@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/snapshot"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// snapshotRetry is how long a schedule waits after a snapshot that failed, or where
+// there is nothing to copy yet.
+const snapshotRetry = 10 * time.Minute
+
+// snapshots makes copies of the database, on schedule and when somebody asks. The nil
+// one is that of a store that has none.
+type snapshots struct {
+	dir   snapshot.Dir
+	cfg   config.Snapshots
+	db    *bolt.DB
+	clock clock.WithTicker
+	log   *slog.Logger
+
+	mu   sync.Mutex // guards what follows
+	seen localapi.SnapshotStatus
+}
+
+func (a *Agent) snapshotDir() snapshot.Dir {
+	return snapshot.Dir{Path: a.cfg.Snapshots.Dir, Writer: "snapcache " + a.opts.Version}
+}
+
+func newSnapshots(a *Agent, db *bolt.DB) *snapshots {
+	s := &snapshots{dir: a.snapshotDir(), cfg: a.cfg.Snapshots, db: db, clock: a.clock, log: a.log}
+	s.seen.Dir = s.dir.Path
+	own, err := s.dir.Own()
+	if err != nil {
+		s.seen.Problem = err.Error()
+	}
+	for _, x := range own {
+		if x.Err == nil {
+			s.note(&x)
+			break
+		}
+	}
+	return s
+}
+
+// note takes a snapshot for the newest.
+func (s *snapshots) note(x *snapshot.Snapshot) {
+	s.seen.Name, s.seen.Bytes, s.seen.Newest = x.Name, x.Bytes, x.Manifest.Created
+}
+
+// status returns what is known; nil where there are no snapshots.
+func (s *snapshots) status() *localapi.SnapshotStatus {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.seen
+	return &seen
+}
+
+// run makes snapshots on schedule until ctx ends.
+func (s *snapshots) run(ctx context.Context) {
+	if s == nil || s.cfg.Interval.Duration == 0 {
+		return
+	}
+	wait := s.due()
+	for {
+		timer := s.clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+		if wait = s.due(); wait > 0 {
+			continue // somebody asked for one meanwhile
+		}
+		wait = snapshotRetry
+		if !s.worthwhile() {
+			continue
+		}
+		if _, err := s.create(ctx, nil); err == nil {
+			wait = s.due()
+		}
+	}
+}
+
+// due is how long it is to the next snapshot. It counts from the newest there is, so
+// that a restart makes none; one that says it was made in the future counts as of now.
+func (s *snapshots) due() time.Duration {
+	newest := s.status().Newest
+	if newest.IsZero() {
+		return 0
+	}
+	age := max(0, s.clock.Since(newest))
+	return max(0, s.cfg.Interval.Duration-age)
+}
+
+// worthwhile says that there is something to copy.
+func (s *snapshots) worthwhile() bool {
+	infos, err := s.db.Collections()
+	if err != nil {
+		return true // the copy will tell
+	}
+	for _, info := range infos {
+		if synced(s.db, info.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// create makes a snapshot and removes old ones.
+func (s *snapshots) create(ctx context.Context, progress snapshot.Progress) (*snapshot.Snapshot, error) {
+	start := s.clock.Now()
+	x, err := s.dir.Create(ctx, s.db, start, progress)
+	s.mu.Lock()
+	if err == nil {
+		s.note(x)
+		s.seen.Made++
+		s.seen.Problem = ""
+	} else if ctx.Err() == nil {
+		s.seen.Failed++
+		s.seen.Problem = err.Error()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.log.Warn("no snapshot could be made", "error", err)
+		return nil, err
+	}
+	s.log.Info("snapshot made", "name", x.Name, "bytes", x.Bytes, "objects", x.Manifest.Objects(), "took", s.clock.Since(start).Round(time.Millisecond))
+	removed, err := s.dir.Prune(ctx, s.cfg.Keep, s.cfg.MaxAge.Duration, s.clock.Now())
+	for _, r := range removed {
+		s.log.Info("snapshot removed", "name", r.Name)
+	}
+	if err != nil && !errors.Is(err, snapshot.ErrBusy) {
+		s.log.Warn("old snapshots could not be removed", "error", err) // the new one is good
+	}
+	return x, nil
+}
+
+// handler serves the socket: what is cached, and the making of snapshots.
+func (a *Agent) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", localapi.Handler(a.source))
+	if a.snapshots != nil {
+		mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(func(ctx context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
+			x, err := a.snapshots.create(ctx, func(step snapshot.Step, done, total int64) { progress(string(step), done, total) })
+			if err != nil {
+				return nil, err
+			}
+			return &localapi.Snapshot{Name: x.Name, Path: x.Path, Bytes: x.Bytes, Objects: x.Manifest.Objects(), Created: x.Manifest.Created}, nil
+		}))
+	}
+	return mux
+}

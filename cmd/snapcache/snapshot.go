@@ -1,0 +1,406 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/snapshot"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+const snapshotDescription = `Copies of the database in files of their own: compressed, with a manifest and with
+checksums, made while the agent works.
+
+   snapcache snapshot create                 a copy of what is cached now
+   snapcache snapshot list
+   snapcache snapshot verify                 do they stand their checksums?
+   snapcache snapshot restore NAME           put one in the place of the database
+   snapcache snapshot prune --keep 3
+   snapcache dump pods --from NAME           read one
+
+A snapshot holds what the database holds, Secrets too where they are cached: keep it
+as you keep the database. To begin another node with one, copy the file there and name
+it as restore.seed in the configuration.`
+
+func snapshotCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "snapshot",
+		Usage:       "make, look at and restore copies of the database",
+		UsageText:   "snapcache snapshot create|list|verify|restore|prune",
+		Description: snapshotDescription,
+		Subcommands: []*cli.Command{
+			{
+				Name:      "create",
+				Usage:     "make a snapshot",
+				UsageText: "snapcache snapshot create [--db FILE] [--dir DIR]",
+				Description: `Has the running agent make a snapshot, or makes one of the database where none runs.
+Old ones are removed as the configuration says. Ctrl-C gives it up.
+
+   snapcache snapshot create
+   snapcache snapshot create --db copy-of-cache.db --dir /media/usb
+
+Exits with 4 where the database is damaged: no snapshot is made then.`,
+				Flags:  append([]cli.Flag{snapshotDirFlag()}, lookupFlags()...),
+				Action: createSnapshot,
+			},
+			{
+				Name:      "list",
+				Usage:     "list the snapshots",
+				UsageText: "snapcache snapshot list [--dir DIR] [-o table|json]",
+				Description: `Lists the snapshots with what their manifests say, oldest first. The rest of them is
+not read: see verify.
+
+   snapcache snapshot list
+   snapcache snapshot list -o json | jq '.[].manifest.collections'
+
+Exits with 4 where a manifest is damaged.`,
+				Flags:  []cli.Flag{newOutputFlag("list"), snapshotDirFlag(), configFileFlag()},
+				Action: listSnapshots,
+			},
+			{
+				Name:      "verify",
+				Usage:     "read snapshots and compare them with their checksums",
+				UsageText: "snapcache snapshot verify [SNAPSHOT...] [--dir DIR]",
+				Description: `Reads all of a snapshot, compares it with its checksums and checks the database in
+it. Without a name all that there are.
+
+   snapcache snapshot verify
+   snapcache snapshot verify /media/usb/seed.snap
+
+Exits with 4 where one is damaged.`,
+				Flags:  []cli.Flag{snapshotDirFlag(), configFileFlag()},
+				Action: verifySnapshots,
+			},
+			{
+				Name:      "restore",
+				Usage:     "put a snapshot in the place of the database",
+				UsageText: "snapcache snapshot restore SNAPSHOT [--db FILE] [--dir DIR]",
+				Description: `Puts what a snapshot has in the place of the database, while the agent does not run.
+The old database stays beside it under another name.
+
+   snapcache snapshot restore 20260304T050607.000Z
+   snapcache snapshot restore /media/usb/seed.snap --db /var/lib/snapcache/cache.db
+
+An agent that starts on it resumes from there, on the same cluster and where the
+server still remembers; otherwise it lists.`,
+				Flags:  append([]cli.Flag{snapshotDirFlag()}, fileFlags("restore into")...),
+				Action: restoreSnapshot,
+			},
+			{
+				Name:      "prune",
+				Usage:     "remove old snapshots",
+				UsageText: "snapcache snapshot prune [--keep N] [--max-age DURATION] [--dir DIR]",
+				Description: `Removes old snapshots and what a crash left. The newest good one always stays, and so
+does what was not made here.
+
+   snapcache snapshot prune                as the configuration says
+   snapcache snapshot prune --keep 3 --max-age 168h`,
+				Flags: []cli.Flag{
+					&cli.IntFlag{Name: "keep", Usage: "how many to keep, instead of what the configuration says"},
+					&cli.DurationFlag{Name: "max-age", Usage: "how old they may be, instead of what the configuration says"},
+					snapshotDirFlag(), configFileFlag(),
+				},
+				Action: pruneSnapshots,
+			},
+		},
+	}
+}
+
+func snapshotDirFlag() cli.Flag {
+	return &cli.StringFlag{Name: dirFlag, Usage: "the `DIR` of the snapshots; without one that of the configuration", TakesFile: true}
+}
+
+// snapshotDir returns the directory of the snapshots, and the configuration.
+func snapshotDir(c *cli.Context) (snapshot.Dir, *config.AgentConfiguration, error) {
+	cfg, err := loadConfig(c)
+	if err != nil {
+		return snapshot.Dir{}, nil, err
+	}
+	d := snapshot.Dir{Path: cfg.Snapshots.Dir, Writer: "snapcache " + programVersion()}
+	if path := c.String(dirFlag); path != "" {
+		d.Path = path
+	}
+	if d.Path == "" {
+		return d, nil, usagef("no directory of snapshots is known: give --dir or --config")
+	}
+	return d, cfg, nil
+}
+
+// interruptible returns a context that ends with Ctrl-C, so that what is half done is
+// cleared away.
+func interruptible(c *cli.Context) (context.Context, func()) {
+	return signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+}
+
+func createSnapshot(c *cli.Context) error {
+	if err := atMost(c, 0); err != nil {
+		return err
+	}
+	look, err := newLookup(c)
+	if err != nil {
+		return err
+	}
+	dir, cfg, err := snapshotDir(c)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	progress, done := terminalProgress()
+	made, err := makeSnapshot(ctx, look, dir, c.IsSet(dirFlag), cfg, progress)
+	done()
+	if err != nil {
+		return snapshotError(err)
+	}
+	return writeStrings(c.App.Writer, fmt.Sprintf("%s: %s, %s\n", made.Path, plural(made.Objects, "object", "objects"), humanBytes(made.Bytes)))
+}
+
+// makeSnapshot asks the agent, or works on the file where there is none, or where what
+// is asked for is not the agent's to do.
+func makeSnapshot(ctx context.Context, look lookup, dir snapshot.Dir, elsewhere bool, cfg *config.AgentConfiguration, progress snapshot.Progress) (*localapi.Snapshot, error) {
+	if !look.onlyFile && !elsewhere {
+		tell := func(step string, done, total int64) { progress(snapshot.Step(step), done, total) }
+		made, err := localapi.NewClient(look.socket).CreateSnapshot(ctx, tell)
+		if !errors.Is(err, localapi.ErrNoAgent) || look.db == "" {
+			return made, err
+		}
+	}
+	if look.onlyFile && !elsewhere {
+		return nil, usagef("--db names a database: give the --dir of its snapshots too")
+	}
+	db, err := bolt.Open(look.db, bolt.Options{ReadOnly: true})
+	if err != nil {
+		return nil, offlineError(look.db, "leave out --db and --dir, and it makes the snapshot", err)
+	}
+	made, err := dir.Create(ctx, db, time.Now(), progress)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return nil, err
+	}
+	if !elsewhere {
+		_, err = dir.Prune(ctx, cfg.Snapshots.Keep, cfg.Snapshots.MaxAge.Duration, time.Now())
+	}
+	return &localapi.Snapshot{Name: made.Name, Path: made.Path, Bytes: made.Bytes, Objects: made.Manifest.Objects(), Created: made.Manifest.Created}, err
+}
+
+// listedSnapshot is the JSON of a snapshot in the list.
+type listedSnapshot struct {
+	Name     string             `json:"name"`
+	Path     string             `json:"path"`
+	Bytes    int64              `json:"bytes"` // of the file
+	Manifest *snapshot.Manifest `json:"manifest,omitempty"`
+	Error    string             `json:"error,omitempty"`
+}
+
+func listSnapshots(c *cli.Context) error {
+	if err := atMost(c, 0); err != nil {
+		return err
+	}
+	dir, _, err := snapshotDir(c)
+	if err != nil {
+		return err
+	}
+	all, err := dir.List()
+	if err != nil {
+		return err
+	}
+	var bad []error
+	answer := []listedSnapshot{}
+	t := newTable(c.App.Writer, "NAME", ">AGE", ">SIZE", ">OBJECTS", ">COLLECTIONS", "CLUSTER")
+	for _, s := range all {
+		x := listedSnapshot{Name: s.Name, Path: s.Path, Bytes: s.Bytes, Manifest: s.Manifest}
+		if s.Err != nil {
+			bad = append(bad, snapshotError(s.Err))
+			x.Error = s.Err.Error()
+			err = t.row(s.Name, "", humanBytes(s.Bytes), "", "", "UNREADABLE")
+		} else {
+			m := s.Manifest
+			age := max(0, time.Since(m.Created).Seconds())
+			err = t.row(s.Name, humanAge(age), humanBytes(s.Bytes), humanCount(m.Objects()), humanCount(int64(len(m.Collections))), clusters(m))
+		}
+		if err != nil {
+			return err
+		}
+		answer = append(answer, x)
+	}
+	switch {
+	case c.String(outputFlag) == "json":
+		err = writeJSON(c.App.Writer, answer)
+	case len(all) == 0:
+		err = writeStrings(c.App.Writer, "no snapshots in ", dir.Path, "\n")
+	default:
+		err = t.flush()
+	}
+	return errors.Join(append(bad, err)...)
+}
+
+// clusters names the clusters of a snapshot's collections, which is one but for the
+// time that a node moves to another.
+func clusters(m *snapshot.Manifest) string {
+	var names []string
+	seen := map[string]bool{}
+	for _, x := range m.Collections {
+		if x.Cluster != "" && !seen[x.Cluster] {
+			seen[x.Cluster] = true
+			names = append(names, x.Cluster)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func verifySnapshots(c *cli.Context) error {
+	dir, _, err := snapshotDir(c)
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, name := range c.Args().Slice() {
+		paths = append(paths, dir.Find(name))
+	}
+	if len(paths) == 0 {
+		all, err := dir.List()
+		if err != nil {
+			return err
+		}
+		for _, s := range all {
+			paths = append(paths, s.Path)
+		}
+		if len(paths) == 0 {
+			return fmt.Errorf("there are %ws in %s", snapshot.ErrNoSnapshot, dir.Path)
+		}
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	progress, done := terminalProgress()
+	defer done()
+	var bad []error
+	for _, path := range paths {
+		report, m, err := snapshot.Check(ctx, path, progress)
+		if err == nil && !report.OK() {
+			err = &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
+		}
+		done()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			bad = append(bad, snapshotError(err))
+			continue
+		}
+		line := fmt.Sprintf("ok: %s: %s in %s, %s, of %s\n", path, plural(m.Objects(), "object", "objects"),
+			plural(int64(len(m.Collections)), "collection", "collections"), humanBytes(m.Database.Bytes), m.Created.Format(time.RFC3339))
+		if err := writeStrings(c.App.Writer, line); err != nil {
+			return err
+		}
+	}
+	return errors.Join(bad...)
+}
+
+func restoreSnapshot(c *cli.Context) error {
+	if err := atMost(c, 1); err != nil {
+		return err
+	}
+	name := c.Args().First()
+	if name == "" {
+		return usagef("name a snapshot: snapcache snapshot list shows which there are")
+	}
+	dir, cfg, err := snapshotDir(c)
+	if err != nil {
+		return err
+	}
+	path := c.String(dbFlag)
+	if path == "" {
+		if cfg.Store.Type == config.StoreMemory {
+			return usagef("the configuration keeps the cache in memory: name a file with --db")
+		}
+		path = cfg.Store.Path
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	progress, done := terminalProgress()
+	verdict, err := restore.FromSnapshot(ctx, dir.Find(name), path, bolt.Options{MaxBytes: cfg.Store.MaxSize.Value()}, time.Now(), progress)
+	done()
+	if errors.Is(err, store.ErrLocked) {
+		return fmt.Errorf("the database %s is %w: stop the agent, or restore into another file with --db", path, inUse{err})
+	}
+	if err != nil {
+		return snapshotError(err)
+	}
+	return writeStrings(c.App.Writer, path, ": ", verdict.String(), "\n")
+}
+
+func pruneSnapshots(c *cli.Context) error {
+	if err := atMost(c, 0); err != nil {
+		return err
+	}
+	dir, cfg, err := snapshotDir(c)
+	if err != nil {
+		return err
+	}
+	keep, maxAge := cfg.Snapshots.Keep, cfg.Snapshots.MaxAge.Duration
+	if c.IsSet("keep") {
+		keep = c.Int("keep")
+	}
+	if c.IsSet("max-age") {
+		maxAge = c.Duration("max-age")
+	}
+	if keep < 1 || maxAge <= 0 {
+		return usagef("--keep has to be 1 or more, and --max-age more than 0")
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	removed, err := dir.Prune(ctx, keep, maxAge, time.Now())
+	for _, s := range removed {
+		if err := writeStrings(c.App.Writer, "removed ", s.Path, "\n"); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// snapshotError says what to do about a snapshot that can't be made or used.
+func snapshotError(err error) error {
+	switch {
+	case errors.Is(err, snapshot.ErrNoSnapshot):
+		return fmt.Errorf("%w: snapcache snapshot list shows which there are", err)
+	case errors.Is(err, snapshot.ErrNewerFormat):
+		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
+	case errors.Is(err, bolt.ErrNoRoom):
+		return fmt.Errorf("%w: make room, or put snapshots elsewhere (snapshots.dir)", err)
+	}
+	return err
+}
+
+// terminalProgress shows the progress of a snapshot in the last line of a terminal.
+// done clears that line.
+func terminalProgress() (show snapshot.Progress, done func()) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return func(snapshot.Step, int64, int64) {}, func() {}
+	}
+	const every = 100 * time.Millisecond
+	var shown time.Time
+	show = func(step snapshot.Step, n, total int64) {
+		if time.Since(shown) < every {
+			return
+		}
+		shown = time.Now()
+		fmt.Fprintf(os.Stderr, "\r\x1b[K%s: %s of %s", step, humanBytes(n), humanBytes(total))
+	}
+	return show, func() {
+		if !shown.IsZero() {
+			fmt.Fprint(os.Stderr, "\r\x1b[K")
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapcache/snapcache/snapshot"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// newSuffix makes the name of a database that is being restored.
+const newSuffix = ".restore"
+
+// Sources are where a database can be restored from. The zero value is none.
+type Sources struct {
+	// Seed is a snapshot that a node without a database begins with.
+	Seed string
+
+	// Snapshots are the node's own: the newest good one takes the place of a database
+	// that can't be used.
+	Snapshots snapshot.Dir
+}
+
+// From is the snapshot that a database was restored from.
+type From struct {
+	Name    string
+	Created time.Time
+}
+
+func (f From) String() string {
+	return fmt.Sprintf("from snapshot %s, of %s", f.Name, f.Created.UTC().Format(time.RFC3339))
+}
+
+// FromSnapshot puts the database in a snapshot to path, and sets aside what is there.
+// store.ErrLocked where an agent has that open. The snapshot's errors are those of
+// snapshot.Unpack; where there is an error nothing has changed at path.
+//
+// A restored database may resume its watches. Snapshots are whole states: objects and
+// checkpoint were written by one transaction and copied by one, so a watch from the
+// checkpoint sends just what is missing, as it does to an agent that was away for as
+// long. The guards are those of every resume, but for one that is stricter: the
+// identity of the cluster must be the very same (bolt.DB.Origin).
+func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now time.Time, progress snapshot.Progress) (verdict File, err error) {
+	verdict = File{Path: path, Outcome: Created}
+	// A rename would put the new file in the place of a link.
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return verdict, fmt.Errorf("create database directory: %w", err)
+		}
+		if info, err = os.Stat(filepath.Dir(path)); err != nil {
+			return verdict, err
+		}
+	case err != nil:
+		return verdict, fmt.Errorf("open database: %w", err)
+	case !info.Mode().IsRegular():
+		return verdict, fmt.Errorf("open database: %s is not a regular file: name another path", path)
+	default:
+		verdict.Outcome = Replaced
+		unlock, lockErr := bolt.Lock(path)
+		if lockErr != nil {
+			return verdict, lockErr
+		}
+		defer func() { err = errors.Join(err, unlock()) }()
+	}
+	tmp, from, err := unpack(ctx, name, path, opts, progress)
+	if err != nil {
+		return verdict, err
+	}
+	verdict.From = from
+	if err := bolt.GiveTo(tmp, info); err != nil {
+		return verdict, errors.Join(fmt.Errorf("give the database to the agent's user: %w", err), os.Remove(tmp))
+	}
+	if verdict.Outcome == Replaced {
+		verdict.MovedTo = asideName(path, string(Replaced), now)
+	}
+	return verdict, install(tmp, path, verdict.MovedTo)
+}
+
+// unpack makes a checked database of a snapshot, beside the one at path, and returns
+// its name.
+func unpack(ctx context.Context, name, path string, opts bolt.Options, progress snapshot.Progress) (string, *From, error) {
+	tmp := path + newSuffix
+	if err := os.RemoveAll(tmp); err != nil { // what a crash left
+		return "", nil, fmt.Errorf("restore: %w", err)
+	}
+	from, err := unpackTo(ctx, tmp, name, opts, progress)
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(tmp))
+	}
+	return tmp, from, nil
+}
+
+func unpackTo(ctx context.Context, tmp, name string, opts bolt.Options, progress snapshot.Progress) (*From, error) {
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	m, err := snapshot.Unpack(ctx, name, f, progress)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	from := &From{Name: filepath.Base(name), Created: m.Created}
+	return from, adopt(tmp, name, from, opts)
+}
+
+// adopt checks an unpacked database and notes in it where it comes from. It is on disk
+// then.
+func adopt(tmp, name string, from *From, opts bolt.Options) error {
+	report, err := bolt.Check(tmp, nil)
+	if err == nil && !report.Usable() {
+		err = &store.CorruptionError{Path: name, Reason: report.Problems[0].String()}
+	}
+	if err != nil {
+		return err
+	}
+	opts.ReadOnly, opts.MaxBytes = false, max(opts.MaxBytes, report.FileBytes+spareBytes)
+	db, err := openReadable(tmp, opts)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(db.SetOrigin(from.String()), db.Close()); err != nil {
+		return err
+	}
+	f, err := os.Open(tmp)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// spareBytes is room in the file for noting where it comes from.
+const spareBytes = 1 << 20
+
+// install puts a new file in the place of the one at path, which gets the name aside;
+// empty where there is none. Whatever happens, path or aside names the old file whole.
+func install(tmp, path, aside string) error {
+	if aside != "" {
+		// With a second name for the old file there is no moment without a database.
+		if err := os.Link(path, aside); err != nil {
+			// Not every file system has links.
+			if err := os.Rename(path, aside); err != nil {
+				return errors.Join(fmt.Errorf("set the old database aside: %w", err), os.Remove(tmp))
+			}
+		}
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return errors.Join(fmt.Errorf("restore: %w", err), os.Remove(tmp))
+	}
+	return bolt.SyncDir(filepath.Dir(path))
+}
+
+// newest makes a checked database of the newest good one of the node's snapshots,
+// beside the one at path. It returns no name where there is none, and why those that
+// it tried are none.
+func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tmp string, from *From, skipped []error) {
+	if s.Snapshots.Path == "" {
+		return "", nil, nil
+	}
+	own, err := s.Snapshots.Own()
+	if err != nil {
+		return "", nil, []error{err}
+	}
+	for _, x := range own {
+		if tmp, from, err = unpack(ctx, x.Path, path, opts, nil); err == nil {
+			return tmp, from, skipped
+		}
+		skipped = append(skipped, err)
+		if !unfit(err) {
+			break // an older one would fail in the same way
+		}
+	}
+	return "", nil, skipped
+}
+
+// unfit says that a snapshot itself is why it can't be used.
+func unfit(err error) bool {
+	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || unusable(err) != ""
+}

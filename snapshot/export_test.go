@@ -1,0 +1,32 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Rehead gives a file another manifest, with all checksums right.
+func Rehead(t testing.TB, whole []byte, m *Manifest) []byte {
+	body := whole[fixedBytes+int(binary.BigEndian.Uint32(whole[len(magic)+4:]))+checksumBytes : len(whole)-digestBytes]
+	b, err := m.encode()
+	require.NoError(t, err)
+	b = append(b, body...)
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// WithStep returns the directory with a function that is called between the steps of
+// Create.
+func (d Dir) WithStep(step func(string)) Dir {
+	d.step = step
+	return d
+}
+
+// Intact lets tests ask what Prune asks.
+var Intact = intact
+
+// Lock lets tests be somebody else.
+func (d Dir) Lock() (func() error, error) { return d.lock() }

@@ -1,0 +1,206 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// tempName is for what is unpacked for a while.
+const tempName = ".unpacked-*"
+
+// maxWindowBytes bounds the memory that a file can make a decoder take.
+const maxWindowBytes = 8 << 20
+
+// Unpack writes the database in the snapshot at path to w. What was written must not
+// be used before Unpack has returned without an error. The errors are those of
+// ReadManifest; others are of reading, writing and ctx.
+//
+// progress may be nil.
+func Unpack(ctx context.Context, path string, w io.Writer, progress Progress) (*Manifest, error) {
+	return read(ctx, path, progress, func(body io.Reader, m *Manifest) error { return inflate(body, w, m, path) })
+}
+
+// intact reads all of the snapshot at path and compares it with its checksum. It does
+// not unpack it.
+func intact(ctx context.Context, path string) error {
+	_, err := read(ctx, path, nil, func(io.Reader, *Manifest) error { return nil })
+	return err
+}
+
+// read reads all of a file and compares it with the digest at its end. What is between
+// the manifest and the digest is use's to read, or to leave.
+func read(ctx context.Context, path string, progress Progress, use func(body io.Reader, m *Manifest) error) (*Manifest, error) {
+	f, size, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	from := &reader{ctx: ctx, r: f}
+	if progress != nil {
+		from.each = func(done int64) { progress(StepRead, done, size) }
+	}
+	whole := sha256.New()
+	body := &hashed{r: io.LimitReader(from, max(int64(fixedBytes), size-digestBytes)), sum: whole}
+	m, err := readManifest(body, path)
+	if err != nil {
+		return nil, err
+	}
+	if m.Database.Format > bolt.Format {
+		return nil, fmt.Errorf("%s: %w: its database has format %d, this version reads up to %d", path, ErrNewerFormat, m.Database.Format, bolt.Format)
+	}
+	if err := use(body, m); err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(io.Discard, body); err != nil {
+		return nil, readError(path, err)
+	}
+	var digest [digestBytes]byte
+	if _, err := io.ReadFull(from, digest[:]); err != nil {
+		return nil, readError(path, err)
+	}
+	if [digestBytes]byte(whole.Sum(nil)) != digest {
+		return nil, damaged(path, "its checksum does not match")
+	}
+	return m, nil
+}
+
+// inflate writes the database, and compares it with what the manifest says.
+func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
+	source := &failing{r: r}
+	dec, err := zstd.NewReader(source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
+	if err != nil {
+		return err
+	}
+	defer dec.Close()
+	sum := sha256.New()
+	target := &failingWriter{w: w}
+	// One byte more than there should be, so that it is noticed.
+	n, err := io.Copy(io.MultiWriter(target, sum), io.LimitReader(dec, m.Database.Bytes+1))
+	switch {
+	case target.err != nil:
+		return fmt.Errorf("unpack snapshot: %w", target.err)
+	case source.err != nil:
+		return fmt.Errorf("read snapshot: %w", source.err)
+	case err != nil:
+		return damaged(path, err.Error())
+	case n != m.Database.Bytes:
+		return damaged(path, fmt.Sprintf("its database does not have the %d bytes that its manifest says", m.Database.Bytes))
+	case hex.EncodeToString(sum.Sum(nil)) != m.Database.SHA256:
+		return damaged(path, "the checksum of its database does not match")
+	}
+	return nil
+}
+
+// Open opens the database in the snapshot at path for reading. It is unpacked to a
+// file beside it or, where that can't be, in the system's temporary directory, which
+// has no name while it is open and is gone when the database is closed.
+func Open(ctx context.Context, path string, progress Progress) (db *bolt.DB, m *Manifest, err error) {
+	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
+		m = unpacked
+		db, err = bolt.Open(file, bolt.Options{ReadOnly: true, MaxBytes: unpacked.Database.Bytes})
+		return err
+	})
+	if err != nil && db != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, m, err
+}
+
+// Check verifies the snapshot at path and then checks the database in it, see
+// bolt.Check. A snapshot that does not stand its checksums is an error; what is wrong
+// with the database, which was so when the snapshot was made, is in the report.
+func Check(ctx context.Context, path string, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
+	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
+		m = unpacked
+		if report, err = bolt.Check(file, nil); err != nil {
+			return err
+		}
+		report.Path = path
+		return nil
+	})
+	return report, m, err
+}
+
+// unpacked calls fn with the database in a snapshot under a temporary name, which it
+// has until fn returns.
+func unpacked(ctx context.Context, path string, progress Progress, fn func(file string, m *Manifest) error) (err error) {
+	if _, _, err := ReadManifest(path); err != nil {
+		return err // before anything is written
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(path), tempName)
+	if err != nil {
+		tmp, err = os.MkdirTemp("", tempName)
+	}
+	if err != nil {
+		return fmt.Errorf("unpack snapshot: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	file := filepath.Join(tmp, "cache.db")
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("unpack snapshot: %w", err)
+	}
+	m, err := Unpack(ctx, path, f, progress)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	err = fn(file, m)
+	var damage *store.CorruptionError
+	if errors.As(err, &damage) && damage.Path == file {
+		damage.Path = path // the name that means something to whoever asked
+	}
+	return err
+}
+
+// hashed is a reader that hashes what goes through it.
+type hashed struct {
+	r   io.Reader
+	sum hash.Hash
+}
+
+func (h *hashed) Read(p []byte) (int, error) {
+	n, err := h.r.Read(p)
+	_, _ = h.sum.Write(p[:n]) // a hash takes everything
+	return n, err
+}
+
+// failing is a reader that remembers why it failed: a decoder says in its own words
+// what it made of that.
+type failing struct {
+	r   io.Reader
+	err error
+}
+
+func (f *failing) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if err != nil && !short(err) {
+		f.err = err
+	}
+	return n, err
+}
+
+// failingWriter is the same for a writer.
+type failingWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (f *failingWriter) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err != nil {
+		f.err = err
+	}
+	return n, err
+}

@@ -1,0 +1,31 @@
+//go:build unix
+
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// Lock takes the lock of the database at path, whatever state the file is in, until
+// the returned function is called. Where another process has the file open the error
+// wraps store.ErrLocked.
+func Lock(path string) (unlock func() error, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("lock database: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // a descriptor is a small number
+	if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !names(path, f) {
+		err = store.ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	return f.Close, nil
+}
