@@ -66,6 +66,9 @@ func (m *memtable) live() *overlay {
 
 // put makes all cells visible at once.
 func (m *memtable) put(cells map[string]cell) {
+	if len(cells) == 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.snap = nil

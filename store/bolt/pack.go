@@ -14,6 +14,10 @@ import (
 // waits to be flushed is counted as what will be written.
 const packRatio = 4
 
+// packCells is how many packed records are put into the memtable at a time: whoever
+// takes a view waits for that. One by one or all at once, they say the same.
+const packCells = 128
+
 // pack compresses the records that wait for it. The caller holds the write lock.
 func (db *DB) pack() error {
 	over := db.mem.snapshot()
@@ -29,10 +33,12 @@ func (db *DB) pack() error {
 			return fmt.Errorf("compress %s: %w", key, err)
 		}
 		packed[addr] = cell{value: value}
+		if len(packed) == packCells {
+			db.mem.put(packed)
+			clear(packed)
+		}
 	}
-	if len(packed) > 0 {
-		db.mem.put(packed)
-	}
+	db.mem.put(packed)
 	return nil
 }
 
