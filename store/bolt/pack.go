@@ -33,6 +33,7 @@ func (db *DB) pack() error {
 			return fmt.Errorf("compress %s: %w", key, err)
 		}
 		packed[addr] = cell{value: value}
+		db.dirtyBytes += len(value) - len(x.value)/packRatio // what it really is
 		if len(packed) == packCells {
 			db.mem.put(packed)
 			clear(packed)

@@ -90,6 +90,9 @@ func requireSound(t *testing.T, path string) {
 // TestRetraining stores objects of one shape, then of another. The compression gets
 // worse and recovers; a crash at any batch leaves a file that is whole.
 func TestRetraining(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compresses much")
+	}
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("a"))
 	require.NoError(t, err)
@@ -175,6 +178,9 @@ func TestDictionaryOfFewObjects(t *testing.T) {
 
 // Objects of one kind, listed namespace by namespace, need one dictionary.
 func TestNoRetraining(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compresses much")
+	}
 	d := pods
 	d.count = 2500
 	db, path := newDB(t, bolt.Options{})
