@@ -151,6 +151,7 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 
 	refl := reflector.New(reflector.Options{
 		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
+		Guards:     []reflector.Guard{reflector.Canary(c.stored, source, c.log)},
 		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: c.jitter, Elsewhere: c.elsewhere,
 		Observer: c.track, Logger: c.log, Clock: c.clock,
 	})

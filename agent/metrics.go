@@ -24,6 +24,7 @@ var (
 	descBytes      = metric("collection_bytes", "Length of the stored objects' JSON.", "collection")
 	descSynced     = metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
 	descInStep     = metric("collection_in_step", "1 while the watch is up.", "collection")
+	descUntrusted  = metric("collection_untrusted", "1 while what is stored is known not to be the server's any more and a list has not replaced it yet.", "collection")
 	descAge        = metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while in step.", "collection")
 	descEvents     = metric("events_total", "Watch events received.", "collection", "type")
 	descRelists    = metric("relists_total", "Complete lists, by reason.", "collection", "reason")
@@ -122,6 +123,7 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	s := m.a.describe(c, seen)
 	gauge(descSynced, number(s.Synced), c.id)
 	gauge(descInStep, number(s.InStep), c.id)
+	gauge(descUntrusted, number(s.Untrusted != ""), c.id)
 	if s.Synced {
 		// An age of a collection without data would look fresh.
 		gauge(descAge, s.AgeSeconds, c.id)

@@ -30,8 +30,10 @@ type tracker struct {
 // seen is what a tracker knows.
 type seen struct {
 	phase     reflector.Phase
-	problem   error // why it is not in step
-	store     error // why the store refuses changes
+	problem   error        // why it is not in step
+	store     error        // why the store refuses changes
+	untrusted store.Reason // why what is stored is not to be relied on, until a list is stored
+	replaced  bool         // such a list is queued
 	verdict   string
 	lastStep  time.Time // when it was last in step, unless it is now
 	resumes   int64
@@ -100,7 +102,17 @@ func (t *tracker) Listing(reason store.Reason, read, remaining int64) {
 
 // Listed notes a complete list.
 func (t *tracker) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
-	t.note(func(s *seen) { s.lists[reason]++; s.listing = "" })
+	t.note(func(s *seen) { s.lists[reason]++; s.listing, s.replaced = "", true })
+}
+
+// Refused notes why a list is needed. What is stored is of another history, or made by
+// other rules, unless the reason still trusts the versions in it.
+func (t *tracker) Refused(reason store.Reason, _ error) {
+	t.note(func(s *seen) {
+		if !reason.TrustsVersions() {
+			s.untrusted, s.replaced = reason, false
+		}
+	})
 }
 
 // Resumed notes a watch that goes on where it stopped.

@@ -55,6 +55,10 @@ type Options struct {
 	// checkpoint can't come from another cluster.
 	Identity func(context.Context) (string, error)
 
+	// Guards are asked, in order, before a checkpoint is used, once the cluster is
+	// known to be the same and at or past it.
+	Guards []Guard
+
 	// Kind and APIVersion are those of the objects that are expected; others are
 	// skipped. Empty takes all.
 	Kind, APIVersion string
@@ -137,6 +141,10 @@ type Observer interface {
 	// Resumed reports that the guards passed and the watch goes on at rv.
 	Resumed(rv string)
 
+	// Refused reports that the checkpoint, and what is stored, must not be relied on
+	// any more, so that the next thing is a list.
+	Refused(reason store.Reason, why error)
+
 	// Watched reports a watch that ended: how many events it brought and how long it
 	// lasted. One that could not be started is told by Phase.
 	Watched(events int, lasted time.Duration)
@@ -164,6 +172,9 @@ func (Silent) Listed(store.Reason, string, int64, time.Duration) {}
 
 // Resumed does nothing.
 func (Silent) Resumed(string) {}
+
+// Refused does nothing.
+func (Silent) Refused(store.Reason, error) {}
 
 // Watched does nothing.
 func (Silent) Watched(int, time.Duration) {}

@@ -151,6 +151,7 @@ func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) 
 		r.opts.WatchErrorHandler(ctx, why)
 	}
 	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
+	r.opts.Observer.Refused(reason, why)
 }
 
 // resume asks the guards whether the checkpoint may be used.
@@ -180,6 +181,17 @@ func (r *Reflector) resume(ctx context.Context) error {
 		return fmt.Errorf("probe: %w", err)
 	}
 	r.ahead = 0
+	for _, guard := range r.opts.Guards {
+		err := guard(ctx)
+		var refused *RelistError
+		if errors.As(err, &refused) {
+			r.relist(ctx, refused.Reason, refused.Err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 	r.proven, r.resumed = true, true
 	r.opts.Logger.Info("resuming watch", "rv", r.rv)
 	r.opts.Observer.Resumed(r.rv)

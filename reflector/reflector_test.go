@@ -76,6 +76,7 @@ type script struct {
 	lists     []error
 	clusters  []string
 	listItems []*object.Object
+	refusals  bool                 // are noted
 	refused   string               // key that the queue can't take
 	asked     []time.Duration      // timeouts of watches
 	opened    []*watch.FakeWatcher // watches that were given out
@@ -182,6 +183,11 @@ func (s *script) ReplaceItem(o any) error    { return s.put("item", o) }
 func (s *script) EndReplace(rv string) error { s.note("end %s", rv); return nil }
 func (s *script) AbortReplace()              { s.note("abort") }
 func (s *script) Skipped(err error)          { s.note("skipped: %v", err) }
+func (s *script) Refused(reason store.Reason, why error) {
+	if s.refusals {
+		s.note("refused %s: %v", reason, why)
+	}
+}
 
 // play runs a reflector over the script for a (simulated) time and returns what
 // it did.

@@ -75,7 +75,15 @@ type Checkpoint struct {
 
 	// ListReason is why the newest list was made, "initial" for the first.
 	ListReason string `json:"listReason,omitempty"`
+
+	// Newest are the keys of objects with the highest resourceVersions at or below RV,
+	// highest first, as far as they are known; empty ones come last. A server that has
+	// these otherwise has another history than the one that RV is of.
+	Newest [NewestKeys]string `json:"newest,omitzero"`
 }
+
+// NewestKeys is how many keys [Checkpoint.Newest] has room for.
+const NewestKeys = 3
 
 // Proven is when the collection was last known to be complete: the newest of its
 // times.
