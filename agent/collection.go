@@ -37,6 +37,7 @@ type collection struct {
 	track  *tracker
 	flush  func() error
 	jitter time.Duration
+	relist config.Relist
 
 	elsewhere bool // its checkpoint may be another node's
 
@@ -153,7 +154,8 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards:     []reflector.Guard{reflector.Canary(c.stored, source, c.log)},
 		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: c.jitter, Elsewhere: c.elsewhere,
-		Observer: c.track, Logger: c.log, Clock: c.clock,
+		ConfirmDeletions: c.relist.ConfirmDeletions,
+		Observer:         c.track, Logger: c.log, Clock: c.clock,
 	})
 	loop := informer.New(informer.Options{
 		Name: c.id, Queue: queue, Collection: c.stored, Flush: c.flush, Observer: c.track, Logger: c.log, Clock: c.clock,

@@ -37,6 +37,7 @@ type seen struct {
 	verdict   string
 	lastStep  time.Time // when it was last in step, unless it is now
 	resumes   int64
+	heldBack  int64 // deletions
 	lists     map[store.Reason]int64
 	listing   store.Reason // the list that is under way
 	listSince time.Time
@@ -114,6 +115,9 @@ func (t *tracker) Refused(reason store.Reason, _ error) {
 		}
 	})
 }
+
+// HeldBack notes deletions that wait for a second list.
+func (t *tracker) HeldBack(deletions int) { t.note(func(s *seen) { s.heldBack += int64(deletions) }) }
 
 // Resumed notes a watch that goes on where it stopped.
 func (t *tracker) Resumed(string) { t.note(func(s *seen) { s.resumes++ }) }

@@ -76,6 +76,11 @@ type Options struct {
 	// PageSize is how many items a page of a list has. 0 is 500.
 	PageSize int64
 
+	// ConfirmDeletions is a percentage: a list that would delete more than that of a
+	// consumer's objects, where those are a hundred or more, is aborted and made again,
+	// and believed when it says about the same. 0 and 100 believe every list.
+	ConfirmDeletions int
+
 	// FromCache lets the server make the first list from what it has at hand
 	// (resourceVersion "0"): cheaper for it, and perhaps some seconds old. Every other
 	// list asks for the newest state, for it must not go back in time.
@@ -138,6 +143,10 @@ type Observer interface {
 	// Listed reports a list that is complete and queued.
 	Listed(reason store.Reason, rv string, items int64, took time.Duration)
 
+	// HeldBack reports a list that was aborted because it would have deleted so many
+	// objects. See Options.ConfirmDeletions.
+	HeldBack(deletions int)
+
 	// Resumed reports that the guards passed and the watch goes on at rv.
 	Resumed(rv string)
 
@@ -169,6 +178,9 @@ func (Silent) Listing(store.Reason, int64, int64) {}
 
 // Listed does nothing.
 func (Silent) Listed(store.Reason, string, int64, time.Duration) {}
+
+// HeldBack does nothing.
+func (Silent) HeldBack(int) {}
 
 // Resumed does nothing.
 func (Silent) Resumed(string) {}

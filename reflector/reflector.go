@@ -56,6 +56,8 @@ type Reflector struct {
 	resumed bool         // no event came since the guards passed
 	ahead   int          // answers in a row that the server is behind
 	silent  int          // silent closes in a row
+
+	doubted map[string]struct{} // what the newest list that was held back would have deleted
 }
 
 // New returns a reflector that has not started.
@@ -235,12 +237,13 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	r.reached(rv)
 	r.cluster, r.reason = cluster, ""
 	r.proven, r.resumed, r.ahead, r.silent = true, false, 0, 0
+	r.doubted = nil
 	return nil
 }
 
 func (r *Reflector) listOnce(ctx context.Context, cluster string, how upstream.ListOptions) (rv string, items int64, err error) {
 	err = r.opts.Queue.BeginReplace(ctx, deltafifo.Replace{
-		Reason: string(r.reason), Cluster: cluster, Force: !r.reason.TrustsVersions(),
+		Reason: string(r.reason), Cluster: cluster, Force: !r.reason.TrustsVersions(), Confirm: r.confirm,
 	})
 	if err != nil {
 		return "", 0, err
