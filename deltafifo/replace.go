@@ -9,9 +9,9 @@ import (
 
 // Replace describes a list that is about to go through the queue.
 type Replace struct {
-	// Reason is why the list is made, Cluster whose list it is. Both are handed to
-	// the consumer with the list's batches.
-	Reason, Cluster string
+	// Reason is why the list is made, Cluster whose list it is and Schema the form of
+	// its objects. They are handed to the consumer with the list's batches.
+	Reason, Cluster, Schema string
 
 	// Force takes items as different even where the consumer has them under the
 	// same UID and resourceVersion: what it has was made under other rules.

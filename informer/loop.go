@@ -182,7 +182,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		return nil
 	}
 	cp := store.Checkpoint{
-		RV: b.Watermark, Cluster: b.Replace.Cluster, ListReason: b.Replace.Reason,
+		RV: b.Watermark, Cluster: b.Replace.Cluster, Schema: b.Replace.Schema, ListReason: b.Replace.Reason,
 		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,
 		Newest: l.list.newest.keys(),
 	}

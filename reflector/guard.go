@@ -27,6 +27,13 @@ func (e *RelistError) Error() string { return string(e.Reason) + ": " + e.Err.Er
 // Unwrap returns the proof.
 func (e *RelistError) Unwrap() error { return e.Err }
 
+// asRelist returns the proof that err is or wraps, nil for none.
+func asRelist(err error) *RelistError {
+	var refused *RelistError
+	errors.As(err, &refused)
+	return refused
+}
+
 // Versions tells which version of an object the server has. *upstream.Source does.
 type Versions interface {
 	// Version returns UID and resourceVersion of the newest state of the object at key.

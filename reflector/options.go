@@ -59,6 +59,11 @@ type Options struct {
 	// known to be the same and at or past it.
 	Guards []Guard
 
+	// Schema returns what tells the form that the objects are served in from every other,
+	// empty where that is not known; nil where it never changes. It is asked before a
+	// list, before a checkpoint is used, and every ten to fifteen minutes.
+	Schema func(context.Context) (string, error)
+
 	// Kind and APIVersion are those of the objects that are expected; others are
 	// skipped. Empty takes all.
 	Kind, APIVersion string

@@ -67,6 +67,10 @@ type Checkpoint struct {
 	// Cluster is the identity of the cluster that RV belongs to.
 	Cluster string `json:"cluster"`
 
+	// Schema tells the form that the objects were served in from every other; empty
+	// where it is not known, or never changes.
+	Schema string `json:"schema,omitempty"`
+
 	// LastEvent, LastBookmark and LastList are when the newest event, bookmark and
 	// complete list that the checkpoint covers arrived, by the local clock.
 	LastEvent    time.Time `json:"lastEvent,omitzero"`
