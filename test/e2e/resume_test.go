@@ -101,13 +101,7 @@ func requireResumed(t *testing.T, a *agent, since controlplane.Totals, listed ma
 	now := a.awaitInStep(anywhere(resumeIDs...))
 	for _, id := range resumeIDs {
 		c := now[id]
-		// A list of one name is a LIST to the server, but a GET where a definition made the resource.
-		lists := 1 + store.NewestKeys
-		if c.Resource == "widgets" {
-			lists = 1
-			require.Equal(t, store.NewestKeys, since.Count("GET", c.Resource), "%s: GET requests", id)
-		}
-		require.Equal(t, lists, since.Count("LIST", c.Resource), "%s: LIST requests, of which the probe is one", id)
+		requireAsked(t, since, id, c.Resource)
 		require.Zero(t, c.Lists, "%s: lists", id)
 		require.EqualValues(t, 1, c.Resumes, "%s: resumes", id)
 		require.Contains(t, c.Verdict, "resume at RV ", id)
@@ -115,6 +109,19 @@ func requireResumed(t *testing.T, a *agent, since controlplane.Totals, listed ma
 		require.Equal(t, listed[id].LastList, c.LastList, "%s: when it was listed", id)
 		require.Zero(t, a.relists(id).total(), "%s: relists in the metrics", id)
 	}
+}
+
+// requireAsked checks that a resume cost the server nothing but the probe and the
+// comparison of the newest objects. A list of one name is a LIST to the server, but a GET
+// where a definition made the resource.
+func requireAsked(t *testing.T, since controlplane.Totals, id, resource string) {
+	t.Helper()
+	lists := 1 + store.NewestKeys
+	if resource == "widgets" {
+		lists = 1
+		require.Equal(t, store.NewestKeys, since.Count("GET", resource), "%s: GET requests", id)
+	}
+	require.Equal(t, lists, since.Count("LIST", resource), "%s: LIST requests, of which the probe is one", id)
 }
 
 // requireUpdates checks that n configmaps were updated, and nothing else.
