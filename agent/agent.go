@@ -190,6 +190,7 @@ func (a *Agent) openCollections() error {
 				id: id, field: fmt.Sprintf("resources[%d]", i), entry: r, ns: ns,
 				clock: a.clock, log: log, track: newTracker(a.clock, log), flush: a.db.Flush, jitter: a.cfg.ResumeJitter.Duration,
 				elsewhere: a.elsewhere,
+				relist:    a.cfg.Relist,
 			}
 			a.collections = append(a.collections, c)
 			info, ok := known[id]

@@ -37,6 +37,7 @@ type collection struct {
 	track  *tracker
 	flush  func() error
 	jitter time.Duration
+	relist config.Relist
 
 	elsewhere bool // its checkpoint may be another node's
 
@@ -151,8 +152,11 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 
 	refl := reflector.New(reflector.Options{
 		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
+		Guards:     []reflector.Guard{reflector.Canary(c.stored, source, c.log)},
+		Schema:     c.schema(cluster),
 		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: c.jitter, Elsewhere: c.elsewhere,
-		Observer: c.track, Logger: c.log, Clock: c.clock,
+		ConfirmDeletions: c.relist.ConfirmDeletions,
+		Observer:         c.track, Logger: c.log, Clock: c.clock,
 	})
 	loop := informer.New(informer.Options{
 		Name: c.id, Queue: queue, Collection: c.stored, Flush: c.flush, Observer: c.track, Logger: c.log, Clock: c.clock,
@@ -175,6 +179,23 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	timer := c.clock.AfterFunc(drainTimeout, stop)
 	defer timer.Stop()
 	return errors.Join(err, ignoreEnd(<-done))
+}
+
+// schema returns how to ask for the schema of a custom resource. Who may not read the
+// definition is not told when it changes, which is logged once.
+func (c *collection) schema(cluster *upstream.Cluster) func(context.Context) (string, error) {
+	resource, told := *c.resource, false
+	return func(ctx context.Context) (string, error) {
+		schema, err := cluster.Schema(ctx, resource)
+		if upstream.Kind(err) != upstream.Forbidden {
+			return schema, err
+		}
+		if !told {
+			told = true
+			c.log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Describe(err))
+		}
+		return "", nil
+	}
 }
 
 // listPending says that a list is on its way into the store: what is stored is

@@ -24,9 +24,11 @@ var (
 	descBytes      = metric("collection_bytes", "Length of the stored objects' JSON.", "collection")
 	descSynced     = metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
 	descInStep     = metric("collection_in_step", "1 while the watch is up.", "collection")
+	descUntrusted  = metric("collection_untrusted", "1 while what is stored is known not to be the server's any more and a list has not replaced it yet.", "collection")
 	descAge        = metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while in step.", "collection")
 	descEvents     = metric("events_total", "Watch events received.", "collection", "type")
 	descRelists    = metric("relists_total", "Complete lists, by reason.", "collection", "reason")
+	descHeldBack   = metric("deletions_held_back_total", "Deletions that a list asked for and that had to be confirmed by a second one.", "collection")
 	descResumes    = metric("resumes_total", "Watches resumed from a checkpoint without a list.", "collection")
 	descReceived   = metric("received_bytes_total", "Bytes of answers received from the server, as they came over the network.", "collection")
 	descQueueLen   = metric("queue_length", "Keys that wait to be stored.", "collection")
@@ -122,6 +124,7 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	s := m.a.describe(c, seen)
 	gauge(descSynced, number(s.Synced), c.id)
 	gauge(descInStep, number(s.InStep), c.id)
+	gauge(descUntrusted, number(s.Untrusted != ""), c.id)
 	if s.Synced {
 		// An age of a collection without data would look fresh.
 		gauge(descAge, s.AgeSeconds, c.id)
@@ -136,6 +139,7 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	for _, reason := range store.Reasons() {
 		counter(descRelists, float64(seen.lists[reason]), c.id, string(reason))
 	}
+	counter(descHeldBack, float64(seen.heldBack), c.id)
 	counter(descResumes, float64(seen.resumes), c.id)
 	counter(descChanges, float64(seen.counts.Added), c.id, "added")
 	counter(descChanges, float64(seen.counts.Updated), c.id, "updated")

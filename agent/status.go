@@ -60,6 +60,9 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 	c.Phase = string(seen.phase)
 	c.InStep = seen.phase == reflector.PhaseWatching && c.Synced && !from.listPending()
 	c.Verdict = seen.verdict
+	if seen.untrusted != "" && (!seen.replaced || from.listPending()) {
+		c.Untrusted = string(seen.untrusted)
+	}
 	c.Resumes = seen.resumes
 	for _, n := range seen.lists {
 		c.Lists += n

@@ -30,11 +30,14 @@ type tracker struct {
 // seen is what a tracker knows.
 type seen struct {
 	phase     reflector.Phase
-	problem   error // why it is not in step
-	store     error // why the store refuses changes
+	problem   error        // why it is not in step
+	store     error        // why the store refuses changes
+	untrusted store.Reason // why what is stored is not to be relied on, until a list is stored
+	replaced  bool         // such a list is queued
 	verdict   string
 	lastStep  time.Time // when it was last in step, unless it is now
 	resumes   int64
+	heldBack  int64 // deletions
 	lists     map[store.Reason]int64
 	listing   store.Reason // the list that is under way
 	listSince time.Time
@@ -100,8 +103,21 @@ func (t *tracker) Listing(reason store.Reason, read, remaining int64) {
 
 // Listed notes a complete list.
 func (t *tracker) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
-	t.note(func(s *seen) { s.lists[reason]++; s.listing = "" })
+	t.note(func(s *seen) { s.lists[reason]++; s.listing, s.replaced = "", true })
 }
+
+// Refused notes why a list is needed. What is stored is of another history, or made by
+// other rules, unless the reason still trusts the versions in it.
+func (t *tracker) Refused(reason store.Reason, _ error) {
+	t.note(func(s *seen) {
+		if !reason.TrustsVersions() {
+			s.untrusted, s.replaced = reason, false
+		}
+	})
+}
+
+// HeldBack notes deletions that wait for a second list.
+func (t *tracker) HeldBack(deletions int) { t.note(func(s *seen) { s.heldBack += int64(deletions) }) }
 
 // Resumed notes a watch that goes on where it stopped.
 func (t *tracker) Resumed(string) { t.note(func(s *seen) { s.resumes++ }) }

@@ -19,6 +19,8 @@ const (
 	DefaultResumeJitter = 2 * time.Second
 	// MaxResumeJitter keeps the wait within what an apiserver still remembers.
 	MaxResumeJitter = 5 * time.Minute
+	// DefaultConfirmDeletions holds back a list that would delete most of a resource.
+	DefaultConfirmDeletions = 50
 	// DefaultMaxSize is the default quota of the database file.
 	DefaultMaxSize = "1Gi"
 	// DefaultHistoryRetention is for how long changes are remembered by default.
@@ -74,6 +76,9 @@ type surroundings struct {
 func (c *AgentConfiguration) setDefaults(s surroundings) {
 	if c.ResumeJitter == nil {
 		c.ResumeJitter = &metav1.Duration{Duration: DefaultResumeJitter}
+	}
+	if c.Relist.ConfirmDeletions == 0 {
+		c.Relist.ConfirmDeletions = DefaultConfirmDeletions
 	}
 	if c.Store.Type == "" {
 		c.Store.Type = StoreBolt

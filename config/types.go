@@ -34,6 +34,7 @@ type AgentConfiguration struct {
 	// that a fleet that starts at once does not arrive at once. From 0s to [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
+	Relist    Relist    `json:"relist,omitzero"`
 	Store     Store     `json:"store,omitzero"`
 	History   History   `json:"history,omitzero"`
 	Snapshots Snapshots `json:"snapshots,omitzero"`
@@ -45,6 +46,14 @@ type AgentConfiguration struct {
 
 	// Resources are what is cached, each resource once. Left out: [DefaultResources].
 	Resources []Resource `json:"resources,omitempty"`
+}
+
+// Relist says how far a complete list is believed.
+type Relist struct {
+	// ConfirmDeletions is a percentage from 1 to 100. A list that would delete more than that of what is
+	// stored of a resource, where that is 100 objects or more, has to be confirmed by a second one. 100
+	// believes every list.
+	ConfirmDeletions int `json:"confirmDeletions,omitempty"`
 }
 
 // StoreType selects where the cache lives.

@@ -54,6 +54,9 @@ func (c *AgentConfiguration) problems() problems {
 	if d := c.ResumeJitter; d != nil && (d.Duration < 0 || d.Duration > MaxResumeJitter) {
 		p.add("resumeJitter", "%v is out of range: at least 0s and at most %v", d.Duration, MaxResumeJitter)
 	}
+	if n := c.Relist.ConfirmDeletions; n < 1 || n > 100 {
+		p.add("relist.confirmDeletions", "%d is out of range: a percentage from 1 to 100", n)
+	}
 	c.Store.validate(&p)
 	c.History.validate(&p)
 	c.Snapshots.validate(&p)

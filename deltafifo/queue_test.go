@@ -2,6 +2,7 @@ package deltafifo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -187,6 +188,38 @@ func TestReplaceProducesDifferencesOnly(t *testing.T) {
 	require.Equal(t, map[string]cache.DeltaType{
 		"same": cache.Replaced, "changed": cache.Replaced, "reborn": cache.Replaced, "new": cache.Replaced, "gone": cache.Deleted,
 	}, list(true))
+}
+
+// A list whose deletions are not confirmed deletes nothing, and can be aborted.
+func TestUnconfirmedDeletions(t *testing.T) {
+	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6), "c": obj(t, "c", "3", 7)}
+	q := New(Options{Known: known})
+	refused := errors.New("too many")
+	for _, answer := range []error{refused, nil} {
+		asked := 0
+		require.NoError(t, q.BeginReplace(t.Context(), Replace{Confirm: func(held int, missing []string) error {
+			asked++
+			require.Equal(t, 3, held)
+			require.ElementsMatch(t, []string{"a", "c"}, missing)
+			return answer
+		}}))
+		require.NoError(t, q.ReplaceItem(obj(t, "b", "2", 9)))
+		require.ErrorIs(t, q.EndReplace("20"), answer)
+		require.Equal(t, 1, asked)
+		if answer != nil {
+			q.AbortReplace()
+		}
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, answer != nil, b.ListAborted)
+		require.Equal(t, answer == nil, b.ListDone)
+		if answer != nil {
+			require.Empty(t, b.Deltas)
+		} else {
+			require.Len(t, b.Deltas, 3)
+		}
+		_, _ = q.PopBatch(expired())
+	}
 }
 
 func TestAbortedListIsForgotten(t *testing.T) {

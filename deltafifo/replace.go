@@ -9,13 +9,18 @@ import (
 
 // Replace describes a list that is about to go through the queue.
 type Replace struct {
-	// Reason is why the list is made, Cluster whose list it is. Both are handed to
-	// the consumer with the list's batches.
-	Reason, Cluster string
+	// Reason is why the list is made, Cluster whose list it is and Schema the form of
+	// its objects. They are handed to the consumer with the list's batches.
+	Reason, Cluster, Schema string
 
 	// Force takes items as different even where the consumer has them under the
 	// same UID and resourceVersion: what it has was made under other rules.
 	Force bool
+
+	// Confirm, where set, is asked at the end whether the keys that the list did not
+	// name may be deleted: held is how many keys the consumer holds. Its error is
+	// EndReplace's, and leaves the list to be aborted.
+	Confirm func(held int, missing []string) error
 }
 
 // replace is a list on its way through the queue.
@@ -123,6 +128,11 @@ func (q *Queue) EndReplace(rv string) error {
 		for _, key := range keys {
 			if _, ok := r.seen[key]; !ok {
 				missing = append(missing, key)
+			}
+		}
+		if r.Confirm != nil {
+			if err := r.Confirm(len(keys), missing); err != nil {
+				return err
 			}
 		}
 	}

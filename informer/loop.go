@@ -66,12 +66,14 @@ type Options struct {
 type Loop struct {
 	opts       Options
 	checkpoint store.Checkpoint
+	newest     newest
 	list       *list // the list that is coming in, if any
 }
 
 // list is a list on its way into the store.
 type list struct {
 	replacement store.Replacement
+	newest      newest
 	notes       []note
 	counts      Counts
 }
@@ -84,7 +86,7 @@ func New(opts Options) *Loop {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Loop{opts: opts, checkpoint: opts.Collection.State().Checkpoint}
+	return &Loop{opts: opts, checkpoint: opts.Collection.State().Checkpoint, newest: newestOf(opts.Collection)}
 }
 
 // Run applies batches until the queue is closed and empty, then returns nil. When
@@ -135,6 +137,8 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if cp == l.checkpoint && len(diff.changes) == 0 {
 		return nil // nothing but a flush
 	}
+	newest := l.newest.after(diff.changes)
+	cp.Newest = newest.keys()
 	if b.Events > 0 {
 		cp.LastEvent = start.UTC()
 	}
@@ -147,7 +151,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if err != nil {
 		return err
 	}
-	l.checkpoint = cp
+	l.checkpoint, l.newest = cp, newest
 	l.applied(diff.counts, start)
 	return nil
 }
@@ -161,10 +165,15 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 			return fmt.Errorf("collection %s: %w", l.opts.Name, err)
 		}
 		l.list = &list{replacement: r}
+		if !b.Replace.Force {
+			// What is as it was does not come again.
+			l.list.newest = l.newest
+		}
 	}
 	if err := l.retry(ctx, func() error { return l.list.replacement.Apply(diff.changes) }); err != nil {
 		return err
 	}
+	l.list.newest = l.list.newest.after(diff.changes)
 	l.list.notes = append(l.list.notes, diff.notes...)
 	l.list.counts.Added += diff.counts.Added
 	l.list.counts.Updated += diff.counts.Updated
@@ -173,8 +182,9 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		return nil
 	}
 	cp := store.Checkpoint{
-		RV: b.Watermark, Cluster: b.Replace.Cluster, ListReason: b.Replace.Reason,
+		RV: b.Watermark, Cluster: b.Replace.Cluster, Schema: b.Replace.Schema, ListReason: b.Replace.Reason,
 		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,
+		Newest: l.list.newest.keys(),
 	}
 	err := l.commit(ctx, l.list.notes, func() error {
 		if err := l.list.replacement.Commit(cp); err != nil {
@@ -188,7 +198,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	if err != nil {
 		return err
 	}
-	l.checkpoint = cp
+	l.checkpoint, l.newest = cp, l.list.newest
 	l.applied(l.list.counts, start)
 	l.list = nil
 	return nil

@@ -122,6 +122,24 @@ func memoryCollection(t *testing.T) store.Collection {
 	return c
 }
 
+// The schema of a list stays with the checkpoint until the next list.
+func TestSchemaOfTheNewestList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := memoryCollection(t)
+		p := start(t, coll)
+		for _, schema := range []string{"one", "two", ""} {
+			require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: "expired", Schema: schema}))
+			require.NoError(t, p.queue.EndReplace("10"))
+			synctest.Wait()
+			require.Equal(t, schema, coll.State().Schema)
+			require.NoError(t, p.queue.Bookmark("11"))
+			synctest.Wait()
+			require.Equal(t, schema, coll.State().Schema)
+			require.Equal(t, "11", coll.State().RV)
+		}
+	})
+}
+
 func TestHandlersAndStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memoryCollection(t))

@@ -166,6 +166,11 @@ type Collection struct {
 	// "list: initial".
 	Verdict string `json:"verdict,omitempty"`
 
+	// Untrusted is why a list has to replace what is stored, in the words of
+	// ListReason, where that is not the server's any more: it is of another cluster or
+	// another history, or made by other rules. It is readable until then.
+	Untrusted string `json:"untrusted,omitempty"`
+
 	// ListReason is why the newest complete list was made, LastList when.
 	ListReason string    `json:"listReason,omitempty"`
 	LastList   time.Time `json:"lastList,omitzero"`

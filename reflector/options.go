@@ -55,6 +55,15 @@ type Options struct {
 	// checkpoint can't come from another cluster.
 	Identity func(context.Context) (string, error)
 
+	// Guards are asked, in order, before a checkpoint is used, once the cluster is
+	// known to be the same and at or past it.
+	Guards []Guard
+
+	// Schema returns what tells the form that the objects are served in from every other,
+	// empty where that is not known; nil where it never changes. It is asked before a
+	// list, before a checkpoint is used, and every ten to fifteen minutes.
+	Schema func(context.Context) (string, error)
+
 	// Kind and APIVersion are those of the objects that are expected; others are
 	// skipped. Empty takes all.
 	Kind, APIVersion string
@@ -71,6 +80,11 @@ type Options struct {
 
 	// PageSize is how many items a page of a list has. 0 is 500.
 	PageSize int64
+
+	// ConfirmDeletions is a percentage: a list that would delete more than that of a
+	// consumer's objects, where those are a hundred or more, is aborted and made again,
+	// and believed when it says about the same. 0 and 100 believe every list.
+	ConfirmDeletions int
 
 	// FromCache lets the server make the first list from what it has at hand
 	// (resourceVersion "0"): cheaper for it, and perhaps some seconds old. Every other
@@ -134,8 +148,16 @@ type Observer interface {
 	// Listed reports a list that is complete and queued.
 	Listed(reason store.Reason, rv string, items int64, took time.Duration)
 
+	// HeldBack reports a list that was aborted because it would have deleted so many
+	// objects. See Options.ConfirmDeletions.
+	HeldBack(deletions int)
+
 	// Resumed reports that the guards passed and the watch goes on at rv.
 	Resumed(rv string)
+
+	// Refused reports that the checkpoint, and what is stored, must not be relied on
+	// any more, so that the next thing is a list.
+	Refused(reason store.Reason, why error)
 
 	// Watched reports a watch that ended: how many events it brought and how long it
 	// lasted. One that could not be started is told by Phase.
@@ -162,8 +184,14 @@ func (Silent) Listing(store.Reason, int64, int64) {}
 // Listed does nothing.
 func (Silent) Listed(store.Reason, string, int64, time.Duration) {}
 
+// HeldBack does nothing.
+func (Silent) HeldBack(int) {}
+
 // Resumed does nothing.
 func (Silent) Resumed(string) {}
+
+// Refused does nothing.
+func (Silent) Refused(store.Reason, error) {}
 
 // Watched does nothing.
 func (Silent) Watched(int, time.Duration) {}

@@ -45,17 +45,21 @@ type Reflector struct {
 	backoff wait.Backoff
 	paused  time.Time        // when the newest pause ended
 	resync  <-chan time.Time // nil for never
+	recheck clock.Timer      // of the schema
 
 	shown atomic.Pointer[string] // rv, for others to read
 
 	rv      string       // newest resourceVersion that was queued
 	cluster string       // whose it is
+	schema  string       // form of the objects of the newest list; empty for not known
 	reason  store.Reason // why the next thing is a list; empty for none
 	ordered bool         // events' resourceVersions come in order
 	proven  bool         // the guards passed since the newest outage
 	resumed bool         // no event came since the guards passed
 	ahead   int          // answers in a row that the server is behind
 	silent  int          // silent closes in a row
+
+	doubted map[string]struct{} // what the newest list that was held back would have deleted
 }
 
 // New returns a reflector that has not started.
@@ -68,6 +72,9 @@ func New(opts Options) *Reflector {
 	}
 	if opts.Identity == nil {
 		opts.Identity = func(context.Context) (string, error) { return opts.Checkpoint.Cluster, nil }
+	}
+	if opts.Schema == nil {
+		opts.Schema = func(context.Context) (string, error) { return "", nil }
 	}
 	if opts.Observer == nil {
 		opts.Observer = Silent{}
@@ -82,7 +89,7 @@ func New(opts Options) *Reflector {
 		opts.Name = naming.GetNameFromCallsite(thisFile)
 		opts.Logger = opts.Logger.With("reflector", opts.Name)
 	}
-	r := &Reflector{opts: opts, cluster: opts.Checkpoint.Cluster, reason: opts.Reason}
+	r := &Reflector{opts: opts, cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason}
 	r.reached(opts.Checkpoint.RV)
 	if r.rv == "" && r.reason == "" {
 		r.reason = store.ReasonInitial
@@ -116,6 +123,9 @@ func (r *Reflector) Run(ctx context.Context) error {
 		defer ticker.Stop()
 		r.resync = ticker.C()
 	}
+	r.recheck = r.opts.Clock.NewTimer(schemaEvery)
+	defer r.recheck.Stop()
+	r.awaitRecheck()
 	if err := r.jitter(ctx); err != nil {
 		return err
 	}
@@ -151,6 +161,7 @@ func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) 
 		r.opts.WatchErrorHandler(ctx, why)
 	}
 	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
+	r.opts.Observer.Refused(reason, why)
 }
 
 // resume asks the guards whether the checkpoint may be used.
@@ -180,6 +191,16 @@ func (r *Reflector) resume(ctx context.Context) error {
 		return fmt.Errorf("probe: %w", err)
 	}
 	r.ahead = 0
+	for _, guard := range append([]Guard{r.schemaChanged}, r.opts.Guards...) {
+		err := guard(ctx)
+		if refused := asRelist(err); refused != nil {
+			r.relist(ctx, refused.Reason, refused.Err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 	r.proven, r.resumed = true, true
 	r.opts.Logger.Info("resuming watch", "rv", r.rv)
 	r.opts.Observer.Resumed(r.rv)
@@ -204,15 +225,20 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
+	// Before the list: should it change meanwhile, the next comparison finds out.
+	schema, err := r.opts.Schema(ctx)
+	if err != nil {
+		return err
+	}
 	how := upstream.ListOptions{PageSize: r.opts.PageSize}
 	if r.opts.FromCache && r.reason == store.ReasonInitial {
 		how.ResourceVersion = "0"
 	}
-	rv, items, err := r.listOnce(ctx, cluster, how)
+	rv, items, err := r.listOnce(ctx, cluster, schema, how)
 	if expired(err) {
 		// The server forgot the snapshot between two pages. In one body there is
 		// nothing to forget.
-		rv, items, err = r.listOnce(ctx, cluster, upstream.ListOptions{})
+		rv, items, err = r.listOnce(ctx, cluster, schema, upstream.ListOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
@@ -221,14 +247,15 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	r.opts.Logger.Info("listed", "reason", r.reason, "rv", rv, "items", items, "took", took.Round(time.Millisecond))
 	r.opts.Observer.Listed(r.reason, rv, items, took)
 	r.reached(rv)
-	r.cluster, r.reason = cluster, ""
+	r.cluster, r.schema, r.reason = cluster, schema, ""
 	r.proven, r.resumed, r.ahead, r.silent = true, false, 0, 0
+	r.doubted = nil
 	return nil
 }
 
-func (r *Reflector) listOnce(ctx context.Context, cluster string, how upstream.ListOptions) (rv string, items int64, err error) {
+func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how upstream.ListOptions) (rv string, items int64, err error) {
 	err = r.opts.Queue.BeginReplace(ctx, deltafifo.Replace{
-		Reason: string(r.reason), Cluster: cluster, Force: !r.reason.TrustsVersions(),
+		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.confirm,
 	})
 	if err != nil {
 		return "", 0, err

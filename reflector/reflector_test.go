@@ -76,6 +76,10 @@ type script struct {
 	lists     []error
 	clusters  []string
 	listItems []*object.Object
+	replace   deltafifo.Replace    // the newest
+	holds     int                  // objects of the consumer
+	missing   [][]string           // what of them each list does not have
+	refusals  bool                 // are noted
 	refused   string               // key that the queue can't take
 	asked     []time.Duration      // timeouts of watches
 	opened    []*watch.FakeWatcher // watches that were given out
@@ -176,12 +180,27 @@ func (s *script) Flush()                   {}
 func (s *script) Resync() error            { s.note("resync"); return nil }
 func (s *script) BeginReplace(_ context.Context, r deltafifo.Replace) error {
 	s.note("begin %s %s force=%v", r.Reason, r.Cluster, r.Force)
+	s.replace = r
 	return nil
 }
-func (s *script) ReplaceItem(o any) error    { return s.put("item", o) }
-func (s *script) EndReplace(rv string) error { s.note("end %s", rv); return nil }
-func (s *script) AbortReplace()              { s.note("abort") }
-func (s *script) Skipped(err error)          { s.note("skipped: %v", err) }
+func (s *script) ReplaceItem(o any) error { return s.put("item", o) }
+func (s *script) EndReplace(rv string) error {
+	if missing, ok := take(s, &s.missing); ok {
+		if err := s.replace.Confirm(s.holds, missing); err != nil {
+			return err
+		}
+	}
+	s.note("end %s", rv)
+	return nil
+}
+func (s *script) AbortReplace()     { s.note("abort") }
+func (s *script) Skipped(err error) { s.note("skipped: %v", err) }
+func (s *script) HeldBack(n int)    { s.note("held back %d", n) }
+func (s *script) Refused(reason store.Reason, why error) {
+	if s.refusals {
+		s.note("refused %s: %v", reason, why)
+	}
+}
 
 // play runs a reflector over the script for a (simulated) time and returns what
 // it did.

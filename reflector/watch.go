@@ -59,6 +59,10 @@ func (r *Reflector) watch(ctx context.Context) error {
 		r.relist(ctx, store.ReasonExpired, err)
 		return nil
 	}
+	if refused := asRelist(err); refused != nil {
+		r.relist(ctx, refused.Reason, refused.Err)
+		return nil
+	}
 	if lasted < timeout-time.Second {
 		// Not the end we asked for: the server may have been restarted, or even
 		// restored, behind our back. Ask the guards again.
@@ -96,6 +100,10 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int,
 				continue
 			}
 			if err := r.opts.Queue.Resync(); err != nil {
+				return events, err
+			}
+		case <-r.recheck.C():
+			if err := r.recheckSchema(ctx); err != nil {
 				return events, err
 			}
 		case e, ok := <-w.ResultChan():

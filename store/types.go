@@ -67,6 +67,10 @@ type Checkpoint struct {
 	// Cluster is the identity of the cluster that RV belongs to.
 	Cluster string `json:"cluster"`
 
+	// Schema tells the form that the objects were served in from every other; empty
+	// where it is not known, or never changes.
+	Schema string `json:"schema,omitempty"`
+
 	// LastEvent, LastBookmark and LastList are when the newest event, bookmark and
 	// complete list that the checkpoint covers arrived, by the local clock.
 	LastEvent    time.Time `json:"lastEvent,omitzero"`
@@ -75,7 +79,15 @@ type Checkpoint struct {
 
 	// ListReason is why the newest list was made, "initial" for the first.
 	ListReason string `json:"listReason,omitempty"`
+
+	// Newest are the keys of objects with the highest resourceVersions at or below RV,
+	// highest first, as far as they are known; empty ones come last. A server that has
+	// these otherwise has another history than the one that RV is of.
+	Newest [NewestKeys]string `json:"newest,omitzero"`
 }
+
+// NewestKeys is how many keys [Checkpoint.Newest] has room for.
+const NewestKeys = 3
 
 // Proven is when the collection was last known to be complete: the newest of its
 // times.

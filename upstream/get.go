@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -32,10 +33,7 @@ func (s *Source) Get(ctx context.Context, key string) (*object.Object, error) {
 }
 
 func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
-	namespace, name, namespaced := strings.Cut(key, "/")
-	if !namespaced {
-		namespace, name = "", key
-	}
+	namespace, name := split(key)
 	switch {
 	case s.err != nil:
 		return nil, s.err
@@ -74,12 +72,7 @@ func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
 // getSelected asks for a list of the one object, because only the server knows what
 // a selector means.
 func (s *Source) getSelected(ctx context.Context, namespace, name string) (found *object.Object, err error) {
-	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	if s.opts.FieldSelector != "" {
-		one += "," + s.opts.FieldSelector
-	}
-	narrow := *s
-	narrow.opts.Namespace, narrow.opts.FieldSelector = namespace, one
+	narrow := s.only(namespace, name)
 	var unusable error // which is not the same as none
 	narrow.opts.OnSkip = func(err error) { unusable = err }
 	_, err = narrow.List(ctx, ListOptions{}, func(o *object.Object) error { found = o; return nil })
@@ -92,6 +85,73 @@ func (s *Source) getSelected(ctx context.Context, namespace, name string) (found
 		return nil, ErrNoObject
 	}
 	return found, nil
+}
+
+// Version returns UID and resourceVersion of the newest state of the object at key,
+// and errors as Get does. It needs no other right than a list.
+func (s *Source) Version(ctx context.Context, key string) (uid, rv string, err error) {
+	uid, rv, err = s.version(ctx, key)
+	if err != nil {
+		return "", "", fmt.Errorf("look up %s of %s: %w", key, s, err)
+	}
+	return uid, rv, nil
+}
+
+func (s *Source) version(ctx context.Context, key string) (uid, rv string, err error) {
+	namespace, name := split(key)
+	if s.opts.Namespace != "" && s.opts.Namespace != namespace {
+		return "", "", ErrNoObject
+	}
+	one := s.only(namespace, name)
+	r, err := one.request()
+	if err != nil {
+		return "", "", err
+	}
+	body, err := r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	defer body.Close()
+	raw, err := io.ReadAll(io.LimitReader(body, maxObject+1))
+	switch {
+	case err != nil:
+		return "", "", err
+	case len(raw) > maxObject:
+		return "", "", ErrTooLarge
+	case !validJSON(raw):
+		return "", "", object.ErrInvalid
+	}
+	items := gjson.GetBytes(raw, "items")
+	if !items.Exists() {
+		return "", "", ErrBadList
+	}
+	found := items.Get("0.metadata")
+	if !found.Exists() {
+		return "", "", ErrNoObject
+	}
+	if at := object.Key(found.Get("namespace").Str, found.Get("name").Str); at != key {
+		return "", "", fmt.Errorf("the server sent %s", at) // it does not know the selector
+	}
+	return found.Get("uid").Str, found.Get("resourceVersion").Str, nil
+}
+
+// split takes a key apart. The namespace is empty where there is none.
+func split(key string) (namespace, name string) {
+	namespace, name, namespaced := strings.Cut(key, "/")
+	if !namespaced {
+		return "", key
+	}
+	return namespace, name
+}
+
+// only is the source narrowed down to one name.
+func (s *Source) only(namespace, name string) *Source {
+	narrow := *s
+	narrow.opts.Namespace, narrow.opts.FieldSelector = namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	if s.opts.FieldSelector != "" {
+		narrow.opts.FieldSelector += "," + s.opts.FieldSelector
+	}
+	return &narrow
 }
 
 // isGone says that the server knows the resource and has no such object. A 404 of

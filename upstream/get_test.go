@@ -82,3 +82,52 @@ func TestGetClusterScoped(t *testing.T) {
 	require.Equal(t, "edge-1", o.Key())
 	require.Equal(t, "/api/v1/nodes/edge-1", asked)
 }
+
+// Version asks for one object's metadata in a way that needs no right but list's.
+func TestVersion(t *testing.T) {
+	list := func(items string) string {
+		return `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"items":[` + items + `]}`
+	}
+	const path = "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da&limit=1"
+	for name, x := range map[string]struct {
+		opts SourceOptions
+		key  string
+		url  string // that is asked; empty for none
+		code int
+		body string
+		err  string // "gone" for ErrNoObject; empty for none
+	}{
+		"object":          {SourceOptions{}, "shop/a", path, 200, list(onePod), ""},
+		"none":            {SourceOptions{}, "shop/a", path, 200, list(""), "gone"},
+		"selected":        {SourceOptions{LabelSelector: "x=y", FieldSelector: "spec.nodeName=n"}, "shop/a", "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn&labelSelector=x%3Dy&limit=1", 200, list(onePod), ""},
+		"own namespace":   {SourceOptions{Namespace: "shop"}, "shop/a", path, 200, list(onePod), ""},
+		"other namespace": {SourceOptions{Namespace: "mall"}, "shop/a", "", 0, "", "gone"},
+		"no such path":    {SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
+		"forbidden":       {SourceOptions{}, "shop/a", path, 403, statusBody(403, "Forbidden", "no", ""), "no"},
+		"another object":  {SourceOptions{}, "shop/a", path, 200, list(`{"metadata":{"name":"b","namespace":"shop","uid":"u","resourceVersion":"7"}}`), "the server sent shop/b"},
+		"no list":         {SourceOptions{}, "shop/a", path, 200, `{"kind":"Status"}`, "not a complete list"},
+		"noise":           {SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := ""
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = r.URL.String()
+				require.Contains(t, r.Header.Get("Accept"), "as=PartialObjectMetadataList;")
+				reply(w, x.code, x.body)
+			})
+			x.opts.Resource = pods
+			uid, rv, err := c.Source(x.opts).Version(t.Context(), x.key)
+			require.Equal(t, x.url, asked)
+			switch x.err {
+			case "":
+				require.NoError(t, err)
+				require.Equal(t, []string{"u", "7"}, []string{uid, rv})
+			case "gone":
+				require.ErrorIs(t, err, ErrNoObject)
+			default:
+				require.ErrorContains(t, err, x.err)
+				require.NotErrorIs(t, err, ErrNoObject)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	lines := append(problemLines(s.Collections), damageLines(s.Collections)...)
+	lines := slices.Concat(problemLines(s.Collections), untrustedLines(s.Collections), damageLines(s.Collections))
 	return writeLines(w, append(lines, storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
 }
 
@@ -95,6 +96,17 @@ func state(c localapi.Collection) string {
 		text += " of about " + humanCount(c.ListRead+c.ListRemaining)
 	}
 	return text
+}
+
+// untrustedLines tells of content that is about to be replaced.
+func untrustedLines(collections []localapi.Collection) []string {
+	var lines []string
+	for _, c := range collections {
+		if c.Untrusted != "" {
+			lines = append(lines, fmt.Sprintf("%s: UNTRUSTED until it is listed: %s", c.ID, c.Untrusted))
+		}
+	}
+	return lines
 }
 
 // damageLines tells of records that the agent can't serve.

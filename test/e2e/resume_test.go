@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
@@ -26,8 +27,8 @@ var resumeIDs = []string{"configmaps", "namespaces", "pods", "widgets.example.co
 
 // TestRestartMakesNoList restarts an agent while nothing changed, after 2,000
 // objects changed and while 2,000 objects are changing. The apiserver's own count
-// must not show a list beyond the probe, which is one request for one object, and
-// the events that arrive must be the changes.
+// must not show a list beyond the probe and the comparison of the newest objects, which
+// are requests for one object each, and the events that arrive must be the changes.
 func TestRestartMakesNoList(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -100,7 +101,7 @@ func requireResumed(t *testing.T, a *agent, since controlplane.Totals, listed ma
 	now := a.awaitInStep(anywhere(resumeIDs...))
 	for _, id := range resumeIDs {
 		c := now[id]
-		require.Equal(t, 1, since.Count("LIST", c.Resource), "%s: LIST requests, of which the probe is one", id)
+		requireAsked(t, since, id, c.Resource)
 		require.Zero(t, c.Lists, "%s: lists", id)
 		require.EqualValues(t, 1, c.Resumes, "%s: resumes", id)
 		require.Contains(t, c.Verdict, "resume at RV ", id)
@@ -108,6 +109,19 @@ func requireResumed(t *testing.T, a *agent, since controlplane.Totals, listed ma
 		require.Equal(t, listed[id].LastList, c.LastList, "%s: when it was listed", id)
 		require.Zero(t, a.relists(id).total(), "%s: relists in the metrics", id)
 	}
+}
+
+// requireAsked checks that a resume cost the server nothing but the probe and the
+// comparison of the newest objects. A list of one name is a LIST to the server, but a GET
+// where a definition made the resource.
+func requireAsked(t *testing.T, since controlplane.Totals, id, resource string) {
+	t.Helper()
+	lists := 1 + store.NewestKeys
+	if resource == "widgets" {
+		lists = 1
+		require.Equal(t, store.NewestKeys, since.Count("GET", resource), "%s: GET requests", id)
+	}
+	require.Equal(t, lists, since.Count("LIST", resource), "%s: LIST requests, of which the probe is one", id)
 }
 
 // requireUpdates checks that n configmaps were updated, and nothing else.

@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/store"
+)
+
+// What is stored is untrusted from the moment that a guard refuses it until a list
+// has replaced it: not when the list is complete, but when the store has it.
+func TestUntrusted(t *testing.T) {
+	for _, reason := range []store.Reason{store.ReasonRVAhead, store.ReasonClusterChanged} {
+		a := &Agent{damages: newDamages()}
+		c := &collection{
+			id: "pods", track: newTracker(a.clock, slog.New(slog.DiscardHandler)), queue: deltafifo.New(deltafifo.Options{}),
+		}
+		untrusted := func() string { return a.describe(c, c.track.get()).Untrusted }
+		c.track.Refused(store.ReasonExpired, errors.New("410"))
+		require.Empty(t, untrusted(), "what is stored is old, and true")
+
+		c.track.Refused(reason, errors.New("another history"))
+		require.Equal(t, string(reason), untrusted())
+		require.NoError(t, c.queue.BeginReplace(t.Context(), deltafifo.Replace{}))
+		require.NoError(t, c.queue.EndReplace("10"))
+		c.track.Listed(reason, "10", 0, 0)
+		require.Equal(t, string(reason), untrusted(), "the list is complete, and not in the store")
+		_, err := c.queue.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, string(reason), untrusted(), "the list is on its way into the store")
+		c.queue.Close()
+		_, err = c.queue.PopBatch(t.Context())
+		require.ErrorIs(t, err, deltafifo.ErrClosed)
+		require.Empty(t, untrusted())
+	}
+}

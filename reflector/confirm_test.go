@@ -1,0 +1,91 @@
+package reflector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+)
+
+// keys are n keys from a number on.
+func keys(from, n int) []string {
+	var k []string
+	for i := range n {
+		k = append(k, fmt.Sprintf("ns/%d", from+i))
+	}
+	return k
+}
+
+// A list that would delete most of a large collection is applied only when the next one
+// says about the same.
+func TestConfirmDeletions(t *testing.T) {
+	const held = 200
+	for name, x := range map[string]struct {
+		holds   int
+		missing [][]string
+		reason  store.Reason
+		percent int
+		log     []string // of held back lists, and of the one that is applied
+	}{
+		"half":                    {held, [][]string{keys(0, 100)}, store.ReasonExpired, 50, []string{"end"}},
+		"more than half, twice":   {held, [][]string{keys(0, 101), keys(0, 101)}, store.ReasonExpired, 50, []string{"held back 101", "abort", "end"}},
+		"more than half, once":    {held, [][]string{keys(0, 200), nil}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
+		"about the same":          {held, [][]string{keys(0, 150), keys(10, 155)}, store.ReasonExpired, 50, []string{"held back 150", "abort", "end"}},
+		"others each time":        {held, [][]string{keys(0, 110), keys(90, 110), keys(90, 110)}, store.ReasonExpired, 50, []string{"held back 110", "abort", "held back 110", "abort", "end"}},
+		"more each time":          {held, [][]string{keys(0, 110), keys(0, 200), keys(0, 200)}, store.ReasonExpired, 50, []string{"held back 110", "abort", "held back 200", "abort", "end"}},
+		"the second has the rest": {held, [][]string{keys(0, 200), keys(0, 101)}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
+		"a small collection":      {99, [][]string{keys(0, 99)}, store.ReasonExpired, 50, []string{"end"}},
+		"just large enough":       {100, [][]string{keys(0, 51), keys(0, 51)}, store.ReasonExpired, 50, []string{"held back 51", "abort", "end"}},
+		"another percentage":      {held, [][]string{keys(0, 21), keys(0, 21)}, store.ReasonExpired, 10, []string{"held back 21", "abort", "end"}},
+		"believed always":         {held, [][]string{keys(0, 200)}, store.ReasonExpired, 100, []string{"end"}},
+		"not asked for":           {held, [][]string{keys(0, 200)}, store.ReasonExpired, 0, []string{"end"}},
+		"another scope":           {held, [][]string{keys(0, 200)}, store.ReasonScopeChanged, 50, []string{"end"}},
+		"another cluster":         {held, [][]string{keys(0, 200), keys(0, 200)}, store.ReasonClusterChanged, 50, []string{"held back 200", "abort", "end"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{holds: x.holds, missing: x.missing}
+			log := play(t, s, time.Minute, func(o *reflector.Options) { o.Reason, o.ConfirmDeletions = x.reason, x.percent })
+			var got []string
+			for _, l := range log {
+				if l == "abort" || has([]string{l}, "held back") > 0 {
+					got = append(got, l)
+				} else if has([]string{l}, "end") > 0 {
+					got = append(got, "end")
+				}
+			}
+			require.Equal(t, x.log, got)
+			require.Equal(t, 1, has(log, "watch"), "%q", log)
+		})
+	}
+}
+
+// What is asked for between two lists, and a list that fails, is no second word.
+func TestHeldBackOverAFailure(t *testing.T) {
+	s := &script{holds: 200, missing: [][]string{keys(0, 200), keys(0, 200)}, lists: []error{nil, errors.New("unexpected EOF")}}
+	var told []error
+	log := play(t, s, time.Minute, func(o *reflector.Options) {
+		o.Reason, o.ConfirmDeletions = store.ReasonExpired, 50
+		o.WatchErrorHandler = func(_ context.Context, err error) { told = append(told, err) }
+	})
+	require.Equal(t, 3, has(log, "begin expired"), "%q", log)
+	require.Equal(t, 2, has(log, "abort"), "%q", log)
+	require.Equal(t, 1, has(log, "held back"), "%q", log)
+	var why *reflector.HeldBackError
+	require.ErrorAs(t, told[0], &why)
+	require.Equal(t, reflector.HeldBackError{Held: 200, Deletions: 200}, *why)
+}
+
+// A list that was believed leaves nothing to compare the next with.
+func TestHeldBackIsForgotten(t *testing.T) {
+	s := &script{holds: 200, missing: [][]string{keys(0, 200), nil, keys(0, 200), keys(0, 200)}, watches: []answer{{err: apierrors.NewResourceExpired("too old")}}}
+	log := play(t, s, time.Minute, func(o *reflector.Options) { o.Reason, o.ConfirmDeletions = store.ReasonExpired, 50 })
+	require.Equal(t, 2, has(log, "held back"), "%q", log)
+	require.Equal(t, 2, has(log, "end"), "%q", log)
+}

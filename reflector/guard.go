@@ -1,0 +1,125 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// Guard says whether a checkpoint may still be used. nil is yes, a [*RelistError] is
+// no; any other error says that it can't be told at the moment, and is a reason to
+// wait.
+type Guard func(context.Context) error
+
+// RelistError is a guard's proof that a checkpoint must not be used.
+type RelistError struct {
+	Reason store.Reason
+	Err    error
+}
+
+func (e *RelistError) Error() string { return string(e.Reason) + ": " + e.Err.Error() }
+
+// Unwrap returns the proof.
+func (e *RelistError) Unwrap() error { return e.Err }
+
+// asRelist returns the proof that err is or wraps, nil for none.
+func asRelist(err error) *RelistError {
+	var refused *RelistError
+	errors.As(err, &refused)
+	return refused
+}
+
+// Versions tells which version of an object the server has. *upstream.Source does.
+type Versions interface {
+	// Version returns UID and resourceVersion of the newest state of the object at key.
+	// upstream.ErrNoObject says that there is none.
+	Version(ctx context.Context, key string) (uid, rv string, err error)
+}
+
+// Canary returns a guard that compares the newest objects of a collection with the
+// server's. A server that was restored from a backup and has since gone past the
+// checkpoint answers every other question as if nothing had happened; but what was
+// written after the backup, it has not, or has otherwise.
+//
+// An object that the server does not have proves nothing: it may have been deleted
+// after the checkpoint. Neither does an answer that says nothing about the object;
+// that is logged. Only where the server can't be asked the guard waits.
+func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
+	return func(ctx context.Context) error {
+		known, rv, err := canaries(c)
+		if err != nil {
+			return err
+		}
+		for _, h := range known {
+			uid, serverRV, err := server.Version(ctx, h.Key)
+			switch {
+			case err == nil:
+				if err := contradicts(h, rv, uid, serverRV); err != nil {
+					return &RelistError{Reason: store.ReasonRVAhead, Err: err}
+				}
+			case errors.Is(err, upstream.ErrNoObject):
+			case ctx.Err() != nil, mayPass(err):
+				return fmt.Errorf("compare with the server: %w", err)
+			default:
+				log.Warn("what is stored can't be compared with the server before the watch is resumed", "key", h.Key, "error", err)
+			}
+		}
+		return nil
+	}
+}
+
+// canaries returns what is stored of a collection's newest objects, and the
+// checkpoint that goes with it.
+func canaries(c store.Collection) (known []store.Header, rv string, err error) {
+	v, err := c.View()
+	if err != nil {
+		return nil, "", err
+	}
+	defer v.Close() // before the server is asked
+	for _, key := range v.State().Newest {
+		if key == "" {
+			continue
+		}
+		switch h, err := v.Header(key); {
+		case err == nil:
+			known = append(known, h)
+		case errors.Is(err, store.ErrNotFound), errors.As(err, new(*store.CorruptionError)):
+		default:
+			return nil, "", err
+		}
+	}
+	return known, v.State().RV, nil
+}
+
+// contradicts returns how the server's version of an object can't be of the same
+// history as the stored one, nil where it can.
+func contradicts(stored store.Header, checkpoint, uid, rv string) error {
+	if uid == stored.UID && rv == stored.RV {
+		return nil
+	}
+	older, comparable := object.CompareRV(rv, stored.RV)
+	past, told := object.CompareRV(rv, checkpoint)
+	switch {
+	case rv == stored.RV:
+		return fmt.Errorf("%s at %s is another object on the server (uid %s) than here (uid %s)", stored.Key, rv, uid, stored.UID)
+	case comparable && older < 0:
+		return fmt.Errorf("%s is at %s on the server, and was at %s before", stored.Key, rv, stored.RV)
+	case told && past <= 0:
+		return fmt.Errorf("%s is at %s on the server, which the checkpoint %s should have brought", stored.Key, rv, checkpoint)
+	}
+	return nil
+}
+
+// mayPass says that a request failed for a reason that is not the request's.
+func mayPass(err error) bool {
+	switch upstream.Kind(err) {
+	case upstream.Unreachable, upstream.Untrusted, upstream.Unauthorized, upstream.Throttled:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,140 @@
+package reflector_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// serverHas is a server's answer for one key.
+type serverHas struct {
+	uid, rv string
+	err     error
+}
+
+// versions are a server's answers by key; of others it has nothing.
+type versions map[string]serverHas
+
+func (v versions) Version(_ context.Context, key string) (uid, rv string, err error) {
+	a, ok := v[key]
+	if !ok {
+		return "", "", upstream.ErrNoObject
+	}
+	return a.uid, a.rv, a.err
+}
+
+// stored is a collection with one object for each key, at the checkpoint 50.
+func stored(t *testing.T, objects map[string]string, newest ...string) store.Collection {
+	t.Helper()
+	db := memory.New()
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	c, err := db.Open(storetest.Info("test"))
+	require.NoError(t, err)
+	r, err := c.Replace()
+	require.NoError(t, err)
+	for name, rv := range objects {
+		o := storetest.Object("", name, "u-"+name, rv, nil, "x")
+		require.NoError(t, r.Apply([]store.Change{{Key: o.Key(), Object: o}}))
+	}
+	cp := store.Checkpoint{RV: "50", Cluster: "uid:1"}
+	copy(cp.Newest[:], newest)
+	require.NoError(t, r.Commit(cp))
+	return c
+}
+
+// What the server says of the newest objects: a proof that its history is another one,
+// nothing, or that it can't be asked.
+func TestCanary(t *testing.T) {
+	for name, x := range map[string]struct {
+		server versions
+		proof  string // empty for none
+		waits  bool
+	}{
+		"the same":                   {versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}, "", false},
+		"deleted since":              {nil, "", false},
+		"changed since":              {versions{"a": {"u-a", "51", nil}}, "", false},
+		"made anew since":            {versions{"a": {"u-z", "51", nil}}, "", false},
+		"lower":                      {versions{"a": {"u-a", "39", nil}}, "a is at 39 on the server, and was at 40 before", false},
+		"lower, more digits":         {versions{"b": {"u-b", "9", nil}}, "b is at 9 on the server", false},
+		"same number, other object":  {versions{"a": {"u-z", "40", nil}}, "another object", false},
+		"higher, at the checkpoint":  {versions{"a": {"u-a", "50", nil}}, "which the checkpoint 50 should have brought", false},
+		"higher, below it":           {versions{"a": {"u-a", "41", nil}}, "should have brought", false},
+		"second":                     {versions{"a": {"u-a", "40", nil}, "b": {"u-b", "29", nil}}, "b is at 29", false},
+		"opaque":                     {versions{"a": {"u-a", "x41", nil}}, "", false},
+		"forbidden":                  {versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}}, "", false},
+		"forbidden, then a proof":    {versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}, "b": {"u-b", "29", nil}}, "b is at 29", false},
+		"no such selector":           {versions{"a": {err: apierrors.NewBadRequest("field label not supported")}}, "", false},
+		"resource not served":        {versions{"a": {err: apierrors.NewNotFound(pods, "")}}, "", false},
+		"server failed":              {versions{"a": {err: apierrors.NewInternalError(errors.New("oops"))}}, "", false},
+		"credential not accepted":    {versions{"a": {err: apierrors.NewUnauthorized("expired")}}, "", true},
+		"busy":                       {versions{"a": {err: apierrors.NewTooManyRequests("later", 1)}}, "", true},
+		"connection broke":           {versions{"a": {err: context.DeadlineExceeded}}, "", true},
+		"another than those is lost": {versions{"c": {"u-c", "1", nil}}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := stored(t, map[string]string{"a": "40", "b": "30", "c": "20"}, "a", "b", "gone")
+			err := reflector.Canary(c, x.server, slog.New(slog.DiscardHandler))(t.Context())
+			var refused *reflector.RelistError
+			switch {
+			case x.proof != "":
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, store.ReasonRVAhead, refused.Reason)
+				require.ErrorContains(t, refused, x.proof)
+			case x.waits:
+				require.Error(t, err)
+				require.False(t, errors.As(err, &refused), "%v", err)
+			default:
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// A resourceVersion that is no number can be told from another one, no more.
+func TestCanaryOfOpaqueVersions(t *testing.T) {
+	c := stored(t, map[string]string{"a": "x1"}, "a")
+	log := slog.New(slog.DiscardHandler)
+	require.NoError(t, reflector.Canary(c, versions{"a": {"u-a", "x0", nil}}, log)(t.Context()))
+	require.ErrorContains(t, reflector.Canary(c, versions{"a": {"u-z", "x1", nil}}, log)(t.Context()), "another object")
+}
+
+// Guards come after the probe, before each resume, and before no list.
+func TestGuards(t *testing.T) {
+	guarded := func(s *script, answers ...error) func(*reflector.Options) {
+		return func(o *reflector.Options) {
+			o.Guards = []reflector.Guard{func(context.Context) error {
+				s.note("guard")
+				err, _ := take(s, &answers)
+				return err
+			}}
+		}
+	}
+	t.Run("pass", func(t *testing.T) {
+		s := &script{watches: []answer{{lasts: time.Minute}}}
+		require.Equal(t, []string{"probe 50", "guard", "watch 50", "probe 50", "guard", "watch 50"}, play(t, s, 5*time.Minute, guarded(s)))
+	})
+	t.Run("refuse", func(t *testing.T) {
+		s := &script{refusals: true, listItems: []*object.Object{pod("a", 3)}}
+		refused := &reflector.RelistError{Reason: store.ReasonRVAhead, Err: errors.New("a is older")}
+		require.Equal(t, []string{
+			"probe 50", "guard", "refused rv-ahead: a is older",
+			"begin rv-ahead uid:1 force=true", `list page=500 rv=""`, "item a@3", "end 100", "watch 100",
+		}, play(t, s, time.Minute, guarded(s, refused)))
+	})
+	t.Run("wait", func(t *testing.T) {
+		s := &script{}
+		require.Equal(t, []string{"probe 50", "guard", "probe 50", "guard", "watch 50"}, play(t, s, time.Minute, guarded(s, errors.New("connection refused"))))
+	})
+}

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// liar is a proxy that understands what goes through it. It counts the complete lists
+// of configmaps, and can answer them with nothing.
+type liar struct {
+	kubeconfig string
+	lists      atomic.Int32
+	lies       atomic.Int32 // how many lists are still to be answered with nothing
+}
+
+func newLiar(t *testing.T, cp *controlplane.ControlPlane) *liar {
+	t.Helper()
+	target, err := url.Parse(cp.URL())
+	require.NoError(t, err)
+	admin := cp.RESTConfig(controlplane.Admin)
+	ca := x509.NewCertPool()
+	require.True(t, ca.AppendCertsFromPEM(admin.CAData))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca}, ForceAttemptHTTP2: true}
+	forward := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Set("Authorization", "Bearer "+admin.BearerToken) // which no client sends without TLS
+		},
+		Transport: transport, FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	l := &liar{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if r.URL.Path == "/api/v1/configmaps" && !q.Has("watch") && !q.Has("resourceVersion") && !q.Has("continue") {
+			l.lists.Add(1)
+			if l.lies.Add(-1) >= 0 {
+				rev, err := cp.Revision(r.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, rev)
+				return
+			}
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+		transport.CloseIdleConnections()
+	})
+	cfg, err := clientcmd.LoadFromFile(kubeconfig(t, cp, controlplane.Admin))
+	require.NoError(t, err)
+	for _, c := range cfg.Clusters {
+		c.Server, c.CertificateAuthorityData, c.CertificateAuthority = srv.URL, nil, ""
+	}
+	require.NoError(t, clientcmd.WriteToFile(*cfg, l.kubeconfig))
+	return l
+}
+
+// TestMassDeletion lets the server forget the checkpoint, and answer the list that
+// follows with few objects or none. What the server says twice is done; what it said
+// once, while something was wrong, deletes nothing.
+func TestMassDeletion(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	const all, gone = 200, 160
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: all}))
+	l := newLiar(t, cp)
+	x := newSite(t, settings{kubeconfig: l.kubeconfig, resources: "- resource: configmaps"})
+	a := x.start()
+	a.requireServers(cp, "configmaps")
+	stored := len(x.cached("configmaps"))
+	require.EqualValues(t, 1, l.lists.Load(), "a first list has nothing to confirm")
+	a.stop()
+
+	t.Log("an empty answer, once")
+	_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "configmaps", 5)
+	require.NoError(t, err)
+	forget(t, cp)
+	l.lists.Store(0)
+	l.lies.Store(1)
+	a = x.start()
+	a.awaitListed("expired", "configmaps")
+	a.requireServers(cp, "configmaps")
+	require.Negative(t, l.lies.Load(), "the lie was told")
+	require.EqualValues(t, 2, l.lists.Load())
+	require.Equal(t, counters{"added": 0, "updated": 5, "deleted": 0}, a.changes("configmaps"))
+	require.Equal(t, stored, a.counters("snapcache_deletions_held_back_total", "configmaps", "collection").total())
+	require.Equal(t, 1, a.relists("configmaps").total())
+	a.stop()
+
+	t.Log("most are deleted")
+	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	configmaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	list, err := configmaps.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	// Not what the apiserver makes for itself, and would make again.
+	seeded := slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool { return o.GetNamespace() == metav1.NamespaceSystem })
+	for _, o := range seeded[:gone] {
+		require.NoError(t, configmaps.Namespace(o.GetNamespace()).Delete(t.Context(), o.GetName(), metav1.DeleteOptions{}))
+	}
+	_, err = objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "configmaps", 1)
+	require.NoError(t, err)
+	forget(t, cp)
+	l.lists.Store(0)
+	a = x.start()
+	a.awaitListed("expired", "configmaps")
+	a.requireServers(cp, "configmaps")
+	require.EqualValues(t, 2, l.lists.Load(), "only a second list is believed")
+	require.Equal(t, counters{"added": 0, "updated": 1, "deleted": gone}, a.changes("configmaps"))
+	require.Equal(t, gone, a.counters("snapcache_deletions_held_back_total", "configmaps", "collection").total())
+	require.Equal(t, 1, a.relists("configmaps").total())
+	a.stop()
+}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// TestRestoredEtcdThatWentOn restores etcd from a backup and lets it go past what the
+// agent has seen, while the agent is stopped and while it only lacks the network. The
+// server then is of the same cluster, past the checkpoint, and takes a watch from
+// there. The agent must find out that the history is another one, say rv-ahead, and
+// end with what the server has.
+func TestRestoredEtcdThatWentOn(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60}))
+	p := newProxy(t, cp, controlplane.Admin)
+	x := newSite(t, settings{kubeconfig: p.kubeconfig, resources: "- resource: configmaps"})
+	a := x.start()
+	for round, name := range []string{"stopped", "cut off"} {
+		t.Log(name)
+		a.requireServers(cp, "configmaps")
+		saved := filepath.Join(t.TempDir(), "etcd")
+		require.NoError(t, cp.SaveEtcd(t.Context(), saved))
+		// What happens now will not have happened.
+		_, _, _ = changeConfigMaps(t, cp)
+		_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "configmaps", 5)
+		require.NoError(t, err)
+		a.requireServers(cp, "configmaps")
+		checkpoint := a.awaitInStep(anywhere("configmaps"))["configmaps"].ResourceVersion
+		if name == "stopped" {
+			a.stop()
+		} else {
+			p.down()
+		}
+
+		require.NoError(t, cp.RestoreEtcd(t.Context(), saved))
+		goPast(t, cp, checkpoint, "round-"+strconv.Itoa(round))
+		if name == "stopped" {
+			a = x.start()
+		} else {
+			p.up()
+		}
+		found := a.awaitListed("rv-ahead", "configmaps")["configmaps"]
+		a.requireServers(cp, "configmaps")
+		require.Equal(t, round+1, a.relists("configmaps")["rv-ahead"])
+		require.Empty(t, found.Untrusted)
+		if name == "stopped" {
+			require.Contains(t, found.Verdict, "resume at RV ", "the file alone can't tell")
+			require.EqualValues(t, 1, found.Lists)
+		}
+	}
+	a.stop()
+	require.Contains(t, x.tail(), "on the server")
+}
+
+// goPast writes new configmaps until the server is past a checkpoint.
+func goPast(t *testing.T, cp *controlplane.ControlPlane, checkpoint, prefix string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	configmaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(objects.Namespace(0))
+	for i := 0; ; i++ {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+		o.SetName(prefix + "-" + strconv.Itoa(i))
+		created, err := configmaps.Create(t.Context(), o, metav1.CreateOptions{})
+		require.NoError(t, err)
+		if compareRV(t)(created.GetResourceVersion(), checkpoint) > 0 && i > 20 {
+			return
+		}
+	}
+}
