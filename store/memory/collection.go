@@ -61,7 +61,7 @@ var (
 )
 
 func newCollection(db *DB, info store.Info) *collection {
-	c := &collection{db: db, id: info.ID, work: &content{}, byKey: map[string]*object.Object{}}
+	c := &collection{db: db, id: info.ID, work: newContent(), byKey: map[string]*object.Object{}}
 	c.published.Store(&snapshot{info: info})
 	return c
 }
@@ -80,7 +80,7 @@ func (c *collection) open(info store.Info, indexes []store.Index) error {
 	if empties {
 		// A checkpoint of another scope means nothing, and objects without a
 		// complete list behind them are nothing to keep readable.
-		next.state, base = store.State{}, &content{}
+		next.state, base = store.State{}, newContent()
 	}
 	if empties || sameScope {
 		next.info = info
@@ -181,7 +181,8 @@ func (c *collection) apply(b store.Batch) error {
 	if b.Checkpoint != (store.Checkpoint{}) {
 		next.state.Checkpoint = b.Checkpoint
 	}
-	old := c.work.apply(b.Changes)
+	var few [4]*object.Object
+	old := c.work.apply(b.Changes, few[:0])
 	if err := c.work.feed.record(b.Changes, old, known, next.state.Checkpoint); err != nil {
 		return c.wrap(err) // in memory it never fails
 	}
@@ -284,7 +285,7 @@ func (c *collection) writable() error {
 func (c *collection) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropped, c.work, c.repl = true, &content{}, nil
+	c.dropped, c.work, c.repl = true, newContent(), nil
 	c.hot.Lock()
 	c.byKey = nil
 	c.published.Store(&snapshot{info: c.published.Load().info, number: c.published.Load().number + 1, gone: true})

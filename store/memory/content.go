@@ -9,15 +9,31 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // content is the objects of a collection with everything derived from them. One
 // that is published is never changed again; changes are made to a copy.
 type content struct {
-	objects btree.Map[string, *object.Object]
+	objects btree.Map[string, filed]
 	indexes []indexTree // by name
 	bytes   int64       // the sum of the objects' sizes
 	feed    feed
+}
+
+// filed is an object and the values that it is filed under: nobody asks an index
+// function twice about one object.
+type filed struct {
+	object *object.Object
+	values *[][]string // for each of the content's indexes; nil where it has none
+}
+
+// under returns the values for the index at a position.
+func (f filed) under(i int) []string {
+	if f.values == nil {
+		return nil
+	}
+	return (*f.values)[i]
 }
 
 // indexTree is an index with its entries, ordered by value, then key.
@@ -31,7 +47,14 @@ func newIndexTree(x store.Index) indexTree {
 	return indexTree{x, btree.NewBTreeGOptions(entryBefore, btree.Options{NoLocks: true})}
 }
 
-func entryBefore(a, b store.IndexEntry) bool { return a.Compare(b) < 0 }
+func entryBefore(a, b store.IndexEntry) bool {
+	if a.Value == b.Value {
+		return a.Key < b.Key
+	}
+	return a.Value < b.Value
+}
+
+func newContent() *content { return &content{feed: newFeed(history.Head{})} }
 
 // copy returns a content that can be changed without c changing. It costs the
 // same for any number of objects. It must not run beside another method of c: it
@@ -54,15 +77,14 @@ func check(changes []store.Change) error {
 	return nil
 }
 
-// apply makes changes, which were checked, in their order and returns the object
-// that each of them took the place of, nil for none.
-func (c *content) apply(changes []store.Change) []*object.Object {
-	old := make([]*object.Object, len(changes))
-	for i, ch := range changes {
+// apply makes changes, which were checked, in their order. It appends the object
+// that each of them took the place of to old, nil for none.
+func (c *content) apply(changes []store.Change, old []*object.Object) []*object.Object {
+	for _, ch := range changes {
 		if ch.Object == nil {
-			old[i] = c.delete(ch.Key)
+			old = append(old, c.delete(ch.Key))
 		} else {
-			old[i] = c.set(ch.Key, ch.Object)
+			old = append(old, c.set(ch.Key, ch.Object))
 		}
 	}
 	return old
@@ -71,8 +93,8 @@ func (c *content) apply(changes []store.Change) []*object.Object {
 // byKey returns the objects in a map.
 func (c *content) byKey() map[string]*object.Object {
 	m := make(map[string]*object.Object, c.objects.Len())
-	c.objects.Scan(func(key string, o *object.Object) bool {
-		m[key] = o
+	c.objects.Scan(func(key string, f filed) bool {
+		m[key] = f.object
 		return true
 	})
 	return m
@@ -80,24 +102,30 @@ func (c *content) byKey() map[string]*object.Object {
 
 // set returns the object that was there, nil for none.
 func (c *content) set(key string, o *object.Object) *object.Object {
-	old, had := c.objects.Set(key, o)
+	f := filed{object: o}
+	if len(c.indexes) > 0 {
+		values := make([][]string, len(c.indexes))
+		for i, x := range c.indexes {
+			values[i] = x.Values(o)
+		}
+		f.values = &values
+	}
+	old, had := c.objects.Set(key, f)
 	c.bytes += int64(o.Size())
 	if had {
-		c.bytes -= int64(old.Size())
+		c.bytes -= int64(old.object.Size())
 	}
-	for _, x := range c.indexes {
-		values := x.Values(o)
-		if had {
-			before := x.Values(old)
-			// Most updates change a status and leave every index as it is.
-			if slices.Equal(before, values) {
-				continue
-			}
-			x.remove(key, before)
+	for i, x := range c.indexes {
+		values, before := &(*f.values)[i], old.under(i)
+		// Most updates change a status and leave every index as it is.
+		if had && slices.Equal(before, *values) {
+			*values = before
+			continue
 		}
-		x.add(key, values)
+		x.remove(key, before)
+		x.add(key, *values)
 	}
-	return old
+	return old.object
 }
 
 // delete returns the object that was there, nil for none.
@@ -106,11 +134,11 @@ func (c *content) delete(key string) *object.Object {
 	if !had {
 		return nil
 	}
-	c.bytes -= int64(old.Size())
-	for _, x := range c.indexes {
-		x.remove(key, x.Values(old))
+	c.bytes -= int64(old.object.Size())
+	for i, x := range c.indexes {
+		x.remove(key, old.under(i))
 	}
-	return old
+	return old.object
 }
 
 func (x indexTree) add(key string, values []string) {
@@ -128,19 +156,40 @@ func (x indexTree) remove(key string, values []string) {
 // reindex makes indexes the ones of c. Entries of those whose name and spec are
 // known are kept, the others are built from the objects.
 func (c *content) reindex(indexes []store.Index) {
-	next := make([]indexTree, len(indexes))
+	next, known := make([]indexTree, len(indexes)), make([]int, len(indexes))
+	same := len(indexes) == len(c.indexes)
 	for i, x := range indexes {
-		if have, ok := c.index(x.Name); ok && have.Spec == x.Spec {
-			next[i] = indexTree{x, have.entries}
-			continue
+		if known[i] = c.indexAt(x.Name, x.Spec); known[i] >= 0 {
+			next[i] = indexTree{x, c.indexes[known[i]].entries}
+		} else {
+			next[i] = newIndexTree(x)
 		}
-		next[i] = newIndexTree(x)
-		c.objects.Scan(func(key string, o *object.Object) bool {
-			next[i].add(key, x.Values(o))
-			return true
-		})
+		same = same && known[i] == i
 	}
 	c.indexes = next
+	if same {
+		return
+	}
+	var objects btree.Map[string, filed]
+	c.objects.Scan(func(key string, f filed) bool {
+		var values [][]string
+		for i, x := range next {
+			if known[i] >= 0 {
+				values = append(values, f.under(known[i]))
+				continue
+			}
+			values = append(values, x.Values(f.object))
+			x.add(key, values[i])
+		}
+		objects.Load(key, filed{f.object, &values})
+		return true
+	})
+	c.objects = objects
+}
+
+// indexAt returns the position of the index of that name and spec, -1 for none.
+func (c *content) indexAt(name, spec string) int {
+	return slices.IndexFunc(c.indexes, func(x indexTree) bool { return x.Name == name && x.Spec == spec })
 }
 
 // index returns the index of that name.

@@ -34,7 +34,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 		return r.c.wrap(err)
 	}
 	// Not under the collection's lock: a replacement owns its trees.
-	r.work.apply(changes)
+	r.work.apply(changes, nil)
 	for _, ch := range changes {
 		r.touched[ch.Key] = ch.RV
 		if ch.Object != nil {
@@ -69,7 +69,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 func (r *replacement) record(cp store.Checkpoint) error {
 	stored := r.c.whole()
 	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) || !stored.feed.head.Recording() {
-		r.work.feed = feed{head: history.Begin(cp.RV, r.highest, cp.Proven())}
+		r.work.feed = newFeed(history.Begin(cp.RV, r.highest, cp.Proven()))
 		return nil
 	}
 	var changes []store.Change
@@ -77,8 +77,8 @@ func (r *replacement) record(cp store.Checkpoint) error {
 	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
 		old, _ := stored.objects.Get(key)
 		now, _ := r.work.objects.Get(key)
-		changes = append(changes, store.Change{Key: key, Object: now, RV: r.touched[key]})
-		before = append(before, old)
+		changes = append(changes, store.Change{Key: key, Object: now.object, RV: r.touched[key]})
+		before = append(before, old.object)
 	}
 	return r.work.feed.record(changes, before, stored.state.RV, cp)
 }

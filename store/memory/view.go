@@ -46,7 +46,8 @@ func (v *view) get(key string) (*object.Object, bool) {
 			return o, ok
 		}
 	}
-	return v.objects.Get(key)
+	f, ok := v.objects.Get(key)
+	return f.object, ok
 }
 
 // Header implements [store.View].
@@ -65,31 +66,9 @@ func header(key string, o *object.Object) store.Header {
 // Objects implements [store.View].
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return func(yield func(*object.Object, error) bool) {
-		if prefix == "" && after == "" {
-			v.all(yield)
-			return
-		}
 		err := v.scan(prefix, after, func(_ string, o *object.Object) bool { return yield(o, nil) })
 		if err != nil {
 			yield(nil, err)
-		}
-	}
-}
-
-// all is Objects for the whole view. A slice of pointers costs less than a call for
-// each node's items.
-func (v *view) all(yield func(*object.Object, error) bool) {
-	if err := v.usable(); err != nil {
-		yield(nil, err)
-		return
-	}
-	for _, o := range v.objects.Values() {
-		if !yield(o, nil) {
-			return
-		}
-		if v.closed {
-			yield(nil, v.usable())
-			return
 		}
 	}
 }
@@ -111,14 +90,16 @@ func (v *view) scan(prefix, after string, each func(string, *object.Object) bool
 		return err
 	}
 	var err error
-	v.objects.Ascend(max(prefix, after), func(key string, o *object.Object) bool {
+	v.objects.Ascend(max(prefix, after), func(key string, f filed) bool {
 		if key == after {
 			return true
 		}
-		if !strings.HasPrefix(key, prefix) || !each(key, o) {
+		if !strings.HasPrefix(key, prefix) || !each(key, f.object) {
 			return false
 		}
-		err = v.usable() // each may have closed the view
+		if v.closed { // each may have closed it
+			err = v.usable()
+		}
 		return err == nil
 	})
 	return err
