@@ -38,8 +38,8 @@ type collection struct {
 // snapshot is one consistent state of a collection. Its content is put in when a
 // reader first asks for it: until then the writer changes its trees in place.
 type snapshot struct {
-	number int64 // counts states, so that later ones have higher ones
-	info   store.Info
+	number int64       // counts states, so that later ones have higher ones
+	info   *store.Info // never changed
 	state  store.State
 	gone   bool // the collection was dropped
 	*content
@@ -52,7 +52,7 @@ const largeBatch = 64
 // handle is a collection with the identity that one call of DB.Open gave.
 type handle struct {
 	*collection
-	want store.Info
+	want *store.Info
 }
 
 var (
@@ -60,14 +60,14 @@ var (
 	_ store.Getter     = (*handle)(nil)
 )
 
-func newCollection(db *DB, info store.Info) *collection {
+func newCollection(db *DB, info *store.Info) *collection {
 	c := &collection{db: db, id: info.ID, work: newContent(), byKey: map[string]*object.Object{}}
 	c.published.Store(&snapshot{info: info})
 	return c
 }
 
 // open brings the collection to what DB.Open promises for info and indexes.
-func (c *collection) open(info store.Info, indexes []store.Index) error {
+func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.whole() // building an index is too long for a reader to wait for
@@ -113,7 +113,7 @@ func (c *collection) sameIndexes(indexes []store.Index) bool {
 // holds mu.
 func (c *collection) install(work *content, s snapshot, objects map[string]*object.Object) {
 	c.work, s.content, s.number = work, nil, c.published.Load().number+1
-	s.state.Count, s.state.Bytes = int64(work.objects.Len()), work.bytes
+	s.state.Count, s.state.Bytes = int64(work.objects.count), work.bytes
 	c.hot.Lock()
 	c.byKey = objects
 	c.published.Store(&s)
@@ -161,7 +161,7 @@ func (c *collection) newest() *snapshot {
 }
 
 // Info implements [store.Collection].
-func (c *collection) Info() store.Info { return c.published.Load().info }
+func (c *collection) Info() store.Info { return *c.published.Load().info }
 
 // State implements [store.Collection].
 func (c *collection) State() store.State { return c.published.Load().state }
@@ -182,7 +182,7 @@ func (c *collection) apply(b store.Batch) error {
 		next.state.Checkpoint = b.Checkpoint
 	}
 	var few [4]*object.Object
-	old := c.work.apply(b.Changes, few[:0])
+	old := c.work.apply(b.Changes, c.byKey, few[:0])
 	if err := c.work.feed.record(b.Changes, old, known, next.state.Checkpoint); err != nil {
 		return c.wrap(err) // in memory it never fails
 	}
@@ -190,7 +190,7 @@ func (c *collection) apply(b store.Batch) error {
 	if large {
 		next.content = c.work.copy()
 	}
-	next.state.Count, next.state.Bytes = int64(c.work.objects.Len()), c.work.bytes
+	next.state.Count, next.state.Bytes = int64(c.work.objects.count), c.work.bytes
 	c.hot.Lock()
 	c.published.Store(&next)
 	for _, ch := range b.Changes {
@@ -217,7 +217,7 @@ func (h *handle) Apply(b store.Batch) error {
 	if err := h.writable(); err != nil {
 		return h.wrap(err)
 	}
-	if h.Info().Scope() != h.want.Scope() {
+	if info := h.published.Load().info; info != h.want && info.Scope() != h.want.Scope() {
 		return h.wrap(store.ErrScope)
 	}
 	return h.apply(b)

@@ -15,7 +15,7 @@ import (
 // content is the objects of a collection with everything derived from them. One
 // that is published is never changed again; changes are made to a copy.
 type content struct {
-	objects btree.Map[string, filed]
+	objects pages
 	indexes []indexTree // by name
 	bytes   int64       // the sum of the objects' sizes
 	feed    feed
@@ -60,7 +60,7 @@ func newContent() *content { return &content{feed: newFeed(history.Head{})} }
 // same for any number of objects. It must not run beside another method of c: it
 // marks c's nodes as shared.
 func (c *content) copy() *content {
-	d := &content{objects: *c.objects.Copy(), bytes: c.bytes, indexes: slices.Clone(c.indexes), feed: c.feed.copy()}
+	d := &content{objects: c.objects.copy(), bytes: c.bytes, indexes: slices.Clone(c.indexes), feed: c.feed.copy()}
 	for i := range d.indexes {
 		d.indexes[i].entries = c.indexes[i].entries.Copy()
 	}
@@ -78,67 +78,69 @@ func check(changes []store.Change) error {
 }
 
 // apply makes changes, which were checked, in their order. It appends the object
-// that each of them took the place of to old, nil for none.
-func (c *content) apply(changes []store.Change, old []*object.Object) []*object.Object {
+// that each of them took the place of to old, nil for none. known are the objects that
+// are there, as far as they are known by key.
+func (c *content) apply(changes []store.Change, known map[string]*object.Object, old []*object.Object) []*object.Object {
 	for _, ch := range changes {
-		if ch.Object == nil {
-			old = append(old, c.delete(ch.Key))
-		} else {
-			old = append(old, c.set(ch.Key, ch.Object))
+		at, had := c.objects.findKnown(ch.Key, known[ch.Key])
+		var before filed
+		if had {
+			before = at.value()
 		}
+		switch {
+		case ch.Object != nil:
+			c.set(at, ch, before)
+		case had:
+			c.delete(at, ch.Key, before)
+		}
+		old = append(old, before.object)
 	}
 	return old
 }
 
 // byKey returns the objects in a map.
 func (c *content) byKey() map[string]*object.Object {
-	m := make(map[string]*object.Object, c.objects.Len())
-	c.objects.Scan(func(key string, f filed) bool {
+	m := make(map[string]*object.Object, c.objects.count)
+	for key, f := range c.objects.all {
 		m[key] = f.object
-		return true
-	})
+	}
 	return m
 }
 
-// set returns the object that was there, nil for none.
-func (c *content) set(key string, o *object.Object) *object.Object {
-	f := filed{object: o}
+// set puts a change's object in the place of before, at a place.
+func (c *content) set(at cursor, ch store.Change, before filed) {
+	f := filed{object: ch.Object}
 	if len(c.indexes) > 0 {
 		values := make([][]string, len(c.indexes))
-		for i, x := range c.indexes {
-			values[i] = x.Values(o)
-		}
 		f.values = &values
 	}
-	old, had := c.objects.Set(key, f)
-	c.bytes += int64(o.Size())
-	if had {
-		c.bytes -= int64(old.object.Size())
-	}
 	for i, x := range c.indexes {
-		values, before := &(*f.values)[i], old.under(i)
+		was, values := before.under(i), x.Values(ch.Object)
 		// Most updates change a status and leave every index as it is.
-		if had && slices.Equal(before, *values) {
-			*values = before
-			continue
+		if slices.Equal(was, values) {
+			values = was
+		} else {
+			x.remove(ch.Key, was)
+			x.add(ch.Key, values)
 		}
-		x.remove(key, before)
-		x.add(key, *values)
+		(*f.values)[i] = values
 	}
-	return old.object
+	c.bytes += int64(ch.Object.Size())
+	if before.object == nil {
+		c.objects.insert(at, ch.Key, f)
+		return
+	}
+	c.bytes -= int64(before.object.Size())
+	c.objects.set(at, f)
 }
 
-// delete returns the object that was there, nil for none.
-func (c *content) delete(key string) *object.Object {
-	old, had := c.objects.Delete(key)
-	if !had {
-		return nil
-	}
-	c.bytes -= int64(old.object.Size())
+// delete takes out what is at a place.
+func (c *content) delete(at cursor, key string, before filed) {
+	c.bytes -= int64(before.object.Size())
 	for i, x := range c.indexes {
-		x.remove(key, old.under(i))
+		x.remove(key, before.under(i))
 	}
-	return old.object
+	c.objects.delete(at)
 }
 
 func (x indexTree) add(key string, values []string) {
@@ -170,8 +172,8 @@ func (c *content) reindex(indexes []store.Index) {
 	if same {
 		return
 	}
-	var objects btree.Map[string, filed]
-	c.objects.Scan(func(key string, f filed) bool {
+	var objects pages
+	for key, f := range c.objects.all {
 		var values [][]string
 		for i, x := range next {
 			if known[i] >= 0 {
@@ -181,9 +183,9 @@ func (c *content) reindex(indexes []store.Index) {
 			values = append(values, x.Values(f.object))
 			x.add(key, values[i])
 		}
-		objects.Load(key, filed{f.object, &values})
-		return true
-	})
+		end, _ := objects.find(key)
+		objects.insert(end, key, filed{f.object, &values})
+	}
 	c.objects = objects
 }
 

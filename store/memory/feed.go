@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,6 +19,10 @@ import (
 type feed struct {
 	head    history.Head
 	entries *btree.BTreeG[place]
+
+	// Room for the changes of a batch, empty in between.
+	told     []history.Change
+	versions []history.Version
 }
 
 // place is where a feed has a change. Nearly all resourceVersions fit in n, so that
@@ -37,7 +42,7 @@ type change struct {
 var _ history.Table = (*feed)(nil)
 
 func newFeed(head history.Head) feed {
-	return feed{head, btree.NewBTreeGOptions(placeBefore, btree.Options{NoLocks: true})}
+	return feed{head: head, entries: btree.NewBTreeGOptions(placeBefore, btree.Options{NoLocks: true})}
 }
 
 func placeBefore(a, b place) bool {
@@ -57,7 +62,7 @@ func at(rv string) place {
 	return place{n: n}
 }
 
-func (f *feed) copy() feed { return feed{f.head, f.entries.Copy()} }
+func (f *feed) copy() feed { return feed{head: f.head, entries: f.entries.Copy()} }
 
 // Get implements [history.Table].
 func (f *feed) Get(rv string) (history.Entry, bool, error) {
@@ -110,28 +115,38 @@ func (f *feed) record(changes []store.Change, old []*object.Object, known string
 	proven := next.Proven()
 	log := history.NewLog(f.head, f, known, next.RV, proven)
 	if log.Recording() {
-		told := make([]history.Change, len(changes))
-		versions := make([]history.Version, 0, 2*len(changes))
-		version := func(o *object.Object) *history.Version {
-			if o == nil {
-				return nil
-			}
-			versions = append(versions, history.Version{UID: string(o.GetUID()), RV: o.GetResourceVersion()})
-			return &versions[len(versions)-1]
-		}
-		for i, ch := range changes {
-			told[i] = history.Change{Key: ch.Key, Old: version(old[i]), New: version(ch.Object), Deletion: ch.RV}
-			if last := old[i]; last != nil && (ch.Object == nil || ch.Object.GetUID() != last.GetUID()) {
-				told[i].Bury = func(rv string) (int64, error) { return f.bury(rv, last) }
-			}
-		}
-		if err := log.Add(told); err != nil {
+		if err := log.Add(f.tell(changes, old)); err != nil {
 			return err
 		}
+		clear(f.told)
+		clear(f.versions)
 	}
 	f.head = log.End()
 	f.trim(proven.Add(-store.DefaultHistoryRetention).Unix())
 	return nil
+}
+
+// tell returns changes as a history wants them. They are good until the next call.
+func (f *feed) tell(changes []store.Change, old []*object.Object) []history.Change {
+	f.told, f.versions = f.told[:0], slices.Grow(f.versions[:0], 2*len(changes))
+	for i, ch := range changes {
+		last := old[i]
+		c := history.Change{Key: ch.Key, Old: f.version(last), New: f.version(ch.Object), Deletion: ch.RV}
+		if last != nil && (ch.Object == nil || ch.Object.GetUID() != last.GetUID()) {
+			c.Bury = func(rv string) (int64, error) { return f.bury(rv, last) }
+		}
+		f.told = append(f.told, c)
+	}
+	return f.told
+}
+
+// version is what a history knows an object by; nil where there is none.
+func (f *feed) version(o *object.Object) *history.Version {
+	if o == nil {
+		return nil
+	}
+	f.versions = append(f.versions, history.Version{UID: string(o.GetUID()), RV: o.GetResourceVersion()})
+	return &f.versions[len(f.versions)-1]
 }
 
 // trim takes out what is older than cutoff, in seconds, or too much.
@@ -190,7 +205,7 @@ func (v *view) event(c *change) store.Event {
 		e.FirstTime = time.Unix(c.FirstTime, 0).UTC()
 	}
 	if !c.Deleted {
-		f, _ := v.objects.Get(c.Key)
+		f, _ := v.objects.get(c.Key)
 		e.Object = f.object
 	}
 	return e

@@ -122,15 +122,14 @@ func (v *view) guard(each func(store.IndexEntry) bool, err *error) func(store.In
 // whether there are some or not. It leaps over each namespace's keys.
 func (v *view) namespaces() []string {
 	found := []string{""}
-	it := v.objects.Iter()
-	for ok := it.First(); ok; {
-		ns := store.KeyNamespace(it.Key())
+	for c := v.objects.seek(""); c.valid(); {
+		ns := store.KeyNamespace(c.key())
 		if ns == "" {
-			ok = it.Next()
+			c.next()
 			continue
 		}
 		found = append(found, ns)
-		ok = it.Seek(afterNamespace(ns))
+		c = v.objects.seek(afterNamespace(ns))
 	}
 	slices.Sort(found)
 	return found
@@ -139,32 +138,31 @@ func (v *view) namespaces() []string {
 // namespaceEntries calls each for the keys of a namespace that come after the key
 // after, in order, and reports whether it always returned true.
 func (v *view) namespaceEntries(ns, after string, each func(store.IndexEntry) bool) bool {
-	it := v.objects.Iter()
 	if ns != "" {
 		prefix := ns + "/"
-		for ok := it.Seek(max(prefix, after)); ok && strings.HasPrefix(it.Key(), prefix); ok = it.Next() {
-			if it.Key() == after {
+		for c := v.objects.seek(max(prefix, after)); c.valid() && strings.HasPrefix(c.key(), prefix); c.next() {
+			if c.key() == after {
 				continue
 			}
 			// "a/b" is no namespace, though there may be a key "a/b/c".
-			if store.KeyNamespace(it.Key()) != ns {
+			if store.KeyNamespace(c.key()) != ns {
 				return true
 			}
-			if !each(store.IndexEntry{Value: ns, Key: it.Key()}) {
+			if !each(store.IndexEntry{Value: ns, Key: c.key()}) {
 				return false
 			}
 		}
 		return true
 	}
-	for ok := it.Seek(after); ok; {
-		if other := store.KeyNamespace(it.Key()); other != "" {
-			ok = it.Seek(afterNamespace(other))
+	for c := v.objects.seek(after); c.valid(); {
+		if other := store.KeyNamespace(c.key()); other != "" {
+			c = v.objects.seek(afterNamespace(other))
 			continue
 		}
-		if it.Key() != after && !each(store.IndexEntry{Key: it.Key()}) {
+		if c.key() != after && !each(store.IndexEntry{Key: c.key()}) {
 			return false
 		}
-		ok = it.Next()
+		c.next()
 	}
 	return true
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"iter"
+	"sort"
 	"strings"
 
 	"github.com/snapcache/snapcache/object"
@@ -18,7 +19,7 @@ type view struct {
 var _ store.View = (*view)(nil)
 
 // Info implements [store.View].
-func (v *view) Info() store.Info { return v.info }
+func (v *view) Info() store.Info { return *v.info }
 
 // State implements [store.View].
 func (v *view) State() store.State { return v.state }
@@ -46,7 +47,7 @@ func (v *view) get(key string) (*object.Object, bool) {
 			return o, ok
 		}
 	}
-	f, ok := v.objects.Get(key)
+	f, ok := v.objects.get(key)
 	return f.object, ok
 }
 
@@ -66,7 +67,17 @@ func header(key string, o *object.Object) store.Header {
 // Objects implements [store.View].
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return func(yield func(*object.Object, error) bool) {
-		err := v.scan(prefix, after, func(_ string, o *object.Object) bool { return yield(o, nil) })
+		err := v.scan(prefix, after, func(_ []string, items []filed) bool {
+			for i := range items {
+				if !yield(items[i].object, nil) {
+					return false
+				}
+				if v.closed { // yield may have closed it
+					return true
+				}
+			}
+			return true
+		})
 		if err != nil {
 			yield(nil, err)
 		}
@@ -76,33 +87,53 @@ func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 // Headers implements [store.View].
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return func(yield func(store.Header, error) bool) {
-		err := v.scan(prefix, after, func(key string, o *object.Object) bool { return yield(header(key, o), nil) })
+		err := v.scan(prefix, after, func(keys []string, items []filed) bool {
+			for i, key := range keys {
+				if !yield(header(key, items[i].object), nil) {
+					return false
+				}
+				if v.closed {
+					return true
+				}
+			}
+			return true
+		})
 		if err != nil {
 			yield(store.Header{}, err)
 		}
 	}
 }
 
-// scan calls each for the keys with the prefix that come after the key after,
-// until it returns false. An error means that there would have been more.
-func (v *view) scan(prefix, after string, each func(string, *object.Object) bool) error {
+// scan calls each for the keys with the prefix that come after the key after, and
+// what is at them, a page at a time until it returns false. An error means that there
+// would have been more, or that each has closed the view.
+func (v *view) scan(prefix, after string, each func([]string, []filed) bool) error {
 	if err := v.usable(); err != nil {
 		return err
 	}
-	var err error
-	v.objects.Ascend(max(prefix, after), func(key string, f filed) bool {
-		if key == after {
-			return true
+	c := v.objects.seek(max(prefix, after))
+	if c.valid() && c.key() == after {
+		c.next()
+	}
+	for ; c.valid(); c.page, c.item = c.page+1, 0 {
+		g := v.objects.list[c.page]
+		keys, items := g.keys[c.item:], g.items[c.item:]
+		more := strings.HasPrefix(keys[len(keys)-1], prefix)
+		if !more {
+			n := sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })
+			keys, items = keys[:n], items[:n]
 		}
-		if !strings.HasPrefix(key, prefix) || !each(key, f.object) {
-			return false
+		if !each(keys, items) {
+			return nil
 		}
-		if v.closed { // each may have closed it
-			err = v.usable()
+		if v.closed {
+			return v.usable()
 		}
-		return err == nil
-	})
-	return err
+		if !more {
+			return nil
+		}
+	}
+	return nil
 }
 
 // Close implements [store.View].

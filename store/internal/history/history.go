@@ -86,13 +86,17 @@ type Log struct {
 // NewLog starts a batch on a history whose head is head: known and next are the
 // resourceVersions of the checkpoints before and after the batch, at is its time.
 func NewLog(head Head, table Table, known, next string, at time.Time) *Log {
+	l := &Log{} // on its caller's stack
+	l.start(head, table, known, next, at)
+	return l
+}
+
+func (l *Log) start(head Head, table Table, known, next string, at time.Time) {
 	if next == "" {
 		next = known
 	}
-	return &Log{
-		head: head, table: table, known: known, next: next, now: unix(at),
-		recording: head.Recording() && decimal(known),
-	}
+	l.head, l.table, l.known, l.next, l.now = head, table, known, next, unix(at)
+	l.recording = head.Recording() && decimal(known)
 }
 
 // Begin returns the head of a history that begins at a checkpoint, with no entries.
