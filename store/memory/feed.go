@@ -20,6 +20,8 @@ type feed struct {
 	head    history.Head
 	entries *btree.BTreeG[place]
 
+	newest *change // the one that was put last
+
 	// Room for the changes of a batch, empty in between.
 	told     []history.Change
 	versions []history.Version
@@ -32,7 +34,7 @@ type place struct {
 	*change
 }
 
-// change is an entry of a feed. It is never changed: snapshots share it.
+// change is an entry of a feed. Snapshots share it.
 type change struct {
 	rv string
 	history.Entry
@@ -75,8 +77,9 @@ func (f *feed) Get(rv string) (history.Entry, bool, error) {
 
 // Put implements [history.Table].
 func (f *feed) Put(rv string, e history.Entry) (int64, error) {
-	p := place{at(rv).n, &change{rv: rv, Entry: e}}
-	f.entries.Load(p) // nearly always the newest
+	f.newest = &change{rv: rv, Entry: e}
+	p := place{at(rv).n, f.newest}
+	f.entries.Load(p) // nearly always behind all others
 	return p.bytes(), nil
 }
 
@@ -89,15 +92,10 @@ func (f *feed) Delete(rv string) (int64, error) {
 	return p.bytes(), nil
 }
 
-// bury keeps the last object of a deletion.
-func (f *feed) bury(rv string, last *object.Object) (int64, error) {
-	p, ok := f.entries.Get(at(rv))
-	if !ok {
-		return 0, nil
-	}
-	c := *p.change
-	c.last = last
-	f.entries.Set(place{p.n, &c})
+// bury keeps the last object of the deletion that was put just now, which is in no
+// snapshot yet.
+func (f *feed) bury(last *object.Object) (int64, error) {
+	f.newest.last = last
 	return int64(last.Size()), nil
 }
 
@@ -133,7 +131,7 @@ func (f *feed) tell(changes []store.Change, old []*object.Object) []history.Chan
 		last := old[i]
 		c := history.Change{Key: ch.Key, Old: f.version(last), New: f.version(ch.Object), Deletion: ch.RV}
 		if last != nil && (ch.Object == nil || ch.Object.GetUID() != last.GetUID()) {
-			c.Bury = func(rv string) (int64, error) { return f.bury(rv, last) }
+			c.Bury = func(string) (int64, error) { return f.bury(last) }
 		}
 		f.told = append(f.told, c)
 	}

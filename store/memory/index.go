@@ -113,8 +113,10 @@ func (v *view) guard(each func(store.IndexEntry) bool, err *error) func(store.In
 		if !each(e) {
 			return false
 		}
-		*err = v.usable()
-		return *err == nil
+		if v.closed {
+			*err = v.usable()
+		}
+		return !v.closed
 	}
 }
 
