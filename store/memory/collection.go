@@ -20,7 +20,7 @@ type collection struct {
 
 	// mu is held by a writer while it works. A reader takes it only if it is free.
 	mu      sync.Mutex
-	work    *content     // the newest content; its trees belong to whoever holds mu
+	work    *content     // the newest content; it belongs to whoever holds mu
 	repl    *replacement // the open one, nil where there is none
 	dropped bool
 
@@ -30,13 +30,13 @@ type collection struct {
 	offered atomic.Pointer[snapshot]
 
 	// hot guards byKey, and that it belongs to published. byKey has the objects of the
-	// published state: a map finds one in a fraction of what a tree takes.
+	// published state: a map finds one in a fraction of what a search takes.
 	hot   sync.RWMutex
 	byKey map[string]*object.Object
 }
 
 // snapshot is one consistent state of a collection. Its content is put in when a
-// reader first asks for it: until then the writer changes its trees in place.
+// reader first asks for it: until then the writer changes its pages in place.
 type snapshot struct {
 	number int64       // counts states, so that later ones have higher ones
 	info   *store.Info // never changed

@@ -15,10 +15,11 @@ import (
 // content is the objects of a collection with everything derived from them. One
 // that is published is never changed again; changes are made to a copy.
 type content struct {
-	objects pages
+	objects pages[filed]
 	indexes []indexTree // by name
 	bytes   int64       // the sum of the objects' sizes
 	feed    feed
+	owner   *owner // of what belongs to no other content
 }
 
 // filed is an object and the values that it is filed under: nobody asks an index
@@ -36,35 +37,32 @@ func (f filed) under(i int) []string {
 	return (*f.values)[i]
 }
 
-// indexTree is an index with its entries, ordered by value, then key.
+// indexTree is an index with the keys under each value, in order.
 type indexTree struct {
 	store.Index
-	entries *btree.BTreeG[store.IndexEntry]
+	values *btree.Map[string, *bucket]
 }
+
+// bucket is the keys under one value. There is at least one.
+type bucket = pages[struct{}]
 
 func newIndexTree(x store.Index) indexTree {
-	// Only one goroutine writes a tree, and none reads it until it is published.
-	return indexTree{x, btree.NewBTreeGOptions(entryBefore, btree.Options{NoLocks: true})}
+	return indexTree{x, new(btree.Map[string, *bucket])}
 }
 
-func entryBefore(a, b store.IndexEntry) bool {
-	if a.Value == b.Value {
-		return a.Key < b.Key
-	}
-	return a.Value < b.Value
-}
-
-func newContent() *content { return &content{feed: newFeed(history.Head{})} }
+func newContent() *content { return &content{feed: newFeed(history.Head{}), owner: new(owner)} }
 
 // copy returns a content that can be changed without c changing. It costs the
 // same for any number of objects. It must not run beside another method of c: it
 // marks c's nodes as shared.
 func (c *content) copy() *content {
-	d := &content{objects: c.objects.copy(), bytes: c.bytes, indexes: slices.Clone(c.indexes), feed: c.feed.copy()}
+	d := *c
+	c.owner, d.owner = new(owner), new(owner)
+	d.feed, d.indexes = c.feed.copy(), slices.Clone(c.indexes)
 	for i := range d.indexes {
-		d.indexes[i].entries = c.indexes[i].entries.Copy()
+		d.indexes[i].values = c.indexes[i].values.Copy()
 	}
-	return d
+	return &d
 }
 
 // check returns why changes can't be made.
@@ -82,7 +80,7 @@ func check(changes []store.Change) error {
 // are there, as far as they are known by key.
 func (c *content) apply(changes []store.Change, known map[string]*object.Object, old []*object.Object) []*object.Object {
 	for _, ch := range changes {
-		at, had := c.objects.findKnown(ch.Key, known[ch.Key])
+		at, had := c.find(ch.Key, known[ch.Key])
 		var before filed
 		if had {
 			before = at.value()
@@ -98,6 +96,22 @@ func (c *content) apply(changes []store.Change, known map[string]*object.Object,
 	return old
 }
 
+// find returns where key is, or would be. Where its object is known it looks through
+// one array of pointers, which is faster than through keys that lie all over the memory.
+func (c *content) find(key string, known *object.Object) (at cursor[filed], found bool) {
+	if known == nil || c.objects.count == 0 {
+		return c.objects.find(key)
+	}
+	at = cursor[filed]{p: &c.objects, page: c.objects.pageOf(key)}
+	for i, f := range c.objects.list[at.page].items {
+		if f.object == known && c.objects.list[at.page].keys[i] == key {
+			at.item = i
+			return at, true
+		}
+	}
+	return c.objects.find(key) // an earlier change of the batch was of this key too
+}
+
 // byKey returns the objects in a map.
 func (c *content) byKey() map[string]*object.Object {
 	m := make(map[string]*object.Object, c.objects.count)
@@ -108,7 +122,7 @@ func (c *content) byKey() map[string]*object.Object {
 }
 
 // set puts a change's object in the place of before, at a place.
-func (c *content) set(at cursor, ch store.Change, before filed) {
+func (c *content) set(at cursor[filed], ch store.Change, before filed) {
 	f := filed{object: ch.Object}
 	if len(c.indexes) > 0 {
 		values := make([][]string, len(c.indexes))
@@ -120,39 +134,65 @@ func (c *content) set(at cursor, ch store.Change, before filed) {
 		if slices.Equal(was, values) {
 			values = was
 		} else {
-			x.remove(ch.Key, was)
-			x.add(ch.Key, values)
+			x.remove(ch.Key, was, c.owner)
+			x.add(ch.Key, values, c.owner)
 		}
 		(*f.values)[i] = values
 	}
 	c.bytes += int64(ch.Object.Size())
 	if before.object == nil {
-		c.objects.insert(at, ch.Key, f)
+		c.objects.insert(at, ch.Key, f, c.owner)
 		return
 	}
 	c.bytes -= int64(before.object.Size())
-	c.objects.set(at, f)
+	c.objects.set(at, f, c.owner)
 }
 
 // delete takes out what is at a place.
-func (c *content) delete(at cursor, key string, before filed) {
+func (c *content) delete(at cursor[filed], key string, before filed) {
 	c.bytes -= int64(before.object.Size())
 	for i, x := range c.indexes {
-		x.remove(key, before.under(i))
+		x.remove(key, before.under(i), c.owner)
 	}
-	c.objects.delete(at)
+	c.objects.delete(at, c.owner)
 }
 
-func (x indexTree) add(key string, values []string) {
+func (x indexTree) add(key string, values []string, o *owner) {
 	for _, v := range values {
-		x.entries.Set(store.IndexEntry{Value: v, Key: key})
+		b, ok := x.bucket(v, o)
+		if !ok {
+			x.values.Set(v, b)
+		}
+		if at, found := b.find(key); !found {
+			b.insert(at, key, struct{}{}, o)
+		}
 	}
 }
 
-func (x indexTree) remove(key string, values []string) {
+func (x indexTree) remove(key string, values []string, o *owner) {
 	for _, v := range values {
-		x.entries.Delete(store.IndexEntry{Value: v, Key: key})
+		b, _ := x.bucket(v, o)
+		if at, found := b.find(key); found {
+			b.delete(at, o)
+		}
+		if b.count == 0 {
+			x.values.Delete(v)
+		}
 	}
+}
+
+// bucket returns the keys under a value, to be changed by o. ok is false where there
+// are none.
+func (x indexTree) bucket(value string, o *owner) (b *bucket, ok bool) {
+	b, ok = x.values.Get(value)
+	switch {
+	case !ok:
+		b = &bucket{owner: o}
+	case b.owner != o:
+		b = &bucket{list: slices.Clone(b.list), count: b.count, owner: o}
+		x.values.Set(value, b)
+	}
+	return b, ok
 }
 
 // reindex makes indexes the ones of c. Entries of those whose name and spec are
@@ -162,7 +202,7 @@ func (c *content) reindex(indexes []store.Index) {
 	same := len(indexes) == len(c.indexes)
 	for i, x := range indexes {
 		if known[i] = c.indexAt(x.Name, x.Spec); known[i] >= 0 {
-			next[i] = indexTree{x, c.indexes[known[i]].entries}
+			next[i] = indexTree{x, c.indexes[known[i]].values}
 		} else {
 			next[i] = newIndexTree(x)
 		}
@@ -172,7 +212,7 @@ func (c *content) reindex(indexes []store.Index) {
 	if same {
 		return
 	}
-	var objects pages
+	var objects pages[filed]
 	for key, f := range c.objects.all {
 		var values [][]string
 		for i, x := range next {
@@ -181,10 +221,10 @@ func (c *content) reindex(indexes []store.Index) {
 				continue
 			}
 			values = append(values, x.Values(f.object))
-			x.add(key, values[i])
+			x.add(key, values[i], c.owner)
 		}
 		end, _ := objects.find(key)
-		objects.insert(end, key, filed{f.object, &values})
+		objects.insert(end, key, filed{f.object, &values}, c.owner)
 	}
 	c.objects = objects
 }

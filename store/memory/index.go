@@ -53,11 +53,27 @@ func (v *view) valueEntries(index, value, after string, each func(store.IndexEnt
 		v.namespaceEntries(value, after, each)
 		return err
 	}
-	from := store.IndexEntry{Value: value, Key: after}
-	x.entries.Ascend(from, func(e store.IndexEntry) bool {
-		return e == from || e.Value == value && each(e)
-	})
+	if b, ok := x.values.Get(value); ok {
+		bucketEntries(b, value, after, each)
+	}
 	return err
+}
+
+// bucketEntries calls each for the keys of a value that come after the key after, and
+// reports whether it always returned true.
+func bucketEntries(b *bucket, value, after string, each func(store.IndexEntry) bool) bool {
+	c := b.seek(after)
+	if c.valid() && c.key() == after {
+		c.next()
+	}
+	for ; c.valid(); c.page, c.item = c.page+1, 0 {
+		for _, key := range b.list[c.page].keys[c.item:] {
+			if !each(store.IndexEntry{Value: value, Key: key}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // entries is valueEntries for all values that start with prefix.
@@ -68,12 +84,12 @@ func (v *view) entries(index, prefix string, after store.IndexEntry, each func(s
 	}
 	each = v.guard(each, &err)
 	if index != store.NamespaceIndex {
-		from := after
-		if from.Value < prefix {
-			from = store.IndexEntry{Value: prefix}
-		}
-		x.entries.Ascend(from, func(e store.IndexEntry) bool {
-			return e == after || strings.HasPrefix(e.Value, prefix) && each(e)
+		x.values.Ascend(max(prefix, after.Value), func(value string, b *bucket) bool {
+			key := ""
+			if value == after.Value {
+				key = after.Key
+			}
+			return strings.HasPrefix(value, prefix) && bucketEntries(b, value, key, each)
 		})
 		return err
 	}

@@ -33,7 +33,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 		r.failed = err
 		return r.c.wrap(err)
 	}
-	// Not under the collection's lock: a replacement owns its trees.
+	// Not under the collection's lock: a replacement owns its content.
 	r.work.apply(changes, nil, nil)
 	for _, ch := range changes {
 		r.touched[ch.Key] = ch.RV

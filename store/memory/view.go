@@ -37,7 +37,7 @@ func (v *view) Get(key string) (*object.Object, error) {
 }
 
 // get looks into the map where the view is the newest state and no writer is in
-// the way, else into the view's own tree.
+// the way, else into the view's own pages.
 func (v *view) get(key string) (*object.Object, bool) {
 	if v.c.published.Load().number == v.number && v.c.hot.TryRLock() {
 		newest := v.c.published.Load().number == v.number
