@@ -54,7 +54,7 @@ func newContent() *content { return &content{feed: newFeed(history.Head{}), owne
 
 // copy returns a content that can be changed without c changing. It costs the
 // same for any number of objects. It must not run beside another method of c: it
-// marks c's nodes as shared.
+// takes what c has out of its hands.
 func (c *content) copy() *content {
 	d := *c
 	c.owner, d.owner = new(owner), new(owner)
