@@ -10,7 +10,7 @@ func CompareRV(a, b string) (cmp int, ok bool) {
 	if !IsDecimalRV(a) || !IsDecimalRV(b) {
 		return 0, false
 	}
-	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+	a, b = trimZeros(a), trimZeros(b)
 	if len(a) != len(b) {
 		if len(a) < len(b) {
 			return -1, true
@@ -31,4 +31,12 @@ func IsDecimalRV(rv string) bool {
 		}
 	}
 	return true
+}
+
+// trimZeros is strings.TrimLeft in a fraction of the time: there is nothing to trim.
+func trimZeros(rv string) string {
+	for len(rv) > 0 && rv[0] == '0' {
+		rv = rv[1:]
+	}
+	return rv
 }

@@ -20,7 +20,7 @@ type collection struct {
 
 	// mu is held by a writer while it works. A reader takes it only if it is free.
 	mu      sync.Mutex
-	work    *content     // the newest content; its trees belong to whoever holds mu
+	work    *content     // the newest content; it belongs to whoever holds mu
 	repl    *replacement // the open one, nil where there is none
 	dropped bool
 
@@ -30,16 +30,16 @@ type collection struct {
 	offered atomic.Pointer[snapshot]
 
 	// hot guards byKey, and that it belongs to published. byKey has the objects of the
-	// published state: a map finds one in a fraction of what a tree takes.
+	// published state: a map finds one in a fraction of what a search takes.
 	hot   sync.RWMutex
 	byKey map[string]*object.Object
 }
 
 // snapshot is one consistent state of a collection. Its content is put in when a
-// reader first asks for it: until then the writer changes its trees in place.
+// reader first asks for it: until then the writer changes its pages in place.
 type snapshot struct {
-	number int64 // counts states, so that later ones have higher ones
-	info   store.Info
+	number int64       // counts states, so that later ones have higher ones
+	info   *store.Info // never changed
 	state  store.State
 	gone   bool // the collection was dropped
 	*content
@@ -52,7 +52,7 @@ const largeBatch = 64
 // handle is a collection with the identity that one call of DB.Open gave.
 type handle struct {
 	*collection
-	want store.Info
+	want *store.Info
 }
 
 var (
@@ -60,14 +60,14 @@ var (
 	_ store.Getter     = (*handle)(nil)
 )
 
-func newCollection(db *DB, info store.Info) *collection {
-	c := &collection{db: db, id: info.ID, work: &content{}, byKey: map[string]*object.Object{}}
+func newCollection(db *DB, info *store.Info) *collection {
+	c := &collection{db: db, id: info.ID, work: newContent(), byKey: map[string]*object.Object{}}
 	c.published.Store(&snapshot{info: info})
 	return c
 }
 
 // open brings the collection to what DB.Open promises for info and indexes.
-func (c *collection) open(info store.Info, indexes []store.Index) error {
+func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.whole() // building an index is too long for a reader to wait for
@@ -80,7 +80,7 @@ func (c *collection) open(info store.Info, indexes []store.Index) error {
 	if empties {
 		// A checkpoint of another scope means nothing, and objects without a
 		// complete list behind them are nothing to keep readable.
-		next.state, base = store.State{}, &content{}
+		next.state, base = store.State{}, newContent()
 	}
 	if empties || sameScope {
 		next.info = info
@@ -113,7 +113,7 @@ func (c *collection) sameIndexes(indexes []store.Index) bool {
 // holds mu.
 func (c *collection) install(work *content, s snapshot, objects map[string]*object.Object) {
 	c.work, s.content, s.number = work, nil, c.published.Load().number+1
-	s.state.Count, s.state.Bytes = int64(work.objects.Len()), work.bytes
+	s.state.Count, s.state.Bytes = int64(work.objects.count), work.bytes
 	c.hot.Lock()
 	c.byKey = objects
 	c.published.Store(&s)
@@ -161,7 +161,7 @@ func (c *collection) newest() *snapshot {
 }
 
 // Info implements [store.Collection].
-func (c *collection) Info() store.Info { return c.published.Load().info }
+func (c *collection) Info() store.Info { return *c.published.Load().info }
 
 // State implements [store.Collection].
 func (c *collection) State() store.State { return c.published.Load().state }
@@ -181,7 +181,8 @@ func (c *collection) apply(b store.Batch) error {
 	if b.Checkpoint != (store.Checkpoint{}) {
 		next.state.Checkpoint = b.Checkpoint
 	}
-	old := c.work.apply(b.Changes)
+	var few [4]*object.Object
+	old := c.work.apply(b.Changes, c.byKey, few[:0])
 	if err := c.work.feed.record(b.Changes, old, known, next.state.Checkpoint); err != nil {
 		return c.wrap(err) // in memory it never fails
 	}
@@ -189,7 +190,7 @@ func (c *collection) apply(b store.Batch) error {
 	if large {
 		next.content = c.work.copy()
 	}
-	next.state.Count, next.state.Bytes = int64(c.work.objects.Len()), c.work.bytes
+	next.state.Count, next.state.Bytes = int64(c.work.objects.count), c.work.bytes
 	c.hot.Lock()
 	c.published.Store(&next)
 	for _, ch := range b.Changes {
@@ -216,7 +217,7 @@ func (h *handle) Apply(b store.Batch) error {
 	if err := h.writable(); err != nil {
 		return h.wrap(err)
 	}
-	if h.Info().Scope() != h.want.Scope() {
+	if info := h.published.Load().info; info != h.want && info.Scope() != h.want.Scope() {
 		return h.wrap(store.ErrScope)
 	}
 	return h.apply(b)
@@ -284,7 +285,7 @@ func (c *collection) writable() error {
 func (c *collection) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropped, c.work, c.repl = true, &content{}, nil
+	c.dropped, c.work, c.repl = true, newContent(), nil
 	c.hot.Lock()
 	c.byKey = nil
 	c.published.Store(&snapshot{info: c.published.Load().info, number: c.published.Load().number + 1, gone: true})

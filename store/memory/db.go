@@ -50,17 +50,17 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 		return nil, err
 	}
 	if c == nil {
-		c = newCollection(db, info)
-		if err := c.open(info, indexes); err != nil {
+		c = newCollection(db, &info)
+		if err := c.open(&info, indexes); err != nil {
 			return nil, err
 		}
 		if err := db.add(c); err != nil {
 			return nil, err
 		}
-	} else if err := c.open(info, indexes); err != nil {
+	} else if err := c.open(&info, indexes); err != nil {
 		return nil, err
 	}
-	return &handle{collection: c, want: info}, nil
+	return &handle{collection: c, want: &info}, nil
 }
 
 // lookup returns the collection of that ID, nil where there is none.
@@ -92,7 +92,7 @@ func (db *DB) Collections() ([]store.Info, error) {
 	}
 	infos := make([]store.Info, 0, len(db.collections))
 	for _, id := range slices.Sorted(maps.Keys(db.collections)) {
-		infos = append(infos, db.collections[id].published.Load().info)
+		infos = append(infos, db.collections[id].Info())
 	}
 	return infos, nil
 }
@@ -150,8 +150,6 @@ func (db *DB) Close() error {
 
 // checkOpen returns [store.ErrClosed] once Close was called.
 func (db *DB) checkOpen() error {
-	db.mu.RLock()
-	defer db.mu.RUnlock()
 	if db.closed.Load() {
 		return store.ErrClosed
 	}

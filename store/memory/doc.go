@@ -4,21 +4,24 @@
 // It keeps the contract of package store in every point but durability, and
 // passes the suite in store/storetest as store/bolt does. What it rests on:
 //
-//   - A collection's content (objects, index entries, bytes) lives in
-//     copy-on-write ordered trees. A copy costs a few hundred bytes whatever the
-//     number of objects; nodes are copied when one of the two sides changes them.
+//   - A collection's objects lie in pages of some hundred, ordered by key; an index has
+//     the keys under each value in such pages. Both are copied on write: a copy is
+//     made at once, and what is changed afterwards costs the page it is in, once, and
+//     the list of pages, which has 24 bytes for some hundred objects.
 //   - Readers see published snapshots only. A snapshot is never written again, so a
-//     view can stay open at the price of the nodes that have changed since.
+//     view can stay open at the price of the pages that have changed since.
 //   - A snapshot is made when a reader first asks for the state it shows; until then
-//     the writer changes its trees in place, so that changes nobody looks at one by
+//     the writer changes its pages in place, so that changes nobody looks at one by
 //     one cost no copies. A reader may have to wait for the batch that is being
 //     applied, but only for a small one: before anything longer (a large batch, an
 //     index, a replacement) the state before it is published.
-//   - A map beside the trees has the newest objects by key. Views use it while they
+//   - A map beside the pages has the newest objects by key. Views use it while they
 //     are the newest state and no writer is in it.
 //   - A batch is checked before it is made and a replacement works on a copy, which
 //     becomes the collection's only when it is whole. That is what makes Apply and
 //     Replacement.Commit atomic, and Abort nothing more than forgetting the copy.
+//   - The values that each index files an object under are kept with it, so that an
+//     index function is asked once about each object.
 //   - The namespace index is read out of the order of the keys; nothing is stored
 //     for it.
 //

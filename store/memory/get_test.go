@@ -193,3 +193,16 @@ func TestReadersDoNotWait(t *testing.T) {
 		return err
 	})
 }
+
+// A batch should name a key once. One that does not is applied in its order.
+func TestKeyTwiceInABatch(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	coll, err := db.Open(storetest.Info("configmaps"), store.LabelIndex("app", "app"))
+	require.NoError(t, err)
+	require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{put("a", 1)}}))
+	require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{storetest.Delete("shop/a"), put("a", 2), put("a", 3)}}))
+	o, err := coll.(store.Getter).Get("shop/a")
+	sameObject(t, o, err, 3)
+	require.EqualValues(t, 1, coll.State().Count)
+}

@@ -53,11 +53,27 @@ func (v *view) valueEntries(index, value, after string, each func(store.IndexEnt
 		v.namespaceEntries(value, after, each)
 		return err
 	}
-	from := store.IndexEntry{Value: value, Key: after}
-	x.entries.Ascend(from, func(e store.IndexEntry) bool {
-		return e == from || e.Value == value && each(e)
-	})
+	if b, ok := x.values.Get(value); ok {
+		bucketEntries(b, value, after, each)
+	}
 	return err
+}
+
+// bucketEntries calls each for the keys of a value that come after the key after, and
+// reports whether it always returned true.
+func bucketEntries(b *bucket, value, after string, each func(store.IndexEntry) bool) bool {
+	c := b.seek(after)
+	if c.valid() && c.key() == after {
+		c.next()
+	}
+	for ; c.valid(); c.page, c.item = c.page+1, 0 {
+		for _, key := range b.list[c.page].keys[c.item:] {
+			if !each(store.IndexEntry{Value: value, Key: key}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // entries is valueEntries for all values that start with prefix.
@@ -68,12 +84,12 @@ func (v *view) entries(index, prefix string, after store.IndexEntry, each func(s
 	}
 	each = v.guard(each, &err)
 	if index != store.NamespaceIndex {
-		from := after
-		if from.Value < prefix {
-			from = store.IndexEntry{Value: prefix}
-		}
-		x.entries.Ascend(from, func(e store.IndexEntry) bool {
-			return e == after || strings.HasPrefix(e.Value, prefix) && each(e)
+		x.values.Ascend(max(prefix, after.Value), func(value string, b *bucket) bool {
+			key := ""
+			if value == after.Value {
+				key = after.Key
+			}
+			return strings.HasPrefix(value, prefix) && bucketEntries(b, value, key, each)
 		})
 		return err
 	}
@@ -113,8 +129,10 @@ func (v *view) guard(each func(store.IndexEntry) bool, err *error) func(store.In
 		if !each(e) {
 			return false
 		}
-		*err = v.usable()
-		return *err == nil
+		if v.closed {
+			*err = v.usable()
+		}
+		return !v.closed
 	}
 }
 
@@ -122,15 +140,14 @@ func (v *view) guard(each func(store.IndexEntry) bool, err *error) func(store.In
 // whether there are some or not. It leaps over each namespace's keys.
 func (v *view) namespaces() []string {
 	found := []string{""}
-	it := v.objects.Iter()
-	for ok := it.First(); ok; {
-		ns := store.KeyNamespace(it.Key())
+	for c := v.objects.seek(""); c.valid(); {
+		ns := store.KeyNamespace(c.key())
 		if ns == "" {
-			ok = it.Next()
+			c.next()
 			continue
 		}
 		found = append(found, ns)
-		ok = it.Seek(afterNamespace(ns))
+		c = v.objects.seek(afterNamespace(ns))
 	}
 	slices.Sort(found)
 	return found
@@ -139,32 +156,31 @@ func (v *view) namespaces() []string {
 // namespaceEntries calls each for the keys of a namespace that come after the key
 // after, in order, and reports whether it always returned true.
 func (v *view) namespaceEntries(ns, after string, each func(store.IndexEntry) bool) bool {
-	it := v.objects.Iter()
 	if ns != "" {
 		prefix := ns + "/"
-		for ok := it.Seek(max(prefix, after)); ok && strings.HasPrefix(it.Key(), prefix); ok = it.Next() {
-			if it.Key() == after {
+		for c := v.objects.seek(max(prefix, after)); c.valid() && strings.HasPrefix(c.key(), prefix); c.next() {
+			if c.key() == after {
 				continue
 			}
 			// "a/b" is no namespace, though there may be a key "a/b/c".
-			if store.KeyNamespace(it.Key()) != ns {
+			if store.KeyNamespace(c.key()) != ns {
 				return true
 			}
-			if !each(store.IndexEntry{Value: ns, Key: it.Key()}) {
+			if !each(store.IndexEntry{Value: ns, Key: c.key()}) {
 				return false
 			}
 		}
 		return true
 	}
-	for ok := it.Seek(after); ok; {
-		if other := store.KeyNamespace(it.Key()); other != "" {
-			ok = it.Seek(afterNamespace(other))
+	for c := v.objects.seek(after); c.valid(); {
+		if other := store.KeyNamespace(c.key()); other != "" {
+			c = v.objects.seek(afterNamespace(other))
 			continue
 		}
-		if it.Key() != after && !each(store.IndexEntry{Key: it.Key()}) {
+		if c.key() != after && !each(store.IndexEntry{Key: c.key()}) {
 			return false
 		}
-		ok = it.Next()
+		c.next()
 	}
 	return true
 }

@@ -12,7 +12,7 @@ import (
 // replacement changes a copy of the content, which Commit makes the collection's.
 type replacement struct {
 	c    *collection
-	info store.Info // what the collection is a copy of once this is committed
+	info *store.Info // what the collection is a copy of once this is committed
 
 	// The rest belongs to the one goroutine that drives the replacement.
 	work    *content
@@ -33,8 +33,8 @@ func (r *replacement) Apply(changes []store.Change) error {
 		r.failed = err
 		return r.c.wrap(err)
 	}
-	// Not under the collection's lock: a replacement owns its trees.
-	r.work.apply(changes)
+	// Not under the collection's lock: a replacement owns its content.
+	r.work.apply(changes, nil, nil)
 	for _, ch := range changes {
 		r.touched[ch.Key] = ch.RV
 		if ch.Object != nil {
@@ -69,16 +69,16 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 func (r *replacement) record(cp store.Checkpoint) error {
 	stored := r.c.whole()
 	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) || !stored.feed.head.Recording() {
-		r.work.feed = feed{head: history.Begin(cp.RV, r.highest, cp.Proven())}
+		r.work.feed = newFeed(history.Begin(cp.RV, r.highest, cp.Proven()))
 		return nil
 	}
 	var changes []store.Change
 	var before []*object.Object
 	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
-		old, _ := stored.objects.Get(key)
-		now, _ := r.work.objects.Get(key)
-		changes = append(changes, store.Change{Key: key, Object: now, RV: r.touched[key]})
-		before = append(before, old)
+		old, _ := stored.objects.get(key)
+		now, _ := r.work.objects.get(key)
+		changes = append(changes, store.Change{Key: key, Object: now.object, RV: r.touched[key]})
+		before = append(before, old.object)
 	}
 	return r.work.feed.record(changes, before, stored.state.RV, cp)
 }

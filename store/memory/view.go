@@ -2,6 +2,7 @@ package memory
 
 import (
 	"iter"
+	"sort"
 	"strings"
 
 	"github.com/snapcache/snapcache/object"
@@ -18,7 +19,7 @@ type view struct {
 var _ store.View = (*view)(nil)
 
 // Info implements [store.View].
-func (v *view) Info() store.Info { return v.info }
+func (v *view) Info() store.Info { return *v.info }
 
 // State implements [store.View].
 func (v *view) State() store.State { return v.state }
@@ -36,7 +37,7 @@ func (v *view) Get(key string) (*object.Object, error) {
 }
 
 // get looks into the map where the view is the newest state and no writer is in
-// the way, else into the view's own tree.
+// the way, else into the view's own pages.
 func (v *view) get(key string) (*object.Object, bool) {
 	if v.c.published.Load().number == v.number && v.c.hot.TryRLock() {
 		newest := v.c.published.Load().number == v.number
@@ -46,7 +47,8 @@ func (v *view) get(key string) (*object.Object, bool) {
 			return o, ok
 		}
 	}
-	return v.objects.Get(key)
+	f, ok := v.objects.get(key)
+	return f.object, ok
 }
 
 // Header implements [store.View].
@@ -65,31 +67,19 @@ func header(key string, o *object.Object) store.Header {
 // Objects implements [store.View].
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return func(yield func(*object.Object, error) bool) {
-		if prefix == "" && after == "" {
-			v.all(yield)
-			return
-		}
-		err := v.scan(prefix, after, func(_ string, o *object.Object) bool { return yield(o, nil) })
+		err := v.scan(prefix, after, func(_ []string, items []filed) bool {
+			for i := range items {
+				if !yield(items[i].object, nil) {
+					return false
+				}
+				if v.closed { // yield may have closed it
+					return true
+				}
+			}
+			return true
+		})
 		if err != nil {
 			yield(nil, err)
-		}
-	}
-}
-
-// all is Objects for the whole view. A slice of pointers costs less than a call for
-// each node's items.
-func (v *view) all(yield func(*object.Object, error) bool) {
-	if err := v.usable(); err != nil {
-		yield(nil, err)
-		return
-	}
-	for _, o := range v.objects.Values() {
-		if !yield(o, nil) {
-			return
-		}
-		if v.closed {
-			yield(nil, v.usable())
-			return
 		}
 	}
 }
@@ -97,31 +87,53 @@ func (v *view) all(yield func(*object.Object, error) bool) {
 // Headers implements [store.View].
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return func(yield func(store.Header, error) bool) {
-		err := v.scan(prefix, after, func(key string, o *object.Object) bool { return yield(header(key, o), nil) })
+		err := v.scan(prefix, after, func(keys []string, items []filed) bool {
+			for i, key := range keys {
+				if !yield(header(key, items[i].object), nil) {
+					return false
+				}
+				if v.closed {
+					return true
+				}
+			}
+			return true
+		})
 		if err != nil {
 			yield(store.Header{}, err)
 		}
 	}
 }
 
-// scan calls each for the keys with the prefix that come after the key after,
-// until it returns false. An error means that there would have been more.
-func (v *view) scan(prefix, after string, each func(string, *object.Object) bool) error {
+// scan calls each for the keys with the prefix that come after the key after, and
+// what is at them, a page at a time until it returns false. An error means that there
+// would have been more, or that each has closed the view.
+func (v *view) scan(prefix, after string, each func([]string, []filed) bool) error {
 	if err := v.usable(); err != nil {
 		return err
 	}
-	var err error
-	v.objects.Ascend(max(prefix, after), func(key string, o *object.Object) bool {
-		if key == after {
-			return true
+	c := v.objects.seek(max(prefix, after))
+	if c.valid() && c.key() == after {
+		c.next()
+	}
+	for ; c.valid(); c.page, c.item = c.page+1, 0 {
+		g := v.objects.list[c.page]
+		keys, items := g.keys[c.item:], g.items[c.item:]
+		more := strings.HasPrefix(keys[len(keys)-1], prefix)
+		if !more {
+			n := sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })
+			keys, items = keys[:n], items[:n]
 		}
-		if !strings.HasPrefix(key, prefix) || !each(key, o) {
-			return false
+		if !each(keys, items) {
+			return nil
 		}
-		err = v.usable() // each may have closed the view
-		return err == nil
-	})
-	return err
+		if v.closed {
+			return v.usable()
+		}
+		if !more {
+			return nil
+		}
+	}
+	return nil
 }
 
 // Close implements [store.View].

@@ -19,6 +19,7 @@ package history
 import (
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,22 +73,30 @@ type Change struct {
 type Log struct {
 	head  Head
 	table Table
-	known string   // the checkpoint before the batch
-	next  string   // the one that the batch brings; known where it brings none
-	now   int64    // time of the batch
-	lost  string   // the highest resourceVersion that could not be told
-	free  *big.Int // where to look for the next free number
+	known string // the checkpoint before the batch
+	next  string // the one that the batch brings; known where it brings none
+	now   int64  // time of the batch
+	lost  string // the highest resourceVersion that could not be told
+	free  string // where to look for the next free number
 
-	replaced map[string]Entry // of objects whose name another one has now
+	recording bool
+	replaced  map[string]Entry // of objects whose name another one has now
 }
 
 // NewLog starts a batch on a history whose head is head: known and next are the
 // resourceVersions of the checkpoints before and after the batch, at is its time.
 func NewLog(head Head, table Table, known, next string, at time.Time) *Log {
+	l := &Log{} // on its caller's stack
+	l.start(head, table, known, next, at)
+	return l
+}
+
+func (l *Log) start(head Head, table Table, known, next string, at time.Time) {
 	if next == "" {
 		next = known
 	}
-	return &Log{head: head, table: table, known: known, next: next, now: unix(at), replaced: map[string]Entry{}}
+	l.head, l.table, l.known, l.next, l.now = head, table, known, next, unix(at)
+	l.recording = head.Recording() && decimal(known)
 }
 
 // Begin returns the head of a history that begins at a checkpoint, with no entries.
@@ -153,9 +162,7 @@ func unix(t time.Time) int64 { return max(1, t.Unix()) }
 
 // Recording says whether the batch is recorded at all: not before the first
 // complete list, and not where resourceVersions are opaque.
-func (l *Log) Recording() bool {
-	return l.head.Recording() && decimal(l.known)
-}
+func (l *Log) Recording() bool { return l.recording }
 
 // Add records the changes of a batch.
 func (l *Log) Add(changes []Change) error {
@@ -191,6 +198,9 @@ func (l *Log) Live(c Change) error {
 		e.FirstRV, e.FirstTime = c.New.RV, l.now
 	}
 	if c.Old != nil && c.Old.UID != c.New.UID {
+		if l.replaced == nil {
+			l.replaced = map[string]Entry{}
+		}
 		l.replaced[c.Key] = was
 	}
 	return l.put(c, e)
@@ -209,7 +219,8 @@ func (l *Log) Gone(c Change) error {
 		}
 		return l.deleted(c, was)
 	case c.Old.UID != c.New.UID:
-		return l.bury(c, l.replaced[c.Key], before(c.New.RV))
+		from := before(c.New.RV)
+		return l.bury(c, l.replaced[c.Key], &from)
 	}
 	return nil
 }
@@ -257,30 +268,30 @@ func (l *Log) put(c Change, e Entry) error {
 // deleted records that a key's object was deleted.
 func (l *Log) deleted(c Change, was Entry) error {
 	if after(c.Deletion, l.known) && !after(c.Old.RV, c.Deletion) {
-		n, _ := number(c.Deletion)
-		return l.bury(c, was, n)
+		from := digits(c.Deletion)
+		return l.bury(c, was, &from)
 	}
 	// Nobody said when: some time before the batch's checkpoint. Many deletions may
 	// be like this one, so the search goes on where the one before ended.
-	if l.free == nil {
-		l.free, _ = number(l.next)
+	if l.free == "" {
+		l.free = digits(l.next)
 	}
-	return l.bury(c, was, l.free)
+	return l.bury(c, was, &l.free)
 }
 
 // bury records that a key's object is gone, under the first free number from from
 // downward that is past both the checkpoint before and the object's own. from
-// moves with the search; nil is no number at all.
-func (l *Log) bury(c Change, was Entry, from *big.Int) error {
-	above, ok := number(higher(l.known, c.Old.RV))
-	for ok && c.Bury != nil && from != nil && from.Cmp(above) > 0 {
-		rv := from.String()
+// moves with the search; where it is empty there is no such number.
+func (l *Log) bury(c Change, was Entry, from *string) error {
+	above := higher(l.known, c.Old.RV)
+	for c.Bury != nil && after(*from, above) {
+		rv := *from
 		_, taken, err := l.table.Get(rv)
 		if err != nil {
 			return err
 		}
 		if taken {
-			from.Sub(from, one)
+			*from = before(rv)
 			continue
 		}
 		if err := l.set(rv, Entry{Key: c.Key, Deleted: true, Time: l.now, FirstRV: was.FirstRV, FirstTime: was.FirstTime}); err != nil {
@@ -328,27 +339,30 @@ func (l *Log) End() Head {
 	return l.head
 }
 
-var one = big.NewInt(1)
-
 // maxDigits is how long a resourceVersion may be to be told in order.
 const maxDigits = 255
 
 func decimal(rv string) bool { return len(rv) <= maxDigits && object.IsDecimalRV(rv) }
 
-func number(rv string) (*big.Int, bool) {
+// digits returns a number without leading zeros, empty where rv is none, or zero.
+func digits(rv string) string {
 	if !decimal(rv) {
-		return nil, false
+		return ""
 	}
-	return new(big.Int).SetString(rv, 10)
+	return strings.TrimLeft(rv, "0")
 }
 
-// before returns the number before rv; nil where rv is none.
-func before(rv string) *big.Int {
-	n, ok := number(rv)
-	if !ok {
-		return nil
+// before returns the number before rv, empty where there is none.
+func before(rv string) string {
+	rv = digits(rv)
+	if rv == "" {
+		return ""
 	}
-	return n.Sub(n, one)
+	if n, err := strconv.ParseUint(rv, 10, 64); err == nil {
+		return strconv.FormatUint(n-1, 10)
+	}
+	n, _ := new(big.Int).SetString(rv, 10)
+	return n.Sub(n, big.NewInt(1)).String()
 }
 
 // after says that a is a number past b. What is no number is past nothing.
@@ -368,8 +382,8 @@ func higher(a, b string) string {
 // Key returns what orders tables by resourceVersion: the number of its digits, one
 // byte, and the digits without leading zeros. Only for numbers.
 func Key(rv string) []byte {
-	digits := strings.TrimLeft(rv, "0")
-	return append([]byte{byte(len(digits))}, digits...)
+	rv = strings.TrimLeft(rv, "0")
+	return append([]byte{byte(len(rv))}, rv...)
 }
 
 // RV is the inverse of Key, up to leading zeros. ok is false where b is no key.
