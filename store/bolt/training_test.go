@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -229,7 +230,9 @@ func TestManyShapes(t *testing.T) {
 			db, path := newDB(t, bolt.Options{ReplaceBudget: 1 << 30})
 			c, err := db.Open(storetest.Info("a"))
 			require.NoError(t, err)
-			apply := func(batch []store.Change) error { return c.Apply(store.Batch{Changes: batch}) }
+			apply := func(batch []store.Change) error {
+				return errors.Join(c.Apply(store.Batch{Changes: batch}), db.Flush()) // what is compressed is measured
+			}
 			var r store.Replacement
 			if x.replace {
 				r, err = c.Replace()
