@@ -25,6 +25,7 @@ of one object it tells the newest; what came and went again it leaves out.
    snapcache changes pods --since 48211 -n shop       all since that resourceVersion
    snapcache changes pods --since 2026-01-02T15:04:05Z
    snapcache changes pods --since 10m --follow        ... and what comes, until Ctrl-C
+   snapcache changes pods --since 6h --from 20260304T050607.000Z   as a snapshot knows them
    snapcache changes configmaps --since 48211 -o json | jq -r 'select(.type == "DELETED").name'
 
 Times are those at which the cache heard of a change, in whole seconds.
@@ -57,7 +58,7 @@ func changesCommand() *cli.Command {
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what comes, until interrupted; needs the running agent"},
 			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects of this `NAMESPACE`; without effect on what is in none"},
 			newOutputFlag("changes"),
-		}, lookupFlags()...),
+		}, readFlags()...),
 		Action: changes,
 	}
 }
@@ -74,6 +75,7 @@ func changes(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	defer look.close()
 	ctx := c.Context
 	if query.Follow {
 		interruptible, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
