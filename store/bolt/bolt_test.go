@@ -348,6 +348,34 @@ func TestQuota(t *testing.T) {
 	require.NoError(t, db.Flush())
 }
 
+// A fold comes before opening has too much to replay: many small changes are much,
+// however few bytes they are.
+func TestFoldBoundsCells(t *testing.T) {
+	db, _ := newDB(t, bolt.Options{FlushInterval: time.Hour})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	folded := false
+	for n := 0; n < 40 && !folded; n++ {
+		before := db.JournalBytes()
+		var changes []store.Change
+		for i := range 2000 {
+			rv := n*2000 + i + 2
+			changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(rv), "u", fmt.Sprint(rv), nil, "")))
+		}
+		require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: goingOn((n+1)*2000 + 2)}))
+		require.NoError(t, db.Flush())
+		require.Less(t, db.JournalBytes(), 8<<20, "it is not the bytes that bring it")
+		folded = db.JournalBytes() < before
+	}
+	require.True(t, folded)
+}
+
+// goingOn is a checkpoint of a history that goes on.
+func goingOn(rv int) store.Checkpoint {
+	return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: "expired"}
+}
+
 func incompressible(seed int) string {
 	b := make([]byte, 1500)
 	x := uint64(seed)*2654435761 + 1

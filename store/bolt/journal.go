@@ -168,12 +168,18 @@ func (db *DB) flushLocked() error {
 		return err
 	}
 	err := db.append()
-	if err == nil && !db.compacting && (db.journalBytes >= foldBytes || db.opts.Clock.Since(db.folded) >= foldInterval && db.journalBytes > 0) {
+	if err == nil && !db.compacting && db.foldDue() {
 		db.trimHistory()
 		err = db.fold()
 	}
 	db.noteFlush(err)
 	return err
+}
+
+// foldDue says that the journal has become as much as opening is to replay.
+func (db *DB) foldDue() bool {
+	return db.journalBytes >= foldBytes || db.mem.cells() >= maxCells ||
+		db.journalBytes > 0 && db.opts.Clock.Since(db.folded) >= foldInterval
 }
 
 // append adds a journal value of all cells that are not durable.
