@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
 
 	bbolt "go.etcd.io/bbolt"
 )
@@ -64,14 +65,15 @@ func signed(tx *bbolt.Tx) error {
 	return nil
 }
 
-// bootID tells one start of the machine from another; empty where it can't be told.
-func bootID() string {
+// bootID tells one start of the machine from another; empty where it can't be told. It
+// is asked for by each transaction and stays what it is as long as the process lives.
+var bootID = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
-}
+})
 
 // Ending is how the last process that wrote a file left it.
 type Ending string
