@@ -43,6 +43,10 @@ test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 test-unit: ## run the tests that need no control plane
 	$(GO) test $(RACE) -short ./...
 
+.PHONY: test-faults
+test-faults: controlplane ## run the fault tests at full length (docs/reliability.md): some hours
+	cd test/e2e && $(GO) test -run '^TestFault' -timeout 12h -v . -faults.full
+
 .PHONY: bench-store
 bench-store: ## run the durable store's benchmarks (docs/performance.md): about 10 minutes
 	$(GO) test -run '^$$' -bench '^Benchmark(Open|Fold)$$' -benchtime 9x -timeout 30m ./store/bolt

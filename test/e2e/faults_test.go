@@ -1,0 +1,38 @@
+package e2e
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+)
+
+// Tests of faults are named TestFault… and have two lengths: the short one runs with
+// the others, the full one with -faults.full, see docs/reliability.md.
+var (
+	full = flag.Bool("faults.full", false, "run the fault tests at full length: some hours")
+	seed = flag.Uint64("faults.seed", 0, "what the fault tests' random choices begin with; 0 for a new one each time")
+)
+
+// times returns how often a fault test does what it does.
+func times(short, long int) int {
+	if *full {
+		return long
+	}
+	return short
+}
+
+// random returns a source of random choices, and has a failed test tell how to make
+// the same ones again.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	n := *seed
+	if n == 0 {
+		n = rand.Uint64()
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the random choices were those of -faults.seed=%d", n)
+		}
+	})
+	return rand.New(rand.NewPCG(n, 0)) //nolint:gosec // choices of a test
+}
