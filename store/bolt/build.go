@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tidwall/btree"
-	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -146,7 +145,7 @@ func (b *build) step() (built []string, after next, err error) {
 		return nil, stepWait, nil
 	}
 	objects := 0
-	err = db.rewrite(false, func(tx *bbolt.Tx) error {
+	err = db.rewrite(false, func(tx *fileTx) error {
 		coll, err := b.c.bucket(tx)
 		if err != nil {
 			return err
@@ -182,7 +181,7 @@ func (b *build) step() (built []string, after next, err error) {
 }
 
 // fileNext files the next objects of a generation.
-func (c *collection) fileNext(tx *bbolt.Tx, gen *bbolt.Bucket, name []byte) (built []string, objects int, err error) {
+func (c *collection) fileNext(tx *fileTx, gen *fileBucket, name []byte) (built []string, objects int, err error) {
 	complete, build, err := c.readIndexes(gen)
 	if err != nil {
 		return nil, 0, err

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -182,7 +180,7 @@ func (c *check) run() (err error) {
 	}
 	defer func() { err = errors.Join(err, c.db.Close()) }()
 	var ids []string
-	err = c.db.view(func(tx *bbolt.Tx) error {
+	err = c.db.view(func(tx *fileTx) error {
 		c.meta(tx)
 		c.dictionaries(tx)
 		c.journal(tx)
@@ -201,7 +199,7 @@ func (c *check) run() (err error) {
 }
 
 // structure looks at the pages, then lets bbolt do the same in its own way.
-func (c *check) structure(bdb *bbolt.DB) error {
+func (c *check) structure(bdb *boltFile) error {
 	f, err := os.Open(c.path)
 	if err != nil {
 		return fmt.Errorf("check database: %w", err)
@@ -225,7 +223,7 @@ func (c *check) structure(bdb *bbolt.DB) error {
 		return errUnsafe
 	}
 	c.report.FreeBytes = int64(len(p.free)) * pageSize
-	return bdb.View(func(tx *bbolt.Tx) error {
+	return bdb.View(func(tx *fileTx) error {
 		for err := range tx.Check() { // to the end: its goroutine waits for us
 			c.report.problem(Problem{Reason: err.Error()})
 		}
@@ -234,7 +232,7 @@ func (c *check) structure(bdb *bbolt.DB) error {
 }
 
 // meta looks at what opening does not need of the meta bucket.
-func (c *check) meta(tx *bbolt.Tx) {
+func (c *check) meta(tx *fileTx) {
 	b := tx.Bucket(bucketMeta)
 	c.report.Created, c.report.Writer = string(b.Get(keyCreated)), string(b.Get(keyWriter))
 	if _, err := time.Parse(time.RFC3339, c.report.Created); err != nil {
@@ -249,7 +247,7 @@ func (c *check) meta(tx *bbolt.Tx) {
 }
 
 // dictionaries looks at each of them, used or not.
-func (c *check) dictionaries(tx *bbolt.Tx) {
+func (c *check) dictionaries(tx *fileTx) {
 	b := tx.Bucket(bucketDict)
 	cur := b.Cursor()
 	for k, v := cur.First(); k != nil; k, v = cur.Next() {
@@ -269,7 +267,7 @@ func (c *check) dictionaries(tx *bbolt.Tx) {
 
 // journal looks at each entry, also behind one that is damaged, where the store
 // itself reads no further.
-func (c *check) journal(tx *bbolt.Tx) {
+func (c *check) journal(tx *fileTx) {
 	b := tx.Bucket(bucketJournal)
 	if b == nil {
 		return
@@ -316,7 +314,7 @@ func (c *check) journal(tx *bbolt.Tx) {
 
 // missingBuckets returns the paths of the buckets that cells are in and the file
 // does not have: a fold could not move them there.
-func missingBuckets(tx *bbolt.Tx, cells []journalCell) []string {
+func missingBuckets(tx *fileTx, cells []journalCell) []string {
 	there := map[string]bool{}
 	var missing []string
 	for _, x := range cells {

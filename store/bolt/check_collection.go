@@ -6,15 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
 // collections returns the IDs of the collections, and notes what is left of
 // generations that no reader sees.
-func (c *check) collections(tx *bbolt.Tx) (ids []string, err error) {
+func (c *check) collections(tx *fileTx) (ids []string, err error) {
 	all := tx.Bucket(bucketCollections)
 	cur := all.Cursor()
 	last := ""
@@ -47,7 +45,7 @@ func (c *check) collections(tx *bbolt.Tx) (ids []string, err error) {
 }
 
 // leftovers notes the generations of a collection that no reader sees.
-func (c *check) leftovers(b *bbolt.Bucket, id string) error {
+func (c *check) leftovers(b *fileBucket, id string) error {
 	n, err := readGen(c.path, id, b)
 	if err != nil {
 		return nil //nolint:nilerr // the collection's own check reports it

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -225,7 +224,7 @@ func dictChecksum(key, b []byte) uint32 {
 
 // dictLookup returns a function that reads dictionaries in tx. It answers nil for
 // what is missing or damaged.
-func dictLookup(tx *bbolt.Tx) func(uint32) []byte {
+func dictLookup(tx *fileTx) func(uint32) []byte {
 	return func(id uint32) []byte {
 		b := tx.Bucket(bucketDict)
 		if b == nil {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -54,7 +52,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 		return c, nil
 	}
 	var work bool
-	err = db.updateLocked(func(tx *bbolt.Tx) error {
+	err = db.updateLocked(func(tx *fileTx) error {
 		var err error
 		work, err = c.load(tx)
 		return err
@@ -120,7 +118,7 @@ func (c *collection) loadAsIs() (ok bool) {
 }
 
 // loadDicts reads the dictionaries that the collection has.
-func (c *collection) loadDicts(tx *bbolt.Tx, b *bbolt.Bucket) (err error) {
+func (c *collection) loadDicts(tx *fileTx, b *fileBucket) (err error) {
 	if c.dictIDs, err = openDicts(c.id, b.Get(keyDict)); err != nil {
 		return damagedHead(c.db.path, c.id, keyDict, err)
 	}
@@ -136,7 +134,7 @@ func (c *collection) loadDicts(tx *bbolt.Tx, b *bbolt.Bucket) (err error) {
 
 // load reads the stored collection, or creates it, and makes its indexes those that
 // the collection was opened with. It says whether there is work left for a build.
-func (c *collection) load(tx *bbolt.Tx) (work bool, err error) {
+func (c *collection) load(tx *fileTx) (work bool, err error) {
 	all := tx.Bucket(bucketCollections)
 	b := all.Bucket([]byte(c.id))
 	if b == nil {
@@ -207,7 +205,7 @@ func (c *collection) State() store.State {
 func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
 
 // bucket returns the collection's bucket in tx.
-func (c *collection) bucket(tx *bbolt.Tx) (*bbolt.Bucket, error) {
+func (c *collection) bucket(tx *fileTx) (*fileBucket, error) {
 	b := tx.Bucket(bucketCollections).Bucket([]byte(c.id))
 	if b == nil {
 		return nil, store.ErrNoCollection
@@ -218,7 +216,7 @@ func (c *collection) bucket(tx *bbolt.Tx) (*bbolt.Bucket, error) {
 // dropLeftovers deletes the generations that a crash left unfinished.
 func (db *DB) dropLeftovers() error {
 	var left [][2]string
-	err := db.view(func(tx *bbolt.Tx) error {
+	err := db.view(func(tx *fileTx) error {
 		all := tx.Bucket(bucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
 			b := all.Bucket(id)
@@ -238,7 +236,7 @@ func (db *DB) dropLeftovers() error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return db.hidden(func(tx *bbolt.Tx) error {
+	return db.hidden(func(tx *fileTx) error {
 		for _, l := range left {
 			if err := tx.Bucket(bucketCollections).Bucket([]byte(l[0])).DeleteBucket([]byte(l[1])); err != nil {
 				return err
@@ -248,7 +246,7 @@ func (db *DB) dropLeftovers() error {
 	})
 }
 
-func createGeneration(b *bbolt.Bucket, id string, n uint64, complete definitions, build building) error {
+func createGeneration(b *fileBucket, id string, n uint64, complete definitions, build building) error {
 	gen, err := b.CreateBucket(genName(n))
 	if err != nil {
 		return err
@@ -276,7 +274,7 @@ func createGeneration(b *bbolt.Bucket, id string, n uint64, complete definitions
 func genName(n uint64) []byte { return fmt.Appendf(nil, "g%d", n) }
 
 // readGen returns the number of the generation that readers see.
-func readGen(path, id string, b *bbolt.Bucket) (uint64, error) {
+func readGen(path, id string, b *fileBucket) (uint64, error) {
 	n, err := openNumber[uint64](id, keyGen, b.Get(keyGen))
 	if err != nil {
 		return 0, damagedHead(path, id, keyGen, err)
@@ -284,7 +282,7 @@ func readGen(path, id string, b *bbolt.Bucket) (uint64, error) {
 	return n, nil
 }
 
-func readInfo(path, id string, b *bbolt.Bucket) (store.Info, error) {
+func readInfo(path, id string, b *fileBucket) (store.Info, error) {
 	return decodeInfo(path, id, b.Get(keyInfo))
 }
 
@@ -300,7 +298,7 @@ func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 }
 
 // readState reads the state of a collection whose memtable is empty.
-func readState(path, id string, b *bbolt.Bucket) (store.State, error) {
+func readState(path, id string, b *fileBucket) (store.State, error) {
 	return decodeState(path, id, b.Get(keyState))
 }
 

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -99,14 +97,14 @@ func room(dir string, need int64, free func(dir string) (int64, error)) error {
 
 // copyInto writes what is in src to a new file, which is whole and on disk when it
 // returns, and returns its size. like is the file that it will stand in for.
-func copyInto(tmp string, src *bbolt.DB, like fs.FileInfo, opts Options) (int64, error) {
+func copyInto(tmp string, src *boltFile, like fs.FileInfo, opts Options) (int64, error) {
 	dst, err := openBolt(tmp, opts)
 	if err != nil {
 		return 0, err
 	}
-	err = src.View(func(tx *bbolt.Tx) error { return copyBuckets(context.Background(), dst, tx, nil) })
+	err = src.View(func(tx *fileTx) error { return copyBuckets(context.Background(), dst.DB, tx.Tx, nil) })
 	if err == nil {
-		err = dst.Update(func(tx *bbolt.Tx) error { return sign(tx, true) })
+		err = dst.Update(func(tx *fileTx) error { return sign(tx, true) })
 	}
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return 0, err

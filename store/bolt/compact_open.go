@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -102,9 +100,9 @@ const (
 type compaction struct {
 	db      *DB
 	old     *file
-	src     *bbolt.Tx // of old; nil once it has ended
-	epoch   uint64    // of old, when src was begun
-	dst     *bbolt.DB
+	src     *fileTx // of old; nil once it has ended
+	epoch   uint64  // of old, when src was begun
+	dst     *boltFile
 	path    string // of the file itself, where the database's is a link
 	renamed bool
 }
@@ -195,10 +193,10 @@ func (c *compaction) copy(ctx context.Context, tmp string) (err error) {
 	if err := sameOwner(tmp, c.old.info); err != nil {
 		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
 	}
-	if err := copyBuckets(ctx, c.dst, c.src, bucketJournal); err != nil {
+	if err := copyBuckets(ctx, c.dst.DB, c.src.Tx, bucketJournal); err != nil {
 		return err
 	}
-	err = c.dst.View(func(tx *bbolt.Tx) error { return sameBuckets(ctx, c.src, tx, bucketJournal) })
+	err = c.dst.View(func(tx *fileTx) error { return sameBuckets(ctx, c.src.Tx, tx.Tx, bucketJournal) })
 	c.endRead() // what is flushed from now on takes no more room than it must
 	return err
 }
@@ -219,8 +217,8 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, c.old.info) {
 		return before, errors.Join(errors.New("the file has lost its name to another"), err)
 	}
-	err = c.old.View(func(src *bbolt.Tx) error {
-		return c.dst.Update(func(dst *bbolt.Tx) error { return errors.Join(copyJournal(dst, src), sign(dst, false)) })
+	err = c.old.View(func(src *fileTx) error {
+		return c.dst.Update(func(dst *fileTx) error { return errors.Join(copyJournal(dst, src), sign(dst, false)) })
 	})
 	if err = errors.Join(err, c.dst.Sync()); err != nil {
 		return before, err
@@ -247,7 +245,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 }
 
 // copyJournal copies the journal, which is at most a little more than a fold's worth.
-func copyJournal(dst, src *bbolt.Tx) error {
+func copyJournal(dst, src *fileTx) error {
 	from := src.Bucket(bucketJournal)
 	if from == nil {
 		return nil

@@ -126,7 +126,10 @@ func (c *copier) create(path [][]byte, sequence uint64) (b *bbolt.Bucket, err er
 
 // at returns a bucket that was created before.
 func (c *copier) at(path [][]byte) *bbolt.Bucket {
-	b := descend(c.tx.Bucket(path[0]), path[1:])
+	b := c.tx.Bucket(path[0])
+	for _, name := range path[1:] {
+		b = b.Bucket(name)
+	}
 	b.FillPercent = copyFill
 	return b
 }

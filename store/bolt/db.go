@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"k8s.io/utils/clock"
 
@@ -166,7 +165,7 @@ func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil)
 
 // open is Open with a look at the file before anything in it is followed. look may
 // be nil; its error ends the opening.
-func open(path string, opts Options, look func(*bbolt.DB) error) (*DB, error) {
+func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes
 	}
@@ -272,7 +271,7 @@ func (db *DB) begin() error {
 // Collections returns what is stored, ordered by ID.
 func (db *DB) Collections() ([]store.Info, error) {
 	var infos []store.Info
-	err := db.view(func(tx *bbolt.Tx) error {
+	err := db.view(func(tx *fileTx) error {
 		all := tx.Bucket(bucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
 			info, err := readInfo(db.path, string(id), all.Bucket(id))
@@ -288,7 +287,7 @@ func (db *DB) Collections() ([]store.Info, error) {
 
 // Drop deletes a collection. Dropping an absent one does nothing.
 func (db *DB) Drop(id string) error {
-	return db.update(func(tx *bbolt.Tx) error {
+	return db.update(func(tx *fileTx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
@@ -351,11 +350,11 @@ func (db *DB) Close() error {
 // signOff lets the file say that it was closed, where it does not say so already.
 func (db *DB) signOff() error {
 	ending := Cut
-	err := db.view(func(tx *bbolt.Tx) error { ending = endingOf(tx); return nil })
+	err := db.view(func(tx *fileTx) error { ending = endingOf(tx); return nil })
 	if err != nil || ending == Closed {
 		return err
 	}
-	return db.commit(func(*bbolt.Tx) error { return nil })
+	return db.commit(func(*fileTx) error { return nil })
 }
 
 func (db *DB) isClosed() bool {
@@ -366,14 +365,14 @@ func (db *DB) isClosed() bool {
 
 // update runs a transaction that changes what readers see, after a fold, so that
 // file and memtable never tell different stories.
-func (db *DB) update(fn func(*bbolt.Tx) error) error {
+func (db *DB) update(fn func(*fileTx) error) error {
 	db.write.Lock()
 	defer db.write.Unlock()
 	return db.updateLocked(fn)
 }
 
 // updateLocked is update for whoever holds the write lock.
-func (db *DB) updateLocked(fn func(*bbolt.Tx) error) error {
+func (db *DB) updateLocked(fn func(*fileTx) error) error {
 	if db.isClosed() {
 		return store.ErrClosed
 	}
@@ -386,7 +385,7 @@ func (db *DB) updateLocked(fn func(*bbolt.Tx) error) error {
 }
 
 // hidden runs a transaction that changes nothing that a reader sees.
-func (db *DB) hidden(fn func(*bbolt.Tx) error) error {
+func (db *DB) hidden(fn func(*fileTx) error) error {
 	db.write.Lock()
 	defer db.write.Unlock()
 	if db.isClosed() {
@@ -396,10 +395,10 @@ func (db *DB) hidden(fn func(*bbolt.Tx) error) error {
 }
 
 // commit runs fn in a write transaction. The caller holds the write lock.
-func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
+func (db *DB) commit(fn func(*fileTx) error) (err error) {
 	defer recoverCorruption(db.path, &err)
 	start := time.Now()
-	err = db.file.Update(func(tx *bbolt.Tx) error {
+	err = db.file.Update(func(tx *fileTx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
@@ -412,7 +411,7 @@ func (db *DB) commit(fn func(*bbolt.Tx) error) (err error) {
 	return err
 }
 
-func (db *DB) view(fn func(*bbolt.Tx) error) (err error) {
+func (db *DB) view(fn func(*fileTx) error) (err error) {
 	f, err := db.acquire()
 	if err != nil {
 		return err

@@ -1,7 +1,5 @@
 package bolt
 
-import bbolt "go.etcd.io/bbolt"
-
 // table is a bucket that can be read and written: one of the file in a write
 // transaction, or one of the memtable on top of the file.
 type table interface {
@@ -11,7 +9,7 @@ type table interface {
 }
 
 var (
-	_ table = (*bbolt.Bucket)(nil)
+	_ table = (*fileBucket)(nil)
 	_ table = (*editTable)(nil)
 )
 

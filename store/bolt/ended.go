@@ -8,8 +8,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-
-	bbolt "go.etcd.io/bbolt"
 )
 
 // The meta bucket's value "last" is about the newest transaction, and is written by
@@ -30,7 +28,7 @@ type last struct {
 	boot   string
 }
 
-func readLast(tx *bbolt.Tx) (l last, ok bool) {
+func readLast(tx *fileTx) (l last, ok bool) {
 	meta := tx.Bucket(bucketMeta)
 	if meta == nil {
 		return l, false
@@ -43,7 +41,7 @@ func readLast(tx *bbolt.Tx) (l last, ok bool) {
 }
 
 // sign makes a transaction one of ours.
-func sign(tx *bbolt.Tx, closed bool) error {
+func sign(tx *fileTx, closed bool) error {
 	b := binary.BigEndian.AppendUint64(nil, uint64(tx.ID())) //nolint:gosec // counts up from 0
 	if closed {
 		b = append(b, 1)
@@ -54,7 +52,7 @@ func sign(tx *bbolt.Tx, closed bool) error {
 }
 
 // signed says that the newest transaction is the one that the data is of.
-func signed(tx *bbolt.Tx) error {
+func signed(tx *fileTx) error {
 	l, ok := readLast(tx)
 	if !ok {
 		return errors.New("meta: what the newest transaction is, is missing")
@@ -111,7 +109,7 @@ func EndingOf(path string) (ending Ending) {
 			return
 		}
 		defer func() { _ = db.Close() }() // only read from
-		_ = db.View(func(tx *bbolt.Tx) error {
+		_ = db.View(func(tx *fileTx) error {
 			ending = endingOf(tx)
 			return nil
 		})
@@ -120,7 +118,7 @@ func EndingOf(path string) (ending Ending) {
 	return ending
 }
 
-func endingOf(tx *bbolt.Tx) Ending {
+func endingOf(tx *fileTx) Ending {
 	l, ok := readLast(tx)
 	switch {
 	case !ok || signed(tx) != nil:

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	bbolt "go.etcd.io/bbolt"
+
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -42,7 +44,7 @@ var (
 )
 
 // Sign lets tests change a file through bbolt.
-var Sign = sign
+func Sign(tx *bbolt.Tx, closed bool) error { return sign(&fileTx{Tx: tx}, closed) }
 
 // ByHand makes options under which nothing happens in the background, and builds and
 // sweeps of indexes go on by so many records a step, with BuildStep.

@@ -8,8 +8,6 @@ import (
 	"iter"
 	"time"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
@@ -245,7 +243,7 @@ func (g *generation) closeLog() error {
 
 // createHistory makes the history of a new generation, which a complete list is to
 // begin.
-func createHistory(gen *bbolt.Bucket, id string, head history.Head) error {
+func createHistory(gen *fileBucket, id string, head history.Head) error {
 	for _, name := range [][]byte{bucketFeed, bucketTombs} {
 		if _, err := gen.CreateBucket(name); err != nil {
 			return err
@@ -255,7 +253,7 @@ func createHistory(gen *bbolt.Bucket, id string, head history.Head) error {
 }
 
 // restartHistory begins a generation's history anew.
-func restartHistory(gen *bbolt.Bucket, id string, head history.Head) error {
+func restartHistory(gen *fileBucket, id string, head history.Head) error {
 	for _, name := range [][]byte{bucketFeed, bucketTombs} {
 		if err := gen.DeleteBucket(name); err != nil {
 			return err

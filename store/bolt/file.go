@@ -4,8 +4,6 @@ import (
 	"io/fs"
 	"os"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -13,19 +11,19 @@ import (
 // the old one is closed when its last reader has gone, so that closing it, and with
 // it whoever wants to read, waits for nobody.
 type file struct {
-	*bbolt.DB
+	*boltFile
 	info fs.FileInfo // which file it is
 
 	readers int // guarded by DB.mu, as is what follows
 	retired bool
 }
 
-func newFile(bdb *bbolt.DB, path string) (*file, error) {
+func newFile(bdb *boltFile, path string) (*file, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	return &file{DB: bdb, info: info}, nil
+	return &file{boltFile: bdb, info: info}, nil
 }
 
 // acquire returns the file that counts, to read from until release.

@@ -95,7 +95,7 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 
 // freeze makes all that was applied durable and returns a transaction that reads
 // just that, of the file that is to be released then, with the memtable, which is the same as the journal then.
-func (db *DB) freeze() (*file, *bbolt.Tx, *overlay, error) {
+func (db *DB) freeze() (*file, *fileTx, *overlay, error) {
 	db.write.Lock()
 	defer db.write.Unlock()
 	if db.isClosed() {
@@ -119,7 +119,7 @@ func (db *DB) freeze() (*file, *bbolt.Tx, *overlay, error) {
 }
 
 // inventory tells what a transaction has in it.
-func (db *DB) inventory(tx *bbolt.Tx, over *overlay) ([]CopiedCollection, error) {
+func (db *DB) inventory(tx *fileTx, over *overlay) ([]CopiedCollection, error) {
 	found := []CopiedCollection{}
 	err := tx.Bucket(bucketCollections).ForEachBucket(func(id []byte) error {
 		v := &view{db: db, tx: tx, over: over, id: string(id)}
@@ -134,7 +134,7 @@ func (db *DB) inventory(tx *bbolt.Tx, over *overlay) ([]CopiedCollection, error)
 
 // copyFile writes what a transaction reads to a new file, and takes the file's name
 // away as soon as it is open.
-func (db *DB) copyFile(ctx context.Context, dir string, tx *bbolt.Tx, progress func(int64)) (f *os.File, err error) {
+func (db *DB) copyFile(ctx context.Context, dir string, tx *fileTx, progress func(int64)) (f *os.File, err error) {
 	tmp, err := os.MkdirTemp(dir, ".copy-*")
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
@@ -169,17 +169,17 @@ func (db *DB) copyFile(ctx context.Context, dir string, tx *bbolt.Tx, progress f
 // hotCopy copies what a transaction reads.
 type hotCopy struct {
 	path string // of the source, for errors
-	src  *bbolt.Tx
+	src  *fileTx
 }
 
-func (h *hotCopy) run(ctx context.Context, dst *bbolt.DB, progress func(int64)) (err error) {
+func (h *hotCopy) run(ctx context.Context, dst *boltFile, progress func(int64)) (err error) {
 	defer recoverCorruption(h.path, &err) // after the rollback below, so that the new file can be closed
 	current, err := h.generations()
 	if err != nil {
 		return err
 	}
 	var done int64
-	c := &copier{ctx: ctx, dst: dst, look: h.look}
+	c := &copier{ctx: ctx, dst: dst.DB, look: h.look}
 	c.told = func(bytes int) { done += int64(bytes); progress(done) }
 	c.skip = func(path [][]byte, name []byte) bool {
 		return len(path) == 2 && bytes.Equal(path[0], bucketCollections) && string(name) != current[string(path[1])]
@@ -192,14 +192,14 @@ func (h *hotCopy) run(ctx context.Context, dst *bbolt.DB, progress func(int64)) 
 	if err := c.begin(); err != nil {
 		return err
 	}
-	err = h.src.ForEach(func(name []byte, b *bbolt.Bucket) error { return c.bucket([][]byte{name}, b) })
+	err = h.src.Tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return c.bucket([][]byte{name}, b) })
 	if errors.Is(err, errOrder) {
 		return &store.CorruptionError{Path: h.path, Reason: err.Error()}
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(sign(c.tx, true), c.commit())
+	return errors.Join(sign(&fileTx{Tx: c.tx}, true), c.commit())
 }
 
 // generations returns the name of each collection's only bucket that counts.

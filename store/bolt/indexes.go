@@ -5,8 +5,6 @@ import (
 	"errors"
 	"maps"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -59,7 +57,7 @@ func decodeBuilding(id string, raw []byte) (b building, err error) {
 
 // readIndexes reads which indexes a generation has, complete and not, of those that
 // the collection was opened with.
-func (c *collection) readIndexes(gen *bbolt.Bucket) (complete definitions, build building, err error) {
+func (c *collection) readIndexes(gen *fileBucket) (complete definitions, build building, err error) {
 	if complete, err = decodeIndexes(c.id, gen.Get(keyIndexes)); err != nil {
 		return nil, build, damagedHead(c.db.path, c.id, keyIndexes, err)
 	}
@@ -75,7 +73,7 @@ func (c *collection) readIndexes(gen *bbolt.Bucket) (complete definitions, build
 	return complete, build, nil
 }
 
-func putBuilding(gen *bbolt.Bucket, id string, build building) error {
+func putBuilding(gen *fileBucket, id string, build building) error {
 	if len(build.Indexes) == 0 {
 		return gen.Delete(keyBuilding)
 	}
@@ -86,7 +84,7 @@ func putBuilding(gen *bbolt.Bucket, id string, build building) error {
 // generation. What readers must not see any more is gone for them at once; what is
 // new is there for writers, and for readers once it was built. It says whether
 // anything is left to be done in the background. Nothing may be in the memtable.
-func (c *collection) syncIndexes(gen *bbolt.Bucket) (work bool, err error) {
+func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
 	root, objects := gen.Bucket(bucketIndex), gen.Bucket(bucketObjects)
 	if root == nil || objects == nil {
 		return false, c.damage("a bucket is missing")
@@ -144,7 +142,7 @@ func (c *collection) syncIndexes(gen *bbolt.Bucket) (work bool, err error) {
 
 // dropIndexes drops the indexes that are not to be kept: small ones at once, large
 // ones by moving them out of the way, for the builder.
-func (c *collection) dropIndexes(gen, root *bbolt.Bucket, keep func(name string) bool) error {
+func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) bool) error {
 	var drop [][]byte
 	err := root.ForEachBucket(func(name []byte) error {
 		if !keep(string(name)) {
@@ -183,7 +181,7 @@ func (c *collection) dropIndexes(gen, root *bbolt.Bucket, keep func(name string)
 }
 
 // fewerKeys says whether a bucket has fewer than n keys.
-func fewerKeys(b *bbolt.Bucket, n int) bool {
+func fewerKeys(b *fileBucket, n int) bool {
 	cur := b.Cursor()
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if n--; n <= 0 {
@@ -195,7 +193,7 @@ func fewerKeys(b *bbolt.Bucket, n int) bool {
 
 // sweep deletes up to n entries of the indexes that were dropped, and says whether
 // all are gone.
-func sweep(gen *bbolt.Bucket, n int) (done bool, err error) {
+func sweep(gen *fileBucket, n int) (done bool, err error) {
 	dropped := gen.Bucket(bucketDropped)
 	if dropped == nil {
 		return true, nil

@@ -9,8 +9,6 @@ import (
 	"time"
 	"unsafe"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -52,7 +50,7 @@ var (
 var errJournal = errors.New("journal entry is damaged")
 
 // journalEntry returns the value of an entry, nil where there is none.
-func journalEntry(journal *bbolt.Bucket, key []byte) []byte {
+func journalEntry(journal *fileBucket, key []byte) []byte {
 	entry := journal.Bucket(key)
 	if entry == nil {
 		return nil
@@ -197,7 +195,7 @@ func (db *DB) append() error {
 	slices.Sort(addrs)
 	over := db.mem.snapshot()
 	var size int
-	err := db.commit(func(tx *bbolt.Tx) error {
+	err := db.commit(func(tx *fileTx) error {
 		b, err := tx.CreateBucketIfNotExists(bucketJournal)
 		if err != nil {
 			return err
@@ -243,7 +241,7 @@ func (db *DB) fold() error {
 		db.folded = db.opts.Clock.Now()
 		return nil
 	}
-	err := db.rewrite(true, func(tx *bbolt.Tx) error {
+	err := db.rewrite(true, func(tx *fileTx) error {
 		err := foldCells(tx, over)
 		if err != nil || tx.Bucket(bucketJournal) == nil {
 			return err
@@ -269,8 +267,8 @@ func (db *DB) fold() error {
 	return nil
 }
 
-func foldCells(tx *bbolt.Tx, over *overlay) error {
-	var bucket *bbolt.Bucket
+func foldCells(tx *fileTx, over *overlay) error {
+	var bucket *fileBucket
 	var at string
 	var failed error
 	over.tree.Scan(func(addr string, c cell) bool {
@@ -298,10 +296,10 @@ func foldCells(tx *bbolt.Tx, over *overlay) error {
 // rewrite runs a transaction that changes buckets, and moves the file to the next
 // epoch. Where folds is true, fn puts all of the memtable into the file; where it
 // is false, fn must change nothing that a reader of the memtable's keys sees.
-func (db *DB) rewrite(folds bool, fn func(*bbolt.Tx) error) error {
+func (db *DB) rewrite(folds bool, fn func(*fileTx) error) error {
 	db.mem.foldBegins()
 	epoch := db.mem.snapshot().epoch
-	err := db.commit(func(tx *bbolt.Tx) error {
+	err := db.commit(func(tx *fileTx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
@@ -321,6 +319,6 @@ func (db *DB) rewrite(folds bool, fn func(*bbolt.Tx) error) error {
 }
 
 func (db *DB) readEpoch() (epoch uint64, err error) {
-	err = db.view(func(tx *bbolt.Tx) error { epoch = fileEpoch(tx); return nil })
+	err = db.view(func(tx *fileTx) error { epoch = fileEpoch(tx); return nil })
 	return epoch, err
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/tidwall/btree"
-	bbolt "go.etcd.io/bbolt"
 )
 
 // cell is what the memtable says about one key of one bucket.
@@ -141,15 +140,15 @@ func (o *overlay) get(addr string) (cell, bool) {
 
 // cursor goes through the keys of a bucket as overlay and file say together.
 type cursor struct {
-	file   *bbolt.Cursor // nil where the file has no such bucket
-	prefix string        // of the bucket's addresses
+	file   *fileCursor // nil where the file has no such bucket
+	prefix string      // of the bucket's addresses
 	over   btree.MapIter[string, cell]
 
 	fileKey, fileValue []byte
 	overOK             bool
 }
 
-func (o *overlay) cursor(path [][]byte, b *bbolt.Bucket) *cursor {
+func (o *overlay) cursor(path [][]byte, b *fileBucket) *cursor {
 	c := &cursor{prefix: address(path, nil), over: o.tree.Iter()}
 	if b != nil {
 		c.file = b.Cursor()

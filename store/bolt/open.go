@@ -17,14 +17,14 @@ import (
 )
 
 // openBolt opens the file with the settings that this package stands on.
-func openBolt(path string, opts Options) (bdb *bbolt.DB, err error) {
+func openBolt(path string, opts Options) (f *boltFile, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			bdb, err = nil, &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
+			f, err = nil, &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
 		}
 	}()
 	var file *os.File
-	bdb, err = bbolt.Open(path, 0o600, &bbolt.Options{
+	bdb, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 			var err error
 			file, err = os.OpenFile(name, flag, mode)
@@ -48,7 +48,7 @@ func openBolt(path string, opts Options) (bdb *bbolt.DB, err error) {
 			// Whoever held the lock put another file here, and this one is nobody's.
 			return nil, errors.Join(fmt.Errorf("%s: %w: it was replaced meanwhile", path, store.ErrLocked), bdb.Close())
 		}
-		return bdb, nil
+		return &boltFile{DB: bdb}, nil
 	}
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
@@ -95,7 +95,7 @@ func create(path string, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
-	err = bdb.Update(func(tx *bbolt.Tx) error {
+	err = bdb.Update(func(tx *fileTx) error {
 		meta, err := tx.CreateBucket(bucketMeta)
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func SyncDir(dir string) error {
 }
 
 func (db *DB) checkMeta() error {
-	return db.view(func(tx *bbolt.Tx) error {
+	return db.view(func(tx *fileTx) error {
 		meta := tx.Bucket(bucketMeta)
 		if meta == nil || string(meta.Get(keyMagic)) != magic {
 			return fmt.Errorf("%s: %w", db.path, store.ErrForeign)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/snapcache/snapcache/store"
@@ -91,7 +90,7 @@ func (r *replacement) spill() error {
 	}
 	writes := r.takePending()
 	state := r.state
-	err := r.c.db.hidden(func(tx *bbolt.Tx) error {
+	err := r.c.db.hidden(func(tx *fileTx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
@@ -99,7 +98,7 @@ func (r *replacement) spill() error {
 		gen := b.Bucket(genName(r.gen))
 		if objects := descend(gen, [][]byte{bucketObjects}); objects != nil {
 			// A list comes in key order: full pages instead of half-full ones.
-			objects.FillPercent = copyFill
+			objects.fillUp()
 		}
 		g, err := fileGeneration(r.c, tx, gen, genName(r.gen))
 		if err != nil {
@@ -141,7 +140,7 @@ func (r *replacement) putBack(writes []write) {
 func (r *replacement) begin() error {
 	var gen uint64
 	var complete definitions
-	err := r.c.db.update(func(tx *bbolt.Tx) error {
+	err := r.c.db.update(func(tx *fileTx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
@@ -193,7 +192,7 @@ func copied(indexes definitions) [][][]byte {
 func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 	var after []byte
 	for more := true; more; {
-		err := r.c.db.hidden(func(tx *bbolt.Tx) error {
+		err := r.c.db.hidden(func(tx *fileTx) error {
 			b, err := r.c.bucket(tx)
 			if err != nil {
 				return err
@@ -202,7 +201,7 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 			if from == nil || to == nil {
 				return &store.CorruptionError{Path: r.c.db.path, Collection: r.c.id, Reason: "a bucket is missing"}
 			}
-			to.FillPercent = copyFill
+			to.fillUp()
 			cur := from.Cursor()
 			k, v := cur.First()
 			if after != nil {
@@ -227,7 +226,7 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 	return nil
 }
 
-func descend(b *bbolt.Bucket, path [][]byte) *bbolt.Bucket {
+func descend(b *fileBucket, path [][]byte) *fileBucket {
 	for _, name := range path {
 		if b == nil {
 			return nil
@@ -262,7 +261,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		writes = r.takePending()
 	}
 	var state store.State
-	err := c.db.update(func(tx *bbolt.Tx) error {
+	err := c.db.update(func(tx *fileTx) error {
 		b, err := c.bucket(tx)
 		if err != nil {
 			return err
@@ -297,7 +296,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 }
 
 // commitPending writes a difference that stayed in memory.
-func (r *replacement) commitPending(tx *bbolt.Tx, b *bbolt.Bucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
+func (r *replacement) commitPending(tx *fileTx, b *fileBucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
 	c := r.c
 	state, err := readState(c.db.path, c.id, b)
 	if err != nil {
@@ -343,7 +342,7 @@ func (r *replacement) Abort() error {
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {
-	return r.c.db.hidden(func(tx *bbolt.Tx) error {
+	return r.c.db.hidden(func(tx *fileTx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err

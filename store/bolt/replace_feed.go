@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -16,7 +14,7 @@ import (
 // Nothing of it is visible until Commit switches to the new generation.
 func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (history.Head, error) {
 	var head history.Head // of the current generation
-	err := r.c.db.hidden(func(tx *bbolt.Tx) error {
+	err := r.c.db.hidden(func(tx *fileTx) error {
 		_, before, err := r.recorder(tx)
 		if err != nil {
 			return err
@@ -43,7 +41,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		func(c history.Change) error { return log.Gone(c) },
 	} {
 		for part := range slices.Chunk(keys, copyRecords) {
-			err := r.c.db.hidden(func(tx *bbolt.Tx) error {
+			err := r.c.db.hidden(func(tx *fileTx) error {
 				g, before, err := r.recorder(tx)
 				if err != nil {
 					return err
@@ -71,7 +69,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 	return log.End(), nil
 }
 
-func (r *replacement) generation(tx *bbolt.Tx, n uint64) *bbolt.Bucket {
+func (r *replacement) generation(tx *fileTx, n uint64) *fileBucket {
 	b, err := r.c.bucket(tx)
 	if err != nil {
 		return nil
@@ -80,7 +78,7 @@ func (r *replacement) generation(tx *bbolt.Tx, n uint64) *bbolt.Bucket {
 }
 
 // recorder returns the new generation and the current one.
-func (r *replacement) recorder(tx *bbolt.Tx) (now, before *generation, err error) {
+func (r *replacement) recorder(tx *fileTx) (now, before *generation, err error) {
 	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), genName(r.gen-1)); err != nil {
 		return nil, nil, err
 	}

@@ -3,8 +3,6 @@ package bolt
 import (
 	"fmt"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -16,7 +14,7 @@ import (
 // its addresses, and merging neighbours, the younger over the older, costs a third
 // of the comparisons that putting each cell into the memtable by itself does.
 func (db *DB) replay() error {
-	return db.view(func(tx *bbolt.Tx) error {
+	return db.view(func(tx *fileTx) error {
 		db.mem.epoch = fileEpoch(tx)
 		b := tx.Bucket(bucketJournal)
 		if b == nil {
@@ -33,7 +31,7 @@ func (db *DB) replay() error {
 }
 
 // decodeEntries sends the cells of one journal entry after the other.
-func (db *DB) decodeEntries(b *bbolt.Bucket, entries chan<- []journalCell) (err error) {
+func (db *DB) decodeEntries(b *fileBucket, entries chan<- []journalCell) (err error) {
 	defer recoverCorruption(db.path, &err) // the other goroutine has to be told of the end
 	damaged := func(err error) {
 		db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}

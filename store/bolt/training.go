@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -256,7 +254,7 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 	}
 	var id uint32
 	var ids []uint32
-	err = c.db.update(func(tx *bbolt.Tx) error {
+	err = c.db.update(func(tx *fileTx) error {
 		b, err := c.bucket(tx)
 		if err != nil {
 			return err
@@ -356,7 +354,7 @@ func openDicts(id string, b []byte) (ids []uint32, err error) {
 }
 
 // dropDicts deletes the dictionaries of a collection that is about to go.
-func dropDicts(tx *bbolt.Tx, id string) error {
+func dropDicts(tx *fileTx, id string) error {
 	b := tx.Bucket(bucketCollections).Bucket([]byte(id))
 	if b == nil {
 		return nil

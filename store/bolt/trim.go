@@ -1,10 +1,6 @@
 package bolt
 
-import (
-	bbolt "go.etcd.io/bbolt"
-
-	"github.com/snapcache/snapcache/store/internal/history"
-)
+import "github.com/snapcache/snapcache/store/internal/history"
 
 // trimEntries is how many entries of one history are forgotten at a time, at most.
 // The rest is for the next fold.
@@ -15,7 +11,7 @@ const trimEntries = 20_000
 // caller holds the write lock.
 func (db *DB) trimHistory() {
 	var ids []string
-	err := db.view(func(tx *bbolt.Tx) error {
+	err := db.view(func(tx *fileTx) error {
 		return tx.Bucket(bucketCollections).ForEachBucket(func(id []byte) error {
 			ids = append(ids, string(id))
 			return nil

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"k8s.io/utils/clock"
 
@@ -24,13 +23,13 @@ import (
 type view struct {
 	db      *DB
 	file    *file // that tx is of; nil for a view that is not handed out
-	tx      *bbolt.Tx
+	tx      *fileTx
 	over    *overlay
 	id      string
 	gen     []byte // name of the current generation
 	info    store.Info
 	state   store.State
-	buckets map[string]*bbolt.Bucket // by address
+	buckets map[string]*fileBucket // by address
 
 	mu    sync.Mutex // between the one who reads and the time limit
 	limit clock.Timer
@@ -98,7 +97,7 @@ func (db *DB) viewUnder(id string, overlay func() *overlay) (_ *view, err error)
 }
 
 // fileEpoch counts the rewrites of the file.
-func fileEpoch(tx *bbolt.Tx) uint64 {
+func fileEpoch(tx *fileTx) uint64 {
 	if raw := tx.Bucket(bucketMeta).Get(keyEpoch); len(raw) == 8 {
 		return binary.BigEndian.Uint64(raw)
 	}
@@ -140,19 +139,19 @@ func (v *view) path(names ...[]byte) [][]byte {
 }
 
 // bucket returns a bucket of the file, nil where there is none.
-func (v *view) bucket(path [][]byte) *bbolt.Bucket {
+func (v *view) bucket(path [][]byte) *fileBucket {
 	name := address(path, nil)
 	if b, ok := v.buckets[name]; ok {
 		return b
 	}
-	var b *bbolt.Bucket
+	var b *fileBucket
 	if len(path) == 1 {
 		b = v.tx.Bucket(path[0])
 	} else if in := v.bucket(path[:len(path)-1]); in != nil {
 		b = in.Bucket(path[len(path)-1])
 	}
 	if v.buckets == nil {
-		v.buckets = map[string]*bbolt.Bucket{}
+		v.buckets = map[string]*fileBucket{}
 	}
 	v.buckets[name] = b
 	return b

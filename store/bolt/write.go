@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/tidwall/btree"
-	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -167,7 +166,7 @@ func memGeneration(c *collection, e *edit) *generation {
 
 // fileGeneration writes to a generation in a transaction. Nothing of it may be in
 // the memtable.
-func fileGeneration(c *collection, tx *bbolt.Tx, gen *bbolt.Bucket, name []byte) (*generation, error) {
+func fileGeneration(c *collection, tx *fileTx, gen *fileBucket, name []byte) (*generation, error) {
 	missing := &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "a bucket is missing"}
 	if gen == nil {
 		return nil, missing
