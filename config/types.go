@@ -73,8 +73,10 @@ type Store struct {
 	// Path is the database file; a relative one is relative to the working directory. Not used by the
 	// memory store, but for the directory of the local API's socket where nothing better is known.
 	Path string `json:"path,omitempty"`
-	// CommitInterval is how long a change may wait for company before it is committed: what a crash
-	// may cost in events that the watch then sends again. Above 0 and at most [MaxCommitInterval].
+	// CommitInterval is after how long changes are committed where there are enough of them (256 KiB).
+	// Fewer wait for company: twelve times as long, but at most a minute, or CommitInterval where that is
+	// longer. It is what a crash may cost in events that the watch then sends again. Above 0 and at most
+	// [MaxCommitInterval].
 	CommitInterval metav1.Duration `json:"commitInterval,omitzero"`
 	// MaxSize is the quota of the database file in bytes, between [MinStoreSize] and [MaxStoreSize].
 	// Its Value method has it as an int64.

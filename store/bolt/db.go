@@ -32,15 +32,11 @@ const (
 	// long enough for a reader that is just closing, not for a running agent.
 	lockTimeout = 500 * time.Millisecond
 
-	// DefaultFlushInterval is how long a change may wait where Options do not say.
+	// DefaultFlushInterval is the flush interval where Options do not say.
 	DefaultFlushInterval = 5 * time.Second
 
 	// DefaultViewLimit is how long a view may stay open where Options do not say.
 	DefaultViewLimit = 30 * time.Second
-
-	// checkpointPatience is how many flush intervals a change of nothing but the
-	// checkpoint waits for company: freshness alone is not worth a write.
-	checkpointPatience = 12
 
 	// DefaultMaxBytes is the quota of a file where Options give none.
 	DefaultMaxBytes = 1 << 30
@@ -69,8 +65,10 @@ type Options struct {
 	// Writer names the program's version, for the file's meta bucket.
 	Writer string
 
-	// FlushInterval is how long a change may wait before it is made durable. 0 is
-	// 5 s. A change of the checkpoint alone waits twelve times as long for company.
+	// FlushInterval is after how long changes are made durable where there are enough
+	// of them, 256 KiB. Fewer wait for company up to twelve times as long, but no more
+	// than a minute unless this is more; a change of the checkpoint alone waits twelve
+	// times as long. What a crash loses is what the watch sends again. 0 is 5 s.
 	FlushInterval time.Duration
 
 	// ViewLimit is how long a view may stay open before it ends with

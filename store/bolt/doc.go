@@ -29,8 +29,9 @@
 // that is touched, while an append costs about as much for many as for one.
 //
 // A flush happens when the flush interval has passed since the oldest change that
-// is not durable, at 1 MiB, when [DB.Flush] is called, and on Close; a checkpoint
-// without changes waits twelve intervals for company. A fold happens at 8 MiB of
+// is not durable and 256 KiB wait, when twelve intervals have passed (but for changes at
+// most a minute, unless the interval is longer), at 1 MiB, when [DB.Flush] is called,
+// and on Close. A fold happens at 8 MiB of
 // journal, 100,000 cells or an hour, before anything that changes buckets by itself
 // (making, changing and dropping a collection, the commit of a replacement), and on
 // Close.

@@ -10,6 +10,22 @@ import (
 // it. Past that Apply fails, and whoever applies has to wait.
 const maxUnflushedBytes = 16 << 20
 
+// An append to the journal costs some five pages however little it carries, so what
+// is flushed with more than itself costs less flash.
+const (
+	// companyBytes is how much has to wait for a flush to come as soon as the flush
+	// interval has passed: of so much, what an append costs besides is a tenth.
+	companyBytes = 256 << 10
+
+	// patience is how many flush intervals less than that waits for company.
+	patience = 12
+
+	// maxPatience bounds the waiting of changes where the flush interval does not. The
+	// apiserver remembers some 75 s of what happened: a process that is killed and comes
+	// back at once has to find there what it had not flushed, or it has to list.
+	maxPatience = time.Minute
+)
+
 // errBehind says that the file can't take what was applied.
 var errBehind = errors.New("changes wait to be made durable and there is no room for more")
 
@@ -48,11 +64,20 @@ func (db *DB) soil(cells map[string]cell, changes bool) {
 		db.dirtyChanges = true
 		db.dirtySince = now // checkpoints that waited for company have it now
 	}
+	db.flushAt(db.flushDue())
+}
+
+// flushDue returns when what is not durable is to be flushed. The caller holds the
+// write lock.
+func (db *DB) flushDue() time.Time {
 	wait := db.opts.FlushInterval
-	if !db.dirtyChanges {
-		wait *= checkpointPatience
+	switch {
+	case !db.dirtyChanges:
+		wait *= patience // freshness alone is not worth a write
+	case db.dirtyBytes < companyBytes:
+		wait = max(wait, min(wait*patience, maxPatience))
 	}
-	db.flushAt(db.dirtySince.Add(wait))
+	return db.dirtySince.Add(wait)
 }
 
 // flushAt sets the timer, unless it is set to an earlier time.
@@ -74,6 +99,16 @@ func (db *DB) flushOnTime() {
 	db.timer = nil
 	if db.isClosed() {
 		return
+	}
+	if db.flushError() == nil {
+		// There may have been a flush since the timer was set.
+		if len(db.dirty) == 0 {
+			return
+		}
+		if due := db.flushDue(); db.opts.Clock.Now().Before(due) {
+			db.flushAt(due)
+			return
+		}
 	}
 	if err := db.flushLocked(); err != nil {
 		db.flushAt(db.opts.Clock.Now().Add(db.opts.FlushInterval))
