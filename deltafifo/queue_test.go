@@ -190,6 +190,36 @@ func TestReplaceProducesDifferencesOnly(t *testing.T) {
 	}, list(true))
 }
 
+// Each item that is known is compared, and one that must not be there ends the list.
+func TestReplaceCompares(t *testing.T) {
+	known := held{"same": obj(t, "same", "1", 5), "changed": obj(t, "changed", "2", 6)}
+	refused := errors.New("another history")
+	asked := map[string][2]Version{}
+	compare := func(key string, held, item Version) error {
+		asked[key] = [2]Version{held, item}
+		if item.RV == "3" {
+			return refused
+		}
+		return nil
+	}
+	q := New(Options{Known: known})
+	require.NoError(t, q.BeginReplace(t.Context(), Replace{Compare: compare}))
+	for _, o := range []*object.Object{obj(t, "same", "1", 5), obj(t, "changed", "2", 9), obj(t, "new", "5", 3)} {
+		require.NoError(t, q.ReplaceItem(o))
+	}
+	require.Equal(t, map[string][2]Version{"changed": {{"2", "6"}, {"2", "9"}}}, asked, "what is the same is, and what is new has nothing to be compared with")
+	require.ErrorIs(t, q.ReplaceItem(obj(t, "changed", "2", 3)), refused)
+	q.AbortReplace()
+	_, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	_, _ = q.PopBatch(expired())
+
+	clear(asked)
+	require.NoError(t, q.BeginReplace(t.Context(), Replace{Compare: compare, Force: true}))
+	require.NoError(t, q.ReplaceItem(obj(t, "changed", "2", 3)))
+	require.Empty(t, asked, "what is stored is not believed")
+}
+
 // A list whose deletions are not confirmed deletes nothing, and can be aborted.
 func TestUnconfirmedDeletions(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6), "c": obj(t, "c", "3", 7)}

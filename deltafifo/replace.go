@@ -21,7 +21,14 @@ type Replace struct {
 	// name may be deleted: held is how many keys the consumer holds. Its error is
 	// EndReplace's, and leaves the list to be aborted.
 	Confirm func(held int, missing []string) error
+
+	// Compare, where set and Force is not, is asked for each item of a key that the
+	// consumer holds, with both versions. Its error is ReplaceItem's.
+	Compare func(key string, held, item Version) error
 }
+
+// Version is which version of which object an item is.
+type Version struct{ UID, RV string }
 
 // replace is a list on its way through the queue.
 type replace struct {
@@ -83,7 +90,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 		return fmt.Errorf("item %s: %w", key, ErrReplacing)
 	}
 	r.seen[key] = struct{}{}
-	force := r.Force
+	force, compare := r.Force, r.Compare
 	q.mu.Unlock()
 
 	// Known reads the store: not under the lock.
@@ -94,6 +101,11 @@ func (q *Queue) ReplaceItem(obj any) error {
 		}
 		if ok && knownUID == uid && knownRV == rv && rv != "" {
 			return nil
+		}
+		if ok && compare != nil {
+			if err := compare(key, Version{knownUID, knownRV}, Version{uid, rv}); err != nil {
+				return fmt.Errorf("item %s: %w", key, err)
+			}
 		}
 	}
 	if obj, err = q.transform(obj); err != nil {

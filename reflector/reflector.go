@@ -55,6 +55,7 @@ type Reflector struct {
 	reason  store.Reason // why the next thing is a list; empty for none
 	ordered bool         // events' resourceVersions come in order
 	proven  bool         // the guards passed since the newest outage
+	proof   time.Time    // when the server was last known to be of the checkpoint's history
 	resumed bool         // no event came since the guards passed
 	ahead   int          // answers in a row that the server is behind
 	silent  int          // silent closes in a row
@@ -167,43 +168,50 @@ func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) 
 // resume asks the guards whether the checkpoint may be used.
 func (r *Reflector) resume(ctx context.Context) error {
 	r.opts.Observer.Phase(PhaseResuming, nil)
+	err := r.prove(ctx)
+	if refused := asRelist(err); refused != nil {
+		r.relist(ctx, refused.Reason, refused.Err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.proven, r.resumed = true, true
+	r.opts.Logger.Info("resuming watch", "rv", r.rv)
+	r.opts.Observer.Resumed(r.rv)
+	return nil
+}
+
+// prove returns nil where the checkpoint may be used, a [*RelistError] where it must
+// not, any other error where that can't be told at the moment.
+func (r *Reflector) prove(ctx context.Context) error {
 	cluster, err := r.opts.Identity(ctx)
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
-	if !sameCluster(cluster, r.cluster) || r.opts.Elsewhere && cluster != r.cluster {
-		r.relist(ctx, store.ReasonClusterChanged, fmt.Errorf("checkpoint is of cluster %s, this is %s", r.cluster, cluster))
-		return nil
+	if err := r.clusterChanged(cluster); err != nil {
+		return err
 	}
 	err = r.opts.Source.Probe(ctx, r.rv)
 	switch {
 	case err == nil:
 	case errors.Is(err, upstream.ErrAhead):
 		if r.ahead++; r.ahead >= aheadTries {
-			r.relist(ctx, store.ReasonRVAhead, err)
-			return nil
+			return &RelistError{Reason: store.ReasonRVAhead, Err: err}
 		}
 		return err
 	case expired(err):
-		r.relist(ctx, store.ReasonExpired, err)
-		return nil
+		return &RelistError{Reason: store.ReasonExpired, Err: err}
 	default:
 		return fmt.Errorf("probe: %w", err)
 	}
 	r.ahead = 0
 	for _, guard := range append([]Guard{r.schemaChanged}, r.opts.Guards...) {
-		err := guard(ctx)
-		if refused := asRelist(err); refused != nil {
-			r.relist(ctx, refused.Reason, refused.Err)
-			return nil
-		}
-		if err != nil {
+		if err := guard(ctx); err != nil {
 			return err
 		}
 	}
-	r.proven, r.resumed = true, true
-	r.opts.Logger.Info("resuming watch", "rv", r.rv)
-	r.opts.Observer.Resumed(r.rv)
+	r.proof = r.opts.Clock.Now()
 	return nil
 }
 
@@ -225,6 +233,11 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
+	err = r.clusterChanged(cluster)
+	if refused := asRelist(err); refused != nil && r.mustBeOneHistory() {
+		r.relist(ctx, refused.Reason, refused.Err)
+		return nil
+	}
 	// Before the list: should it change meanwhile, the next comparison finds out.
 	schema, err := r.opts.Schema(ctx)
 	if err != nil {
@@ -240,6 +253,10 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 		// nothing to forget.
 		rv, items, err = r.listOnce(ctx, cluster, schema, upstream.ListOptions{})
 	}
+	if refused := asRelist(err); refused != nil {
+		r.relist(ctx, refused.Reason, refused.Err)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
@@ -249,14 +266,19 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	r.reached(rv)
 	r.cluster, r.schema, r.reason = cluster, schema, ""
 	r.proven, r.resumed, r.ahead, r.silent = true, false, 0, 0
+	r.proof = r.opts.Clock.Now()
 	r.doubted = nil
 	return nil
 }
 
 func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how upstream.ListOptions) (rv string, items int64, err error) {
-	err = r.opts.Queue.BeginReplace(ctx, deltafifo.Replace{
+	replace := deltafifo.Replace{
 		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.confirm,
-	})
+	}
+	if r.mustBeOneHistory() {
+		replace.Compare = r.compare
+	}
+	err = r.opts.Queue.BeginReplace(ctx, replace)
 	if err != nil {
 		return "", 0, err
 	}
@@ -274,6 +296,9 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how up
 		return r.opts.Queue.ReplaceItem(o)
 	})
 	if err != nil {
+		return "", 0, err
+	}
+	if err := r.wentBack(rv); err != nil {
 		return "", 0, err
 	}
 	return rv, items, r.opts.Queue.EndReplace(rv)

@@ -62,7 +62,8 @@ type answer struct {
 	err    error
 	events []watch.Event
 	lasts  time.Duration
-	open   bool // until the reflector stops it
+	open   bool          // until the reflector stops it
+	opens  time.Duration // how long it takes to begin
 }
 
 // script is a Source, a Queue and an Observer that plays answers and writes down
@@ -76,14 +77,15 @@ type script struct {
 	lists     []error
 	clusters  []string
 	listItems []*object.Object
-	replace   deltafifo.Replace    // the newest
-	holds     int                  // objects of the consumer
-	missing   [][]string           // what of them each list does not have
-	refusals  bool                 // are noted
-	refused   string               // key that the queue can't take
-	asked     []time.Duration      // timeouts of watches
-	opened    []*watch.FakeWatcher // watches that were given out
-	noted     func(n int)          // called with the length of the log
+	replace   deltafifo.Replace            // the newest
+	holds     int                          // objects of the consumer
+	held      map[string]deltafifo.Version // some of those, by key
+	missing   [][]string                   // what of them each list does not have
+	refusals  bool                         // are noted
+	refused   string                       // key that the queue can't take
+	asked     []time.Duration              // timeouts of watches
+	opened    []*watch.FakeWatcher         // watches that were given out
+	noted     func(n int)                  // called with the length of the log
 }
 
 func (s *script) note(format string, args ...any) {
@@ -142,6 +144,7 @@ func (s *script) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 	if !ok {
 		a.open = true
 	}
+	time.Sleep(a.opens)
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -183,7 +186,15 @@ func (s *script) BeginReplace(_ context.Context, r deltafifo.Replace) error {
 	s.replace = r
 	return nil
 }
-func (s *script) ReplaceItem(o any) error { return s.put("item", o) }
+func (s *script) ReplaceItem(o any) error {
+	key, rv := o.(*object.Object).Key(), o.(*object.Object).GetResourceVersion()
+	if held, ok := s.held[key]; ok && s.replace.Compare != nil {
+		if err := s.replace.Compare(key, held, deltafifo.Version{UID: "u-" + key, RV: rv}); err != nil {
+			return err
+		}
+	}
+	return s.put("item", o)
+}
 func (s *script) EndReplace(rv string) error {
 	if missing, ok := take(s, &s.missing); ok {
 		if err := s.replace.Confirm(s.holds, missing); err != nil {

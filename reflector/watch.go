@@ -45,6 +45,17 @@ func (r *Reflector) watch(ctx context.Context) error {
 		return fmt.Errorf("watch: %w", err)
 	}
 	defer w.Stop()
+	if r.opts.Clock.Since(r.proof) > proofHolds {
+		// With the watch open the answers hold: a server that is restored now ends it.
+		err := r.prove(ctx)
+		if refused := asRelist(err); refused != nil {
+			r.relist(ctx, refused.Reason, refused.Err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 	r.opts.Observer.Phase(PhaseWatching, nil)
 	r.ordered = r.rv != "" && r.rv != "0"
 	events, err := r.consume(ctx, w)
@@ -71,6 +82,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
+	r.proof = r.opts.Clock.Now() // who ended it in good order is who began it
 	return r.closed(ctx, events, lasted)
 }
 

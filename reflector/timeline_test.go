@@ -1,0 +1,88 @@
+package reflector_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+var gone = apierrors.NewResourceExpired("gone")
+
+// A list that a 410 asked for may be answered by a server that was restored or replaced
+// meanwhile. It is then another list, for another reason.
+func TestListOfAnotherHistory(t *testing.T) {
+	at := func(rv string) func(*reflector.Options) {
+		return func(o *reflector.Options) { o.Checkpoint.RV = rv }
+	}
+	held := func(rv string) map[string]deltafifo.Version {
+		return map[string]deltafifo.Version{"a": {UID: "u-a", RV: rv}}
+	}
+	again := []string{"begin rv-ahead uid:1 force=true", `list page=500 rv=""`, "item a@60", "end 100", "watch 100"}
+	for name, x := range map[string]struct {
+		at     string
+		held   string
+		listed []string // after the first list was begun
+	}{
+		"the same":                  {"90", "60", []string{"item a@60", "end 100", "watch 100"}},
+		"changed since":             {"50", "40", []string{"item a@60", "end 100", "watch 100"}},
+		"at the checkpoint":         {"100", "60", []string{"item a@60", "end 100", "watch 100"}},
+		"before the checkpoint":     {"150", "60", append([]string{"item a@60", "abort", "refused rv-ahead: the list is of 100, before the checkpoint 150"}, again...)},
+		"an older object":           {"90", "61", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, and was at 61 before"}, again...)},
+		"a change that was not one": {"90", "59", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, which the checkpoint 90 should have brought"}, again...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{refusals: true, watches: []answer{{err: gone}}, listItems: []*object.Object{pod("a", 60)}, held: held(x.held)}
+			log := play(t, s, time.Minute, at(x.at))
+			require.Equal(t, "begin expired uid:1 force=false", log[3])
+			require.Equal(t, x.listed, log[5:])
+		})
+	}
+	t.Run("another cluster", func(t *testing.T) {
+		s := &script{refusals: true, watches: []answer{{err: gone}}, clusters: []string{"uid:1", "uid:2"}, listItems: []*object.Object{pod("a", 60)}}
+		s.clusters = append(s.clusters, "uid:2")
+		log := play(t, s, time.Minute, nil)
+		require.Equal(t, []string{
+			"refused cluster-changed: checkpoint is of cluster uid:1, this is uid:2",
+			"begin cluster-changed uid:2 force=true", `list page=500 rv=""`, "item a@60", "end 100", "watch 100",
+		}, log[3:])
+	})
+	t.Run("what is stored is not trusted in any case", func(t *testing.T) {
+		s := &script{refusals: true, listItems: []*object.Object{pod("a", 60)}, held: held("61")}
+		log := play(t, s, time.Minute, func(o *reflector.Options) { o.Checkpoint.RV, o.Reason = "150", store.ReasonScopeChanged })
+		require.Equal(t, []string{"begin scope-changed uid:1 force=true", `list page=500 rv=""`, "item a@60", "end 100", "watch 100"}, log)
+	})
+}
+
+// The guards' answers are good for a watch that begins soon. Another one is held
+// against them while it is open, before its first event is believed.
+func TestWatchThatBeginsLate(t *testing.T) {
+	s := &script{watches: []answer{{opens: time.Second, lasts: time.Minute}}}
+	require.Equal(t, []string{"probe 50", "watch 50", "probe 50", "watch 50"}, play(t, s, 3*time.Minute, nil))
+
+	s = &script{watches: []answer{{opens: 10 * time.Second, lasts: time.Minute}}}
+	require.Equal(t, []string{"probe 50", "watch 50", "probe 50", "probe 50", "watch 50"}, play(t, s, 3*time.Minute, nil))
+
+	s = &script{refusals: true, watches: []answer{{opens: 10 * time.Second, open: true}}, clusters: []string{"uid:1", "uid:2", "uid:2"}}
+	require.Equal(t, []string{
+		"probe 50", "watch 50", "refused cluster-changed: checkpoint is of cluster uid:1, this is uid:2",
+		"begin cluster-changed uid:2 force=true", `list page=500 rv=""`, "end 100", "watch 100",
+	}, play(t, s, time.Minute, nil))
+
+	ahead := upstream.ErrAhead
+	s = &script{watches: []answer{{opens: 10 * time.Second, open: true}}, probes: []error{nil, ahead, ahead, ahead}}
+	log := play(t, s, time.Minute, nil)
+	require.Equal(t, 1, has(log, "begin rv-ahead"), "%q", log)
+	require.Equal(t, "watch 100", log[len(log)-1])
+
+	// One that ends when it was asked to says that its server lives.
+	s = &script{watches: []answer{{lasts: full}, {lasts: full}}}
+	require.Equal(t, []string{"probe 50", "watch 50", "watch 50", "watch 50"}, play(t, s, 25*time.Minute, nil))
+}
