@@ -105,7 +105,7 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 			}
 		}
 	} else if verdict.Ending = bolt.EndingOf(path); verdict.Ending == bolt.Cut {
-		if err := look(path, &verdict, progress); err != nil {
+		if err := look(path, opts.Keys, &verdict, progress); err != nil {
 			return Replace(ctx, path, opts, err, from, now)
 		}
 	}
@@ -117,8 +117,8 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 }
 
 // look checks a file that may not be what was written.
-func look(path string, verdict *File, progress func(string, int64)) error {
-	report, err := bolt.Check(path, progress)
+func look(path string, keys bolt.Keys, verdict *File, progress func(string, int64)) error {
+	report, err := bolt.Check(path, keys, progress)
 	if err != nil {
 		return err
 	}

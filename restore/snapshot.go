@@ -117,7 +117,7 @@ func unpackTo(ctx context.Context, tmp, name string, opts bolt.Options, progress
 // adopt checks an unpacked database and notes in it where it comes from. It is on disk
 // then.
 func adopt(tmp, name string, from *From, opts bolt.Options) error {
-	report, err := bolt.Check(tmp, nil)
+	report, err := bolt.Check(tmp, opts.Keys, nil)
 	if err == nil && !report.Usable() {
 		err = &store.CorruptionError{Path: name, Reason: report.Problems[0].String()}
 	}

@@ -42,7 +42,8 @@ type Manifest struct {
 
 // Database is the database file in a snapshot.
 type Database struct {
-	Format int    `json:"format"` // of the database, see store/bolt
+	Format int    `json:"format"`        // of the database, see store/bolt
+	Key    string `json:"key,omitempty"` // id of the key that it is encrypted with
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // hexadecimal
 }

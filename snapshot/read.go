@@ -57,8 +57,8 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 	if err != nil {
 		return nil, err
 	}
-	if m.Database.Format > bolt.Format {
-		return nil, fmt.Errorf("%s: %w: its database has format %d, this version reads up to %d", path, ErrNewerFormat, m.Database.Format, bolt.Format)
+	if m.Database.Format > bolt.EncryptedFormat {
+		return nil, fmt.Errorf("%s: %w: its database has format %d, this version reads up to %d", path, ErrNewerFormat, m.Database.Format, bolt.EncryptedFormat)
 	}
 	if err := use(body, m); err != nil {
 		return nil, err
@@ -106,10 +106,10 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 // Open opens the database in the snapshot at path for reading. It is unpacked to a
 // file beside it or, where that can't be, in the system's temporary directory, which
 // has no name while it is open and is gone when the database is closed.
-func Open(ctx context.Context, path string, progress Progress) (db *bolt.DB, m *Manifest, err error) {
+func Open(ctx context.Context, path string, keys bolt.Keys, progress Progress) (db *bolt.DB, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
-		db, err = bolt.Open(file, bolt.Options{ReadOnly: true, MaxBytes: unpacked.Database.Bytes})
+		db, err = bolt.Open(file, bolt.Options{ReadOnly: true, MaxBytes: unpacked.Database.Bytes, Keys: keys})
 		return err
 	})
 	if err != nil && db != nil {
@@ -121,10 +121,10 @@ func Open(ctx context.Context, path string, progress Progress) (db *bolt.DB, m *
 // Check verifies the snapshot at path and then checks the database in it, see
 // bolt.Check. A snapshot that does not stand its checksums is an error; what is wrong
 // with the database, which was so when the snapshot was made, is in the report.
-func Check(ctx context.Context, path string, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
+func Check(ctx context.Context, path string, keys bolt.Keys, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
-		if report, err = bolt.Check(file, nil); err != nil {
+		if report, err = bolt.Check(file, keys, nil); err != nil {
 			return err
 		}
 		report.Path = path

@@ -39,7 +39,7 @@ func describe(ctx context.Context, c *bolt.Copy, writer string, now time.Time) (
 	}
 	m := &Manifest{
 		Created: now.UTC(), Writer: writer, Collections: []Collection{},
-		Database: Database{Format: bolt.Format, Bytes: c.Bytes, SHA256: hex.EncodeToString(sum.Sum(nil))},
+		Database: Database{Format: c.Format, Key: c.Key, Bytes: c.Bytes, SHA256: hex.EncodeToString(sum.Sum(nil))},
 	}
 	for _, x := range c.Collections {
 		m.Collections = append(m.Collections, Collection{

@@ -44,6 +44,9 @@ var (
 	// ErrNoStore says that there is no database at a path.
 	ErrNoStore = errors.New("no database")
 
+	// ErrKey says that the database is encrypted with a key that was not given.
+	ErrKey = errors.New("no key for the database")
+
 	// ErrNewerFormat says that a newer version of snapcache wrote the database.
 	ErrNewerFormat = errors.New("database has a newer format")
 

@@ -207,6 +207,12 @@ type Stats struct {
 	CompactTime    time.Duration
 	CompactedBytes int64
 
+	// EncryptionKey is the id of the key that the file is encrypted with; empty for a
+	// file in clear. EncryptionDue says that it is to have another, or none, and waits
+	// to be rewritten.
+	EncryptionKey string
+	EncryptionDue bool
+
 	FlushError error // why the newest flush failed; nil where it did not
 }
 

@@ -59,7 +59,7 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 		if path, err = filePath(c); err != nil {
 			return path, nil, err
 		}
-		if report, err = bolt.Check(path, nil); err != nil {
+		if report, err = bolt.Check(path, bolt.Keys{}, nil); err != nil {
 			err = offlineError(path, "check a copy", err)
 		}
 		return path, report, err
@@ -78,7 +78,7 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 	ctx, stop := interruptible(c)
 	defer stop()
 	progress, done := terminalProgress()
-	report, _, err = snapshot.Check(ctx, path, progress)
+	report, _, err = snapshot.Check(ctx, path, bolt.Keys{}, progress)
 	done()
 	return path, report, snapshotError(err)
 }

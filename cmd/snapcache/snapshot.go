@@ -287,7 +287,7 @@ func verifySnapshots(c *cli.Context) error {
 	defer done()
 	var bad []error
 	for _, path := range paths {
-		report, m, err := snapshot.Check(ctx, path, progress)
+		report, m, err := snapshot.Check(ctx, path, bolt.Keys{}, progress)
 		if err == nil && !report.OK() {
 			err = &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
 		}

@@ -115,7 +115,7 @@ func (l lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.St
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // what is unpacked has to go
 	defer stop()
 	progress, done := terminalProgress()
-	db, m, err := snapshot.Open(ctx, l.from, progress)
+	db, m, err := snapshot.Open(ctx, l.from, bolt.Keys{}, progress)
 	done()
 	if err != nil {
 		return nil, nil, snapshotError(err)

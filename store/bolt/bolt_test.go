@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -68,9 +69,10 @@ func (h *harness) open(t storetest.T) {
 
 // TestSuite runs the shared suite with replacements that fit in memory, with ones
 // that fill a new generation at once, and while somebody flushes, folds and compacts
-// all the time. After every test the file is checked.
+// all the time; the same with a file that is encrypted. After every test the file is
+// checked.
 func TestSuite(t *testing.T) {
-	for name, budget := range map[string]int{"memory": 0, "generations": 1, "folding": 0} {
+	for name, budget := range map[string]int{"memory": 0, "generations": 1, "folding": 0, "encrypted generations": 1, "encrypted folding": 0} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t storetest.T) storetest.Harness {
 				dir, err := os.MkdirTemp("", "bolt")
@@ -78,7 +80,10 @@ func TestSuite(t *testing.T) {
 				// Some tests look at a large view for longer than a view may be open.
 				opts := bolt.InSteps(bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}, 5)
 				h := &harness{path: filepath.Join(dir, "cache.db"), opts: opts}
-				h.folding = name == "folding"
+				if strings.HasPrefix(name, "encrypted") {
+					opts.Keys.Key = newKey(1)
+				}
+				h.opts, h.folding = opts, strings.HasSuffix(name, "folding")
 				if h.folding {
 					h.opts = bolt.CompactAnyway(opts)
 				}

@@ -57,6 +57,7 @@ type CheckReport struct {
 	FreeBytes      int64               `json:"freeBytes"`         // of the file, in pages that hold nothing
 	Created        string              `json:"created,omitempty"` // time, RFC 3339
 	Writer         string              `json:"writer,omitempty"`  // version of the program that made the file
+	Key            string              `json:"key,omitempty"`     // id of the key that it is encrypted with
 	JournalEntries int64               `json:"journalEntries"`
 	JournalBytes   int64               `json:"journalBytes"`
 	Collections    []CheckedCollection `json:"collections"`
@@ -126,17 +127,17 @@ var errUnsafe = errors.New("the structure of the file is damaged")
 // index entries of one collection, not for its objects.
 //
 // What is wrong with a database is in the report. An error says that there is no
-// report: it wraps store.ErrLocked, ErrNoStore, ErrForeign or ErrNewerFormat, or is
+// report: it wraps store.ErrLocked, ErrNoStore, ErrForeign, ErrNewerFormat or ErrKey, or is
 // a *store.CorruptionError where the file can't even be opened.
 //
 // progress, unless it is nil, is called now and then with the number of records
 // that were read of a collection, from one goroutine, until Check returns.
-func Check(path string, progress func(collection string, records int64)) (report *CheckReport, err error) {
+func Check(path string, keys Keys, progress func(collection string, records int64)) (report *CheckReport, err error) {
 	if progress == nil {
 		progress = func(string, int64) {}
 	}
 	c := &check{
-		path: path, progress: progress,
+		path: path, keys: keys, progress: progress,
 		report: &CheckReport{Path: path, Collections: []CheckedCollection{}, Problems: []Problem{}, Notes: []Problem{}},
 	}
 	done := make(chan struct{})
@@ -157,6 +158,7 @@ func Check(path string, progress func(collection string, records int64)) (report
 
 type check struct {
 	path     string
+	keys     Keys
 	progress func(string, int64)
 	report   *CheckReport
 	db       *DB
@@ -167,7 +169,7 @@ func (c *check) run() (err error) {
 	if info, err := os.Stat(c.path); err == nil {
 		maxBytes = info.Size() // the quota is none of Check's business
 	}
-	c.db, err = open(c.path, Options{ReadOnly: true, MaxBytes: maxBytes}, c.structure)
+	c.db, err = open(c.path, Options{ReadOnly: true, MaxBytes: maxBytes, Keys: c.keys}, c.structure)
 	switch {
 	case errors.Is(err, errUnsafe):
 		c.report.Unsafe = true
@@ -234,6 +236,7 @@ func (c *check) structure(bdb *boltFile) error {
 // meta looks at what opening does not need of the meta bucket.
 func (c *check) meta(tx *fileTx) {
 	b := tx.Bucket(bucketMeta)
+	c.report.Key = c.db.file.cipher.keyID()
 	c.report.Created, c.report.Writer = string(b.Get(keyCreated)), string(b.Get(keyWriter))
 	if _, err := time.Parse(time.RFC3339, c.report.Created); err != nil {
 		c.report.problem(Problem{Reason: "meta: the time of creation: " + err.Error()})

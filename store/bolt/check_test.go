@@ -94,7 +94,7 @@ func TestCheckFindsNothing(t *testing.T) {
 	before, err := os.ReadFile(path)
 	require.NoError(t, err)
 	progress := map[string]int64{}
-	report, err := bolt.Check(path, func(collection string, records int64) { progress[collection] = records })
+	report, err := bolt.Check(path, bolt.Keys{}, func(collection string, records int64) { progress[collection] = records })
 	require.NoError(t, err)
 	require.True(t, report.OK(), report.Problems)
 	require.Equal(t, map[string]int64{"nodes": 1, "pods": 37}, progress)
@@ -208,7 +208,7 @@ func TestCheckFinds(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")
 			require.NoError(t, os.WriteFile(path, raw, 0o600))
 			edit(t, path, x.damage)
-			report, err := bolt.Check(path, nil)
+			report, err := bolt.Check(path, bolt.Keys{}, nil)
 			require.NoError(t, err)
 			require.False(t, report.OK())
 			for _, p := range report.Problems {
@@ -259,7 +259,7 @@ func TestCheckPages(t *testing.T) {
 			x.damage(b[at:])
 			path := filepath.Join(t.TempDir(), "cache.db")
 			require.NoError(t, os.WriteFile(path, b, 0o600))
-			report, err := bolt.Check(path, nil)
+			report, err := bolt.Check(path, bolt.Keys{}, nil)
 			require.NoError(t, err)
 			require.False(t, report.OK())
 			require.Contains(t, fmt.Sprint(report.Problems), x.reason)
@@ -271,12 +271,12 @@ func TestCheckPages(t *testing.T) {
 // What is no usable database is an error of its kind.
 func TestCheckRefuses(t *testing.T) {
 	dir := t.TempDir()
-	_, err := bolt.Check(filepath.Join(dir, "none.db"), nil)
+	_, err := bolt.Check(filepath.Join(dir, "none.db"), bolt.Keys{}, nil)
 	require.ErrorIs(t, err, store.ErrNoStore)
 
 	garbage := filepath.Join(dir, "garbage.db")
 	require.NoError(t, os.WriteFile(garbage, []byte(strings.Repeat("garbage", 10_000)), 0o600))
-	_, err = bolt.Check(garbage, nil)
+	_, err = bolt.Check(garbage, bolt.Keys{}, nil)
 	require.ErrorIs(t, err, store.ErrForeign)
 
 	path := sampleFile(t)
@@ -284,18 +284,18 @@ func TestCheckRefuses(t *testing.T) {
 	require.NoError(t, err)
 	cut := filepath.Join(dir, "cut.db")
 	require.NoError(t, os.WriteFile(cut, raw[:8*4096], 0o600))
-	_, err = bolt.Check(cut, nil)
+	_, err = bolt.Check(cut, bolt.Keys{}, nil)
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 
 	newer := filepath.Join(dir, "newer.db")
 	require.NoError(t, os.WriteFile(newer, raw, 0o600))
-	edit(t, newer, func(tx *bbolt.Tx) error { return bucketAt(tx, "meta").Put([]byte("format"), []byte{0, 0, 0, 2}) })
-	_, err = bolt.Check(newer, nil)
+	edit(t, newer, func(tx *bbolt.Tx) error { return bucketAt(tx, "meta").Put([]byte("format"), []byte{0, 0, 0, 3}) })
+	_, err = bolt.Check(newer, bolt.Keys{}, nil)
 	require.ErrorIs(t, err, store.ErrNewerFormat)
 
 	db, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
-	_, err = bolt.Check(path, nil)
+	_, err = bolt.Check(path, bolt.Keys{}, nil)
 	require.ErrorIs(t, err, store.ErrLocked)
 	require.NoError(t, db.Close())
 }
@@ -313,7 +313,7 @@ func TestCheckBounds(t *testing.T) {
 		_, err := bucketAt(tx, "c/pods").CreateBucket([]byte("g2"))
 		return err
 	})
-	report, err := bolt.Check(path, nil)
+	report, err := bolt.Check(path, bolt.Keys{}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 500, report.ProblemCount)
 	require.Len(t, report.Problems, 100)

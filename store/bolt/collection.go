@@ -47,6 +47,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	}
 	db.write.Lock()
 	defer db.write.Unlock()
+	db.considerRekey()
 	if c.loadAsIs() {
 		db.startBuild(c, false)
 		return c, nil

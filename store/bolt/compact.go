@@ -18,9 +18,9 @@ const compactSuffix = ".compact"
 // compaction makes.
 var ErrNoRoom = errors.New("not enough free disk for a copy")
 
-// Compact rewrites the database at path without the space that is free in it, and
-// returns the file's size in bytes before and after. What is in it stays as it is,
-// the journal too. Nobody else can have the file open meanwhile: store.ErrLocked.
+// Compact rewrites the database at path without the space that is free in it, under
+// the key that the options name, and returns the file's size in bytes before and after.
+// What is in it stays as it is, the journal too. Nobody else can have the file open meanwhile: store.ErrLocked.
 // A file that Check finds damaged is refused with a *store.CorruptionError; the
 // others of Open's errors count as well, and ErrNoRoom.
 //
@@ -42,7 +42,7 @@ func compact(path string, opts Options, free func(dir string) (int64, error)) (b
 		return 0, 0, fmt.Errorf("compact: %w", err)
 	}
 	path = file
-	report, err := sound(path)
+	report, err := sound(path, opts.Keys)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -64,6 +64,9 @@ func compact(path string, opts Options, free func(dir string) (int64, error)) (b
 	// and then finds that the name is another file's.
 	defer func() { err = errors.Join(err, src.Close()) }()
 
+	if err := src.unlock(path, opts.Keys); err != nil {
+		return before, 0, err
+	}
 	tmp := path + compactSuffix
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return before, 0, fmt.Errorf("compact: %w", err)
@@ -74,7 +77,7 @@ func compact(path string, opts Options, free func(dir string) (int64, error)) (b
 	if after, err = copyInto(tmp, src, old, opts); err != nil {
 		return before, 0, errors.Join(fmt.Errorf("compact %s: %w", path, err), os.RemoveAll(tmp))
 	}
-	if after >= before {
+	if after >= before && !src.due(opts.Keys) {
 		return before, before, os.Remove(tmp) // there was nothing to gain
 	}
 	if err := os.Rename(tmp, path); err != nil {
@@ -102,7 +105,10 @@ func copyInto(tmp string, src *boltFile, like fs.FileInfo, opts Options) (int64,
 	if err != nil {
 		return 0, err
 	}
-	err = src.View(func(tx *fileTx) error { return copyBuckets(context.Background(), dst.DB, tx.Tx, nil) })
+	if dst.cipher, err = src.successor(opts.Keys); err != nil {
+		return 0, errors.Join(err, dst.Close())
+	}
+	err = src.View(func(tx *fileTx) error { return copyBuckets(context.Background(), dst, tx, nil) })
 	if err == nil {
 		err = dst.Update(func(tx *fileTx) error { return sign(tx, true) })
 	}
@@ -112,7 +118,7 @@ func copyInto(tmp string, src *boltFile, like fs.FileInfo, opts Options) (int64,
 	if err := sameOwner(tmp, like); err != nil {
 		return 0, fmt.Errorf("give the new file to the owner of the old one: %w", err)
 	}
-	if _, err := sound(tmp); err != nil {
+	if _, err := sound(tmp, opts.Keys); err != nil {
 		return 0, err
 	}
 	f, err := os.Open(tmp)
@@ -127,8 +133,8 @@ func copyInto(tmp string, src *boltFile, like fs.FileInfo, opts Options) (int64,
 }
 
 // sound checks a file and makes an error of what is wrong with it.
-func sound(path string) (*CheckReport, error) {
-	report, err := Check(path, nil)
+func sound(path string, keys Keys) (*CheckReport, error) {
+	report, err := Check(path, keys, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ var ErrBusy = errors.New("the buckets of the file are being changed")
 
 // Compact rewrites the file of an open database without the space that is free in it,
 // and returns the file's size in bytes before and after. Where there is nothing to gain
-// it changes nothing.
+// it changes nothing, unless the file is to be encrypted with another key.
 //
 // The buckets are copied to a file beside, under path + ".compact", while everybody
 // goes on: what is applied waits in memtable and journal, and no fold comes in between.
@@ -131,7 +131,11 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if c.dst, err = openBolt(tmp, db.opts); err != nil {
 		return before, before, errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err = db.opts.compactStep(stepBegun); err == nil {
+	c.dst.cipher, err = c.old.successor(db.opts.Keys)
+	if err == nil {
+		err = db.opts.compactStep(stepBegun)
+	}
+	if err == nil {
 		err = c.copy(ctx, tmp)
 	}
 	if err == nil {
@@ -180,6 +184,9 @@ func (c *compaction) end() {
 	c.db.resumeBuilds()
 }
 
+// rekeys says that the new file has another key.
+func (c *compaction) rekeys() bool { return c.dst.cipher != c.old.cipher }
+
 func (c *compaction) endRead() {
 	if c.src != nil {
 		_ = c.src.Rollback() // fails only where it has ended
@@ -193,10 +200,15 @@ func (c *compaction) copy(ctx context.Context, tmp string) (err error) {
 	if err := sameOwner(tmp, c.old.info); err != nil {
 		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
 	}
-	if err := copyBuckets(ctx, c.dst.DB, c.src.Tx, bucketJournal); err != nil {
+	if err := copyBuckets(ctx, c.dst, c.src, bucketJournal); err != nil {
 		return err
 	}
-	err = c.dst.View(func(tx *fileTx) error { return sameBuckets(ctx, c.src.Tx, tx.Tx, bucketJournal) })
+	err = c.dst.View(func(tx *fileTx) error {
+		if c.rekeys() {
+			return sameContent(ctx, c.src, tx)
+		}
+		return sameBuckets(ctx, c.src.Tx, tx.Tx, bucketJournal)
+	})
 	c.endRead() // what is flushed from now on takes no more room than it must
 	return err
 }
@@ -227,7 +239,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	if err != nil {
 		return before, err
 	}
-	if after = f.info.Size(); after >= before && !db.opts.compactAnyway {
+	if after = f.info.Size(); after >= before && !c.rekeys() && !db.opts.compactAnyway {
 		return before, nil
 	}
 	if err := db.opts.compactStep(stepSynced); err != nil {

@@ -24,11 +24,20 @@ type copier struct {
 	skip func(path [][]byte, name []byte) bool // a bucket that is left out
 	look func(path [][]byte, k, v []byte) error
 	told func(bytes int) // with each transaction
+
+	// reseal makes another entry of each, in a bucket where they then come in no order;
+	// nil to copy them as they are.
+	reseal func(path [][]byte, k, v []byte) (key, value []byte)
 }
 
 // copyBuckets copies all buckets that src sees, but one, to dst, where there is none.
-func copyBuckets(ctx context.Context, dst *bbolt.DB, src *bbolt.Tx, except []byte) error {
-	c := &copier{ctx: ctx, dst: dst}
+// Where dst has another cipher, they are sealed with that.
+func copyBuckets(ctx context.Context, dst *boltFile, src *fileTx, except []byte) error {
+	c := &copier{ctx: ctx, dst: dst.DB}
+	if dst.cipher != src.file.cipher {
+		c.reseal = resealed(src, dst.tx(nil))
+		c.skip = func(path [][]byte, name []byte) bool { return len(path) == 3 && bytes.Equal(name, bucketDropped) }
+	}
 	defer func() {
 		if c.tx != nil {
 			_ = c.tx.Rollback()
@@ -37,7 +46,7 @@ func copyBuckets(ctx context.Context, dst *bbolt.DB, src *bbolt.Tx, except []byt
 	if err := c.begin(); err != nil {
 		return err
 	}
-	err := src.ForEach(func(name []byte, b *bbolt.Bucket) error {
+	err := src.Tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
 		if bytes.Equal(name, except) {
 			return nil
 		}
@@ -45,6 +54,11 @@ func copyBuckets(ctx context.Context, dst *bbolt.DB, src *bbolt.Tx, except []byt
 	})
 	if err != nil {
 		return err
+	}
+	if c.reseal != nil {
+		if err := dst.cipher.sign(dst.tx(c.tx).Bucket(bucketMeta)); err != nil {
+			return err
+		}
 	}
 	return c.commit()
 }
@@ -90,6 +104,9 @@ func (c *copier) bucket(path [][]byte, from *bbolt.Bucket) error {
 					return err
 				}
 			}
+			if c.reseal != nil {
+				k, v = c.reseal(path, k, v)
+			}
 			if err := to.Put(k, v); err != nil {
 				return err
 			}
@@ -120,7 +137,7 @@ func (c *copier) create(path [][]byte, sequence uint64) (b *bbolt.Bucket, err er
 	if err != nil {
 		return nil, err
 	}
-	b.FillPercent = copyFill
+	c.fill(b)
 	return b, b.SetSequence(sequence)
 }
 
@@ -130,8 +147,14 @@ func (c *copier) at(path [][]byte) *bbolt.Bucket {
 	for _, name := range path[1:] {
 		b = b.Bucket(name)
 	}
-	b.FillPercent = copyFill
+	c.fill(b)
 	return b
+}
+
+func (c *copier) fill(b *bbolt.Bucket) {
+	if c.reseal == nil {
+		b.FillPercent = copyFill
+	}
 }
 
 // errCopy says that a copy is not what was copied.

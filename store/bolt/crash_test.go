@@ -21,6 +21,7 @@ import (
 // life is a database that is written, flushed, folded, replaced and killed, beside
 // the models of what it must show.
 type life struct {
+	keys  bolt.Keys
 	dir   string
 	files int
 	path  string
@@ -59,7 +60,7 @@ func drawIndexes(t *rapid.T) (indexes []store.Index) {
 func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 
 func (l *life) open(t *rapid.T) {
-	db, err := bolt.Open(l.path, bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600}, 3)))
+	db, err := bolt.Open(l.path, bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys}, 3)))
 	require.NoError(t, err)
 	l.db = db
 	l.reindex(t)
@@ -151,12 +152,12 @@ func (l *life) crash(t *rapid.T) {
 	l.path = filepath.Join(l.dir, fmt.Sprintf("%d.db", l.files))
 	require.NoError(t, os.WriteFile(l.path, raw, 0o600))
 
-	report, err := bolt.Check(l.path, nil)
+	report, err := bolt.Check(l.path, l.keys, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 
 	// What a reader without an agent would see.
-	ro, err := bolt.Open(l.path, bolt.Options{ReadOnly: true})
+	ro, err := bolt.Open(l.path, bolt.Options{ReadOnly: true, Keys: l.keys})
 	require.NoError(t, err)
 	v, err := ro.View("pods")
 	require.NoError(t, err)
@@ -182,85 +183,111 @@ func (l *life) crash(t *rapid.T) {
 // of its moment, and a crash never leaves less than the newest flush or anything
 // but a state that there was.
 func TestCrashModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "crash")
+	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keys{}) })
+}
+
+// TestCrashModelEncrypted is the same with a file that is encrypted, with other keys and
+// in clear by turns: what makes it so is a compaction, which may be long in coming.
+func TestCrashModelEncrypted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keys{Key: newKey(1)}) })
+}
+
+// rekey opens the file again with a draw of keys, of which what there is has one.
+func (l *life) rekey(t *rapid.T) {
+	l.closeViews()
+	require.NoError(t, l.db.Close())
+	l.keys = bolt.Keys{Old: []*bolt.Key{newKey(1), newKey(2)}}
+	if n := rapid.ByteRange(0, 2).Draw(t, "key"); n > 0 {
+		l.keys.Key = newKey(n)
+	}
+	l.open(t)
+}
+
+func crashModel(t *rapid.T, keys bolt.Keys) {
+	dir, err := os.MkdirTemp("", "crash")
+	require.NoError(t, err)
+	l := &life{dir: dir, keys: keys, path: filepath.Join(dir, "0.db")}
+	defer func() {
+		l.closeViews()
+		require.NoError(t, l.db.Close())
+		report, err := bolt.Check(l.path, l.keys, nil)
 		require.NoError(t, err)
-		l := &life{dir: dir, path: filepath.Join(dir, "0.db")}
-		defer func() {
+		require.Empty(t, report.Problems)
+		require.NoError(t, os.RemoveAll(dir))
+	}()
+	l.indexes = lifeIndexes()
+	l.since = []*storetest.Model{storetest.NewModel(storetest.Info("pods"), l.indexes...)}
+	l.open(t)
+	durable := func() { l.since = []*storetest.Model{l.now()} }
+
+	t.Repeat(map[string]func(*rapid.T){
+		"apply": func(t *rapid.T) {
+			b := store.Batch{Changes: l.changes(t), Checkpoint: l.checkpoint(t)}
+			require.NoError(t, l.coll.Apply(b))
+			next := l.now().Clone()
+			next.Apply(b)
+			l.since = append(l.since, next)
+		},
+		"flush": func(t *rapid.T) { require.NoError(t, l.db.Flush()); durable() },
+		"fold":  func(t *rapid.T) { require.NoError(t, l.db.Fold()); durable() },
+		"replace": func(t *rapid.T) {
+			r, err := l.coll.Replace()
+			require.NoError(t, err)
+			var all []store.Change
+			for range rapid.IntRange(0, 3).Draw(t, "parts") {
+				part := l.changes(t)
+				all = append(all, part...)
+				require.NoError(t, r.Apply(part))
+				l.build(t)
+				if rapid.IntRange(0, 3).Draw(t, "compact") == 0 {
+					l.compact(t)
+				}
+			}
+			if rapid.Bool().Draw(t, "abort") {
+				require.NoError(t, r.Abort())
+				return
+			}
+			cp := l.checkpoint(t)
+			next := l.now().Clone()
+			next.Replace(storetest.Info("pods"), all, cp)
+			require.NoError(t, r.Commit(cp))
+			l.since = []*storetest.Model{next}
+		},
+		"reopen": func(t *rapid.T) {
 			l.closeViews()
 			require.NoError(t, l.db.Close())
-			report, err := bolt.Check(l.path, nil)
-			require.NoError(t, err)
-			require.Empty(t, report.Problems)
-			require.NoError(t, os.RemoveAll(dir))
-		}()
-		l.indexes = lifeIndexes()
-		l.since = []*storetest.Model{storetest.NewModel(storetest.Info("pods"), l.indexes...)}
-		l.open(t)
-		durable := func() { l.since = []*storetest.Model{l.now()} }
-
-		t.Repeat(map[string]func(*rapid.T){
-			"apply": func(t *rapid.T) {
-				b := store.Batch{Changes: l.changes(t), Checkpoint: l.checkpoint(t)}
-				require.NoError(t, l.coll.Apply(b))
-				next := l.now().Clone()
-				next.Apply(b)
-				l.since = append(l.since, next)
-			},
-			"flush": func(t *rapid.T) { require.NoError(t, l.db.Flush()); durable() },
-			"fold":  func(t *rapid.T) { require.NoError(t, l.db.Fold()); durable() },
-			"replace": func(t *rapid.T) {
-				r, err := l.coll.Replace()
-				require.NoError(t, err)
-				var all []store.Change
-				for range rapid.IntRange(0, 3).Draw(t, "parts") {
-					part := l.changes(t)
-					all = append(all, part...)
-					require.NoError(t, r.Apply(part))
-					l.build(t)
-					if rapid.IntRange(0, 3).Draw(t, "compact") == 0 {
-						l.compact(t)
-					}
-				}
-				if rapid.Bool().Draw(t, "abort") {
-					require.NoError(t, r.Abort())
-					return
-				}
-				cp := l.checkpoint(t)
-				next := l.now().Clone()
-				next.Replace(storetest.Info("pods"), all, cp)
-				require.NoError(t, r.Commit(cp))
-				l.since = []*storetest.Model{next}
-			},
-			"reopen": func(t *rapid.T) {
+			durable()
+			l.open(t)
+		},
+		"rekey": func(t *rapid.T) {
+			if keys.Key == nil {
+				t.Skip("without encryption")
+			}
+			l.rekey(t)
+			durable()
+		},
+		"crash":   l.crash,
+		"reindex": l.reindex,
+		"build":   l.build,
+		"compact": l.compact,
+		"keep a view": func(t *rapid.T) {
+			if len(l.views) > 4 {
 				l.closeViews()
-				require.NoError(t, l.db.Close())
-				durable()
-				l.open(t)
-			},
-			"crash":   l.crash,
-			"reindex": l.reindex,
-			"build":   l.build,
-			"compact": l.compact,
-			"keep a view": func(t *rapid.T) {
-				if len(l.views) > 4 {
-					l.closeViews()
-				}
-				v, err := l.coll.View()
-				require.NoError(t, err)
-				l.views, l.models = append(l.views, v), append(l.models, l.now().Clone())
-			},
-			"": func(t *rapid.T) {
-				v, err := l.coll.View()
-				require.NoError(t, err)
-				defer v.Close()
-				l.now().Equal(t, v)
-				require.Equal(t, l.now().State(), l.coll.State())
-				for i, old := range l.views {
-					l.models[i].Equal(t, old)
-				}
-			},
-		})
+			}
+			v, err := l.coll.View()
+			require.NoError(t, err)
+			l.views, l.models = append(l.views, v), append(l.models, l.now().Clone())
+		},
+		"": func(t *rapid.T) {
+			v, err := l.coll.View()
+			require.NoError(t, err)
+			defer v.Close()
+			l.now().Equal(t, v)
+			require.Equal(t, l.now().State(), l.coll.State())
+			for i, old := range l.views {
+				l.models[i].Equal(t, old)
+			}
+		},
 	})
 }
 

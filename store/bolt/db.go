@@ -17,8 +17,12 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Format is the version of the file format that this package writes.
-const Format = 1
+// Format is the version of the file format that this package writes, and
+// EncryptedFormat that of files that are encrypted. There is none beyond that yet.
+const (
+	Format          = 1
+	EncryptedFormat = 2
+)
 
 const (
 	magic    = "snapcache"
@@ -61,6 +65,10 @@ type Options struct {
 
 	// ReadOnly opens an existing file for reading only, beside other readers.
 	ReadOnly bool
+
+	// Keys are what the file is encrypted with. A file with another key than Keys.Key is
+	// rewritten in the background, once a collection was opened.
+	Keys Keys
 
 	// Writer names the program's version, for the file's meta bucket.
 	Writer string
@@ -134,6 +142,7 @@ type DB struct {
 	filling       map[string]bool   // collections of which a replacement fills a generation
 	compacting    bool              // so folds and builds wait
 	compactAt     time.Time         // not before
+	rekeying      bool              // until the file has the key that it is to have
 	closing       bool              // the newest transaction is to be the last
 
 	background *background
@@ -158,7 +167,7 @@ var _ store.DB = (*DB)(nil)
 
 // Open opens the database at path and creates it where there is none, with its
 // directory. Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign,
-// ErrNewerFormat or are a *store.CorruptionError; the file is then unchanged.
+// ErrNewerFormat, ErrKey or are a *store.CorruptionError; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
 
 // open is Open with a look at the file before anything in it is followed. look may
@@ -249,6 +258,9 @@ func (db *DB) begin() error {
 	if err := db.checkMeta(); err != nil {
 		return err
 	}
+	if err := db.file.unlock(db.path, db.opts.Keys); err != nil {
+		return err
+	}
 	if err := db.replay(); err != nil || db.opts.ReadOnly {
 		return err
 	}
@@ -310,6 +322,7 @@ func (db *DB) Stats() store.Stats {
 	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactions.Load(), time.Duration(db.compactTime.Load()), db.compactBytes.Load()
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	s.EncryptionKey, s.EncryptionDue = db.file.cipher.keyID(), db.file.due(db.opts.Keys) && !db.opts.ReadOnly
 	tx := db.file.Stats().TxStats
 	s.PagesWritten, s.SyncTime = db.pagesBefore+tx.GetWrite(), db.syncBefore+tx.GetWriteTime()
 	return s

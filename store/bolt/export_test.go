@@ -44,7 +44,7 @@ var (
 )
 
 // Sign lets tests change a file through bbolt.
-func Sign(tx *bbolt.Tx, closed bool) error { return sign(&fileTx{Tx: tx}, closed) }
+func Sign(tx *bbolt.Tx, closed bool) error { return sign((&boltFile{}).tx(tx), closed) }
 
 // ByHand makes options under which nothing happens in the background, and builds and
 // sweeps of indexes go on by so many records a step, with BuildStep.

@@ -81,7 +81,7 @@ func FuzzOpen(f *testing.F) {
 // readDamaged reads a file in every way there is and returns what should not be.
 func readDamaged(path string, stored map[string]bool) (wrong string) {
 	debug.SetPanicOnFault(true)
-	report, err := bolt.Check(path, nil)
+	report, err := bolt.Check(path, bolt.Keys{}, nil)
 	switch {
 	case err == nil && report.Unsafe:
 		return "" // nobody opens it

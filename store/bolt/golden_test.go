@@ -174,7 +174,7 @@ func golden(t *testing.T) string {
 // today's code has folded it.
 func TestGolden(t *testing.T) {
 	path := golden(t)
-	report, err := bolt.Check(path, nil)
+	report, err := bolt.Check(path, bolt.Keys{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 	require.EqualValues(t, 2, report.JournalEntries)

@@ -25,6 +25,11 @@ type Copy struct {
 	File  *os.File
 	Bytes int64
 
+	// Format is that of the database, and Key the id of the key that it is encrypted with,
+	// empty where it is not.
+	Format int
+	Key    string
+
 	// Collections are what is in the copy, ordered by ID.
 	Collections []CopiedCollection
 }
@@ -90,7 +95,7 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy database: %w", err), f.Close())
 	}
-	return &Copy{File: f, Bytes: info.Size(), Collections: collections}, nil
+	return &Copy{File: f, Bytes: info.Size(), Format: int(from.cipher.format()), Key: from.cipher.keyID(), Collections: collections}, nil
 }
 
 // freeze makes all that was applied durable and returns a transaction that reads
@@ -199,7 +204,7 @@ func (h *hotCopy) run(ctx context.Context, dst *boltFile, progress func(int64)) 
 	if err != nil {
 		return err
 	}
-	return errors.Join(sign(&fileTx{Tx: c.tx}, true), c.commit())
+	return errors.Join(sign(dst.tx(c.tx), true), c.commit())
 }
 
 // generations returns the name of each collection's only bucket that counts.
@@ -216,6 +221,10 @@ func (h *hotCopy) generations() (map[string]string, error) {
 
 // look looks at what a value says about itself.
 func (h *hotCopy) look(path [][]byte, k, v []byte) error {
+	ok := true
+	if h.src.file.cipher != nil {
+		k, v, ok = h.src.at(path).entry(k, v)
+	}
 	var err error
 	damage := &store.CorruptionError{Path: h.path}
 	name := func(depth int) []byte {
@@ -248,6 +257,9 @@ func (h *hotCopy) look(path [][]byte, k, v []byte) error {
 	case bytes.Equal(name(3), bucketTombs):
 		damage.Collection = string(path[1])
 		err = h.lookTomb(path, k, v)
+	case !ok:
+		damage.Collection = string(path[1])
+		err = errNotOpened // an entry of an index, which has nothing else to know it by
 	}
 	if err == nil {
 		return nil

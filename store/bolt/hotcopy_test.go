@@ -153,7 +153,7 @@ func TestCopyBesideWriter(t *testing.T) {
 	}
 	for i := range copies {
 		file := filepath.Join(filepath.Dir(path), fmt.Sprintf("copy-%d.db", i))
-		report, err := bolt.Check(file, nil)
+		report, err := bolt.Check(file, bolt.Keys{}, nil)
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)
 		c, err := bolt.Open(file, bolt.Options{ReadOnly: true})

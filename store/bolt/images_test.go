@@ -200,7 +200,7 @@ func (x *images) open(name string, image []byte, honest bool) {
 		x.lying++
 	}
 	require.NoError(t, os.WriteFile(x.path, image, 0o600))
-	report, err := bolt.Check(x.path, nil)
+	report, err := bolt.Check(x.path, bolt.Keys{}, nil)
 	if err != nil || !report.OK() {
 		require.False(t, honest, "%s: refused: %v %v", name, err, report)
 		x.refused++

@@ -123,7 +123,7 @@ func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
 			return false, err
 		}
 	}
-	if k, _ := objects.Cursor().First(); k == nil {
+	if objects.fewerThan(1) {
 		maps.Copy(complete, build.Indexes)
 		build.Indexes = nil
 	}
@@ -154,7 +154,7 @@ func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) b
 		return err
 	}
 	for _, name := range drop {
-		if fewerKeys(root.Bucket(name), c.db.opts.stepRecords) {
+		if root.Bucket(name).fewerThan(c.db.opts.stepRecords) {
 			if err := root.DeleteBucket(name); err != nil {
 				return err
 			}
@@ -180,17 +180,6 @@ func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) b
 	return nil
 }
 
-// fewerKeys says whether a bucket has fewer than n keys.
-func fewerKeys(b *fileBucket, n int) bool {
-	cur := b.Cursor()
-	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
-		if n--; n <= 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // sweep deletes up to n entries of the indexes that were dropped, and says whether
 // all are gone.
 func sweep(gen *fileBucket, n int) (done bool, err error) {
@@ -211,7 +200,7 @@ func sweep(gen *fileBucket, n int) (done bool, err error) {
 		return false, dropped.DeleteBucket(slot)
 	}
 	entries := holder.Bucket(name)
-	if entries == nil || fewerKeys(entries, n) {
+	if entries == nil || entries.fewerThan(n) {
 		return false, dropped.DeleteBucket(slot)
 	}
 	var keys [][]byte // a cursor does not go on well over what it deletes

@@ -95,6 +95,10 @@ func create(path string, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
+	cipher, err := newFileCipher(opts.Keys.Key)
+	if err != nil {
+		return errors.Join(fmt.Errorf("create database: %w", err), bdb.Close())
+	}
 	err = bdb.Update(func(tx *fileTx) error {
 		meta, err := tx.CreateBucket(bucketMeta)
 		if err != nil {
@@ -107,9 +111,9 @@ func create(path string, opts Options) error {
 		}
 		return errors.Join(
 			meta.Put(keyMagic, []byte(magic)),
-			meta.Put(keyFormat, binary.BigEndian.AppendUint32(nil, Format)),
 			meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
 			meta.Put(keyWriter, []byte(opts.Writer)),
+			cipher.sign(meta),
 			sign(tx, true),
 		)
 	})
@@ -142,8 +146,8 @@ func (db *DB) checkMeta() error {
 		if len(format) != 4 {
 			return &store.CorruptionError{Path: db.path, Reason: "format version is missing"}
 		}
-		if v := binary.BigEndian.Uint32(format); v > Format {
-			return fmt.Errorf("%s: %w: %d, this version reads up to %d", db.path, store.ErrNewerFormat, v, Format)
+		if v := binary.BigEndian.Uint32(format); v > EncryptedFormat {
+			return fmt.Errorf("%s: %w: %d, this version reads up to %d", db.path, store.ErrNewerFormat, v, EncryptedFormat)
 		}
 		if tx.Bucket(bucketDict) == nil || tx.Bucket(bucketCollections) == nil {
 			return &store.CorruptionError{Path: db.path, Reason: "a top-level bucket is missing"}
