@@ -54,7 +54,8 @@ type Agent struct {
 	source      localapi.Source
 	notifier    *systemd.Notifier
 	damages     *damages
-	drawn       string // the progress line on the terminal
+	drawn       string        // the progress line on the terminal
+	verifying   chan struct{} // held by a comparison with the server that somebody asked for
 
 	mu      sync.Mutex
 	cluster *upstream.Cluster
@@ -66,7 +67,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{cfg: cfg, opts: opts, log: opts.Logger, damages: newDamages(), started: time.Now()}
+	a := &Agent{cfg: cfg, opts: opts, log: opts.Logger, damages: newDamages(), started: time.Now(), verifying: make(chan struct{}, 1)}
 	a.notifier = systemd.NewNotifier(a.clock)
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
@@ -272,6 +273,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 		})
 	}
 	group.Go(func() error { a.repair(running); return nil })
+	group.Go(func() error { a.verifications(running); return nil })
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()

@@ -46,6 +46,7 @@ type collection struct {
 	stored   store.Collection
 	source   *upstream.Source
 	queue    *deltafifo.Queue
+	refl     *reflector.Reflector
 }
 
 // collectionID names a collection: "pods", "deployments.apps", "pods@shop". The
@@ -146,10 +147,6 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		LabelSelector: c.entry.LabelSelector, FieldSelector: c.entry.FieldSelector,
 		Prune: c.prune(), OnSkip: c.track.Skipped,
 	})
-	c.mu.Lock()
-	c.queue, c.source = queue, source
-	c.mu.Unlock()
-
 	refl := reflector.New(reflector.Options{
 		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards:     []reflector.Guard{reflector.Canary(c.stored, source, c.log)},
@@ -158,6 +155,9 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		ConfirmDeletions: c.relist.ConfirmDeletions,
 		Observer:         c.track, Logger: c.log, Clock: c.clock,
 	})
+	c.mu.Lock()
+	c.queue, c.source, c.refl = queue, source, refl
+	c.mu.Unlock()
 	loop := informer.New(informer.Options{
 		Name: c.id, Queue: queue, Collection: c.stored, Flush: c.flush, Observer: c.track, Logger: c.log, Clock: c.clock,
 	})

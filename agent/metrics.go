@@ -39,6 +39,9 @@ var (
 	descDamaged    = metric("damaged_records_total", "Stored records that failed their check when they were read.", "collection")
 	descUnreadable = metric("collection_damaged_records", "Those of them that were not fetched again yet.", "collection")
 
+	descDrift    = metric("verify_drift_total", "Differences that comparisons with the server found, by kind.", "collection", "kind")
+	descVerified = metric("verify_last_success_timestamp_seconds", "When the collection was last compared with the server completely, seconds since 1970.", "collection")
+
 	descSnapshots     = metric("snapshots_total", "Snapshots that this process made, or failed to make.", "result")
 	descSnapshotTime  = metric("snapshot_last_success_timestamp_seconds", "When the newest snapshot was made, seconds since 1970.")
 	descSnapshotBytes = metric("snapshot_bytes", "Size of the newest snapshot's file.")
@@ -149,6 +152,12 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	_, found := m.a.damages.of(c.id)
 	counter(descDamaged, float64(found), c.id)
 	gauge(descUnreadable, float64(s.DamagedRecords), c.id)
+	for _, kind := range driftKinds() {
+		counter(descDrift, float64(seen.drifts[kind]), c.id, string(kind))
+	}
+	if !seen.verifiedAt.IsZero() {
+		gauge(descVerified, float64(seen.verifiedAt.UnixMilli())/1000, c.id)
+	}
 	if source != nil {
 		counter(descReceived, float64(source.BytesReceived()), c.id)
 		gauge(descQueueLen, float64(queue.Len()), c.id)

@@ -38,12 +38,8 @@ func (a *Agent) resolve(ctx context.Context, c *collection, cluster *upstream.Cl
 		c.track.Phase(reflector.PhaseWaiting, err)
 		d := backoff.Step()
 		c.log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Describe(err))
-		timer := a.clock.NewTimer(d)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C():
+		if err := sleep(ctx, a.clock, d); err != nil {
+			return err
 		}
 	}
 }

@@ -76,12 +76,8 @@ func (s *snapshots) run(ctx context.Context) {
 	}
 	wait := s.due()
 	for {
-		timer := s.clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep(ctx, s.clock, wait) != nil {
 			return
-		case <-timer.C():
 		}
 		if wait = s.due(); wait > 0 {
 			continue // somebody asked for one meanwhile
@@ -150,10 +146,12 @@ func (s *snapshots) create(ctx context.Context, progress snapshot.Progress) (*sn
 	return x, nil
 }
 
-// handler serves the socket: what is cached, and the making of snapshots.
+// handler serves the socket: what is cached, comparing it with the server, and the
+// making of snapshots.
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
+	mux.Handle(localapi.VerifyPattern, localapi.VerifyHandler(a.verify))
 	if a.snapshots != nil {
 		mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(func(ctx context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
 			x, err := a.snapshots.create(ctx, func(step snapshot.Step, done, total int64) { progress(string(step), done, total) })

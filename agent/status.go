@@ -75,6 +75,7 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 	}
 	damaged, _ := a.damages.of(from.id)
 	c.DamagedRecords = int64(len(damaged))
+	c.Verification = seen.verification
 	if seen.problem != nil {
 		c.Problem = upstream.Describe(seen.problem)
 	}

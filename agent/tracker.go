@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 )
@@ -46,6 +47,10 @@ type seen struct {
 	events    map[watch.EventType]int64
 	skipped   int64
 	counts    informer.Counts
+
+	drifts       map[driftKind]int64
+	verification *localapi.Verification // the newest; not changed any more
+	verifiedAt   time.Time              // when one was last complete
 }
 
 var (
@@ -56,7 +61,7 @@ var (
 func newTracker(c clock.PassiveClock, log *slog.Logger) *tracker {
 	return &tracker{clock: c, log: log, seen: seen{
 		phase: reflector.PhaseStarting,
-		lists: map[store.Reason]int64{}, events: map[watch.EventType]int64{},
+		lists: map[store.Reason]int64{}, events: map[watch.EventType]int64{}, drifts: map[driftKind]int64{},
 	}}
 }
 
@@ -65,7 +70,7 @@ func (t *tracker) get() seen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.seen
-	s.lists, s.events = maps.Clone(s.lists), maps.Clone(s.events)
+	s.lists, s.events, s.drifts = maps.Clone(s.lists), maps.Clone(s.events), maps.Clone(s.drifts)
 	return s
 }
 
@@ -157,5 +162,18 @@ func (t *tracker) Applied(c informer.Counts, _ time.Duration) {
 
 // StoreFailed notes whether the store works.
 func (t *tracker) StoreFailed(err error) { t.note(func(s *seen) { s.store = err }) }
+
+// drifted counts differences from the server that are real.
+func (t *tracker) drifted(k driftKind, n int64) { t.note(func(s *seen) { s.drifts[k] += n }) }
+
+// verified notes what came of a comparison with the server.
+func (t *tracker) verified(v localapi.Verification) {
+	t.note(func(s *seen) {
+		s.verification = &v
+		if v.Problem == "" {
+			s.verifiedAt = v.Time
+		}
+	})
+}
 
 func (t *tracker) setVerdict(v string) { t.note(func(s *seen) { s.verdict = v }) }

@@ -21,6 +21,8 @@ const (
 	MaxResumeJitter = 5 * time.Minute
 	// DefaultConfirmDeletions holds back a list that would delete most of a resource.
 	DefaultConfirmDeletions = 50
+	// DefaultVerifyInterval is how often what is stored is compared with the server: weekly.
+	DefaultVerifyInterval = 7 * 24 * time.Hour
 	// DefaultMaxSize is the default quota of the database file.
 	DefaultMaxSize = "1Gi"
 	// DefaultHistoryRetention is for how long changes are remembered by default.
@@ -79,6 +81,9 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	}
 	if c.Relist.ConfirmDeletions == 0 {
 		c.Relist.ConfirmDeletions = DefaultConfirmDeletions
+	}
+	if c.Verify.Interval == nil {
+		c.Verify.Interval = &metav1.Duration{Duration: DefaultVerifyInterval}
 	}
 	if c.Store.Type == "" {
 		c.Store.Type = StoreBolt

@@ -35,6 +35,7 @@ type AgentConfiguration struct {
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
 	Relist    Relist    `json:"relist,omitzero"`
+	Verify    Verify    `json:"verify,omitzero"`
 	Store     Store     `json:"store,omitzero"`
 	History   History   `json:"history,omitzero"`
 	Snapshots Snapshots `json:"snapshots,omitzero"`
@@ -54,6 +55,13 @@ type Relist struct {
 	// stored of a resource, where that is 100 objects or more, has to be confirmed by a second one. 100
 	// believes every list.
 	ConfirmDeletions int `json:"confirmDeletions,omitempty"`
+}
+
+// Verify says how often what is stored is compared with the server.
+type Verify struct {
+	// Interval is the time between two comparisons on average, 0 for none but those that are asked for;
+	// otherwise between [MinVerifyInterval] and [MaxVerifyInterval].
+	Interval *metav1.Duration `json:"interval,omitempty"`
 }
 
 // StoreType selects where the cache lives.

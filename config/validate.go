@@ -25,6 +25,10 @@ const (
 	MinHistorySize = 64 << 10
 	// MaxHistorySize is the largest, 1 GiB.
 	MaxHistorySize = 1 << 30
+	// MinVerifyInterval is the least time between two comparisons with the server: less is for trying it out.
+	MinVerifyInterval = 10 * time.Second
+	// MaxVerifyInterval is the most, a year.
+	MaxVerifyInterval = 365 * 24 * time.Hour
 	// MinSnapshotInterval is the least time between two snapshots: more often, the flash pays for little.
 	MinSnapshotInterval = 10 * time.Minute
 	// MaxSnapshotAge bounds the age of snapshots, and the time between two: ten years.
@@ -56,6 +60,9 @@ func (c *AgentConfiguration) problems() problems {
 	}
 	if n := c.Relist.ConfirmDeletions; n < 1 || n > 100 {
 		p.add("relist.confirmDeletions", "%d is out of range: a percentage from 1 to 100", n)
+	}
+	if d := c.Verify.Interval; d != nil && d.Duration != 0 && (d.Duration < MinVerifyInterval || d.Duration > MaxVerifyInterval) {
+		p.add("verify.interval", "%v is out of range: at least %v and at most %v, or 0s for none", d.Duration, MinVerifyInterval, MaxVerifyInterval)
 	}
 	c.Store.validate(&p)
 	c.History.validate(&p)

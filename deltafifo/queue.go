@@ -81,6 +81,7 @@ type Queue struct {
 	initial                      // how far the first list is
 	inFlight map[string]struct{} // keys of the newest batch, while it is taken
 	pushes   int                 // deltas that were ever queued
+	attended map[*Attention]struct{}
 }
 
 // item is what is pending for one key.
@@ -141,6 +142,7 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 		q.populate(0)
 	}
 	if t == cache.Deleted && q.gone(key) {
+		q.notice(key)
 		q.touch()
 	} else {
 		if obj, err = q.transform(obj); err != nil {
@@ -255,6 +257,7 @@ func (q *Queue) push(key string, d cache.Delta) error {
 func (q *Queue) put(key string, d cache.Delta) {
 	q.touch()
 	q.pushes++
+	q.notice(key)
 	it := q.items[key]
 	if it == nil {
 		it = &item{before: q.rv}

@@ -30,13 +30,23 @@ func (q *Queue) Repair(key string, o *object.Object) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if err := q.pushNow(key, d); err != nil {
+		return fmt.Errorf("repair %s: %w", key, err)
+	}
+	return nil
+}
+
+// pushNow appends a delta that is no event, without waiting for room. The caller holds
+// the lock.
+func (q *Queue) pushNow(key string, d cache.Delta) error {
 	switch {
 	case q.closed:
 		return ErrClosed
 	case q.replace != nil:
-		return fmt.Errorf("repair %s: %w", key, ErrReplacing)
+		return ErrReplacing
 	case !q.fits(cost(key, d)):
-		return fmt.Errorf("repair %s: %w", key, ErrFull)
+		return ErrFull
 	}
-	return q.push(key, d)
+	q.put(key, d)
+	return nil
 }

@@ -64,6 +64,7 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
+	q.notice("") // a list is newer than what anybody asked for before
 	q.replace, q.listing = &replace{Replace: r, seen: map[string]struct{}{}}, true
 	return nil
 }

@@ -64,12 +64,17 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 			// was deleted must not come back: nobody would say again that it is gone.
 			continue
 		}
-		// A list speaks of what it saw, whatever is stored; an event must be newer.
-		if !isList && o != nil && stale(delta.Type, o, old) {
+		corrected := delta.Type == deltafifo.Corrected
+		if corrected && o != nil && exists && old.UID == string(o.GetUID()) && old.RV == o.GetResourceVersion() {
+			continue // it is right by now
+		}
+		// A list speaks of what it saw, and a correction of what is there, whatever is
+		// stored; an event must be newer.
+		if !isList && !corrected && o != nil && stale(delta.Type, o, old) {
 			d.counts.Stale++
 			continue
 		}
-		if delta.Type == cache.Deleted || delta.Type == deltafifo.Repaired && o == nil {
+		if delta.Type == cache.Deleted || (corrected || delta.Type == deltafifo.Repaired) && o == nil {
 			if shown {
 				d.note(l, l.deletedNote(kd.Key, o, current))
 			}
@@ -92,7 +97,7 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 			d.note(l, note{kind: noteAdd, key: kd.Key, new: next, initial: isList && first})
 		}
 		result, exists, shown, changed, current = o, true, true, true, next
-		if delta.Type == deltafifo.Repaired {
+		if corrected || delta.Type == deltafifo.Repaired {
 			// The watch may still be on its way to this state.
 			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
 		}

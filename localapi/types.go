@@ -197,6 +197,10 @@ type Collection struct {
 	// agent knows, and were not fetched again yet. They are not served.
 	DamagedRecords int64 `json:"damagedRecords,omitempty"`
 
+	// Verification is what came of the newest comparison with the server in this process;
+	// nil for none yet.
+	Verification *Verification `json:"verification,omitempty"`
+
 	// Damaged says that what is stored of the collection can't be read at all, so
 	// that Synced and all counts are unknown. Problem is how.
 	Damaged bool `json:"damaged,omitempty"`

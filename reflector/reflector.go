@@ -46,6 +46,7 @@ type Reflector struct {
 	paused  time.Time        // when the newest pause ended
 	resync  <-chan time.Time // nil for never
 	recheck clock.Timer      // of the schema
+	asked   chan *RelistError
 
 	shown atomic.Pointer[string] // rv, for others to read
 
@@ -90,7 +91,7 @@ func New(opts Options) *Reflector {
 		opts.Name = naming.GetNameFromCallsite(thisFile)
 		opts.Logger = opts.Logger.With("reflector", opts.Name)
 	}
-	r := &Reflector{opts: opts, cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason}
+	r := &Reflector{opts: opts, asked: make(chan *RelistError, 1), cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason}
 	r.reached(opts.Checkpoint.RV)
 	if r.rv == "" && r.reason == "" {
 		r.reason = store.ReasonInitial
@@ -163,6 +164,16 @@ func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) 
 	}
 	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
 	r.opts.Observer.Refused(reason, why)
+}
+
+// Relist makes the next step of a reflector that is watching a list, for a reason that
+// was found out beside it. Where it is not watching, that comes to pass once it is. It
+// may be called at any time.
+func (r *Reflector) Relist(reason store.Reason, why error) {
+	select {
+	case r.asked <- &RelistError{Reason: reason, Err: why}:
+	default: // one is enough
+	}
 }
 
 // resume asks the guards whether the checkpoint may be used.

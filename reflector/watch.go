@@ -114,6 +114,8 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int,
 			if err := r.opts.Queue.Resync(); err != nil {
 				return events, err
 			}
+		case refused := <-r.asked:
+			return events, refused
 		case <-r.recheck.C():
 			if err := r.recheckSchema(ctx); err != nil {
 				return events, err

@@ -31,7 +31,8 @@ Exit codes:
       being built
    4  damaged: stored records could not be read (the others were printed), or
       check found something else wrong
-   5  too old: what changed since then can't all be told any more`
+   5  too old: what changed since then can't all be told any more
+   6  drift: verify found the cache to differ from the server, and did not heal it`
 
 // newApp returns the command line.
 func newApp(out, errOut io.Writer) *cli.App {
@@ -49,7 +50,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
 		Commands: []*cli.Command{
 			runCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
-			checkCommand(), compactCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(),
+			verifyCommand(), checkCommand(), compactCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(),
 		},
 	}
 	for _, c := range app.Commands {

@@ -100,7 +100,7 @@ func complete(app *cli.App, words []string, w io.Writer) {
 		}
 	case path == "snapshot verify" || path == "snapshot restore" && arguments == 0:
 		completeSnapshots(app, command, before, w)
-	case (path == "dump" || path == "inspect" || path == "changes") && arguments == 0:
+	case path == "verify", (path == "dump" || path == "inspect" || path == "changes") && arguments == 0:
 		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{c.ID} })
 	}
 }

@@ -5,5 +5,5 @@
 // file, is decided in source.go.
 //
 // Exit codes are a contract: 0 ok, 1 failure, 2 usage or configuration, 3 never
-// synced or an index that is being built, 4 damaged, 5 too old.
+// synced or an index that is being built, 4 damaged, 5 too old, 6 drift.
 package main

@@ -21,6 +21,7 @@ const (
 	exitNotSynced = 3
 	exitDamaged   = 4
 	exitTooOld    = 5
+	exitDrift     = 6
 )
 
 // codedError is an error with an exit code of its own.

@@ -56,6 +56,7 @@ var outputFormats = map[string][]string{
 	"inspect": {"table", "json"},
 	"list":    {"table", "json"},
 	"status":  {"table", "json"},
+	"verify":  {"table", "json"},
 	"version": {"text", "json"},
 }
 

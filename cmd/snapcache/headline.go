@@ -29,7 +29,7 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	lines := slices.Concat(problemLines(s.Collections), untrustedLines(s.Collections), damageLines(s.Collections))
+	lines := slices.Concat(problemLines(s.Collections), untrustedLines(s.Collections), damageLines(s.Collections), verifyLines(s.Collections))
 	return writeLines(w, append(lines, storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
 }
 
@@ -117,6 +117,33 @@ func damageLines(collections []localapi.Collection) []string {
 			lines = append(lines, fmt.Sprintf("%s: %s left out until fetched again",
 				c.ID, plural(c.DamagedRecords, "damaged record is", "damaged records are")))
 		}
+	}
+	return lines
+}
+
+// verifyLines tell what came of the newest comparisons with the server: of each that
+// found something, and in one line of the others.
+func verifyLines(collections []localapi.Collection) []string {
+	var lines []string
+	same, oldest := int64(0), 0.0
+	for _, c := range collections {
+		v := c.Verification
+		if v == nil {
+			continue
+		}
+		age := max(0, time.Since(v.Time).Seconds())
+		if v.Problem == "" && v.Left() == 0 {
+			same, oldest = same+1, max(oldest, age)
+			continue
+		}
+		line := fmt.Sprintf("%s: verified %s ago: %s", c.ID, humanAge(age), verificationResult(*v))
+		if v.Problem == "" {
+			line += fmt.Sprintf(" (%d missing, %d extra, %d stale): snapcache verify --repair heals it", v.Missing, v.Extra, v.Stale)
+		}
+		lines = append(lines, line)
+	}
+	if same > 0 {
+		lines = append(lines, fmt.Sprintf("%s verified within %s: the same as the server's", plural(same, "collection", "collections"), humanAge(oldest)))
 	}
 	return lines
 }

@@ -55,6 +55,7 @@ type settings struct {
 	resources      string // YAML
 	commitInterval string // empty for 50ms, so that changes are soon to be seen
 	consent        bool   // to Secrets on disk
+	more           string // YAML of further fields
 }
 
 // newSite makes a place for an agent, which is removed with the test.
@@ -97,6 +98,7 @@ func (x *site) configure(s settings) {
 	if s.consent {
 		fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	}
+	fmt.Fprintf(&b, "%s\n", s.more)
 	fmt.Fprintf(&b, "resources:\n%s\n", strings.TrimSpace(s.resources))
 	require.NoError(x.t, os.WriteFile(x.config, []byte(b.String()), 0o600))
 }
@@ -156,6 +158,13 @@ func (x *site) must(args ...string) []byte {
 		x.t.Fatalf("snapcache %q ended with %d: %s", args, r.code, r.stderr)
 	}
 	return r.stdout
+}
+
+// in is the same agent for a subtest.
+func (a *agent) in(t *testing.T) *agent {
+	b := *a
+	b.site = a.site.in(t)
+	return &b
 }
 
 // agent is a running `snapcache run`.

@@ -1,0 +1,325 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+const (
+	// verifyPage is how many objects are compared at a time: what is in memory.
+	verifyPage = 500
+
+	// verifyPause is how long a comparison in the background waits between two pages.
+	verifyPause = time.Second
+
+	// verifyLooks and verifyLooksBehind are how many keys that look different are asked
+	// for a second, when somebody waits for it and in the background.
+	verifyLooks       = 50
+	verifyLooksBehind = 5
+
+	// verifySuspects bounds the keys that are remembered because they look different. The
+	// rest is found in another pass.
+	verifySuspects = 1000
+
+	// verifyRelist is how many objects must differ, besides being most of them, for a list
+	// instead of fetching each; and how many of them are looked into to be sure.
+	verifyRelist = 100
+)
+
+// errNotInStep says that a collection can't be compared at the moment.
+var errNotInStep = errors.New("it is not in step with the server, so there is nothing to compare")
+
+// pace is how fast a comparison goes.
+type pace struct {
+	pause time.Duration // between two pages
+	looks *rate.Limiter // keys that are asked for by themselves
+}
+
+// verifications compares what is stored with the server, by schedule, until ctx ends.
+func (a *Agent) verifications(ctx context.Context) {
+	every := a.cfg.Verify.Interval.Duration
+	if every == 0 {
+		return
+	}
+	// A time at random makes it once in an interval on average, however often the agent
+	// is started, and spreads a fleet.
+	wait := rand.N(every) //nolint:gosec // spreads load, guards nothing
+	for sleep(ctx, a.clock, wait) == nil {
+		slow := pace{verifyPause, rate.NewLimiter(verifyLooksBehind, 1)}
+		for _, c := range a.collections {
+			c.verify(ctx, slow, false, func(localapi.VerifyProgress) {})
+		}
+		wait = every + rand.N(every/10) //nolint:gosec // as well
+	}
+}
+
+// verify compares collections because somebody asked for it. One at a time does.
+func (a *Agent) verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
+	for _, id := range q.Collections {
+		if !slices.ContainsFunc(a.collections, func(c *collection) bool { return c.id == id }) {
+			return fmt.Errorf("%s: %w", id, localapi.ErrNoCollection)
+		}
+	}
+	select {
+	case a.verifying <- struct{}{}:
+		defer func() { <-a.verifying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	fast := pace{0, rate.NewLimiter(verifyLooks, 1)}
+	for _, c := range a.collections {
+		if len(q.Collections) > 0 && !slices.Contains(q.Collections, c.id) {
+			continue
+		}
+		v := c.verify(ctx, fast, q.Repair, progress)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := each(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verify compares the collection with the server, notes what came of it, and returns it.
+func (c *collection) verify(ctx context.Context, p pace, repair bool, progress func(localapi.VerifyProgress)) localapi.Verification {
+	v := verifier{collection: c, pace: p, repair: repair, progress: progress, lines: rate.NewLimiter(rate.Every(time.Minute/damageLines), damageLines)}
+	v.result.Collection = c.id
+	start := c.clock.Now()
+	err := v.run(ctx)
+	v.result.Time = c.clock.Now().UTC()
+	v.result.Seconds = c.clock.Since(start).Seconds()
+	if ctx.Err() != nil {
+		return v.result
+	}
+	if err != nil {
+		v.result.Problem = upstream.Describe(err)
+	}
+	c.track.verified(v.result)
+	log := c.log.With("objects", v.result.Objects, "missing", v.result.Missing, "extra", v.result.Extra, "stale", v.result.Stale,
+		"undecided", v.result.Undecided, "took", c.clock.Since(start).Round(time.Millisecond))
+	switch {
+	case err != nil:
+		log.Warn("what is stored could not be compared with the server", "error", err)
+	case v.result.Left() > 0:
+		log.Warn("what is stored differs from the server: snapcache verify --repair heals it", "repaired", v.result.Repaired)
+	case v.result.Drift() > 0:
+		log.Warn("what is stored differed from the server, and was healed", "repaired", v.result.Repaired, "relisted", v.result.Relisted)
+	default:
+		log.Info("what is stored is what the server has")
+	}
+	return v.result
+}
+
+// verifier is one comparison of a collection with the server.
+//
+// The server's list and the store are both in the order of keys, so a page of the one is
+// compared with a stretch of the other, and nothing else is in memory but keys that look
+// different, a bounded number of them. What looks different is a suspicion: see drift.
+type verifier struct {
+	*collection
+	pace     pace
+	repair   bool
+	progress func(localapi.VerifyProgress)
+	lines    *rate.Limiter // of the log
+	result   localapi.Verification
+
+	source  *upstream.Source
+	page    []upstream.Version
+	after   string // the key up to which all is compared
+	newest  string // the last key that the server sent
+	total   int64  // about how many objects there are
+	cluster string // whose the checkpoint was at the beginning
+
+	suspects []string // the first of what looks different
+	differ   int64    // how much does
+}
+
+func (v *verifier) run(ctx context.Context) error {
+	v.mu.Lock()
+	stored := v.stored
+	v.source = v.collection.source
+	v.mu.Unlock()
+	if stored == nil || !stored.State().Synced {
+		return localapi.ErrNotSynced
+	}
+	if !v.watching() {
+		return errNotInStep
+	}
+	v.cluster, v.total = stored.State().Cluster, stored.State().Count
+	for from, first := "", true; ; first = false {
+		if err := v.pass(ctx, from); err != nil {
+			return err
+		}
+		if first && v.differ >= verifyRelist && v.differ*2 > max(v.total, v.result.Objects) {
+			most, err := v.most(ctx)
+			if err != nil || most {
+				return err
+			}
+		}
+		for _, key := range v.suspects {
+			if err := v.suspect(ctx, key); err != nil {
+				return err
+			}
+		}
+		if v.differ <= int64(len(v.suspects)) {
+			return nil
+		}
+		from = v.suspects[len(v.suspects)-1] // there were more
+	}
+}
+
+// pass compares all that comes after the key from.
+func (v *verifier) pass(ctx context.Context, from string) error {
+	v.after, v.newest, v.result.Objects, v.differ = from, "", 0, 0
+	v.page, v.suspects = v.page[:0], nil
+	err := v.source.Versions(ctx, upstream.VersionsOptions{
+		PageSize: verifyPage,
+		Between: func(remaining int64) error {
+			v.total = max(v.total, v.result.Objects+remaining)
+			v.tell()
+			return sleep(ctx, v.clock, v.pace.pause)
+		},
+	}, func(x upstream.Version) error {
+		if x.Key <= v.newest {
+			return errors.New("the server's list is in no order")
+		}
+		v.newest = x.Key
+		v.result.Objects++
+		v.page = append(v.page, x)
+		if len(v.page) < verifyPage {
+			return nil
+		}
+		return v.compare(false)
+	})
+	if err != nil {
+		return err
+	}
+	return v.compare(true)
+}
+
+// tell tells how far it is.
+func (v *verifier) tell() {
+	v.progress(localapi.VerifyProgress{Collection: v.id, Done: v.result.Objects, Total: max(v.total, v.result.Objects)})
+}
+
+// compare compares the page with what is stored between the keys after and newest,
+// and past that where the server's list has ended.
+func (v *verifier) compare(ended bool) error {
+	view, err := v.stored.View()
+	if err != nil {
+		return err
+	}
+	defer view.Close()
+	i := 0
+	for i < len(v.page) && v.page[i].Key <= v.after {
+		i++
+	}
+	for h, err := range view.Headers("", v.after) {
+		if errors.As(err, new(*store.CorruptionError)) {
+			continue // that is known, and repaired in another place
+		}
+		if err != nil {
+			return err
+		}
+		if !ended && h.Key > v.newest {
+			break
+		}
+		for ; i < len(v.page) && v.page[i].Key < h.Key; i++ {
+			v.looksDifferent(v.page[i].Key)
+		}
+		switch {
+		case i == len(v.page) || v.page[i].Key != h.Key:
+			v.looksDifferent(h.Key)
+			continue
+		case v.page[i].UID != h.UID || v.page[i].RV != h.RV:
+			v.looksDifferent(h.Key)
+		}
+		i++
+	}
+	for ; i < len(v.page); i++ {
+		v.looksDifferent(v.page[i].Key)
+	}
+	v.after, v.page = max(v.after, v.newest), v.page[:0]
+	return nil
+}
+
+func (v *verifier) looksDifferent(key string) {
+	v.differ++
+	if len(v.suspects) < verifySuspects {
+		v.suspects = append(v.suspects, key)
+	}
+}
+
+// most says whether most of what looks different is, by a sample of it. Where it is
+// to be repaired, the collection is listed then.
+func (v *verifier) most(ctx context.Context) (bool, error) {
+	every := len(v.suspects) / verifyRelist
+	real, kinds := 0, map[driftKind]int64{}
+	for i := range verifyRelist {
+		kind, err := v.drift(ctx, v.suspects[i*every])
+		if err != nil {
+			return false, err
+		}
+		if kind != "" {
+			real++
+			kinds[kind]++
+		}
+	}
+	if real*2 <= verifyRelist {
+		v.result.Undecided = 0 // each is looked at again
+		return false, nil
+	}
+	v.result.MostDiffer = true
+	v.result.Missing, v.result.Extra, v.result.Stale = kinds[driftMissing], kinds[driftExtra], kinds[driftStale]
+	for kind, n := range kinds {
+		v.track.drifted(kind, n)
+	}
+	if !v.repair {
+		return true, nil
+	}
+	return true, v.relistAll(ctx)
+}
+
+// drifted counts a difference that is real.
+func (v *verifier) drifted(key string, kind driftKind) {
+	switch kind {
+	case driftMissing:
+		v.result.Missing++
+	case driftExtra:
+		v.result.Extra++
+	case driftStale:
+		v.result.Stale++
+	}
+	v.track.drifted(kind, 1)
+	if v.lines.Allow() {
+		v.log.Warn("what is stored of an object differs from the server", "key", key, "kind", string(kind))
+	}
+}
+
+// relistAll lists the collection, and waits until that is stored.
+func (v *verifier) relistAll(ctx context.Context) error {
+	v.mu.Lock()
+	refl := v.refl
+	v.mu.Unlock()
+	before := v.track.get().lists[store.ReasonVerifyFailed]
+	refl.Relist(store.ReasonVerifyFailed, fmt.Errorf("about %d of %d objects differ from the server's", v.differ, max(v.total, v.result.Objects)))
+	for v.track.get().lists[store.ReasonVerifyFailed] == before || v.listPending() {
+		if err := sleep(ctx, v.clock, verifyLook); err != nil {
+			return err
+		}
+	}
+	v.result.Relisted = true
+	return nil
+}

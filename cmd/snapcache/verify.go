@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+const verifyDescription = `Has the running agent compare what is cached with the server: key, UID and
+resourceVersion of every object, which costs the server pages of metadata and no
+object. What only looks different because it is just changing is asked about again, and
+does not count.
+
+   snapcache verify                    all that is cached
+   snapcache verify pods secrets       some of it
+   snapcache verify --repair           and fetch again what differs
+   snapcache verify -o json            for programs
+
+--repair fetches each object that differs, or removes it where the server does not have
+it, the same way as a change. Where most of a collection differs it is listed instead.
+The agent compares by itself once a week (verify.interval), without repairing: status
+says when, and what came of it.
+
+Exits with 6 where something differs and was not healed, with 3 where a collection was
+never synced, and with 1 where it could not be compared, as when the agent is offline.`
+
+func verifyCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "verify",
+		Usage:       "compare what is cached with the server",
+		UsageText:   "snapcache verify [RESOURCE...] [--repair] [-o table|json]",
+		Description: verifyDescription,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "repair", Usage: "fetch again what differs"},
+			newOutputFlag("verify"),
+			configFileFlag(),
+			&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH`", TakesFile: true},
+		},
+		Action: verify,
+	}
+}
+
+func verify(c *cli.Context) error {
+	look, err := newLookup(c)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	status, err := askAgent(ctx, look)
+	if err != nil {
+		return err
+	}
+	chosen, err := chooseCollections(status.Collections, c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	if _, missing := synced(chosen); len(missing) > 0 {
+		return notSynced(missing)
+	}
+	results, err := askVerify(ctx, look.socket, chosen, c.Bool("repair"))
+	if err != nil {
+		return err
+	}
+	if c.String(outputFlag) == "json" {
+		err = writeJSON(c.App.Writer, results)
+	} else {
+		err = writeVerifications(c, results)
+	}
+	return errors.Join(err, drift(results))
+}
+
+// chooseCollections returns the collections that RESOURCE arguments mean, all for none.
+func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Collection, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []localapi.Collection
+	for _, name := range names {
+		found, err := selectCollections(all, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range found {
+			if !slices.ContainsFunc(chosen, func(y localapi.Collection) bool { return y.ID == x.ID }) {
+				chosen = append(chosen, x)
+			}
+		}
+	}
+	return chosen, nil
+}
+
+// askVerify has the agent compare, and shows the progress in the last line of a terminal.
+func askVerify(ctx context.Context, socket string, chosen []localapi.Collection, repair bool) ([]localapi.Verification, error) {
+	q := localapi.VerifyQuery{Repair: repair}
+	for _, x := range chosen {
+		q.Collections = append(q.Collections, x.ID)
+	}
+	var progress func(localapi.VerifyProgress)
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
+		progress = func(p localapi.VerifyProgress) {
+			fmt.Fprintf(os.Stderr, "\r\x1b[Kverifying %s: %s of about %s", p.Collection, humanCount(p.Done), plural(p.Total, "object", "objects"))
+		}
+	}
+	results := []localapi.Verification{}
+	err := localapi.NewClient(socket).Verify(ctx, q, progress, func(v localapi.Verification) error {
+		results = append(results, v)
+		return nil
+	})
+	return results, err
+}
+
+func writeVerifications(c *cli.Context, results []localapi.Verification) error {
+	t := newTable(c.App.Writer, "COLLECTION", ">OBJECTS", ">MISSING", ">EXTRA", ">STALE", ">REPAIRED", ">TOOK", "RESULT")
+	for _, v := range results {
+		took := time.Duration(v.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
+		err := t.row(v.Collection, humanCount(v.Objects), humanCount(v.Missing), humanCount(v.Extra), humanCount(v.Stale),
+			humanCount(v.Repaired), took.String(), verificationResult(v))
+		if err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// verificationResult says in a few words what came of a comparison.
+func verificationResult(v localapi.Verification) string {
+	switch {
+	case v.Problem != "":
+		return "not compared: " + v.Problem
+	case v.Relisted:
+		return "most of it differed: listed anew"
+	case v.MostDiffer:
+		return "MOST OF IT DIFFERS"
+	case v.Left() > 0:
+		return "DIFFERS"
+	case v.Drift() > 0:
+		return "healed"
+	case v.Undecided > 0:
+		return fmt.Sprintf("same, but for %s that can't be told yet", plural(v.Undecided, "key", "keys"))
+	}
+	return "same"
+}
+
+// drift is the error for what differs, or could not be compared.
+func drift(results []localapi.Verification) error {
+	var errs []error
+	left := int64(0)
+	for _, v := range results {
+		left += v.Left()
+		if v.Problem != "" {
+			errs = append(errs, fmt.Errorf("%s could not be compared with the server: %s", v.Collection, v.Problem))
+		}
+	}
+	if left > 0 {
+		errs = append([]error{withCode(exitDrift, fmt.Errorf("the cache differs from the server in %s: snapcache verify --repair heals it", plural(left, "object", "objects")))}, errs...)
+	}
+	return errors.Join(errs...)
+}

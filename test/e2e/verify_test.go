@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+const (
+	verifyConfigMaps = 1200 // three pages
+	verifyChurn      = 3000
+	exitDrift        = 6
+)
+
+var verifyIDs = []string{"configmaps", "pods", "widgets.example.com"}
+
+// TestVerify changes what is stored behind the agent's back, which no watch can tell, and
+// has the agent find it and heal it: without a list, by a list where most of it differs,
+// and by itself in the background, where it only says so. Under churn nothing differs.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: verifyConfigMaps, Pods: 30, Widgets: 30}))
+	s := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), more: "verify: {interval: 0s}", resources: `
+- resource: configmaps
+- resource: pods
+  fieldSelector: metadata.namespace!=nowhere
+- resource: widgets.v1.example.com
+`}
+	x := newSite(t, s)
+	a := x.start()
+	a.requireServers(cp, verifyIDs...)
+	r, same := x.verify()
+	require.Zero(t, r.code, r.stderr)
+	for _, v := range same {
+		require.Zero(t, v.Drift()+v.Undecided, v.Collection)
+		require.EqualValues(t, len(onServer(t, cp, v.Collection)), v.Objects)
+	}
+
+	t.Run("churn", func(t *testing.T) {
+		x, a := x.in(t), a.in(t)
+		done := make(chan error, 1)
+		go func() {
+			_, err := objects.Churn(t.Context(), cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: -1, Count: verifyChurn})
+			done <- err
+		}()
+		for runs := 0; ; runs++ {
+			r, all := x.verify()
+			require.Zero(t, r.code, r.stderr)
+			for _, v := range all {
+				require.Zero(t, v.Drift(), v.Collection)
+			}
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+				require.Positive(t, runs)
+				touchAll(t, cp, verifyIDs...)
+				a.requireServers(cp, verifyIDs...)
+				return
+			default:
+			}
+		}
+	})
+	a.stop()
+
+	t.Run("repair", func(t *testing.T) {
+		x := x.in(t)
+		for _, id := range verifyIDs {
+			x.tamper(id, driftOfEachKind(t, id == "configmaps"))
+		}
+		a := x.start()
+		a.awaitInStep(anywhere(verifyIDs...))
+		requireDiffers(t, cp, x, verifyIDs)
+		stop := nudge(t, cp)
+		r, all := x.verify()
+		require.Equal(t, exitDrift, r.code, r.stderr)
+		requireOneLine(t, r.stderr, "differs", "7 objects")
+		for _, v := range all {
+			require.EqualValues(t, 1, v.Missing, v.Collection)
+			require.EqualValues(t, 1, v.Stale, v.Collection)
+			require.Equal(t, v.Collection == "configmaps", v.Extra == 1, v.Collection)
+		}
+		require.Equal(t, counters{"missing": 1, "extra": 1, "stale": 1}, a.counters("snapcache_verify_drift_total", "configmaps", "kind"))
+		requireDiffers(t, cp, x, verifyIDs)
+
+		before := totals(t, cp)
+		r, all = x.verify("--repair")
+		require.Zero(t, r.code, r.stderr)
+		for _, v := range all {
+			require.Positive(t, v.Drift(), v.Collection)
+			require.Equal(t, v.Drift(), v.Repaired, v.Collection)
+			require.False(t, v.Relisted)
+		}
+		since := totals(t, cp).Since(before)
+		stop()
+		a.requireServers(cp, verifyIDs...)
+		const pages = (verifyConfigMaps + 499) / 500
+		require.LessOrEqual(t, since.Count("LIST", "configmaps"), pages+1+3, "pages of metadata, and the one that is gone")
+		require.Equal(t, 1, since.Count("LIST", "widgets"), "a page of metadata")
+		for _, id := range verifyIDs {
+			require.Zero(t, a.relists(id).total(), id)
+		}
+		verified := collections(a.await("status", func(*localapi.Status) string { return "" }))["configmaps"].Verification
+		require.EqualValues(t, 3, verified.Repaired)
+		require.Contains(t, string(x.must("status")), "verified")
+		a.stop()
+		require.Zero(t, x.run("check", "--db", x.db).code)
+	})
+
+	t.Run("most of it", func(t *testing.T) {
+		x := x.in(t)
+		x.tamper("configmaps", func(v store.View, old []store.Header) (changes []store.Change) {
+			for _, h := range old[:len(old)*2/3] {
+				changes = append(changes, store.Change{Key: h.Key, RV: "2"})
+			}
+			return changes
+		})
+		a := x.start()
+		a.awaitInStep(anywhere(verifyIDs...))
+		r, all := x.verify("configmaps", "--repair")
+		require.Zero(t, r.code, r.stderr)
+		require.Len(t, all, 1)
+		require.True(t, all[0].Relisted)
+		a.requireServers(cp, verifyIDs...)
+		require.Equal(t, 1, a.relists("configmaps")["verify-failed"])
+		a.stop()
+	})
+
+	t.Run("background", func(t *testing.T) {
+		x := x.in(t)
+		s.more = "verify: {interval: 10s}"
+		x.configure(s)
+		x.tamper("configmaps", driftOfEachKind(t, false))
+		a := x.start()
+		a.awaitInStep(anywhere(verifyIDs...))
+		a.await("found", func(s *localapi.Status) string {
+			if v := collections(s)["configmaps"].Verification; v == nil || v.Drift() == 0 {
+				return "no drift yet"
+			}
+			return ""
+		})
+		found := a.counters("snapcache_verify_drift_total", "configmaps", "kind")
+		require.Positive(t, found["missing"])
+		require.Positive(t, found["stale"])
+		requireDiffers(t, cp, x, []string{"configmaps"})
+		log, err := os.ReadFile(x.log)
+		require.NoError(t, err)
+		require.Contains(t, string(log), "what is stored differs from the server: snapcache verify --repair heals it")
+		a.stop()
+	})
+}
+
+// verify runs the command and returns what came of it.
+func (x *site) verify(args ...string) (result, []localapi.Verification) {
+	x.t.Helper()
+	r := x.run(append([]string{"verify", "-o", "json", "--config", x.config}, args...)...)
+	var all []localapi.Verification
+	require.NoError(x.t, json.Unmarshal(r.stdout, &all), "%s", r.stderr)
+	return r, all
+}
+
+// tamper changes what is stored of a collection while no agent runs. old are the headers
+// of what it may change: the newest objects are left, which are compared before each
+// resume.
+func (x *site) tamper(id string, change func(v store.View, old []store.Header) []store.Change) {
+	x.t.Helper()
+	db, err := bolt.Open(x.db, bolt.Options{})
+	require.NoError(x.t, err)
+	infos, err := db.Collections()
+	require.NoError(x.t, err)
+	i := slices.IndexFunc(infos, func(info store.Info) bool { return info.ID == id })
+	require.GreaterOrEqual(x.t, i, 0)
+	c, err := db.Open(infos[i])
+	require.NoError(x.t, err)
+	v, err := c.View()
+	require.NoError(x.t, err)
+	newest := v.State().Newest
+	var old []store.Header
+	for h, err := range v.Headers("", "") {
+		require.NoError(x.t, err)
+		if !slices.Contains(newest[:], h.Key) {
+			old = append(old, h)
+		}
+	}
+	changes := change(v, old)
+	v.Close()
+	require.NoError(x.t, c.Apply(store.Batch{Changes: changes}))
+	require.NoError(x.t, db.Close())
+}
+
+// driftOfEachKind takes an object away, puts an old version in the place of another, and
+// adds one that never was.
+func driftOfEachKind(t *testing.T, extra bool) func(store.View, []store.Header) []store.Change {
+	return func(v store.View, old []store.Header) []store.Change {
+		missing, stale := old[1], old[len(old)/2]
+		o, err := v.Get(stale.Key)
+		require.NoError(t, err)
+		changes := []store.Change{
+			{Key: missing.Key, RV: "2"},
+			{Key: stale.Key, Object: withMetadata(t, o, `"`+stale.RV+`"`, `"2"`)},
+		}
+		if extra {
+			namespace, _, _ := strings.Cut(stale.Key, "/")
+			never := withMetadata(t, o, `"`+o.GetName()+`"`, `"never-was"`)
+			changes = append(changes, store.Change{Key: namespace + "/never-was", Object: withMetadata(t, never, stale.UID, "00000000-0000-0000-0000-000000000000")})
+		}
+		return changes
+	}
+}
+
+// withMetadata is an object with another text in its JSON.
+func withMetadata(t *testing.T, o *object.Object, from, to string) *object.Object {
+	t.Helper()
+	raw := strings.ReplaceAll(string(o.Raw()), from, to)
+	require.NotEqual(t, string(o.Raw()), raw)
+	changed, err := object.Parse([]byte(raw))
+	require.NoError(t, err)
+	return changed
+}
+
+func requireDiffers(t *testing.T, cp *controlplane.ControlPlane, x *site, ids []string) {
+	t.Helper()
+	for _, id := range ids {
+		require.NotEqual(t, onServer(t, cp, id), x.cached(id), id)
+	}
+}
+
+// nudge changes a configmap all the time, so that the watch tells how far it is without
+// the wait for a bookmark.
+func nudge(t *testing.T, cp *controlplane.ControlPlane) (stop func()) {
+	t.Helper()
+	const namespace, name = "default", "nudge"
+	_, err := cp.Kubectl(t.Context(), "create", "configmap", "-n", namespace, name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, _ = cp.Kubectl(ctx, "annotate", "configmap", "-n", namespace, name, "--overwrite", "at="+time.Now().Format(time.RFC3339Nano))
+		}
+	}()
+	return func() { cancel(); <-done }
+}

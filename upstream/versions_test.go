@@ -1,0 +1,100 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func metadataList(next, items string) string {
+	return fmt.Sprintf(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9","continue":%q,"remainingItemCount":3},"items":[%s]}`, next, items)
+}
+
+func metadataItem(name, rv string) string {
+	return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"shop","uid":"u-%s","resourceVersion":%q}}`, name, name, rv)
+}
+
+// TestVersions reads pages, of metadata only, and goes on where the server has forgotten
+// the state of the first.
+func TestVersions(t *testing.T) {
+	var asked []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		require.Contains(t, r.Header.Get("Accept"), "as=PartialObjectMetadataList")
+		token := r.URL.Query().Get("continue")
+		asked = append(asked, token)
+		switch token {
+		case "":
+			reply(w, 200, metadataList("two", metadataItem("a", "3")+","+metadataItem("b", "4")))
+		case "two":
+			reply(w, 410, `{"kind":"Status","apiVersion":"v1","metadata":{"continue":"newer"},"status":"Failure","reason":"Expired","code":410}`)
+		case "newer":
+			reply(w, 200, metadataList("", metadataItem("c", "12")))
+		}
+	})
+	var got []Version
+	var remaining []int64
+	opts := VersionsOptions{PageSize: 2, Between: func(n int64) error { remaining = append(remaining, n); return nil }}
+	each := func(v Version) error { got = append(got, v); return nil }
+	require.NoError(t, podSource(c).Versions(t.Context(), opts, each))
+	require.Equal(t, []string{"", "two", "newer"}, asked)
+	require.Equal(t, []Version{{"shop/a", "u-a", "3"}, {"shop/b", "u-b", "4"}, {"shop/c", "u-c", "12"}}, got)
+	require.Equal(t, []int64{3}, remaining)
+
+	stop := errors.New("stop")
+	require.ErrorIs(t, podSource(c).Versions(t.Context(), opts, func(Version) error { return stop }), stop)
+	opts.Between = func(int64) error { return stop }
+	require.ErrorIs(t, podSource(c).Versions(t.Context(), opts, each), stop)
+}
+
+// A body that is no list, or lacks what is compared, is an error and never "nothing".
+func TestVersionsOfNoise(t *testing.T) {
+	for _, body := range []string{`{}`, `{"kind":"Status","apiVersion":"v1"}`, metadataList("", `{"metadata":{"name":"a"}}`), metadataList("", `{}`), "<html>"} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, body) })
+		require.Error(t, podSource(c).Versions(t.Context(), VersionsOptions{PageSize: 2}, func(Version) error { return nil }), body)
+		_, err := podSource(c).Current(t.Context(), "shop/a")
+		require.Error(t, err, body)
+	}
+}
+
+// TestCurrent asks about one object. That there is none is told with the state at
+// which that is so.
+func TestCurrent(t *testing.T) {
+	none := statusBody(404, "NotFound", "pods \"a\" not found", `{"name":"a","kind":"pods"}`)
+	for name, x := range map[string]struct {
+		selector string
+		code     int
+		object   string
+		list     string
+		want     Current
+		fails    bool
+	}{
+		"there":           {code: 200, object: metadataItem("a", "7"), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
+		"gone":            {code: 404, object: none, list: metadataList("", ""), want: Current{At: "9"}},
+		"made since":      {code: 404, object: none, list: metadataList("", metadataItem("a", "8")), want: Current{Exists: true, UID: "u-a", RV: "8", At: "8"}},
+		"no such path":    {code: 404, object: "404 page not found", fails: true},
+		"forbidden":       {code: 403, object: statusBody(403, "Forbidden", "no", ""), fails: true},
+		"another":         {code: 200, object: metadataItem("b", "7"), fails: true},
+		"selected":        {selector: "x=y", list: metadataList("", metadataItem("a", "7")), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
+		"not selected":    {selector: "x=y", list: metadataList("", ""), want: Current{At: "9"}},
+		"selected, noise": {selector: "x=y", list: `{"kind":"Table"}`, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/api/v1/namespaces/shop/pods/a" {
+					reply(w, x.code, x.object)
+					return
+				}
+				require.Contains(t, r.URL.Query().Get("fieldSelector"), "metadata.name=a")
+				reply(w, 200, x.list)
+			})
+			got, err := c.Source(SourceOptions{Resource: pods, LabelSelector: x.selector}).Current(t.Context(), "shop/a")
+			require.Equal(t, x.fails, err != nil, "%v", err)
+			if !x.fails {
+				require.Equal(t, x.want, got)
+			}
+		})
+	}
+}
