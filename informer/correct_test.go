@@ -24,12 +24,12 @@ func TestCorrect(t *testing.T) {
 		"as it is":     {"ns/a", obj("a", "1", 3), map[string]string{"a": "3", "b": "5"}, nil},
 		"another uid":  {"ns/a", obj("a", "7", 3), map[string]string{"a": "3", "b": "5"}, []string{"update a@3 a@3"}},
 		"missing":      {"ns/c", obj("c", "3", 4), map[string]string{"a": "3", "b": "5", "c": "4"}, []string{"add c@4 false"}},
-		"gone":         {"ns/a", nil, map[string]string{"b": "5"}, []string{"delete ns/a@unknown"}},
+		"gone":         {"ns/a", nil, map[string]string{"b": "5"}, []string{"delete unknown a@3"}},
 		"gone already": {"ns/c", nil, map[string]string{"a": "3", "b": "5"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := start(t)
+				p := start(t, memoryCollection(t))
 				p.list(t, store.ReasonInitial, "10", obj("a", "1", 3), obj("b", "2", 5))
 				synctest.Wait()
 				p.rec.take()
