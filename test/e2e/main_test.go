@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
+	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
 
 // binary is the path of the program under test.
@@ -25,6 +26,9 @@ var quiet struct {
 }
 
 func TestMain(m *testing.M) {
+	if faultfs.Serve() {
+		return
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

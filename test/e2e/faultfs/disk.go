@@ -2,6 +2,7 @@ package faultfs
 
 import (
 	"bytes"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -22,6 +23,10 @@ type Faults struct {
 	// BadFrom and BadTo are the part of each file, in bytes, that reads fail in with EIO.
 	BadFrom, BadTo int64
 
+	// PowerFor is how many changes there is power for: writes, syncs and changes of names
+	// and lengths. 0 is for ever. Then it is as after [Disk.Cut], which is still to come.
+	PowerFor int
+
 	// Lies is how many of a hundred syncs do nothing and say they did.
 	Lies int
 }
@@ -37,6 +42,7 @@ func (w Window) has(n int) bool { return n >= w.Skip && n-w.Skip < w.Count }
 // Counts are how many operations there were since the faults were set.
 type Counts struct {
 	Writes, Reads, Syncs int
+	Changes              int   // that PowerFor counts
 	Failed               int   // of them
 	Lies                 int   // syncs that did nothing
 	Used                 int64 // bytes of pages, of files that have a name or are open
@@ -108,11 +114,20 @@ func (d *disk) release(n *inode) {
 	d.freed.Broadcast()
 }
 
+// powered counts a change, and says whether there is power for it.
+func (d *disk) powered() bool {
+	if d.faults.PowerFor > 0 && d.counts.Changes >= d.faults.PowerFor {
+		d.off = true
+	}
+	d.counts.Changes++
+	return !d.off
+}
+
 func (d *disk) write(n *inode, off int64, data []byte) syscall.Errno {
 	i := d.counts.Writes
 	d.counts.Writes++
 	switch {
-	case d.off, d.faults.Write.has(i):
+	case !d.powered(), d.faults.Write.has(i):
 		d.counts.Failed++
 		return syscall.EIO
 	case d.faults.NoSpace.has(i):
@@ -145,7 +160,7 @@ func (d *disk) read(n *inode, off int64, buf []byte) (int, syscall.Errno) {
 }
 
 func (d *disk) truncate(n *inode, size int64) syscall.Errno {
-	if d.off {
+	if !d.powered() {
 		return syscall.EIO
 	}
 	before := len(n.now.pages)
@@ -158,7 +173,7 @@ func (d *disk) sync(n *inode) syscall.Errno {
 	i := d.counts.Syncs
 	d.counts.Syncs++
 	switch {
-	case d.off:
+	case !d.powered():
 		d.counts.Failed++
 		return syscall.EIO
 	case d.faults.Sync.has(i):
@@ -190,8 +205,8 @@ func (d *disk) cut(c Choice) *disk {
 		to.links = 1
 		moved[n] = to
 		if n.dir {
-			for name, child := range n.stableNames {
-				to.names[name] = move(child)
+			for _, name := range slices.Sorted(maps.Keys(n.stableNames)) { // the same choices for the same seed
+				to.names[name] = move(n.stableNames[name])
 			}
 			to.sync()
 		} else {
@@ -237,14 +252,4 @@ func (d *disk) tally() Counts {
 		c.Pending += len(n.versions)
 	}
 	return c
-}
-
-// sortedNames returns a directory's names in order.
-func (n *inode) sortedNames() []string {
-	names := make([]string, 0, len(n.names))
-	for name := range n.names {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

@@ -202,3 +202,21 @@ func TestReplace(t *testing.T) {
 	require.Equal(t, 2, d.Replace("hello", "world"))
 	require.Equal(t, "world world", string(read(t, path)[pageSize-2:]))
 }
+
+func TestPowerForSoMuch(t *testing.T) {
+	d := New(t, 1)
+	path := filepath.Join(d.Dir, "f")
+	d.Set(Faults{PowerFor: 3})
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	_, err = f.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+	require.ErrorIs(t, f.Sync(), syscall.EIO)
+	require.ErrorIs(t, os.Remove(path), syscall.EIO)
+	require.NoError(t, f.Close())
+	require.Equal(t, "x", string(read(t, path)))
+	d.restart(KeepAll)
+	require.Equal(t, "x", string(read(t, path)))
+	require.NoError(t, os.Remove(path))
+}

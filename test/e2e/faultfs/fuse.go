@@ -1,6 +1,8 @@
 package faultfs
 
 import (
+	"maps"
+	"slices"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -75,7 +77,7 @@ func (s *server) add(parent uint64, name string, dir bool, mode uint32) (*inode,
 	switch {
 	case in.names[name] != nil:
 		return nil, fuse.Status(syscall.EEXIST)
-	case s.d.off:
+	case !s.d.powered():
 		return nil, fuse.EIO
 	}
 	n := s.d.make(dir, mode&0o7777)
@@ -114,7 +116,7 @@ func (s *server) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.S
 	switch {
 	case parent.names[name] == nil:
 		return fuse.ENOENT
-	case s.d.off:
+	case !s.d.powered():
 		return fuse.EIO
 	}
 	s.d.unlink(parent, name)
@@ -141,7 +143,7 @@ func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) f
 	switch {
 	case n == nil:
 		return fuse.ENOENT
-	case s.d.off:
+	case !s.d.powered():
 		return fuse.EIO
 	case in.Newdir != in.NodeId || in.Flags != 0:
 		return fuse.Status(syscall.EXDEV)
@@ -158,7 +160,7 @@ func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse
 	switch {
 	case parent.names[name] != nil:
 		return fuse.Status(syscall.EEXIST)
-	case s.d.off:
+	case !s.d.powered():
 		return fuse.EIO
 	}
 	s.d.link(parent, name, n, "")
@@ -234,7 +236,7 @@ func (s *server) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	dir := s.d.inodes[in.NodeId]
-	for i, name := range dir.sortedNames() {
+	for i, name := range slices.Sorted(maps.Keys(dir.names)) {
 		if uint64(i) < in.Offset {
 			continue
 		}

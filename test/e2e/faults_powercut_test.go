@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+	"github.com/snapcache/snapcache/test/e2e/faultfs"
+)
+
+// cutsPerDisk is how many power cuts one disk has to stand.
+const cutsPerDisk = 25
+
+// TestFaultPowerCutStore writes, flushes, folds, lists, compacts and copies a store, and
+// cuts the power at any of the changes that the disk sees. On an honest disk the start
+// after it finds what was last durable, or what came after that; and never is a file set
+// aside. On a disk that lies about some of its syncs it finds any state that there was, or
+// it says that the file is damaged and begins with a snapshot, or anew.
+func TestFaultPowerCutStore(t *testing.T) {
+	for name, lies := range map[string]int{"honest": 0, "lying": 95} {
+		t.Run(name, func(t *testing.T) {
+			p := &powerCuts{t: t, lies: lies, verdicts: map[string]int{}}
+			random := random(t)
+			for cuts := times(60, 2500); p.cuts < cuts; {
+				p.disk(newFaultyStore(t, random), min(cutsPerDisk, cuts-p.cuts))
+			}
+			t.Logf("%d power cuts, %d of them lost something that was not durable, %d went unnoticed in a file that was closed; verdicts:", p.cuts, p.older, p.unnoticed)
+			for _, v := range slices.Sorted(maps.Keys(p.verdicts)) {
+				t.Logf("%6d %s", p.verdicts[v], v)
+			}
+		})
+	}
+}
+
+type powerCuts struct {
+	t         *testing.T
+	lies      int
+	cuts      int
+	older     int
+	unnoticed int // losses on a disk that lied
+	verdicts  map[string]int
+}
+
+// disk cuts the power of one disk so many times.
+func (p *powerCuts) disk(x *faultyStore, cuts int) {
+	t := p.t
+	boot := bootID(t)
+	for range cuts {
+		x.disk.Set(faultfs.Faults{PowerFor: 1 + x.random.IntN(120), Lies: x.random.IntN(p.lies + 1)})
+		var err error
+		if x.db == nil {
+			_, err = x.start()
+		}
+		if err == nil {
+			err = x.open()
+		}
+		for err == nil {
+			err = x.step()
+		}
+		what := fmt.Sprintf("cut %d, which was told as %v", p.cuts, err)
+		if x.db != nil {
+			_ = x.db.Close() // there is no power
+			x.db = nil
+		}
+		x.disk.Cut(faultfs.Choice(x.random.IntN(4)))
+		x.disk.Restart()
+		x.disk.Replace(boot, anotherBoot(boot))
+		x.disk.Set(faultfs.Faults{})
+
+		verdict, err := x.start()
+		require.NoError(t, err, what)
+		p.cuts++
+		if !p.judge(x, what, verdict) {
+			break
+		}
+	}
+	require.NoError(t, x.db.Close())
+}
+
+// judge looks at what was made of a file after a power cut, and says whether it can be
+// gone on with.
+func (p *powerCuts) judge(x *faultyStore, what string, verdict restore.File) bool {
+	t := p.t
+	outcome := fmt.Sprintf("%s (left %s)", verdict.Outcome, verdict.Ending)
+	among := func(c *faultyCollection) []*storetest.Model { return append(slices.Clone(c.maybe), c.now) }
+	if p.lies > 0 {
+		among = func(c *faultyCollection) []*storetest.Model { return c.ever }
+	}
+	switch verdict.Outcome {
+	case restore.Quarantined:
+		require.NotZero(t, p.lies, "%s: an honest disk damaged the file: %v", what, verdict)
+		require.NotEmpty(t, verdict.Reason, what)
+		require.Error(t, verdict.Cause, what)
+		outcome += ": " + verdict.Reason
+		if verdict.From != nil {
+			outcome += ", from a snapshot"
+		}
+	case restore.Opened:
+		require.Zero(t, verdict.Damaged, "%s: %v", what, verdict)
+	case restore.Created:
+	default:
+		t.Fatalf("%s: %v", what, verdict)
+	}
+	p.verdicts[outcome]++
+	was := make([]*storetest.Model, len(x.colls))
+	for i, c := range x.colls {
+		was[i] = c.now
+	}
+	what += "; " + verdict.String()
+	x.genuine(what)
+	err := x.settle(among)
+	if err != nil && p.lies > 0 && verdict.Ending == bolt.Closed {
+		// A file that was closed is not looked through.
+		p.unnoticed++
+		return false
+	}
+	require.NoError(t, err, what)
+	for i, c := range x.colls {
+		if was[i] != nil && (c.now == nil || c.now.Checkpoint.RV != was[i].Checkpoint.RV) {
+			p.older++
+			break
+		}
+	}
+	return true
+}

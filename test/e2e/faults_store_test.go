@@ -1,0 +1,317 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/snapshot"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+	"github.com/snapcache/snapcache/test/e2e/faultfs"
+)
+
+// faultKeys is how many objects a collection of a faulty disk may have.
+const faultKeys = 40
+
+// faultyStore is a durable store on a faulty disk, beside models of what it must show.
+type faultyStore struct {
+	t      *testing.T
+	disk   *faultfs.Disk
+	random *rand.Rand
+	path   string
+	snaps  snapshot.Dir
+	now    time.Time
+	db     *bolt.DB
+	rv     int
+
+	colls   []*faultyCollection
+	objects map[string]string // all there ever were: JSON by key and resourceVersion
+}
+
+// faultyCollection is one collection of it.
+type faultyCollection struct {
+	id string
+	c  store.Collection
+
+	// now is what readers must see, nil where there is no such collection; maybe what a
+	// start after a power cut may find besides: all since the newest that is durable; ever
+	// all there ever was.
+	now         *storetest.Model
+	maybe, ever []*storetest.Model
+}
+
+func newFaultyStore(t *testing.T, random *rand.Rand) *faultyStore {
+	d := faultfs.New(t, random.Uint64())
+	x := &faultyStore{
+		t: t, disk: d, random: random, path: filepath.Join(d.Dir, "cache.db"),
+		snaps: snapshot.Dir{Path: filepath.Join(d.Dir, "snapshots"), Writer: "test"},
+		now:   time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), objects: map[string]string{},
+	}
+	for _, id := range []string{"pods", "widgets"} {
+		x.colls = append(x.colls, &faultyCollection{id: id, ever: []*storetest.Model{nil}})
+	}
+	return x
+}
+
+func faultIndexes() []store.Index {
+	return []store.Index{store.LabelIndex("app", "app"), store.FieldIndex("payload", "data.payload")}
+}
+
+// options leave it to the test when something becomes durable.
+func (x *faultyStore) options() bolt.Options {
+	return bolt.Options{FlushInterval: time.Hour, ViewLimit: time.Hour, ReplaceBudget: 6000}
+}
+
+// later is a time that no other call returned, for names.
+func (x *faultyStore) later() time.Time {
+	x.now = x.now.Add(time.Second)
+	return x.now
+}
+
+// start opens the store as a start of the agent does.
+func (x *faultyStore) start() (restore.File, error) {
+	db, verdict, err := restore.Open(context.Background(), x.path, x.options(), restore.Sources{Snapshots: x.snaps}, x.later(), nil)
+	x.db = db
+	return verdict, err
+}
+
+// open opens the collections, and makes those that there are not.
+func (x *faultyStore) open() error {
+	for _, c := range x.colls {
+		next := c.now
+		if next == nil {
+			next = storetest.NewModel(storetest.Info(c.id), faultIndexes()...)
+			c.maybe, c.ever = append(c.maybe, next), append(c.ever, next)
+		}
+		var err error
+		if c.c, err = x.db.Open(storetest.Info(c.id), faultIndexes()...); err != nil {
+			return err
+		}
+		if c.now != next {
+			x.set(c, next)
+			x.durable()
+		}
+	}
+	return nil
+}
+
+// set says what readers must see from now on.
+func (x *faultyStore) set(c *faultyCollection, m *storetest.Model) {
+	c.maybe = append(c.maybe, c.now)
+	c.now = m
+	c.ever = append(c.ever, m)
+}
+
+// durable says that all is.
+func (x *faultyStore) durable() {
+	for _, c := range x.colls {
+		c.maybe = nil
+	}
+}
+
+func (x *faultyStore) object(i int) store.Change {
+	x.rv++
+	labels := map[string]string{"app": fmt.Sprint("app-", x.random.IntN(4))}
+	payload := strings.Repeat(fmt.Sprint(x.rv, " "), 1+x.random.IntN(300))
+	o := storetest.Object(fmt.Sprint("ns-", i%3), fmt.Sprint("o-", i), "u", fmt.Sprint(x.rv), labels, payload)
+	x.objects[o.Key()+"@"+o.GetResourceVersion()] = string(o.Raw())
+	return storetest.Put(o)
+}
+
+// genuine looks at each object that can be read: it was written once, just so. What can't
+// be read has to be told as damage.
+func (x *faultyStore) genuine(what string) {
+	x.t.Helper()
+	for _, c := range x.colls {
+		v, err := x.db.View(c.id)
+		if err != nil {
+			continue
+		}
+		for o, err := range v.Objects("", "") {
+			if err != nil {
+				require.ErrorAs(x.t, err, new(*store.CorruptionError), "%s: %s", what, c.id)
+				continue
+			}
+			require.Equal(x.t, x.objects[o.Key()+"@"+o.GetResourceVersion()], string(o.Raw()), "%s: %s", what, c.id)
+		}
+		v.Close()
+	}
+}
+
+// changes are up to n random ones, of a key each.
+func (x *faultyStore) changes(n int) []store.Change {
+	var changes []store.Change
+	for _, i := range x.random.Perm(faultKeys)[:x.random.IntN(min(n, faultKeys)+1)] {
+		ch := x.object(i)
+		if x.random.IntN(4) == 0 {
+			ch = store.Change{Key: ch.Key, RV: fmt.Sprint(x.rv)}
+		}
+		changes = append(changes, ch)
+	}
+	return changes
+}
+
+// checkpoint is past all changes so far.
+func (x *faultyStore) checkpoint() store.Checkpoint {
+	x.rv += 50
+	cp := storetest.Checkpoint(x.rv)
+	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
+	return cp
+}
+
+// step does something at random and returns the error of what the disk did not let it do.
+func (x *faultyStore) step() error {
+	c := x.colls[x.random.IntN(len(x.colls))]
+	switch n := x.random.IntN(20); {
+	case n < 10:
+		return x.apply(c)
+	case n < 14:
+		return x.flush()
+	case n < 17:
+		return x.replace(c)
+	case n < 18:
+		return x.reopen()
+	case n < 19:
+		_, _, err := x.db.Compact(context.Background())
+		return err
+	default:
+		_, err := x.snaps.Create(context.Background(), x.db, x.later(), nil)
+		if err == nil {
+			x.durable()
+		}
+		return err
+	}
+}
+
+func (x *faultyStore) apply(c *faultyCollection) error {
+	b := store.Batch{Changes: x.changes(12), Checkpoint: x.checkpoint()}
+	next := c.now.Clone()
+	next.Apply(b)
+	if err := c.c.Apply(b); err != nil {
+		return err
+	}
+	x.set(c, next)
+	return nil
+}
+
+func (x *faultyStore) flush() error {
+	if err := x.db.Flush(); err != nil {
+		return err
+	}
+	x.durable()
+	return nil
+}
+
+// replace is a list, of which some fill a new generation.
+func (x *faultyStore) replace(c *faultyCollection) error {
+	r, err := c.c.Replace()
+	if err != nil {
+		return err
+	}
+	changes := x.changes(faultKeys)
+	next := c.now.Clone()
+	for part := range 2 {
+		half := changes[part*len(changes)/2 : (part+1)*len(changes)/2]
+		if err := r.Apply(half); err != nil {
+			return errors.Join(err, r.Abort())
+		}
+	}
+	if x.random.IntN(4) == 0 {
+		return r.Abort()
+	}
+	cp := x.checkpoint()
+	next.Replace(storetest.Info(c.id), changes, cp)
+	if err := r.Commit(cp); err != nil {
+		c.maybe = append(c.maybe, next) // only its last sync may have failed
+		c.ever = append(c.ever, next)
+		return errors.Join(err, r.Abort())
+	}
+	x.set(c, next)
+	x.durable()
+	return nil
+}
+
+func (x *faultyStore) reopen() error {
+	if err := x.db.Close(); err != nil {
+		return err
+	}
+	x.durable()
+	if _, err := x.start(); err != nil {
+		return err
+	}
+	return x.open()
+}
+
+// equal compares what readers see with the models.
+func (x *faultyStore) equal(what string) {
+	x.t.Helper()
+	for _, c := range x.colls {
+		require.NoError(x.t, x.diff(c, c.now), "%s: %s", what, c.id)
+	}
+}
+
+// diff returns the first difference between a collection and a model.
+func (x *faultyStore) diff(c *faultyCollection, m *storetest.Model) error {
+	v, err := x.db.View(c.id)
+	if m == nil {
+		if errors.Is(err, store.ErrNoCollection) {
+			return nil
+		}
+		if err == nil {
+			v.Close()
+		}
+		return fmt.Errorf("there is a collection (%v)", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	return m.Diff(v)
+}
+
+// settle finds which of its models each collection is, and goes on from there. The error
+// says where one is none of them.
+func (x *faultyStore) settle(among func(*faultyCollection) []*storetest.Model) error {
+	for _, c := range x.colls {
+		var diffs []error
+		found := false
+		models := among(c)
+		for i := len(models) - 1; i >= 0 && !found; i-- { // mostly it is one of the newest
+			diff := x.diff(c, models[i])
+			if found = diff == nil; found {
+				c.now, c.maybe = models[i], nil
+				if c.now != nil {
+					c.now = c.now.Clone()
+				}
+			} else if text := diff.Error(); len(diffs) < 3 || !strings.HasPrefix(text, "State: ") {
+				diffs = append(diffs, diff)
+			}
+		}
+		if !found {
+			return fmt.Errorf("%s is none of %d states that it may be: %w", c.id, len(models), errors.Join(diffs...))
+		}
+	}
+	return nil
+}
+
+// bootID is what the store tells one start of the machine from another by.
+func bootID(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	require.NoError(t, err)
+	return strings.TrimSpace(string(b))
+}
+
+// anotherBoot is as long, and none.
+func anotherBoot(id string) string { return strings.Repeat("x", len(id)) }
