@@ -93,7 +93,7 @@ func (h handler) keys(w http.ResponseWriter, r *http.Request) {
 func (h handler) objects(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
 	q := ObjectQuery{Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector")}
-	s.end(h.src.Objects(r.Context(), r.PathValue("id"), q, func(o *object.Object) error { return s.line(o.Raw()) }))
+	s.end(h.src.Objects(r.Context(), r.PathValue("id"), q, func(o *object.Object) error { return s.line(o.JSON()) }))
 }
 
 func (h handler) changes(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Object is one Kubernetes object: its JSON and its parsed metadata.
+// Object is one Kubernetes object: its JSON and its parsed metadata. Programs may keep
+// objects as protobuf too, see [Object.Protobuf].
 //
 // It is immutable and safe for concurrent use. It is a [runtime.Object] and a
 // [metav1.ObjectMetaAccessor], so client-go's key and index functions work on
@@ -36,12 +37,19 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// Parse reads an object from JSON of unknown quality. The object keeps raw: the
-// caller must not change it afterwards. Errors wrap [ErrInvalid] or
-// [ErrNoMetadata].
+// Limits of what is taken for an object. The API server's own are far below: names have
+// 253 bytes and a request 3 MiB. A store may rely on them.
+const (
+	MaxBytes    = 64 << 20 // of an object
+	MaxKeyBytes = 8 << 10  // of its key
+)
+
+// Parse reads an object from JSON of unknown quality, or from Kubernetes' protobuf,
+// which says of itself what it is. The object keeps raw: the caller must not change it
+// afterwards. Errors wrap [ErrInvalid] or [ErrNoMetadata].
 func Parse(raw []byte) (*Object, error) {
 	// Not gjson's own check: it recurses without a limit.
-	if !json.Valid(raw) {
+	if !bytes.HasPrefix(raw, protobufPrefix) && !json.Valid(raw) {
 		return nil, ErrInvalid
 	}
 	return FromValid(raw)
@@ -50,12 +58,22 @@ func Parse(raw []byte) (*Object, error) {
 // FromValid is [Parse] for bytes that are known to be valid JSON, because a
 // decoder or a checksum vouched for them; it skips the syntax check.
 func FromValid(raw []byte) (*Object, error) {
-	o, err := parseMeta(raw)
+	if len(raw) > MaxBytes {
+		return nil, fmt.Errorf("%w: %d bytes are over the limit of %d", ErrInvalid, len(raw), MaxBytes)
+	}
+	read := parseMeta
+	if bytes.HasPrefix(raw, protobufPrefix) {
+		read = parseProtobuf
+	}
+	o, err := read(raw)
 	if err != nil {
 		return nil, err
 	}
 	if o.name == "" {
 		return nil, ErrNoMetadata
+	}
+	if n := len(o.Key()); n > MaxKeyBytes {
+		return nil, fmt.Errorf("%w: a key of %d bytes is over the limit of %d", ErrInvalid, n, MaxKeyBytes)
 	}
 	return o, nil
 }
@@ -127,10 +145,11 @@ func parseMeta(raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// Raw returns the object's JSON. The caller must not change it.
+// Raw returns the object as it is stored: its JSON, unless it is [Object.Protobuf]. The
+// caller must not change it.
 func (o *Object) Raw() []byte { return o.raw }
 
-// Size is the length of the object's JSON in bytes.
+// Size is the length of Raw in bytes.
 func (o *Object) Size() int { return len(o.raw) }
 
 // Kind returns the object's kind, such as "Pod".
@@ -170,7 +189,7 @@ func Key(namespace, name string) string {
 // Paths are those of [Prune]: names joined by dots, a dot inside a name escaped
 // with a backslash. Objects and arrays are returned as their JSON.
 func (o *Object) Field(path string) (string, bool) {
-	r := gjson.GetBytes(o.raw, path)
+	r := gjson.GetBytes(o.JSON(), path)
 	if !r.Exists() || r.Type == gjson.Null {
 		return "", false
 	}
@@ -179,7 +198,11 @@ func (o *Object) Field(path string) (string, bool) {
 
 // Into decodes the object into a Go value, such as a *corev1.Pod.
 func (o *Object) Into(v any) error {
-	if err := json.Unmarshal(o.raw, v); err != nil {
+	decode := json.Unmarshal
+	if o.Protobuf() {
+		decode = func(_ []byte, v any) error { return o.intoProtobuf(v) }
+	}
+	if err := decode(o.raw, v); err != nil {
 		return fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
 	}
 	return nil
@@ -189,25 +212,39 @@ func (o *Object) Into(v any) error {
 // hundred times what the getters cost.
 func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
+	if o.Protobuf() {
+		return nil, fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), o.intoProtobuf(u))
+	}
 	if err := u.UnmarshalJSON(o.raw); err != nil {
 		return nil, fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
 	}
 	return u, nil
 }
 
-// MarshalJSON returns the stored JSON.
-func (o *Object) MarshalJSON() ([]byte, error) { return o.raw, nil }
+// MarshalJSON returns [Object.JSON].
+func (o *Object) MarshalJSON() ([]byte, error) { return o.JSON(), nil }
 
 // GetObjectMeta decodes the whole metadata into a private copy, as
 // [metav1.ObjectMetaAccessor] asks. Changing the copy does not change o.
 func (o *Object) GetObjectMeta() metav1.Object {
 	m := &metav1.ObjectMeta{}
-	// The bytes are valid JSON. Where a field has a type that Kubernetes does not
-	// allow, the parsed fields below still identify the object.
-	_ = json.Unmarshal([]byte(gjson.GetBytes(o.raw, "metadata").Raw), m)
+	if o.Protobuf() {
+		var all metav1.PartialObjectMetadata
+		if o.intoProtobuf(&all) == nil {
+			m = &all.ObjectMeta
+		}
+	} else {
+		o.intoMeta(m)
+	}
 	m.Namespace, m.Name = o.namespace, o.name
 	m.UID, m.ResourceVersion = types.UID(o.uid), o.rv
 	return m
+}
+
+func (o *Object) intoMeta(m *metav1.ObjectMeta) {
+	// The bytes are valid JSON. Where a field has a type that Kubernetes does not
+	// allow, the parsed fields still identify the object.
+	_ = json.Unmarshal([]byte(gjson.GetBytes(o.raw, "metadata").Raw), m)
 }
 
 // GetObjectKind returns the object's group, version and kind, as

@@ -131,6 +131,7 @@ func TestCompareRV(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(pod))
 	f.Add([]byte(`{"metadata":{"name":"a","labels":[1,2]}}`))
+	f.Add(protobufPod(f))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		o, err := object.Parse(raw)
 		if err != nil {
@@ -138,6 +139,12 @@ func FuzzParse(f *testing.F) {
 		}
 		_ = o.GetObjectMeta()
 		_, _ = o.Field("spec.nodeName")
+		if !json.Valid(o.JSON()) {
+			t.Fatalf("%q has no valid JSON: %q", raw, o.JSON())
+		}
+		if o.Protobuf() {
+			return
+		}
 		if out, err := object.NewPrune(object.ManagedFields).Apply(o.Raw()); err == nil && !json.Valid(out) {
 			t.Fatalf("pruning made invalid JSON of %q: %q", raw, out)
 		}

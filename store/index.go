@@ -43,14 +43,19 @@ func IndexFromSpec(name, spec string) (x Index, ok bool) {
 	return Index{}, false
 }
 
+// MaxIndexValueBytes is how long a value of an index may be. Together with the longest
+// key of an object it is less than bbolt's longest key.
+const MaxIndexValueBytes = 16 << 10
+
 // Values returns the index's values of an object: sorted, unique and free of
-// zero bytes, which separate value and key on disk.
+// zero bytes, which separate value and key on disk. An object is not filed under values
+// that are too long.
 func (x Index) Values(o *object.Object) []string {
 	values := x.Func(o)
 	switch {
 	case len(values) == 0:
 		return nil
-	case len(values) == 1 && strings.IndexByte(values[0], 0) < 0:
+	case len(values) == 1 && strings.IndexByte(values[0], 0) < 0 && len(values[0]) <= MaxIndexValueBytes:
 		return values // as it nearly always is
 	}
 	values = slices.Clone(values)
@@ -59,6 +64,7 @@ func (x Index) Values(o *object.Object) []string {
 			values[i] = strings.ReplaceAll(v, "\x00", "\uFFFD")
 		}
 	}
+	values = slices.DeleteFunc(values, func(v string) bool { return len(v) > MaxIndexValueBytes })
 	slices.Sort(values)
 	return slices.Compact(values)
 }

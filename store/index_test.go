@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,5 +29,24 @@ func TestIndexFromSpec(t *testing.T) {
 	for _, spec := range []string{"", "label", "label:", "field:", "mine", "mine:app", ":app"} {
 		_, ok := store.IndexFromSpec("x", spec)
 		require.False(t, ok, spec)
+	}
+}
+
+// What can't be told apart on disk, or is too long for it, is no value.
+func TestIndexValues(t *testing.T) {
+	o, err := object.Parse([]byte(`{"metadata":{"name":"a"}}`))
+	require.NoError(t, err)
+	longest := strings.Repeat("v", store.MaxIndexValueBytes)
+	for _, c := range []struct{ in, want []string }{
+		{nil, nil},
+		{[]string{"a"}, []string{"a"}},
+		{[]string{"b", "a", "b"}, []string{"a", "b"}},
+		{[]string{"a\x00b"}, []string{"a\uFFFDb"}},
+		{[]string{longest}, []string{longest}},
+		{[]string{longest + "v"}, []string{}},
+		{[]string{"a", longest + "v"}, []string{"a"}},
+		{[]string{strings.Repeat("\x00", store.MaxIndexValueBytes)}, []string{}},
+	} {
+		require.Equal(t, c.want, store.Index{Func: func(*object.Object) []string { return c.in }}.Values(o))
 	}
 }

@@ -33,6 +33,9 @@ type Info struct {
 
 	// Transform is [object.Prune.ID] of what is dropped on the way in.
 	Transform string `json:"transform,omitempty"`
+
+	// Encoding is how the objects are encoded; empty is JSON.
+	Encoding string `json:"encoding,omitempty"`
 }
 
 // Scope is the part of the identity that decides whether a persisted checkpoint
@@ -42,6 +45,7 @@ type Scope struct {
 	Namespace                    string
 	LabelSelector, FieldSelector string
 	Transform                    string
+	Encoding                     string
 }
 
 // GVR returns the group, version and resource.
@@ -56,7 +60,7 @@ func (i Info) APIVersion() string {
 
 // Scope returns what a checkpoint of this collection depends on.
 func (i Info) Scope() Scope {
-	return Scope{i.GVR(), i.Namespace, i.LabelSelector, i.FieldSelector, i.Transform}
+	return Scope{i.GVR(), i.Namespace, i.LabelSelector, i.FieldSelector, i.Transform, i.Encoding}
 }
 
 // Checkpoint says up to where a collection is complete and when that was proven.

@@ -55,7 +55,7 @@ func (p *listPrinter) object(o *object.Object) error {
 	}
 	p.begun = true
 	p.buf.WriteString("\n        ")
-	if err := json.Indent(&p.buf, o.Raw(), "        ", "    "); err != nil {
+	if err := json.Indent(&p.buf, o.JSON(), "        ", "    "); err != nil {
 		return fmt.Errorf("%s: %w", o.Key(), err)
 	}
 	_, err := p.w.Write(p.buf.Bytes())
@@ -75,7 +75,7 @@ func (p *listPrinter) end() error {
 type linePrinter struct{ w io.Writer }
 
 func (p linePrinter) object(o *object.Object) error {
-	raw := o.Raw()
+	raw := o.JSON()
 	if bytes.ContainsAny(raw, "\r\n") {
 		var one bytes.Buffer
 		if err := json.Compact(&one, raw); err != nil {
@@ -124,7 +124,7 @@ func (p *yamlPrinter) object(o *object.Object) error {
 		p.buf.WriteString("---\n")
 	}
 	p.begun = true
-	if err := writeYAML(&p.buf, o.Raw()); err != nil {
+	if err := writeYAML(&p.buf, o.JSON()); err != nil {
 		return fmt.Errorf("%s: %w", o.Key(), err)
 	}
 	_, err := p.w.Write(p.buf.Bytes())

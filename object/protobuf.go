@@ -1,0 +1,163 @@
+package object
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// protobufPrefix begins what Kubernetes' protobuf serializer writes.
+var protobufPrefix = []byte("k8s\x00")
+
+// Protobuf says that the object is stored as Kubernetes' protobuf and not as JSON.
+// Then [Object.Raw] is that, [Object.Into] takes types that have a protobuf form, and
+// what is asked of its JSON is told of the metadata alone.
+func (o *Object) Protobuf() bool { return bytes.HasPrefix(o.raw, protobufPrefix) }
+
+// JSON returns the object as JSON, which the caller must not change. That of an object
+// that is stored as protobuf has its type and the metadata that is parsed, and the
+// stored bytes as base64 in the field protobuf: what they mean only their Go type
+// knows.
+func (o *Object) JSON() []byte {
+	if !o.Protobuf() {
+		return o.raw
+	}
+	out, err := json.Marshal(struct {
+		metav1.PartialObjectMetadata
+		Protobuf []byte `json:"protobuf"`
+	}{metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: o.apiVersion, Kind: o.kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid), ResourceVersion: o.rv, Labels: o.labels,
+		},
+	}, o.raw})
+	if err != nil {
+		return []byte("{}") // text and bytes: it never fails
+	}
+	return out
+}
+
+// intoProtobuf is Into for an object that is stored as protobuf.
+func (o *Object) intoProtobuf(v any) error {
+	m, ok := v.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return fmt.Errorf("it is stored as protobuf, which a %s can't be read from", reflect.TypeOf(v))
+	}
+	body, err := protobufBody(o.raw)
+	if err != nil {
+		return err
+	}
+	return m.Unmarshal(body)
+}
+
+// The fields of Kubernetes' messages that are read here. By its convention the
+// metadata is the first field of every kind of object.
+const (
+	unknownType, unknownRaw     = 1, 2 // runtime.Unknown
+	typeAPIVersion, typeKind    = 1, 2 // runtime.TypeMeta
+	objectMeta                  = 1    // of any kind
+	metaName, metaNamespace     = 1, 3 // metav1.ObjectMeta
+	metaUID, metaRV, metaLabels = 5, 6, 11
+	entryKey, entryValue        = 1, 2 // of a map
+)
+
+func protobufBody(raw []byte) (body []byte, err error) {
+	err = eachField(raw[len(protobufPrefix):], func(n protowire.Number, value []byte) error {
+		if n == unknownRaw {
+			body = value
+		}
+		return nil
+	})
+	return body, err
+}
+
+// parseProtobuf is parseMeta for protobuf.
+func parseProtobuf(raw []byte) (*Object, error) {
+	o := &Object{raw: raw}
+	err := eachField(raw[len(protobufPrefix):], func(n protowire.Number, value []byte) error {
+		switch n {
+		case unknownType:
+			return o.parseType(value)
+		case unknownRaw:
+			return eachField(value, func(n protowire.Number, value []byte) error {
+				if n == objectMeta {
+					return o.parseObjectMeta(value)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	return o, err
+}
+
+func (o *Object) parseType(b []byte) error {
+	return eachField(b, func(n protowire.Number, value []byte) error {
+		switch n {
+		case typeAPIVersion:
+			o.apiVersion = string(value)
+		case typeKind:
+			o.kind = string(value)
+		}
+		return nil
+	})
+}
+
+func (o *Object) parseObjectMeta(b []byte) error {
+	return eachField(b, func(n protowire.Number, value []byte) error {
+		switch n {
+		case metaName:
+			o.name = string(value)
+		case metaNamespace:
+			o.namespace = string(value)
+		case metaUID:
+			o.uid = string(value)
+		case metaRV:
+			o.rv = string(value)
+		case metaLabels:
+			var entry [entryValue + 1]string
+			err := eachField(value, func(n protowire.Number, value []byte) error {
+				if n == entryKey || n == entryValue {
+					entry[n] = string(value)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if o.labels == nil {
+				o.labels = map[string]string{}
+			}
+			o.labels[entry[entryKey]] = entry[entryValue]
+		}
+		return nil
+	})
+}
+
+// eachField hands the fields of a message that have a length to f, in order. The others
+// are passed over.
+func eachField(b []byte, f func(n protowire.Number, value []byte) error) error {
+	for len(b) > 0 {
+		n, typ, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return fmt.Errorf("%w: %w", ErrInvalid, protowire.ParseError(size))
+		}
+		b = b[size:]
+		if size = protowire.ConsumeFieldValue(n, typ, b); size < 0 {
+			return fmt.Errorf("%w: %w", ErrInvalid, protowire.ParseError(size))
+		}
+		if typ == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(b)
+			if err := f(n, value); err != nil {
+				return err
+			}
+		}
+		b = b[size:]
+	}
+	return nil
+}
