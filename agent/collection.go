@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -21,9 +20,6 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
-
-// drainTimeout is how long a stop waits for queued changes to be stored.
-const drainTimeout = 10 * time.Second
 
 // collection is one configured resource in one namespace scope, from the server
 // to the store.
@@ -161,24 +157,7 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	loop := informer.New(informer.Options{
 		Name: c.id, Queue: queue, Collection: c.stored, Flush: c.flush, Observer: c.track, Logger: c.log, Clock: c.clock,
 	})
-
-	// The loop outlives ctx by as long as it takes to store what is queued.
-	draining, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	running, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// A closed queue frees a reflector that waits for room in it.
-	defer context.AfterFunc(running, queue.Close)()
-	done := make(chan error, 1)
-	go func() {
-		done <- loop.Run(draining)
-		cancel()
-	}()
-	err = ignoreEnd(refl.Run(running))
-	queue.Close()
-	timer := c.clock.AfterFunc(drainTimeout, stop)
-	defer timer.Stop()
-	return errors.Join(err, ignoreEnd(<-done))
+	return informer.Drive(ctx, refl, queue, loop)
 }
 
 // schema returns how to ask for the schema of a custom resource. Who may not read the
@@ -205,11 +184,4 @@ func (c *collection) listPending() bool {
 	queue := c.queue
 	c.mu.Unlock()
 	return queue != nil && queue.ListPending()
-}
-
-func ignoreEnd(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, deltafifo.ErrClosed) {
-		return nil
-	}
-	return err
 }

@@ -128,7 +128,7 @@ func (t *tracker) HeldBack(deletions int) { t.note(func(s *seen) { s.heldBack +=
 func (t *tracker) Resumed(string) { t.note(func(s *seen) { s.resumes++ }) }
 
 // Event notes a watch event.
-func (t *tracker) Event(e watch.EventType) { t.note(func(s *seen) { s.events[e]++ }) }
+func (t *tracker) Event(e watch.EventType, _ string) { t.note(func(s *seen) { s.events[e]++ }) }
 
 // Skipped notes something unusable from the server.
 func (t *tracker) Skipped(err error) {

@@ -220,6 +220,31 @@ func TestReplaceCompares(t *testing.T) {
 	require.Empty(t, asked, "what is stored is not believed")
 }
 
+// What a list has and nobody can use is not missing, unless what is held is of other
+// rules.
+func TestKeepItem(t *testing.T) {
+	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6)}
+	for _, force := range []bool{false, true} {
+		q := New(Options{Known: known})
+		q.KeepItem("a") // outside of a list it says nothing
+		require.NoError(t, q.BeginReplace(t.Context(), Replace{Force: force}))
+		q.KeepItem("a")
+		require.NoError(t, q.EndReplace("20"))
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		want := []string{"b"}
+		if force {
+			want = []string{"a", "b"}
+		}
+		var gone []string
+		for _, kd := range b.Deltas {
+			require.Equal(t, cache.Deleted, kd.Deltas.Newest().Type)
+			gone = append(gone, kd.Key)
+		}
+		require.ElementsMatch(t, want, gone)
+	}
+}
+
 // A list whose deletions are not confirmed deletes nothing, and can be aborted.
 func TestUnconfirmedDeletions(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6), "c": obj(t, "c", "3", 7)}

@@ -117,6 +117,17 @@ func (q *Queue) ReplaceItem(obj any) error {
 	return q.push(key, cache.Delta{Type: cache.Replaced, Object: obj})
 }
 
+// KeepItem says that the list has key and that its object can't be used: what the
+// consumer holds of it stays. Where the list is made under other rules than what is
+// held ([Replace].Force) it does nothing.
+func (q *Queue) KeepItem(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r := q.replace; r != nil && r.phase == phaseItems && !r.Force {
+		r.seen[key] = struct{}{}
+	}
+}
+
 // EndReplace completes the list, whose resourceVersion is rv: keys that the
 // consumer holds and the list did not name are deleted.
 func (q *Queue) EndReplace(rv string) error {

@@ -16,7 +16,13 @@ import (
 
 // Codec turns objects into what is stored and back. It is safe for concurrent use.
 type Codec interface {
-	// Encode returns obj as it is stored: its JSON, which keeps nothing of obj.
+	// Encoding names the form in which objects are stored; empty is their JSON. It is
+	// part of what a collection is: where it changes, the objects are listed anew.
+	// Until then Decode may be given what was stored in the form before.
+	Encoding() string
+
+	// Encode returns obj as it is stored, which keeps nothing of obj. It does not change
+	// obj.
 	Encode(obj runtime.Object) (*object.Object, error)
 
 	// Decode returns what was encoded, as a copy that nobody else holds. Only a codec
@@ -38,8 +44,12 @@ func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 	case *object.Object:
 		return rawCodec{}
 	case runtime.Unstructured:
-		return unstructuredCodec{kindOf(example, nil)}
+		return unstructuredCodec{gvk: kindOf(example, nil)}
 	}
+	return newTypedCodec(example, scheme)
+}
+
+func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) typedCodec {
 	c := typedCodec{typ: reflect.TypeOf(example).Elem(), gvk: kindOf(example, scheme)}
 	_, metadata := example.(*metav1.PartialObjectMetadata)
 	c.bare = !metadata && !c.gvk.Empty() && example.GetObjectKind().GroupVersionKind().Empty()
@@ -57,8 +67,13 @@ func kindOf(o runtime.Object, scheme *runtime.Scheme) schema.GroupVersionKind {
 	return o.GetObjectKind().GroupVersionKind()
 }
 
+// jsonEncoding is embedded by the codecs that store JSON.
+type jsonEncoding struct{}
+
+func (jsonEncoding) Encoding() string { return "" }
+
 // rawCodec is for those who read objects as JSON.
-type rawCodec struct{}
+type rawCodec struct{ jsonEncoding }
 
 func (rawCodec) Encode(obj runtime.Object) (*object.Object, error) {
 	if o, ok := obj.(*object.Object); ok {
@@ -69,13 +84,19 @@ func (rawCodec) Encode(obj runtime.Object) (*object.Object, error) {
 
 func (rawCodec) Decode(o *object.Object) (runtime.Object, error) { return o, nil }
 
-type unstructuredCodec struct{ gvk schema.GroupVersionKind }
+type unstructuredCodec struct {
+	jsonEncoding
+	gvk schema.GroupVersionKind
+}
 
 func (c unstructuredCodec) Encode(obj runtime.Object) (*object.Object, error) {
 	return encode(obj, c.gvk)
 }
 
 func (c unstructuredCodec) Decode(o *object.Object) (runtime.Object, error) {
+	if o.Protobuf() {
+		return nil, fmt.Errorf("decode %s: it is stored as protobuf", o.Key())
+	}
 	u := &unstructured.Unstructured{}
 	// Not UnmarshalJSON, which wants a kind: what came without is handed out without.
 	if err := utiljson.Unmarshal(o.Raw(), &u.Object); err != nil {
@@ -85,6 +106,7 @@ func (c unstructuredCodec) Decode(o *object.Object) (runtime.Object, error) {
 }
 
 type typedCodec struct {
+	jsonEncoding
 	typ  reflect.Type
 	gvk  schema.GroupVersionKind
 	bare bool // objects are handed out without apiVersion and kind
@@ -94,7 +116,12 @@ func (c typedCodec) Encode(obj runtime.Object) (*object.Object, error) { return 
 
 func (c typedCodec) Decode(o *object.Object) (runtime.Object, error) {
 	v := reflect.New(c.typ).Interface().(runtime.Object)
-	if err := utiljson.Unmarshal(o.Raw(), v); err != nil {
+	if o.Protobuf() {
+		if err := o.Into(v); err != nil {
+			return nil, err
+		}
+		v.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(o.APIVersion(), o.Kind()))
+	} else if err := utiljson.Unmarshal(o.Raw(), v); err != nil {
 		return nil, fmt.Errorf("decode %s as a %s: %w", o.Key(), c.typ, err)
 	}
 	if c.bare {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
@@ -60,6 +61,79 @@ func TestCodecs(t *testing.T) {
 			}
 		})
 	}
+}
+
+func protobufPods(t *testing.T) informer.Codec {
+	codec, err := informer.NewProtobufCodec(&corev1.Pod{}, core())
+	require.NoError(t, err)
+	return codec
+}
+
+// What is stored as protobuf comes out as it went in, as a copy of its own, and what
+// went in is as it was. Each of the two codecs reads what the other has stored.
+func TestProtobufCodec(t *testing.T) {
+	in := pod("x", "a", "n1", 7)
+	in.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000, 0))
+	in.Annotations = map[string]string{"a": "b"}
+	before := in.DeepCopy()
+	pb, js := protobufPods(t), informer.NewCodec(&corev1.Pod{}, core())
+	for _, write := range []informer.Codec{pb, js} {
+		o, err := write.Encode(in)
+		require.NoError(t, err)
+		require.Equal(t, before, in, "without apiVersion and kind, as it came")
+		require.Equal(t, write.Encoding() == "protobuf", o.Protobuf())
+		require.Equal(t, "Pod", o.Kind())
+		require.Equal(t, "x/a", o.Key())
+		for _, read := range []informer.Codec{pb, js} {
+			out, err := read.Decode(o)
+			require.NoError(t, err)
+			require.Equal(t, in, out)
+			out.(*corev1.Pod).Annotations["a"] = "changed"
+			again, err := read.Decode(o)
+			require.NoError(t, err)
+			require.Equal(t, in, again, "private copies")
+		}
+	}
+	o, err := pb.Encode(in)
+	require.NoError(t, err)
+	_, err = informer.NewCodec(&unstructured.Unstructured{}, nil).Decode(o)
+	require.ErrorContains(t, err, "protobuf")
+	withType := in.DeepCopy()
+	withType.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	typed, err := informer.NewProtobufCodec(withType, core())
+	require.NoError(t, err)
+	out, err := typed.Decode(o)
+	require.NoError(t, err)
+	require.Equal(t, withType, out)
+}
+
+// jsonOnly is a type as generators of custom resources make it.
+type jsonOnly struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
+func (j *jsonOnly) DeepCopyObject() runtime.Object { c := *j; return &c }
+
+func TestProtobufCodecErrors(t *testing.T) {
+	scheme := core()
+	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, &jsonOnly{})
+	for want, example := range map[string]runtime.Object{
+		"does not implement the protobuf marshalling interface": &jsonOnly{},
+		"no kind is registered":                                 &metav1.PartialObjectMetadata{},
+		"unstructured object has no kind":                       &unstructured.Unstructured{},
+	} {
+		_, err := informer.NewProtobufCodec(example, scheme)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := informer.NewProtobufCodec(&corev1.PodList{}, scheme)
+	require.Error(t, err, "a list is no object")
+	_, err = informer.NewProtobufCodec(&corev1.Pod{}, nil)
+	require.ErrorContains(t, err, "there is no scheme")
+	_, err = protobufPods(t).Encode(&corev1.Pod{})
+	require.ErrorIs(t, err, object.ErrNoMetadata)
+	_, err = protobufPods(t).Encode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	require.ErrorContains(t, err, "expected a v1.Pod")
 }
 
 func TestCodecErrors(t *testing.T) {

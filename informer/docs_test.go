@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests that docs/library.md names exist.
+// The tests that the pages of the library name exist.
 func TestDocsNameTests(t *testing.T) {
 	var sources strings.Builder
 	for _, dir := range []string{".", "../deltafifo", "../reflector", "../test/library"} {
@@ -23,16 +23,18 @@ func TestDocsNameTests(t *testing.T) {
 			sources.Write(b)
 		}
 	}
-	page, err := os.ReadFile("../docs/library.md")
-	require.NoError(t, err)
-	names := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)
-	require.NotEmpty(t, names)
-	for _, name := range names {
-		require.Contains(t, sources.String(), "func "+name+"(", "docs/library.md names a test that is not there")
-	}
-	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "|") {
-			require.NotRegexp(t, `\|\s*\|\s*$`, line, "a row of docs/library.md is empty")
+	for _, name := range []string{"library.md", "library-reflector.md"} {
+		page, err := os.ReadFile(filepath.Join("../docs", name))
+		require.NoError(t, err)
+		tests := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)
+		require.NotEmpty(t, tests)
+		for _, test := range tests {
+			require.Contains(t, sources.String(), "func "+test+"(", name+" names a test that is not there")
+		}
+		for line := range strings.Lines(string(page)) {
+			if strings.HasPrefix(line, "|") {
+				require.NotRegexp(t, `\|\s*\|\s*$`, line, "a row of "+name+" is empty")
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -39,12 +40,31 @@ func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
 		if err == nil {
 			var values []string
 			if values, err = fn(decoded); err == nil {
+				err = tooLong(values)
+			}
+			if err == nil {
 				return values
+			}
+			if errors.Is(err, errTooLong) {
+				x.failed(fmt.Errorf("index %s: %s: %w", name, o.Key(), err))
+				return values // the store takes the others
 			}
 		}
 		x.failed(fmt.Errorf("index %s: %s is not in it: %w", name, o.Key(), err))
 		return nil
 	}}
+}
+
+var errTooLong = errors.New("it is not filed under a value that is too long")
+
+// tooLong says that the store leaves out some of the values of an index.
+func tooLong(values []string) error {
+	for _, v := range values {
+		if len(v) > store.MaxIndexValueBytes {
+			return fmt.Errorf("%w: %d bytes, and at most %d can be stored", errTooLong, len(v), store.MaxIndexValueBytes)
+		}
+	}
+	return nil
 }
 
 // builtin says that an index is the one that every collection has.

@@ -46,7 +46,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 		o.codec = NewCodec(example, o.scheme)
 	}
 	x := &Indexer{opts: o, unnamed: unnamed(), indexers: maps.Clone(indexers)}
-	x.coll = &handle{db: o.db, info: o.info(kindOf(example, o.scheme))}
+	x.coll = &handle{db: o.db, info: o.info(example)}
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {
 		x.decoder.size = defaultDecoded

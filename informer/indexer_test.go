@@ -256,6 +256,34 @@ func TestIndexFuncFails(t *testing.T) {
 	require.ErrorContains(t, err, "not today")
 }
 
+// What is kept decoded is bounded: the newest used stay, a list drives none of them out,
+// and nothing that a reader does to what it got reaches the store.
+func TestDecodedIsBounded(t *testing.T) {
+	db := boltDB(t, filepath.Join(t.TempDir(), "db"))
+	x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithDecoded(2))
+	for n, name := range []string{"a", "b", "c", "d"} {
+		require.NoError(t, x.Add(pod("x", name, "n1", n+1)))
+	}
+	get := func(name string) *corev1.Pod {
+		p, ok, err := x.GetByKey("x/" + name)
+		require.NoError(t, err)
+		require.True(t, ok)
+		return p.(*corev1.Pod)
+	}
+	a, b := get("a"), get("b")
+	require.Len(t, x.List(), 4)
+	require.Same(t, b, get("b"))
+	require.Same(t, a, get("a"))
+	get("c") // in the place of b
+	require.Same(t, a, get("a"))
+	require.NotSame(t, b, get("b"))
+	a.Spec.NodeName = "mine"
+	get("c")
+	get("d") // a has gone
+	require.Equal(t, "n1", get("a").Spec.NodeName)
+	require.NoError(t, db.Close())
+}
+
 // A store that can't be read is reported and never makes a panic.
 func TestReadErrors(t *testing.T) {
 	db := memory.New()

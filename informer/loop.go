@@ -28,6 +28,14 @@ type Counts struct {
 	Stale int
 }
 
+// add adds what another batch changed.
+func (c *Counts) add(o Counts) {
+	c.Added += o.Added
+	c.Updated += o.Updated
+	c.Deleted += o.Deleted
+	c.Stale += o.Stale
+}
+
 // Observer is told what a loop does, from the loop's goroutine. It must not block.
 type Observer interface {
 	// Applied reports a batch that is in the store.
@@ -175,9 +183,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	}
 	l.list.newest = l.list.newest.after(diff.changes)
 	l.list.notes = append(l.list.notes, diff.notes...)
-	l.list.counts.Added += diff.counts.Added
-	l.list.counts.Updated += diff.counts.Updated
-	l.list.counts.Deleted += diff.counts.Deleted
+	l.list.counts.add(diff.counts)
 	if !b.ListDone {
 		return nil
 	}

@@ -3,11 +3,14 @@ package informer
 import (
 	"context"
 	"log/slog"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 )
@@ -29,6 +32,8 @@ type options struct {
 	versions  map[string]string
 	identity  func(context.Context) (string, error)
 	readError func(error)
+	metrics   *Metrics
+	provider  cache.MetricsProvider
 	logger    *slog.Logger
 }
 
@@ -36,7 +41,7 @@ func newOptions(opts []Option) options {
 	o := options{
 		id: "cache", decoded: -1, versions: map[string]string{},
 		identity:  func(context.Context) (string, error) { return "", nil },
-		readError: func(error) {}, logger: slog.Default(),
+		readError: func(error) {}, metrics: NewMetrics(), logger: slog.Default(),
 	}
 	for _, opt := range opts {
 		opt(&o)
@@ -66,7 +71,9 @@ func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 // apiVersion and kind: client-go's scheme.Scheme, or the program's own.
 func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme = s } }
 
-// WithCodec stores objects in a form of the caller's. The default is [NewCodec].
+// WithCodec stores objects in another form than that of [NewCodec], the default:
+// [NewProtobufCodec], or one of the caller's. It is for the one type of object that the
+// codec was made for.
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 
 // WithDecoded keeps the n objects that were used last in decoded form. The default
@@ -92,19 +99,42 @@ func WithIdentity(f func(context.Context) (string, error)) Option {
 // goroutine. Such errors are counted ([Indexer.ReadErrors]) and logged in any case.
 func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.readError = f } }
 
+// WithMetrics adds the informer to m while it runs.
+func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } }
+
+// WithReflectorMetrics feeds client-go's metrics of reflectors, for programs that have
+// a provider of them. See [reflector.Feed].
+func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *options) { o.provider = p } }
+
 // WithLogger is where changes of state and errors are logged; the default is
 // [slog.Default].
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// info is what the collection is a copy of, as far as that is known.
-func (o *options) info(gvk schema.GroupVersionKind) store.Info {
-	gvr := o.scope.GVR
-	if gvr.Empty() && !gvk.Empty() {
-		gvr, _ = meta.UnsafeGuessKindToResource(gvk)
+// info is what the collection of objects like example is a copy of, as far as that is
+// known.
+func (o *options) info(example runtime.Object) store.Info {
+	gvk, gvr := kindOf(example, o.scheme), o.scope.GVR
+	if gvr.Empty() {
+		gvr = guessResource(example, gvk)
 	}
 	return store.Info{
 		ID: o.id, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Kind: gvk.Kind, Namespaced: true,
 		Namespace: o.scope.Namespace, LabelSelector: o.scope.LabelSelector, FieldSelector: o.scope.FieldSelector,
-		Transform: o.scope.Transform,
+		Transform: o.scope.Transform, Encoding: o.codec.Encoding(),
 	}
+}
+
+// guessResource names the resource of objects like example, or, where nobody knows
+// their kind, their Go type; nothing for trees and JSON, which look alike.
+func guessResource(example runtime.Object, gvk schema.GroupVersionKind) schema.GroupVersionResource {
+	if !gvk.Empty() {
+		gvr, _ := meta.UnsafeGuessKindToResource(gvk)
+		return gvr
+	}
+	switch example.(type) {
+	case runtime.Unstructured, *object.Object:
+		return schema.GroupVersionResource{}
+	}
+	t := reflect.TypeOf(example).Elem()
+	return schema.GroupVersionResource{Resource: t.PkgPath() + "." + t.Name()}
 }

@@ -3,10 +3,12 @@ package informer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -14,9 +16,6 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 )
-
-// drainTimeout is how long a stop waits for queued changes to be stored.
-const drainTimeout = 10 * time.Second
 
 var errStarted = errors.New("informer has already started")
 
@@ -89,64 +88,94 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	}
 	queue := deltafifo.New(deltafifo.Options{Known: Known{Collection: coll}})
 	queue.Start(state.RV)
+	observer := s.observer(ctx, queue)
+	o.metrics.add(observer.meter)
+	defer o.metrics.remove(observer.meter)
+	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped})
 	refl := reflector.New(reflector.Options{
-		Name: o.id, Queue: queue, Identity: o.identity, Logger: log, Observer: s.observer(ctx),
-		Source:     reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: s.skipped}),
+		Name: o.id, Queue: queue, Identity: o.identity, Logger: log, Observer: observer, Source: source,
+		Guards:     []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)},
 		Checkpoint: state.Checkpoint, Reason: reason,
 	})
 	loop := New(Options{
 		Name: o.id, Queue: queue, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset, Logger: log,
+		Observer: observer.meter,
 	})
-	// The loop outlives ctx by as long as it takes to store what is queued.
-	draining, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	running, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// A closed queue frees a reflector that waits for room in it.
-	defer context.AfterFunc(running, queue.Close)()
-	done := make(chan error, 1)
-	go func() {
-		done <- loop.Run(draining)
-		cancel()
-	}()
-	_ = refl.Run(running) // it ends with ctx, or with the loop, whose error says why
-	queue.Close()
-	timer := time.AfterFunc(drainTimeout, stop)
-	defer timer.Stop()
-	if err := <-done; err != nil {
+	if err := Drive(ctx, refl, queue, loop); err != nil {
 		log.Error("the informer ends", "error", err)
 	}
 }
 
-// observer tells what the reflector meets.
-func (s *sharedIndexInformer) observer(ctx context.Context) reflector.Observer {
+// observer tells what the reflector meets, and counts it.
+func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Queue) *observer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := &watchObserver{ctx: ctx, handler: s.watchError, skipped: s.skipped}
+	opts := &s.indexer.opts
+	o := &observer{
+		meter: &meter{
+			id: opts.id, db: opts.db, collection: s.indexer.coll, queue: queue, readErrors: s.indexer.ReadErrors,
+			events: map[watch.EventType]uint64{}, lists: map[store.Reason]uint64{},
+		},
+		ctx: ctx, handler: s.watchError, logger: opts.logger, fed: reflector.Silent{},
+	}
+	if opts.provider != nil {
+		o.fed = reflector.Feed(opts.provider, opts.id)
+	}
 	if o.handler != nil {
-		o.stand = cache.NewReflectorWithOptions(s.lw, s.example, nil, cache.ReflectorOptions{Name: s.indexer.opts.id})
+		o.stand = cache.NewReflectorWithOptions(s.lw, s.example, nil, cache.ReflectorOptions{Name: opts.id})
 	}
 	return o
 }
 
-func (s *sharedIndexInformer) skipped(err error) {
-	s.indexer.opts.logger.Warn("skipped an object that can't be used", "collection", s.indexer.opts.id, "error", err)
-}
-
-type watchObserver struct {
-	reflector.Silent
+// observer is told by the reflector what it meets.
+type observer struct {
+	*meter
 	ctx     context.Context
-	handler cache.WatchErrorHandlerWithContext
-	stand   *cache.Reflector // what a handler is given
-	skipped func(error)
+	handler cache.WatchErrorHandlerWithContext // nil for none
+	stand   *cache.Reflector                   // what a handler is given
+	logger  *slog.Logger
+	fed     reflector.Observer
 }
 
 // Phase implements [reflector.Observer].
-func (o *watchObserver) Phase(p reflector.Phase, err error) {
-	if p == reflector.PhaseWaiting && err != nil && o.handler != nil {
-		o.handler(o.ctx, o.stand, err)
+func (o *observer) Phase(p reflector.Phase, err error) {
+	o.meter.Phase(p, err)
+	if p == reflector.PhaseWaiting && err != nil {
+		o.tell(err)
 	}
 }
 
 // Skipped implements [reflector.Observer].
-func (o *watchObserver) Skipped(err error) { o.skipped(err) }
+func (o *observer) Skipped(err error) {
+	o.meter.Skipped(err)
+	o.logger.Warn("skipped an object that can't be used", "collection", o.id, "error", err)
+	o.tell(err)
+}
+
+// tell calls the watch error handler.
+func (o *observer) tell(err error) {
+	if o.handler != nil {
+		o.handler(o.ctx, o.stand, err)
+	}
+}
+
+// Listed implements [reflector.Observer].
+func (o *observer) Listed(r store.Reason, rv string, items int64, took time.Duration) {
+	o.meter.Listed(r, rv, items, took)
+	o.fed.Listed(r, rv, items, took)
+}
+
+// Resumed implements [reflector.Observer].
+func (o *observer) Resumed(rv string) {
+	o.meter.Resumed(rv)
+	o.fed.Resumed(rv)
+}
+
+// Watched implements [reflector.Observer].
+func (o *observer) Watched(events int, lasted time.Duration) { o.fed.Watched(events, lasted) }
+
+// Event implements [reflector.Observer].
+func (o *observer) Event(t watch.EventType, rv string) {
+	o.meter.Event(t, rv)
+	o.fed.Event(t, rv)
+}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -26,7 +27,7 @@ type server struct {
 	events    []watch.Event // of resourceVersions 1, 2, …
 	compacted int           // up to here nothing is remembered
 	lists     int           // complete lists that were asked for
-	probes    int
+	probes    int           // lists of one object, or at least as new as a checkpoint
 	watches   []*serverWatch
 	listErr   error
 	watchErr  error
@@ -59,7 +60,11 @@ func (s *server) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 func (s *server) ListWithContext(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	probe := opts.ResourceVersionMatch == metav1.ResourceVersionMatchNotOlderThan
+	one, err := fields.ParseSelector(opts.FieldSelector)
+	if err != nil {
+		return nil, err
+	}
+	probe := opts.ResourceVersionMatch == metav1.ResourceVersionMatchNotOlderThan || !one.Empty()
 	if probe {
 		s.probes++
 	} else {
@@ -71,8 +76,16 @@ func (s *server) ListWithContext(_ context.Context, opts metav1.ListOptions) (ru
 	if s.watchErr != nil && probe {
 		return nil, s.watchErr
 	}
+	if rv, err := strconv.Atoi(opts.ResourceVersion); err == nil && rv > s.rv {
+		behind := apierrors.NewTimeoutError("Too large resource version", 1)
+		behind.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+		return nil, behind
+	}
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.rv)}}
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		if p := s.objects[key]; !one.Matches(fields.Set{"metadata.name": p.Name, "metadata.namespace": p.Namespace}) {
+			continue
+		}
 		list.Items = append(list.Items, *s.copy(s.objects[key]))
 	}
 	return list, nil

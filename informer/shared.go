@@ -126,8 +126,8 @@ func (s *sharedIndexInformer) SetWatchErrorHandler(h cache.WatchErrorHandler) er
 }
 
 // SetWatchErrorHandlerWithContext implements [cache.SharedInformer]. The handler is
-// called with each error that makes the informer wait before another try. The
-// Reflector it gets is there to be passed on, to cache.DefaultWatchErrorHandler for
+// called with each error that makes the informer wait before another try, and with
+// what is wrong with an object that is left out. The Reflector it gets is there to be passed on, to cache.DefaultWatchErrorHandler for
 // one; it runs nothing.
 func (s *sharedIndexInformer) SetWatchErrorHandlerWithContext(h cache.WatchErrorHandlerWithContext) error {
 	s.mu.Lock()

@@ -24,8 +24,6 @@ import (
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
 )
 
 // pods is a recorder of typed pods.
@@ -135,64 +133,6 @@ func TestSharedIndexInformer(t *testing.T) {
 	})
 }
 
-// What an informer with a durable store knew is there when the next one starts, at
-// once and without the server; then comes what has changed, without a list.
-func TestDurable(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "db")
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		db := boltDB(t, path)
-		s.put("a")
-		s.put("b")
-		inf := newInformer(s, informer.WithStore(db, "pods"))
-		r := run(t, inf)
-		synctest.Wait()
-		require.Equal(t, 1, s.counts())
-		r.stop()
-		require.NoError(t, db.Close())
-
-		// While it is away.
-		s.put("c")
-		s.put("a")
-		s.remove("b")
-		db = boltDB(t, path)
-		down := errors.New("no route to host")
-		s.set(func(s *server) { s.listErr, s.watchErr = down, down })
-		inf = newInformer(s, informer.WithStore(db, "pods"))
-		h, reg := subscribe(t, inf)
-		r = run(t, inf)
-		synctest.Wait()
-		require.True(t, inf.HasSynced())
-		require.True(t, reg.HasSynced())
-		require.Equal(t, []string{"add a@1 true", "add b@2 true"}, h.take(), "as of the checkpoint")
-		late, _ := subscribe(t, inf)
-		synctest.Wait()
-		require.Equal(t, []string{"add a@1 true", "add b@2 true"}, late.take())
-
-		s.set(func(s *server) { s.listErr, s.watchErr = nil, nil })
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.ElementsMatch(t, []string{"add c@3 false", "update a@1 a@4", "delete b@5"}, h.take())
-		require.Zero(t, s.counts(), "the watch resumed")
-		r.stop()
-		require.NoError(t, db.Close())
-
-		// The server has forgotten the checkpoint: one list, told as a difference.
-		s.remove("c")
-		s.put("d")
-		s.set(func(s *server) { s.compacted = s.rv })
-		db = boltDB(t, path)
-		inf = newInformer(s, informer.WithStore(db, "pods"))
-		h, _ = subscribe(t, inf)
-		r = run(t, inf)
-		synctest.Wait()
-		require.ElementsMatch(t, []string{"add a@4 true", "add c@3 true", "add d@7 false", "delete unknown c@3"}, h.take())
-		require.Equal(t, 1, s.counts())
-		r.stop()
-		require.NoError(t, db.Close())
-	})
-}
-
 // Never synced is not empty: a store without one complete list is nothing to tell
 // handlers of, and HasSynced waits for the list.
 func TestNeverSyncedStore(t *testing.T) {
@@ -222,93 +162,6 @@ func TestNeverSyncedStore(t *testing.T) {
 		require.True(t, reg.HasSynced())
 		require.Equal(t, []string{"add a@1 true"}, h.take())
 		r.stop()
-	})
-}
-
-// Each condition under which a checkpoint means nothing makes a list; until it is
-// there, handlers have what is stored.
-func TestStoredElsewhere(t *testing.T) {
-	cluster := func(name string) informer.Option {
-		return informer.WithIdentity(func(context.Context) (string, error) { return "uid:" + name, nil })
-	}
-	scope := informer.WithScope
-	transform := func(inf cache.SharedIndexInformer) error {
-		return inf.SetTransform(func(o any) (any, error) {
-			o.(*corev1.Pod).Labels = nil
-			return o, nil
-		})
-	}
-	for name, c := range map[string]struct {
-		first, second []informer.Option
-		prepare       func(cache.SharedIndexInformer) error
-		lists         int
-	}{
-		"the same":              {lists: 0},
-		"another cluster":       {first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("y")}, lists: 1},
-		"the same cluster":      {first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("x")}, lists: 0},
-		"another selector":      {second: []informer.Option{scope(store.Scope{LabelSelector: "app=a"})}, lists: 1},
-		"an unnamed transform":  {prepare: transform, lists: 1},
-		"a transform that came": {second: []informer.Option{scope(store.Scope{Transform: "bare"})}, prepare: transform, lists: 1},
-		"a transform that is the same": {
-			first: []informer.Option{scope(store.Scope{Transform: "bare"})}, second: []informer.Option{scope(store.Scope{Transform: "bare"})},
-			prepare: transform, lists: 0,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, db := newServer(), memory.New()
-				s.put("a")
-				r := run(t, newInformer(s, append(c.first, informer.WithStore(db, "pods"))...))
-				synctest.Wait()
-				r.stop()
-				s.counts()
-				inf := newInformer(s, append(c.second, informer.WithStore(db, "pods"), informer.WithDecoded(10))...)
-				if c.prepare != nil {
-					require.NoError(t, c.prepare(inf))
-				}
-				h, _ := subscribe(t, inf)
-				r = run(t, inf)
-				synctest.Wait()
-				require.Equal(t, "add a@1 true", h.take()[0])
-				require.Equal(t, c.lists, s.counts())
-				if c.prepare != nil && c.lists > 0 {
-					p, _, err := inf.GetStore().GetByKey("ns/a")
-					require.NoError(t, err)
-					require.Empty(t, p.(*corev1.Pod).Labels, "as the transform left it, under the same resourceVersion")
-				}
-				r.stop()
-			})
-		})
-	}
-}
-
-// A list that makes other objects of what is stored, under the same
-// resourceVersions, leaves nothing of them in the indexes.
-func TestIndexesAfterForcedList(t *testing.T) {
-	byApp := cache.Indexers{"app": func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Labels["app"]}, nil }}
-	synctest.Test(t, func(t *testing.T) {
-		s, path := newServer(), filepath.Join(t.TempDir(), "db")
-		s.put("a")
-		s.put("b")
-		for _, transform := range []cache.TransformFunc{nil, func(o any) (any, error) {
-			o.(*corev1.Pod).Labels = map[string]string{"app": "other"}
-			return o, nil
-		}} {
-			db := boltDB(t, path)
-			inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, byApp, informer.WithStore(db, "pods"), informer.WithIndexVersion("app", "1"))
-			require.NoError(t, inf.SetTransform(transform))
-			h, _ := subscribe(t, inf)
-			r := run(t, inf)
-			synctest.Wait()
-			want := []string{"a", "b"}
-			if transform != nil {
-				want = []string{"other"}
-				require.ElementsMatch(t, []string{"add a@1 true", "add b@2 true", "update a@1 a@1", "update b@2 b@2"}, h.take())
-			}
-			require.Equal(t, want, inf.GetIndexer().ListIndexFuncValues("app"))
-			r.stop()
-			require.NoError(t, db.Close())
-		}
 	})
 }
 
@@ -405,35 +258,6 @@ func TestListWithoutContext(t *testing.T) {
 		require.True(t, inf.IsStopped())
 		close(answer)
 	})
-}
-
-// A store that can't be opened is tried again until it can.
-func TestStoreOpensLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		s.put("a")
-		db := &closedFor{DB: memory.New(), times: 3}
-		inf := newInformer(s, informer.WithStore(db, "pods"))
-		h, _ := subscribe(t, inf)
-		r := run(t, inf)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		require.Equal(t, []string{"add a@1 true"}, h.take())
-		r.stop()
-	})
-}
-
-// closedFor is a store whose collections can't be opened at first.
-type closedFor struct {
-	store.DB
-	times int
-}
-
-func (db *closedFor) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
-	if db.times--; db.times >= 0 {
-		return nil, errors.New("not yet")
-	}
-	return db.DB.Open(info, indexes...)
 }
 
 // Periods of the informer and of its handlers; see also TestResyncPeriods.

@@ -34,7 +34,8 @@ func asRelist(err error) *RelistError {
 	return refused
 }
 
-// Versions tells which version of an object the server has. *upstream.Source does.
+// Versions tells which version of an object the server has. *upstream.Source and
+// [ListWatch] do.
 type Versions interface {
 	// Version returns UID and resourceVersion of the newest state of the object at key.
 	// upstream.ErrNoObject says that there is none.
@@ -105,6 +106,8 @@ func contradicts(stored store.Header, checkpoint, uid, rv string) error {
 	older, comparable := object.CompareRV(rv, stored.RV)
 	past, told := object.CompareRV(rv, checkpoint)
 	switch {
+	case rv == stored.RV && stored.UID == "":
+		return nil // a transform that left it out
 	case rv == stored.RV:
 		return fmt.Errorf("%s at %s is another object on the server (uid %s) than here (uid %s)", stored.Key, rv, uid, stored.UID)
 	case comparable && older < 0:

@@ -110,6 +110,22 @@ func TestCanaryOfOpaqueVersions(t *testing.T) {
 	require.ErrorContains(t, reflector.Canary(c, versions{"a": {"u-z", "x1", nil}}, log)(t.Context()), "another object")
 }
 
+// A transform that leaves the UID out leaves less to compare, and proves nothing.
+func TestCanaryWithoutUID(t *testing.T) {
+	db := memory.New()
+	defer func() { require.NoError(t, db.Close()) }()
+	c, err := db.Open(storetest.Info("test"))
+	require.NoError(t, err)
+	o := storetest.Object("", "a", "", "40", nil, "x")
+	r, err := c.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Apply([]store.Change{{Key: o.Key(), Object: o}}))
+	require.NoError(t, r.Commit(store.Checkpoint{RV: "50", Newest: [store.NewestKeys]string{"a"}}))
+	log := slog.New(slog.DiscardHandler)
+	require.NoError(t, reflector.Canary(c, versions{"a": {"u-a", "40", nil}}, log)(t.Context()))
+	require.Error(t, reflector.Canary(c, versions{"a": {"u-a", "39", nil}}, log)(t.Context()))
+}
+
 // Guards come after the probe, before each resume, and before no list.
 func TestGuards(t *testing.T) {
 	guarded := func(s *script, answers ...error) func(*reflector.Options) {

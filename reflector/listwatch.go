@@ -47,6 +47,8 @@ type ListWatch struct {
 	opts   ListWatchOptions
 	client cache.ListerWatcherWithContext
 
+	probed string // type of the object that the newest probe saw; "" where it does not tell
+
 	broke bool        // the newest watch-list did
 	kept  *stream     // what follows the newest watch-list, until Watch takes it
 	at    string      // the resourceVersion that kept follows
@@ -100,9 +102,12 @@ func (l *ListWatch) Probe(ctx context.Context, rv string) error {
 	if rv == "" {
 		return nil // a client of a test; no server lists without one
 	}
-	_, err := l.page(ctx, metav1.ListOptions{
+	list, err := l.page(ctx, metav1.ListOptions{
 		Limit: 1, ResourceVersion: rv, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
+	if err == nil {
+		l.probed = itemType(list)
+	}
 	if upstream.Kind(err) == upstream.Ahead {
 		return fmt.Errorf("%w: %w", upstream.ErrAhead, err)
 	}
@@ -222,12 +227,20 @@ func (p *lister) item(item runtime.Object) error {
 	case err == nil:
 		return p.each(o)
 	case unusableObject(err):
-		if p.ListWatch.opts.OnSkip != nil {
-			p.ListWatch.opts.OnSkip(fmt.Errorf("item %d of the list: %w", p.count, err))
-		}
+		p.skip(keyOf(item), err)
 		return nil
 	}
 	return err
+}
+
+// skip tells of an item that can't be used.
+func (p *lister) skip(key string, err error) {
+	if p.ListWatch.opts.OnSkip != nil {
+		p.ListWatch.opts.OnSkip(fmt.Errorf("item %d of the list: %w", p.count, err))
+	}
+	if key != "" && p.opts.Unusable != nil {
+		p.opts.Unusable(key)
+	}
 }
 
 var (
@@ -303,9 +316,7 @@ func (p *lister) initial(e watch.Event) (end string, err error) {
 		return "", p.each(o)
 	case *upstream.Unusable:
 		p.count++
-		if p.ListWatch.opts.OnSkip != nil {
-			p.ListWatch.opts.OnSkip(fmt.Errorf("item %d of the list: %w", p.count, o.Err))
-		}
+		p.skip(o.Key, o.Err)
 		return "", nil
 	default:
 		return "", apierrors.FromObject(e.Object)

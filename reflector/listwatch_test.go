@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
@@ -33,117 +31,6 @@ var coreScheme = func() *runtime.Scheme {
 	}
 	return s
 }()
-
-// typed is an object as a typed client returns it: without its own type.
-func typed(name string, rv int) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "u", ResourceVersion: fmt.Sprint(rv), Labels: map[string]string{"a": "b"}},
-		Spec:       corev1.PodSpec{NodeName: "n1"},
-	}
-}
-
-// client is a scripted ListerWatcher. Where lists or watches are used up, an
-// empty list and a watch that stays open are the answer.
-type client struct {
-	mu      sync.Mutex
-	lists   []func(metav1.ListOptions) (runtime.Object, error)
-	watches []func(metav1.ListOptions) (watch.Interface, error)
-	asked   []string
-}
-
-func (c *client) List(o metav1.ListOptions) (runtime.Object, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asked = append(c.asked, fmt.Sprintf("list limit=%d rv=%q match=%s continue=%q", o.Limit, o.ResourceVersion, o.ResourceVersionMatch, o.Continue))
-	if len(c.lists) == 0 {
-		return podList("100", ""), nil
-	}
-	f := c.lists[0]
-	c.lists = c.lists[1:]
-	return f(o)
-}
-
-func (c *client) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	line := fmt.Sprintf("watch rv=%q", o.ResourceVersion)
-	if o.SendInitialEvents != nil {
-		line = fmt.Sprintf("watch-list rv=%q match=%s", o.ResourceVersion, o.ResourceVersionMatch)
-	}
-	c.asked = append(c.asked, line)
-	if !o.AllowWatchBookmarks || o.TimeoutSeconds == nil || *o.TimeoutSeconds < 1 {
-		return nil, fmt.Errorf("a watch without bookmarks or timeout: %v", o)
-	}
-	if len(c.watches) == 0 {
-		return watch.NewFakeWithChanSize(0, false), nil
-	}
-	f := c.watches[0]
-	c.watches = c.watches[1:]
-	return f(o)
-}
-
-func podList(rv, next string, pods ...*corev1.Pod) *corev1.PodList {
-	l := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: rv, Continue: next}}
-	for _, p := range pods {
-		l.Items = append(l.Items, *p)
-	}
-	return l
-}
-
-// list is a script's answer to a list; an error is one too.
-func list(l runtime.Object) func(metav1.ListOptions) (runtime.Object, error) {
-	return func(metav1.ListOptions) (runtime.Object, error) { return l, nil }
-}
-
-func listError(err error) func(metav1.ListOptions) (runtime.Object, error) {
-	return func(metav1.ListOptions) (runtime.Object, error) { return nil, err }
-}
-
-// watches is a script's answer to a watch: events, and its end where closed.
-func watches(closed bool, events ...watch.Event) func(metav1.ListOptions) (watch.Interface, error) {
-	return func(metav1.ListOptions) (watch.Interface, error) {
-		w := watch.NewFakeWithChanSize(len(events), false)
-		for _, e := range events {
-			w.Action(e.Type, e.Object)
-		}
-		if closed {
-			w.Stop()
-		}
-		return w, nil
-	}
-}
-
-func watchError(err error) func(metav1.ListOptions) (watch.Interface, error) {
-	return func(metav1.ListOptions) (watch.Interface, error) { return nil, err }
-}
-
-// typedBookmark is a bookmark as a typed client returns it.
-func typedBookmark(rv int, endsList bool) watch.Event {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(rv)}}
-	if endsList {
-		p.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	}
-	return watch.Event{Type: watch.Bookmark, Object: p}
-}
-
-func source(c cache.ListerWatcher, o reflector.ListWatchOptions) *reflector.ListWatch {
-	if o.Encode == nil {
-		o.Encode = reflector.NewEncode(coreScheme)
-	}
-	return reflector.NewListWatch(c, o)
-}
-
-// read lists and returns what came.
-func read(t *testing.T, s reflector.Source, opts upstream.ListOptions) (keys []string, rv string, err error) {
-	t.Helper()
-	rv, err = s.List(t.Context(), opts, func(o *object.Object) error {
-		require.Equal(t, "Pod", o.Kind())
-		require.Equal(t, "v1", o.APIVersion())
-		keys = append(keys, o.Key()+"@"+o.GetResourceVersion())
-		return nil
-	})
-	return keys, rv, err
-}
 
 func TestEncode(t *testing.T) {
 	encode := reflector.NewEncode(coreScheme)
@@ -260,6 +147,41 @@ func TestListWatchProbe(t *testing.T) {
 	require.NotErrorIs(t, err, upstream.ErrAhead)
 	require.NoError(t, s.Probe(t.Context(), ""))
 	require.Len(t, c.asked, 3, "a client that lists without a resourceVersion has nothing to be asked")
+}
+
+// One object is asked for by its name; an answer about another one says nothing.
+func TestListWatchVersion(t *testing.T) {
+	var selector string
+	answer := func(l *corev1.PodList, err error) func(metav1.ListOptions) (runtime.Object, error) {
+		return func(o metav1.ListOptions) (runtime.Object, error) {
+			selector = o.FieldSelector
+			return l, err
+		}
+	}
+	c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){
+		answer(podList("9", "", typed("a", 5)), nil),
+		answer(podList("9", "", typed("b", 5)), nil),
+		answer(podList("9", ""), nil),
+		answer(nil, errors.New("down")),
+	}}
+	s := source(c, reflector.ListWatchOptions{})
+	key := typed("a", 5).Namespace + "/a"
+	uid, rv, err := s.Version(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, "5", rv)
+	require.Equal(t, string(typed("a", 5).UID), uid)
+	require.Equal(t, "metadata.name=a,metadata.namespace="+typed("a", 5).Namespace, selector)
+	require.Equal(t, `list limit=1 rv="" match= continue=""`, c.asked[0], "the newest state")
+	for range 2 {
+		_, _, err = s.Version(t.Context(), key)
+		require.ErrorIs(t, err, upstream.ErrNoObject)
+	}
+	_, _, err = s.Version(t.Context(), key)
+	require.ErrorContains(t, err, "down")
+	_, _, err = s.Version(t.Context(), "cluster-scoped")
+	require.ErrorIs(t, err, upstream.ErrNoObject)
+	_, _, err = s.Version(t.Context(), "a/b/c")
+	require.Error(t, err)
 }
 
 func TestListWatchEvents(t *testing.T) {
@@ -389,100 +311,7 @@ func TestListWatchGivesContexts(t *testing.T) {
 	require.Equal(t, "here", c.ctx.Value(key{}))
 }
 
-func TestWatchList(t *testing.T) {
-	stream := []watch.Event{
-		{Type: watch.Added, Object: typed("a", 3)}, typedBookmark(5, false), {Type: watch.Added, Object: typed("b", 9)},
-		typedBookmark(10, true), {Type: watch.Modified, Object: typed("a", 11)},
-	}
-	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false, stream...)}}
-	s := source(c, reflector.ListWatchOptions{WatchList: true})
-	keys, rv, err := read(t, s, upstream.ListOptions{PageSize: 500})
-	require.NoError(t, err)
-	require.Equal(t, []string{"shop/a@3", "shop/b@9"}, keys)
-	require.Equal(t, "10", rv)
-	w, err := s.Watch(t.Context(), "10", time.Minute)
-	require.NoError(t, err)
-	defer w.Stop()
-	e := <-w.ResultChan()
-	require.Equal(t, "11", e.Object.(*object.Object).GetResourceVersion(), "the same stream goes on")
-	require.Equal(t, []string{`watch-list rv="" match=NotOlderThan`}, c.asked)
-}
-
-func TestWatchListFallsBack(t *testing.T) {
-	gone := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}
-	a := watch.Event{Type: watch.Added, Object: typed("a", 3)}
-	for name, tc := range map[string]struct {
-		watch func(metav1.ListOptions) (watch.Interface, error)
-		first bool // the first call of List makes the list
-		again bool // so does a watch-list the second time
-	}{
-		"refused":     {watch: watchError(apierrors.NewBadRequest("sendInitialEvents is forbidden")), first: true},
-		"throttled":   {watch: watchError(apierrors.NewTooManyRequests("later", 1)), again: true},
-		"broken":      {watch: watches(true, a)},
-		"error event": {watch: watches(false, a, watch.Event{Type: watch.Error, Object: gone})},
-		"no list":     {watch: watches(false, a, watch.Event{Type: watch.Deleted, Object: typed("a", 4)})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){tc.watch, watches(false, a, typedBookmark(9, true))}}
-			s := source(c, reflector.ListWatchOptions{WatchList: true})
-			_, rv, err := read(t, s, upstream.ListOptions{})
-			if tc.first {
-				require.NoError(t, err)
-				require.Equal(t, "100", rv)
-				return
-			}
-			require.Error(t, err)
-			keys, rv, err := read(t, s, upstream.ListOptions{})
-			require.NoError(t, err)
-			if tc.again {
-				require.Equal(t, "9", rv)
-				require.Len(t, keys, 1)
-				w, err := s.Watch(t.Context(), "9", time.Minute)
-				require.NoError(t, err)
-				w.Stop()
-				return
-			}
-			require.Equal(t, "100", rv, "by pages")
-			_, rv, err = read(t, s, upstream.ListOptions{})
-			require.NoError(t, err)
-			require.Equal(t, "9", rv, "the next list is a watch-list again")
-			w, err := s.Watch(t.Context(), "8", time.Minute)
-			require.NoError(t, err)
-			w.Stop()
-			require.Equal(t, `watch rv="8"`, c.asked[len(c.asked)-1], "from elsewhere it is a new watch")
-		})
-	}
-}
-
-// A stream that is kept for a watch which never comes ends with the context.
-func TestWatchListEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from := watch.NewFakeWithChanSize(1, false)
-		e := typedBookmark(9, true)
-		from.Action(e.Type, e.Object)
-		c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
-			func(metav1.ListOptions) (watch.Interface, error) { return from, nil },
-		}}
-		ctx, cancel := context.WithCancel(t.Context())
-		_, err := source(c, reflector.ListWatchOptions{WatchList: true}).List(ctx, upstream.ListOptions{}, nil)
-		require.NoError(t, err)
-		cancel()
-		synctest.Wait()
-		require.True(t, from.IsStopped())
-	})
-}
-
-// unable is a client that says it can't make a list by a watch.
-type unable struct{ *client }
-
 func (unable) IsWatchListSemanticsUnSupported() bool { return true }
-
-func TestWatchListUnsupported(t *testing.T) {
-	c := &client{}
-	_, _, err := read(t, source(unable{c}, reflector.ListWatchOptions{WatchList: true}), upstream.ListOptions{})
-	require.NoError(t, err)
-	require.Equal(t, []string{`list limit=0 rv="" match= continue=""`}, c.asked)
-}
 
 // The reflector over a client: list, watch, an expired watch, a relist.
 func TestReflectorOverListWatch(t *testing.T) {

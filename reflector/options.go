@@ -37,6 +37,7 @@ type Queue interface {
 	Flush()
 	BeginReplace(ctx context.Context, r deltafifo.Replace) error
 	ReplaceItem(obj any) error
+	KeepItem(key string)
 	EndReplace(rv string) error
 	AbortReplace()
 	Resync() error
@@ -163,8 +164,9 @@ type Observer interface {
 	// lasted. One that could not be started is told by Phase.
 	Watched(events int, lasted time.Duration)
 
-	// Event reports one watch event that was queued, bookmarks included.
-	Event(t watch.EventType)
+	// Event reports one watch event that was queued, bookmarks included, and the
+	// resourceVersion that it has.
+	Event(t watch.EventType, rv string)
 
 	// Skipped reports something the server sent that can't be used.
 	Skipped(err error)
@@ -197,7 +199,7 @@ func (Silent) Refused(store.Reason, error) {}
 func (Silent) Watched(int, time.Duration) {}
 
 // Event does nothing.
-func (Silent) Event(watch.EventType) {}
+func (Silent) Event(watch.EventType, string) {}
 
 // Skipped does nothing.
 func (Silent) Skipped(error) {}

@@ -299,6 +299,7 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how up
 		}
 	}()
 	how.Progress = func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) }
+	how.Unusable = r.opts.Queue.KeepItem
 	rv, err = r.opts.Source.List(ctx, how, func(o *object.Object) error {
 		if !r.expected(o) {
 			return nil

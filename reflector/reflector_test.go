@@ -204,9 +204,10 @@ func (s *script) EndReplace(rv string) error {
 	s.note("end %s", rv)
 	return nil
 }
-func (s *script) AbortReplace()     { s.note("abort") }
-func (s *script) Skipped(err error) { s.note("skipped: %v", err) }
-func (s *script) HeldBack(n int)    { s.note("held back %d", n) }
+func (s *script) AbortReplace()       { s.note("abort") }
+func (s *script) KeepItem(key string) { s.note("keep %s", key) }
+func (s *script) Skipped(err error)   { s.note("skipped: %v", err) }
+func (s *script) HeldBack(n int)      { s.note("held back %d", n) }
 func (s *script) Refused(reason store.Reason, why error) {
 	if s.refusals {
 		s.note("refused %s: %v", reason, why)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/upstream"
@@ -84,7 +85,7 @@ func (s *stream) event(e watch.Event) watch.Event {
 	case err == nil:
 		e.Object = o
 	case unusableObject(err):
-		e.Object = &upstream.Unusable{Err: err}
+		e.Object = &upstream.Unusable{Err: err, Key: keyOf(e.Object)}
 	default:
 		// What follows can't be encoded either, and to skip it all would look like a
 		// cluster where nothing happens.
@@ -120,4 +121,13 @@ func bookmark(obj runtime.Object) runtime.Object {
 		return &upstream.Unusable{Err: err}
 	}
 	return o
+}
+
+// keyOf returns the key of what a client returned; "" where it has none.
+func keyOf(obj runtime.Object) string {
+	key, err := cache.MetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return ""
+	}
+	return key
 }

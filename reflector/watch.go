@@ -169,7 +169,7 @@ func (r *Reflector) event(e watch.Event) error {
 	case err != nil:
 		return err
 	default:
-		r.opts.Observer.Event(e.Type)
+		r.opts.Observer.Event(e.Type, o.GetResourceVersion())
 	}
 	if e.Type != watch.Added {
 		r.ordered = true

@@ -24,6 +24,9 @@ type Unusable struct {
 	// Err is why.
 	Err error
 
+	// Key is the object's, where that is known.
+	Key string
+
 	// Raw is the beginning of the object's JSON, at most 256 bytes. It may hold a
 	// secret: it is for looking into, not for a log.
 	Raw []byte

@@ -28,6 +28,10 @@ type ListOptions struct {
 	// have come and how many are still to come, -1 where that is not known. It is
 	// called from within [Source.List]; nil for nobody.
 	Progress func(count, remaining int64)
+
+	// Unusable is told the key of an item that is there and can't be used, where the
+	// source can tell; nil for nobody.
+	Unusable func(key string)
 }
 
 const (

@@ -9,6 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,7 +61,7 @@ func (r *reconciler) snapshot() map[string]string {
 
 // manage runs a real manager with a reconciler of ConfigMaps on a durable cache
 // until stop is called.
-func manage(t *testing.T, ns, dir string, req *requests) (r *reconciler, stop func()) {
+func manage(t *testing.T, namespaces map[string]cache.Config, dir string, req *requests) (r *reconciler, stop func()) {
 	t.Helper()
 	ctrl.SetLogger(klog.Background())
 	db := openStore(t, dir)
@@ -66,8 +71,8 @@ func manage(t *testing.T, ns, dir string, req *requests) (r *reconciler, stop fu
 		Metrics:    server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &unique},
 		Cache: cache.Options{
-			DefaultNamespaces: map[string]cache.Config{ns: {}},
-			NewInformer:       informer.NewFunc(db, informer.WithScheme(scheme.Scheme), informer.WithScope(store.Scope{Namespace: ns})),
+			DefaultNamespaces: namespaces,
+			NewInformer:       informer.NewFunc(db, informer.WithScheme(scheme.Scheme)),
 		},
 	})
 	require.NoError(t, err)
@@ -100,7 +105,7 @@ func TestControllerRuntime(t *testing.T) {
 	put(t, c, ns, "b", "1", nil)
 	put(t, c, ns, "c", "1", nil)
 
-	r, stop := manage(t, ns, dir, req)
+	r, stop := manage(t, map[string]cache.Config{ns: {}}, dir, req)
 	want := map[string]string{"a": "1", "b": "1", "c": "1"}
 	awaitFound(t, r, want)
 	put(t, c, ns, "a", "2", nil)
@@ -111,7 +116,7 @@ func TestControllerRuntime(t *testing.T) {
 	put(t, c, ns, "b", "2", nil)
 	remove(t, c, ns, "c")
 	put(t, c, ns, "d", "1", nil)
-	r, stop = manage(t, ns, dir, req)
+	r, stop = manage(t, map[string]cache.Config{ns: {}}, dir, req)
 	want = map[string]string{"a": "2", "b": "2", "d": "1"}
 	awaitFound(t, r, want)
 	require.Zero(t, req.take(), "lists after the restart")
@@ -146,23 +151,96 @@ func awaitFound(t *testing.T, r *reconciler, want map[string]string) {
 	}
 }
 
-// A cache of several namespaces can't be durable, and says so instead of mixing
-// them up.
+// A cache of several namespaces has a collection for each. Each resumes; only that
+// whose selector has changed is listed anew.
 func TestSeveralNamespaces(t *testing.T) {
-	db := openStore(t, t.TempDir())
-	defer func() { require.NoError(t, db.Close()) }()
-	c, err := cache.New((&requests{}).config("configmaps"), cache.Options{
-		Scheme:            scheme.Scheme,
-		DefaultNamespaces: map[string]cache.Config{"default": {}, "kube-system": {}},
-		NewInformer:       informer.NewFunc(db, informer.WithScheme(scheme.Scheme)),
-	})
+	const one, two, other = "several-one", "several-two", "several-other"
+	c, dir, req := clientset(t, one), t.TempDir(), &requests{}
+	clientset(t, two)
+	clientset(t, other)
+	keep := map[string]string{"keep": "yes"}
+	put(t, c, one, "a", "1", nil)
+	put(t, c, two, "b", "1", keep)
+	put(t, c, two, "left-out", "1", nil)
+	put(t, c, other, "elsewhere", "1", nil)
+	namespaces := map[string]cache.Config{one: {}, two: {LabelSelector: labels.SelectorFromSet(keep)}}
+
+	r, stop := manage(t, namespaces, dir, req)
+	awaitFound(t, r, map[string]string{"a": "1", "b": "1"})
+	require.Equal(t, 2, req.take(), "one for each namespace")
+	stop()
+	require.NotContains(t, r.snapshot(), "left-out")
+	require.NotContains(t, r.snapshot(), "elsewhere")
+	db := openStore(t, dir)
+	infos, err := db.Collections()
 	require.NoError(t, err)
-	inf, err := c.GetInformer(t.Context(), &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- c.Start(ctx) }()
-	require.Never(t, inf.HasSynced, 100*pollEvery, pollEvery)
-	cancel()
-	require.NoError(t, <-done)
+	require.NoError(t, db.Close())
+	require.Len(t, infos, 2)
+	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
+	require.Equal(t, store.Scope{GVR: configMaps, Namespace: one}, infos[0].Scope())
+	require.Equal(t, store.Scope{GVR: configMaps, Namespace: two, LabelSelector: "keep=yes"}, infos[1].Scope())
+	require.Equal(t, "configmaps@"+two, infos[1].ID)
+
+	put(t, c, one, "a", "2", nil)
+	put(t, c, two, "b", "2", keep)
+	r, stop = manage(t, namespaces, dir, req)
+	awaitFound(t, r, map[string]string{"a": "2", "b": "2"})
+	require.Zero(t, req.take(), "lists after the restart")
+	stop()
+
+	namespaces[two] = cache.Config{}
+	r, stop = manage(t, namespaces, dir, req)
+	awaitFound(t, r, map[string]string{"a": "2", "b": "2", "left-out": "1"})
+	require.Equal(t, 1, req.take(), "of the namespace with another selector")
+	stop()
+}
+
+// Trees, metadata and Go types of one kind are three collections, under what the cache
+// restricts the kind to.
+func TestByObject(t *testing.T) {
+	const ns = "by-object"
+	c, dir, req := clientset(t, ns), t.TempDir(), &requests{}
+	put(t, c, ns, "a", "1", nil)
+	put(t, c, ns, "b", "1", nil)
+	tree, metadata := &unstructured.Unstructured{}, &metav1.PartialObjectMetadata{}
+	kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	tree.SetGroupVersionKind(kind)
+	metadata.SetGroupVersionKind(kind)
+	for _, lists := range []int{3, 0} {
+		db := openStore(t, dir)
+		ca, err := cache.New(req.config("configmaps"), cache.Options{
+			Scheme: scheme.Scheme,
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{ns: {FieldSelector: fields.OneTermEqualSelector("metadata.name", "a")}}},
+			},
+			NewInformer: informer.NewFunc(db, informer.WithScheme(scheme.Scheme)),
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- ca.Start(ctx) }()
+		require.True(t, ca.WaitForCacheSync(ctx))
+		for _, obj := range []client.Object{&corev1.ConfigMap{}, tree, metadata} {
+			inf, err := ca.GetInformer(t.Context(), obj)
+			require.NoError(t, err)
+			require.True(t, inf.HasSynced())
+			var list client.ObjectList = &corev1.ConfigMapList{}
+			switch obj.(type) {
+			case *unstructured.Unstructured:
+				l := &unstructured.UnstructuredList{}
+				l.SetGroupVersionKind(kind)
+				list = l
+			case *metav1.PartialObjectMetadata:
+				l := &metav1.PartialObjectMetadataList{}
+				l.SetGroupVersionKind(kind)
+				list = l
+			}
+			require.NoError(t, ca.List(t.Context(), list))
+			require.Equal(t, 1, apimeta.LenList(list), "%T", obj)
+		}
+		require.Equal(t, lists, req.take())
+		cancel()
+		require.NoError(t, <-done)
+		require.NoError(t, db.Close())
+	}
 }

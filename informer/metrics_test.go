@@ -1,0 +1,97 @@
+package informer_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/informer"
+)
+
+func gather(t *testing.T, m *informer.Metrics) []*dto.MetricFamily {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(m)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	return families
+}
+
+// scrape is the value of a metric of the collection pods, with its other label.
+func scrape(t *testing.T, m *informer.Metrics, name, label string) float64 {
+	for _, f := range gather(t, m) {
+		if f.GetName() != "snapcache_"+name {
+			continue
+		}
+		for _, x := range f.GetMetric() {
+			values := make([]string, 0, 2)
+			for _, l := range x.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if label == "" || strings.Contains(strings.Join(values, " "), label) {
+				return x.GetGauge().GetValue() + x.GetCounter().GetValue()
+			}
+		}
+	}
+	require.Failf(t, "no such metric", "%s %s", name, label)
+	return 0
+}
+
+// What an informer does is counted while it runs, and what its store does.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db, m := newServer(), boltDB(t, filepath.Join(t.TempDir(), "db")), informer.NewMetrics()
+		s.put("a")
+		provider := &counted{}
+		require.Empty(t, gather(t, m))
+		r := run(t, newInformer(s, informer.WithStore(db, "pods"), informer.WithMetrics(m), informer.WithReflectorMetrics(provider)))
+		synctest.Wait()
+		s.put("a")
+		s.put("b")
+		s.remove("b")
+		s.elsewhere()
+		synctest.Wait()
+		s.hangUp()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for name, want := range map[string]float64{
+			"collection_objects": 1, "collection_synced": 1, "collection_in_step": 1, "collection_checkpoint_age_seconds": 0,
+			"events_total ADDED": 1, "events_total MODIFIED": 1, "events_total DELETED": 1, "events_total BOOKMARK": 1,
+			"relists_total initial": 1, "relists_total expired": 0, "resumes_total": 1,
+			"store_changes_total added": 1, "store_changes_total updated": 1, "skipped_total": 0, "read_errors_total": 0,
+			"queue_length": 0, "store_refusing": 0, "store_failing": 0,
+		} {
+			name, label, _ := strings.Cut(name, " ")
+			require.EqualValues(t, want, scrape(t, m, name, label), "%s %s", name, label)
+		}
+		require.Positive(t, scrape(t, m, "store_file_bytes", ""))
+		r.stop()
+		require.Empty(t, gather(t, m), "an informer that has ended tells nothing")
+		require.NoError(t, db.Close())
+		require.Equal(t, counted{lists: 1, items: 1, watches: 2, events: 4, rv: 5}, *provider)
+	})
+}
+
+// counted is a provider of client-go's metrics that adds them up.
+type counted struct{ lists, items, watches, short, events, rv float64 }
+
+type sum struct{ at *float64 }
+
+func (s sum) Inc()              { *s.at++ }
+func (s sum) Observe(v float64) { *s.at += v }
+func (s sum) Set(v float64)     { *s.at = v }
+
+func (c *counted) NewListsMetric(string) cache.CounterMetric             { return sum{&c.lists} }
+func (c *counted) NewListDurationMetric(string) cache.SummaryMetric      { return sum{new(float64)} }
+func (c *counted) NewItemsInListMetric(string) cache.SummaryMetric       { return sum{&c.items} }
+func (c *counted) NewWatchesMetric(string) cache.CounterMetric           { return sum{&c.watches} }
+func (c *counted) NewShortWatchesMetric(string) cache.CounterMetric      { return sum{&c.short} }
+func (c *counted) NewWatchDurationMetric(string) cache.SummaryMetric     { return sum{new(float64)} }
+func (c *counted) NewItemsInWatchMetric(string) cache.SummaryMetric      { return sum{&c.events} }
+func (c *counted) NewLastResourceVersionMetric(string) cache.GaugeMetric { return sum{&c.rv} }

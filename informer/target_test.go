@@ -1,0 +1,77 @@
+package informer
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+func TestScopeOfAddress(t *testing.T) {
+	gvr := func(group, version, resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	}
+	for address, want := range map[string]store.Scope{
+		"https://h/api/v1/pods":                                 {GVR: gvr("", "v1", "pods")},
+		"https://h/api/v1/namespaces":                           {GVR: gvr("", "v1", "namespaces")},
+		"https://h/api/v1/namespaces/shop/pods?limit=1":         {GVR: gvr("", "v1", "pods"), Namespace: "shop"},
+		"https://h/apis/apps/v1/namespaces/apis/deployments":    {GVR: gvr("apps", "v1", "deployments"), Namespace: "apis"},
+		"https://h/apis/example.com/v1alpha1/widgets":           {GVR: gvr("example.com", "v1alpha1", "widgets")},
+		"https://h/k8s/clusters/api/api/v1/namespaces/api/pods": {GVR: gvr("", "v1", "pods"), Namespace: "api"},
+		"https://h/api/v1/pods?labelSelector=a%3Db&fieldSelector=metadata.name%3Dx": {
+			GVR: gvr("", "v1", "pods"), LabelSelector: "a=b", FieldSelector: "metadata.name=x",
+		},
+		"https://h/":        {},
+		"https://h/v1/pods": {},
+		"https://h/version": {},
+		"https://h/api/v1":  {},
+	} {
+		u, err := url.Parse(address)
+		require.NoError(t, err)
+		got, known := scopeOf(u)
+		require.Equal(t, want, got, address)
+		require.Equal(t, want != store.Scope{}, known, address)
+	}
+}
+
+// What is listed is found out without a request, with a server and without one.
+func TestTargetOf(t *testing.T) {
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { requests.Add(1) }))
+	defer server.Close()
+	want := store.Scope{GVR: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Namespace: "shop", LabelSelector: "a=b"}
+	for _, host := range []string{server.URL, "https://127.0.0.1:1"} {
+		client, err := rest.HTTPClientFor(&rest.Config{Host: host})
+		require.NoError(t, err)
+		l := lists{config: &rest.Config{Host: host}, client: client, namespace: "shop", tweak: func(o *metav1.ListOptions) { o.LabelSelector = "a=b" }}
+		lw, err := l.dynamic(want.GVR)
+		require.NoError(t, err)
+		got, known := targetOf(lw)
+		require.True(t, known)
+		require.Equal(t, want, got)
+		client.CloseIdleConnections()
+	}
+	require.Zero(t, requests.Load())
+
+	_, known := targetOf(&cache.ListWatch{ListFunc: func(metav1.ListOptions) (runtime.Object, error) { //nolint:staticcheck // what still sets it
+		require.Fail(t, "it would be asked without an end")
+		return nil, nil
+	}})
+	require.False(t, known)
+	_, known = targetOf(&cache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+		return &unstructured.UnstructuredList{}, nil
+	}})
+	require.False(t, known)
+}

@@ -1,0 +1,60 @@
+package reflector
+
+import (
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// Feed returns an observer that keeps client-go's metrics of a reflector, for programs
+// that have a provider of them. client-go itself defines those metrics and feeds them
+// no longer.
+func Feed(p cache.MetricsProvider, name string) Observer {
+	return &fed{
+		lists: p.NewListsMetric(name), listDuration: p.NewListDurationMetric(name), itemsInList: p.NewItemsInListMetric(name),
+		watches: p.NewWatchesMetric(name), shortWatches: p.NewShortWatchesMetric(name),
+		watchDuration: p.NewWatchDurationMetric(name), itemsInWatch: p.NewItemsInWatchMetric(name),
+		lastRV: p.NewLastResourceVersionMetric(name),
+	}
+}
+
+type fed struct {
+	Silent
+	lists, watches, shortWatches                           cache.CounterMetric
+	listDuration, itemsInList, watchDuration, itemsInWatch cache.SummaryMetric
+	lastRV                                                 cache.GaugeMetric
+}
+
+// Listed implements [Observer].
+func (f *fed) Listed(_ store.Reason, rv string, items int64, took time.Duration) {
+	f.lists.Inc()
+	f.listDuration.Observe(took.Seconds())
+	f.itemsInList.Observe(float64(items))
+	f.at(rv)
+}
+
+// Resumed implements [Observer].
+func (f *fed) Resumed(rv string) { f.at(rv) }
+
+// Watched implements [Observer].
+func (f *fed) Watched(events int, lasted time.Duration) {
+	f.watches.Inc()
+	f.watchDuration.Observe(lasted.Seconds())
+	f.itemsInWatch.Observe(float64(events))
+	if events == 0 && lasted < silentClose {
+		f.shortWatches.Inc()
+	}
+}
+
+// Event implements [Observer].
+func (f *fed) Event(_ watch.EventType, rv string) { f.at(rv) }
+
+func (f *fed) at(rv string) {
+	if n, err := strconv.ParseFloat(rv, 64); err == nil {
+		f.lastRV.Set(n)
+	}
+}

@@ -1,0 +1,93 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+var _ Versions = (*ListWatch)(nil)
+
+// Version implements [Versions] with a list of the one object. A client that puts a
+// field selector of its own in the place of that has nothing to say
+// (upstream.ErrNoObject).
+func (l *ListWatch) Version(ctx context.Context, key string) (uid, rv string, err error) {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return "", "", err
+	}
+	one := fields.Set{"metadata.name": name}
+	if namespace != "" {
+		one["metadata.namespace"] = namespace
+	}
+	list, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: one.AsSelector().String()})
+	if err != nil {
+		return "", "", err
+	}
+	found := false
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		m, err := meta.Accessor(item)
+		if err != nil || object.Key(m.GetNamespace(), m.GetName()) != key {
+			return nil //nolint:nilerr // an answer about another object
+		}
+		found, uid, rv = true, string(m.GetUID()), m.GetResourceVersion()
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%s: %w", key, upstream.ErrNoObject)
+	}
+	return uid, rv, err
+}
+
+// itemType returns the type of a list's first item, as far as it tells; "" where it
+// does not.
+func itemType(list runtime.Object) (name string) {
+	_ = meta.EachListItem(list, func(item runtime.Object) error {
+		if gvk := item.GetObjectKind().GroupVersionKind(); name == "" && !gvk.Empty() {
+			name = typeName(gvk.GroupVersion().String(), gvk.Kind)
+		}
+		return nil
+	})
+	return name
+}
+
+// SameType returns a guard that compares the type of what is stored with that of the
+// object which the newest probe saw: one ListerWatcher looks like another, and a file
+// may be of another resource, or of another version of it. Where either says nothing of
+// its type, as Go types don't, there is nothing to compare.
+func (l *ListWatch) SameType(c store.Collection) Guard {
+	return func(context.Context) error {
+		if l.probed == "" {
+			return nil
+		}
+		v, err := c.View()
+		if err != nil {
+			return err
+		}
+		defer v.Close()
+		for o, err := range v.Objects("", "") {
+			if errors.As(err, new(*store.CorruptionError)) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			stored := typeName(o.APIVersion(), o.Kind())
+			if stored == "" || stored == l.probed {
+				return nil
+			}
+			return &RelistError{Reason: store.ReasonScopeChanged, Err: fmt.Errorf("what is stored is of %s, the server has %s", stored, l.probed)}
+		}
+		return nil
+	}
+}
