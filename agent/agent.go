@@ -54,6 +54,7 @@ type Agent struct {
 	source      localapi.Source
 	notifier    *systemd.Notifier
 	damages     *damages
+	keys        bolt.Keys
 	drawn       string        // the progress line on the terminal
 	verifying   chan struct{} // held by a comparison with the server that somebody asked for
 
@@ -75,11 +76,14 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		return &ExitError{Code: ExitUsage, Err: err}
 	}
 	restConfig.UserAgent = "snapcache/" + opts.Version
+	if a.keys, err = bolt.ReadKeys(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles); err != nil {
+		return &ExitError{Code: ExitUsage, Err: err}
+	}
 	if err := a.openStore(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // it was ended while it restored a snapshot
 		}
-		return err
+		return a.told(err)
 	}
 	err = a.serve(ctx, restConfig)
 	if closeErr := a.db.Close(); closeErr != nil {
@@ -88,7 +92,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if err == nil {
 		a.log.Info("stopped")
 	}
-	return err
+	return a.told(err)
 }
 
 // openStore opens the database and the collections that it knows already.
@@ -103,6 +107,10 @@ func (a *Agent) openStore(ctx context.Context) error {
 	db, verdict, err := restore.Open(ctx, path, opts, from, a.clock.Now(), a.checking())
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
+	}
+	if errors.Is(err, store.ErrKey) {
+		// The file is good: it stays where it is until somebody brings its key.
+		return usage("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
 	}
 	if err != nil {
 		return err
@@ -135,7 +143,7 @@ func (a *Agent) boltOptions() bolt.Options {
 		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
 		HistoryRetention: a.cfg.History.Retention.Duration, HistoryBytes: a.cfg.History.MaxSize.Value(),
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
-		Logger: a.log,
+		Logger: a.log, Keys: a.keys,
 	}
 }
 

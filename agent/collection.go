@@ -171,7 +171,7 @@ func (c *collection) schema(cluster *upstream.Cluster) func(context.Context) (st
 		}
 		if !told {
 			told = true
-			c.log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Describe(err))
+			c.log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Described(err))
 		}
 		return "", nil
 	}

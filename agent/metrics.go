@@ -54,6 +54,8 @@ var (
 	descCompact    = metric("store_compactions_total", "Times that the file was rewritten without the space that was free in it.")
 	descCompactFor = metric("store_compaction_seconds_total", "Time that took.")
 	descReclaimed  = metric("store_reclaimed_bytes_total", "By how much it made the file smaller.")
+	descKey        = metric("store_encrypted", "1 where the file is encrypted, with the id of the key as a label.", "key")
+	descRekey      = metric("store_rewrite_pending", "1 while the file waits to be rewritten under the key of the configuration, or in clear.")
 	descFailing    = metric("store_failing", "1 while the store refuses changes; they are kept and tried again.")
 	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
@@ -101,6 +103,10 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descCompact, float64(stats.Compactions))
 	counter(descCompactFor, stats.CompactTime.Seconds())
 	counter(descReclaimed, float64(stats.CompactedBytes))
+	if stats.EncryptionKey != "" {
+		gauge(descKey, 1, stats.EncryptionKey)
+	}
+	gauge(descRekey, number(stats.EncryptionDue))
 	gauge(descFailing, number(failing))
 }
 

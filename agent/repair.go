@@ -158,7 +158,7 @@ func (r *repairs) collection(ctx context.Context, c *collection) {
 		gone, err := c.fetch(ctx, key, keys[key].gone)
 		r.damages.ask(c.id, key, asked{r.clock.Now(), gone})
 		if err != nil && ctx.Err() == nil && r.lines.Allow() {
-			c.log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Describe(err))
+			c.log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Described(err))
 		}
 	}
 }

@@ -50,6 +50,13 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	if err != nil {
 		return // the database says so itself, in the log and to whoever reads
 	}
+	if a.cfg.Encryption.On() { // systemd has it in its journal
+		for _, problem := range []*string{&s.Agent.Problem, &s.Store.Problem} {
+			if *problem != "" {
+				*problem = withheld
+			}
+		}
+	}
 	a.tell(a.notifier.Status(Headline(s)))
 }
 

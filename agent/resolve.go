@@ -37,7 +37,7 @@ func (a *Agent) resolve(ctx context.Context, c *collection, cluster *upstream.Cl
 		}
 		c.track.Phase(reflector.PhaseWaiting, err)
 		d := backoff.Step()
-		c.log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Describe(err))
+		c.log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
 		if err := sleep(ctx, a.clock, d); err != nil {
 			return err
 		}
@@ -52,17 +52,11 @@ func (a *Agent) fatal(c *collection, err error) error {
 	switch upstream.Kind(err) {
 	case upstream.Untrusted, upstream.Unauthorized:
 		if !a.anySynced() {
-			return &ExitError{Code: ExitFailure, Err: described{err}}
+			return &ExitError{Code: ExitFailure, Err: upstream.Described(err)}
 		}
 	}
 	return nil
 }
-
-// described is an error whose text is the line for the operator.
-type described struct{ err error }
-
-func (d described) Error() string { return upstream.Describe(d.err) }
-func (d described) Unwrap() error { return d.err }
 
 // anySynced says that there is something to serve.
 func (a *Agent) anySynced() bool {

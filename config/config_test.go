@@ -203,3 +203,23 @@ func TestLogLevel(t *testing.T) {
 		}
 	}
 }
+
+func TestEncryption(t *testing.T) {
+	c := Default()
+	if c.Encryption.On() {
+		t.Error("on by default")
+	}
+	c.Encryption = Encryption{KeyFile: "key", OldKeyFiles: []string{"old"}}
+	if err := c.Validate(); err != nil || !c.Encryption.On() {
+		t.Errorf("%v, on: %v", err, c.Encryption.On())
+	}
+	for old, want := range map[string]string{
+		"":    "encryption.oldKeyFiles[0]: it is empty",
+		"key": `encryption.oldKeyFiles[0]: "key" is encryption.keyFile too`,
+	} {
+		c.Encryption.OldKeyFiles = []string{old}
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", old, err)
+		}
+	}
+}

@@ -34,16 +34,17 @@ type AgentConfiguration struct {
 	// that a fleet that starts at once does not arrive at once. From 0s to [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
-	Relist    Relist    `json:"relist,omitzero"`
-	Verify    Verify    `json:"verify,omitzero"`
-	Store     Store     `json:"store,omitzero"`
-	History   History   `json:"history,omitzero"`
-	Snapshots Snapshots `json:"snapshots,omitzero"`
-	Restore   Restore   `json:"restore,omitzero"`
-	LocalAPI  LocalAPI  `json:"localAPI,omitzero"`
-	Metrics   Metrics   `json:"metrics,omitzero"`
-	Log       Log       `json:"log,omitzero"`
-	Secrets   Secrets   `json:"secrets,omitzero"`
+	Relist     Relist     `json:"relist,omitzero"`
+	Verify     Verify     `json:"verify,omitzero"`
+	Store      Store      `json:"store,omitzero"`
+	Encryption Encryption `json:"encryption,omitzero"`
+	History    History    `json:"history,omitzero"`
+	Snapshots  Snapshots  `json:"snapshots,omitzero"`
+	Restore    Restore    `json:"restore,omitzero"`
+	LocalAPI   LocalAPI   `json:"localAPI,omitzero"`
+	Metrics    Metrics    `json:"metrics,omitzero"`
+	Log        Log        `json:"log,omitzero"`
+	Secrets    Secrets    `json:"secrets,omitzero"`
 
 	// Resources are what is cached, each resource once. Left out: [DefaultResources].
 	Resources []Resource `json:"resources,omitempty"`
@@ -90,6 +91,20 @@ type Store struct {
 	// Its Value method has it as an int64.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
+
+// Encryption says with what the database and its snapshots are encrypted. It has the names of files and
+// never a key.
+type Encryption struct {
+	// KeyFile holds the key, as base64 of 32 bytes; empty for no encryption. A name without a slash is that
+	// of a systemd credential, where the unit loads any.
+	KeyFile string `json:"keyFile,omitempty"`
+	// OldKeyFiles hold keys that were used before: what is encrypted with one of them can be read, and is
+	// rewritten.
+	OldKeyFiles []string `json:"oldKeyFiles,omitempty"`
+}
+
+// On says that what is stored is encrypted.
+func (e Encryption) On() bool { return e.KeyFile != "" }
 
 // History says how much of what changed is remembered. The memory store always keeps the defaults.
 type History struct {

@@ -65,6 +65,7 @@ func (c *AgentConfiguration) problems() problems {
 		p.add("verify.interval", "%v is out of range: at least %v and at most %v, or 0s for none", d.Duration, MinVerifyInterval, MaxVerifyInterval)
 	}
 	c.Store.validate(&p)
+	c.Encryption.validate(&p)
 	c.History.validate(&p)
 	c.Snapshots.validate(&p)
 	c.LocalAPI.validate(&p)
@@ -118,6 +119,18 @@ func (s *Store) validate(p *problems) {
 		p.add("store.commitInterval", "%v is out of range: more than 0s and at most %v", d, MaxCommitInterval)
 	}
 	validateSize(p, "store.maxSize", s.MaxSize, MinStoreSize, MaxStoreSize)
+}
+
+func (e *Encryption) validate(p *problems) {
+	for i, file := range e.OldKeyFiles {
+		field := fmt.Sprintf("encryption.oldKeyFiles[%d]", i)
+		switch {
+		case file == "":
+			p.add(field, "it is empty: name a file, or leave it out")
+		case file == e.KeyFile:
+			p.add(field, "%s is encryption.keyFile too, and was not used before: leave it out here", quote(file))
+		}
+	}
 }
 
 func (h *History) validate(p *problems) {

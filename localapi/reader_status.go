@@ -23,7 +23,10 @@ func (r *reader) Status(ctx context.Context) (*Status, error) {
 		}
 		stats := db.Stats()
 		status = &Status{
-			Store:       StoreStatus{Type: r.opts.StoreType, Path: stats.Path, FileBytes: stats.FileBytes, Verdict: r.opts.Verdict},
+			Store: StoreStatus{
+				Type: r.opts.StoreType, Path: stats.Path, FileBytes: stats.FileBytes, Verdict: r.opts.Verdict,
+				EncryptionKey: stats.EncryptionKey, EncryptionDue: stats.EncryptionDue,
+			},
 			Collections: make([]Collection, 0, len(infos)),
 		}
 		now := r.opts.Clock.Now()

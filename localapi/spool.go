@@ -4,6 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -112,6 +115,9 @@ func (s *spool) close() {
 
 // sink takes the compressed stream: up to limit bytes in memory, then all of it in
 // the first of the files that can be made and has room.
+//
+// What is in a file is encrypted with AES-256-CTR and a key that is in this sink and
+// nowhere else: the objects may be those of a database that is encrypted.
 type sink struct {
 	limit  int
 	create []func() (*os.File, error)
@@ -119,6 +125,28 @@ type sink struct {
 	mem     []byte
 	file    *os.File
 	written int64 // bytes in file
+
+	block cipher.Block  // nil while there is no file
+	seal  cipher.Stream // at the end of what was written
+}
+
+// stream returns the key stream from the start. A key is used for one stream.
+func (s *sink) stream() cipher.Stream { return cipher.NewCTR(s.block, make([]byte, aes.BlockSize)) }
+
+// encrypt returns what comes next in the file.
+func (s *sink) encrypt(p []byte) ([]byte, error) {
+	if s.block == nil {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails
+		var err error
+		if s.block, err = aes.NewCipher(key); err != nil {
+			return nil, err
+		}
+		s.seal = s.stream()
+	}
+	sealed := make([]byte, len(p))
+	s.seal.XORKeyStream(sealed, p)
+	return sealed, nil
 }
 
 // unlinkedIn makes files in dir that are gone when they are closed, however the
@@ -143,13 +171,21 @@ func (s *sink) Write(p []byte) (int, error) {
 			s.mem = append(s.mem, p...)
 			return len(p), nil
 		}
-		if err := s.spill(nil, s.mem); err != nil {
+		head, err := s.encrypt(s.mem)
+		if err == nil {
+			err = s.spill(nil, head)
+		}
+		if err != nil {
 			return 0, err
 		}
 		s.mem = nil
 	}
+	sealed, err := s.encrypt(p)
+	if err != nil {
+		return 0, err
+	}
 	for {
-		if _, err := s.file.WriteAt(p, s.written); err == nil {
+		if _, err := s.file.WriteAt(sealed, s.written); err == nil {
 			s.written += int64(len(p))
 			return len(p), nil
 		} else if err := s.spill(err, nil); err != nil {
@@ -197,5 +233,5 @@ func (s *sink) reader() io.Reader {
 	if s.file == nil {
 		return bytes.NewReader(s.mem)
 	}
-	return io.NewSectionReader(s.file, 0, s.written)
+	return &cipher.StreamReader{S: s.stream(), R: io.NewSectionReader(s.file, 0, s.written)}
 }

@@ -1,8 +1,10 @@
 package localapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"runtime"
 	"testing"
@@ -105,6 +107,35 @@ func TestSpoolLeavesNothing(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+// What is in a file can't be read by whoever gets hold of the disk.
+func TestSpoolFilesAreEncrypted(t *testing.T) {
+	marker := []byte("a marker that is nowhere in the file, and much longer than what one finds by chance")
+	s := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(t.TempDir())}}
+	// Written straight: compressed, it would not be found in any case.
+	for range 3 {
+		n, err := s.Write(marker)
+		require.NoError(t, err)
+		require.Equal(t, len(marker), n)
+	}
+	defer s.file.Close()
+	raw, err := io.ReadAll(io.NewSectionReader(s.file, 0, s.written))
+	require.NoError(t, err)
+	require.Len(t, raw, 3*len(marker))
+	require.NotContains(t, string(raw), string(marker[:8]))
+	got, err := io.ReadAll(s.reader())
+	require.NoError(t, err)
+	require.Equal(t, bytes.Repeat(marker, 3), got)
+
+	// Another one has another key.
+	other := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(t.TempDir())}}
+	_, err = other.Write(marker)
+	require.NoError(t, err)
+	defer other.file.Close()
+	again, err := io.ReadAll(io.NewSectionReader(other.file, 0, other.written))
+	require.NoError(t, err)
+	require.NotEqual(t, raw[:len(marker)], again)
 }
 
 // TestMemory dumps many objects and looks at the heap all along: it holds a few

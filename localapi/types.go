@@ -119,6 +119,12 @@ type StoreStatus struct {
 	Path      string `json:"path,omitempty"`
 	FileBytes int64  `json:"fileBytes"`
 
+	// EncryptionKey is the id of the key that the file is encrypted with, empty where it
+	// is in clear. EncryptionDue says that the configuration names another, or none, and
+	// that the file is being rewritten.
+	EncryptionKey string `json:"encryptionKey,omitempty"`
+	EncryptionDue bool   `json:"encryptionDue,omitempty"`
+
 	// Verdict is what was decided when the file was opened.
 	Verdict string `json:"verdict,omitempty"`
 

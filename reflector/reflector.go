@@ -346,7 +346,7 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 	if r.opts.WatchErrorHandler != nil {
 		r.opts.WatchErrorHandler(ctx, err)
 	} else {
-		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Describe(err))
+		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
 	}
 	r.sleep(ctx, d)
 	r.paused = r.opts.Clock.Now()

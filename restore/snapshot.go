@@ -185,5 +185,5 @@ func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tm
 
 // unfit says that a snapshot itself is why it can't be used.
 func unfit(err error) bool {
-	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || unusable(err) != ""
+	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || errors.Is(err, store.ErrKey) || unusable(err) != ""
 }

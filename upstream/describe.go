@@ -62,6 +62,14 @@ func Describe(err error) string {
 	return redact(oneLine(text))
 }
 
+// Described returns err with the text of Describe, for a log.
+func Described(err error) error { return described{err} }
+
+type described struct{ err error }
+
+func (d described) Error() string { return Describe(d.err) }
+func (d described) Unwrap() error { return d.err }
+
 func describeStatus(st metav1.Status) string {
 	text := statusText(st)
 	switch statusKind(st) {

@@ -55,11 +55,15 @@ func check(c *cli.Context) error {
 
 // checked returns what was checked, and what was found.
 func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) {
+	keys, err := readKeys(c)
+	if err != nil {
+		return "", nil, err
+	}
 	if c.String(fromFlag) == "" {
 		if path, err = filePath(c); err != nil {
 			return path, nil, err
 		}
-		if report, err = bolt.Check(path, bolt.Keys{}, nil); err != nil {
+		if report, err = bolt.Check(path, keys, nil); err != nil {
 			err = offlineError(path, "check a copy", err)
 		}
 		return path, report, err
@@ -78,7 +82,7 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 	ctx, stop := interruptible(c)
 	defer stop()
 	progress, done := terminalProgress()
-	report, _, err = snapshot.Check(ctx, path, bolt.Keys{}, progress)
+	report, _, err = snapshot.Check(ctx, path, keys, progress)
 	done()
 	return path, report, snapshotError(err)
 }
@@ -120,6 +124,7 @@ func fileFlags(command string) []cli.Flag {
 	return []cli.Flag{
 		configFileFlag(),
 		&cli.StringFlag{Name: dbFlag, Usage: command + " this database `FILE`; without one that of the configuration", TakesFile: true},
+		encryptionFlag(),
 	}
 }
 

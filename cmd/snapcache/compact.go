@@ -15,7 +15,10 @@ itself: what deleted objects took is used again for new ones.
 
    snapcache compact                        the agent's database, while the agent does not run
    snapcache compact --db copy-of-cache.db  a file and nothing else
+   snapcache compact --encryption-key-file new.key --config agent.yaml   under a new key
 
+With a key that the file is not encrypted with it is rewritten under that, if the
+configuration names the old one. Without any key in clear.
 The new file is made beside the old one, which takes disk for both, and replaces it
 when it is complete and checked: a crash or a full disk leaves the old one as it was.
 An agent that runs has the file for itself: stop it first. A damaged file is left
@@ -37,7 +40,11 @@ func compact(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	before, after, err := bolt.Compact(path, bolt.Options{})
+	keys, err := readKeys(c)
+	if err != nil {
+		return err
+	}
+	before, after, err := bolt.Compact(path, bolt.Options{Keys: keys})
 	switch {
 	case errors.Is(err, bolt.ErrNoRoom):
 		return fmt.Errorf("%w: make room, or copy the database to a larger disk and compact it there", err)

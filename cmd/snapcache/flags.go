@@ -20,6 +20,7 @@ const (
 	namespaceFlag = "namespace"
 	fromFlag      = "from"
 	dirFlag       = "dir"
+	keyFlag       = "encryption-key-file"
 )
 
 func configFileFlag() cli.Flag {
@@ -35,6 +36,7 @@ func lookupFlags() []cli.Flag {
 		configFileFlag(),
 		&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH` and no other", TakesFile: true},
 		&cli.StringFlag{Name: dbFlag, Usage: "read this database `FILE` and no other", TakesFile: true},
+		encryptionFlag(),
 	}
 }
 

@@ -54,6 +54,12 @@ func storeLine(s localapi.StoreStatus) string {
 	if s.FileBytes > 0 {
 		parts = append(parts, humanBytes(s.FileBytes))
 	}
+	if s.EncryptionKey != "" {
+		parts = append(parts, "encrypted with key "+s.EncryptionKey)
+	}
+	if s.EncryptionDue {
+		parts = append(parts, "being rewritten under the configured key")
+	}
 	if s.Verdict != "" {
 		parts = append(parts, s.Verdict)
 	}

@@ -77,7 +77,12 @@ func run(c *cli.Context) error {
 		log = lineClearer{log}
 	}
 	opts.Logger = newLogger(cfg.Log, log)
-	klog.SetSlogLogger(opts.Logger)
+	if cfg.Encryption.On() {
+		opts.Logger = slog.New(agent.Nameless(opts.Logger.Handler()))
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what a library says may have any name in it
+	} else {
+		klog.SetSlogLogger(opts.Logger)
+	}
 	return agent.Run(ctx, cfg, opts)
 }
 

@@ -81,7 +81,7 @@ it. Without a name all that there are.
    snapcache snapshot verify /media/usb/seed.snap
 
 Exits with 4 where one is damaged.`,
-				Flags:  []cli.Flag{snapshotDirFlag(), configFileFlag()},
+				Flags:  []cli.Flag{snapshotDirFlag(), configFileFlag(), encryptionFlag()},
 				Action: verifySnapshots,
 			},
 			{
@@ -181,7 +181,11 @@ func makeSnapshot(ctx context.Context, look lookup, dir snapshot.Dir, elsewhere 
 	if look.onlyFile && !elsewhere {
 		return nil, usagef("--db names a database: give the --dir of its snapshots too")
 	}
-	db, err := bolt.Open(look.db, bolt.Options{ReadOnly: true})
+	keys, err := look.keys()
+	if err != nil {
+		return nil, err
+	}
+	db, err := bolt.Open(look.db, bolt.Options{ReadOnly: true, Keys: keys})
 	if err != nil {
 		return nil, offlineError(look.db, "leave out --db and --dir, and it makes the snapshot", err)
 	}
@@ -265,6 +269,10 @@ func verifySnapshots(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	keys, err := readKeys(c)
+	if err != nil {
+		return err
+	}
 	var paths []string
 	for _, name := range c.Args().Slice() {
 		paths = append(paths, dir.Find(name))
@@ -287,7 +295,7 @@ func verifySnapshots(c *cli.Context) error {
 	defer done()
 	var bad []error
 	for _, path := range paths {
-		report, m, err := snapshot.Check(ctx, path, bolt.Keys{}, progress)
+		report, m, err := snapshot.Check(ctx, path, keys, progress)
 		if err == nil && !report.OK() {
 			err = &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
 		}
@@ -327,10 +335,14 @@ func restoreSnapshot(c *cli.Context) error {
 		}
 		path = cfg.Store.Path
 	}
+	keys, err := readKeys(c)
+	if err != nil {
+		return err
+	}
 	ctx, stop := interruptible(c)
 	defer stop()
 	progress, done := terminalProgress()
-	verdict, err := restore.FromSnapshot(ctx, dir.Find(name), path, bolt.Options{MaxBytes: cfg.Store.MaxSize.Value()}, time.Now(), progress)
+	verdict, err := restore.FromSnapshot(ctx, dir.Find(name), path, bolt.Options{MaxBytes: cfg.Store.MaxSize.Value(), Keys: keys}, time.Now(), progress)
 	done()
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("the database %s is %w: stop the agent, or restore into another file with --db", path, inUse{err})
@@ -377,6 +389,8 @@ func snapshotError(err error) error {
 		return fmt.Errorf("%w: snapcache snapshot list shows which there are", err)
 	case errors.Is(err, snapshot.ErrNewerFormat):
 		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
+	case errors.Is(err, store.ErrKey):
+		return fmt.Errorf("%w: give --encryption-key-file, or the agent's --config", err)
 	case errors.Is(err, bolt.ErrNoRoom):
 		return fmt.Errorf("%w: make room, or put snapshots elsewhere (snapshots.dir)", err)
 	}

@@ -39,6 +39,9 @@ type lookup struct {
 	// for that.
 	from     string
 	unpacked *unpacked
+
+	// keys are what a file is opened with.
+	keys func() (bolt.Keys, error)
 }
 
 // unpacked is the database in a snapshot, nil while it is not open.
@@ -50,7 +53,8 @@ func newLookup(c *cli.Context) (lookup, error) {
 	if err != nil {
 		return lookup{}, err
 	}
-	l := lookup{socket: cfg.LocalAPI.Socket, db: cfg.Store.Path}
+	keys := func() (bolt.Keys, error) { return readKeys(c) }
+	l := lookup{socket: cfg.LocalAPI.Socket, db: cfg.Store.Path, keys: keys}
 	if cfg.Store.Type == config.StoreMemory {
 		l.db = ""
 	}
@@ -60,11 +64,11 @@ func newLookup(c *cli.Context) (lookup, error) {
 		return lookup{}, usagef("--from is in the place of --socket and --db: leave these out")
 	case c.String(fromFlag) != "":
 		dir := snapshot.Dir{Path: cfg.Snapshots.Dir}
-		return lookup{from: dir.Find(c.String(fromFlag)), unpacked: &unpacked{}}, nil
+		return lookup{from: dir.Find(c.String(fromFlag)), unpacked: &unpacked{}, keys: keys}, nil
 	case socket != "":
 		l.socket, l.db = socket, db
 	case db != "":
-		l = lookup{db: db, onlyFile: true, socketFallback: l.socket}
+		l = lookup{db: db, onlyFile: true, socketFallback: l.socket, keys: keys}
 	}
 	if l.socket == "" && l.db == "" {
 		return lookup{}, usagef("no socket and no database is known: give --socket, --db or --config")
@@ -114,8 +118,12 @@ func (l lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status
 func (l lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // what is unpacked has to go
 	defer stop()
+	keys, err := l.keys()
+	if err != nil {
+		return nil, nil, err
+	}
 	progress, done := terminalProgress()
-	db, m, err := snapshot.Open(ctx, l.from, bolt.Keys{}, progress)
+	db, m, err := snapshot.Open(ctx, l.from, keys, progress)
 	done()
 	if err != nil {
 		return nil, nil, snapshotError(err)
@@ -159,7 +167,11 @@ func (l lookup) openSocket(ctx context.Context, socket string) (localapi.Source,
 // where that is not so sure.
 func (l lookup) file(socket string) localapi.Source {
 	open := func() (store.DB, error) {
-		db, err := bolt.Open(l.db, bolt.Options{ReadOnly: true})
+		keys, err := l.keys()
+		if err != nil {
+			return nil, err
+		}
+		db, err := bolt.Open(l.db, bolt.Options{ReadOnly: true, Keys: keys})
 		if err != nil {
 			return nil, fileError(l.db, socket, err)
 		}
@@ -181,6 +193,8 @@ func fileError(path, socket string, err error) error {
 		return fmt.Errorf("%w: name another file with --db; an agent that is started on it sets it aside", err)
 	case errors.Is(err, store.ErrNewerFormat):
 		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
+	case errors.Is(err, store.ErrKey):
+		return fmt.Errorf("%w: give --encryption-key-file, or the agent's --config", err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the database %s can't be read: %w: run this as the agent's user", path, fs.ErrPermission)
 	case errors.As(err, new(*store.CorruptionError)):
