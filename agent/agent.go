@@ -274,14 +274,12 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	group, running := errgroup.WithContext(ctx)
 	for _, c := range a.collections {
 		group.Go(func() error {
-			if err := a.resolve(running, c, cluster); err != nil {
-				return err
-			}
-			return c.run(running, cluster)
+			return a.keep(running, c, cluster)
 		})
 	}
 	group.Go(func() error { a.repair(running); return nil })
 	group.Go(func() error { a.verifications(running); return nil })
+	group.Go(func() error { a.purges(running); return nil })
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()

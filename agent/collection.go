@@ -43,6 +43,11 @@ type collection struct {
 	source   *upstream.Source
 	queue    *deltafifo.Queue
 	refl     *reflector.Reflector
+	stop     context.CancelCauseFunc // nil while it does not run
+
+	// For the purges alone: since when it has been forbidden, as far as that was seen.
+	refused             time.Duration
+	denied, refusedRead bool
 }
 
 // collectionID names a collection: "pods", "deployments.apps", "pods@shop". The

@@ -42,6 +42,8 @@ var (
 	descDrift    = metric("verify_drift_total", "Differences that comparisons with the server found, by kind.", "collection", "kind")
 	descVerified = metric("verify_last_success_timestamp_seconds", "When the collection was last compared with the server completely, seconds since 1970.", "collection")
 
+	descPurges = metric("purges_total", "Times that all of a collection was deleted because the server forbids it.", "collection")
+
 	descSnapshots     = metric("snapshots_total", "Snapshots that this process made, or failed to make.", "result")
 	descSnapshotTime  = metric("snapshot_last_success_timestamp_seconds", "When the newest snapshot was made, seconds since 1970.")
 	descSnapshotBytes = metric("snapshot_bytes", "Size of the newest snapshot's file.")
@@ -158,6 +160,9 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	_, found := m.a.damages.of(c.id)
 	counter(descDamaged, float64(found), c.id)
 	gauge(descUnreadable, float64(s.DamagedRecords), c.id)
+	if c.entry.Resource.IsSecrets() {
+		counter(descPurges, float64(seen.purges), c.id)
+	}
 	for _, kind := range driftKinds() {
 		counter(descDrift, float64(seen.drifts[kind]), c.id, string(kind))
 	}

@@ -75,7 +75,7 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 	}
 	damaged, _ := a.damages.of(from.id)
 	c.DamagedRecords = int64(len(damaged))
-	c.Verification = seen.verification
+	c.Verification, c.Purged, c.RefusedSeconds = seen.verification, seen.purge, seen.refused.Seconds()
 	if seen.problem != nil {
 		c.Problem = upstream.Describe(seen.problem)
 	}

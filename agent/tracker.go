@@ -48,6 +48,10 @@ type seen struct {
 	skipped   int64
 	counts    informer.Counts
 
+	refused time.Duration   // for how long it has been forbidden, where it would be purged for it
+	purges  int64           // of this process
+	purge   *localapi.Purge // the newest; not changed any more
+
 	drifts       map[driftKind]int64
 	verification *localapi.Verification // the newest; not changed any more
 	verifiedAt   time.Time              // when one was last complete

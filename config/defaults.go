@@ -23,6 +23,8 @@ const (
 	DefaultConfirmDeletions = 50
 	// DefaultVerifyInterval is how often what is stored is compared with the server: weekly.
 	DefaultVerifyInterval = 7 * 24 * time.Hour
+	// DefaultPurgeAfter is for how long the server must forbid Secrets before they are deleted.
+	DefaultPurgeAfter = 24 * time.Hour
 	// DefaultMaxSize is the default quota of the database file.
 	DefaultMaxSize = "1Gi"
 	// DefaultHistoryRetention is for how long changes are remembered by default.
@@ -84,6 +86,9 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	}
 	if c.Verify.Interval == nil {
 		c.Verify.Interval = &metav1.Duration{Duration: DefaultVerifyInterval}
+	}
+	if c.Secrets.PurgeAfter.Duration == 0 {
+		c.Secrets.PurgeAfter.Duration = DefaultPurgeAfter
 	}
 	if c.Store.Type == "" {
 		c.Store.Type = StoreBolt

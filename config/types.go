@@ -190,10 +190,13 @@ type Log struct {
 	Format LogFormat `json:"format,omitempty"`
 }
 
-// Secrets holds the consent to store Secrets.
+// Secrets holds the consent to store Secrets, and says when they have to go.
 type Secrets struct {
 	// StoreOnDisk is empty, and Secrets are refused, or it is [SecretsConsent].
 	StoreOnDisk string `json:"storeOnDisk,omitempty"`
+	// PurgeAfter is for how long the server must forbid Secrets (403) before those that are stored are
+	// deleted: between [MinPurgeAfter] and [MaxPurgeAfter].
+	PurgeAfter metav1.Duration `json:"purgeAfter,omitzero"`
 }
 
 // Allowed tells whether Secrets may be cached.

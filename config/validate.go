@@ -29,6 +29,10 @@ const (
 	MinVerifyInterval = 10 * time.Second
 	// MaxVerifyInterval is the most, a year.
 	MaxVerifyInterval = 365 * 24 * time.Hour
+	// MinPurgeAfter is the least time after which Secrets that are forbidden are deleted.
+	MinPurgeAfter = time.Second
+	// MaxPurgeAfter is the most, 30 days.
+	MaxPurgeAfter = 30 * 24 * time.Hour
 	// MinSnapshotInterval is the least time between two snapshots: more often, the flash pays for little.
 	MinSnapshotInterval = 10 * time.Minute
 	// MaxSnapshotAge bounds the age of snapshots, and the time between two: ten years.
@@ -74,6 +78,9 @@ func (c *AgentConfiguration) problems() problems {
 	oneOf(&p, "log.format", c.Log.Format, LogText, LogJSON)
 	if s := c.Secrets.StoreOnDisk; s != "" && s != SecretsConsent {
 		p.add("secrets.storeOnDisk", "it has to be exactly %q", SecretsConsent)
+	}
+	if d := c.Secrets.PurgeAfter.Duration; d < MinPurgeAfter || d > MaxPurgeAfter {
+		p.add("secrets.purgeAfter", "%v is out of range: at least %v and at most %v", d, MinPurgeAfter, MaxPurgeAfter)
 	}
 	c.validateResources(&p)
 	return p

@@ -207,7 +207,22 @@ type Collection struct {
 	// nil for none yet.
 	Verification *Verification `json:"verification,omitempty"`
 
+	// RefusedSeconds is for how long the server has forbidden it, as far as this agent saw
+	// it, where all that is stored is to be deleted for that.
+	RefusedSeconds float64 `json:"refusedSeconds,omitempty"`
+
+	// Purged is when and how much was deleted for that, the newest time in this process;
+	// nil for never.
+	Purged *Purge `json:"purged,omitempty"`
+
 	// Damaged says that what is stored of the collection can't be read at all, so
 	// that Synced and all counts are unknown. Problem is how.
 	Damaged bool `json:"damaged,omitempty"`
+}
+
+// Purge tells of all that was stored of a collection being deleted because the server
+// forbids it.
+type Purge struct {
+	Time    time.Time `json:"time"`
+	Objects int64     `json:"objects"`
 }

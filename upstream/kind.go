@@ -8,11 +8,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
@@ -77,6 +79,19 @@ func Kind(err error) ErrorKind {
 		return Unreachable
 	}
 	return Other
+}
+
+// Denied says that the server itself knows the user and does not let it read a
+// resource (403). A proxy or login page in between that answers with 403 does not know
+// what was asked for.
+func Denied(err error, resource schema.GroupResource) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || statusKind(status.Status()) != Forbidden {
+		return false
+	}
+	d := status.Status().Details
+	return d != nil && d.Kind == resource.Resource && d.Group == resource.Group &&
+		!slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
 }
 
 func statusKind(st metav1.Status) ErrorKind {

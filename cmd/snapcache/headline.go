@@ -29,7 +29,7 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	lines := slices.Concat(problemLines(s.Collections), untrustedLines(s.Collections), damageLines(s.Collections), verifyLines(s.Collections))
+	lines := slices.Concat(problemLines(s.Collections), untrustedLines(s.Collections), damageLines(s.Collections), verifyLines(s.Collections), purgeLines(s.Collections))
 	return writeLines(w, append(lines, storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
 }
 
@@ -144,6 +144,21 @@ func verifyLines(collections []localapi.Collection) []string {
 	}
 	if same > 0 {
 		lines = append(lines, fmt.Sprintf("%s verified within %s: the same as the server's", plural(same, "collection", "collections"), humanAge(oldest)))
+	}
+	return lines
+}
+
+// purgeLines tell what was deleted, or will be, because the server forbids it.
+func purgeLines(collections []localapi.Collection) []string {
+	var lines []string
+	for _, c := range collections {
+		if p := c.Purged; p != nil {
+			lines = append(lines, fmt.Sprintf("%s: PURGED at %s: the server forbids it, so %s deleted",
+				c.ID, p.Time.Local().Format(time.DateTime), plural(p.Objects, "object was", "objects were")))
+		}
+		if c.RefusedSeconds > 0 {
+			lines = append(lines, fmt.Sprintf("%s: the server has forbidden it for %s: what is stored is deleted after secrets.purgeAfter", c.ID, humanAge(c.RefusedSeconds)))
+		}
 	}
 	return lines
 }

@@ -229,8 +229,12 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, c.old.info) {
 		return before, errors.Join(errors.New("the file has lost its name to another"), err)
 	}
+	scrubs := false
 	err = c.old.View(func(src *fileTx) error {
-		return c.dst.Update(func(dst *fileTx) error { return errors.Join(copyJournal(dst, src), sign(dst, false)) })
+		scrubs = scrubDue(src)
+		return c.dst.Update(func(dst *fileTx) error {
+			return errors.Join(copyJournal(dst, src), dst.Bucket(bucketMeta).Delete(keyScrub), sign(dst, false))
+		})
 	})
 	if err = errors.Join(err, c.dst.Sync()); err != nil {
 		return before, err
@@ -239,7 +243,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	if err != nil {
 		return before, err
 	}
-	if after = f.info.Size(); after >= before && !c.rekeys() && !db.opts.compactAnyway {
+	if after = f.info.Size(); after >= before && !c.rekeys() && !scrubs && !db.opts.compactAnyway {
 		return before, nil
 	}
 	if err := db.opts.compactStep(stepSynced); err != nil {

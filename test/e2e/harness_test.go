@@ -55,6 +55,7 @@ type settings struct {
 	resources      string // YAML
 	commitInterval string // empty for 50ms, so that changes are soon to be seen
 	consent        bool   // to Secrets on disk
+	purgeAfter     string // of Secrets; empty for the default
 	more           string // YAML of further fields
 }
 
@@ -97,6 +98,9 @@ func (x *site) configure(s settings) {
 	fmt.Fprintf(&b, "localAPI:\n  socket: %s\nmetrics:\n  address: %s\n", x.socket, x.metrics)
 	if s.consent {
 		fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
+	}
+	if s.purgeAfter != "" {
+		fmt.Fprintf(&b, "  purgeAfter: %s\n", s.purgeAfter)
 	}
 	fmt.Fprintf(&b, "%s\n", s.more)
 	fmt.Fprintf(&b, "resources:\n%s\n", strings.TrimSpace(s.resources))

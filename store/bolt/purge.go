@@ -1,0 +1,95 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+var (
+	// keyRefused is for how long somebody was refused what is stored: see SetRefused.
+	keyRefused = []byte("refused")
+
+	// keyScrub says that there are bytes in the free pages of the file that must not stay.
+	keyScrub = []byte("scrub")
+)
+
+// Purge deletes a collection as Drop does, for good: its objects, indexes, history,
+// dictionaries, and what the journal has of it. What is left in pages of the file that
+// are free now is gone after [DB.Scrub], which the file says is due until then.
+func (db *DB) Purge(id string) error {
+	db.write.Lock()
+	defer db.write.Unlock()
+	if db.isClosed() {
+		return store.ErrClosed
+	}
+	if err := db.fold(); err != nil { // drops the journal
+		return err
+	}
+	return db.rewrite(true, func(tx *fileTx) error {
+		if err := dropDicts(tx, id); err != nil {
+			return err
+		}
+		delete(db.filling, id)
+		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
+		if err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+			return err
+		}
+		return tx.Bucket(bucketMeta).Put(keyScrub, []byte{1})
+	})
+}
+
+// ScrubDue says that something was purged and the file was not rewritten since.
+func (db *DB) ScrubDue() (due bool, err error) {
+	err = db.view(func(tx *fileTx) error { due = scrubDue(tx); return nil })
+	return due, err
+}
+
+func scrubDue(tx *fileTx) bool { return tx.Bucket(bucketMeta).Get(keyScrub) != nil }
+
+// Scrub rewrites the file so that nothing of what was purged is in it. It is
+// [DB.Compact] also where that saves no room; the errors are the same. What the disk
+// itself keeps of the old file's blocks is beyond its reach.
+func (db *DB) Scrub(ctx context.Context) error {
+	_, _, err := db.Compact(ctx)
+	if err != nil {
+		return err
+	}
+	if due, err := db.ScrubDue(); err != nil || !due {
+		return err
+	}
+	return fmt.Errorf("scrub %s: %w", db.path, ErrBusy)
+}
+
+// SetRefused notes for how long the collection's owner was refused what is stored of it,
+// so that a restart does not forget it. 0 is not at all.
+func (db *DB) SetRefused(id string, d time.Duration) error {
+	return db.hidden(func(tx *fileTx) error {
+		b := tx.Bucket(bucketCollections).Bucket([]byte(id))
+		switch {
+		case b == nil:
+			return nil
+		case d == 0:
+			return b.Delete(keyRefused)
+		}
+		return putNumber(b, id, keyRefused, uint64(d))
+	})
+}
+
+// Refused returns what SetRefused noted. What can't be read counts as 0.
+func (db *DB) Refused(id string) (d time.Duration, err error) {
+	err = db.view(func(tx *fileTx) error {
+		if b := tx.Bucket(bucketCollections).Bucket([]byte(id)); b != nil {
+			if n, err := openNumber[uint64](id, keyRefused, b.Get(keyRefused)); err == nil {
+				d = time.Duration(min(n, uint64(1<<62))) //nolint:gosec // bounded
+			}
+		}
+		return nil
+	})
+	return d, err
+}

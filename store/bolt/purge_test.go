@@ -1,0 +1,129 @@
+package bolt_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// noisy is an object whose record compresses badly, so that its bytes tell it.
+func noisy(collection string, i, rv int) store.Change {
+	noise := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d %d", collection, i, rv)))
+	return storetest.Put(storetest.Object("ns", fmt.Sprintf("o%04d", i), fmt.Sprint(i), fmt.Sprint(rv), nil, noise))
+}
+
+// records returns a part of each record of a closed database that no other record has, by
+// collection, deleted objects' too.
+func records(t *testing.T, path string) map[string][][]byte {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	found := map[string][][]byte{}
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("c")).ForEachBucket(func(id []byte) error {
+			gen := tx.Bucket([]byte("c")).Bucket(id)
+			for _, name := range []string{"objects", "tombs"} {
+				require.NoError(t, gen.ForEachBucket(func(g []byte) error {
+					return gen.Bucket(g).Bucket([]byte(name)).ForEach(func(_, v []byte) error {
+						found[string(id)] = append(found[string(id)], bytes.Clone(v[len(v)-24:]))
+						return nil
+					})
+				}))
+			}
+			return nil
+		})
+	}))
+	return found
+}
+
+func count(t *testing.T, path string, needles [][]byte) (n int) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, needle := range needles {
+		if bytes.Contains(b, needle) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPurge deletes one collection of two and rewrites the file. No byte of its records
+// is in the file then, nor of its history or of what was in the journal, and all of the
+// other is.
+func TestPurge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	open := func() *bolt.DB {
+		db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour})
+		require.NoError(t, err)
+		return db
+	}
+	db := open()
+	ids := []string{"keep", "purge"}
+	for _, id := range ids {
+		c, err := db.Open(storetest.Info(id), lifeIndexes()...)
+		require.NoError(t, err)
+		r, err := c.Replace()
+		require.NoError(t, err)
+		for i := range 400 {
+			require.NoError(t, r.Apply([]store.Change{noisy(id, i, i+1)}))
+		}
+		require.NoError(t, r.Commit(storetest.Checkpoint(1000)))
+		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{{Key: "ns/o0001", RV: "1001"}}, Checkpoint: storetest.Checkpoint(1001)}))
+	}
+	require.NoError(t, db.SetRefused("purge", time.Hour))
+	require.NoError(t, db.Close())
+	before := records(t, path)
+	require.Equal(t, 400, count(t, path, before["purge"]))
+
+	db = open()
+	refused, err := db.Refused("purge")
+	require.NoError(t, err)
+	require.Equal(t, time.Hour, refused)
+	for _, id := range ids {
+		c, err := db.Open(storetest.Info(id), lifeIndexes()...)
+		require.NoError(t, err)
+		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{noisy(id, 2, 1002)}, Checkpoint: storetest.Checkpoint(1002)}))
+	}
+	require.NoError(t, db.Flush(), "to the journal")
+	due, err := db.ScrubDue()
+	require.NoError(t, err)
+	require.False(t, due)
+	require.NoError(t, db.Purge("purge"))
+	_, err = db.View("purge")
+	require.ErrorIs(t, err, store.ErrNoCollection)
+	require.Positive(t, count(t, path, before["purge"]), "in free pages")
+	require.NoError(t, db.Close())
+
+	db = open()
+	due, err = db.ScrubDue()
+	require.NoError(t, err)
+	require.True(t, due, "a restart knows of it")
+	was := inode(t, path)
+	require.NoError(t, db.Scrub(t.Context()))
+	require.NotEqual(t, was, inode(t, path))
+	due, err = db.ScrubDue()
+	require.NoError(t, err)
+	require.False(t, due)
+	require.NoError(t, db.Close())
+	require.Zero(t, count(t, path, before["purge"]))
+	require.NoFileExists(t, path+".compact")
+	after := records(t, path)
+	require.Len(t, after, 1)
+	require.Len(t, after["keep"], 400)
+	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	require.NoError(t, err)
+	require.True(t, report.OK(), "%v", report.Problems)
+}
