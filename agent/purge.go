@@ -46,6 +46,7 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after 
 	c.mu.Lock()
 	stored, source := c.stored, c.source
 	c.mu.Unlock()
+	resource := c.entry.Resource.GroupResource()
 	if stored == nil || source == nil || !stored.State().Synced {
 		return // there is nothing of it
 	}
@@ -56,7 +57,7 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after 
 	}
 	before := c.refused
 	now := c.track.get()
-	switch denied := upstream.Denied(now.problem, c.resource.GVR.GroupResource()); {
+	switch denied := upstream.Denied(now.problem, resource); {
 	case now.phase == reflector.PhaseWatching:
 		c.refused = 0
 	case denied && !c.denied:
@@ -79,7 +80,7 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after 
 	}
 	limited, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	if err := source.Probe(limited, "0"); !upstream.Denied(err, c.resource.GVR.GroupResource()) {
+	if err := source.Probe(limited, "0"); !upstream.Denied(err, resource) {
 		return // it can't be told now; where it is allowed the watch is soon up
 	}
 	objects := stored.State().Count
