@@ -145,7 +145,7 @@ func (b *build) step() (built []string, after next, err error) {
 		return nil, stepWait, nil
 	}
 	objects := 0
-	err = db.rewrite(false, func(tx *fileTx) error {
+	err = db.hiddenLocked(func(tx *fileTx) error {
 		coll, err := b.c.bucket(tx)
 		if err != nil {
 			return err

@@ -247,6 +247,12 @@ func (c *check) meta(tx *fileTx) {
 	if raw := b.Get(keyEpoch); raw != nil && len(raw) != 8 {
 		c.report.problem(Problem{Reason: fmt.Sprintf("meta: the epoch has %d bytes, not 8", len(raw))})
 	}
+	switch raw := b.Get(keyFolding); {
+	case raw != nil && len(raw) != 8:
+		c.report.problem(Problem{Reason: fmt.Sprintf("meta: the journal entry that a fold needs has %d bytes, not 8", len(raw))})
+	case raw != nil:
+		c.report.note(Problem{Reason: fmt.Sprintf("a fold of the journal up to entry %d is half done; the next one begins anew", binary.BigEndian.Uint64(raw))})
+	}
 }
 
 // dictionaries looks at each of them, used or not.

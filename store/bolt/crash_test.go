@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +38,21 @@ type life struct {
 
 	views  []store.View
 	models []*storetest.Model // what the views must show
+
+	slice int // bytes of a fold's slices; 0 for what is usual
+	cut   int // after how many more slices a fold ends; 0 for not at all
+}
+
+// errCut ends a fold between two of its slices.
+var errCut = errors.New("the fold was cut")
+
+func (l *life) betweenSlices() error {
+	if l.cut > 0 {
+		if l.cut--; l.cut == 0 {
+			return errCut
+		}
+	}
+	return nil
 }
 
 func lifeIndexes() []store.Index {
@@ -60,7 +76,8 @@ func drawIndexes(t *rapid.T) (indexes []store.Index) {
 func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 
 func (l *life) open(t *rapid.T) {
-	db, err := bolt.Open(l.path, bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys}, 3)))
+	opts := bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys}, 3))
+	db, err := bolt.Open(l.path, bolt.InSlices(opts, l.slice, l.betweenSlices))
 	require.NoError(t, err)
 	l.db = db
 	l.reindex(t)
@@ -215,6 +232,7 @@ func crashModel(t *rapid.T, keys bolt.Keys) {
 		require.Empty(t, report.Problems)
 		require.NoError(t, os.RemoveAll(dir))
 	}()
+	l.slice = rapid.SampledFrom([]int{0, 1, 16 << 10, 32 << 10}).Draw(t, "slice")
 	l.indexes = lifeIndexes()
 	l.since = []*storetest.Model{storetest.NewModel(storetest.Info("pods"), l.indexes...)}
 	l.open(t)
@@ -230,6 +248,16 @@ func crashModel(t *rapid.T, keys bolt.Keys) {
 		},
 		"flush": func(t *rapid.T) { require.NoError(t, l.db.Flush()); durable() },
 		"fold":  func(t *rapid.T) { require.NoError(t, l.db.Fold()); durable() },
+		// What a fold has left half done, whatever comes next has to bear: reading,
+		// writing, a crash, a fold that is cut as well.
+		"half a fold": func(t *rapid.T) {
+			l.cut = rapid.IntRange(1, 12).Draw(t, "slices")
+			if err := l.db.Fold(); !errors.Is(err, errCut) {
+				require.NoError(t, err)
+			}
+			l.cut = 0
+			durable()
+		},
 		"replace": func(t *rapid.T) {
 			r, err := l.coll.Replace()
 			require.NoError(t, err)
@@ -331,4 +359,145 @@ func TestDamagedJournal(t *testing.T) {
 	defer db.Close()
 	require.NoError(t, db.JournalDamage(), "what was given up is not met again")
 	check(db)
+}
+
+// halfFold makes a file in which a fold is half done. Its journal has five entries.
+func halfFold(t *testing.T) (path string) {
+	cut := false
+	opts := bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 1, func() error {
+		if cut {
+			return errCut
+		}
+		return nil
+	})
+	db, live := newDB(t, opts)
+	c, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	for i := range 5 {
+		require.NoError(t, c.Apply(store.Batch{
+			Changes:    []store.Change{storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%d", i), "u", fmt.Sprint(i+10), nil, "x"))},
+			Checkpoint: storetest.Checkpoint(i + 10),
+		}))
+		require.NoError(t, db.Flush())
+	}
+	cut = true
+	require.ErrorIs(t, db.Fold(), errCut)
+	cut = false
+	raw, err := os.ReadFile(live)
+	require.NoError(t, err)
+	path = filepath.Join(t.TempDir(), "half.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	return path
+}
+
+// Where a fold was half done, the buckets have some of what is newer than a damaged
+// entry of the journal: there is no state before the damage to go back to. What was
+// flushed after the fold was cut is another matter.
+func TestDamagedJournalOfHalfAFold(t *testing.T) {
+	path := halfFold(t)
+	flipJournal(t, path, 3)
+	for _, readOnly := range []bool{true, false} {
+		_, err := bolt.Open(path, bolt.Options{ReadOnly: readOnly})
+		require.ErrorAs(t, err, new(*store.CorruptionError))
+	}
+	_, err := bolt.Check(path, bolt.Keys{}, nil)
+	require.ErrorAs(t, err, new(*store.CorruptionError))
+
+	path = halfFold(t)
+	db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour})
+	require.NoError(t, err)
+	c, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	require.NoError(t, c.Apply(store.Batch{Checkpoint: storetest.Checkpoint(99)}))
+	require.NoError(t, db.Flush())
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	path = filepath.Join(t.TempDir(), "crashed.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	flipJournal(t, path, 5)
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	require.ErrorAs(t, db.JournalDamage(), new(*store.CorruptionError))
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	defer v.Close()
+	require.Equal(t, "14", v.State().RV)
+	require.EqualValues(t, 5, v.State().Count)
+}
+
+// A fold that was cut in the middle of closing leaves a file that does not say that it
+// was closed.
+func TestHalfAFoldIsNotClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	cut := false
+	db, err := bolt.Open(path, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 1, func() error {
+		if cut {
+			require.NotEqual(t, bolt.Closed, bolt.EndingOf(copyOf(t, path)))
+			return errCut
+		}
+		return nil
+	}))
+	require.NoError(t, err)
+	c, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "a", "u", "9", nil, "x"))}, Checkpoint: storetest.Checkpoint(9)}))
+	cut = true
+	require.ErrorIs(t, db.Close(), errCut)
+	require.Equal(t, bolt.Killed, bolt.EndingOf(path))
+	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	require.Contains(t, fmt.Sprint(report.Notes), "half done")
+
+	cut = false
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, v.State().Count)
+	v.Close()
+	require.NoError(t, db.Close())
+	require.Equal(t, bolt.Closed, bolt.EndingOf(path))
+	report, err = bolt.Check(path, bolt.Keys{}, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Notes)
+}
+
+// What was never flushed is folded as a whole: halves of it would be ahead of the
+// journal.
+func TestFoldOfWhatWasNotFlushed(t *testing.T) {
+	slices := 0
+	db, _ := newDB(t, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 16<<10, func() error { slices++; return nil }))
+	c, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	apply := func(from, n int) {
+		var changes []store.Change
+		for i := from; i < from+n; i++ {
+			changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint("o-", i), "u", fmt.Sprint(i), nil, "x")))
+		}
+		require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: goingOn(from + n)}))
+	}
+	before := db.Stats().Commits
+	apply(10, 1)
+	require.NoError(t, db.Fold())
+	require.Equal(t, before+1, db.Stats().Commits)
+	require.Zero(t, slices)
+
+	apply(20, 6) // one more would make a dictionary, which folds by itself
+	require.NoError(t, db.Fold())
+	require.Positive(t, slices)
+	require.Equal(t, before+1+1+int64(slices)+1, db.Stats().Commits, "an entry of the journal, and the slices")
+}
+
+func copyOf(t *testing.T, path string) string {
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	path = filepath.Join(t.TempDir(), "copy.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	return path
 }

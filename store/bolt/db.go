@@ -74,8 +74,8 @@ type Options struct {
 	Writer string
 
 	// FlushInterval is after how long changes are made durable where there are enough
-	// of them, 256 KiB. Fewer wait for company up to twelve times as long, but no more
-	// than a minute unless this is more; a change of the checkpoint alone waits twelve
+	// of them, 256 KiB. Fewer wait for company up to fourteen times as long, but no more
+	// than 70 s unless this is more; a change of the checkpoint alone waits fourteen
 	// times as long. What a crash loses is what the watch sends again. 0 is 5 s.
 	FlushInterval time.Duration
 
@@ -85,7 +85,7 @@ type Options struct {
 	ViewLimit time.Duration
 
 	// HistoryRetention and HistoryBytes bound the history of each collection: what is
-	// older or more is forgotten, with the next fold. 0 is
+	// older or more is forgotten within the hour. 0 is
 	// store.DefaultHistoryRetention and store.DefaultHistoryBytes.
 	HistoryRetention time.Duration
 	HistoryBytes     int64
@@ -111,10 +111,12 @@ type Options struct {
 
 // tuning is what only tests change. Its zero value is what everybody gets.
 type tuning struct {
-	byHand         bool  // nothing starts by itself
-	stepRecords    int   // see the constant
-	compactMinFree int64 // see the constant
-	compactAnyway  bool  // also where there is nothing to gain
+	byHand         bool         // nothing starts by itself
+	stepRecords    int          // see the constant
+	sliceBytes     int          // see the constant
+	foldStep       func() error // between two slices of a fold
+	compactMinFree int64        // see the constant
+	compactAnyway  bool         // also where there is nothing to gain
 	compactStep    func(compactStep) error
 	freeDisk       func(dir string) (int64, error)
 }
@@ -136,8 +138,10 @@ type DB struct {
 	timer         clock.Timer
 	timerAt       time.Time
 	journalBytes  int
+	journalLast   uint64 // sequence number of its newest entry, or what it was when it was dropped
 	journalDamage *store.CorruptionError
 	folded        time.Time         // when the newest fold was
+	trimmedAt     time.Time         // when the histories were trimmed
 	builds        map[string]*build // of indexes, by collection
 	filling       map[string]bool   // collections of which a replacement fills a generation
 	compacting    bool              // so folds and builds wait
@@ -200,6 +204,12 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 	if opts.stepRecords == 0 {
 		opts.stepRecords = stepRecords
 	}
+	if opts.sliceBytes == 0 {
+		opts.sliceBytes = sliceBytes
+	}
+	if opts.foldStep == nil {
+		opts.foldStep = func() error { return nil }
+	}
 	if opts.compactMinFree == 0 {
 		opts.compactMinFree = compactMinFree
 	}
@@ -243,7 +253,7 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), bdb.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now(),
+		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
 		builds: map[string]*build{}, filling: map[string]bool{}, background: newBackground(),
 	}
 	if err := db.begin(); err != nil {
@@ -392,7 +402,7 @@ func (db *DB) updateLocked(fn func(*fileTx) error) error {
 			return err
 		}
 	}
-	return db.rewrite(true, fn)
+	return db.rewrite(func(tx *fileTx) (bool, error) { return true, fn(tx) })
 }
 
 // hidden runs a transaction that changes nothing that a reader sees.
@@ -402,7 +412,12 @@ func (db *DB) hidden(fn func(*fileTx) error) error {
 	if db.isClosed() {
 		return store.ErrClosed
 	}
-	return db.rewrite(false, fn)
+	return db.hiddenLocked(fn)
+}
+
+// hiddenLocked is hidden for whoever holds the write lock.
+func (db *DB) hiddenLocked(fn func(*fileTx) error) error {
+	return db.rewrite(func(tx *fileTx) (bool, error) { return false, fn(tx) })
 }
 
 // commit runs fn in a write transaction. The caller holds the write lock.
@@ -413,7 +428,8 @@ func (db *DB) commit(fn func(*fileTx) error) (err error) {
 		if err := fn(tx); err != nil {
 			return err
 		}
-		return sign(tx, db.closing)
+		// With a fold half done it is not closed, whatever comes.
+		return sign(tx, db.closing && halfFolded(tx) == 0)
 	})
 	if err == nil {
 		db.commits.Add(1)

@@ -5,6 +5,7 @@
 //	meta                       magic, format version, time of creation, writer
 //	                           with each rewrite of the buckets: epoch
 //	                           where it came from a snapshot: origin
+//	                           while a fold is half done: folding
 //	journal/<sequence>         one flush: its changes and checkpoints
 //	dict/<id>                  compression dictionaries
 //	c/<collection>/info        what the collection is a copy of (store.Info)
@@ -29,10 +30,10 @@
 // that is touched, while an append costs about as much for many as for one.
 //
 // A flush happens when the flush interval has passed since the oldest change that
-// is not durable and 256 KiB wait, when twelve intervals have passed (but for changes at
-// most a minute, unless the interval is longer), at 1 MiB, when [DB.Flush] is called,
-// and on Close. A fold happens at 8 MiB of
-// journal, 100,000 cells or an hour, before anything that changes buckets by itself
+// is not durable and 256 KiB wait, when fourteen intervals have passed (but for changes at
+// most 70 s, unless the interval is longer), at 1 MiB, when [DB.Flush] is called,
+// and on Close. A fold happens at 24 MiB of
+// journal, 75,000 cells or a day, before anything that changes buckets by itself
 // (making, changing and dropping a collection, the commit of a replacement), and on
 // Close.
 //
@@ -43,10 +44,14 @@
 //   - File and journal together are one state that there was: that of the newest
 //     flush. A damaged journal entry costs itself and what follows, and leaves the
 //     state before it.
+//   - A fold may end between any two of its slices. The journal is whole until the last
+//     one, and putting the same cells on the file again changes nothing, so file and
+//     journal say what they said before; the next fold begins anew. The mark in meta
+//     is for a journal that turns out to be damaged then: the buckets by themselves are
+//     no state that there was, and the file is not used.
 //   - A view is a read transaction under the memtable of the same moment. The epoch,
 //     which every rewrite of the buckets moves on, tells whether the two belong
-//     together; a fold that is just going on does not matter, since putting the same
-//     cells on the file again changes nothing.
+//     together; a fold that is just going on does not matter, for the same reason.
 //   - Readers see one generation. A replacement that does not fit in memory fills
 //     the next generation beside it, and one small transaction switches
 //     generation and checkpoint together. Generations that are not current are

@@ -78,6 +78,13 @@ func CompactSteps(opts Options, at func(step string) error) Options {
 	return opts
 }
 
+// InSlices makes options under which one transaction of a fold writes about so many
+// bytes, and between happens between two of them. Its error ends the fold there.
+func InSlices(opts Options, bytes int, between func() error) Options {
+	opts.sliceBytes, opts.foldStep = bytes, between
+	return opts
+}
+
 // WaitForBackground returns when nothing goes on in the background.
 func (db *DB) WaitForBackground() { db.background.active.Wait() }
 

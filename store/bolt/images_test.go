@@ -44,13 +44,15 @@ func crashImages(t *testing.T, count int) {
 	random := rand.New(rand.NewPCG(7, 7))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "live.db")
-	db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 3000, ViewLimit: time.Hour})
+	cut := func() {}
+	opts := bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 3000, ViewLimit: time.Hour}
+	db, err := bolt.Open(path, bolt.InSlices(opts, 24<<10, func() error { cut(); return nil }))
 	require.NoError(t, err)
 	defer db.Close()
 	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
 	require.NoError(t, err)
 	now := storetest.NewModel(storetest.Info("pods"), lifeIndexes()...)
-	last, rv := now.Clone(), 100
+	last, rv, slices := now.Clone(), 100, 0
 
 	before := readFile(t, path)
 	x := &images{t: t, path: filepath.Join(dir, "image.db"), random: random}
@@ -84,18 +86,32 @@ func crashImages(t *testing.T, count int) {
 			b := store.Batch{Changes: changes, Checkpoint: cp}
 			require.NoError(t, c.Apply(b))
 			now.Apply(b)
-			if round%4 == 3 {
-				require.NoError(t, db.Fold())
-			} else {
-				require.NoError(t, db.Flush())
-			}
+			require.NoError(t, db.Flush())
 		}
-		after := readFile(t, path)
-		x.old, x.new = last, now
-		x.commit(fmt.Sprintf("round %d", round), before, after, round%10 == 0)
-		before, last = after, now.Clone()
+		image := func(name string, several bool) {
+			after := readFile(t, path)
+			x.old, x.new = last, now
+			x.commit(fmt.Sprintf("round %d%s", round, name), before, after, several)
+			before, last = after, now.Clone()
+		}
+		image("", round%10 == 0)
+		if round%4 == 3 {
+			slice := 0
+			cut = func() {
+				if slice++; slice <= 3 || random.IntN(5) == 0 { // of some, not of all
+					image(fmt.Sprintf(" slice %d", slice), false)
+					slices++
+					return
+				}
+				before = readFile(t, path)
+			}
+			require.NoError(t, db.Fold())
+			image(" fold", false)
+		}
+		cut = func() {}
 	}
-	t.Logf("%d images of an honest disk; %d of a lying one, of which %d were refused", x.honest, x.lying, x.refused)
+	t.Logf("%d images of an honest disk; %d of a lying one, of which %d were refused; %d slices", x.honest, x.lying, x.refused, slices)
+	require.Positive(t, slices)
 	require.Greater(t, x.honest, 10*rounds)
 	require.Greater(t, x.lying, 8*rounds)
 }

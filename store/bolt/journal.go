@@ -27,12 +27,6 @@ const (
 	journalFormat = 1
 	journalHeader = 5
 
-	// foldBytes, maxCells and foldInterval bound what opening has to replay: bytes of
-	// journal, cells in the memtable and time.
-	foldBytes    = 8 << 20
-	maxCells     = 100_000
-	foldInterval = time.Hour
-
 	// flushBytes is how much may wait for the flush interval to pass.
 	flushBytes = 1 << 20
 
@@ -165,6 +159,9 @@ func (db *DB) flushLocked() error {
 		db.noteFlush(err)
 		return err
 	}
+	if db.opts.Clock.Since(db.trimmedAt) >= trimInterval {
+		db.trimHistory()
+	}
 	err := db.append()
 	if err == nil && !db.compacting && db.foldDue() {
 		db.trimHistory()
@@ -172,12 +169,6 @@ func (db *DB) flushLocked() error {
 	}
 	db.noteFlush(err)
 	return err
-}
-
-// foldDue says that the journal has become as much as opening is to replay.
-func (db *DB) foldDue() bool {
-	return db.journalBytes >= foldBytes || db.mem.cells() >= maxCells ||
-		db.journalBytes > 0 && db.opts.Clock.Since(db.folded) >= foldInterval
 }
 
 // append adds a journal value of all cells that are not durable.
@@ -195,13 +186,13 @@ func (db *DB) append() error {
 	slices.Sort(addrs)
 	over := db.mem.snapshot()
 	var size int
+	var seq uint64
 	err := db.commit(func(tx *fileTx) error {
 		b, err := tx.CreateBucketIfNotExists(bucketJournal)
 		if err != nil {
 			return err
 		}
-		seq, err := b.NextSequence()
-		if err != nil {
+		if seq, err = b.NextSequence(); err != nil {
 			return err
 		}
 		key := binary.BigEndian.AppendUint64(nil, seq)
@@ -219,7 +210,7 @@ func (db *DB) append() error {
 	if err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	db.journalBytes += size
+	db.journalBytes, db.journalLast = db.journalBytes+size, seq
 	db.clean()
 	return nil
 }
@@ -228,97 +219,4 @@ func (db *DB) append() error {
 func (db *DB) clean() {
 	clear(db.dirty)
 	db.dirtyBytes, db.dirtySince, db.dirtyChanges = 0, time.Time{}, false
-}
-
-// fold moves the memtable into the buckets, in key order, and drops the journal,
-// in one transaction.
-func (db *DB) fold() error {
-	if err := db.pack(); err != nil {
-		return fmt.Errorf("fold: %w", err)
-	}
-	over := db.mem.snapshot()
-	if over.tree.Len() == 0 && db.journalBytes == 0 && db.journalDamage == nil {
-		db.folded = db.opts.Clock.Now()
-		return nil
-	}
-	err := db.rewrite(true, func(tx *fileTx) error {
-		err := foldCells(tx, over)
-		if err != nil || tx.Bucket(bucketJournal) == nil {
-			return err
-		}
-		// The sequence goes on, so that an old entry never looks like a new one.
-		seq := tx.Bucket(bucketJournal).Sequence()
-		if err := tx.DeleteBucket(bucketJournal); err != nil {
-			return err
-		}
-		b, err := tx.CreateBucket(bucketJournal)
-		if err != nil {
-			return err
-		}
-		return b.SetSequence(seq)
-	})
-	if err != nil {
-		return fmt.Errorf("fold: %w", err)
-	}
-	db.journalBytes = 0
-	db.clean()
-	db.folded = db.opts.Clock.Now()
-	db.considerCompaction()
-	return nil
-}
-
-func foldCells(tx *fileTx, over *overlay) error {
-	var bucket *fileBucket
-	var at string
-	var failed error
-	over.tree.Scan(func(addr string, c cell) bool {
-		path, key := locate(addr)
-		if name := address(path, nil); bucket == nil || name != at {
-			at, bucket = name, tx.Bucket(path[0])
-			if bucket != nil {
-				bucket = descend(bucket, path[1:])
-			}
-			if bucket == nil {
-				failed = fmt.Errorf("bucket %q is missing", path)
-				return false
-			}
-		}
-		if c.deleted {
-			failed = bucket.Delete(key)
-		} else {
-			failed = bucket.Put(key, c.value)
-		}
-		return failed == nil
-	})
-	return failed
-}
-
-// rewrite runs a transaction that changes buckets, and moves the file to the next
-// epoch. Where folds is true, fn puts all of the memtable into the file; where it
-// is false, fn must change nothing that a reader of the memtable's keys sees.
-func (db *DB) rewrite(folds bool, fn func(*fileTx) error) error {
-	db.mem.foldBegins()
-	epoch := db.mem.snapshot().epoch
-	err := db.commit(func(tx *fileTx) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return tx.Bucket(bucketMeta).Put(keyEpoch, binary.BigEndian.AppendUint64(nil, epoch+1))
-	})
-	if err != nil {
-		// Where only the last sync failed, the file of this process has the change all
-		// the same. The memtable fits it: it is there twice.
-		if actual, readErr := db.readEpoch(); readErr == nil {
-			epoch = actual
-		}
-		db.mem.foldEnds(epoch, false)
-		return err
-	}
-	db.mem.foldEnds(epoch+1, folds)
-	return nil
-}
-
-func (db *DB) readEpoch() (epoch uint64, err error) {
-	err = db.view(func(tx *fileTx) error { epoch = fileEpoch(tx); return nil })
-	return epoch, err
 }

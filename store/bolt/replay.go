@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/snapcache/snapcache/store"
@@ -16,9 +17,10 @@ import (
 func (db *DB) replay() error {
 	return db.view(func(tx *fileTx) error {
 		db.mem.epoch = fileEpoch(tx)
+		needed := halfFolded(tx)
 		b := tx.Bucket(bucketJournal)
 		if b == nil {
-			return nil
+			return db.whole(needed)
 		}
 		entries := make(chan []journalCell, 1)
 		merged := make(chan []journalCell)
@@ -26,8 +28,25 @@ func (db *DB) replay() error {
 		err := db.decodeEntries(b, entries)
 		close(entries)
 		db.mem.load(<-merged)
-		return err
+		if err != nil {
+			return err
+		}
+		return db.whole(needed)
 	})
+}
+
+// whole says whether the journal could be read as far as the file needs it, which is
+// to its entry needed. Where a fold was half done, some of its cells are in the buckets
+// and others only in the journal: without it they are no state that there was.
+func (db *DB) whole(needed uint64) error {
+	if db.journalLast >= needed {
+		return nil
+	}
+	reason := fmt.Sprintf("a fold was half done, and of the journal that it needs, up to entry %d, there is no more than up to %d", needed, db.journalLast)
+	if db.journalDamage != nil {
+		reason += ": " + db.journalDamage.Reason
+	}
+	return &store.CorruptionError{Path: db.path, Reason: reason}
 }
 
 // decodeEntries sends the cells of one journal entry after the other.
@@ -36,21 +55,19 @@ func (db *DB) decodeEntries(b *fileBucket, entries chan<- []journalCell) (err er
 	damaged := func(err error) {
 		db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}
 	}
-	var last []byte
 	cur := b.Cursor()
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
-		if last != nil && string(k) <= string(last) {
+		if len(k) != 8 || binary.BigEndian.Uint64(k) <= db.journalLast {
 			damaged(fmt.Errorf("journal: %w", errOrder))
 			return nil
 		}
-		last = k
 		v := journalEntry(b, k)
 		cells, err := decodeJournal(db.codecs, k, v)
 		if err != nil {
 			damaged(err)
 			return nil
 		}
-		db.journalBytes += len(v)
+		db.journalBytes, db.journalLast = db.journalBytes+len(v), binary.BigEndian.Uint64(k)
 		entries <- cells
 	}
 	return nil

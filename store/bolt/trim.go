@@ -1,15 +1,25 @@
 package bolt
 
-import "github.com/snapcache/snapcache/store/internal/history"
+import (
+	"time"
 
-// trimEntries is how many entries of one history are forgotten at a time, at most.
-// The rest is for the next fold.
-const trimEntries = 20_000
+	"github.com/snapcache/snapcache/store/internal/history"
+)
+
+const (
+	// trimEntries is how many entries of one history are forgotten at a time, at most.
+	// The rest is for the next time.
+	trimEntries = 20_000
+
+	// trimInterval is how long a history may grow past its bounds, where no fold comes.
+	trimInterval = time.Hour
+)
 
 // trimHistory forgets what is too old or too much of each collection's history. It
-// comes before a fold, so that what is forgotten costs no write of its own. The
-// caller holds the write lock.
+// comes before a flush, and before a fold, so that what is forgotten costs no write of
+// its own. The caller holds the write lock.
 func (db *DB) trimHistory() {
+	db.trimmedAt = db.opts.Clock.Now()
 	var ids []string
 	err := db.view(func(tx *fileTx) error {
 		return tx.Bucket(bucketCollections).ForEachBucket(func(id []byte) error {
