@@ -31,7 +31,7 @@ func (db *DB) Purge(id string) error {
 	if err := db.fold(); err != nil { // drops the journal
 		return err
 	}
-	return db.rewrite(true, func(tx *fileTx) error {
+	return db.updateLocked(func(tx *fileTx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
