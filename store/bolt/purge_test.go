@@ -105,6 +105,12 @@ func TestPurge(t *testing.T) {
 	_, err = db.View("purge")
 	require.ErrorIs(t, err, store.ErrNoCollection)
 	require.Positive(t, count(t, path, before["purge"]), "in free pages")
+	v, err := db.View("keep")
+	require.NoError(t, err)
+	h, err := v.Header("ns/o0002")
+	require.NoError(t, err)
+	require.Equal(t, "1002", h.RV, "what was in the journal only")
+	v.Close()
 	require.NoError(t, db.Close())
 
 	db = open()
