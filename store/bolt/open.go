@@ -80,6 +80,9 @@ func mmapBytes(maxBytes int64) int {
 	return int(max(maxBytes, 1<<30))
 }
 
+// createSuffix makes the name of a new database while it is written.
+const createSuffix = ".new"
+
 // create makes a new database under a temporary name and renames it, so that a
 // power cut leaves either none or a whole one.
 func create(path string, opts Options) error {
@@ -87,7 +90,7 @@ func create(path string, opts Options) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create database directory: %w", err)
 	}
-	tmp := path + ".new"
+	tmp := path + createSuffix
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("create database: %w", err)
 	}
@@ -125,6 +128,10 @@ func create(path string, opts Options) error {
 	}
 	return SyncDir(dir)
 }
+
+// Leftovers are names beside a database at path under which a crash may have left what
+// has no meaning.
+func Leftovers(path string) []string { return []string{path + createSuffix, path + compactSuffix} }
 
 // SyncDir makes the names in a directory durable: after it returns, a rename or
 // creation in dir survives a power cut.
