@@ -3,6 +3,10 @@ package bolt_test
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -18,6 +22,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+	"github.com/tink-crypto/tink-go/v2/daead/subtle"
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/object"
@@ -26,9 +31,13 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// The golden database is what format 1 looks like. Later versions must read it for
-// as long as they read format 1: it is made anew only while no version is released.
-const goldenFile = "testdata/golden-v1.db.gz"
+// The golden databases are what format 1 looks like, and format 2, which is the same
+// encrypted with key number 7. Later versions must read them for as long as they read
+// these formats: they are made anew only while no version is released.
+var goldenFiles = map[string]bolt.Keys{
+	"testdata/golden-v1.db.gz": {},
+	"testdata/golden-v2.db.gz": {Key: newKey(7)},
+}
 
 var update = flag.Bool("update", false, "make the golden database anew")
 
@@ -96,9 +105,9 @@ func goldenClass(name string) *object.Object {
 
 // writeGolden makes the golden database: a generation that is not the first one, a
 // leftover of another, dictionary and raw records, and a journal of two entries.
-func writeGolden(t *testing.T, path string) {
+func writeGolden(t *testing.T, path string, keys bolt.Keys) {
 	live := filepath.Join(t.TempDir(), "live.db")
-	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1, Writer: "golden"})
+	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1, Writer: "golden", Keys: keys})
 	require.NoError(t, err)
 	models := goldenModels()
 	open := func(id string) store.Collection {
@@ -145,10 +154,10 @@ func writeGolden(t *testing.T, path string) {
 	require.NoError(t, bdb.Close())
 }
 
-func golden(t *testing.T) string {
+func golden(t *testing.T, file string, keys bolt.Keys) string {
 	if *update {
 		path := filepath.Join(t.TempDir(), "new.db")
-		writeGolden(t, path)
+		writeGolden(t, path, keys)
 		raw, err := os.ReadFile(path)
 		require.NoError(t, err)
 		var packed bytes.Buffer
@@ -156,9 +165,9 @@ func golden(t *testing.T) string {
 		require.NoError(t, err)
 		_, err = w.Write(raw)
 		require.NoError(t, errors.Join(err, w.Close()))
-		require.NoError(t, os.WriteFile(goldenFile, packed.Bytes(), 0o644))
+		require.NoError(t, os.WriteFile(file, packed.Bytes(), 0o644))
 	}
-	f, err := os.Open(goldenFile)
+	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
 	r, err := gzip.NewReader(f)
@@ -173,14 +182,19 @@ func golden(t *testing.T) string {
 // TestGolden reads the golden database with today's code: as it is, and after
 // today's code has folded it.
 func TestGolden(t *testing.T) {
-	path := golden(t)
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	for file, keys := range goldenFiles {
+		t.Run(filepath.Base(file), func(t *testing.T) { readGolden(t, golden(t, file, keys), keys) })
+	}
+}
+
+func readGolden(t *testing.T, path string, keys bolt.Keys) {
+	report, err := bolt.Check(path, keys, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 	require.EqualValues(t, 2, report.JournalEntries)
 	require.Equal(t, "golden", report.Writer)
 	for _, readOnly := range []bool{true, false, true} {
-		db, err := bolt.Open(path, bolt.Options{ReadOnly: readOnly})
+		db, err := bolt.Open(path, bolt.Options{ReadOnly: readOnly, Keys: keys})
 		require.NoError(t, err)
 		require.NoError(t, db.JournalDamage())
 		infos, err := db.Collections()
@@ -204,42 +218,53 @@ func TestGolden(t *testing.T) {
 // docs/file-format.md and nothing else. Where it fails, either the page is wrong or
 // the format was changed, and then [bolt.Format] has to change too.
 func TestFormat(t *testing.T) {
-	fresh := filepath.Join(t.TempDir(), "fresh.db")
-	writeGolden(t, fresh)
-	for name, path := range map[string]string{"golden": golden(t), "fresh": fresh} {
-		t.Run(name, func(t *testing.T) {
-			p := readPlainly(t, path)
-			require.Equal(t, "snapcache", string(p.cells["meta\x00magic"]))
-			require.Equal(t, []byte{0, 0, 0, 1}, p.cells["meta\x00format"])
-			require.Equal(t, "2026-01-02T03:04:05Z", string(p.cells["meta\x00created"]))
-			require.Equal(t, "golden", string(p.cells["meta\x00writer"]))
-			require.Len(t, p.cells["meta\x00epoch"], 8)
-			require.Equal(t, p.tx, binary.BigEndian.Uint64(p.cells["meta\x00last"]))
-			require.Zero(t, p.cells["meta\x00last"][8])
-			require.Equal(t, "00000000-0000-4000-8000-000000000000", string(p.cells["meta\x00last"][9:]))
-			require.Equal(t, uint64(2), p.journal)
-			for id, model := range goldenModels() {
-				p.compare(t, id, model)
-			}
-			p.compareHistory(t, "pods@shop", map[string]string{
-				"1197": "deleted shop/till-06 +1  false", // which the new one's change tells
-				"1198": "deleted shop/till-03 +1  false",
-				"1200": "deleted shop/till-04 +1  false", // nobody told when
-				"1201": "put shop/till-05 +1  false",
-				"1202": "put shop/till-06 +1 1202 true",
-				"1203": "put shop/till-07 +2  false",
-				"1204": "put shop/till-08 +2  false",
-			}, "1100")
-			p.compareHistory(t, "secrets", map[string]string{}, "")
-			codec, first := p.record(t, "pods@shop", "shop/till-05")
-			require.EqualValues(t, 1, codec)
-			require.Equal(t, "1005", first, "a change keeps it")
-			_, first = p.record(t, "pods@shop", "shop/till-06")
-			require.Equal(t, "1202", first, "another object does not")
-			codec, _ = p.record(t, "priorityclasses.scheduling.k8s.io", "a")
-			require.EqualValues(t, 0, codec)
-		})
+	for file, keys := range goldenFiles {
+		fresh := filepath.Join(t.TempDir(), "fresh.db")
+		writeGolden(t, fresh, keys)
+		var secret []byte
+		if keys.Key != nil {
+			secret = bytes.Repeat([]byte{7}, 32)
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) { readFormat(t, golden(t, file, keys), secret) })
+		t.Run(filepath.Base(file)+", fresh", func(t *testing.T) { readFormat(t, fresh, secret) })
 	}
+}
+
+func readFormat(t *testing.T, path string, secret []byte) {
+	p := readPlainly(t, path, secret)
+	require.Equal(t, "snapcache", string(p.cells["meta\x00magic"]))
+	format := byte(1)
+	if secret != nil {
+		format = 2
+	}
+	require.Equal(t, []byte{0, 0, 0, format}, p.cells["meta\x00format"])
+	require.Equal(t, "2026-01-02T03:04:05Z", string(p.cells["meta\x00created"]))
+	require.Equal(t, "golden", string(p.cells["meta\x00writer"]))
+	require.Len(t, p.cells["meta\x00epoch"], 8)
+	require.Equal(t, p.tx, binary.BigEndian.Uint64(p.cells["meta\x00last"]))
+	require.Zero(t, p.cells["meta\x00last"][8])
+	require.Equal(t, "00000000-0000-4000-8000-000000000000", string(p.cells["meta\x00last"][9:]))
+	require.Equal(t, uint64(2), p.journal)
+	for id, model := range goldenModels() {
+		p.compare(t, id, model)
+	}
+	p.compareHistory(t, "pods@shop", map[string]string{
+		"1197": "deleted shop/till-06 +1  false", // which the new one's change tells
+		"1198": "deleted shop/till-03 +1  false",
+		"1200": "deleted shop/till-04 +1  false", // nobody told when
+		"1201": "put shop/till-05 +1  false",
+		"1202": "put shop/till-06 +1 1202 true",
+		"1203": "put shop/till-07 +2  false",
+		"1204": "put shop/till-08 +2  false",
+	}, "1100")
+	p.compareHistory(t, "secrets", map[string]string{}, "")
+	codec, first := p.record(t, "pods@shop", "shop/till-05")
+	require.EqualValues(t, 1, codec)
+	require.Equal(t, "1005", first, "a change keeps it")
+	_, first = p.record(t, "pods@shop", "shop/till-06")
+	require.Equal(t, "1202", first, "another object does not")
+	codec, _ = p.record(t, "priorityclasses.scheduling.k8s.io", "a")
+	require.EqualValues(t, 0, codec)
 }
 
 // plain is a database as docs/file-format.md tells to read it.
@@ -253,19 +278,21 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sum(parts ...[]byte) uint32 { return crc32.Checksum(bytes.Join(parts, nil), castagnoli) }
 
-func readPlainly(t *testing.T, path string) *plain {
+func readPlainly(t *testing.T, path string, secret []byte) *plain {
 	p := &plain{cells: map[string][]byte{}}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 	require.NoError(t, err)
 	defer db.Close()
 	require.Equal(t, 4096, db.Info().PageSize)
+	open := func(_ string, k, v []byte) (string, []byte) { return string(k), v }
 	var walk func(path string, b *bbolt.Bucket) error
 	walk = func(path string, b *bbolt.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
 			if v == nil {
 				return walk(path+"\x01"+string(k), b.Bucket(k))
 			}
-			p.cells[path+"\x00"+string(k)] = append([]byte{}, v...)
+			name, value := open(path, k, v)
+			p.cells[path+"\x00"+name] = append([]byte{}, value...)
 			return nil
 		})
 	}
@@ -274,12 +301,15 @@ func readPlainly(t *testing.T, path string) *plain {
 	defer dec.Close()
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
 		p.tx = uint64(tx.ID())
+		if secret != nil {
+			open = opener(t, secret, bytes.Clone(tx.Bucket([]byte("meta")).Get([]byte("encryption"))))
+		}
 		if err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return walk(string(name), b) }); err != nil {
 			return err
 		}
 		journal := tx.Bucket([]byte("journal"))
 		return journal.ForEach(func(k, _ []byte) error {
-			v := journal.Bucket(k).Get([]byte("entry"))
+			_, v := open("journal\x01"+string(k), []byte("entry"), journal.Bucket(k).Get([]byte("entry")))
 			p.journal++
 			require.Equal(t, p.journal, binary.BigEndian.Uint64(k))
 			require.EqualValues(t, 1, v[0])
@@ -302,6 +332,42 @@ func readPlainly(t *testing.T, path string) *plain {
 		})
 	}))
 	return p
+}
+
+// opener opens what is in an encrypted file. head is the value meta/encryption.
+func opener(t *testing.T, secret, head []byte) func(path string, k, v []byte) (string, []byte) {
+	require.Len(t, head, 41+28)
+	require.EqualValues(t, 1, head[0])
+	id, err := hkdf.Key(sha256.New, secret, nil, "snapcache key id", 8)
+	require.NoError(t, err)
+	require.Equal(t, id, head[1:9])
+	derive := func(info string, length int) []byte {
+		key, err := hkdf.Key(sha256.New, secret, head[9:41], info, length)
+		require.NoError(t, err)
+		return key
+	}
+	block, err := aes.NewCipher(derive("snapcache values", 32))
+	require.NoError(t, err)
+	values, err := cipher.NewGCM(block)
+	require.NoError(t, err)
+	names, err := subtle.NewAESSIV(derive("snapcache names", 64))
+	require.NoError(t, err)
+	_, err = values.Open(nil, head[41:53], head[53:], append([]byte("meta\x00encryption"), head[:41]...))
+	require.NoError(t, err)
+	return func(path string, k, v []byte) (string, []byte) {
+		parts := strings.Split(path, "\x01")
+		name := k
+		if len(parts) >= 4 && parts[0] == "c" && (parts[3] == "objects" || parts[3] == "index") {
+			name, err = names.DecryptDeterministically(k, []byte(path+"\x00"))
+			require.NoError(t, err, path)
+		}
+		if parts[0] == "meta" || len(parts) == 5 {
+			return string(name), v
+		}
+		content, err := values.Open(nil, v[:12], v[12:], []byte(path+"\x00"+string(name)))
+		require.NoError(t, err, path)
+		return string(name), content
+	}
 }
 
 // take cuts a value behind its length off b.
