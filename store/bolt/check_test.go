@@ -25,10 +25,12 @@ var mine = store.Index{Name: "mine", Spec: "mine:v1", Func: func(o *object.Objec
 
 // sampleFile writes a database with a synced collection of 40 objects, one that
 // never was synced and a journal that is not folded, as a kill leaves it.
-func sampleFile(t testing.TB) string {
+func sampleFile(t testing.TB) string { return sampleFileUnder(t, bolt.Keys{}) }
+
+func sampleFileUnder(t testing.TB, keys bolt.Keys) string {
 	dir := t.TempDir()
 	live := filepath.Join(dir, "live.db")
-	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, Writer: "test"})
+	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, Writer: "test", Keys: keys})
 	require.NoError(t, err)
 	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	require.NoError(t, err)

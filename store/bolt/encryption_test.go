@@ -3,15 +3,262 @@ package bolt_test
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
 
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
 )
 
 // newKey returns the key number n.
 func newKey(n byte) *bolt.Key {
-	k, err := bolt.ParseKey([]byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))))
+	k, err := bolt.ParseKey(keyText(n))
 	if err != nil {
 		panic(err)
 	}
 	return k
+}
+
+func keyText(n byte) []byte {
+	return []byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32)) + "\n")
+}
+
+// marked makes objects that are full of words which are nowhere else.
+type marked struct {
+	random *rand.Rand
+	words  []string
+	rv     int
+}
+
+func (m *marked) word() string {
+	b := make([]byte, 20)
+	for i := range b {
+		b[i] = byte('a' + m.random.IntN(26))
+	}
+	m.words = append(m.words, string(b))
+	return string(b)
+}
+
+func (m *marked) object(namespace, name string) *object.Object {
+	m.rv++
+	return mustParse(fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":"%d","labels":{"app":%q,%q:"x"}},"data":{"payload":%q}}`,
+		namespace, name, m.word(), m.rv, m.word(), m.word(), m.word()+strings.Repeat("z", 100)))
+}
+
+// found returns the words of which anything is in raw, in clear or compressed.
+func (m *marked) found(raw []byte) (found []string) {
+	texts := [][]byte{raw}
+	dec, _ := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(1<<24), zstd.WithDecoderConcurrency(1))
+	defer dec.Close()
+	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
+	for at := bytes.Index(raw, magic); at >= 0; {
+		if text, _ := dec.DecodeAll(raw[at:], nil); len(text) > 0 { // what comes before an error counts
+			texts = append(texts, text)
+		}
+		next := bytes.Index(raw[at+1:], magic)
+		if next < 0 {
+			break
+		}
+		at += 1 + next
+	}
+	for _, word := range m.words {
+		// A piece of a word is enough to be found by: compressed text has pieces.
+		for _, piece := range []string{word[:10], word[10:], base64.StdEncoding.EncodeToString([]byte(word[:9]))} {
+			for _, text := range texts {
+				if bytes.Contains(text, []byte(piece)) {
+					found = append(found, word)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// fill does to a database all that may be done to one, and returns its copies.
+func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[string][]byte) {
+	files = map[string][]byte{}
+	path := filepath.Join(dir, "cache.db")
+	opts.FlushInterval = time.Hour
+	db, err := bolt.Open(path, bolt.InSteps(opts, 3))
+	require.NoError(t, err)
+	look := func(when string) { files[when] = readFile(t, path) }
+	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
+	require.NoError(t, err)
+	namespaces := []string{m.word(), m.word()}
+	var all []store.Change
+	for i := range 60 {
+		all = append(all, storetest.Put(m.object(namespaces[i%2], m.word())))
+	}
+	replaceAll(t, c, all, 1000)
+	look("listed")
+	m.rv = 1000
+	var batch []store.Change
+	for i := range 20 {
+		batch = append(batch, storetest.Put(m.object(namespaces[0], m.word())))
+		batch = append(batch, store.Change{Key: all[i].Key, RV: fmt.Sprint(1100 + i)})
+		batch = append(batch, storetest.Put(m.object(namespaces[1], all[21+2*i].Object.GetName())))
+	}
+	m.rv = 1200
+	cp := storetest.Checkpoint(m.rv)
+	cp.Newest = [store.NewestKeys]string{all[30].Key, all[31].Key}
+	require.NoError(t, c.Apply(store.Batch{Changes: batch, Checkpoint: cp}))
+	require.NoError(t, db.Flush())
+	look("flushed")
+	require.NoError(t, db.Fold())
+	look("folded")
+
+	// An index that goes and one that comes, with what a crash leaves of both.
+	c, err = db.Open(storetest.Info("pods"), store.FieldIndex("payload", "data.payload"), store.FieldIndex("uid", "metadata.uid"))
+	require.NoError(t, err)
+	look("indexes")
+	db.WaitForBuilds()
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(m.object(m.word(), m.word()))}, Checkpoint: storetest.Checkpoint(m.rv)}))
+	hot := filepath.Join(dir, "hot.db")
+	hotCopyTo(t, db, hot)
+	files["copy"] = readFile(t, hot)
+	_, _, err = db.Compact(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	look("closed")
+	_, _, err = bolt.Compact(path, opts)
+	require.NoError(t, err)
+	look("compacted")
+	return files
+}
+
+// TestNothingInClear fills a database with words and looks for them in all that it
+// leaves on the disk.
+func TestNothingInClear(t *testing.T) {
+	for name, opts := range map[string]bolt.Options{"memory": {}, "generations": {ReplaceBudget: 1}} {
+		t.Run(name, func(t *testing.T) {
+			opts.Keys.Key = newKey(1)
+			m := &marked{random: rand.New(rand.NewPCG(1, 1))}
+			for when, raw := range m.fill(t, t.TempDir(), opts) {
+				require.Empty(t, m.found(raw), when)
+				require.NotContains(t, string(raw), "ConfigMap", when)
+			}
+
+			// Without a key it is all there, or one would find nothing ever.
+			opts.Keys.Key = nil
+			m = &marked{random: rand.New(rand.NewPCG(1, 1))}
+			for when, raw := range m.fill(t, t.TempDir(), opts) {
+				require.NotEmpty(t, m.found(raw), when)
+			}
+		})
+	}
+}
+
+// The same name is not the same bytes in two files, nor in two collections of one.
+func TestNamesDiffer(t *testing.T) {
+	seen := map[string]bool{}
+	for range 2 {
+		path := sampleFileUnder(t, bolt.Keys{Key: newKey(1)})
+		for _, bucket := range []string{"c/pods/g1/objects", "c/pods/g1/index/app", "c/nodes/g1/objects"} {
+			for _, k := range keysAt(t, path, bucket) {
+				require.False(t, seen[k], bucket)
+				seen[k] = true
+			}
+		}
+	}
+	require.Greater(t, len(seen), 100)
+}
+
+// A key that is missing, or another one, is told as such by whoever opens the file, and
+// the file stays as it is.
+func TestWrongKey(t *testing.T) {
+	path := sampleFileUnder(t, bolt.Keys{Key: newKey(1)})
+	was := readFile(t, path)
+	for text, keys := range map[string]bolt.Keys{
+		"it is encrypted with key " + newKey(1).ID() + ", and none was given":                                           {},
+		"it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(2).ID() + ", " + newKey(3).ID():  {Key: newKey(2), Old: []*bolt.Key{newKey(3)}},
+		"no key for the database: it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(4).ID(): {Old: []*bolt.Key{newKey(4)}},
+	} {
+		for name, open := range map[string]func() error{
+			"open":      func() error { _, err := bolt.Open(path, bolt.Options{Keys: keys}); return err },
+			"read only": func() error { _, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys}); return err },
+			"check":     func() error { _, err := bolt.Check(path, keys, nil); return err },
+			"compact":   func() error { _, _, err := bolt.Compact(path, bolt.Options{Keys: keys}); return err },
+		} {
+			err := open()
+			require.ErrorIs(t, err, store.ErrKey, name)
+			require.ErrorContains(t, err, text, name)
+			require.ErrorContains(t, err, path, name)
+			require.NotErrorAs(t, err, new(*store.CorruptionError), name)
+			require.Equal(t, was, readFile(t, path), name)
+		}
+	}
+	require.Equal(t, bolt.Killed, bolt.EndingOf(path), "which needs no key")
+	report, err := bolt.Check(path, bolt.Keys{Old: []*bolt.Key{newKey(2), newKey(1)}}, nil)
+	require.NoError(t, err)
+	require.True(t, report.OK(), report.Problems)
+	require.Equal(t, newKey(1).ID(), report.Key)
+}
+
+// An older version must take an encrypted file for one of a format that it does not
+// know, and of a file in clear nothing is new.
+func TestFormatOfEncrypted(t *testing.T) {
+	require.Equal(t, []byte{0, 0, 0, 1}, valueAt(t, sampleFile(t), "meta", "format"))
+	require.Nil(t, valueAt(t, sampleFile(t), "meta", "encryption"))
+	require.Equal(t, []byte{0, 0, 0, 2}, valueAt(t, sampleFileUnder(t, bolt.Keys{Key: newKey(1)}), "meta", "format"))
+}
+
+func TestReadKey(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, mode os.FileMode, text []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		require.NoError(t, os.Chmod(path, mode))
+		return path
+	}
+	k, err := bolt.ReadKey(write("good", 0o400, keyText(1)))
+	require.NoError(t, err)
+	require.Equal(t, newKey(1).ID(), k.ID())
+	require.Len(t, k.ID(), 16)
+	require.NotEqual(t, newKey(2).ID(), k.ID())
+	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+		text := fmt.Sprintf(format, bolt.Options{Keys: bolt.Keys{Key: k}})
+		require.NotContains(t, text, "1 1 1 1", format)
+		require.NotContains(t, text, "1, 0x1", format)
+	}
+
+	for name, bad := range map[string]struct {
+		mode os.FileMode
+		text []byte
+		want string
+	}{
+		"group":    {0o440, keyText(1), "chmod 0400"},
+		"world":    {0o604, keyText(1), "chmod 0400"},
+		"short":    {0o600, keyText(1)[:40], "32 bytes as base64"},
+		"empty":    {0o600, nil, "32 bytes as base64"},
+		"raw":      {0o600, bytes.Repeat([]byte{1}, 32), "32 bytes as base64"},
+		"too long": {0o600, bytes.Repeat([]byte{'A'}, 4000), "no key file"},
+	} {
+		_, err := bolt.ReadKey(write(name, bad.mode, bad.text))
+		require.ErrorContains(t, err, bad.want, name)
+		require.NotContains(t, err.Error(), "AQEB", name)
+	}
+	_, err = bolt.ReadKey(filepath.Join(dir, "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = bolt.ReadKey(dir)
+	require.Error(t, err)
+
+	// A credential of systemd's, which it shows as readable for a group.
+	t.Setenv("CREDENTIALS_DIRECTORY", dir)
+	write("credential", 0o440, keyText(3))
+	keys, err := bolt.ReadKeys("credential", []string{filepath.Join(dir, "good")})
+	require.NoError(t, err)
+	require.Equal(t, newKey(3).ID(), keys.Key.ID())
+	require.Equal(t, newKey(1).ID(), keys.Old[0].ID())
+	_, err = bolt.ReadKey(filepath.Join(dir, "credential"))
+	require.ErrorContains(t, err, "chmod 0400", "a path is no credential")
 }

@@ -1,0 +1,303 @@
+package bolt_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// entriesOf lists all that is in a file, by bucket.
+func entriesOf(t *testing.T, path string) (buckets []string, entries map[string][][2][]byte) {
+	entries = map[string][][2][]byte{}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	var walk func(path string, b *bbolt.Bucket) error
+	walk = func(path string, b *bbolt.Bucket) error {
+		buckets = append(buckets, path)
+		return b.ForEach(func(k, v []byte) error {
+			if v == nil {
+				return walk(path+"/"+string(k), b.Bucket(k))
+			}
+			entries[path] = append(entries[path], [2][]byte{bytes.Clone(k), append([]byte{}, v...)})
+			return nil
+		})
+	}
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return walk(string(name), b) })
+	}))
+	return buckets, entries
+}
+
+func keysAt(t *testing.T, path, bucket string) (keys []string) {
+	_, entries := entriesOf(t, path)
+	for _, e := range entries[bucket] {
+		keys = append(keys, string(e[0]))
+	}
+	require.NotEmpty(t, keys, bucket)
+	return keys
+}
+
+func valueAt(t *testing.T, path, bucket, key string) []byte {
+	_, entries := entriesOf(t, path)
+	for _, e := range entries[bucket] {
+		if string(e[0]) == key {
+			return e[1]
+		}
+	}
+	return nil
+}
+
+// sampleVersions are all the objects that sampleFile ever had, as their JSON.
+func sampleVersions() map[string]bool {
+	versions := map[string]bool{string(storetest.Object("", "edge-1", "u-1", "7", nil, "x").Raw()): true}
+	for i := range 41 {
+		versions[string(sampleObject(i, i+1).Raw())] = true
+	}
+	versions[string(sampleObject(2, 101).Raw())] = true
+	for i := range 3 {
+		versions[string(sampleObject(i*10, 103+2*i).Raw())] = true
+	}
+	return versions
+}
+
+// served reads all that a file gives away, and returns what of it never was.
+func served(t *testing.T, path string, keys bolt.Keys, versions map[string]bool) (wrong []string) {
+	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
+	if err != nil {
+		return nil
+	}
+	defer db.Close()
+	for _, id := range []string{"pods", "nodes"} {
+		v, err := db.View(id)
+		if err != nil {
+			continue
+		}
+		for o, err := range v.Objects("", "") {
+			if err == nil && !versions[string(o.Raw())] {
+				wrong = append(wrong, string(o.Raw()))
+			}
+		}
+		for e, err := range v.Changes("100") {
+			if err == nil && e.Object != nil && !versions[string(e.Object.Raw())] {
+				wrong = append(wrong, string(e.Object.Raw()))
+			}
+		}
+		for k := range 41 {
+			key := sampleObject(k, 0).Key()
+			if o, err := v.Get(key); err == nil && (o.Key() != key || !versions[string(o.Raw())]) {
+				wrong = append(wrong, key+" is "+o.Key())
+			}
+		}
+		v.Close()
+	}
+	return wrong
+}
+
+// contentOf is all that a sound file tells.
+func contentOf(t *testing.T, path string, keys bolt.Keys) (lines []string) {
+	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
+	require.NoError(t, err)
+	defer db.Close()
+	for _, id := range []string{"pods", "nodes"} {
+		v, err := db.View(id)
+		require.NoError(t, err)
+		lines = append(lines, fmt.Sprint(v.Info(), v.State()))
+		for o, err := range v.Objects("", "") {
+			require.NoError(t, err)
+			lines = append(lines, string(o.Raw()))
+		}
+		for _, index := range v.Indexes() {
+			for e, err := range v.IndexEntries(index, "", store.IndexEntry{}) {
+				require.NoError(t, err)
+				lines = append(lines, index+e.Value+e.Key)
+			}
+		}
+		for e, err := range v.Changes("100") {
+			if id == "pods" {
+				require.NoError(t, err)
+				lines = append(lines, fmt.Sprint(e.RV, e.Key, e.Deleted))
+			}
+		}
+		v.Close()
+	}
+	return lines
+}
+
+// TestTampering changes one thing after the other in an encrypted file, in the ways
+// that somebody with the disk in his hands can. Nothing that was changed is ever
+// served, and Check finds it unless it is of something that the journal has anew.
+func TestTampering(t *testing.T) {
+	keys := bolt.Keys{Key: newKey(1)}
+	sample := sampleFileUnder(t, keys)
+	raw := readFile(t, sample)
+	versions := sampleVersions()
+	require.Empty(t, served(t, sample, keys, versions))
+	plainRecord := valueAt(t, sampleFile(t), "c/pods/g1/objects", "shop/o-04")
+	require.NotEmpty(t, plainRecord)
+	buckets, entries := entriesOf(t, sample)
+	path := filepath.Join(t.TempDir(), "cache.db")
+	every := 1
+	if testing.Short() {
+		every = 6
+	}
+	tried, overruled, whole := 0, 0, contentOf(t, sample, keys)
+	try := func(what string, change func(put func(bucket string, k, v []byte) error) error) {
+		if tried++; tried%every != 0 {
+			return
+		}
+		require.NoError(t, os.WriteFile(path, raw, 0o600))
+		edit(t, path, func(tx *bbolt.Tx) error {
+			return change(func(bucket string, k, v []byte) error {
+				if v == nil {
+					return bucketAt(tx, bucket).Delete(k)
+				}
+				return bucketAt(tx, bucket).Put(k, v)
+			})
+		})
+		require.Empty(t, served(t, path, keys, versions), what)
+		report, err := bolt.Check(path, keys, nil)
+		if err != nil {
+			require.ErrorAs(t, err, new(*store.CorruptionError), what)
+			return
+		}
+		if report.OK() {
+			overruled++
+			require.Equal(t, whole, contentOf(t, path, keys), what)
+		}
+	}
+	for _, bucket := range buckets {
+		if bucket == "meta" {
+			continue
+		}
+		of := entries[bucket]
+		for i, e := range of {
+			k, v := e[0], e[1]
+			what := fmt.Sprintf("%s %x", bucket, k)
+			set := func(changed []byte) func(func(string, []byte, []byte) error) error {
+				return func(put func(string, []byte, []byte) error) error { return put(bucket, k, changed) }
+			}
+			if len(v) > 0 {
+				for _, at := range []int{0, 12, len(v) / 2, len(v) - 1} {
+					flipped := bytes.Clone(v)
+					flipped[at] ^= 0x40
+					try(fmt.Sprint(what, ": bit at ", at), set(flipped))
+				}
+				try(what+": cut", set(v[:len(v)-1]))
+				try(what+": empty", set([]byte{}))
+				try(what+": in clear", set(plainRecord))
+				other := of[(i+1)%len(of)]
+				if len(of) > 1 {
+					try(what+": swapped", func(put func(string, []byte, []byte) error) error {
+						return errors.Join(put(bucket, k, other[1]), put(bucket, other[0], v))
+					})
+				}
+			}
+			if strings.HasSuffix(bucket, "/objects") || strings.Contains(bucket, "/index/") {
+				if !strings.HasSuffix(bucket, "/mine") { // of which Check does not know what belongs there
+					try(what+": lost", set(nil))
+				}
+				try(what+": name", func(put func(string, []byte, []byte) error) error {
+					name := bytes.Clone(k)
+					name[len(name)/2] ^= 1
+					return errors.Join(put(bucket, k, nil), put(bucket, name, v))
+				})
+				try(what+": name in clear", func(put func(string, []byte, []byte) error) error {
+					return put(bucket, []byte("shop/o-99"), v)
+				})
+			}
+		}
+	}
+	require.Greater(t, tried, 500)
+	require.Less(t, overruled, tried/5)
+	t.Log(tried, "changes, of what the journal has anew:", overruled)
+}
+
+// What was tampered with is counted where it is read, a list heals it, and what has lost
+// its name is deleted under the one that it is given.
+func TestTamperedIsHealed(t *testing.T) {
+	keys := bolt.Keys{Key: newKey(1)}
+	path := sampleFileUnder(t, keys)
+	_, entries := entriesOf(t, path)
+	of := entries["c/pods/g1/objects"]
+	edit(t, path, func(tx *bbolt.Tx) error {
+		b := bucketAt(tx, "c/pods/g1/objects")
+		name := bytes.Clone(of[20][0])
+		name[3] ^= 1
+		return errors.Join(b.Put(of[0][0], of[1][1]), b.Put(of[1][0], of[0][1]), b.Delete(of[20][0]), b.Put(name, of[20][1]))
+	})
+	damaged := map[string]bool{}
+	db, err := bolt.Open(path, bolt.Options{Keys: keys, Damaged: func(_, key string) { damaged[key] = true }})
+	require.NoError(t, err)
+	defer db.Close()
+	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
+	require.NoError(t, err)
+	v, err := c.View()
+	require.NoError(t, err)
+	broken := 0
+	var nameless string
+	for h, err := range v.Headers("", "") {
+		if err == nil {
+			continue
+		}
+		broken++
+		require.ErrorAs(t, err, new(*store.CorruptionError))
+		require.True(t, damaged[h.Key], h.Key)
+		if strings.HasPrefix(h.Key, "?/unreadable-") {
+			nameless = h.Key
+		}
+	}
+	v.Close()
+	require.NotEmpty(t, nameless)
+	require.GreaterOrEqual(t, broken, 1)
+	require.LessOrEqual(t, broken, 3, "some may have newer ones in the journal")
+
+	changes := []store.Change{storetest.Delete(nameless)}
+	for i := range 41 {
+		changes = append(changes, storetest.Put(sampleObject(i, i+300)))
+	}
+	replaceAll(t, c, changes, 1000)
+	require.NoError(t, db.Close())
+	report, err := bolt.Check(path, keys, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	require.EqualValues(t, 41, report.Collections[1].Objects)
+}
+
+// A whole file in clear can't be slipped in under the head of an encrypted one, nor the
+// other way round.
+func TestTamperedHead(t *testing.T) {
+	keys := bolt.Keys{Key: newKey(1)}
+	for name, change := range map[string]func(meta *bbolt.Bucket) error{
+		"format":  func(meta *bbolt.Bucket) error { return meta.Put([]byte("format"), []byte{0, 0, 0, 1}) },
+		"no head": func(meta *bbolt.Bucket) error { return meta.Delete([]byte("encryption")) },
+		"cut": func(meta *bbolt.Bucket) error {
+			return meta.Put([]byte("encryption"), meta.Get([]byte("encryption"))[:20])
+		},
+		"salt":     func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 20) },
+		"check":    func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 60) },
+		"its form": func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 0) },
+	} {
+		path := sampleFileUnder(t, keys)
+		edit(t, path, func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte("meta"))) })
+		_, err := bolt.Open(path, bolt.Options{Keys: keys})
+		require.ErrorAs(t, err, new(*store.CorruptionError), name)
+	}
+}
+
+func flipAt(b *bbolt.Bucket, key string, at int) error {
+	v := bytes.Clone(b.Get([]byte(key)))
+	v[at] ^= 1
+	return b.Put([]byte(key), v)
+}
