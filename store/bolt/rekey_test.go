@@ -1,0 +1,235 @@
+package bolt_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// keysOf makes keys of their numbers, 0 for none.
+func keysOf(current byte, old ...byte) (keys bolt.Keys) {
+	if current != 0 {
+		keys.Key = newKey(current)
+	}
+	for _, n := range old {
+		keys.Old = append(keys.Old, newKey(n))
+	}
+	return keys
+}
+
+// TestRekey takes one database through all that its key may become: none, one, another
+// one, none. Each time it is rewritten in the background, beside a writer, and what is
+// there afterwards is what there was before, under the new key alone.
+func TestRekey(t *testing.T) {
+	var log bytes.Buffer
+	path := filepath.Join(t.TempDir(), "cache.db")
+	info := storetest.Info("pods")
+	model := storetest.NewModel(info, lifeIndexes()...)
+	m := &marked{random: rand.New(rand.NewPCG(2, 2))}
+	rv := 10_000
+	for i, keys := range []bolt.Keys{keysOf(0), keysOf(1), keysOf(2, 1), keysOf(2), keysOf(0, 2), keysOf(3)} {
+		db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, Keys: keys, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		was := db.Stats()
+		require.Equal(t, i != 0 && i != 3, was.EncryptionDue, "from %q in step %d", was.EncryptionKey, i)
+		c, err := db.Open(info, lifeIndexes()...)
+		require.NoError(t, err)
+		if i == 0 {
+			var all []store.Change
+			for range 300 {
+				all = append(all, storetest.Put(m.object(m.word(), m.word())))
+			}
+			replaceAll(t, c, all, rv)
+			model.Replace(info, all, storetest.Checkpoint(rv))
+		}
+		// Until it is rewritten, and at least a little, objects come and go.
+		for n := 0; n < 5 || db.Stats().EncryptionDue && n < 100_000; n++ {
+			rv++
+			b := store.Batch{Changes: []store.Change{storetest.Put(m.object("churn", fmt.Sprintf("o-%d", n%7)))}, Checkpoint: storetest.Checkpoint(rv)}
+			require.NoError(t, c.Apply(b))
+			model.Apply(b)
+			if n%3 == 0 {
+				require.NoError(t, db.Flush())
+			}
+		}
+		db.WaitForBackground()
+		now := db.Stats()
+		require.False(t, now.EncryptionDue)
+		if keys.Key != nil {
+			require.Equal(t, keys.Key.ID(), now.EncryptionKey)
+		} else {
+			require.Empty(t, now.EncryptionKey)
+		}
+		require.Equal(t, was.EncryptionDue, now.Compactions > 0)
+		sameAs(t, db, model)
+		require.NoError(t, db.Close())
+
+		report, err := bolt.Check(path, bolt.Keys{Key: keys.Key}, nil) // without the old ones
+		require.NoError(t, err)
+		require.Empty(t, report.Problems)
+		if keys.Key != nil {
+			_, err = bolt.Check(path, bolt.Keys{Old: keys.Old}, nil)
+			require.ErrorIs(t, err, store.ErrKey)
+			require.Empty(t, m.found(readFile(t, path)))
+		} else {
+			require.NotEmpty(t, m.found(readFile(t, path)))
+		}
+	}
+	require.Contains(t, log.String(), "rewritten")
+	require.Empty(t, m.found(log.Bytes()))
+}
+
+// A kill at any step leaves a file that is whole, with one key or with the other, and
+// the next start goes on.
+func TestRekeyKilled(t *testing.T) {
+	for name, keys := range map[string][2]bolt.Keys{
+		"encrypted": {keysOf(0), keysOf(1)}, "rotated": {keysOf(1), keysOf(2, 1)}, "decrypted": {keysOf(2), keysOf(0, 2)},
+	} {
+		for _, step := range []string{"begun", "copied", "synced", "named"} {
+			t.Run(name+", "+step, func(t *testing.T) {
+				path := sampleFileUnder(t, keys[0])
+				whole := contentOf(t, path, keys[0])
+				crashed := filepath.Join(t.TempDir(), "cache.db")
+				boom := errors.New("boom")
+				opts := bolt.CompactSteps(bolt.ByHand(bolt.Options{Keys: keys[1]}, 100), func(s string) error {
+					if s != step {
+						return nil
+					}
+					for _, suffix := range []string{"", ".compact"} {
+						raw, err := os.ReadFile(path + suffix)
+						if step == "named" && suffix != "" {
+							require.ErrorIs(t, err, os.ErrNotExist)
+							continue
+						}
+						require.NoError(t, err)
+						require.NoError(t, os.WriteFile(crashed+suffix, raw, 0o600))
+					}
+					return boom
+				})
+				db, err := bolt.Open(path, opts)
+				require.NoError(t, err)
+				_, _, err = db.Compact(context.Background())
+				require.ErrorIs(t, err, boom)
+				require.NoError(t, db.Close())
+				require.Equal(t, whole, contentOf(t, path, keys[1]), "an error")
+				require.Equal(t, whole, contentOf(t, crashed, keys[1]), "a kill")
+
+				db, err = bolt.Open(crashed, bolt.ByHand(bolt.Options{Keys: keys[1]}, 100))
+				require.NoError(t, err)
+				require.NoFileExists(t, crashed+".compact")
+				require.Equal(t, step != "named", db.Stats().EncryptionDue)
+				_, _, err = db.Compact(context.Background())
+				require.NoError(t, err)
+				require.False(t, db.Stats().EncryptionDue)
+				require.NoError(t, db.Close())
+				require.Equal(t, whole, contentOf(t, crashed, bolt.Keys{Key: keys[1].Key}))
+			})
+		}
+	}
+}
+
+// Without an agent it is compact that rewrites a file, also where nothing is to be gained.
+func TestRekeyOffline(t *testing.T) {
+	path := sampleFile(t)
+	whole := contentOf(t, path, bolt.Keys{})
+	for i, keys := range []bolt.Keys{keysOf(0), keysOf(1), keysOf(1), keysOf(2, 1), keysOf(0, 2)} {
+		_, _, err := bolt.Compact(path, bolt.Options{Keys: keys})
+		require.NoError(t, err, i)
+		only := bolt.Keys{Key: keys.Key}
+		require.Equal(t, whole, contentOf(t, path, only), i)
+		report, err := bolt.Check(path, only, nil)
+		require.NoError(t, err, i)
+		require.Empty(t, report.Problems, i)
+		if keys.Key != nil {
+			require.Equal(t, keys.Key.ID(), report.Key, i)
+		}
+	}
+}
+
+// What a crash left of dropped indexes can't be sealed, and must not be carried over in
+// clear.
+func TestRekeyLeavesWhatIsDropped(t *testing.T) {
+	m := &marked{random: rand.New(rand.NewPCG(3, 3))}
+	path := filepath.Join(t.TempDir(), "cache.db")
+	db, err := bolt.Open(path, bolt.ByHand(bolt.Options{}, 5))
+	require.NoError(t, err)
+	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
+	require.NoError(t, err)
+	var all []store.Change
+	for range 50 {
+		all = append(all, storetest.Put(m.object(m.word(), m.word())))
+	}
+	replaceAll(t, c, all, 100)
+	_, err = db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	buckets, _ := entriesOf(t, path)
+	require.Contains(t, buckets, "c/pods/g1/dropped")
+
+	_, _, err = bolt.Compact(path, bolt.Options{Keys: keysOf(1)})
+	require.NoError(t, err)
+	buckets, _ = entriesOf(t, path)
+	require.NotContains(t, buckets, "c/pods/g1/dropped")
+	require.Empty(t, m.found(readFile(t, path)))
+	report, err := bolt.Check(path, keysOf(1), nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+
+	// Encrypted, what is dropped can't be opened any more, and goes all the same.
+	db, err = bolt.Open(path, bolt.InSteps(bolt.Options{Keys: keysOf(1)}, 5))
+	require.NoError(t, err)
+	defer db.Close()
+	for range 2 {
+		_, err = db.Open(storetest.Info("pods"), lifeIndexes()...)
+		require.NoError(t, err)
+		db.WaitForBuilds()
+		_, err = db.Open(storetest.Info("pods"))
+		require.NoError(t, err)
+	}
+	db.WaitForBuilds()
+	require.NoError(t, db.Close())
+	buckets, _ = entriesOf(t, path)
+	require.NotContains(t, buckets, "c/pods/g1/dropped")
+	require.NotContains(t, buckets, "c/pods/g1/index/app")
+}
+
+// A rewriting that can't be made waits, is told once, and nothing else suffers.
+func TestRekeyWithoutRoom(t *testing.T) {
+	path := sampleFile(t)
+	log := make(lines, 100)
+	opts := bolt.CompactAt(bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))}, 1<<40, func(string) (int64, error) { return 0, nil })
+	db, err := bolt.Open(path, opts)
+	require.NoError(t, err)
+	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
+	require.NoError(t, err)
+	require.Contains(t, <-log, "not enough free disk")
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(3, 300))}, Checkpoint: storetest.Checkpoint(300)}))
+	require.True(t, db.Stats().EncryptionDue)
+	require.Empty(t, db.Stats().EncryptionKey)
+	require.NoError(t, db.Close(), "which does not wait for the next try")
+	require.Empty(t, log)
+	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+}
+
+// lines is where a log goes line by line.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
