@@ -1,6 +1,8 @@
 package restore_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -160,4 +162,51 @@ func put(t *testing.T, path, bucket, key, value string) {
 		return b.Put([]byte(key), []byte(value))
 	}))
 	require.NoError(t, db.Close())
+}
+
+// A file whose key is not there is a good file: it is not set aside, and no snapshot
+// takes its place. The agent does not start.
+func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
+	key := func(n byte) *bolt.Key {
+		k, err := bolt.ParseKey([]byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))))
+		require.NoError(t, err)
+		return k
+	}
+	for name, killed := range map[string]bool{"closed": false, "after a power cut": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "cache.db")
+			db, err := bolt.Open(path, bolt.Options{Keys: bolt.Keys{Key: key(1)}})
+			require.NoError(t, err)
+			_, err = db.Open(store.Info{ID: "pods"})
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+			if killed {
+				raw, err := bbolt.Open(path, 0o600, nil)
+				require.NoError(t, err)
+				require.NoError(t, raw.Update(func(*bbolt.Tx) error { return nil })) // not one of ours
+				require.NoError(t, raw.Close())
+				require.Equal(t, bolt.Cut, bolt.EndingOf(path))
+			}
+			before, err := os.ReadFile(path)
+			require.NoError(t, err)
+			for _, keys := range []bolt.Keys{{}, {Key: key(2), Old: []*bolt.Key{key(3)}}} {
+				_, _, err = restore.Open(t.Context(), path, bolt.Options{Keys: keys}, restore.Sources{}, now, nil)
+				require.ErrorIs(t, err, store.ErrKey)
+			}
+			after, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, before, after)
+			files, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, files, 1)
+			if killed {
+				return
+			}
+			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{Keys: bolt.Keys{Key: key(2), Old: []*bolt.Key{key(1)}}}, restore.Sources{}, now, nil)
+			require.NoError(t, err)
+			require.Equal(t, restore.Opened, verdict.Outcome)
+			require.NoError(t, db.Close())
+		})
+	}
 }
