@@ -68,6 +68,9 @@
 // database rewrites itself beside the file and exchanges the two, after a fold and
 // at most once a day. See [DB.Compact].
 //
+// With [Options.Keys] a file is encrypted: see fileCipher for how, and fileBucket for what
+// of it. Nothing above these knows. The memtable is in clear.
+//
 // There is no setting that trades durability for speed: no NoSync, ever. The one file
 // that is not synced is a copy (see [DB.Copy]), which has no name to be found by after
 // a crash.
