@@ -218,6 +218,11 @@ type Stats struct {
 	EncryptionDue bool
 
 	FlushError error // why the newest flush failed; nil where it did not
+
+	// ReadFaults is how often a page of the file could not be read, and ReadError is the
+	// newest of them; nil for none.
+	ReadFaults int64
+	ReadError  error
 }
 
 // Collection is one kind of object in one scope. One writer at a time may call

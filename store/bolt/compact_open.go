@@ -102,6 +102,7 @@ type compaction struct {
 	old     *file
 	src     *fileTx // of old; nil once it has ended
 	epoch   uint64  // of old, when src was begun
+	doubts  int     // as many as there were then: see doubt.viewed
 	dst     *boltFile
 	path    string // of the file itself, where the database's is a link
 	renamed bool
@@ -109,7 +110,7 @@ type compaction struct {
 
 func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	db := c.db
-	defer recoverCorruption(db.path, &err)
+	defer db.recoverFault(guard(), &err)
 	if c.path, err = filepath.EvalSymlinks(db.path); err != nil {
 		return 0, 0, err
 	}
@@ -169,7 +170,7 @@ func (c *compaction) begin() error {
 		db.release(f)
 		return err
 	}
-	c.old, c.epoch = f, fileEpoch(c.src)
+	c.old, c.epoch, c.doubts = f, fileEpoch(c.src), db.doubts
 	db.compacting = true
 	return nil
 }
@@ -223,7 +224,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 		return before, store.ErrClosed
 	case err != nil:
 		return before, err
-	case epoch != c.epoch:
+	case epoch != c.epoch, db.doubts != c.doubts:
 		return before, ErrBusy
 	}
 	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, c.old.info) {
@@ -254,6 +255,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	}
 	c.renamed = true
 	db.exchange(f)
+	db.doubt = nil // the new file is synced
 	if err := db.opts.compactStep(stepNamed); err != nil {
 		return after, err
 	}

@@ -130,13 +130,16 @@ type DB struct {
 
 	mem memtable
 
-	write         sync.Mutex          // held by whoever changes anything; guards what follows
-	dirty         map[string]struct{} // addresses of cells that are not durable
+	write         sync.Mutex     // held by whoever changes anything; guards what follows
+	dirty         map[string]int // addresses of cells that are not durable, with their bytes
 	dirtyBytes    int
 	dirtySince    time.Time // when the oldest of them came; zero for none
 	dirtyChanges  bool      // they are more than checkpoints
 	timer         clock.Timer
 	timerAt       time.Time
+	retryIn       time.Duration // between the two newest tries of a flush that fails
+	doubt         *doubt        // nil where all that can be read is durable
+	doubts        int           // there were
 	journalBytes  int
 	journalLast   uint64 // sequence number of its newest entry, or what it was when it was dropped
 	journalDamage *store.CorruptionError
@@ -160,6 +163,8 @@ type DB struct {
 
 	retired sync.WaitGroup // files that are read from and do not count any more
 
+	readFaults   atomic.Int64
+	readFault    atomic.Pointer[error] // the newest; nil for none
 	commits      atomic.Int64
 	commitTime   atomic.Int64 // nanoseconds
 	compactions  atomic.Int64
@@ -253,7 +258,7 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), bdb.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]struct{}{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
+		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]int{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
 		builds: map[string]*build{}, filling: map[string]bool{}, background: newBackground(),
 	}
 	if err := db.begin(); err != nil {
@@ -324,7 +329,10 @@ func (db *DB) Drop(id string) error {
 func (db *DB) Stats() store.Stats {
 	s := store.Stats{
 		Path: db.path, Commits: db.commits.Load(), CommitTime: time.Duration(db.commitTime.Load()),
-		FlushError: db.flushError(),
+		FlushError: db.flushError(), ReadFaults: db.readFaults.Load(),
+	}
+	if err := db.readFault.Load(); err != nil {
+		s.ReadError = *err
 	}
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
@@ -357,7 +365,7 @@ func (db *DB) Close() error {
 			// Perhaps there is room for less.
 			err = errors.Join(err, db.append())
 		}
-		err = errors.Join(err, db.signOff())
+		err = errors.Join(err, db.signOff(), db.dispel())
 	}
 	db.mu.Lock()
 	db.closed = true
@@ -420,17 +428,30 @@ func (db *DB) hiddenLocked(fn func(*fileTx) error) error {
 	return db.rewrite(func(tx *fileTx) (bool, error) { return false, fn(tx) })
 }
 
-// commit runs fn in a write transaction. The caller holds the write lock.
+// commit runs fn in a write transaction, which everybody sees if there is no error and
+// nobody otherwise. Whether it is durable too, dispel says. The caller holds the write
+// lock.
 func (db *DB) commit(fn func(*fileTx) error) (err error) {
-	defer recoverCorruption(db.path, &err)
+	defer db.recoverFault(guard(), &err)
+	if err := db.dispel(); err != nil {
+		return err
+	}
 	start := time.Now()
+	id := 0 // of the transaction, once nothing is left but to commit it
 	err = db.file.Update(func(tx *fileTx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
 		// With a fold half done it is not closed, whatever comes.
-		return sign(tx, db.closing && halfFolded(tx) == 0)
+		if err := sign(tx, db.closing && halfFolded(tx) == 0); err != nil {
+			return err
+		}
+		id = tx.ID()
+		return nil
 	})
+	if err != nil && id != 0 {
+		err = db.doubted(id, err)
+	}
 	if err == nil {
 		db.commits.Add(1)
 		db.commitTime.Add(int64(time.Since(start)))
@@ -444,17 +465,10 @@ func (db *DB) view(fn func(*fileTx) error) (err error) {
 		return err
 	}
 	defer db.release(f)
-	defer recoverCorruption(db.path, &err)
+	defer db.recoverFault(guard(), &err)
 	err = f.View(fn)
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return store.ErrClosed
 	}
 	return err
-}
-
-// recoverCorruption turns bbolt's assertions about a damaged file into an error.
-func recoverCorruption(path string, err *error) {
-	if p := recover(); p != nil {
-		*err = &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
-	}
 }

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"os"
 	"strings"
 
 	bbolt "go.etcd.io/bbolt"
@@ -11,6 +12,7 @@ import (
 // is read, where the file is encrypted, so that nobody else has to know.
 type boltFile struct {
 	*bbolt.DB
+	raw    *os.File    // that bbolt has open
 	cipher *fileCipher // nil for a file in clear
 	orders orders
 }

@@ -10,6 +10,13 @@ import (
 // it. Past that Apply fails, and whoever applies has to wait.
 const maxUnflushedBytes = 16 << 20
 
+// A flush that failed is tried again after firstRetry, then after twice as long each time
+// up to maxRetry.
+const (
+	firstRetry = time.Second
+	maxRetry   = time.Minute
+)
+
 // An append to the journal costs some five pages however little it carries, so what
 // is flushed with more than itself costs less flash.
 const (
@@ -33,6 +40,9 @@ var errBehind = errors.New("changes wait to be made durable and there is no room
 func (db *DB) room() error {
 	switch {
 	case db.dirtyBytes >= maxUnflushedBytes:
+		if err := db.flushError(); err != nil && db.opts.Clock.Now().Before(db.timerAt) {
+			return fmt.Errorf("%w: %w", errBehind, err)
+		}
 		if err := db.flushLocked(); err != nil {
 			return fmt.Errorf("%w: %w", errBehind, err)
 		}
@@ -47,14 +57,13 @@ func (db *DB) room() error {
 // will be. The caller holds the write lock.
 func (db *DB) soil(cells map[string]cell, changes bool) {
 	for addr, c := range cells {
-		if _, ok := db.dirty[addr]; !ok {
-			db.dirty[addr] = struct{}{}
-		}
 		n := len(c.value)
 		if c.packer != nil {
 			n /= packRatio
 		}
-		db.dirtyBytes += len(addr) + n
+		n += len(addr)
+		db.dirtyBytes += n - db.dirty[addr]
+		db.dirty[addr] = n
 	}
 	now := db.opts.Clock.Now()
 	if db.dirtySince.IsZero() {
@@ -64,7 +73,9 @@ func (db *DB) soil(cells map[string]cell, changes bool) {
 		db.dirtyChanges = true
 		db.dirtySince = now // checkpoints that waited for company have it now
 	}
-	db.flushAt(db.flushDue())
+	if db.flushError() == nil {
+		db.flushAt(db.flushDue())
+	}
 }
 
 // flushDue returns when what is not durable is to be flushed. The caller holds the
@@ -110,15 +121,32 @@ func (db *DB) flushOnTime() {
 			return
 		}
 	}
-	if err := db.flushLocked(); err != nil {
-		db.flushAt(db.opts.Clock.Now().Add(db.opts.FlushInterval))
-	}
+	_ = db.flushLocked() // what fails is told, and tried again
 }
 
+// noteFlush tells whether all that was applied can be made durable, and where it can't
+// sets the timer for the next try. The caller holds the write lock.
 func (db *DB) noteFlush(err error) {
 	db.mu.Lock()
-	defer db.mu.Unlock()
+	was := db.flushErr
 	db.flushErr = err
+	db.mu.Unlock()
+	if err == nil {
+		db.retryIn = 0
+		if was != nil {
+			db.opts.Logger.Info("the database can be written again")
+		}
+		return
+	}
+	if was == nil {
+		db.opts.Logger.Error("the database can't be written; what changes is kept in memory, and it is tried again", "error", err)
+	}
+	db.retryIn = min(max(2*db.retryIn, firstRetry), maxRetry)
+	if db.timer != nil {
+		db.timer.Stop()
+		db.timer = nil
+	}
+	db.flushAt(db.opts.Clock.Now().Add(db.retryIn))
 }
 
 func (db *DB) flushError() error {

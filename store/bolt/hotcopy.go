@@ -73,8 +73,8 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
 	defer db.release(from)
-	defer func() { _ = tx.Rollback() }()   // it only reads
-	defer recoverCorruption(db.path, &err) // before the above
+	defer func() { _ = tx.Rollback() }() // it only reads
+	defer db.recoverFault(guard(), &err) // before the above
 	used := max(0, tx.Size()-int64(from.Stats().FreePageN)*pageSize)
 	if err := room(dir, used+used/2+copySpareBytes, free); err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)

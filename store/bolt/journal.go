@@ -163,6 +163,9 @@ func (db *DB) flushLocked() error {
 		db.trimHistory()
 	}
 	err := db.append()
+	if err == nil {
+		err = db.dispel()
+	}
 	if err == nil && !db.compacting && db.foldDue() {
 		db.trimHistory()
 		err = db.fold()

@@ -48,7 +48,7 @@ func openBolt(path string, opts Options) (f *boltFile, err error) {
 			// Whoever held the lock put another file here, and this one is nobody's.
 			return nil, errors.Join(fmt.Errorf("%s: %w: it was replaced meanwhile", path, store.ErrLocked), bdb.Close())
 		}
-		return &boltFile{DB: bdb}, nil
+		return &boltFile{DB: bdb, raw: file}, nil
 	}
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
@@ -85,7 +85,7 @@ const createSuffix = ".new"
 
 // create makes a new database under a temporary name and renames it, so that a
 // power cut leaves either none or a whole one.
-func create(path string, opts Options) error {
+func create(path string, opts Options) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create database directory: %w", err)
@@ -94,6 +94,11 @@ func create(path string, opts Options) error {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("create database: %w", err)
 	}
+	defer func() {
+		if err != nil && !errors.Is(err, store.ErrLocked) {
+			_ = os.Remove(tmp) // its room may be what is missing
+		}
+	}()
 	bdb, err := openBolt(tmp, opts)
 	if err != nil {
 		return fmt.Errorf("create database: %w", err)

@@ -33,7 +33,9 @@ func (db *DB) pack() error {
 			return fmt.Errorf("compress %s: %w", key, err)
 		}
 		packed[addr] = cell{value: value}
-		db.dirtyBytes += len(value) - len(x.value)/packRatio // what it really is
+		more := len(value) - len(x.value)/packRatio // what it really is
+		db.dirtyBytes += more
+		db.dirty[addr] += more
 		if len(packed) == packCells {
 			db.mem.put(packed)
 			clear(packed)

@@ -32,6 +32,7 @@ type replacement struct {
 	gen     uint64            // the new generation; 0 while the difference is in memory
 	state   store.State       // totals of the new generation
 	touched map[string]string // keys written to it, with the resourceVersion of their deletion where that was told
+	kept    bool              // it is what readers see, and may not be durable
 	done    bool
 }
 
@@ -241,12 +242,15 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if r.done {
 		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
 	}
+	c := r.c
+	if r.kept {
+		return r.settle()
+	}
 	if r.gen != 0 && len(r.pending) > 0 {
 		if err := r.spill(); err != nil {
-			return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
+			return fmt.Errorf("collection %s: replace: %w", c.id, err)
 		}
 	}
-	c := r.c
 	stored := c.State()
 	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
 	head := history.Begin(cp.RV, r.highest, cp.Proven())
@@ -283,10 +287,18 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		return fmt.Errorf("collection %s: replace: %w", c.id, err)
 	}
 	c.mu.Lock()
-	c.state, c.info, c.replacing = state, c.want, false
+	c.state, c.info = state, c.want
 	c.mu.Unlock()
-	r.done = true
-	c.db.filled(c.id)
+	r.kept = true
+	return r.settle()
+}
+
+// settle ends a replacement that readers see, once it is durable.
+func (r *replacement) settle() error {
+	if err := r.c.db.settle(); err != nil {
+		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
+	}
+	r.end()
 	if r.gen != 0 {
 		// The new state is durable. If the old generation can't be deleted now, the
 		// next opening of the file does it.
@@ -330,15 +342,19 @@ func (r *replacement) Abort() error {
 	if r.done {
 		return nil
 	}
+	defer r.end()
+	if r.gen == 0 || r.kept {
+		return nil // kept: it is too late
+	}
+	return r.dropGeneration(r.gen)
+}
+
+func (r *replacement) end() {
 	r.done, r.pending = true, nil
 	r.c.mu.Lock()
 	r.c.replacing = false
 	r.c.mu.Unlock()
-	defer r.c.db.filled(r.c.id)
-	if r.gen == 0 {
-		return nil
-	}
-	return r.dropGeneration(r.gen)
+	r.c.db.filled(r.c.id)
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {

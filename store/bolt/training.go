@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -205,8 +206,15 @@ func (c *collection) train(changes []store.Change) error {
 		if objects == nil {
 			return nil
 		}
+		if c.db.flushError() != nil {
+			return nil // there is hardly room for it
+		}
+		// Where there is none, records go on without.
 		_, err := c.adopt(trainDict(objects))
-		return err
+		if errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrNoCollection) {
+			return err
+		}
+		return nil
 	}
 	learn, tryOut, ok := t.window()
 	if !ok {

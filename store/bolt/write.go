@@ -65,7 +65,7 @@ func (c *collection) Apply(batch store.Batch) error {
 // applyWrites puts sorted writes into the memtable.
 func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state store.State, err error) {
 	db := c.db
-	defer recoverCorruption(db.path, &err)
+	defer db.recoverFault(guard(), &err)
 	db.write.Lock()
 	defer db.write.Unlock()
 	if err := db.room(); err != nil {

@@ -49,6 +49,8 @@ type faultyCollection struct {
 	// all there ever was.
 	now         *storetest.Model
 	maybe, ever []*storetest.Model
+
+	tried *storetest.Model // what the list was to bring that failed last; nil for none since
 }
 
 func newFaultyStore(t *testing.T, random *rand.Rand) *faultyStore {
@@ -172,6 +174,9 @@ func (x *faultyStore) checkpoint() store.Checkpoint {
 
 // step does something at random and returns the error of what the disk did not let it do.
 func (x *faultyStore) step() error {
+	for _, c := range x.colls {
+		c.tried = nil
+	}
 	c := x.colls[x.random.IntN(len(x.colls))]
 	switch n := x.random.IntN(20); {
 	case n < 10:
@@ -235,6 +240,7 @@ func (x *faultyStore) replace(c *faultyCollection) error {
 	if err := r.Commit(cp); err != nil {
 		c.maybe = append(c.maybe, next) // only its last sync may have failed
 		c.ever = append(c.ever, next)
+		c.tried = next
 		return errors.Join(err, r.Abort())
 	}
 	x.set(c, next)
@@ -243,14 +249,21 @@ func (x *faultyStore) replace(c *faultyCollection) error {
 }
 
 func (x *faultyStore) reopen() error {
-	if err := x.db.Close(); err != nil {
+	err := x.db.Close()
+	x.db = nil
+	if err != nil {
 		return err
 	}
 	x.durable()
 	if _, err := x.start(); err != nil {
 		return err
 	}
-	return x.open()
+	if err := x.open(); err != nil {
+		err = errors.Join(err, x.db.Close())
+		x.db = nil
+		return err
+	}
+	return nil
 }
 
 // equal compares what readers see with the models.
@@ -271,7 +284,7 @@ func (x *faultyStore) diff(c *faultyCollection, m *storetest.Model) error {
 		if err == nil {
 			v.Close()
 		}
-		return fmt.Errorf("there is a collection (%v)", err)
+		return fmt.Errorf("there is a collection, or: %w", err)
 	}
 	if err != nil {
 		return err

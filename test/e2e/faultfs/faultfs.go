@@ -21,6 +21,7 @@ type Disk struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	client *rpc.Client
+	closed bool
 }
 
 // New returns an honest, empty disk, which is unmounted when the test ends. seed is
@@ -47,7 +48,7 @@ func New(t *testing.T, seed uint64) *Disk {
 	if d.cmd, d.client, err = spawn(seed); err != nil {
 		t.Fatal(errors.Join(err, os.Remove(dir)))
 	}
-	t.Cleanup(d.close)
+	t.Cleanup(d.Close)
 	d.call("Mount", dir, &struct{}{})
 	return d
 }
@@ -65,8 +66,12 @@ func (d *Disk) call(method string, args, reply any) {
 	}
 }
 
-// close ends the process, which unmounts.
-func (d *Disk) close() {
+// Close unmounts the disk, which is gone then. Closing twice does nothing.
+func (d *Disk) Close() {
+	if d.closed {
+		return
+	}
+	d.closed = true
 	if err := d.client.Close(); err != nil {
 		d.t.Error(err)
 	}

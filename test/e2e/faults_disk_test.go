@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+	"github.com/snapcache/snapcache/test/e2e/faultfs"
+)
+
+// scriptSteps is how long the run is that each fault comes into.
+const scriptSteps = 40
+
+// TestFaultDiskFullStore runs a script once for each of its writes, in which that write
+// finds the disk full, or all from it on do. Readers see the plain model's state all along,
+// and when there is room again nothing is lost.
+func TestFaultDiskFullStore(t *testing.T) {
+	t.Run("a write", func(t *testing.T) {
+		faultAtEach(t, syscall.ENOSPC, func(at int) faultfs.Faults {
+			return faultfs.Faults{NoSpace: faultfs.Window{Skip: at, Count: 1}}
+		}, func(c faultfs.Counts) int { return c.Writes })
+	})
+	t.Run("from a write on", func(t *testing.T) {
+		faultAtEach(t, syscall.ENOSPC, func(at int) faultfs.Faults {
+			return faultfs.Faults{NoSpace: faultfs.Window{Skip: at, Count: faultfs.Always.Count}}
+		}, func(c faultfs.Counts) int { return c.Writes })
+	})
+}
+
+// TestFaultDiskSync is the same with syncs that fail, after which the disk has some of what
+// was written and the kernel does not write it again.
+func TestFaultDiskSync(t *testing.T) {
+	t.Run("a sync", func(t *testing.T) {
+		faultAtEach(t, syscall.EIO, func(at int) faultfs.Faults {
+			return faultfs.Faults{Sync: faultfs.Window{Skip: at, Count: 1}}
+		}, func(c faultfs.Counts) int { return c.Syncs })
+	})
+	t.Run("from a sync on", func(t *testing.T) {
+		faultAtEach(t, syscall.EIO, func(at int) faultfs.Faults {
+			return faultfs.Faults{Sync: faultfs.Window{Skip: at, Count: faultfs.Always.Count}}
+		}, func(c faultfs.Counts) int { return c.Syncs })
+	})
+}
+
+// TestFaultDiskWrite is the same with writes that fail for another reason.
+func TestFaultDiskWrite(t *testing.T) {
+	faultAtEach(t, syscall.EIO, func(at int) faultfs.Faults {
+		return faultfs.Faults{Write: faultfs.Window{Skip: at, Count: 2}}
+	}, func(c faultfs.Counts) int { return c.Writes })
+}
+
+// faultAtEach runs the script with a fault at each of its operations, in the short form at
+// some of them.
+func faultAtEach(t *testing.T, want error, faults func(at int) faultfs.Faults, count func(faultfs.Counts) int) {
+	random := random(t)
+	seed := random.Uint64()
+	total := count(runScript(t, seed, faultfs.Faults{}, nil))
+	stride := max(1, total/times(12, total))
+	runs, failed := 0, 0
+	for at := random.IntN(stride); at < total; at += stride {
+		what := fmt.Sprintf("%d of %d, script %d", at, total, seed)
+		c := runScript(t, seed, faults(at), func(err error) {
+			// Of some errors bbolt keeps the text alone.
+			require.True(t, strings.Contains(err.Error(), want.Error()) || errors.Is(err, bolt.ErrNoRoom), "%s: %v", what, err)
+			failed++
+		})
+		require.NotZero(t, c.Failed, what)
+		runs++
+	}
+	t.Logf("%d runs of a script of %d operations, with %d failed steps", runs, total, failed)
+	require.NotZero(t, failed)
+}
+
+// runScript takes random steps on a disk with faults, then on the same disk without, and
+// ends with a power cut that loses all that is not durable. failing is told of each step
+// that failed.
+func runScript(t *testing.T, seed uint64, f faultfs.Faults, failing func(error)) faultfs.Counts {
+	x := newFaultyStore(t, rand.New(rand.NewPCG(seed, 2))) //nolint:gosec // choices of a test
+	defer x.disk.Close()
+	_, err := x.start()
+	require.NoError(t, err)
+	require.NoError(t, x.open())
+	x.disk.Set(f)
+	for step := range scriptSteps {
+		what := fmt.Sprintf("script %d, faults %+v, step %d", seed, f, step)
+		if err := x.attempt(); err != nil {
+			require.NotNil(t, failing, "%s: %v", what, err)
+			failing(err)
+		}
+		if x.db == nil {
+			return x.afterReopening(what, f) // it was closed, and could not be opened
+		}
+		x.equal(what)
+	}
+	counts := x.disk.Counts()
+	x.disk.Set(faultfs.Faults{})
+	require.NoError(t, x.flush(), "there is room again")
+	require.NoError(t, x.db.Stats().FlushError)
+	x.equal("caught up")
+	for range 5 {
+		require.NoError(t, x.attempt())
+		x.equal("afterwards")
+	}
+	require.NoError(t, x.flush())
+	x.powerCut(fmt.Sprintf("script %d, faults %+v", seed, f))
+	return counts
+}
+
+// attempt is a step that may fail: then nothing has changed for readers, or all of it.
+func (x *faultyStore) attempt() error {
+	before := make([]*storetest.Model, len(x.colls))
+	for i, c := range x.colls {
+		before[i] = c.now
+	}
+	err := x.step()
+	if err == nil || x.db == nil {
+		return err
+	}
+	for i, c := range x.colls {
+		// A list that failed in its last sync is there all the same, and says so.
+		if c.tried != nil && x.diff(c, before[i]) != nil {
+			x.set(c, c.tried)
+		}
+	}
+	return err
+}
+
+// afterReopening waits for room and opens the store again.
+func (x *faultyStore) afterReopening(what string, _ faultfs.Faults) faultfs.Counts {
+	x.t.Helper()
+	counts := x.disk.Counts()
+	x.disk.Set(faultfs.Faults{})
+	verdict, err := x.start()
+	require.NoError(x.t, err, what)
+	require.Equal(x.t, restore.Opened, verdict.Outcome, what)
+	require.NoError(x.t, x.settle(func(c *faultyCollection) []*storetest.Model { return append(slices.Clone(c.maybe), c.now) }), what)
+	require.NoError(x.t, x.open())
+	for range 5 {
+		require.NoError(x.t, x.attempt())
+		x.equal(what)
+	}
+	require.NoError(x.t, x.flush())
+	x.powerCut(what)
+	return counts
+}
+
+// powerCut loses all that is not durable, which is nothing.
+func (x *faultyStore) powerCut(what string) {
+	x.t.Helper()
+	x.disk.Cut(faultfs.DropAll)
+	_ = x.db.Close() // there is no power
+	x.disk.Restart()
+	boot := bootID(x.t)
+	x.disk.Replace(boot, anotherBoot(boot))
+	verdict, err := x.start()
+	require.NoError(x.t, err, what)
+	require.Equal(x.t, restore.Opened, verdict.Outcome, "%s: %v", what, verdict)
+	x.equal(what + ": after a power cut")
+	require.NoError(x.t, x.db.Close())
+}
