@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/memory"
 )
 
 // twoPods takes the place of a server with two pods, on which nothing happens.
@@ -103,4 +105,37 @@ func ExampleNewIndexer() {
 	// Output:
 	// till <nil>
 	// [n1 n2]
+}
+
+// Objects of a type that has a protobuf form can be stored as that.
+func ExampleNewProtobufCodec() {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		fmt.Println(err)
+		return
+	}
+	codec, err := informer.NewProtobufCodec(&corev1.Pod{}, scheme)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	db := memory.New()
+	defer db.Close()
+	pods := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithScheme(scheme), informer.WithCodec(codec))
+	if err := pods.Add(pod("shop", "till", "n2", 5)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	till, _, err := pods.GetByKey("shop/till")
+	fmt.Println(till.(*corev1.Pod).Spec.NodeName, err)
+	// Output:
+	// n2 <nil>
+}
+
+// Metrics are client_golang's, for the program's registry.
+func ExampleNewMetrics() {
+	metrics := informer.NewMetrics()
+	prometheus.NewRegistry().MustRegister(metrics)
+	_ = informer.NewSharedIndexInformer(twoPods, &corev1.Pod{}, 0, nil, informer.WithMetrics(metrics))
+	// Output:
 }

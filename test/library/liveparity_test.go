@@ -1,0 +1,320 @@
+package library
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/informer"
+)
+
+// calls is a handler that writes down its calls for each object. Left out are updates
+// that change nothing, which a relist of client-go's makes.
+type calls struct {
+	mu    sync.Mutex
+	byKey map[string][]string
+	late  bool // a call came that is of no initial list
+	wrong bool // one of an initial list came after it
+}
+
+func shown(o any) string {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		return "unknown " + shown(gone.Obj)
+	}
+	m := o.(*corev1.ConfigMap)
+	return fmt.Sprintf("%s@%s %s=%s", m.Name, m.ResourceVersion, m.UID, m.Data["value"])
+}
+
+func (c *calls) note(o any, initial bool, call string) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrong = c.wrong || initial && c.late
+	c.late = c.late || !initial
+	key := o.(*corev1.ConfigMap).Name
+	c.byKey[key] = append(c.byKey[key], call)
+}
+
+func (c *calls) OnAdd(o any, initial bool) {
+	c.note(o, initial, fmt.Sprintf("add %s initial=%v", shown(o), initial))
+}
+
+func (c *calls) OnUpdate(old, o any) {
+	if shown(old) != shown(o) {
+		c.note(o, false, "update "+shown(old)+" to "+shown(o))
+	}
+}
+
+func (c *calls) OnDelete(o any) { c.note(o, false, "delete "+shown(o)) }
+
+// String is all calls, by object.
+func (c *calls) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "initial list out of order: %v\n", c.wrong)
+	for _, key := range slices.Sorted(maps.Keys(c.byKey)) {
+		for _, call := range c.byKey[key] {
+			b.WriteString(call + "\n")
+		}
+	}
+	return b.String()
+}
+
+// watched is one informer of the comparison, with its handlers.
+type watched struct {
+	cache.SharedIndexInformer
+	handlers map[string]*calls
+	regs     map[string]cache.ResourceEventHandlerRegistration
+}
+
+func (w *watched) content() string {
+	var all []string
+	for _, o := range w.GetStore().List() {
+		all = append(all, shown(o))
+	}
+	slices.Sort(all)
+	values := w.GetIndexer().ListIndexFuncValues("value")
+	slices.Sort(values)
+	for _, v := range values {
+		keys, err := w.GetIndexer().IndexKeys("value", v)
+		slices.Sort(keys)
+		all = append(all, fmt.Sprintf("%s: %v %v", v, keys, err))
+	}
+	return strings.Join(all, "\n")
+}
+
+// String is what handlers were told and what is in the cache.
+func (w *watched) String() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
+		fmt.Fprintf(&b, "%s, synced %v, %s", name, w.regs[name].HasSynced(), w.handlers[name])
+	}
+	return b.String() + w.content()
+}
+
+// liveParityPatience is longer than patience: client-go waits up to a minute between
+// tries.
+const liveParityPatience = 5 * time.Minute
+
+// beside is client-go's informer and ours on one network and one server.
+type beside struct {
+	t        *testing.T
+	c        kubernetes.Interface
+	ns       string
+	net      *proxy
+	clientGo *watched
+	ours     map[string]*watched
+	marks    int
+}
+
+func byValue(o any) ([]string, error) { return []string{o.(*corev1.ConfigMap).Data["value"]}, nil }
+
+func newBeside(t *testing.T, ns string) *beside {
+	b := &beside{t: t, c: clientset(t, ns), ns: ns, net: newProxy(t, "configmaps"), ours: map[string]*watched{}}
+	lw := func() cache.ListerWatcher {
+		client, err := kubernetes.NewForConfig(b.net.config())
+		require.NoError(t, err)
+		return cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", ns, func(*metav1.ListOptions) {})
+	}
+	indexers := cache.Indexers{"value": byValue}
+	protobuf, err := informer.NewProtobufCodec(&corev1.ConfigMap{}, scheme.Scheme)
+	require.NoError(t, err)
+	b.clientGo = newWatched(cache.NewSharedIndexInformer(lw(), &corev1.ConfigMap{}, 0, indexers))
+	for name, opts := range map[string][]informer.Option{
+		"in memory": nil, "on disk": {}, "on disk, as protobuf": {informer.WithCodec(protobuf)},
+	} {
+		if opts != nil {
+			db := openStore(t, t.TempDir())
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			opts = append(opts, informer.WithStore(db, "configmaps"))
+		}
+		b.ours[name] = newWatched(informer.NewSharedIndexInformer(lw(), &corev1.ConfigMap{}, 0, indexers, append(opts, informer.WithScheme(scheme.Scheme))...))
+	}
+	return b
+}
+
+func newWatched(inf cache.SharedIndexInformer) *watched {
+	return &watched{inf, map[string]*calls{}, map[string]cache.ResourceEventHandlerRegistration{}}
+}
+
+// each does the same with every informer.
+func (b *beside) each(f func(*watched)) {
+	f(b.clientGo)
+	for _, name := range slices.Sorted(maps.Keys(b.ours)) {
+		f(b.ours[name])
+	}
+}
+
+func (b *beside) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	b.each(func(w *watched) { wg.Go(func() { w.RunWithContext(ctx) }) })
+	b.t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+}
+
+func (b *beside) add(handler string) {
+	b.each(func(w *watched) {
+		h := &calls{byKey: map[string][]string{}}
+		reg, err := w.AddEventHandler(h)
+		require.NoError(b.t, err)
+		w.handlers[handler], w.regs[handler] = h, reg
+	})
+}
+
+func (b *beside) drop(handler string) {
+	b.each(func(w *watched) {
+		require.NoError(b.t, cache.ShutDownEventHandler(w, w.regs[handler]))
+	})
+}
+
+func (b *beside) put(name, value string) { put(b.t, b.c, b.ns, name, value, nil) }
+func (b *beside) remove(name string)     { remove(b.t, b.c, b.ns, name) }
+
+func (b *beside) recreate(name, value string) {
+	b.remove(name)
+	b.put(name, value)
+}
+
+// settle waits until every informer has what the server has, and all handlers have
+// been told the same.
+func (b *beside) settle(step string) {
+	b.t.Helper()
+	b.each(func(w *watched) { // what is an initial list ends before anything else happens
+		for _, reg := range w.regs {
+			require.True(b.t, cache.WaitForCacheSync(b.t.Context().Done(), reg.HasSynced))
+		}
+	})
+	b.marks++
+	b.put("mark", fmt.Sprint(b.marks))
+	server := func() (all []string) {
+		list, err := b.c.CoreV1().ConfigMaps(b.ns).List(b.t.Context(), metav1.ListOptions{})
+		require.NoError(b.t, err)
+		for _, m := range list.Items {
+			all = append(all, shown(&m))
+		}
+		slices.Sort(all)
+		return all
+	}()
+	same := func(w *watched) bool {
+		return strings.HasPrefix(w.content(), strings.Join(server, "\n")+"\n") && w.String() == b.clientGo.String()
+	}
+	all := func() bool {
+		if !same(b.clientGo) {
+			return false
+		}
+		for _, w := range b.ours {
+			if !same(w) {
+				return false
+			}
+		}
+		return true
+	}
+	if assert.Eventually(b.t, all, liveParityPatience, pollEvery, step) {
+		return
+	}
+	for name, w := range b.ours {
+		require.Equal(b.t, b.clientGo.String(), w.String(), "%s: %s", step, name)
+	}
+	require.Contains(b.t, b.clientGo.content(), strings.Join(server, "\n"), step)
+	require.Fail(b.t, "not the same at any time: "+step)
+}
+
+// TestLiveParity puts client-go's informer and ours through the same events on a real
+// server: cut connections, refused ones, answers of 500, watches that end, bookmarks,
+// a history that the server has forgotten, objects replaced by others of the same name,
+// handlers that come and go. All handlers are told the same for each object, in the
+// same order, and all caches hold the same.
+//
+// While informers are cut off, an object changes once: whether two changes are told as
+// two or as one depends on whether the watch is resumed, where the contract leaves the
+// choice, and client-go's makes a list where ours resumes.
+func TestLiveParity(t *testing.T) {
+	b := newBeside(t, "live-parity")
+	for _, name := range []string{"a", "b", "c", "d"} {
+		b.put(name, "1")
+	}
+	b.add("first")
+	b.start()
+	b.settle("the first list")
+
+	b.put("a", "2")
+	b.put("a", "3")
+	b.put("e", "1")
+	b.remove("b")
+	b.put("b", "2")
+	b.recreate("c", "2")
+	b.settle("a life")
+
+	b.add("second")
+	b.settle("a handler joins")
+	b.put("a", "4")
+	b.settle("two handlers")
+	b.drop("first")
+	b.put("a", "5")
+	b.remove("e")
+	b.settle("a handler has gone")
+
+	b.net.down()
+	b.put("a", "6")
+	b.put("f", "1")
+	b.net.up()
+	b.settle("connections were cut")
+
+	b.net.fail(true)
+	b.net.down()
+	b.net.up()
+	b.put("a", "7")
+	b.put("g", "1")
+	require.Eventually(t, func() bool { return b.net.failures() >= 2*(1+len(b.ours)) }, patience, pollEvery)
+	b.net.fail(false)
+	b.settle("the server failed")
+
+	b.net.endWatchesAfter("4")
+	b.net.down()
+	b.net.up()
+	b.settle("watches will end")
+	require.Eventually(t, func() bool { return b.net.seen() >= 2*(1+len(b.ours)) }, patience, pollEvery, "bookmarks")
+	b.put("a", "8")
+	b.recreate("c", "3")
+	b.settle("watches have ended")
+	b.net.endWatchesAfter("")
+
+	release := b.net.hold() // not down: the waits between tries would be long by the end
+	defer release()
+	b.put("a", "9")
+	b.recreate("c", "4")
+	b.remove("d")
+	b.put("h", "1")
+	require.NoError(t, shared.CompactEtcd(t.Context()))
+	require.NoError(t, shared.RestartAPIServer(t.Context()))
+	release()
+	b.settle("the server has forgotten")
+	require.Contains(t, b.clientGo.String(), "delete unknown d@")
+
+	b.add("third")
+	b.settle("a handler joins after the list")
+	b.remove("a")
+	b.recreate("c", "5")
+	b.drop("second")
+	b.put("h", "2")
+	b.settle("the end")
+}
