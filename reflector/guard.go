@@ -42,14 +42,27 @@ type Versions interface {
 	Version(ctx context.Context, key string) (uid, rv string, err error)
 }
 
+// PastVersions are [Versions] of a server that can also be asked for what was.
+// *upstream.Source does.
+type PastVersions interface {
+	Versions
+
+	// VersionAt is Version in the state at a resourceVersion. then says that the answer,
+	// or upstream.ErrNoObject, is of that state.
+	VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error)
+}
+
 // Canary returns a guard that compares the newest objects of a collection with the
 // server's. A server that was restored from a backup and has since gone past the
 // checkpoint answers every other question as if nothing had happened; but what was
 // written after the backup, it has not, or has otherwise.
 //
-// An object that the server does not have proves nothing: it may have been deleted
-// after the checkpoint. Neither does an answer that says nothing about the object;
-// that is logged. Only where the server can't be asked the guard waits.
+// Where the server still knows the state at the checkpoint, the objects must be in it
+// as they are stored, whatever became of them since. Where it does not, or is no
+// [PastVersions], the newest state has to do: an object that the server does not have
+// then proves nothing, for it may have been deleted after the checkpoint. Neither does
+// an answer that says nothing about the object; that is logged. Only where the server
+// can't be asked the guard waits.
 func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 	return func(ctx context.Context) error {
 		known, rv, err := canaries(c)
@@ -57,13 +70,11 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 			return err
 		}
 		for _, h := range known {
-			uid, serverRV, err := server.Version(ctx, h.Key)
+			err := proves(ctx, server, h, rv)
 			switch {
-			case err == nil:
-				if err := contradicts(h, rv, uid, serverRV); err != nil {
-					return &RelistError{Reason: store.ReasonRVAhead, Err: err}
-				}
-			case errors.Is(err, upstream.ErrNoObject):
+			case err == nil, errors.Is(err, upstream.ErrNoObject):
+			case asRelist(err) != nil:
+				return err
 			case ctx.Err() != nil, mayPass(err):
 				return fmt.Errorf("compare with the server: %w", err)
 			default:
@@ -72,6 +83,46 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 		}
 		return nil
 	}
+}
+
+// proves asks a server for an object. It returns a [*RelistError] where the answer proves
+// that the server's history is not the one that the object was stored from, and what it
+// could not be asked for otherwise.
+func proves(ctx context.Context, server Versions, stored store.Header, checkpoint string) error {
+	if past, ok := server.(PastVersions); ok && !after(stored.RV, checkpoint) {
+		uid, rv, then, err := past.VersionAt(ctx, stored.Key, checkpoint)
+		gone := errors.Is(err, upstream.ErrNoObject)
+		switch {
+		case then && gone:
+			return &RelistError{Reason: store.ReasonRVAhead, Err: fmt.Errorf("%s is not on the server at the checkpoint %s, and was at %s before", stored.Key, checkpoint, stored.RV)}
+		case err == nil && then && rv != stored.RV:
+			return &RelistError{Reason: store.ReasonRVAhead, Err: fmt.Errorf("%s is at %s on the server at the checkpoint %s, and was at %s before", stored.Key, rv, checkpoint, stored.RV)}
+		case err == nil || gone:
+			return historyOf(stored, checkpoint, uid, rv, err)
+		case ctx.Err() != nil, mayPass(err):
+			return err
+		}
+		// It has forgotten, or can't be asked so.
+	}
+	uid, rv, err := server.Version(ctx, stored.Key)
+	return historyOf(stored, checkpoint, uid, rv, err)
+}
+
+// historyOf is contradicts for a server's answer.
+func historyOf(stored store.Header, checkpoint, uid, rv string, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := contradicts(stored, checkpoint, uid, rv); err != nil {
+		return &RelistError{Reason: store.ReasonRVAhead, Err: err}
+	}
+	return nil
+}
+
+// after says that a resourceVersion is known to be after another one.
+func after(rv, checkpoint string) bool {
+	cmp, ok := object.CompareRV(rv, checkpoint)
+	return ok && cmp > 0
 }
 
 // canaries returns what is stored of a collection's newest objects, and the

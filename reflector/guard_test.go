@@ -154,3 +154,69 @@ func TestGuards(t *testing.T) {
 		require.Equal(t, []string{"probe 50", "guard", "probe 50", "guard", "watch 50"}, play(t, s, time.Minute, guarded(s, errors.New("connection refused"))))
 	})
 }
+
+// past are a server's answers at the checkpoint, where it still knows them.
+type past struct {
+	versions
+	then versions
+	err  error // it does not
+	old  bool  // it does not know what is asked and answers with the newest state
+}
+
+func (p past) VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error) {
+	switch {
+	case p.err != nil:
+		return "", "", false, p.err
+	case p.old:
+		uid, rv, err = p.Version(ctx, key)
+		return uid, rv, false, err
+	}
+	if at != "50" {
+		return "", "", false, errors.New("asked for " + at)
+	}
+	uid, rv, err = p.then.Version(ctx, key)
+	return uid, rv, true, err
+}
+
+// What was at the checkpoint is there to be seen, whatever came after: a busy server that
+// was restored has nothing left of what it had, and nothing that contradicts it.
+func TestCanaryAtTheCheckpoint(t *testing.T) {
+	busy := versions{"a": {"u-a", "60", nil}}
+	same := versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}
+	for name, x := range map[string]struct {
+		server past
+		proof  string
+		waits  bool
+	}{
+		"the same":                     {past{versions: busy, then: same}, "", false},
+		"not there":                    {past{versions: busy, then: versions{"a": {"u-a", "40", nil}}}, "b is not on the server at the checkpoint 50, and was at 30 before", false},
+		"older":                        {past{versions: busy, then: versions{"a": {"u-a", "39", nil}}}, "a is at 39 on the server at the checkpoint 50, and was at 40 before", false},
+		"newer":                        {past{versions: busy, then: versions{"a": {"u-a", "41", nil}}}, "a is at 41", false},
+		"same number, other object":    {past{versions: busy, then: versions{"a": {"u-z", "40", nil}}}, "another object", false},
+		"forgotten":                    {past{versions: busy, err: apierrors.NewResourceExpired("compacted")}, "", false},
+		"forgotten, and contradicted":  {past{versions: versions{"a": {"u-a", "39", nil}}, err: apierrors.NewResourceExpired("compacted")}, "was at 40 before", false},
+		"not understood":               {past{versions: busy, old: true}, "", false},
+		"not understood, contradicted": {past{versions: versions{"b": {"u-b", "50", nil}}, old: true}, "should have brought", false},
+		"connection broke":             {past{versions: busy, err: context.DeadlineExceeded}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := stored(t, map[string]string{"a": "40", "b": "30"}, "a", "b")
+			err := reflector.Canary(c, x.server, slog.New(slog.DiscardHandler))(t.Context())
+			var refused *reflector.RelistError
+			switch {
+			case x.proof != "":
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, store.ReasonRVAhead, refused.Reason)
+				require.ErrorContains(t, refused, x.proof)
+			case x.waits:
+				require.Error(t, err)
+				require.False(t, errors.As(err, &refused), "%v", err)
+			default:
+				require.NoError(t, err)
+			}
+		})
+	}
+	// What was repaired may be ahead of the checkpoint.
+	c := stored(t, map[string]string{"a": "55"}, "a")
+	require.NoError(t, reflector.Canary(c, past{versions: versions{"a": {"u-a", "55", nil}}}, slog.New(slog.DiscardHandler))(t.Context()))
+}

@@ -90,49 +90,68 @@ func (s *Source) getSelected(ctx context.Context, namespace, name string) (found
 // Version returns UID and resourceVersion of the newest state of the object at key,
 // and errors as Get does. It needs no other right than a list.
 func (s *Source) Version(ctx context.Context, key string) (uid, rv string, err error) {
-	uid, rv, err = s.version(ctx, key)
+	uid, rv, _, err = s.version(ctx, key, "")
 	if err != nil {
 		return "", "", fmt.Errorf("look up %s of %s: %w", key, s, err)
 	}
 	return uid, rv, nil
 }
 
-func (s *Source) version(ctx context.Context, key string) (uid, rv string, err error) {
+// VersionAt is Version in the state that there was at a resourceVersion, which the server
+// tells while it remembers it (some minutes, else 410). then says that the answer, or
+// [ErrNoObject], is of that state: a server that does not know what is asked of it
+// answers with the newest one.
+func (s *Source) VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error) {
+	uid, rv, of, err := s.version(ctx, key, at)
+	then = at != "" && of == at
+	if err != nil {
+		return "", "", then, fmt.Errorf("look up %s of %s at %s: %w", key, s, at, err)
+	}
+	return uid, rv, then, nil
+}
+
+// version returns what it found and the resourceVersion of the state that it was found
+// in, where the server tells. at is the one to look in, empty for the newest.
+func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of string, err error) {
 	namespace, name := split(key)
 	if s.opts.Namespace != "" && s.opts.Namespace != namespace {
-		return "", "", ErrNoObject
+		return "", "", "", ErrNoObject
 	}
 	one := s.only(namespace, name)
 	r, err := one.request()
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
+	}
+	if at != "" {
+		r.Param("resourceVersion", at).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 	}
 	body, err := r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx)
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
 	defer body.Close()
 	raw, err := io.ReadAll(io.LimitReader(body, maxObject+1))
 	switch {
 	case err != nil:
-		return "", "", err
+		return "", "", "", err
 	case len(raw) > maxObject:
-		return "", "", ErrTooLarge
+		return "", "", "", ErrTooLarge
 	case !validJSON(raw):
-		return "", "", object.ErrInvalid
+		return "", "", "", object.ErrInvalid
 	}
 	items := gjson.GetBytes(raw, "items")
 	if !items.Exists() {
-		return "", "", ErrBadList
+		return "", "", "", ErrBadList
 	}
+	of = gjson.GetBytes(raw, "metadata.resourceVersion").Str
 	found := items.Get("0.metadata")
 	if !found.Exists() {
-		return "", "", ErrNoObject
+		return "", "", of, ErrNoObject
 	}
 	if at := object.Key(found.Get("namespace").Str, found.Get("name").Str); at != key {
-		return "", "", fmt.Errorf("the server sent %s", at) // it does not know the selector
+		return "", "", "", fmt.Errorf("the server sent %s", at) // it does not know the selector
 	}
-	return found.Get("uid").Str, found.Get("resourceVersion").Str, nil
+	return found.Get("uid").Str, found.Get("resourceVersion").Str, of, nil
 }
 
 // split takes a key apart. The namespace is empty where there is none.

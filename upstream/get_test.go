@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -127,6 +128,46 @@ func TestVersion(t *testing.T) {
 			default:
 				require.ErrorContains(t, err, x.err)
 				require.NotErrorIs(t, err, ErrNoObject)
+			}
+		})
+	}
+}
+
+// VersionAt asks for the state at a resourceVersion, and says whether the answer is of it.
+func TestVersionAt(t *testing.T) {
+	for name, x := range map[string]struct {
+		rv, items string
+		code      int
+		then      bool
+		gone      bool
+	}{
+		"then":                 {"7", onePod, 200, true, false},
+		"none then":            {"7", "", 200, true, true},
+		"a server of its own":  {"9", onePod, 200, false, false},
+		"none, and of its own": {"9", "", 200, false, true},
+		"forgotten":            {"", "", 410, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := ""
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = r.URL.String()
+				if x.code != 200 {
+					reply(w, x.code, statusBody(410, "Expired", "compacted", ""))
+					return
+				}
+				reply(w, 200, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`+x.rv+`"},"items":[`+x.items+`]}`)
+			})
+			uid, rv, then, err := c.Source(SourceOptions{Resource: pods}).VersionAt(t.Context(), "shop/a", "7")
+			require.Equal(t, "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da&limit=1&resourceVersion=7&resourceVersionMatch=Exact", asked)
+			require.Equal(t, x.then, then)
+			switch {
+			case x.gone:
+				require.ErrorIs(t, err, ErrNoObject)
+			case x.code != 200:
+				require.True(t, apierrors.IsResourceExpired(err), "%v", err)
+			default:
+				require.NoError(t, err)
+				require.Equal(t, []string{"u", "7"}, []string{uid, rv})
 			}
 		})
 	}
