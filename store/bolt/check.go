@@ -307,12 +307,12 @@ func (c *check) journal(tx *fileTx) {
 		v := journalEntry(b, k)
 		c.report.JournalEntries++
 		c.report.JournalBytes += int64(len(v))
-		cells, err := decodeJournal(c.db.codecs, k, v)
+		entry, err := decodeJournal(c.db.codecs, 0, k, v)
 		if err != nil {
 			report(k, err.Error())
 			continue
 		}
-		for _, bucket := range missingBuckets(tx, cells) {
+		for _, bucket := range missingBuckets(tx, entry) {
 			report(k, fmt.Sprintf("it changes the bucket %q, which is missing", bucket))
 		}
 	}
@@ -321,13 +321,13 @@ func (c *check) journal(tx *fileTx) {
 	}
 }
 
-// missingBuckets returns the paths of the buckets that cells are in and the file
-// does not have: a fold could not move them there.
-func missingBuckets(tx *fileTx, cells []journalCell) []string {
+// missingBuckets returns the paths of the buckets that the cells of an entry are in and
+// the file does not have: a fold could not move them there.
+func missingBuckets(tx *fileTx, entry *entryCells) []string {
 	there := map[string]bool{}
 	var missing []string
-	for _, x := range cells {
-		path, _ := locate(x.addr)
+	for _, x := range entry.cells {
+		path, _ := locate(string(entry.addr(x)))
 		name := string(bytes.Join(path, []byte{'/'}))
 		if _, seen := there[name]; seen {
 			continue

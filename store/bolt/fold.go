@@ -13,7 +13,7 @@ const (
 	// foldBytes, maxCells and foldInterval bound what opening has to replay: bytes of
 	// journal, cells in the memtable and time.
 	foldBytes    = 24 << 20
-	maxCells     = 75_000
+	maxCells     = 90_000
 	foldInterval = 24 * time.Hour
 
 	// sliceBytes bounds the pages that one transaction of a fold writes. What it takes

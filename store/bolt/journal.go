@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -82,15 +83,39 @@ func journalChecksum(key, b []byte) uint32 {
 	return crc32.Update(sum, castagnoli, b[journalHeader:])
 }
 
-// journalCell is a cell with its address.
-type journalCell struct {
-	addr string
-	cell
+// entryCells are the cells of one journal entry, in the order of their addresses.
+type entryCells struct {
+	raw   []byte // the entry, uncompressed; never written to again
+	cells []cellRef
 }
 
-// decodeJournal returns the cells of a journal value, in the order of their
-// addresses. They share one buffer.
-func decodeJournal(c *codecs, key, b []byte) ([]journalCell, error) {
+// cellRef is where in an entry a cell is. There are a hundred thousand of them while a
+// journal is replayed, so it is small, and no pointer, which garbage collection would
+// have to follow.
+type cellRef struct {
+	entry    uint32 // which one, where there are several
+	at, size uint32 // of the address
+}
+
+// addr returns a cell's address.
+func (e *entryCells) addr(r cellRef) []byte { return e.raw[r.at : r.at+r.size] }
+
+// cell returns a cell with its address, both of which share the entry's buffer.
+func (e *entryCells) cell(r cellRef) (addr string, c cell) {
+	b := e.addr(r)
+	// The length of the value was looked at by decodeJournal.
+	rest := e.raw[r.at+r.size:]
+	if c.deleted = rest[0] == 1; !c.deleted {
+		n, width := binary.Uvarint(rest[1:])
+		rest = rest[1+width:]
+		c.value = rest[:n:n]
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b)), c
+}
+
+// decodeJournal returns the cells of a journal value, which is number entry among
+// those that are read.
+func decodeJournal(c *codecs, entry uint32, key, b []byte) (*entryCells, error) {
 	if len(b) < journalHeader || b[0] != journalFormat || binary.LittleEndian.Uint32(b[1:]) != journalChecksum(key, b) {
 		return nil, errJournal
 	}
@@ -102,26 +127,30 @@ func decodeJournal(c *codecs, key, b []byte) ([]journalCell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errJournal, err)
 	}
-	var cells []journalCell
-	for len(raw) > 0 {
+	if len(raw) > maxObjectBytes {
+		return nil, errJournal
+	}
+	e := &entryCells{raw: raw}
+	var last []byte
+	for rest := raw; len(rest) > 0; {
 		var addr []byte
-		if addr, raw, err = lengthPrefixed(raw); err != nil || len(raw) == 0 {
+		if addr, rest, err = lengthPrefixed(rest); err != nil || len(rest) == 0 {
 			return nil, errJournal
 		}
-		// The buffer is never written to again, so it may be a string as well.
-		x := journalCell{addr: unsafe.String(unsafe.SliceData(addr), len(addr)), cell: cell{deleted: raw[0] == 1}}
-		raw = raw[1:]
-		if !x.deleted {
-			if x.value, raw, err = lengthPrefixed(raw); err != nil {
+		if len(e.cells) > 0 && bytes.Compare(last, addr) >= 0 {
+			return nil, errJournal
+		}
+		last = addr
+		at := len(raw) - len(rest) - len(addr)
+		e.cells = append(e.cells, cellRef{entry: entry, at: uint32(at), size: uint32(len(addr))}) //nolint:gosec // at most maxObjectBytes
+		deleted := rest[0] == 1
+		if rest = rest[1:]; !deleted {
+			if _, rest, err = lengthPrefixed(rest); err != nil {
 				return nil, errJournal
 			}
 		}
-		if n := len(cells); n > 0 && cells[n-1].addr >= x.addr {
-			return nil, errJournal
-		}
-		cells = append(cells, x)
 	}
-	return cells, nil
+	return e, nil
 }
 
 func lengthPrefixed(b []byte) (value, rest []byte, err error) {

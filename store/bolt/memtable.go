@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"iter"
 	"sync"
 
 	"github.com/tidwall/btree"
@@ -81,13 +82,13 @@ func (m *memtable) put(cells map[string]cell) {
 }
 
 // load fills an empty memtable with cells in the order of their addresses.
-func (m *memtable) load(cells []journalCell) {
+func (m *memtable) load(cells iter.Seq2[string, cell]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.snap = nil
-	for _, x := range cells {
-		m.tree.Load(x.addr, x.cell)
-		m.bytes += len(x.addr) + len(x.value)
+	for addr, c := range cells {
+		m.tree.Load(addr, c)
+		m.bytes += len(addr) + len(c.value)
 	}
 }
 

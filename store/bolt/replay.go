@@ -1,8 +1,10 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"iter"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -13,7 +15,8 @@ import (
 //
 // Entries are decoded in one goroutine and merged in another: each is in order of
 // its addresses, and merging neighbours, the younger over the older, costs a third
-// of the comparisons that putting each cell into the memtable by itself does.
+// of the comparisons that putting each cell into the memtable by itself does. What is
+// merged are places in the entries, not cells.
 func (db *DB) replay() error {
 	return db.view(func(tx *fileTx) error {
 		db.mem.epoch = fileEpoch(tx)
@@ -22,8 +25,8 @@ func (db *DB) replay() error {
 		if b == nil {
 			return db.whole(needed)
 		}
-		entries := make(chan []journalCell, 1)
-		merged := make(chan []journalCell)
+		entries := make(chan *entryCells, 1)
+		merged := make(chan iter.Seq2[string, cell])
 		go func() { merged <- mergeJournal(entries) }()
 		err := db.decodeEntries(b, entries)
 		close(entries)
@@ -50,60 +53,74 @@ func (db *DB) whole(needed uint64) error {
 }
 
 // decodeEntries sends the cells of one journal entry after the other.
-func (db *DB) decodeEntries(b *fileBucket, entries chan<- []journalCell) (err error) {
+func (db *DB) decodeEntries(b *fileBucket, entries chan<- *entryCells) (err error) {
 	defer db.recoverFault(guard(), &err) // the other goroutine has to be told of the end
 	damaged := func(err error) {
 		db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}
 	}
-	cur := b.Cursor()
+	cur, n := b.Cursor(), uint32(0)
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 || binary.BigEndian.Uint64(k) <= db.journalLast {
 			damaged(fmt.Errorf("journal: %w", errOrder))
 			return nil
 		}
 		v := journalEntry(b, k)
-		cells, err := decodeJournal(db.codecs, k, v)
+		entry, err := decodeJournal(db.codecs, n, k, v)
 		if err != nil {
 			damaged(err)
 			return nil
 		}
 		db.journalBytes, db.journalLast = db.journalBytes+len(v), binary.BigEndian.Uint64(k)
-		entries <- cells
+		n++
+		entries <- entry
 	}
 	return nil
 }
 
-// mergeJournal merges entries, which come from the oldest to the newest.
-func mergeJournal(entries <-chan []journalCell) []journalCell {
-	var runs [][]journalCell // each of them much longer than the next
-	for cells := range entries {
-		runs = append(runs, cells)
+// mergeJournal merges entries, which come from the oldest to the newest, and returns
+// their cells in the order of their addresses, of each address the newest.
+func mergeJournal(entries <-chan *entryCells) iter.Seq2[string, cell] {
+	m := &merger{}
+	var runs [][]cellRef // each of them much longer than the next
+	for e := range entries {
+		m.entries = append(m.entries, e)
+		runs = append(runs, e.cells)
 		for n := len(runs); n > 1 && len(runs[n-2]) < 2*len(runs[n-1]); n = len(runs) {
-			runs = append(runs[:n-2], mergeCells(runs[n-2], runs[n-1]))
+			runs = append(runs[:n-2], m.merge(runs[n-2], runs[n-1]))
 		}
 	}
-	var all []journalCell
+	var all []cellRef
 	for i := len(runs) - 1; i >= 0; i-- {
-		all = mergeCells(runs[i], all)
+		all = m.merge(runs[i], all)
 	}
-	return all
+	return func(yield func(string, cell) bool) {
+		for _, r := range all {
+			if !yield(m.entries[r.entry].cell(r)) {
+				return
+			}
+		}
+	}
 }
 
-// mergeCells merges two ordered runs of cells. Where both have an address, the
-// younger one's cell counts.
-func mergeCells(older, younger []journalCell) []journalCell {
-	if len(older) == 0 || len(younger) == 0 {
-		return append(older, younger...)
+// merger merges cells of the entries that it has.
+type merger struct{ entries []*entryCells }
+
+// merge merges two ordered runs of cells. Where both have an address, the younger one's
+// cell counts.
+func (m *merger) merge(older, younger []cellRef) []cellRef {
+	if len(older) == 0 {
+		return younger
 	}
-	merged := make([]journalCell, 0, len(older)+len(younger))
+	merged := make([]cellRef, 0, len(older)+len(younger))
 	for len(older) > 0 && len(younger) > 0 {
-		switch a, b := older[0].addr, younger[0].addr; {
-		case a < b:
-			merged, older = append(merged, older[0]), older[1:]
-		case a > b:
-			merged, younger = append(merged, younger[0]), younger[1:]
+		a, b := older[0], younger[0]
+		switch order := bytes.Compare(m.entries[a.entry].addr(a), m.entries[b.entry].addr(b)); {
+		case order < 0:
+			merged, older = append(merged, a), older[1:]
+		case order > 0:
+			merged, younger = append(merged, b), younger[1:]
 		default:
-			merged, older, younger = append(merged, younger[0]), older[1:], younger[1:]
+			merged, older, younger = append(merged, b), older[1:], younger[1:]
 		}
 	}
 	return append(append(merged, older...), younger...)
