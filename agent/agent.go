@@ -79,7 +79,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if a.keys, err = bolt.ReadKeys(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles); err != nil {
 		return &ExitError{Code: ExitUsage, Err: err}
 	}
-	if err := a.openStore(ctx); err != nil {
+	if err := a.awaitStore(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // it was ended while it restored a snapshot
 		}

@@ -59,6 +59,7 @@ var (
 	descKey        = metric("store_encrypted", "1 where the file is encrypted, with the id of the key as a label.", "key")
 	descRekey      = metric("store_rewrite_pending", "1 while the file waits to be rewritten under the key of the configuration, or in clear.")
 	descFailing    = metric("store_failing", "1 while the store refuses changes; they are kept and tried again.")
+	descReadFaults = metric("store_read_errors_total", "Times that a page of the database file could not be read.")
 	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
 
@@ -110,6 +111,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descRekey, number(stats.EncryptionDue))
 	gauge(descFailing, number(failing))
+	counter(descReadFaults, float64(stats.ReadFaults))
 }
 
 // snapshots tells nothing where the store has none.

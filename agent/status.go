@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -16,8 +17,12 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 		Version: a.opts.Version, PID: os.Getpid(), Started: a.started,
 		Server: a.server(),
 	}
-	if err := a.db.Stats().FlushError; err != nil {
-		s.Store.Problem = err.Error()
+	stats := a.db.Stats()
+	if stats.ReadError != nil {
+		s.Store.ReadProblem = fmt.Sprintf("%v (%d times)", stats.ReadError, stats.ReadFaults)
+	}
+	if stats.FlushError != nil {
+		s.Store.Problem = stats.FlushError.Error()
 	}
 	s.Snapshots = a.snapshots.status()
 	byID := map[string]int{}

@@ -130,6 +130,10 @@ type StoreStatus struct {
 
 	// Problem is why changes can't be stored at the moment.
 	Problem string `json:"problem,omitempty"`
+
+	// ReadProblem is what of the file could not be read since the agent was started, and
+	// how often.
+	ReadProblem string `json:"readProblem,omitempty"`
 }
 
 // Collection tells about one cached collection.

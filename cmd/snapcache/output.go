@@ -67,6 +67,9 @@ func storeLine(s localapi.StoreStatus) string {
 	if s.Problem != "" {
 		line += "\nPROBLEM: changes can't be stored: " + s.Problem
 	}
+	if s.ReadProblem != "" {
+		line += "\nPROBLEM: the database can't be read: " + s.ReadProblem
+	}
 	return line
 }
 
