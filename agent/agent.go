@@ -105,15 +105,8 @@ func (a *Agent) openStore(ctx context.Context) error {
 	opts, path := a.boltOptions(), a.cfg.Store.Path
 	from := restore.Sources{Seed: a.cfg.Restore.Seed, Snapshots: a.snapshotDir()}
 	db, verdict, err := restore.Open(ctx, path, opts, from, a.clock.Now(), a.checking())
-	if errors.Is(err, store.ErrLocked) {
-		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
-	}
-	if errors.Is(err, store.ErrKey) {
-		// The file is good: it stays where it is until somebody brings its key.
-		return usage("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
-	}
 	if err != nil {
-		return err
+		return openError(err)
 	}
 	// Damage may show only when a collection is opened for writing. A snapshot may have
 	// it too: then an empty file is what is left.
@@ -135,6 +128,21 @@ func (a *Agent) openStore(ctx context.Context) error {
 		return errors.Join(err, db.Close())
 	}
 	return nil
+}
+
+// openError says what to do about a database that can't be opened and is to stay as it
+// is. What is set aside is no error: see [restore.Open].
+func openError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
+	case errors.Is(err, store.ErrKey):
+		// The file is good: it stays where it is until somebody brings its key.
+		return usage("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
+	case errors.Is(err, store.ErrNetworkFS):
+		return usage("%w: give a store.path on a local disk; snapshots.dir may be anywhere", err)
+	}
+	return err
 }
 
 // boltOptions are the settings of the database that the configuration asks for.

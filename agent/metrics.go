@@ -60,6 +60,7 @@ var (
 	descRekey      = metric("store_rewrite_pending", "1 while the file waits to be rewritten under the key of the configuration, or in clear.")
 	descFailing    = metric("store_failing", "1 while the store refuses changes; they are kept and tried again.")
 	descReadFaults = metric("store_read_errors_total", "Times that a page of the database file could not be read.")
+	descOpened     = metric("store_opened", "1, with what became of the file when this process opened it: opened, created or quarantined.", "outcome", "reason")
 	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
 
@@ -87,6 +88,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
 	gauge(descBuild, 1, m.a.opts.Version)
+	gauge(descOpened, 1, string(m.a.verdict.Outcome), m.a.verdict.Reason)
 	if m.a.verdict.Outcome == restore.Quarantined {
 		gauge(descQuarantine, 1, m.a.verdict.Reason)
 	}

@@ -44,6 +44,10 @@ var (
 	// ErrNoStore says that there is no database at a path.
 	ErrNoStore = errors.New("no database")
 
+	// ErrNetworkFS says that the database would be on a network file system, where neither
+	// its lock nor its pages can be relied on.
+	ErrNetworkFS = errors.New("the database is on a network file system, where locks and mapped files can't be relied on")
+
 	// ErrKey says that the database is encrypted with a key that was not given.
 	ErrKey = errors.New("no key for the database")
 

@@ -189,6 +189,8 @@ func fileError(path, socket string, err error) error {
 		return fmt.Errorf("the database %s is %w: see whether that agent is stuck, or give the --socket of another", path, inUse{err})
 	case errors.Is(err, store.ErrLocked):
 		return fmt.Errorf("the database %s is %w: it is an agent's, and its socket is not at %s: give --socket", path, inUse{err}, socket)
+	case errors.Is(err, store.ErrNetworkFS):
+		return withCode(exitUsage, fmt.Errorf("%w: name a file on a local disk", err))
 	case errors.Is(err, store.ErrForeign):
 		return fmt.Errorf("%w: name another file with --db; an agent that is started on it sets it aside", err)
 	case errors.Is(err, store.ErrNewerFormat):

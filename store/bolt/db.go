@@ -119,6 +119,7 @@ type tuning struct {
 	compactAnyway  bool         // also where there is nothing to gain
 	compactStep    func(compactStep) error
 	freeDisk       func(dir string) (int64, error)
+	networkFS      func(path string) (string, error)
 }
 
 // DB is an open database. See [store.DB].
@@ -176,7 +177,7 @@ var _ store.DB = (*DB)(nil)
 
 // Open opens the database at path and creates it where there is none, with its
 // directory. Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign,
-// ErrNewerFormat, ErrKey or are a *store.CorruptionError; the file is then unchanged.
+// ErrNewerFormat, ErrKey, ErrNetworkFS or are a *store.CorruptionError; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
 
 // open is Open with a look at the file before anything in it is followed. look may
@@ -223,6 +224,14 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 	}
 	if opts.freeDisk == nil {
 		opts.freeDisk = freeDisk
+	}
+	if opts.networkFS == nil {
+		opts.networkFS = networkFS
+	}
+	if !opts.ReadOnly {
+		if err := onDisk(path, opts.networkFS); err != nil {
+			return nil, err
+		}
 	}
 	info, err := os.Stat(path)
 	switch {

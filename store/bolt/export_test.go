@@ -115,3 +115,12 @@ func (db *DB) runningBuilds() []*build {
 
 // HotCopyWith is Copy on a disk with as much room as free says.
 var HotCopyWith = (*DB).copyTo
+
+// NetworkFS is networkFS.
+var NetworkFS = networkFS
+
+// OnFileSystem returns options under which fileSystem says what a path is on.
+func OnFileSystem(opts Options, fileSystem func(path string) (string, error)) Options {
+	opts.networkFS = fileSystem
+	return opts
+}
