@@ -50,7 +50,7 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	if cp.apiserver.running() {
 		return fmt.Errorf("kube-apiserver: %w", ErrRunning)
 	}
-	if !cp.etcd.running() {
+	if cp.etcdURL == "" && !cp.etcd.running() {
 		return fmt.Errorf("kube-apiserver: etcd is %w", ErrStopped)
 	}
 	p, err := startProcess("kube-apiserver", cp.path("kube-apiserver.log"), cp.bin.APIServer, cp.apiserverArgs()...)

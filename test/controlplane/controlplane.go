@@ -23,6 +23,9 @@ type Options struct {
 	// EtcdData is a folder made by [ControlPlane.SaveEtcd]. It is copied, not
 	// used. It is ignored when Dir has data already.
 	EtcdData string
+	// EtcdURL is the address of another control plane's etcd, or of what stands
+	// before it, to use in place of an etcd of its own: two apiservers of one cluster.
+	EtcdURL string
 	// Port is the apiserver's port on 127.0.0.1; 0 means a free one.
 	Port int
 	// APIServerArgs are flags appended to the apiserver's, "--name=value".
@@ -46,6 +49,7 @@ type ControlPlane struct {
 
 	etcdPort port
 	apiPort  port
+	etcdURL  string // of another's etcd; empty where it has its own
 
 	mu        sync.Mutex // guards what follows, over whole stops and starts
 	etcd      *process
@@ -63,7 +67,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	cp := &ControlPlane{bin: bin, args: o.APIServerArgs, log: o.Log}
+	cp := &ControlPlane{bin: bin, args: o.APIServerArgs, log: o.Log, etcdURL: o.EtcdURL}
 	if err := cp.prepare(o); err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
@@ -117,8 +121,10 @@ func (cp *ControlPlane) prepare(o Options) error {
 }
 
 func (cp *ControlPlane) startAll(ctx context.Context) error {
-	if err := cp.StartEtcd(ctx); err != nil {
-		return err
+	if cp.etcdURL == "" {
+		if err := cp.StartEtcd(ctx); err != nil {
+			return err
+		}
 	}
 	if err := cp.StartAPIServer(ctx); err != nil {
 		return err

@@ -97,7 +97,12 @@ func (cp *ControlPlane) etcdReady(ctx context.Context) error {
 }
 
 // EtcdURL returns etcd's address, which takes no credentials.
-func (cp *ControlPlane) EtcdURL() string { return "http://" + cp.etcdPort.address() }
+func (cp *ControlPlane) EtcdURL() string {
+	if cp.etcdURL != "" {
+		return cp.etcdURL
+	}
+	return "http://" + cp.etcdPort.address()
+}
 
 // EtcdClient returns a new client of etcd; the caller closes it.
 func (cp *ControlPlane) EtcdClient() (*clientv3.Client, error) {

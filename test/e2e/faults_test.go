@@ -21,18 +21,13 @@ func times(short, long int) int {
 	return short
 }
 
-// random returns a source of random choices, and has a failed test tell how to make
-// the same ones again.
+// random returns a source of random choices, and tells how to make the same ones again.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	n := *seed
 	if n == 0 {
 		n = rand.Uint64()
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the random choices were those of -faults.seed=%d", n)
-		}
-	})
+	t.Logf("the random choices are those of -faults.seed=%d", n)
 	return rand.New(rand.NewPCG(n, 0)) //nolint:gosec // choices of a test
 }

@@ -27,8 +27,8 @@ import (
 
 const (
 	// patience is how long a test waits for what must happen: far longer than it
-	// takes on an idle machine.
-	patience = time.Minute
+	// takes on an idle machine, and than an agent waits between two tries.
+	patience = 4 * time.Minute
 
 	// pollEvery is how often it looks.
 	pollEvery = 20 * time.Millisecond
@@ -47,6 +47,7 @@ type site struct {
 	socket     string
 	log        string
 	metrics    string // address
+	env        []string
 }
 
 // settings are what of a configuration differs between tests.
@@ -128,7 +129,7 @@ func (x *site) tail() string {
 func (x *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = x.dir
-	cmd.Env = []string{"HOME=" + x.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	cmd.Env = append([]string{"HOME=" + x.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}, x.env...)
 	return cmd
 }
 

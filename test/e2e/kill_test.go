@@ -121,9 +121,9 @@ func inStep(s *localapi.Status, n int) string {
 }
 
 // dumpByKind dumps what can be read of the file, by the kind of the objects.
-func (x *site) dumpByKind(what string) map[string]content {
+func (x *site) dumpByKind(what string, from ...string) map[string]content {
 	x.t.Helper()
-	r := x.run("dump", "-o", "ndjson", "--config", x.config)
+	r := x.run(append([]string{"dump", "-o", "ndjson", "--config", x.config}, from...)...)
 	if r.code != codeNotSynced {
 		require.Zero(x.t, r.code, "%s: dump: %s", what, r.stderr)
 	}

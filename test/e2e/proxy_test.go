@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,14 @@ type proxy struct {
 	listener net.Listener
 	conns    map[net.Conn]struct{}
 	silent   bool // takes connections and says nothing
+	gate     *gate
 	wg       sync.WaitGroup
+}
+
+// gate is what the connections since some moment go through.
+type gate struct {
+	shut atomic.Bool   // what comes is lost
+	end  chan struct{} // closed with the connections
 }
 
 // newProxy returns a proxy in working order, with the kubeconfig of a user that
@@ -35,7 +43,7 @@ func newProxy(t *testing.T, cp *controlplane.ControlPlane, user string) *proxy {
 	t.Helper()
 	target, err := url.Parse(cp.URL())
 	require.NoError(t, err)
-	p := &proxy{t: t, address: freeAddress(t), target: target.Host, conns: make(map[net.Conn]struct{})}
+	p := networkTo(t, target.Host)
 	cfg, err := clientcmd.LoadFromFile(kubeconfig(t, cp, user))
 	require.NoError(t, err)
 	for _, c := range cfg.Clusters {
@@ -43,6 +51,13 @@ func newProxy(t *testing.T, cp *controlplane.ControlPlane, user string) *proxy {
 	}
 	p.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(*cfg, p.kubeconfig))
+	return p
+}
+
+// networkTo returns a proxy to any address, in working order.
+func networkTo(t *testing.T, target string) *proxy {
+	t.Helper()
+	p := &proxy{t: t, address: freeAddress(t), target: target, conns: make(map[net.Conn]struct{}), gate: &gate{end: make(chan struct{})}}
 	p.up()
 	t.Cleanup(func() {
 		p.down()
@@ -80,6 +95,18 @@ func (p *proxy) down() {
 		c.Close()
 	}
 	clear(p.conns)
+	close(p.gate.end)
+	p.gate = &gate{end: make(chan struct{})}
+}
+
+// lose drops whatever the connections that there are carry from now on, and tells
+// neither end. New connections work.
+func (p *proxy) lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gate.shut.Store(true)
+	old := p.gate
+	p.gate = &gate{end: old.end}
 }
 
 func (p *proxy) accept(l net.Listener) {
@@ -92,6 +119,9 @@ func (p *proxy) accept(l net.Listener) {
 			c.Close()
 			continue
 		}
+		p.mu.Lock()
+		g := p.gate
+		p.mu.Unlock()
 		if p.silent {
 			continue
 		}
@@ -100,8 +130,8 @@ func (p *proxy) accept(l net.Listener) {
 			c.Close()
 			continue
 		}
-		p.wg.Go(func() { pipe(c, s) })
-		p.wg.Go(func() { pipe(s, c) })
+		p.wg.Go(func() { pipe(c, s, g) })
+		p.wg.Go(func() { pipe(s, c, g) })
 	}
 }
 
@@ -118,8 +148,24 @@ func (p *proxy) keep(l net.Listener, c net.Conn) bool {
 }
 
 // pipe copies until one end closes, then closes both.
-func pipe(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // a connection that is cut is what it is for
+func pipe(to, from net.Conn, g *gate) {
+	_, _ = io.Copy(to, passing{from, g}) // a connection that is cut is what it is for
 	to.Close()
 	from.Close()
+}
+
+// passing reads what a gate lets through.
+type passing struct {
+	from net.Conn
+	gate *gate
+}
+
+// Read waits for the end once the gate is shut.
+func (p passing) Read(b []byte) (int, error) {
+	n, err := p.from.Read(b)
+	if p.gate.shut.Load() {
+		<-p.gate.end
+		return 0, net.ErrClosed
+	}
+	return n, err
 }

@@ -143,11 +143,11 @@ func totals(t *testing.T, cp *controlplane.ControlPlane) controlplane.Totals {
 	return now
 }
 
-// stored is what the file tells while no agent runs.
-func (x *site) stored() *localapi.Status {
+// stored is what the file tells while no agent runs, or a snapshot at any time.
+func (x *site) stored(from ...string) *localapi.Status {
 	x.t.Helper()
 	var s localapi.Status
-	require.NoError(x.t, json.Unmarshal(x.must("inspect", "-o", "json"), &s))
+	require.NoError(x.t, json.Unmarshal(x.must(append([]string{"inspect", "-o", "json"}, from...)...), &s))
 	require.Nil(x.t, s.Agent, "the answer should be from the file")
 	return &s
 }

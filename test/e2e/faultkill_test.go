@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// killPhase is what an agent, or another process that writes the file, is about when it
+// is killed.
+type killPhase struct {
+	name string
+	// begin starts it and returns what kills it and waits for its end. Nothing else
+	// may have the file open then.
+	begin func(k *killing) (kill func())
+	// within is about how long it takes.
+	within time.Duration
+}
+
+var killPhases = []killPhase{
+	{"first sync", func(k *killing) func() {
+		require.NoError(k.t, os.RemoveAll(filepath.Dir(k.x.db)))
+		return k.x.start().kill
+	}, 1200 * time.Millisecond},
+	{"steady state", func(k *killing) func() {
+		a := k.x.start()
+		a.awaitInStep(anywhere(killIDs...))
+		return a.kill
+	}, 600 * time.Millisecond},
+	{"relist of everything", func(k *killing) func() {
+		// Another transform, of which the comparison knows nothing.
+		k.managedFields = !k.managedFields
+		k.configure()
+		return k.x.start().kill
+	}, 1200 * time.Millisecond},
+	{"compaction", func(k *killing) func() { return k.command("compact") }, 250 * time.Millisecond},
+	{"snapshot", func(k *killing) func() {
+		a := k.x.start()
+		a.awaitInStep(anywhere(killIDs...))
+		end := k.command("snapshot", "create")
+		return func() { a.kill(); end() }
+	}, 150 * time.Millisecond},
+	{"index build", func(k *killing) func() {
+		k.index++
+		k.configure()
+		return k.x.start().kill
+	}, 500 * time.Millisecond},
+}
+
+var killIDs = []string{"configmaps", "widgets.example.com"}
+
+// killing is where processes are killed.
+type killing struct {
+	t *testing.T
+	x *site
+
+	managedFields bool
+	index         int // number of the index
+}
+
+func (k *killing) configure() {
+	k.x.configure(settings{kubeconfig: k.x.kubeconfig, resources: fmt.Sprintf(`
+- resource: configmaps
+  transform: {keepManagedFields: %t}
+  indexes: [{name: tier-%d, label: example.com/tier}, {name: wave-%d, label: example.com/wave}]
+- resource: widgets.example.com
+`, k.managedFields, k.index, k.index)})
+}
+
+// command starts another command and returns what kills it.
+func (k *killing) command(args ...string) func() {
+	cmd := k.x.command(context.Background(), append(args, "--config", k.x.config)...)
+	require.NoError(k.t, cmd.Start())
+	return func() {
+		if err := cmd.Process.Kill(); err != nil {
+			require.ErrorIs(k.t, err, os.ErrProcessDone)
+		}
+		if err := cmd.Wait(); err != nil {
+			require.True(k.t, errors.As(err, new(*exec.ExitError)), "%v", err)
+		}
+	}
+}
+
+// TestFaultKill kills whoever writes the file at random moments of everything that is
+// done with it, while objects change all the time. Each time the file must be sound, and
+// what it holds of a collection the state of etcd at the checkpoint: keys, versions and
+// contents. A collection that was synced stays so, unless the file was taken away, and a
+// snapshot that is there is a whole one.
+func TestFaultKill(t *testing.T) {
+	t.Parallel()
+	choices := random(t)
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: times(600, 3000), Widgets: 60, Namespaces: 4}))
+	k := &killing{t: t, x: newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin)})}
+	k.configure()
+	truth := recordTruth(t, cp)
+	ctx, cancel := context.WithCancel(t.Context())
+	churned := make(chan error, 1)
+	go func() {
+		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 80, Kinds: []string{"configmaps", "widgets"}})
+		churned <- err
+	}()
+
+	a := k.x.start()
+	a.awaitInStep(anywhere(killIDs...))
+	a.stop()
+	synced, unsynced, states := 0, 0, make(map[string]bool)
+	kills := times(24, 504)
+	for i := range kills {
+		phase := killPhases[i%len(killPhases)]
+		kill := phase.begin(k)
+		delay := time.Duration(choices.Int64N(int64(phase.within)))
+		sleep(t, delay)
+		kill()
+
+		what := fmt.Sprintf("kill %d, %s after the start of the %s", i, delay.Round(time.Millisecond), phase.name)
+		if _, err := os.Stat(k.x.db); phase.name == "first sync" && errors.Is(err, os.ErrNotExist) {
+			unsynced += len(killIDs)
+			continue
+		}
+		r := k.x.run("check", "--config", k.x.config)
+		require.Zero(t, r.code, "%s: %s%s", what, r.stdout, r.stderr)
+		dumped := k.x.dumpByKind(what)
+		for id, c := range collections(k.x.stored()) {
+			if !c.Synced {
+				require.Equal(t, "first sync", phase.name, "%s: %s was synced before", what, id)
+				unsynced++
+				continue
+			}
+			truth.requireState(what, id, c.ResourceVersion, 0, dumped[c.Kind])
+			synced++
+			states[id+" "+c.ResourceVersion] = true
+		}
+		if phase.name == "snapshot" {
+			if r := k.x.run("snapshot", "verify", "--config", k.x.config); r.code != 0 {
+				require.Contains(t, r.stderr, "no snapshot", "%s: %s", what, r.stdout)
+			}
+		}
+	}
+	a = k.x.start()
+	a.awaitInStep(anywhere(killIDs...))
+	cancel()
+	require.NoError(t, <-churned)
+	touchAll(t, cp, killIDs...)
+	at := onServer(t, cp, "configmaps").newest()
+	a.awaitInStep(map[string]string{"configmaps": at, "widgets.example.com": ""})
+	a.stop()
+	truth.await(truth.revision())
+	dumped := k.x.dumpByKind("in the end")
+	for id, c := range collections(k.x.stored()) {
+		truth.requireState("in the end", id, c.ResourceVersion, 0, dumped[c.Kind])
+	}
+	t.Logf("%d kills: %d collections synced, at %d checkpoints, %d not yet; %d changes", kills, synced, len(states), unsynced, truth.length())
+	require.Greater(t, len(states), kills/4, "too few of the kills came after something was stored")
+}

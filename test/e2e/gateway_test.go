@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// gateway is an address at which a server can be found, as a load balancer has one. What
+// stands behind it can be exchanged, and it can answer in its place. Before it is a
+// network that can be cut.
+//
+// It takes one token, which it changes for the administrator's. Any other goes on to the
+// server, which knows none of them.
+type gateway struct {
+	*proxy
+	caFile, tokenFile string
+
+	mu      sync.Mutex
+	behind  *backend
+	token   string
+	cert    tls.Certificate
+	inject  func(*http.Request) int // the status to answer with; 0 or nil to ask the server
+	refused int                     // how many requests were answered so
+}
+
+// backend is a server behind a gateway.
+type backend struct {
+	forward   *httputil.ReverseProxy
+	transport *http.Transport
+}
+
+func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
+	t.Helper()
+	dir := t.TempDir()
+	g := &gateway{caFile: filepath.Join(dir, "ca.crt"), tokenFile: filepath.Join(dir, "token"), token: "first"}
+	srv := httptest.NewUnstartedServer(g)
+	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = log.New(t.Output(), "gateway: ", 0)
+	// Not GetCertificate, which is not asked by clients that know an address only.
+	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return &tls.Config{Certificates: []tls.Certificate{g.cert}, NextProtos: []string{"h2", "http/1.1"}}, nil //nolint:gosec // a server of a test
+	}}
+	g.certify(t, cp)
+	srv.StartTLS()
+	t.Cleanup(func() {
+		g.down()
+		srv.CloseClientConnections()
+		srv.Close()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.behind.transport.CloseIdleConnections()
+	})
+	g.proxy = networkTo(t, srv.Listener.Addr().String())
+	g.lead(t, cp)
+
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["gateway"] = &clientcmdapi.Cluster{Server: "https://" + g.address, CertificateAuthority: g.caFile}
+	cfg.AuthInfos["agent"] = &clientcmdapi.AuthInfo{TokenFile: g.tokenFile}
+	cfg.Contexts["gateway"] = &clientcmdapi.Context{Cluster: "gateway", AuthInfo: "agent"}
+	cfg.CurrentContext = "gateway"
+	g.kubeconfig = filepath.Join(dir, "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*cfg, g.kubeconfig))
+	g.trust(t, cp)
+	g.giveToken(t, "first")
+	return g
+}
+
+// lead puts a server behind the gateway, for requests that come from now on.
+func (g *gateway) lead(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	target, err := url.Parse(cp.URL())
+	require.NoError(t, err)
+	admin := cp.RESTConfig(controlplane.Admin)
+	ca := x509.NewCertPool()
+	require.True(t, ca.AppendCertsFromPEM(admin.CAData))
+	b := &backend{transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca}, ForceAttemptHTTP2: true}} //nolint:gosec // a client of a test
+	b.forward = &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if r.In.Header.Get("Authorization") == "Bearer "+g.token {
+				r.Out.Header.Set("Authorization", "Bearer "+admin.BearerToken)
+			}
+		},
+		Transport: b.transport, FlushInterval: -1, ErrorLog: log.New(t.Output(), "gateway: ", 0),
+		// As if the connection were to the server itself.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.behind != nil {
+		g.behind.transport.CloseIdleConnections()
+	}
+	g.behind = b
+}
+
+// ServeHTTP implements [http.Handler].
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	b, inject := g.behind, g.inject
+	code := 0
+	if inject != nil {
+		code = inject(r)
+	}
+	if code != 0 {
+		g.refused++
+	}
+	g.mu.Unlock()
+	if code == 0 {
+		b.forward.ServeHTTP(w, r)
+		return
+	}
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected","code":` + strconv.Itoa(code) + `}`))
+}
+
+// answer has the gateway answer requests itself where f returns a status; nil ends
+// that. f is called by one goroutine at a time.
+func (g *gateway) answer(f func(*http.Request) int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inject, g.refused = f, 0
+}
+
+// answered returns how many requests the gateway has answered itself.
+func (g *gateway) answered() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refused
+}
+
+// accept makes another token the only one.
+func (g *gateway) accept(token string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.token = token
+}
+
+// giveToken writes a token where the agent finds it.
+func (g *gateway) giveToken(t *testing.T, token string) { replaceFile(t, g.tokenFile, []byte(token)) }
+
+// certify has the gateway show the certificate of a control plane.
+func (g *gateway) certify(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	pki := filepath.Join(cp.Dir(), "pki")
+	cert, err := tls.LoadX509KeyPair(filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key"))
+	require.NoError(t, err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cert = cert
+}
+
+// trust writes the authority of a control plane where the agent finds it.
+func (g *gateway) trust(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	replaceFile(t, g.caFile, cp.RESTConfig(controlplane.Admin).CAData)
+}
+
+// replaceFile writes a file so that who reads it has the old content or the new one.
+func replaceFile(t *testing.T, path string, content []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path+".new", content, 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+}
