@@ -288,6 +288,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	group.Go(func() error { a.repair(running); return nil })
 	group.Go(func() error { a.verifications(running); return nil })
 	group.Go(func() error { a.purges(running); return nil })
+	group.Go(func() error { a.versions(running, cluster); return nil })
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()

@@ -114,7 +114,7 @@ func (c *collection) open(db store.DB, r upstream.Resource) error {
 	if err != nil {
 		return err
 	}
-	verdict := restore.Judge(stored.Info(), info, stored.State())
+	verdict := c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
 	c.track.setVerdict(verdict.String())
 	c.log.Info("collection opened", "verdict", verdict.String(), "objects", stored.State().Count)
 	c.mu.Lock()
@@ -129,7 +129,7 @@ func (c *collection) judged() (restore.Collection, error) {
 	if err != nil {
 		return restore.Collection{}, err
 	}
-	return restore.Judge(c.stored.Info(), info, c.stored.State()), nil
+	return c.versionChanged(restore.Judge(c.stored.Info(), info, c.stored.State()), c.stored.Info(), info), nil
 }
 
 // run keeps the collection in step until ctx ends, then applies what is queued.
