@@ -89,6 +89,10 @@ func (f File) outcome() string {
 // is opened at once, whatever its size. After a power cut, and where the file comes
 // from elsewhere, all of it is read and checked before anything trusts it, and
 // progress, unless it is nil, is told how far that is. See [bolt.Check].
+//
+// So each file is opened twice, first for reading: opening one for writing follows its list
+// of free pages, and where a power cut left that damaged, what bbolt does then leaves the
+// lock held. The first open costs a mapping and three pages, whatever the size.
 func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
