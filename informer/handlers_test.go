@@ -1,14 +1,18 @@
 package informer_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2/textlogger"
 )
 
 // A handler that is added twice has two subscriptions, each with calls of its own.
@@ -165,4 +169,55 @@ func hasZ(calls []string) bool {
 		}
 	}
 	return false
+}
+
+// client-go's own kinds of handlers work on our informer as on client-go's, and each
+// logs where it was told to.
+func TestHandlerTypes(t *testing.T) {
+	onN1 := func(o any) bool { return o.(*corev1.Pod).Spec.NodeName == "n1" }
+	calls := func(inf cache.SharedIndexInformer, s *server) (lines []string) {
+		note := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+		funcs := cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc:    func(o any, initial bool) { note("add %s %v", podRV(o), initial) },
+			UpdateFunc: func(old, o any) { note("update %s %s", podRV(old), podRV(o)) },
+			DeleteFunc: func(o any) { note("delete %s", podRV(o)) },
+		}
+		_, err := inf.AddEventHandler(cache.FilteringResourceEventHandler{FilterFunc: onN1, Handler: funcs})
+		require.NoError(t, err)
+		_, err = inf.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {}})
+		require.NoError(t, err)
+		r := run(t, inf)
+		for range 7 { // on n1 at every third
+			synctest.Wait()
+			s.put("a")
+		}
+		synctest.Wait()
+		s.remove("a")
+		synctest.Wait()
+		r.stop()
+		return lines
+	}
+	synctest.Test(t, func(t *testing.T) {
+		theirs, ours := newServer(), newServer()
+		for _, s := range []*server{theirs, ours} {
+			s.elsewhere()
+			s.put("a")
+		}
+		want := calls(ofClientGo(t, theirs), theirs)
+		require.Len(t, want, 4)
+		require.Equal(t, want, calls(newInformer(ours), ours))
+
+		var log bytes.Buffer
+		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+		inf := newInformer(ours)
+		utilruntime.ReallyCrash = false
+		defer func() { utilruntime.ReallyCrash = true }()
+		ours.put("b")
+		_, err := inf.AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { panic("of the handler") }}, cache.HandlerOptions{Logger: &logger})
+		require.NoError(t, err)
+		r := run(t, inf)
+		synctest.Wait()
+		r.stop()
+		require.Contains(t, log.String(), "of the handler")
+	})
 }
