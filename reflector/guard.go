@@ -62,17 +62,24 @@ type PastVersions interface {
 // [PastVersions], the newest state has to do: an object that the server does not have
 // then proves nothing, for it may have been deleted after the checkpoint. Neither does
 // an answer that says nothing about the object; that is logged. Only where the server
-// can't be asked the guard waits.
+// can't be asked the guard waits. Where it has forgotten the checkpoint (410) and none of
+// the objects is as it was, that is a reason to list, for nothing is left to tell by.
 func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 	return func(ctx context.Context) error {
 		known, rv, err := canaries(c)
 		if err != nil {
 			return err
 		}
+		same, forgotten := 0, error(nil)
 		for _, h := range known {
 			err := proves(ctx, server, h, rv)
 			switch {
-			case err == nil, errors.Is(err, upstream.ErrNoObject):
+			case err == nil:
+				same++
+			case errors.Is(err, upstream.ErrNoObject), errors.Is(err, errChanged):
+				if expired(err) {
+					forgotten = err
+				}
 			case asRelist(err) != nil:
 				return err
 			case ctx.Err() != nil, mayPass(err):
@@ -81,14 +88,25 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 				log.Warn("what is stored can't be compared with the server before the watch is resumed", "key", h.Key, "error", err)
 			}
 		}
+		if same == 0 && forgotten != nil {
+			// Nothing is as it was, and the server can't tell what was: it may be of any
+			// history.
+			return &RelistError{Reason: store.ReasonExpired, Err: forgotten}
+		}
 		return nil
 	}
 }
 
-// proves asks a server for an object. It returns a [*RelistError] where the answer proves
-// that the server's history is not the one that the object was stored from, and what it
-// could not be asked for otherwise.
+// errChanged says that the server has another version than the stored one, as it may.
+var errChanged = errors.New("changed since")
+
+// proves asks a server for an object. It returns nil where that is as it is stored, a
+// [*RelistError] where the answer proves that the server's history is not the one that the
+// object was stored from, and what it could not be asked for otherwise. errChanged and
+// upstream.ErrNoObject prove nothing; they come with a 410 where the server has forgotten
+// what was at the checkpoint.
 func proves(ctx context.Context, server Versions, stored store.Header, checkpoint string) error {
+	var forgotten error
 	if past, ok := server.(PastVersions); ok && !after(stored.RV, checkpoint) {
 		uid, rv, then, err := past.VersionAt(ctx, stored.Key, checkpoint)
 		gone := errors.Is(err, upstream.ErrNoObject)
@@ -101,11 +119,17 @@ func proves(ctx context.Context, server Versions, stored store.Header, checkpoin
 			return historyOf(stored, checkpoint, uid, rv, err)
 		case ctx.Err() != nil, mayPass(err):
 			return err
+		case expired(err):
+			forgotten = err
 		}
 		// It has forgotten, or can't be asked so.
 	}
 	uid, rv, err := server.Version(ctx, stored.Key)
-	return historyOf(stored, checkpoint, uid, rv, err)
+	err = historyOf(stored, checkpoint, uid, rv, err)
+	if forgotten != nil && (errors.Is(err, upstream.ErrNoObject) || errors.Is(err, errChanged)) {
+		err = fmt.Errorf("%w: %w", err, forgotten)
+	}
+	return err
 }
 
 // historyOf is contradicts for a server's answer.
@@ -115,6 +139,9 @@ func historyOf(stored store.Header, checkpoint, uid, rv string, err error) error
 	}
 	if err := contradicts(stored, checkpoint, uid, rv); err != nil {
 		return &RelistError{Reason: store.ReasonRVAhead, Err: err}
+	}
+	if rv != stored.RV {
+		return errChanged
 	}
 	return nil
 }

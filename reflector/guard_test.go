@@ -188,12 +188,13 @@ func TestCanaryAtTheCheckpoint(t *testing.T) {
 		proof  string
 		waits  bool
 	}{
+		"forgotten, and all changed":   {past{versions: busy, err: apierrors.NewResourceExpired("compacted")}, "expired: ", false},
 		"the same":                     {past{versions: busy, then: same}, "", false},
 		"not there":                    {past{versions: busy, then: versions{"a": {"u-a", "40", nil}}}, "b is not on the server at the checkpoint 50, and was at 30 before", false},
 		"older":                        {past{versions: busy, then: versions{"a": {"u-a", "39", nil}}}, "a is at 39 on the server at the checkpoint 50, and was at 40 before", false},
 		"newer":                        {past{versions: busy, then: versions{"a": {"u-a", "41", nil}}}, "a is at 41", false},
 		"same number, other object":    {past{versions: busy, then: versions{"a": {"u-z", "40", nil}}}, "another object", false},
-		"forgotten":                    {past{versions: busy, err: apierrors.NewResourceExpired("compacted")}, "", false},
+		"forgotten":                    {past{versions: versions{"b": {"u-b", "30", nil}}, err: apierrors.NewResourceExpired("compacted")}, "", false},
 		"forgotten, and contradicted":  {past{versions: versions{"a": {"u-a", "39", nil}}, err: apierrors.NewResourceExpired("compacted")}, "was at 40 before", false},
 		"not understood":               {past{versions: busy, old: true}, "", false},
 		"not understood, contradicted": {past{versions: versions{"b": {"u-b", "50", nil}}, old: true}, "should have brought", false},
@@ -206,7 +207,7 @@ func TestCanaryAtTheCheckpoint(t *testing.T) {
 			switch {
 			case x.proof != "":
 				require.ErrorAs(t, err, &refused)
-				require.Equal(t, store.ReasonRVAhead, refused.Reason)
+				require.Equal(t, x.proof == "expired: ", refused.Reason == store.ReasonExpired, "%v", err)
 				require.ErrorContains(t, refused, x.proof)
 			case x.waits:
 				require.Error(t, err)
