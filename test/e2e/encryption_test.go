@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// word returns letters that are nowhere else, fit for a name.
+func word() string {
+	b := make([]byte, 20)
+	for i := range b {
+		b[i] = byte('a' + rand.IntN(26))
+	}
+	return string(b)
+}
+
+// writeKey makes a key file.
+func (x *site) writeKey(name string) {
+	x.t.Helper()
+	key := make([]byte, 32)
+	for i := range key {
+		key[i] = byte(rand.UintN(256))
+	}
+	require.NoError(x.t, os.WriteFile(filepath.Join(x.dir, name), []byte(base64.StdEncoding.EncodeToString(key)), 0o400))
+}
+
+// requireNoneOf looks for words, and for halves of them, in all that the agent left on
+// the disk and says: database, snapshots, log and metrics.
+func (x *site) requireNoneOf(words []string, texts map[string][]byte) {
+	x.t.Helper()
+	require.NoError(x.t, filepath.WalkDir(x.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		texts[path] = raw
+		if at := bytes.Index(raw, []byte{0x28, 0xb5, 0x2f, 0xfd}); err == nil && strings.HasSuffix(path, ".snap") && at >= 0 {
+			dec, err := zstd.NewReader(bytes.NewReader(raw[at : len(raw)-32]))
+			if err != nil {
+				return err
+			}
+			defer dec.Close()
+			if texts[path+", unpacked"], err = io.ReadAll(dec); err != nil {
+				return err
+			}
+			require.NotEmpty(x.t, texts[path+", unpacked"])
+		}
+		return err
+	}))
+	for where, text := range texts {
+		for i, w := range words {
+			for _, piece := range []string{w[:10], w[10:]} {
+				if bytes.Contains(text, []byte(piece)) {
+					x.t.Errorf("word %d is in %s", i, where)
+				}
+			}
+		}
+	}
+}
+
+func (a *agent) metricsText() []byte {
+	a.t.Helper()
+	resp, err := http.Get("http://" + a.metrics + "/metrics")
+	require.NoError(a.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(a.t, err)
+	return text
+}
+
+// TestEncryption runs an agent with a key, through a list, changes, a kill, damage and a
+// snapshot, and looks for what it has in all that it leaves. Then it gets another key and
+// none, and comes up with neither a list nor a key that is wrong.
+func TestEncryption(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	var words []string
+	next := func() string { words = append(words, word()); return words[len(words)-1] }
+	var b strings.Builder
+	namespace := next()
+	fmt.Fprintf(&b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {%s: %s}}\n", namespace, next(), next())
+	var names []string
+	for range 40 {
+		names = append(names, next())
+		fmt.Fprintf(&b, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: %s, name: %s, labels: {app: %s}}\ndata: {%s: %s}\n", namespace, names[len(names)-1], next(), next(), next())
+	}
+	manifest := filepath.Join(t.TempDir(), "manifest.yaml")
+	require.NoError(t, os.WriteFile(manifest, []byte(b.String()), 0o600))
+	_, err := cp.Kubectl(t.Context(), "apply", "--server-side", "-f", manifest)
+	require.NoError(t, err)
+
+	s := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+- resource: configmaps
+  indexes: [{name: app, label: app}]
+- resource: namespaces
+`}
+	withKeys := func(keys string) settings {
+		s := s
+		s.more = "log:\n  level: debug\n" + keys
+		return s
+	}
+	ids := []string{"configmaps", "namespaces"}
+	x := newSite(t, withKeys("encryption:\n  keyFile: ./one.key"))
+	x.writeKey("one.key")
+	x.writeKey("two.key")
+	a := x.start()
+	a.requireServers(cp, ids...)
+	require.Equal(t, 40, len(lines(x.must("dump", "configmaps", "-n", namespace, "-o", "name"))), "in the order of names, by namespace")
+	a.kill()
+	_, err = cp.Kubectl(t.Context(), "delete", "configmap", "-n", namespace, names[0], names[1])
+	require.NoError(t, err)
+	a = x.start()
+	a.requireServers(cp, ids...)
+	require.Len(t, a.counters("snapcache_store_encrypted", "", "key"), 1)
+	x.must("snapshot", "create")
+	x.must("inspect", "configmaps", "--index", "app")
+	texts := map[string][]byte{"metrics": a.metricsText()}
+	a.stop()
+
+	// Damage, of which the log tells: a bit of a record.
+	var record []byte
+	db, err := bbolt.Open(x.db, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket([]byte("c")).Bucket([]byte("configmaps"))
+		return c.ForEachBucket(func(gen []byte) error {
+			_, v := c.Bucket(gen).Bucket([]byte("objects")).Cursor().First()
+			record = bytes.Clone(v)
+			return nil
+		})
+	}))
+	require.NoError(t, db.Close())
+	raw, err := os.ReadFile(x.db)
+	require.NoError(t, err)
+	for at := bytes.Index(raw, record); at >= 0; at = bytes.Index(raw, record) { // an old page may have it too
+		raw[at+20] ^= 1
+	}
+	require.NoError(t, os.WriteFile(x.db, raw, 0o600))
+	a = x.start()
+	a.awaitInStep(anywhere(ids...))
+	x.run("dump", "configmaps", "--config", x.config)
+	a.await("the damaged record is fetched again", func(s *localapi.Status) string {
+		if n := collections(s)["configmaps"].DamagedRecords; n > 0 {
+			return fmt.Sprint(n, " damaged records")
+		}
+		return ""
+	})
+	a.requireServers(cp, ids...)
+	texts["metrics after damage"] = a.metricsText()
+	a.stop()
+	log, err := os.ReadFile(x.log)
+	require.NoError(t, err)
+	require.Contains(t, string(log), "a stored record is damaged")
+	x.requireNoneOf(words, texts)
+
+	// Without its key the agent does not start, and the file stays where it is.
+	before, err := os.ReadFile(x.db)
+	require.NoError(t, err)
+	for _, keys := range []string{"", "encryption:\n  keyFile: ./two.key"} {
+		x.configure(withKeys(keys))
+		a = x.start()
+		require.Equal(t, 2, a.wait())
+		require.Contains(t, x.tail(), "no key for the database")
+		after, err := os.ReadFile(x.db)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(before, after))
+	}
+
+	// Another key, and then none: resumed, not listed, and rewritten.
+	for _, next := range []struct {
+		keys      string
+		encrypted bool
+	}{{"encryption:\n  keyFile: ./two.key\n  oldKeyFiles: [./one.key]", true}, {"encryption:\n  oldKeyFiles: [./two.key]", false}} {
+		x.configure(withKeys(next.keys))
+		a = x.start()
+		was := a.await("the file is rewritten", func(s *localapi.Status) string {
+			if s.Store.EncryptionDue {
+				return "it is not yet"
+			}
+			return ""
+		})
+		require.Equal(t, next.encrypted, was.Store.EncryptionKey != "")
+		a.requireServers(cp, ids...)
+		for id, c := range a.awaitInStep(anywhere(ids...)) {
+			require.Zero(t, c.Lists, id)
+		}
+		a.stop()
+	}
+	raw, err = os.ReadFile(x.db)
+	require.NoError(t, err)
+	require.True(t, bytes.Contains(raw, []byte(names[5])), "in clear it is found")
+}
