@@ -1,6 +1,8 @@
 package memory_test
 
 import (
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"syscall"
@@ -25,19 +27,21 @@ import (
 // Every change is one that a watch brings: a new object with a resourceVersion of its
 // own, the highest so far. docs/library-reflector.md tells what comes out.
 
-// beside is one of the two stores.
+// beside is one of the two stores, with size objects.
 type beside struct {
+	size   int
 	get    func(i int) bool
-	make   func(n int) // n objects for put, in a walk that does not follow their order
-	put    func(n int) // the n-th that was made, of the name at(n)
-	remove func(n int) // the object of that name
+	make   func(from, n int) // n changes for put, in a walk that does not follow their order
+	put    func(n int)       // the n-th that was made
+	remove func(n int)       // the object of that name
+	empty  func()            // begins anew with nothing
 	index  func(app int) int
 	list   func() int // all objects in a slice
 	walk   func() int // one look at each object
 }
 
-// at is the object that is changed n-th.
-func at(n int) int { return n * 7919 % benchObjects }
+// at is which of size objects is changed n-th.
+func at(n, size int) int { return n * 7919 % size }
 
 // labels of the i-th object; it is also in one of 50 namespaces.
 func labels(i int) map[string]string {
@@ -58,29 +62,36 @@ func configMap(i, rv int) *corev1.ConfigMap {
 	}
 }
 
-func clientGo(b *testing.B) beside {
+func clientGo(b *testing.B, size int) beside {
 	label := func(name string) cache.IndexFunc {
 		return func(o any) ([]string, error) { return []string{o.(*corev1.ConfigMap).Labels[name]}, nil }
 	}
-	x := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
-		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "app": label("app"), "team": label("team"),
-	})
+	var x cache.Indexer
+	empty := func() {
+		x = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
+			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "app": label("app"), "team": label("team"),
+		})
+	}
+	empty()
 	var made []*corev1.ConfigMap
 	var keys, apps []string
-	for i := range benchObjects {
+	for i := range size {
 		o := configMap(i, 1)
 		keys, apps = append(keys, o.Namespace+"/"+o.Name), append(apps, "app-"+strconv.Itoa(i%200))
 		require.NoError(b, x.Add(o))
 	}
 	return beside{
-		get: func(i int) bool { _, ok, _ := x.GetByKey(keys[i]); return ok },
-		make: func(n int) {
-			for i := range n {
-				made = append(made, configMap(at(i), version(i)))
+		size: size,
+		get:  func(i int) bool { _, ok, _ := x.GetByKey(keys[i]); return ok },
+		make: func(from, n int) {
+			made = made[:0]
+			for i := from; i < from+n; i++ {
+				made = append(made, configMap(at(i, size), version(i)))
 			}
 		},
 		put:    func(n int) { _ = x.Update(made[n]) },
 		remove: func(n int) { _ = x.Delete(made[n]) },
+		empty:  empty,
 		index:  func(app int) int { l, _ := x.ByIndex("app", apps[app]); return len(l) },
 		list:   func() int { return len(x.List()) },
 		walk: func() (n int) {
@@ -94,28 +105,34 @@ func clientGo(b *testing.B) beside {
 	}
 }
 
-func snapcache(indexes ...store.Index) func(b *testing.B) beside {
-	return func(b *testing.B) beside { return ours(b, indexes) }
+func snapcache(opts []memory.Option, indexes ...store.Index) func(b *testing.B, size int) beside {
+	return func(b *testing.B, size int) beside { return ours(b, size, opts, indexes) }
 }
 
-func ours(b *testing.B, indexes []store.Index) beside {
-	db := memory.New()
-	b.Cleanup(func() { require.NoError(b, db.Close()) })
-	coll, err := db.Open(storetest.Info("configmaps"), indexes...)
-	require.NoError(b, err)
+func ours(b *testing.B, size int, opts []memory.Option, indexes []store.Index) beside {
+	var coll store.Collection
+	fill := func(changes []store.Change) {
+		db := memory.New(opts...) // nothing of it outlives the collection
+		var err error
+		coll, err = db.Open(storetest.Info("configmaps"), indexes...)
+		require.NoError(b, err)
+		r, err := coll.Replace()
+		require.NoError(b, err)
+		require.NoError(b, r.Apply(changes))
+		require.NoError(b, r.Commit(storetest.Checkpoint(1)))
+	}
 	one := func(i, rv int) store.Change {
 		return storetest.Put(storetest.Object("ns-"+strconv.Itoa(i%50), "name-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i),
 			strconv.Itoa(rv), labels(i), "payload-"+strconv.Itoa(i%1000)))
 	}
-	r, err := coll.Replace()
-	require.NoError(b, err)
+	var changes []store.Change
 	var keys, apps []string
-	for i := range benchObjects {
+	for i := range size {
 		ch := one(i, 1)
 		keys, apps = append(keys, ch.Key), append(apps, "app-"+strconv.Itoa(i%200))
-		require.NoError(b, r.Apply([]store.Change{ch}))
+		changes = append(changes, ch)
 	}
-	require.NoError(b, r.Commit(storetest.Checkpoint(1)))
+	fill(changes)
 
 	var puts, removals []store.Batch
 	apply := func(batch store.Batch) {
@@ -134,19 +151,22 @@ func ours(b *testing.B, indexes []store.Index) beside {
 	}
 	now := time.Now()
 	return beside{
-		get: func(i int) bool { _, err := coll.(store.Getter).Get(keys[i]); return err == nil },
-		make: func(n int) {
-			for i := range n {
+		size: size,
+		get:  func(i int) bool { _, err := coll.(store.Getter).Get(keys[i]); return err == nil },
+		make: func(from, n int) {
+			puts, removals = puts[:0], removals[:0]
+			for i := from; i < from+n; i++ {
 				rv := version(i)
 				cp := store.Checkpoint{RV: strconv.Itoa(rv), Cluster: "c", LastEvent: now, LastList: now, ListReason: "initial"}
-				puts = append(puts, store.Batch{Changes: []store.Change{one(at(i), rv)}, Checkpoint: cp})
+				puts = append(puts, store.Batch{Changes: []store.Change{one(at(i, size), rv)}, Checkpoint: cp})
 				cp.RV = strconv.Itoa(rv - 1)
-				gone := store.Change{Key: keys[at(i)], RV: cp.RV}
+				gone := store.Change{Key: keys[at(i, size)], RV: cp.RV}
 				removals = append(removals, store.Batch{Changes: []store.Change{gone}, Checkpoint: cp})
 			}
 		},
 		put:    func(n int) { apply(puts[n]) },
 		remove: func(n int) { apply(removals[n]) },
+		empty:  func() { fill(nil) },
 		index: func(app int) (n int) {
 			read(func(v store.View) {
 				l := make([]any, 0, 100)
@@ -199,26 +219,55 @@ func cpuTime(b *testing.B) time.Duration {
 }
 
 func BenchmarkBeside(b *testing.B) {
+	for _, size := range []int{1_000, 20_000, 100_000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) { benchBeside(b, size) })
+	}
+}
+
+func benchBeside(b *testing.B, size int) {
 	app, team := store.LabelIndex("app", "app"), store.LabelIndex("team", "team")
+	informers := []memory.Option{memory.WithoutHistory()}
 	stores := []struct {
 		name string
-		open func(*testing.B) beside
+		open func(*testing.B, int) beside
 	}{
 		{"client-go", clientGo},
-		{"snapcache", snapcache(app, team)},
-		// As the one before, with an index that has to look into the JSON.
-		{"snapcache-field", snapcache(app, store.FieldIndex("payload", "data.payload"))},
+		{"snapcache", snapcache(informers, app, team)}, // as an informer has it
+		{"snapcache-history", snapcache(nil, app, team)},
+		// As the second, with an index that has to look into the JSON.
+		{"snapcache-field", snapcache(informers, app, store.FieldIndex("payload", "data.payload"))},
 	}
 	each := func(what string, run func(*testing.B, beside)) {
 		for _, s := range stores {
-			b.Run(what+"/"+s.name, func(b *testing.B) { run(b, s.open(b)) })
+			b.Run(what+"/"+s.name, func(b *testing.B) { run(b, s.open(b, size)) })
 		}
 	}
-	timed := func(what string, changes bool, run func(b *testing.B, x beside, n int)) {
-		each(what, func(b *testing.B, x beside) {
-			if changes {
-				x.make(b.N)
+	// Changes come as a watch brings them, a few at a time, each made just before it is
+	// stored. Making them is not in the time that is taken, nor is collecting the garbage
+	// of it: that would be most of what is measured.
+	const round, collect = 100, 10_000
+	changing := func(b *testing.B, x beside, run func(n int)) {
+		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+		b.ReportAllocs()
+		b.ResetTimer()
+		var used time.Duration
+		for done := 0; done < b.N; done += round {
+			b.StopTimer()
+			if done%collect == 0 {
+				runtime.GC()
 			}
+			x.make(done, round)
+			b.StartTimer()
+			start := cpuTime(b)
+			for n := range min(round, b.N-done) {
+				run(n)
+			}
+			used += cpuTime(b) - start
+		}
+		b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/op")
+	}
+	timed := func(what string, run func(b *testing.B, x beside, n int)) {
+		each(what, func(b *testing.B, x beside) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			start := cpuTime(b)
@@ -228,18 +277,30 @@ func BenchmarkBeside(b *testing.B) {
 			b.ReportMetric(float64(cpuTime(b)-start)/float64(b.N), "cpu-ns/op")
 		})
 	}
-	timed("get", false, func(b *testing.B, x beside, n int) {
-		if !x.get(at(n)) {
+	timed("get", func(b *testing.B, x beside, n int) {
+		if !x.get(at(n, size)) {
 			b.Fatal("not there")
 		}
 	})
-	timed("update", true, func(_ *testing.B, x beside, n int) { x.put(n) })
-	timed("delete-and-add", true, func(_ *testing.B, x beside, n int) {
-		x.remove(n)
-		x.put(n)
+	each("update", func(b *testing.B, x beside) { changing(b, x, x.put) })
+	each("delete-and-add", func(b *testing.B, x beside) {
+		changing(b, x, func(n int) {
+			x.remove(n)
+			x.put(n)
+		})
 	})
-	timed("index", false, func(b *testing.B, x beside, n int) {
-		if x.index(n%200) != benchObjects/200 {
+	each("add", func(b *testing.B, x beside) { // to a store that grows from nothing to size
+		done := 0
+		changing(b, x, func(n int) {
+			if done%size == 0 {
+				x.empty()
+			}
+			done++
+			x.put(n)
+		})
+	})
+	timed("index", func(b *testing.B, x beside, n int) {
+		if x.index(n%200) != size/200 {
 			b.Fatal("not all there")
 		}
 	})
@@ -248,8 +309,8 @@ func BenchmarkBeside(b *testing.B) {
 		"walk": func(x beside) int { return x.walk() },
 	}
 	for _, what := range []string{"list", "walk"} {
-		timed(what, false, func(b *testing.B, x beside, _ int) {
-			if read[what](x) != benchObjects {
+		timed(what, func(b *testing.B, x beside, _ int) {
+			if read[what](x) != size {
 				b.Fatal("not all there")
 			}
 		})
@@ -258,18 +319,18 @@ func BenchmarkBeside(b *testing.B) {
 	}
 }
 
-// besideWriter reads again and again while benchObjects changes are written, at a
+// besideWriter reads again and again while as many changes are written, at a
 // rate or as fast as they go. It tells by the clock how long a read takes and how long
 // a change does: the median and what one in a hundred is above. On a machine with
 // other work the means tell of that.
 func besideWriter(b *testing.B, x beside, rate int, read func(beside) int) {
-	x.make(benchObjects * b.N)
+	x.make(0, x.size*b.N)
 	b.ResetTimer()
-	done, writes := make(chan struct{}), make([]time.Duration, 0, benchObjects*b.N)
+	done, writes := make(chan struct{}), make([]time.Duration, 0, x.size*b.N)
 	go func() {
 		defer close(done)
 		start := time.Now()
-		for n := range benchObjects * b.N {
+		for n := range x.size * b.N {
 			for rate > 0 && time.Since(start) < time.Duration(n)*time.Second/time.Duration(rate) {
 				time.Sleep(time.Millisecond)
 			}
@@ -286,7 +347,7 @@ func besideWriter(b *testing.B, x beside, rate int, read func(beside) int) {
 		default:
 		}
 		before := time.Now()
-		if read(x) != benchObjects {
+		if read(x) != x.size {
 			b.Error("not all there")
 		}
 		reads = append(reads, time.Since(before))

@@ -15,7 +15,11 @@ type collection struct {
 	db *DB
 	id string
 
-	// published is the newest state. What it points to is never changed.
+	// number is the newest state's. It moves on under hot.
+	number atomic.Int64
+
+	// published is the newest state that somebody asked for. What it points to is never
+	// changed.
 	published atomic.Pointer[snapshot]
 
 	// mu is held by a writer while it works. A reader takes it only if it is free.
@@ -24,26 +28,34 @@ type collection struct {
 	repl    *replacement // the open one, nil where there is none
 	dropped bool
 
-	// waiting is how many readers wait for a snapshot with content, offered one that
-	// a writer made for them.
-	waiting atomic.Int32
-	offered atomic.Pointer[snapshot]
+	waiting atomic.Int32 // how many readers wait for a snapshot of the newest state
 
-	// hot guards byKey, and that it belongs to published. byKey has the objects of the
-	// published state: a map finds one in a fraction of what a search takes.
-	hot   sync.RWMutex
-	byKey map[string]*object.Object
+	// hot guards what it is held for a few instructions only for: newest, and byKey, which
+	// has the objects of that state. A map finds one in a fraction of what a search takes.
+	// The holder of mu reads them without it.
+	hot    sync.RWMutex
+	newest head
+	byKey  map[string]filed
 }
 
-// snapshot is one consistent state of a collection. Its content is put in when a
-// reader first asks for it: until then the writer changes its pages in place.
-type snapshot struct {
+// head is a state of a collection without its content.
+type head struct {
 	number int64       // counts states, so that later ones have higher ones
 	info   *store.Info // never changed
 	state  store.State
 	gone   bool // the collection was dropped
+}
+
+// snapshot is one consistent state of a collection. It is made when a reader first
+// asks for it: until then the writer changes its pages in place.
+type snapshot struct {
+	head
 	*content
 }
+
+// outdated takes the place of a snapshot that is not the newest any more: what nobody
+// reads need not be kept.
+var outdated = &snapshot{head: head{number: -1}}
 
 // largeBatch is from how many changes on a batch is too long for a reader to wait
 // for: what there was before it is published first.
@@ -61,8 +73,8 @@ var (
 )
 
 func newCollection(db *DB, info *store.Info) *collection {
-	c := &collection{db: db, id: info.ID, work: newContent(), byKey: map[string]*object.Object{}}
-	c.published.Store(&snapshot{info: info})
+	c := &collection{db: db, id: info.ID, work: newContent(), newest: head{info: info}, byKey: map[string]filed{}}
+	c.published.Store(&snapshot{c.newest, c.work.copy()})
 	return c
 }
 
@@ -70,26 +82,24 @@ func newCollection(db *DB, info *store.Info) *collection {
 func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.whole() // building an index is too long for a reader to wait for
-	sameScope := now.info.Scope() == info.Scope()
-	empties := !sameScope && !now.state.Synced
+	c.publish() // building an index is too long for a reader to wait for
+	next, base, objects := c.newest, c.work, c.byKey
+	sameScope := next.info.Scope() == info.Scope()
+	empties := !sameScope && !next.state.Synced
 	if c.repl != nil && (empties || !c.sameIndexes(indexes)) {
 		return c.wrap(store.ErrReplacing)
 	}
-	next, base := *now, c.work
 	if empties {
 		// A checkpoint of another scope means nothing, and objects without a
 		// complete list behind them are nothing to keep readable.
-		next.state, base = store.State{}, newContent()
+		next.state, base, objects = store.State{}, newContent(), map[string]filed{}
 	}
 	if empties || sameScope {
 		next.info = info
 	}
 	work := base.copy()
-	work.reindex(indexes)
-	objects := c.byKey
-	if empties {
-		objects = map[string]*object.Object{}
+	if work.reindex(indexes) {
+		objects = work.byKey()
 	}
 	c.install(work, next, objects)
 	return nil
@@ -108,63 +118,66 @@ func (c *collection) sameIndexes(indexes []store.Index) bool {
 	return true
 }
 
-// install makes work the collection's content and objects what is in it by key,
-// and publishes them with the info, checkpoint and sync mark of s. The caller
-// holds mu.
-func (c *collection) install(work *content, s snapshot, objects map[string]*object.Object) {
-	c.work, s.content, s.number = work, nil, c.published.Load().number+1
-	s.state.Count, s.state.Bytes = int64(work.objects.count), work.bytes
+// install makes work the collection's content, objects what is in it by key, and next,
+// but for what work tells, its newest state. The caller holds mu.
+func (c *collection) install(work *content, next head, objects map[string]filed) {
+	work.settle()
+	c.work = work
+	next.state.Count, next.state.Bytes = int64(work.objects.count), work.bytes
 	c.hot.Lock()
+	defer c.hot.Unlock()
 	c.byKey = objects
-	c.published.Store(&s)
-	c.hot.Unlock()
+	next.number = c.newest.number + 1
+	c.newest = next
+	c.number.Store(next.number)
+	c.published.Store(outdated)
 }
 
-// whole returns the newest state with its content. The caller holds mu.
-func (c *collection) whole() *snapshot {
+// publish returns the newest state as a snapshot that readers find. The caller holds mu.
+func (c *collection) publish() *snapshot {
 	s := c.published.Load()
-	if s.content == nil && !s.gone {
-		next := *s
-		next.content = c.work.copy()
-		s = &next
+	if s.number != c.newest.number {
+		s = &snapshot{c.newest, c.work.copy()}
 		c.published.Store(s)
 	}
 	return s
 }
 
-// newest is whole for readers. It waits for a batch that is being applied, if that
+// snapshot is publish for readers. It waits for a batch that is being applied, if that
 // is a small one; before a large one its writer has published what there was.
-func (c *collection) newest() *snapshot {
-	s := c.published.Load()
-	if s.content != nil || s.gone {
+func (c *collection) snapshot() *snapshot {
+	least := c.number.Load()
+	if s := c.published.Load(); s.number >= least {
 		return s
 	}
-	least := s.number
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
 	for {
-		if s := c.published.Load(); s.content != nil || s.gone {
-			return s
-		}
-		// A writer that never rests offers what it publishes, for it may be over before
-		// this goroutine looks again.
-		if s := c.offered.Load(); s != nil && s.number >= least {
+		// A writer that never rests publishes a state between two batches for those who
+		// wait: it may be an older one before this goroutine looks again.
+		if s := c.published.Load(); s.number >= least {
 			return s
 		}
 		if c.mu.TryLock() {
-			s := c.whole()
-			c.mu.Unlock()
-			return s
+			defer c.mu.Unlock()
+			return c.publish()
 		}
 		runtime.Gosched()
 	}
 }
 
+// head returns the newest state's.
+func (c *collection) head() head {
+	c.hot.RLock()
+	defer c.hot.RUnlock()
+	return c.newest
+}
+
 // Info implements [store.Collection].
-func (c *collection) Info() store.Info { return *c.published.Load().info }
+func (c *collection) Info() store.Info { return *c.head().info }
 
 // State implements [store.Collection].
-func (c *collection) State() store.State { return c.published.Load().state }
+func (c *collection) State() store.State { return c.head().state }
 
 // apply applies a batch of a handle whose scope is the stored one. The caller holds
 // mu.
@@ -174,40 +187,58 @@ func (c *collection) apply(b store.Batch) error {
 	}
 	large := len(b.Changes) >= largeBatch
 	if large {
-		c.whole()
+		c.publish()
 	}
-	next := *c.published.Load()
-	known := next.state.RV
+	next := &c.newest.state.Checkpoint
 	if b.Checkpoint != (store.Checkpoint{}) {
-		next.state.Checkpoint = b.Checkpoint
+		next = &b.Checkpoint
 	}
 	var few [4]*object.Object
-	old := c.work.apply(b.Changes, c.byKey, few[:0])
-	if err := c.work.feed.record(b.Changes, old, known, next.state.Checkpoint); err != nil {
-		return c.wrap(err) // in memory it never fails
-	}
-	next.content, next.number = nil, next.number+1
-	if large {
-		next.content = c.work.copy()
-	}
-	next.state.Count, next.state.Bytes = int64(c.work.objects.count), c.work.bytes
-	c.hot.Lock()
-	c.published.Store(&next)
-	for _, ch := range b.Changes {
-		if ch.Object == nil {
-			delete(c.byKey, ch.Key)
-		} else {
-			c.byKey[ch.Key] = ch.Object
+	known := c.newest.state.RV
+	old := c.show(b.Changes, next, few[:0])
+	if !c.db.forgetful {
+		if err := c.work.feed.record(b.Changes, old, known, *next); err != nil {
+			return c.wrap(err) // in memory it never fails
 		}
 	}
-	c.hot.Unlock()
-	if c.waiting.Load() > 0 {
-		c.offered.Store(c.whole())
-	} else {
-		c.offered.Store(nil)
+	switch {
+	case large || c.waiting.Load() > 0:
+		c.publish()
+	case c.published.Load() != outdated:
+		c.published.Store(outdated)
 	}
 	c.db.commits.Add(1)
 	return nil
+}
+
+// show makes changes, which were checked, and a checkpoint the newest state. It appends
+// the object that each change took the place of to old, nil for none. The caller holds mu.
+func (c *collection) show(changes []store.Change, cp *store.Checkpoint, old []*object.Object) []*object.Object {
+	var few [4]filed
+	now := few[:0]
+	for _, ch := range changes { // with index functions that take what they take
+		now = append(now, c.work.apply(ch, c.byKey[ch.Key]))
+	}
+	c.hot.Lock()
+	defer c.hot.Unlock()
+	s := &c.newest.state
+	for i, ch := range changes {
+		before := c.byKey[ch.Key].object
+		if before != nil {
+			s.Count, s.Bytes = s.Count-1, s.Bytes-int64(before.Size())
+		}
+		if ch.Object == nil {
+			delete(c.byKey, ch.Key)
+		} else {
+			c.byKey[ch.Key] = now[i]
+			s.Count, s.Bytes = s.Count+1, s.Bytes+int64(ch.Object.Size())
+		}
+		old = append(old, before)
+	}
+	s.Checkpoint = *cp
+	c.newest.number++
+	c.number.Store(c.newest.number)
+	return old
 }
 
 // Apply implements [store.Collection].
@@ -217,7 +248,7 @@ func (h *handle) Apply(b store.Batch) error {
 	if err := h.writable(); err != nil {
 		return h.wrap(err)
 	}
-	if info := h.published.Load().info; info != h.want && info.Scope() != h.want.Scope() {
+	if info := h.newest.info; info != h.want && info.Scope() != h.want.Scope() {
 		return h.wrap(store.ErrScope)
 	}
 	return h.apply(b)
@@ -239,7 +270,7 @@ func (c *collection) View() (store.View, error) {
 	if err := c.db.beginView(); err != nil {
 		return nil, c.wrap(err)
 	}
-	s := c.newest()
+	s := c.snapshot()
 	if s.gone {
 		c.db.views.Done()
 		return nil, c.wrap(store.ErrNoCollection)
@@ -253,12 +284,12 @@ func (c *collection) Get(key string) (*object.Object, error) {
 		return nil, c.wrap(store.ErrClosed)
 	}
 	c.hot.RLock()
-	o := c.byKey[key]
+	f, gone := c.byKey[key], c.newest.gone
 	c.hot.RUnlock()
-	if o != nil {
-		return o, nil
+	if f.object != nil {
+		return f.object, nil
 	}
-	if c.published.Load().gone {
+	if gone {
 		return nil, c.wrap(store.ErrNoCollection)
 	}
 	return nil, c.notFound(key)
@@ -285,11 +316,8 @@ func (c *collection) writable() error {
 func (c *collection) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropped, c.work, c.repl = true, newContent(), nil
-	c.hot.Lock()
-	c.byKey = nil
-	c.published.Store(&snapshot{info: c.published.Load().info, number: c.published.Load().number + 1, gone: true})
-	c.hot.Unlock()
+	c.dropped, c.repl = true, nil
+	c.install(newContent(), head{info: c.newest.info, gone: true}, nil)
 }
 
 // wrap puts the collection's ID before an error.

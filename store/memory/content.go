@@ -20,6 +20,9 @@ type content struct {
 	bytes   int64       // the sum of the objects' sizes
 	feed    feed
 	owner   *owner // of what belongs to no other content
+
+	unsettled []unsettled // changes that are not in the fields above yet
+	moves     []move      // room for those of a settling, empty in between
 }
 
 // filed is an object and the values that it is filed under: nobody asks an index
@@ -46,6 +49,22 @@ type indexTree struct {
 // bucket is the keys under one value. There is at least one.
 type bucket = pages[struct{}]
 
+// newBucket returns a bucket of one key. It comes with room for a few more: most values
+// have no more.
+func newBucket(key string, o *owner) *bucket {
+	x := &struct {
+		bucket
+		list [1]entry[struct{}]
+		page page[struct{}]
+		keys [4]string
+	}{}
+	x.keys[0] = key
+	x.page = page[struct{}]{keys: x.keys[:1], items: make([]struct{}, 1), owner: o}
+	x.list[0] = entry[struct{}]{key, &x.page}
+	x.bucket = bucket{list: x.list[:], count: 1, owner: o}
+	return &x.bucket
+}
+
 func newIndexTree(x store.Index) indexTree {
 	return indexTree{x, new(btree.Map[string, *bucket])}
 }
@@ -54,11 +73,13 @@ func newContent() *content { return &content{feed: newFeed(history.Head{}), owne
 
 // copy returns a content that can be changed without c changing. It costs the
 // same for any number of objects. It must not run beside another method of c: it
-// takes what c has out of its hands.
+// settles what is unsettled, and takes what c has out of its hands.
 func (c *content) copy() *content {
+	c.settle()
 	d := *c
 	c.owner, d.owner = new(owner), new(owner)
 	d.feed, d.indexes = c.feed.copy(), slices.Clone(c.indexes)
+	d.unsettled, d.moves = nil, nil
 	for i := range d.indexes {
 		d.indexes[i].values = c.indexes[i].values.Copy()
 	}
@@ -75,129 +96,29 @@ func check(changes []store.Change) error {
 	return nil
 }
 
-// apply makes changes, which were checked, in their order. It appends the object
-// that each of them took the place of to old, nil for none. known are the objects that
-// are there, as far as they are known by key.
-func (c *content) apply(changes []store.Change, known map[string]*object.Object, old []*object.Object) []*object.Object {
-	for _, ch := range changes {
-		at, had := c.find(ch.Key, known[ch.Key])
-		var before filed
-		if had {
-			before = at.value()
-		}
-		switch {
-		case ch.Object != nil:
-			c.set(at, ch, before)
-		case had:
-			c.delete(at, ch.Key, before)
-		}
-		old = append(old, before.object)
-	}
-	return old
-}
-
-// find returns where key is, or would be. Where its object is known it looks through
-// one array of pointers, which is faster than through keys that lie all over the memory.
-func (c *content) find(key string, known *object.Object) (at cursor[filed], found bool) {
-	if known == nil || c.objects.count == 0 {
-		return c.objects.find(key)
-	}
-	at = cursor[filed]{p: &c.objects, page: c.objects.pageOf(key)}
-	for i, f := range c.objects.list[at.page].items {
-		if f.object == known && c.objects.list[at.page].keys[i] == key {
-			at.item = i
-			return at, true
-		}
-	}
-	return c.objects.find(key) // an earlier change of the batch was of this key too
-}
-
 // byKey returns the objects in a map.
-func (c *content) byKey() map[string]*object.Object {
-	m := make(map[string]*object.Object, c.objects.count)
+func (c *content) byKey() map[string]filed {
+	m := make(map[string]filed, c.objects.count)
 	for key, f := range c.objects.all {
-		m[key] = f.object
+		m[key] = f
 	}
 	return m
 }
 
-// set puts a change's object in the place of before, at a place.
-func (c *content) set(at cursor[filed], ch store.Change, before filed) {
-	f := filed{object: ch.Object}
-	if len(c.indexes) > 0 {
-		values := make([][]string, len(c.indexes))
-		f.values = &values
-	}
-	for i, x := range c.indexes {
-		was, values := before.under(i), x.Values(ch.Object)
-		// Most updates change a status and leave every index as it is.
-		if slices.Equal(was, values) {
-			values = was
-		} else {
-			x.remove(ch.Key, was, c.owner)
-			x.add(ch.Key, values, c.owner)
-		}
-		(*f.values)[i] = values
-	}
-	c.bytes += int64(ch.Object.Size())
-	if before.object == nil {
-		c.objects.insert(at, ch.Key, f, c.owner)
-		return
-	}
-	c.bytes -= int64(before.object.Size())
-	c.objects.set(at, f, c.owner)
-}
-
-// delete takes out what is at a place.
-func (c *content) delete(at cursor[filed], key string, before filed) {
-	c.bytes -= int64(before.object.Size())
-	for i, x := range c.indexes {
-		x.remove(key, before.under(i), c.owner)
-	}
-	c.objects.delete(at, c.owner)
-}
-
-func (x indexTree) add(key string, values []string, o *owner) {
-	for _, v := range values {
-		b, ok := x.bucket(v, o)
-		if !ok {
-			x.values.Set(v, b)
-		}
-		if at, found := b.find(key); !found {
-			b.insert(at, key, struct{}{}, o)
-		}
-	}
-}
-
-func (x indexTree) remove(key string, values []string, o *owner) {
-	for _, v := range values {
-		b, _ := x.bucket(v, o)
-		if at, found := b.find(key); found {
-			b.delete(at, o)
-		}
-		if b.count == 0 {
-			x.values.Delete(v)
-		}
-	}
-}
-
-// bucket returns the keys under a value, to be changed by o. ok is false where there
-// are none.
-func (x indexTree) bucket(value string, o *owner) (b *bucket, ok bool) {
-	b, ok = x.values.Get(value)
-	switch {
-	case !ok:
-		b = &bucket{owner: o}
-	case b.owner != o:
+// bucket returns the keys under a value, to be changed by o; nil where there are none.
+func (x indexTree) bucket(value string, o *owner) *bucket {
+	b, ok := x.values.Get(value)
+	if ok && b.owner != o {
 		b = &bucket{list: slices.Clone(b.list), count: b.count, owner: o}
 		x.values.Set(value, b)
 	}
-	return b, ok
+	return b
 }
 
 // reindex makes indexes the ones of c. Entries of those whose name and spec are
-// known are kept, the others are built from the objects.
-func (c *content) reindex(indexes []store.Index) {
+// known are kept, the others are built from the objects. It reports whether objects are
+// filed otherwise now.
+func (c *content) reindex(indexes []store.Index) bool {
 	next, known := make([]indexTree, len(indexes)), make([]int, len(indexes))
 	same := len(indexes) == len(c.indexes)
 	for i, x := range indexes {
@@ -210,7 +131,7 @@ func (c *content) reindex(indexes []store.Index) {
 	}
 	c.indexes = next
 	if same {
-		return
+		return false
 	}
 	var objects pages[filed]
 	for key, f := range c.objects.all {
@@ -221,12 +142,16 @@ func (c *content) reindex(indexes []store.Index) {
 				continue
 			}
 			values = append(values, x.Values(f.object))
-			x.add(key, values[i], c.owner)
+			for _, v := range values[i] {
+				c.moves = append(c.moves, move{i, v, key, false})
+			}
 		}
 		end, _ := objects.find(key)
 		objects.insert(end, key, filed{f.object, &values}, c.owner)
 	}
 	c.objects = objects
+	c.settleIndexes()
+	return true
 }
 
 // indexAt returns the position of the index of that name and spec, -1 for none.

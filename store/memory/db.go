@@ -24,14 +24,28 @@ type DB struct {
 
 	views   sync.WaitGroup // open views; only added to under mu while not closed
 	commits atomic.Int64
+
+	forgetful bool // collections keep no history
 }
 
 var _ store.DB = (*DB)(nil)
 
 // New returns an empty store.
-func New() *DB {
-	return &DB{collections: make(map[string]*collection)}
+func New(opts ...Option) *DB {
+	db := &DB{collections: make(map[string]*collection)}
+	for _, opt := range opts {
+		opt(db)
+	}
+	return db
 }
+
+// Option is a choice about a store that is made when it is.
+type Option func(*DB)
+
+// WithoutHistory is for whoever never asks for Changes, as an informer: half of what
+// a change costs is its place in the history. [store.View.Horizon] is zero then, and
+// Changes fails with a [store.TooOldError] always.
+func WithoutHistory() Option { return func(db *DB) { db.forgetful = true } }
 
 // Open implements [store.DB]. Two calls with one ID return the same collection,
 // with the indexes of the newer call; each replaces it under the scope that it

@@ -10,13 +10,16 @@
 //     the list of pages, which has 24 bytes for some hundred objects.
 //   - Readers see published snapshots only. A snapshot is never written again, so a
 //     view can stay open at the price of the pages that have changed since.
+//   - A map has the newest objects by key, and is what a change is made in at once. Its
+//     place among the keys, and among those under the values of the indexes, matters to
+//     views only: up to a thousand changes or so wait for it, and find it together.
 //   - A snapshot is made when a reader first asks for the state it shows; until then
 //     the writer changes its pages in place, so that changes nobody looks at one by
 //     one cost no copies. A reader may have to wait for the batch that is being
 //     applied, but only for a small one: before anything longer (a large batch, an
 //     index, a replacement) the state before it is published.
-//   - A map beside the pages has the newest objects by key. Views use it while they
-//     are the newest state and no writer is in it.
+//   - A view looks into the map too while it is of the newest state and no writer is in
+//     the way.
 //   - A batch is checked before it is made and a replacement works on a copy, which
 //     becomes the collection's only when it is whole. That is what makes Apply and
 //     Replacement.Commit atomic, and Abort nothing more than forgetting the copy.

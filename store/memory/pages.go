@@ -33,7 +33,7 @@ type page[V any] struct {
 type owner struct{ _ byte }
 
 // pageSize is how many keys a page has at most. It is split in halves.
-const pageSize = 256
+const pageSize = 128
 
 // pageOf returns the position of the page that key is in, if it is there.
 func (p *pages[V]) pageOf(key string) int {

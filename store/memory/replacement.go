@@ -34,8 +34,8 @@ func (r *replacement) Apply(changes []store.Change) error {
 		return r.c.wrap(err)
 	}
 	// Not under the collection's lock: a replacement owns its content.
-	r.work.apply(changes, nil, nil)
 	for _, ch := range changes {
+		r.work.apply(ch, filed{})
 		r.touched[ch.Key] = ch.RV
 		if ch.Object != nil {
 			r.highest = history.Higher(r.highest, ch.Object.GetResourceVersion())
@@ -49,6 +49,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
 	}
+	r.work.settle()
 	objects := r.work.byKey()
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
@@ -58,7 +59,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.record(cp); err != nil {
 		return r.c.wrap(err)
 	}
-	r.c.install(r.work, snapshot{info: r.info, state: store.State{Checkpoint: cp, Synced: true}}, objects)
+	r.c.install(r.work, head{info: r.info, state: store.State{Checkpoint: cp, Synced: true}}, objects)
 	r.c.db.commits.Add(1)
 	r.end()
 	return nil
@@ -67,7 +68,10 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 // record takes the difference into the history, or begins it anew. The caller holds
 // c.mu.
 func (r *replacement) record(cp store.Checkpoint) error {
-	stored := r.c.whole()
+	if r.c.db.forgetful {
+		return nil
+	}
+	stored := r.c.publish()
 	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) || !stored.feed.head.Recording() {
 		r.work.feed = newFeed(history.Begin(cp.RV, r.highest, cp.Proven()))
 		return nil

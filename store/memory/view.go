@@ -39,12 +39,12 @@ func (v *view) Get(key string) (*object.Object, error) {
 // get looks into the map where the view is the newest state and no writer is in
 // the way, else into the view's own pages.
 func (v *view) get(key string) (*object.Object, bool) {
-	if v.c.published.Load().number == v.number && v.c.hot.TryRLock() {
-		newest := v.c.published.Load().number == v.number
-		o, ok := v.c.byKey[key]
+	if v.c.number.Load() == v.number && v.c.hot.TryRLock() {
+		newest := v.c.number.Load() == v.number
+		f, ok := v.c.byKey[key]
 		v.c.hot.RUnlock()
 		if newest {
-			return o, ok
+			return f.object, ok
 		}
 	}
 	f, ok := v.objects.get(key)
