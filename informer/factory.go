@@ -85,7 +85,7 @@ func NewFactory(opts FactoryOptions) (*Factory, error) {
 		return nil, errors.New("informer factory: there is no Config")
 	}
 	if opts.Store == nil {
-		opts.Store = memory.New()
+		opts.Store = memory.New(memory.WithoutHistory())
 	}
 	if opts.TweakListOptions == nil {
 		opts.TweakListOptions = func(*metav1.ListOptions) {}

@@ -47,7 +47,7 @@ func newOptions(opts []Option) options {
 		opt(&o)
 	}
 	if o.db == nil {
-		o.db = memory.New()
+		o.db = memory.New(memory.WithoutHistory())
 	}
 	return o
 }
