@@ -58,6 +58,9 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 		work, err = c.load(tx)
 		return err
 	})
+	if err == nil {
+		err = db.dispel()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
 	}

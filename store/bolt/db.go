@@ -321,7 +321,7 @@ func (db *DB) Collections() ([]store.Info, error) {
 
 // Drop deletes a collection. Dropping an absent one does nothing.
 func (db *DB) Drop(id string) error {
-	return db.update(func(tx *fileTx) error {
+	err := db.update(func(tx *fileTx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
@@ -332,6 +332,10 @@ func (db *DB) Drop(id string) error {
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return db.settle()
 }
 
 // Stats returns sizes and write totals.

@@ -194,6 +194,23 @@ func TestMapping(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
+// A test that is killed leaves nothing mounted, not even where somebody waits.
+func TestEndsWithItsTest(t *testing.T) {
+	d := New(t, 1)
+	f, err := os.Create(filepath.Join(d.Dir, "f"))
+	require.NoError(t, err)
+	_, err = f.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	waiting := d.client.Go("Disk.AwaitRoom", int64(0), &struct{}{}, nil)
+	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, "x", string(read(t, f.Name())), "it goes on")
+	d.Close()
+	<-waiting.Done
+	require.Error(t, waiting.Error)
+	require.NoDirExists(t, d.Dir)
+}
+
 func TestReplace(t *testing.T) {
 	d := New(t, 1)
 	path := filepath.Join(d.Dir, "f")

@@ -7,7 +7,9 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -36,17 +38,30 @@ func Serve() bool {
 		fmt.Fprintln(os.Stderr, "faultfs:", err)
 		return true
 	}
-	s.ServeConn(stdio{}) // until the other end is closed, at the latest by the end of its process
+	// What ends the test is told by the end of the connection, and not by a signal that is
+	// for all of a terminal or of a job.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ended := make(chan struct{})
+	go s.ServeConn(stdio{sync.OnceFunc(func() { close(ended) })})
+	<-ended // the other end is closed, at the latest by the end of its process
 	for _, m := range d.mounts {
 		_ = syscall.Unmount(m.path, syscall.MNT_DETACH) // it may be unmounted already
 	}
 	return true
 }
 
-// stdio is the connection with the test.
-type stdio struct{}
+// stdio is the connection with the test. ended is called when there is no more to read: a
+// call that waits for something is then waited for by nobody.
+type stdio struct{ ended func() }
 
-func (stdio) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
+func (c stdio) Read(p []byte) (int, error) {
+	n, err := os.Stdin.Read(p)
+	if err != nil {
+		c.ended()
+	}
+	return n, err
+}
+
 func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 func (stdio) Close() error                { return nil }
 
@@ -65,6 +80,7 @@ func spawn(seed uint64) (*exec.Cmd, *rpc.Client, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), serveEnv+"="+strconv.FormatUint(seed, 10))
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what kills the test's group leaves it time to unmount
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err

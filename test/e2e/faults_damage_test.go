@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/snapshot"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/storetest"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/e2e/faultfs"
+)
+
+const filePage = 4096
+
+// damage changes a file in one way.
+type damage struct {
+	name string
+	do   func(r *rand.Rand, file []byte, page int) []byte
+}
+
+func inPage(file []byte, page int) []byte {
+	return file[page*filePage : min(len(file), (page+1)*filePage)]
+}
+
+var damages = []damage{
+	{"a bit of the header", func(r *rand.Rand, file []byte, page int) []byte {
+		inPage(file, page)[r.IntN(16)] ^= 1 << r.IntN(8)
+		return file
+	}},
+	{"a bit of the elements", func(r *rand.Rand, file []byte, page int) []byte {
+		inPage(file, page)[16+r.IntN(128)] ^= 1 << r.IntN(8)
+		return file
+	}},
+	{"a bit", func(r *rand.Rand, file []byte, page int) []byte {
+		inPage(file, page)[r.IntN(filePage)] ^= 1 << r.IntN(8)
+		return file
+	}},
+	{"zeros", func(_ *rand.Rand, file []byte, page int) []byte {
+		clear(inPage(file, page))
+		return file
+	}},
+	{"noise", func(r *rand.Rand, file []byte, page int) []byte {
+		for i := range inPage(file, page) {
+			file[page*filePage+i] = byte(r.Uint32())
+		}
+		return file
+	}},
+	{"a number of any size", func(r *rand.Rand, file []byte, page int) []byte {
+		at := 4 * r.IntN(64)
+		for i := range 4 {
+			inPage(file, page)[at+i] = byte(r.Uint32() >> r.IntN(32))
+		}
+		return file
+	}},
+	{"another page", func(r *rand.Rand, file []byte, page int) []byte {
+		copy(inPage(file, page), inPage(file, r.IntN(len(file)/filePage)))
+		return file
+	}},
+	{"the end", func(_ *rand.Rand, file []byte, page int) []byte { return file[:page*filePage] }},
+}
+
+// TestFaultDamage damages each page of a file in several ways and opens it, as after a power
+// cut and as after a kill, where it is not looked through. The process survives whatever it
+// meets, no object is served that was not stored, and the store can be written afterwards
+// or says what is wrong. After a power cut a file is set aside unless it shows just what was
+// stored, or all but single records.
+func TestFaultDamage(t *testing.T) {
+	random := random(t)
+	x := newPlainStore(t, random)
+	file := x.filled()
+	pages := usedPages(file)
+	tried, verdicts := 0, map[string]int{}
+	for _, page := range pages {
+		for _, d := range damages {
+			for _, cut := range []bool{true, false} {
+				if !*full && random.IntN(len(pages)*len(damages)*2) >= 150 {
+					continue
+				}
+				what := fmt.Sprintf("%s in page %d of %d, power cut %v", d.name, page, len(file)/filePage, cut)
+				raw := d.do(random, bytes.Clone(file), page)
+				if cut {
+					boot := bootID(t)
+					raw = bytes.ReplaceAll(raw, []byte(boot), []byte(anotherBoot(boot)))
+				}
+				verdicts[x.openDamaged(what, raw, cut)]++
+				tried++
+			}
+		}
+	}
+	t.Logf("%d damaged files, of %d pages each: %v", tried, len(pages), verdicts)
+}
+
+// usedPages are the pages of a file that something was written to once.
+func usedPages(file []byte) (pages []int) {
+	for page := range len(file) / filePage {
+		if !bytes.Equal(inPage(file, page), make([]byte, filePage)) {
+			pages = append(pages, page)
+		}
+	}
+	return pages
+}
+
+// newPlainStore is a store on an ordinary disk.
+func newPlainStore(t *testing.T, random *rand.Rand) *faultyStore {
+	x := &faultyStore{t: t, random: random, now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), objects: map[string]string{}}
+	x.path = filepath.Join(t.TempDir(), "cache.db")
+	x.snaps = snapshot.Dir{}
+	for _, id := range []string{"pods", "widgets"} {
+		x.colls = append(x.colls, &faultyCollection{id: id})
+	}
+	return x
+}
+
+// filled returns a file with some of everything in it, as a kill leaves it.
+func (x *faultyStore) filled() []byte {
+	x.t.Helper()
+	_, err := x.start()
+	require.NoError(x.t, err)
+	require.NoError(x.t, x.open())
+	for range 3 {
+		for _, c := range x.colls {
+			require.NoError(x.t, x.replace(c))
+			require.NoError(x.t, x.apply(c))
+			require.NoError(x.t, x.flush())
+		}
+	}
+	raw := fileContent(x.t, x.path)
+	require.NoError(x.t, x.db.Close())
+	return raw
+}
+
+// openDamaged opens a file with damage, and says in a few words what came of it.
+func (x *faultyStore) openDamaged(what string, raw []byte, cut bool) string {
+	x.t.Helper()
+	dir, err := os.MkdirTemp(x.t.TempDir(), "")
+	require.NoError(x.t, err)
+	defer os.RemoveAll(dir)
+	x.path = filepath.Join(dir, "cache.db")
+	require.NoError(x.t, os.WriteFile(x.path, raw, 0o600))
+	verdict, err := x.start()
+	require.NoError(x.t, err, what)
+	x.genuine(what)
+	outcome := string(verdict.Outcome)
+	if verdict.Outcome == restore.Opened && cut && verdict.Damaged == 0 {
+		x.equal(what)
+		outcome += " as it was"
+	}
+	// Whether it can still be written depends on the damage; that it can't is an error.
+	failed := false
+	for _, c := range x.colls {
+		if c.c, err = x.db.Open(storetest.Info(c.id), faultIndexes()...); err != nil {
+			failed = true
+			continue
+		}
+		failed = c.c.Apply(store.Batch{Changes: x.changes(3), Checkpoint: x.checkpoint()}) != nil || failed
+	}
+	failed = x.db.Flush() != nil || failed
+	x.genuine(what)
+	_, _, err = x.db.Compact(context.Background()) // reads all of it
+	failed = err != nil || failed
+	failed = x.db.Close() != nil || failed
+	require.False(x.t, failed && verdict.Outcome == restore.Quarantined, "%s: a new file can be written", what)
+	if failed {
+		outcome += ", told of when it was written"
+	}
+	return outcome
+}
+
+// TestFaultDiskRead opens a store while pages of its file can't be read, one after the other:
+// whoever needs them gets an error, which is counted, and everybody else an answer; and when
+// they can be read again nothing is missing.
+func TestFaultDiskRead(t *testing.T) {
+	random := random(t)
+	x := newFaultyStore(t, random)
+	_, err := x.start()
+	require.NoError(t, err)
+	require.NoError(t, x.open())
+	for range 3 {
+		for _, c := range x.colls {
+			require.NoError(t, x.replace(c))
+			require.NoError(t, x.apply(c))
+			require.NoError(t, x.flush())
+		}
+	}
+	require.NoError(t, x.db.Close())
+	pages := usedPages(fileContent(t, x.path))[2:] // the others are in use from the start
+	stride := max(1, len(pages)/times(25, len(pages)))
+	faults, failed, tried := int64(0), 0, 0
+	for i := 0; i < len(pages); i += stride {
+		page := pages[i]
+		what := fmt.Sprintf("page %d", page)
+		tried++
+		x.disk.Restart() // so that nothing is in memory
+		_, err := x.start()
+		require.NoError(t, err, what)
+		require.NoError(t, x.open(), what)
+		x.disk.Set(faultfs.Faults{BadFrom: int64(page) * filePage, BadTo: int64(page+1) * filePage})
+		x.genuine(what)
+		for _, c := range x.colls {
+			if x.apply(c) != nil {
+				failed++
+			}
+		}
+		if x.db.Flush() != nil {
+			failed++
+		}
+		x.genuine(what)
+		faults += x.db.Stats().ReadFaults
+		if x.disk.Counts().Failed > 0 {
+			require.NotZero(t, x.db.Stats().ReadFaults, what)
+			require.Error(t, x.db.Stats().ReadError, what)
+		}
+		x.disk.Set(faultfs.Faults{})
+		x.equal(what + " can be read again")
+		require.NoError(t, x.flush(), what)
+		x.equal(what)
+		require.NoError(t, x.db.Close(), what)
+	}
+	require.NotZero(t, faults)
+	t.Logf("%d pages: %d reads failed, and %d writes because of them", tried, faults, failed)
+}
+
+// TestFaultDamageAgent damages the file of an agent that is stopped, and of one that was
+// killed, at random pages. The agent comes back to the server's state each time.
+func TestFaultDamageAgent(t *testing.T) {
+	t.Parallel()
+	random := random(t)
+	cp := quietControlPlane(t)
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+- resource: configmaps
+- resource: pods
+`})
+	ids := []string{"configmaps", "pods"}
+	a := x.start()
+	a.awaitInStep(anywhere(ids...))
+	for range times(6, 100) {
+		if random.IntN(2) == 0 {
+			a.stop()
+		} else {
+			a.kill()
+		}
+		file := fileContent(t, x.db)
+		page, d := random.IntN(len(file)/filePage), damages[random.IntN(len(damages))]
+		t.Logf("%s in page %d of %d", d.name, page, len(file)/filePage)
+		require.NoError(t, os.WriteFile(x.db, d.do(random, file, page), 0o600))
+		a = x.start()
+		a.awaitInStep(anywhere(ids...))
+		_ = x.run("dump", "--config", x.config) // whatever it says, nobody ends
+		require.True(t, a.running())
+		a.await("answers", func(*localapi.Status) string { return "" })
+	}
+	a.kill()
+}
