@@ -50,6 +50,7 @@ type powerCuts struct {
 // disk cuts the power of one disk so many times.
 func (p *powerCuts) disk(x *faultyStore, cuts int) {
 	t := p.t
+	defer x.disk.Close() // with the test there would be a hundred of them
 	boot := bootID(t)
 	for range cuts {
 		x.disk.Set(faultfs.Faults{PowerFor: 1 + x.random.IntN(120), Lies: x.random.IntN(p.lies + 1)})
