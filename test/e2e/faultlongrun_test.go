@@ -1,0 +1,407 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+var longRun = flag.Duration("faults.duration", 0, "how long TestFaultLongRun goes on; 0 for 3 minutes, or an hour with -faults.full")
+
+// churnRate is how many changes a second there are meanwhile.
+const churnRate = 200
+
+// TestFaultLongRun lets everything that can happen to an agent and its server happen at
+// random, one on the other, while objects change all the time. After each lot what the
+// agent has must be the state of etcd at the checkpoint, in the history that the
+// checkpoint is of: as it was read from etcd itself. Whoever reads from the agent all
+// the time must see no collection go back, but from one history to the next.
+func TestFaultLongRun(t *testing.T) {
+	t.Parallel()
+	r := startRun(t)
+	lasts := *longRun
+	if lasts == 0 {
+		lasts = time.Duration(times(3, 60)) * time.Minute
+	}
+	for end, step := time.Now().Add(lasts), 1; time.Now().Before(end); step++ {
+		var names []string
+		for range 1 + r.random.IntN(3) {
+			f := r.draw()
+			names = append(names, f.name)
+			r.done[f.name]++
+			f.do(r)
+			sleep(t, time.Duration(r.random.IntN(1500))*time.Millisecond)
+		}
+		started := time.Now()
+		r.settle(fmt.Sprintf("step %d, after %q", step, names))
+		t.Logf("step %d: %q, settled after %s", step, names, time.Since(started).Round(time.Second/10))
+	}
+	r.a.stop()
+	r.compareFile("in the end")
+	r.pause()
+	r.x.must("check")
+	for _, name := range slices.Sorted(maps.Keys(r.done)) {
+		t.Logf("%4d × %s", r.done[name], name)
+	}
+	t.Logf("%d changes in %d histories, %d states compared, %d reads, went back %d times", r.truth.length(), r.truth.current()+1, r.compared, r.reader.reads(), r.reader.wentBack())
+}
+
+// anyFaults is what a long run is made of.
+type anyFaults struct {
+	*faults
+	t        *testing.T
+	truth    *truth
+	reader   *reader
+	history  map[string]int // that each collection is known to have come to
+	saves    []save
+	done     map[string]int
+	compared int
+
+	stopChurn func()
+}
+
+// save is what etcd can be restored to.
+type save struct {
+	dir string
+	at  int64 // it has everything up to here, and perhaps more
+}
+
+func startRun(t *testing.T) *anyFaults {
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 120, Pods: 60, Widgets: 60, Namespaces: 4}))
+	g := newGateway(t, cp)
+	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: pods\n- resource: widgets.example.com" +
+		// So much changes that no second list would say about the same as the first.
+		"\nrelist: {confirmDeletions: 100}"})
+	x.env = []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "HTTP2_PING_TIMEOUT_SECONDS=2"}
+	r := &anyFaults{
+		faults: &faults{x: x, cp: cp, g: g, random: random(t)}, t: t,
+		truth: recordTruth(t, cp), history: make(map[string]int), done: make(map[string]int),
+	}
+	r.a = x.start()
+	r.reader = x.read()
+	r.churn()
+	t.Cleanup(func() { r.stopChurn() })
+	r.settle("start")
+	return r
+}
+
+// churn changes objects until it is told to stop.
+func (r *anyFaults) churn() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	seed := r.random.Int64()
+	go func() {
+		_, err := objects.Churn(ctx, r.cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: churnRate, Seed: seed})
+		done <- err
+	}()
+	r.stopChurn = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("churn: %v", err)
+		}
+	})
+}
+
+// runFault is one of the things that happen. It leaves everything running, the agent
+// perhaps not in step.
+type runFault struct {
+	name   string
+	weight int
+	do     func(*anyFaults)
+}
+
+var runFaults = []runFault{
+	{"agent killed", 6, func(r *anyFaults) {
+		r.a.kill()
+		r.compareFile("killed")
+		r.a = r.x.start()
+	}},
+	{"agent stopped", 2, func(r *anyFaults) {
+		r.a.stop()
+		r.compareFile("stopped")
+		r.a = r.x.start()
+	}},
+	{"agent stopped, file compacted", 1, func(r *anyFaults) {
+		r.a.stop()
+		r.x.must("compact")
+		r.compareFile("compacted")
+		r.a = r.x.start()
+	}},
+	{"snapshot", 2, func(r *anyFaults) { r.x.must("snapshot", "create") }},
+	{"apiserver killed", 1, func(r *anyFaults) {
+		require.NoError(r.t, r.cp.KillAPIServer(r.t.Context()))
+		require.NoError(r.t, r.cp.StartAPIServer(r.t.Context()))
+	}},
+	{"apiserver restarted", 1, func(r *anyFaults) {
+		if err := r.cp.StopAPIServer(r.t.Context()); err != nil {
+			r.t.Log(err) // it took too long, and was killed
+		}
+		require.NoError(r.t, r.cp.StartAPIServer(r.t.Context()))
+	}},
+	{"etcd compacted", 2, func(r *anyFaults) {
+		r.truth.await(r.truth.revision()) // or the compaction might be faster
+		require.NoError(r.t, r.cp.CompactEtcd(r.t.Context()))
+	}},
+	{"etcd saved", 3, (*anyFaults).save},
+	{"etcd restored", 3, (*anyFaults).restore},
+	{"network cut", 3, func(r *anyFaults) { r.g.down(); r.wait(2000); r.g.up() }},
+	{"no answer", 1, func(r *anyFaults) { r.g.hang(); r.wait(3000); r.g.up() }},
+	{"half-open connections", 2, func(r *anyFaults) { r.g.lose() }},
+	{"refusals", 2, func(r *anyFaults) {
+		codes := []int{0, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+		choices := rand.New(rand.NewPCG(r.random.Uint64(), 0)) //nolint:gosec // choices of a test
+		r.g.answer(func(*http.Request) int { return codes[choices.IntN(len(codes))] })
+		r.g.down()
+		r.g.up()
+		r.wait(4000)
+		r.g.answer(nil)
+	}},
+	{"restored while a 410 is being answered", 1, func(r *anyFaults) {
+		if len(r.saves) == 0 {
+			r.save()
+			r.wait(1000)
+		}
+		// A watch ends with 410, and no list can be made before etcd is restored.
+		r.g.answer(func(q *http.Request) int {
+			switch {
+			case q.URL.Query().Has("watch"):
+				return http.StatusGone
+			case q.URL.Query().Get("limit") == "500":
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		})
+		r.g.down()
+		r.g.up()
+		poll(r.t, "lists are refused", nil, func(context.Context) (bool, error) { return r.g.answered() >= 4, nil })
+		r.restore()
+		r.wait(3000) // for it to get past the checkpoint, or not
+		r.g.answer(nil)
+	}},
+}
+
+// draw picks one at random.
+func (r *anyFaults) draw() runFault {
+	sum := 0
+	for _, f := range runFaults {
+		sum += f.weight
+	}
+	n := r.random.IntN(sum)
+	for _, f := range runFaults {
+		if n -= f.weight; n < 0 {
+			return f
+		}
+	}
+	panic("unreachable")
+}
+
+// wait lets a random time pass.
+func (r *anyFaults) wait(ms int) { sleep(r.t, time.Duration(r.random.IntN(ms))*time.Millisecond) }
+
+// pause ends the churn.
+func (r *anyFaults) pause() { r.stopChurn() }
+
+// save keeps what etcd holds, under the churn.
+func (r *anyFaults) save() {
+	at := r.truth.revision()
+	dir := filepath.Join(r.t.TempDir(), "etcd")
+	require.NoError(r.t, r.cp.SaveEtcd(r.t.Context(), dir))
+	r.saves = append(r.saves, save{dir, at})
+}
+
+// restore brings etcd back to the newest save or the one before; those that come after
+// are of a history that is gone.
+func (r *anyFaults) restore() {
+	if len(r.saves) == 0 {
+		r.save()
+		r.wait(3000)
+	}
+	i := len(r.saves) - 1 - r.random.IntN(min(2, len(r.saves)))
+	s := r.saves[i]
+	r.saves = r.saves[:i+1]
+	// What is written while etcd goes down nobody could tell from what was not.
+	r.pause()
+	r.truth.end()
+	// An end in good order takes long, with so many connections.
+	require.NoError(r.t, r.cp.KillAPIServer(r.t.Context()))
+	require.NoError(r.t, r.cp.RestoreEtcd(r.t.Context(), s.dir))
+	r.truth.fork(s.at)
+	r.reader.restored()
+	r.churn()
+}
+
+// settle waits until the agent is where the server is, and compares what it has by way
+// of a snapshot, which is of one moment.
+func (r *anyFaults) settle(what string) {
+	r.t.Helper()
+	at := strconv.FormatInt(r.truth.revision(), 10)
+	want := make(map[string]string)
+	for id := range registries {
+		want[id] = at
+	}
+	r.a.awaitInStep(want)
+	name, _, ok := bytes.Cut(r.x.must("snapshot", "create"), []byte(": "))
+	require.True(r.t, ok)
+	r.compare(what, "--from", string(name))
+	for id := range registries {
+		require.Equal(r.t, r.truth.current(), r.history[id], "%s: %s is of a history that is gone", what, id)
+	}
+	r.reader.check()
+}
+
+// compareFile compares what the file of an agent that has ended holds. No later agent
+// may begin before that.
+func (r *anyFaults) compareFile(what string) {
+	r.t.Helper()
+	floor := r.compare(what)
+	r.reader.ended(floor)
+}
+
+// compare holds what is stored against the truth, and returns the checkpoints.
+func (r *anyFaults) compare(what string, from ...string) map[string]string {
+	r.t.Helper()
+	dumped := r.x.dumpByKind(what, from...)
+	checkpoints := make(map[string]string)
+	for id, c := range collections(r.x.stored(from...)) {
+		if !c.Synced {
+			require.Zero(r.t, r.compared, "%s: %s was synced before", what, id)
+			continue
+		}
+		r.history[id] = r.truth.requireState(what, id, c.ResourceVersion, r.history[id], dumped[c.Kind])
+		checkpoints[id] = c.ResourceVersion
+		r.compared++
+	}
+	return checkpoints
+}
+
+// reader is somebody who reads where an agent's collections are, all the time.
+type reader struct {
+	t *testing.T
+
+	mu       sync.Mutex
+	seen     map[string]localapi.Collection
+	pid      int
+	floor    map[string]string // checkpoints of the file before the agent that runs
+	restores int               // of etcd
+	back     map[string]int    // how often each collection went back to another history
+	read     int
+	failure  error
+}
+
+// read begins to read. It ends with the test.
+func (x *site) read() *reader {
+	r := &reader{t: x.t, seen: make(map[string]localapi.Collection), back: make(map[string]int)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	client := localapi.NewClient(x.socket)
+	go func() {
+		defer close(done)
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			if s, err := client.Status(ctx); err == nil && s.Agent != nil {
+				r.note(s)
+			}
+		}, lookEvery)
+	}()
+	x.t.Cleanup(func() { cancel(); <-done })
+	return r
+}
+
+// note holds one answer against those before.
+func (r *reader) note(s *localapi.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read++
+	another := r.pid != s.Agent.PID
+	r.pid = s.Agent.PID
+	for id, c := range collections(s) {
+		was, known := r.seen[id]
+		switch {
+		case !known:
+			if !c.Synced {
+				continue
+			}
+		case !c.Synced:
+			r.fail("%s was synced", id)
+		case another:
+			// What was read and not yet flushed is gone with the process that is.
+			if behind(c.ResourceVersion, r.floor[id]) {
+				r.fail("%s begins at %s, its file was at %s", id, c.ResourceVersion, r.floor[id])
+			}
+		case behind(c.ResourceVersion, was.ResourceVersion):
+			if c.LastList.Equal(was.LastList) || c.ListReason != "rv-ahead" {
+				r.fail("%s went back from %s to %s; its newest list is for %s at %s, and was for %s at %s",
+					id, was.ResourceVersion, c.ResourceVersion, c.ListReason, c.LastList, was.ListReason, was.LastList)
+			}
+			if r.back[id]++; r.back[id] > r.restores {
+				r.fail("%s went back %d times, and etcd was restored %d times", id, r.back[id], r.restores)
+			}
+		}
+		r.seen[id] = c
+	}
+}
+
+func (r *reader) fail(format string, args ...any) {
+	r.failure = errors.Join(r.failure, fmt.Errorf(format, args...))
+}
+
+func behind(rv, of string) bool {
+	cmp, ok := object.CompareRV(rv, of)
+	return ok && cmp < 0
+}
+
+// ended says at which checkpoints an agent has left its file.
+func (r *reader) ended(at map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.floor = at
+}
+
+// restored says that etcd was.
+func (r *reader) restored() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.restores++
+}
+
+func (r *reader) check() {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.NoError(r.t, r.failure)
+}
+
+func (r *reader) reads() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read
+}
+
+func (r *reader) wentBack() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, times := range r.back {
+		n += times
+	}
+	return n
+}

@@ -1,0 +1,430 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+var faultIDs = []string{"configmaps", "widgets.example.com"}
+
+// serverFault is something that happens to a server, or on the way to it.
+type serverFault struct {
+	name string
+	// reasons are why collections are listed because of it. Others must not be.
+	reasons map[string]string
+	// do makes it happen, and is over when the agent can go on. The changes that come
+	// with it are made by change.
+	do func(t *testing.T, f *faults, change func())
+}
+
+// listed are lists of all collections for one reason.
+func listed(reason string) map[string]string {
+	return map[string]string{"configmaps": reason, "widgets.example.com": reason}
+}
+
+// serverFaults are in an order in which each can follow on the one before.
+var serverFaults = []serverFault{
+	{"connections cut", nil, func(_ *testing.T, f *faults, change func()) {
+		f.g.down()
+		change()
+		f.g.up()
+	}},
+	{"half-open connections", nil, func(_ *testing.T, f *faults, change func()) {
+		f.g.lose()
+		change()
+	}},
+	{"429 for every request", nil, func(t *testing.T, f *faults, change func()) {
+		f.storm(t, change, func(*http.Request) int { return http.StatusTooManyRequests })
+	}},
+	{"500 and 429 for half of the requests", nil, func(t *testing.T, f *faults, change func()) {
+		codes := []int{0, 0, 0, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+		f.storm(t, change, func(*http.Request) int { return codes[f.random.IntN(len(codes))] })
+	}},
+	{"token revoked, another one given", nil, func(t *testing.T, f *faults, change func()) {
+		token := "another " + strconv.FormatUint(f.random.Uint64(), 36)
+		f.g.accept(token)
+		f.g.down()
+		f.g.up()
+		f.a.awaitProblem("configmaps", "credential")
+		change()
+		f.g.giveToken(t, token) // and the file is looked at every minute
+	}},
+	{"authority replaced", nil, func(t *testing.T, f *faults, change func()) {
+		other := quietControlPlane(t)
+		if f.replaced {
+			other = f.cp
+		}
+		f.replaced = !f.replaced
+		f.g.certify(t, other)
+		f.g.down()
+		f.g.up()
+		f.a.awaitProblem("configmaps", "certificate")
+		change()
+		f.a.stop()
+		f.g.trust(t, other)
+		f.a = f.x.start()
+	}},
+	{"etcd compacted", nil, func(t *testing.T, f *faults, change func()) {
+		f.g.down()
+		change()
+		require.NoError(t, f.cp.CompactEtcd(t.Context()))
+		f.g.up()
+		f.a.awaitInStep(anywhere(faultIDs...))
+		// And once more, while it watches.
+		f.touchWidgets(t)
+		require.NoError(t, f.cp.CompactEtcd(t.Context()))
+	}},
+	{"another apiserver that has lost etcd", nil, func(t *testing.T, f *faults, change func()) {
+		etcd, err := url.Parse(f.cp.EtcdURL())
+		require.NoError(t, err)
+		network := networkTo(t, etcd.Host)
+		other, err := controlplane.Start(t.Context(), controlplane.Options{EtcdURL: "http://" + network.address, Log: t.Output()})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, other.Stop()) }()
+		network.hang() // from here on it lags
+		change()
+		f.g.lead(t, other)
+		f.g.down()
+		f.g.up()
+		f.a.awaitOutOfStep("configmaps")
+		f.g.lead(t, f.cp)
+		f.g.down()
+		f.g.up()
+	}},
+	{"namespace made anew, unseen", nil, func(t *testing.T, f *faults, change func()) {
+		f.g.down()
+		f.remakeNamespace(t, objects.Namespace(2))
+		change()
+		f.g.up()
+	}},
+	{"namespace made anew, watched", nil, func(t *testing.T, f *faults, change func()) {
+		f.remakeNamespace(t, objects.Namespace(2))
+		change()
+	}},
+	{"definition deleted, changed and made anew", map[string]string{"widgets.example.com": "schema-changed"}, func(t *testing.T, f *faults, change func()) {
+		f.remakeWidgets(t)
+		change()
+	}},
+	{"apiserver killed and restarted", listed("expired"), func(t *testing.T, f *faults, change func()) {
+		f.g.down()
+		change()
+		f.touchWidgets(t)
+		require.NoError(t, f.cp.KillAPIServer(t.Context()))
+		require.NoError(t, f.cp.StartAPIServer(t.Context()))
+		f.g.up()
+	}},
+	{"etcd restored", listed("rv-ahead"), func(t *testing.T, f *faults, change func()) {
+		saved := filepath.Join(t.TempDir(), "etcd")
+		require.NoError(t, f.cp.SaveEtcd(t.Context(), saved))
+		change()
+		// Far enough for the apiserver's own writes at its start not to come past it.
+		goPast(t, f.cp, rvPlus(t, f.cp, 200), "lost-"+strconv.FormatUint(f.random.Uint64(), 36))
+		f.touchWidgets(t)
+		f.a.requireServers(f.cp, faultIDs...)
+		f.g.down()
+		require.NoError(t, f.cp.RestoreEtcd(t.Context(), saved))
+		f.g.up()
+	}},
+	{"etcd restored while a 410 is being answered", listed("rv-ahead"), func(t *testing.T, f *faults, change func()) {
+		saved := filepath.Join(t.TempDir(), "etcd")
+		require.NoError(t, f.cp.SaveEtcd(t.Context(), saved))
+		change()
+		goPast(t, f.cp, "0", "unmade-"+strconv.FormatUint(f.random.Uint64(), 36))
+		f.touchWidgets(t)
+		_, err := objects.Touch(t.Context(), f.cp.RESTConfig(controlplane.Admin), "configmaps", 30)
+		require.NoError(t, err)
+		f.a.requireServers(f.cp, faultIDs...)
+		checkpoint := f.a.awaitInStep(anywhere("configmaps"))["configmaps"].ResourceVersion
+		f.g.answer(func(r *http.Request) int {
+			q := r.URL.Query()
+			switch {
+			case r.URL.Path != "/api/v1/configmaps":
+				return 0
+			case q.Has("watch"):
+				return http.StatusGone
+			case q.Has("limit") && q.Get("limit") != "1":
+				return http.StatusServiceUnavailable // the list
+			}
+			return 0
+		})
+		f.g.down()
+		f.g.up()
+		f.a.await("the list is asked for", func(s *localapi.Status) string {
+			if f.g.answered() < 2 {
+				return "no list"
+			}
+			return ""
+		})
+		f.g.down()
+		require.NoError(t, f.cp.RestoreEtcd(t.Context(), saved))
+		goPast(t, f.cp, checkpoint, "instead-"+strconv.FormatUint(f.random.Uint64(), 36))
+		f.g.answer(nil)
+		f.g.up()
+	}},
+	{"another cluster", listed("cluster-changed"), func(t *testing.T, f *faults, _ func()) {
+		f.g.lead(t, quietControlPlane(t))
+		f.g.down()
+		f.g.up()
+		f.cp = quietControlPlane(t)
+	}},
+}
+
+// faults is where they happen.
+type faults struct {
+	x      *site
+	a      *agent
+	cp     *controlplane.ControlPlane // that the agent is to follow
+	g      *gateway
+	random *rand.Rand
+
+	replaced bool // the authority was
+}
+
+// TestFaultServer does to a server what happens to servers, beside an agent that runs,
+// a client that follows what changes, and one that looks all the time. After
+// each fault the cache must be what the server has, lists must have been made for the
+// reason that there was and no other, the follower must have been told what changed,
+// once each, and nothing that stayed on the server may have been missing.
+func TestFaultServer(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 480, Widgets: 40, Namespaces: 4}))
+	g := newGateway(t, cp)
+	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: widgets.example.com"})
+	if !*full {
+		// As long as by default would be most of the test's time.
+		x.env = []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "HTTP2_PING_TIMEOUT_SECONDS=2"}
+	}
+	f := &faults{x: x, a: x.start(), cp: cp, g: g, random: random(t)}
+	f.a.requireServers(cp, faultIDs...)
+	looker := x.look(onServer(t, cp, "configmaps"))
+	for round := range times(1, 10) {
+		for i, fault := range serverFaults {
+			if i == len(serverFaults)-1 && round < times(1, 10)-1 {
+				continue // there is no way back
+			}
+			if i == len(serverFaults)-1 {
+				looker.stop() // nothing stays
+			}
+			started := time.Now()
+			f.test(t, fault, fmt.Sprintf("%s-%d", "round", round))
+			t.Logf("%s: %s", fault.name, time.Since(started).Round(time.Second))
+		}
+	}
+	f.a.stop()
+	t.Logf("looked %d times", looker.looked.Load())
+	require.Greater(t, looker.looked.Load(), int64(len(serverFaults)))
+}
+
+// test makes one fault happen.
+func (f *faults) test(t *testing.T, fault serverFault, round string) {
+	// A new process, since an agent that has just been through other faults waits longer
+	// from try to try.
+	f.a.stop()
+	f.a = f.x.start()
+	before := onServer(t, f.cp, "configmaps")
+	now := f.a.awaitInStep(map[string]string{"configmaps": before.newest(), "widgets.example.com": ""})
+	for _, id := range faultIDs {
+		require.Zero(t, now[id].Lists, "%s: lists of %s after a restart", fault.name, id)
+	}
+	agent := f.a
+	follower := f.x.follow(now["configmaps"].ResourceVersion)
+	d := newDoer(t, f.cp)
+	fault.do(t, f, func() {
+		for range 3 {
+			d.modify(d.next(), fault.name+round)
+		}
+		d.delete(d.next())
+		d.delete(d.next())
+		name := strings.ReplaceAll(strings.ReplaceAll(fault.name, " ", "-"), ",", "") + "-" + round
+		d.create(name)
+		d.create(name + "-last")
+	})
+	for id, reason := range fault.reasons {
+		f.a.await(fault.name+": "+id+" is listed", func(s *localapi.Status) string {
+			if c := collections(s)[id]; c.ListReason != reason {
+				return fmt.Sprintf("phase %s, listed for %s, %s", c.Phase, c.ListReason, c.Problem)
+			}
+			return ""
+		})
+	}
+	f.a.requireServers(f.cp, faultIDs...)
+	for _, id := range faultIDs {
+		want := counters{}
+		if reason := fault.reasons[id]; reason != "" {
+			want[reason] = 1
+		}
+		got := counters{}
+		for reason, n := range f.a.relists(id) {
+			if n != 0 {
+				got[reason] = n
+			}
+		}
+		require.Equal(t, want, got, "%s: lists of %s", fault.name, id)
+	}
+	switch {
+	case f.a != agent: // who followed was sent away with it
+		_, _ = follower.wait()
+	case fault.reasons["configmaps"] == "rv-ahead" || fault.reasons["configmaps"] == "cluster-changed":
+		code, stderr := follower.wait()
+		require.Equal(t, 5, code, "%s: a history that is gone is not told on: %s", fault.name, stderr)
+	default:
+		follower.requireTold(difference(before, onServer(t, f.cp, "configmaps")))
+		follower.interrupt()
+	}
+}
+
+// requireTold waits for lines, in any order, and that there are no others.
+func (f *following) requireTold(want []string) {
+	f.t.Helper()
+	missing := make(map[string]bool, len(want))
+	for _, line := range want {
+		missing[line] = true
+	}
+	timeout := time.After(patience)
+	for {
+		select {
+		case line, ok := <-f.lines:
+			switch {
+			case !ok:
+				code, stderr := f.end()
+				f.t.Fatalf("it ended with %d before %v: %s", code, missing, stderr)
+			case line == "BOOKMARK" && len(missing) == 0:
+				return
+			case line == "BOOKMARK":
+			case !missing[line]:
+				f.t.Fatalf("it was told %q, which did not happen, or not twice", line)
+			}
+			delete(missing, line)
+		case <-timeout:
+			f.t.Fatalf("waited in vain for %v", missing)
+		}
+	}
+}
+
+// touchWidgets changes a widget, so that the checkpoint of widgets is of now.
+func (f *faults) touchWidgets(t *testing.T) {
+	t.Helper()
+	_, err := objects.Touch(t.Context(), f.cp.RESTConfig(controlplane.Admin), "widgets", 1)
+	require.NoError(t, err)
+}
+
+// storm has the gateway answer requests itself for as long as it takes the agent to
+// make some, all connections having been cut.
+func (f *faults) storm(t *testing.T, change func(), answer func(*http.Request) int) {
+	t.Helper()
+	f.g.answer(answer)
+	f.g.down()
+	change()
+	f.g.up()
+	poll(t, "requests are refused", nil, func(context.Context) (bool, error) { return f.g.answered() >= times(4, 20), nil })
+	f.g.answer(nil)
+}
+
+// remakeNamespace deletes a namespace with all configmaps in it, and makes both anew under
+// the names that they had.
+func (f *faults) remakeNamespace(t *testing.T, name string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	configmaps := client.CoreV1().ConfigMaps(name)
+	old, err := configmaps.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, old.Items)
+	require.NoError(t, client.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	for _, o := range old.Items {
+		require.NoError(t, configmaps.Delete(t.Context(), o.Name, metav1.DeleteOptions{}))
+	}
+	// What a controller would do once it is empty.
+	ns, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	ns.Spec.Finalizers = nil
+	_, err = client.CoreV1().Namespaces().Finalize(t.Context(), ns, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	poll(t, "the namespace is gone", nil, func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+	ns.ObjectMeta = metav1.ObjectMeta{Name: name, Labels: ns.Labels}
+	_, err = client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, o := range old.Items {
+		o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, Namespace: name, Labels: o.Labels}
+		_, err := configmaps.Create(t.Context(), &o, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+// remakeWidgets deletes the definition of widgets, which deletes them, and makes both
+// anew with a field more.
+func (f *faults) remakeWidgets(t *testing.T) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crd := objects.WidgetCRD()
+	require.NoError(t, definitions.Delete(t.Context(), crd.GetName(), metav1.DeleteOptions{}))
+	poll(t, "the definition is gone", nil, func(ctx context.Context) (bool, error) {
+		_, err := definitions.Get(ctx, crd.GetName(), metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+	f.a.awaitOutOfStep("widgets.example.com")
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	require.NoError(t, err)
+	require.NoError(t, unstructured.SetNestedField(versions[0].(map[string]any), map[string]any{"type": "string", "default": "plain"},
+		"schema", "openAPIV3Schema", "properties", "spec", "properties", "grade"))
+	require.NoError(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
+	_, err = definitions.Create(t.Context(), crd, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, objects.Seed(t.Context(), f.cp, objects.SeedOptions{Widgets: 25, Namespaces: 4}))
+}
+
+// awaitOutOfStep waits until a collection is not followed.
+func (a *agent) awaitOutOfStep(id string) {
+	a.t.Helper()
+	a.await(id+" is out of step", func(s *localapi.Status) string {
+		if collections(s)[id].InStep {
+			return "still in step"
+		}
+		return ""
+	})
+}
+
+// awaitProblem waits until the agent says what is wrong.
+func (a *agent) awaitProblem(id, text string) {
+	a.t.Helper()
+	a.await(id+" has a problem with the "+text, func(s *localapi.Status) string {
+		if c := collections(s)[id]; !strings.Contains(c.Problem, text) {
+			return fmt.Sprintf("phase %s, problem %q", c.Phase, c.Problem)
+		}
+		return ""
+	})
+}
+
+// rvPlus is a resourceVersion some changes after the newest.
+func rvPlus(t *testing.T, cp *controlplane.ControlPlane, n int64) string {
+	t.Helper()
+	rev, err := cp.Revision(t.Context())
+	require.NoError(t, err)
+	return fmt.Sprint(rev + n)
+}
