@@ -148,6 +148,7 @@ type DB struct {
 	trimmedAt     time.Time         // when the histories were trimmed
 	builds        map[string]*build // of indexes, by collection
 	filling       map[string]bool   // collections of which a replacement fills a generation
+	writerViews   map[string]*view  // by collection: see writerView
 	compacting    bool              // so folds and builds wait
 	compactAt     time.Time         // not before
 	rekeying      bool              // until the file has the key that it is to have
@@ -268,7 +269,7 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 	}
 	db := &DB{
 		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]int{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
-		builds: map[string]*build{}, filling: map[string]bool{}, background: newBackground(),
+		builds: map[string]*build{}, filling: map[string]bool{}, writerViews: map[string]*view{}, background: newBackground(),
 	}
 	if err := db.begin(); err != nil {
 		db.codecs.close()
@@ -368,6 +369,7 @@ func (db *DB) Close() error {
 	if db.isClosed() {
 		return nil
 	}
+	db.closeWriterViews()
 	var err error
 	if !db.opts.ReadOnly {
 		if db.timer != nil {
@@ -446,6 +448,7 @@ func (db *DB) hiddenLocked(fn func(*fileTx) error) error {
 // lock.
 func (db *DB) commit(fn func(*fileTx) error) (err error) {
 	defer db.recoverFault(guard(), &err)
+	db.closeWriterViews()
 	if err := db.dispel(); err != nil {
 		return err
 	}

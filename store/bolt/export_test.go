@@ -124,3 +124,10 @@ func OnFileSystem(opts Options, fileSystem func(path string) (string, error)) Op
 	opts.networkFS = fileSystem
 	return opts
 }
+
+// OpenReads returns how many transactions read the file.
+func (db *DB) OpenReads() int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.file.Stats().OpenTxN
+}

@@ -50,6 +50,7 @@ func (db *DB) release(f *file) {
 
 // exchange makes f the file that counts. The caller holds the write lock.
 func (db *DB) exchange(f *file) {
+	db.closeWriterViews()
 	db.mu.Lock()
 	old := db.file
 	db.file, old.retired = f, true

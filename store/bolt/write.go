@@ -65,17 +65,21 @@ func (c *collection) Apply(batch store.Batch) error {
 // applyWrites puts sorted writes into the memtable.
 func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state store.State, err error) {
 	db := c.db
-	defer db.recoverFault(guard(), &err)
 	db.write.Lock()
 	defer db.write.Unlock()
+	defer func() {
+		if err != nil {
+			db.closeWriterViews()
+		}
+	}()
+	defer db.recoverFault(guard(), &err) // before the above, as a panic is an error
 	if err := db.room(); err != nil {
 		return state, err
 	}
-	base, err := db.baseView(c.id)
+	base, err := db.writerView(c.id)
 	if err != nil {
 		return state, err
 	}
-	defer base.Close()
 	e := &edit{base: base, cells: make(map[string]cell, len(writes)+1)}
 	state = base.state
 	known := state.RV
@@ -96,6 +100,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 		return state, err
 	}
 	db.mem.put(e.cells)
+	base.state = state
 	db.soil(e.cells, len(writes) > 0)
 	db.heads.changed(c.id, e.cells[address(collectionPath(c.id), keyState)].value, state)
 	return state, nil
