@@ -92,7 +92,7 @@ func (f File) outcome() string {
 //
 // So each file is opened twice, first for reading: opening one for writing follows its list
 // of free pages, and where a power cut left that damaged, what bbolt does then leaves the
-// lock held. The first open costs a mapping and three pages, whatever the size.
+// lock held. What the first open reads does not grow with the file.
 func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
