@@ -135,6 +135,7 @@ type verifier struct {
 	lines    *rate.Limiter // of the log
 	result   localapi.Verification
 
+	stored  store.Collection // as of the beginning
 	source  *upstream.Source
 	page    []upstream.Version
 	after   string // the key up to which all is compared
@@ -148,16 +149,15 @@ type verifier struct {
 
 func (v *verifier) run(ctx context.Context) error {
 	v.mu.Lock()
-	stored := v.stored
-	v.source = v.collection.source
+	v.stored, v.source = v.collection.stored, v.collection.source
 	v.mu.Unlock()
-	if stored == nil || !stored.State().Synced {
+	if v.stored == nil || !v.stored.State().Synced {
 		return localapi.ErrNotSynced
 	}
 	if !v.watching() {
 		return errNotInStep
 	}
-	v.cluster, v.total = stored.State().Cluster, stored.State().Count
+	v.cluster, v.total = v.stored.State().Cluster, v.stored.State().Count
 	for from, first := "", true; ; first = false {
 		if err := v.pass(ctx, from); err != nil {
 			return err
