@@ -52,10 +52,10 @@ func TestMetrics(t *testing.T) {
 		require.Empty(t, gather(t, m))
 		r := run(t, newInformer(s, informer.WithStore(db, "pods"), informer.WithMetrics(m), informer.WithReflectorMetrics(provider)))
 		synctest.Wait()
-		s.put("a")
-		s.put("b")
-		s.remove("b")
-		s.elsewhere()
+		for _, change := range []func(){func() { s.put("a") }, func() { s.put("b") }, func() { s.remove("b") }, s.elsewhere} {
+			change()
+			synctest.Wait() // each in a batch of its own
+		}
 		synctest.Wait()
 		s.hangUp()
 		time.Sleep(time.Minute)
@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 			"collection_objects": 1, "collection_synced": 1, "collection_in_step": 1, "collection_checkpoint_age_seconds": 0,
 			"events_total ADDED": 1, "events_total MODIFIED": 1, "events_total DELETED": 1, "events_total BOOKMARK": 1,
 			"relists_total initial": 1, "relists_total expired": 0, "resumes_total": 1,
-			"store_changes_total added": 1, "store_changes_total updated": 1, "skipped_total": 0, "read_errors_total": 0,
+			"store_changes_total added": 2, "store_changes_total updated": 1, "store_changes_total deleted": 1, "skipped_total": 0, "read_errors_total": 0,
 			"queue_length": 0, "store_refusing": 0, "store_failing": 0,
 		} {
 			name, label, _ := strings.Cut(name, " ")
