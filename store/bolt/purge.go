@@ -31,7 +31,7 @@ func (db *DB) Purge(id string) error {
 	if err := db.fold(); err != nil { // drops the journal
 		return err
 	}
-	return db.updateLocked(func(tx *fileTx) error {
+	err := db.updateLocked(func(tx *fileTx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
@@ -42,6 +42,10 @@ func (db *DB) Purge(id string) error {
 		}
 		return tx.Bucket(bucketMeta).Put(keyScrub, []byte{1})
 	})
+	if err != nil {
+		return err
+	}
+	return db.dispel()
 }
 
 // ScrubDue says that something was purged and the file was not rewritten since.
