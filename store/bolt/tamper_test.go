@@ -301,3 +301,40 @@ func flipAt(b *bbolt.Bucket, key string, at int) error {
 	v[at] ^= 1
 	return b.Put([]byte(key), v)
 }
+
+// A value is good at its own address alone: neither in another collection under the same
+// name, nor in clear with a checksum that is right.
+func TestTamperedAcross(t *testing.T) {
+	keys := bolt.Keys{Key: newKey(1)}
+	sealed := func(keys bolt.Keys, payloads map[string]string) string {
+		path := filepath.Join(t.TempDir(), "cache.db")
+		db, err := bolt.Open(path, bolt.Options{Keys: keys})
+		require.NoError(t, err)
+		for id, payload := range payloads {
+			c, err := db.Open(storetest.Info(id))
+			require.NoError(t, err)
+			replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("shop", "a", "u", "5", nil, payload))}, 9)
+		}
+		require.NoError(t, db.Close())
+		return path
+	}
+	const objects = "c/pods/g1/objects"
+	planted := valueAt(t, sealed(bolt.Keys{}, map[string]string{"pods": "planted"}), objects, "shop/a")
+	require.NotEmpty(t, planted)
+	path := sealed(keys, map[string]string{"pods": "of pods", "nodes": "of nodes"})
+	was := readFile(t, path)
+	of := func(id string) [2][]byte { _, all := entriesOf(t, path); return all["c/"+id+"/g1/objects"][0] }
+	name, other := of("pods")[0], of("nodes")[1]
+	for what, value := range map[string][]byte{"of another collection": other, "in clear": planted} {
+		require.NoError(t, os.WriteFile(path, was, 0o600))
+		edit(t, path, func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Put(name, value) })
+		db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
+		require.NoError(t, err)
+		v, err := db.View("pods")
+		require.NoError(t, err)
+		_, err = v.Get("shop/a")
+		require.ErrorAs(t, err, new(*store.CorruptionError), what)
+		v.Close()
+		require.NoError(t, db.Close())
+	}
+}
