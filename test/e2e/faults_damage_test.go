@@ -232,7 +232,7 @@ func TestFaultDiskRead(t *testing.T) {
 }
 
 // TestFaultDamageAgent damages the file of an agent that is stopped, and of one that was
-// killed, at random pages. The agent comes back to the server's state each time.
+// killed, at random pages. The agent comes up, is in step and answers each time.
 func TestFaultDamageAgent(t *testing.T) {
 	t.Parallel()
 	random := random(t)
