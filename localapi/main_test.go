@@ -159,7 +159,7 @@ func many(n, bytes int) []*object.Object {
 	for i := range objects {
 		var payload strings.Builder
 		for j := 0; payload.Len() < bytes; j++ {
-			fmt.Fprintf(&payload, "%x,", (i*2654435761+j*40503)%1_000_003)
+			fmt.Fprintf(&payload, "%x,", (uint64(i)*2654435761+uint64(j)*40503)%1_000_003)
 		}
 		objects[i] = storetest.Object("ns", fmt.Sprintf("o-%06d", i), fmt.Sprint("u-", i), "3", nil, payload.String())
 	}

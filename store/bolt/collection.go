@@ -102,7 +102,7 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 func (c *collection) loadAsIs() (ok bool) {
 	var err error
 	defer func() { ok = ok && err == nil }()
-	defer c.db.recoverFault(guard(), &err)
+	defer c.db.recoverFault(guard(&err))
 	v, err := c.db.baseView(c.id)
 	if err != nil {
 		return false

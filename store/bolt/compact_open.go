@@ -110,7 +110,7 @@ type compaction struct {
 
 func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	db := c.db
-	defer db.recoverFault(guard(), &err)
+	defer db.recoverFault(guard(&err))
 	if c.path, err = filepath.EvalSymlinks(db.path); err != nil {
 		return 0, 0, err
 	}

@@ -447,7 +447,7 @@ func (db *DB) hiddenLocked(fn func(*fileTx) error) error {
 // nobody otherwise. Whether it is durable too, dispel says. The caller holds the write
 // lock.
 func (db *DB) commit(fn func(*fileTx) error) (err error) {
-	defer db.recoverFault(guard(), &err)
+	defer db.recoverFault(guard(&err))
 	db.closeWriterViews()
 	if err := db.dispel(); err != nil {
 		return err
@@ -481,7 +481,7 @@ func (db *DB) view(fn func(*fileTx) error) (err error) {
 		return err
 	}
 	defer db.release(f)
-	defer db.recoverFault(guard(), &err)
+	defer db.recoverFault(guard(&err))
 	err = f.View(fn)
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return store.ErrClosed

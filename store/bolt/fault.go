@@ -7,15 +7,12 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// guarded is proof that guard was called.
-type guarded struct{}
-
 // guard makes a page of the mapping that the disk does not give back a panic of this
-// goroutine, and not the end of the process. It goes in front of what recovers, as an
-// argument, so that it comes first.
-func guard() guarded {
+// goroutine, and not the end of the process. It goes in front of what recovers, as its
+// argument, so that it comes first; it returns err.
+func guard(err *error) *error {
 	debug.SetPanicOnFault(true)
-	return guarded{}
+	return err
 }
 
 // recoverCorruption turns bbolt's assertions about a damaged file into an error.
@@ -25,9 +22,9 @@ func recoverCorruption(path string, err *error) {
 	}
 }
 
-// recoverFault is recoverCorruption for an open database, which counts the pages that the
-// disk did not give back.
-func (db *DB) recoverFault(_ guarded, err *error) {
+// recoverFault is recoverCorruption for an open database, behind a [guard], which counts the
+// pages that the disk did not give back.
+func (db *DB) recoverFault(err *error) {
 	p := recover()
 	if p == nil {
 		return

@@ -269,7 +269,7 @@ func (v *view) Horizon() (h store.Horizon, err error) {
 }
 
 func (v *view) head() (head history.Head, err error) {
-	defer v.db.recoverFault(guard(), &err)
+	defer v.db.recoverFault(guard(&err))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended != nil {

@@ -54,7 +54,7 @@ func (db *DB) whole(needed uint64) error {
 
 // decodeEntries sends the cells of one journal entry after the other.
 func (db *DB) decodeEntries(b *fileBucket, entries chan<- *entryCells) (err error) {
-	defer db.recoverFault(guard(), &err) // the other goroutine has to be told of the end
+	defer db.recoverFault(guard(&err)) // the other goroutine has to be told of the end
 	damaged := func(err error) {
 		db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}
 	}

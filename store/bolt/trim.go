@@ -42,7 +42,7 @@ func (db *DB) trimHistory() {
 
 // trimmed returns what to change in order to trim a collection's history.
 func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
-	defer db.recoverFault(guard(), &err)
+	defer db.recoverFault(guard(&err))
 	v, err := db.newView(id)
 	if err != nil {
 		return nil, err

@@ -89,7 +89,7 @@ func (db *DB) viewUnder(id string, overlay func() *overlay) (_ *view, err error)
 			v.Close()
 		}
 	}()
-	defer db.recoverFault(guard(), &err) // before the above, so that a panic ends it too
+	defer db.recoverFault(guard(&err)) // before the above, so that a panic ends it too
 	for {
 		// The memtable first: what a fold moves into the file meanwhile is then in
 		// both, and not in neither.
@@ -242,7 +242,7 @@ func (v *view) corrupt(key string, err error) error {
 
 // Get returns the object at key.
 func (v *view) Get(key string) (o *object.Object, err error) {
-	defer v.db.recoverFault(guard(), &err)
+	defer v.db.recoverFault(guard(&err))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended != nil {
@@ -277,7 +277,7 @@ func (v *view) decode(key string, r record) (*object.Object, error) {
 
 // Header returns what is known of key without decoding its object.
 func (v *view) Header(key string) (h store.Header, err error) {
-	defer v.db.recoverFault(guard(), &err)
+	defer v.db.recoverFault(guard(&err))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended != nil {
@@ -445,7 +445,7 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 }
 
 func (v *view) cursor(path [][]byte) (cur *cursor, err error) {
-	defer v.db.recoverFault(guard(), &err)
+	defer v.db.recoverFault(guard(&err))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended != nil {
@@ -462,7 +462,7 @@ func (v *view) cursor(path [][]byte) (cur *cursor, err error) {
 // nil at the end. What the file maps may be gone as soon as the view's lock is
 // released: the time limit ends a view between any two steps.
 func (v *view) step(move func() (k, val []byte), use func(k, val []byte)) (key []byte, err error) {
-	defer v.db.recoverFault(guard(), &err)
+	defer v.db.recoverFault(guard(&err))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended != nil {

@@ -72,7 +72,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 			db.closeWriterViews()
 		}
 	}()
-	defer db.recoverFault(guard(), &err) // before the above, as a panic is an error
+	defer db.recoverFault(guard(&err)) // before the above, as a panic is an error
 	if err := db.room(); err != nil {
 		return state, err
 	}
