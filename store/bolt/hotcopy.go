@@ -74,7 +74,7 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 	}
 	defer db.release(from)
 	defer func() { _ = tx.Rollback() }() // it only reads
-	defer db.recoverFault(guard(&err)) // before the above
+	defer db.recoverFault(guard(&err))   // before the above
 	used := max(0, tx.Size()-int64(from.Stats().FreePageN)*pageSize)
 	if err := room(dir, used+used/2+copySpareBytes, free); err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
