@@ -23,21 +23,14 @@ type content struct {
 
 	unsettled []unsettled // changes that are not in the fields above yet
 	moves     []move      // room for those of a settling, empty in between
+	encoding  []byte      // room for values
 }
 
 // filed is an object and the values that it is filed under: nobody asks an index
 // function twice about one object.
 type filed struct {
 	object *object.Object
-	values *[][]string // for each of the content's indexes; nil where it has none
-}
-
-// under returns the values for the index at a position.
-func (f filed) under(i int) []string {
-	if f.values == nil {
-		return nil
-	}
-	return (*f.values)[i]
+	values values
 }
 
 // indexTree is an index with the keys under each value, in order.
@@ -79,7 +72,7 @@ func (c *content) copy() *content {
 	d := *c
 	c.owner, d.owner = new(owner), new(owner)
 	d.feed, d.indexes = c.feed.copy(), slices.Clone(c.indexes)
-	d.unsettled, d.moves = nil, nil
+	d.unsettled, d.moves, d.encoding = nil, nil, nil
 	for i := range d.indexes {
 		d.indexes[i].values = c.indexes[i].values.Copy()
 	}
@@ -129,25 +122,31 @@ func (c *content) reindex(indexes []store.Index) bool {
 		}
 		same = same && known[i] == i
 	}
+	old := make([][]string, len(c.indexes))
 	c.indexes = next
 	if same {
 		return false
 	}
 	var objects pages[filed]
 	for key, f := range c.objects.all {
-		var values [][]string
+		rest := f.values
+		for i := range old {
+			old[i], rest = rest.next(old[i][:0])
+		}
+		c.encoding = c.encoding[:0]
 		for i, x := range next {
 			if known[i] >= 0 {
-				values = append(values, f.under(known[i]))
+				c.encoding = appendValues(c.encoding, old[known[i]])
 				continue
 			}
-			values = append(values, x.Values(f.object))
-			for _, v := range values[i] {
+			of := x.Values(f.object)
+			c.encoding = appendValues(c.encoding, of)
+			for _, v := range of {
 				c.moves = append(c.moves, move{i, v, key, false})
 			}
 		}
 		end, _ := objects.find(key)
-		objects.insert(end, key, filed{f.object, &values}, c.owner)
+		objects.insert(end, key, filed{f.object, values(c.encoding)}, c.owner)
 	}
 	c.objects = objects
 	c.settleIndexes()

@@ -71,25 +71,16 @@ func (c *content) swap(key string, before *object.Object, f filed) bool {
 
 // values returns those that a change's object is filed under; before's own where they are
 // the same, as most updates change a status and leave every index as it is.
-func (c *content) values(ch store.Change, before filed) *[][]string {
-	var values [][]string
-	for i, x := range c.indexes {
-		of := x.Values(ch.Object)
-		if values == nil && before.values != nil && slices.Equal((*before.values)[i], of) {
-			continue
-		}
-		if values == nil {
-			values = make([][]string, len(c.indexes))
-			for k := range i {
-				values[k] = before.under(k) // the same as the new object's
-			}
-		}
-		values[i] = of
+func (c *content) values(ch store.Change, before filed) values {
+	b := c.encoding[:0]
+	for _, x := range c.indexes {
+		b = appendValues(b, x.Values(ch.Object))
 	}
-	if values == nil {
+	c.encoding = b
+	if string(b) == string(before.values) {
 		return before.values
 	}
-	return &values
+	return values(b)
 }
 
 // settle gives the changes that wait their places.
@@ -119,8 +110,10 @@ func (c *content) place(key string, f filed) {
 		before = at.value()
 		c.bytes -= int64(before.object.Size())
 	}
-	if before.values != f.values && !c.note(key, before, f) {
-		f.values = before.values
+	if before.values == f.values {
+		f.values = before.values // one copy is enough
+	} else {
+		c.note(key, before.values, f.values)
 	}
 	switch {
 	case f.object == nil && had:
@@ -136,12 +129,14 @@ func (c *content) place(key string, f filed) {
 	c.bytes += int64(f.object.Size())
 }
 
-// note takes note of the moves of a key that was filed as before and now is as f, and
-// reports whether there are any.
-func (c *content) note(key string, before, f filed) bool {
-	had := len(c.moves)
+// note takes note of the moves of a key that was filed under some values and now is under
+// others.
+func (c *content) note(key string, before, now values) {
+	var some, others [4]string
+	was, is := some[:0], others[:0]
 	for i := range c.indexes {
-		was, is := before.under(i), f.under(i)
+		was, before = before.next(was[:0])
+		is, now = now.next(is[:0])
 		for _, v := range was {
 			if !slices.Contains(is, v) {
 				c.moves = append(c.moves, move{i, v, key, true})
@@ -153,7 +148,6 @@ func (c *content) note(key string, before, f filed) bool {
 			}
 		}
 	}
-	return len(c.moves) > had
 }
 
 // settleIndexes makes the moves that were noted, those under one value together.
