@@ -90,6 +90,9 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	if c.Secrets.PurgeAfter.Duration == 0 {
 		c.Secrets.PurgeAfter.Duration = DefaultPurgeAfter
 	}
+	if len(c.Encryption.OldKeyFiles) == 0 {
+		c.Encryption.OldKeyFiles = nil // as if it had not been written
+	}
 	if c.Store.Type == "" {
 		c.Store.Type = StoreBolt
 	}
