@@ -43,6 +43,12 @@ func (h *handle) Info() store.Info          { return h.current.Load().Info() }
 func (h *handle) State() store.State        { return h.current.Load().State() }
 func (h *handle) View() (store.View, error) { return h.current.Load().View() }
 
+// getter is for who wants one object and no view, where the store has that.
+func (h *handle) getter() (store.Getter, bool) {
+	g, ok := h.current.Load().Collection.(store.Getter)
+	return g, ok
+}
+
 func (h *handle) Apply(b store.Batch) error {
 	h.writing.Lock()
 	defer h.writing.Unlock()

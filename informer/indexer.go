@@ -152,12 +152,7 @@ func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
 
 // GetByKey returns the object that is stored under key.
 func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
-	read := x.reading()
-	v, err := x.view()
-	if err == nil {
-		defer v.Close()
-		item, err = read(v, key)
-	}
+	item, err = x.get(key)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, false, nil
 	}
@@ -166,6 +161,27 @@ func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
 		return nil, false, err
 	}
 	return item, true, nil
+}
+
+func (x *Indexer) get(key string) (any, error) {
+	if err := x.open(); err != nil {
+		return nil, err
+	}
+	if g, ok := x.coll.getter(); ok {
+		decode := x.decoder.decoding()
+		o, err := g.Get(key)
+		if err != nil {
+			return nil, err
+		}
+		return decode(o)
+	}
+	read := x.reading()
+	v, err := x.coll.View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	return read(v, key)
 }
 
 // reading returns what reads and decodes objects, in views that are opened after

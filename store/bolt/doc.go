@@ -24,18 +24,17 @@
 // What is applied goes into a memtable: one ordered overlay over all buckets,
 // visible to readers at once. A flush makes it durable: what changed since the
 // flush before becomes one value in the journal, for all collections together, in
-// one small transaction. A fold moves the memtable into the buckets in key order
-// and drops the journal, in one transaction. Opening puts the journal back into
-// the memtable. The reason is flash: a page is rewritten for each random object
+// one small transaction. A fold moves the memtable into the buckets in key order, in
+// slices of about 1 MiB of pages, a transaction each, of which the last drops the
+// journal. Opening puts the journal back into the memtable. The reason is flash: a page is rewritten for each random object
 // that is touched, while an append costs about as much for many as for one.
 //
 // A flush happens when the flush interval has passed since the oldest change that
 // is not durable and 256 KiB wait, when fourteen intervals have passed (but for changes at
 // most 70 s, unless the interval is longer), at 1 MiB, when [DB.Flush] is called,
-// and on Close. A fold happens at 24 MiB of
-// journal, 90,000 cells or a day, before anything that changes buckets by itself
-// (making, changing and dropping a collection, the commit of a replacement), and on
-// Close.
+// and on Close. A fold happens at 24 MiB of journal, 90,000 cells or a day, before
+// anything that changes buckets by itself (making, changing and dropping a collection,
+// the commit of a replacement), and on Close.
 //
 // What holds at any moment, and so after a crash at any line:
 //

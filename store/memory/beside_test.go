@@ -30,6 +30,7 @@ import (
 // beside is one of the two stores, with size objects.
 type beside struct {
 	size   int
+	plain  bool // without an index of labels
 	get    func(i int) bool
 	make   func(from, n int) // n changes for put, in a walk that does not follow their order
 	put    func(n int)       // the n-th that was made
@@ -62,15 +63,21 @@ func configMap(i, rv int) *corev1.ConfigMap {
 	}
 }
 
-func clientGo(b *testing.B, size int) beside {
+func clientGo(labels ...string) func(b *testing.B, size int) beside {
+	return func(b *testing.B, size int) beside { return theirs(b, size, labels) }
+}
+
+func theirs(b *testing.B, size int, indexed []string) beside {
 	label := func(name string) cache.IndexFunc {
 		return func(o any) ([]string, error) { return []string{o.(*corev1.ConfigMap).Labels[name]}, nil }
 	}
 	var x cache.Indexer
 	empty := func() {
-		x = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
-			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "app": label("app"), "team": label("team"),
-		})
+		indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+		for _, name := range indexed {
+			indexers[name] = label(name)
+		}
+		x = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)
 	}
 	empty()
 	var made []*corev1.ConfigMap
@@ -81,8 +88,9 @@ func clientGo(b *testing.B, size int) beside {
 		require.NoError(b, x.Add(o))
 	}
 	return beside{
-		size: size,
-		get:  func(i int) bool { _, ok, _ := x.GetByKey(keys[i]); return ok },
+		size:  size,
+		plain: len(indexed) == 0,
+		get:   func(i int) bool { _, ok, _ := x.GetByKey(keys[i]); return ok },
 		make: func(from, n int) {
 			made = made[:0]
 			for i := from; i < from+n; i++ {
@@ -151,8 +159,9 @@ func ours(b *testing.B, size int, opts []memory.Option, indexes []store.Index) b
 	}
 	now := time.Now()
 	return beside{
-		size: size,
-		get:  func(i int) bool { _, err := coll.(store.Getter).Get(keys[i]); return err == nil },
+		size:  size,
+		plain: len(indexes) == 0,
+		get:   func(i int) bool { _, err := coll.(store.Getter).Get(keys[i]); return err == nil },
 		make: func(from, n int) {
 			puts, removals = puts[:0], removals[:0]
 			for i := from; i < from+n; i++ {
@@ -169,7 +178,7 @@ func ours(b *testing.B, size int, opts []memory.Option, indexes []store.Index) b
 		empty:  func() { fill(nil) },
 		index: func(app int) (n int) {
 			read(func(v store.View) {
-				l := make([]any, 0, 100)
+				l := make([]any, 0, size/200)
 				for key, err := range v.IndexKeys("app", apps[app], "") {
 					if err != nil {
 						b.Error(err)
@@ -231,9 +240,12 @@ func benchBeside(b *testing.B, size int) {
 		name string
 		open func(*testing.B, int) beside
 	}{
-		{"client-go", clientGo},
+		{"client-go", clientGo("app", "team")},
 		{"snapcache", snapcache(informers, app, team)}, // as an informer has it
 		{"snapcache-history", snapcache(nil, app, team)},
+		// With the index that every informer has, by namespace, and no other.
+		{"client-go-plain", clientGo()},
+		{"snapcache-plain", snapcache(informers)},
 		// As the second, with an index that has to look into the JSON.
 		{"snapcache-field", snapcache(informers, app, store.FieldIndex("payload", "data.payload"))},
 	}
@@ -300,6 +312,9 @@ func benchBeside(b *testing.B, size int) {
 		})
 	})
 	timed("index", func(b *testing.B, x beside, n int) {
+		if x.plain {
+			b.Skip("there is none")
+		}
 		if x.index(n%200) != size/200 {
 			b.Fatal("not all there")
 		}
