@@ -191,6 +191,7 @@ func TestCompactOpenEnds(t *testing.T) {
 				}
 				return boom
 			})
+			opts = bolt.CompactAt(opts, 1<<40, func(string) (int64, error) { return 1 << 30, nil }) // none by itself
 			db, c, model, live := bloated(t, opts)
 			path = live
 			flushed := model.Clone()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/btree"
 
@@ -149,7 +150,7 @@ type generation struct {
 	root    table // the generation itself
 	objects table
 	indexes []table // parallel to c.indexes
-	lost    bool    // the total of bytes has one in it that is not known
+	lost    bool    // the totals have something in them that is not known
 	history feedTable
 
 	log     *history.Log     // nil where what is written is not recorded
@@ -205,11 +206,11 @@ func (g *generation) writeAll(writes []write, state *store.State) error {
 	if !g.lost {
 		return nil
 	}
-	bytes, err := g.recount(writes)
-	if err != nil {
+	var err error
+	if state.Count, state.Bytes, err = g.recount(writes); err != nil {
 		return fmt.Errorf("count anew: %w", err)
 	}
-	state.Bytes, g.lost = bytes, false
+	g.lost = false
 	return nil
 }
 
@@ -233,6 +234,8 @@ func (g *generation) write(w write, state *store.State) error {
 	if stored == nil && w.delete {
 		return nil
 	}
+	// What has lost its name may have been an object that is there under it all the same.
+	g.lost = g.lost || strings.HasPrefix(w.key, unreadable)
 	if stored != nil {
 		state.Count--
 		state.Bytes -= int64(old.size)
@@ -262,18 +265,20 @@ func (g *generation) write(w write, state *store.State) error {
 	return g.objects.Put(key, w.rec.encode(key))
 }
 
-// recount returns the length of all objects after writes, as the state has it.
-func (g *generation) recount(writes []write) (total int64, err error) {
+// recount returns how many objects there are after writes, and their length, as the state
+// has it.
+func (g *generation) recount(writes []write) (count, total int64, err error) {
 	written := make(map[string]bool, len(writes))
 	for _, w := range writes {
 		written[w.key] = true
 		if !w.delete {
+			count++
 			total += int64(w.rec.size)
 		}
 	}
 	size := func(k, b []byte) (int64, error) {
 		if written[string(k)] {
-			return 0, nil
+			return -1, nil
 		}
 		if r, err := decodeRecord(k, b); err == nil {
 			return int64(r.size), nil
@@ -283,11 +288,14 @@ func (g *generation) recount(writes []write) (total int64, err error) {
 	}
 	for n, err := range scan(g.view, g.view.path(bucketObjects), "", "", size) {
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		total += n
+		if n >= 0 {
+			count++
+			total += n
+		}
 	}
-	return total, nil
+	return count, total, nil
 }
 
 // reindex moves key from the old object's values to the new one's in one index.
