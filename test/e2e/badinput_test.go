@@ -83,10 +83,10 @@ func TestAgentRefuses(t *testing.T) {
 		}, codeUsage, []string{"agent.yaml", "no such file"}},
 		{"unknown field", func(_ *testing.T, x *site) {
 			x.configure(settings{kubeconfig: x.kubeconfig, resources: "- resource: pods\n  labelSelektor: a=b"})
-		}, codeUsage, []string{"agent.yaml:13", "labelSelektor"}},
+		}, codeUsage, []string{"agent.yaml:14", "labelSelektor"}},
 		{"bad selector", func(_ *testing.T, x *site) {
 			x.configure(settings{kubeconfig: x.kubeconfig, resources: "- resource: pods\n  labelSelector: 'a b'"})
-		}, codeUsage, []string{"agent.yaml:13", "resources[0].labelSelector"}},
+		}, codeUsage, []string{"agent.yaml:14", "resources[0].labelSelector"}},
 		{"secrets without consent", func(_ *testing.T, x *site) {
 			x.configure(settings{kubeconfig: x.kubeconfig, resources: "- resource: pods\n- resource: secrets"})
 		}, codeUsage, []string{"secrets", "I understand that Secrets will be stored unencrypted on this node's disk"}},

@@ -42,7 +42,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 - resource: configmaps
 - resource: pods
 - resource: widgets.v1.example.com
-`})
+`, commitInterval: "10ms"}) // so that most kills find something newer stored: a few changes wait longer
 	histories := make(map[string]*history)
 	ids := make([]string, 0, len(killed))
 	for id, resource := range killed {
