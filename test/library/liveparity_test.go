@@ -314,6 +314,7 @@ func TestLiveParity(t *testing.T) {
 	b.settle("a handler joins after the list")
 	b.remove("a")
 	b.recreate("c", "5")
+	b.settle("all three have been told") // whoever goes earlier may have missed something
 	b.drop("second")
 	b.put("h", "2")
 	b.settle("the end")
