@@ -118,10 +118,9 @@ func (c *collection) sameIndexes(indexes []store.Index) bool {
 	return true
 }
 
-// install makes work the collection's content, objects what is in it by key, and next,
+// install makes work, which is settled, the collection's content, objects what is in it by key, and next,
 // but for what work tells, its newest state. The caller holds mu.
 func (c *collection) install(work *content, next head, objects map[string]filed) {
-	work.settle()
 	c.work = work
 	next.state.Count, next.state.Bytes = int64(work.objects.count), work.bytes
 	c.hot.Lock()

@@ -89,8 +89,9 @@ func check(changes []store.Change) error {
 	return nil
 }
 
-// byKey returns the objects in a map.
+// byKey settles what is unsettled, and returns the objects in a map.
 func (c *content) byKey() map[string]filed {
+	c.settle()
 	m := make(map[string]filed, c.objects.count)
 	for key, f := range c.objects.all {
 		m[key] = f

@@ -49,7 +49,6 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
 	}
-	r.work.settle()
 	objects := r.work.byKey()
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
