@@ -11,12 +11,13 @@ import (
 	"testing"
 )
 
-const unitFile = "snapcache.service"
+// unitFiles are what a package installs for systemd.
+var unitFiles = []string{"snapcache.service", "snapcache.socket", "snapcache-snapshot.service", "snapcache-snapshot.timer"}
 
-// settings are the lines of the unit file that set something, as "ExecStart=/usr/bin/snapcache ...".
-func settings(t *testing.T) []string {
+// settings are the lines of a unit file that set something, as "ExecStart=/usr/bin/snapcache ...".
+func settings(t *testing.T, unit string) []string {
 	t.Helper()
-	data, err := os.ReadFile(unitFile)
+	data, err := os.ReadFile(unit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +30,10 @@ func settings(t *testing.T) []string {
 	return lines
 }
 
-// TestUnitVerifies has systemd itself read the unit; whatever it says about it is an error.
-func TestUnitVerifies(t *testing.T) {
-	analyze, err := exec.LookPath("systemd-analyze")
+// analyze is systemd-analyze, which reads the units as systemd does.
+func analyze(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("systemd-analyze")
 	if errors.Is(err, exec.ErrNotFound) {
 		const missing = "systemd-analyze is not installed: it is in the package systemd (apt-get install systemd, dnf install systemd)"
 		if os.Getenv("CI") == "true" {
@@ -41,51 +43,84 @@ func TestUnitVerifies(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	return path
+}
 
-	data, err := os.ReadFile(unitFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestUnitsVerify has systemd itself read the units; whatever it says about them is an error.
+func TestUnitsVerify(t *testing.T) {
+	command := []string{"verify", "--man=no"}
 	// It checks that the program exists, so this one stands in for snapcache.
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	const program = "ExecStart=/usr/bin/snapcache "
-	if bytes.Count(data, []byte(program)) != 1 {
-		t.Fatalf("no single %q in the unit", program)
+	// It takes a unit's name from the file's, and finds the others in the same directory.
+	dir := t.TempDir()
+	for _, name := range unitFiles {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = bytes.ReplaceAll(data, []byte("=/usr/bin/snapcache "), []byte("="+self+" "))
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		command = append(command, path)
 	}
-	data = bytes.Replace(data, []byte(program), []byte("ExecStart="+self+" "), 1)
-	// systemd takes a unit's name from the file's, so the copy has the same one.
-	unit := filepath.Join(t.TempDir(), unitFile)
-	if err := os.WriteFile(unit, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.CommandContext(t.Context(), analyze(t), command...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
+
+// TestUnitsExposure holds the services to what they are shut off from. The threshold is ten times what
+// `systemd-analyze security` prints.
+func TestUnitsExposure(t *testing.T) {
+	for unit, threshold := range map[string]string{"snapcache.service": "12", "snapcache-snapshot.service": "3"} {
+		path, err := filepath.Abs(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), analyze(t), "security", "--no-pager", "--offline=true", "--threshold="+threshold, path).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: exposed above %s: %v\n%s", unit, threshold, err, out)
+		}
 	}
 }
 
 // TestUnitSettings has the settings that others rely on.
 func TestUnitSettings(t *testing.T) {
-	lines := settings(t)
-	for _, want := range []string{
-		"Type=notify",
-		"ExecStart=/usr/bin/snapcache run --config /etc/snapcache/agent.yaml",
-		"StateDirectory=snapcache",      // $STATE_DIRECTORY: the default path of the database
-		"StateDirectoryMode=0700",       // the design's promise
-		"RuntimeDirectory=snapcache",    // $RUNTIME_DIRECTORY: the default path of the socket
-		"RestartPreventExitStatus=2",    // the exit code for usage and configuration
-		"Environment=GOTRACEBACK=crash", // or a panic would end with that code
-		"SystemCallErrorNumber=EPERM",   // or one refused call would end the agent
-		"StartLimitIntervalSec=0",       // or a node with a bad morning would stay down
-		"Environment=KUBECONFIG=%d/kubeconfig",
+	for unit, wanted := range map[string][]string{
+		"snapcache.service": {
+			"Type=notify",
+			"ExecStart=/usr/bin/snapcache run --config /etc/snapcache/agent.yaml",
+			"ExecReload=/usr/bin/snapcache reload --config /etc/snapcache/agent.yaml",
+			"StateDirectory=snapcache",      // $STATE_DIRECTORY: the default path of the database
+			"StateDirectoryMode=0700",       // the design's promise
+			"RuntimeDirectory=snapcache",    // $RUNTIME_DIRECTORY: the default path of the socket
+			"RuntimeDirectoryPreserve=yes",  // or the end of the service would take the socket away
+			"RestartPreventExitStatus=2",    // the exit code for usage and configuration
+			"Environment=GOTRACEBACK=crash", // or a panic would end with that code
+			"SystemCallErrorNumber=EPERM",   // or one refused call would end the agent
+			"StartLimitIntervalSec=30",      // longer, and a node with a bad morning would stay down: see RestartSec
+			"StartLimitBurst=5",
+			"RestartSec=10",
+			"Environment=KUBECONFIG=%d/kubeconfig",
+		},
+		"snapcache.socket": {
+			"ListenStream=/run/snapcache/snapcache.sock", // in $RUNTIME_DIRECTORY
+			"SocketMode=0660",
+			"SocketGroup=snapcache",
+		},
 	} {
-		if !slices.Contains(lines, want) {
-			t.Errorf("%s is missing", want)
+		lines := settings(t, unit)
+		for _, want := range wanted {
+			if !slices.Contains(lines, want) {
+				t.Errorf("%s: %s is missing", unit, want)
+			}
 		}
 	}
-	for _, line := range lines {
+	for _, line := range settings(t, "snapcache.service") {
 		if strings.Contains(line, "network-online.target") {
 			t.Errorf("%s: the service must come up without a network", line)
 		}
