@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// TestDurableAtADisconnect loses the server, and then the agent by SIGKILL. What the
+// watch had told must be in the file however long changes wait for company otherwise,
+// since nobody may tell it again for hours.
+func TestDurableAtADisconnect(t *testing.T) {
+	t.Parallel()
+	const id = "configmaps"
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 20}))
+	network := newProxy(t, cp, controlplane.Admin)
+	x := newSite(t, settings{kubeconfig: network.kubeconfig, resources: "- resource: " + id, commitInterval: "5m"})
+
+	changed := func(a *agent) string {
+		touchAll(t, cp, id)
+		rv := onServer(t, cp, id).newest()
+		a.awaitInStep(map[string]string{id: rv})
+		return rv
+	}
+	stored := func() string { return collections(x.stored())[id].ResourceVersion }
+
+	a := x.start()
+	a.awaitInStep(anywhere(id))
+	rv := changed(a)
+	a.kill()
+	require.Negative(t, compareRV(t)(stored(), rv), "it was written though the server was there, which makes the rest prove nothing")
+
+	a = x.start()
+	a.awaitInStep(map[string]string{id: rv})
+	rv = changed(a)
+	commits := func() int { return a.counters("snapcache_store_commits_total", "", "").total() }
+	before := commits()
+	network.down()
+	poll(t, "it is written", nil, func(context.Context) (bool, error) { return commits() > before, nil })
+	a.kill()
+	require.GreaterOrEqual(t, compareRV(t)(stored(), rv), 0, "the file is at %s, the watch had told up to %s", stored(), rv)
+	requireSame(t, id, onServer(t, cp, id), x.cached(id))
+}
