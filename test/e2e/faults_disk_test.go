@@ -65,7 +65,7 @@ func faultAtEach(t *testing.T, want error, faults func(at int) faultfs.Faults, c
 	seed := random.Uint64()
 	total := count(runScript(t, seed, faultfs.Faults{}, nil))
 	stride := max(1, total/times(12, total))
-	runs, failed := 0, 0
+	runs, failed, late := 0, 0, 0
 	for at := random.IntN(stride); at < total; at += stride {
 		what := fmt.Sprintf("%d of %d, script %d", at, total, seed)
 		c := runScript(t, seed, faults(at), func(err error) {
@@ -73,10 +73,14 @@ func faultAtEach(t *testing.T, want error, faults func(at int) faultfs.Faults, c
 			require.True(t, strings.Contains(err.Error(), want.Error()) || errors.Is(err, bolt.ErrNoRoom), "%s: %v", what, err)
 			failed++
 		})
-		require.NotZero(t, c.Failed, what)
+		if c.Failed == 0 {
+			late++ // a snapshot has the time in it, so a run may have a write less than another
+			require.Greater(t, at, total*9/10, what)
+			continue
+		}
 		runs++
 	}
-	t.Logf("%d runs of a script of %d operations, with %d failed steps", runs, total, failed)
+	t.Logf("%d runs of a script of %d operations, with %d failed steps; %d ended before the fault came", runs, total, failed, late)
 	require.NotZero(t, failed)
 }
 
