@@ -83,7 +83,7 @@ type Store struct {
 	// memory store, but for the directory of the local API's socket where nothing better is known.
 	Path string `json:"path,omitempty"`
 	// CommitInterval is after how long changes are committed where there are enough of them (256 KiB).
-	// Fewer wait for company: fourteen times as long, but at most 70 s, or CommitInterval where that is
+	// Fewer wait for company: twelve times as long, but at most 60 s, or CommitInterval where that is
 	// longer. It is what a crash may cost in events that the watch then sends again. Above 0 and at most
 	// [MaxCommitInterval].
 	CommitInterval metav1.Duration `json:"commitInterval,omitzero"`

@@ -128,7 +128,7 @@ func BenchmarkOpen(b *testing.B) {
 					for range b.N {
 						b.StopTimer()
 						copyFile(b, file.path, path)
-						runtime.GC() // not that of what went before
+						runtime.GC()  // not that of what went before
 						coldCaches(b) // as the copy of a large file leaves them, and that of a small one does not
 						b.StartTimer()
 						start, cpu := time.Now(), cpuTime(b)

@@ -74,8 +74,8 @@ type Options struct {
 	Writer string
 
 	// FlushInterval is after how long changes are made durable where there are enough
-	// of them, 256 KiB. Fewer wait for company up to fourteen times as long, but no more
-	// than 70 s unless this is more; a change of the checkpoint alone waits fourteen
+	// of them, 256 KiB. Fewer wait for company up to twelve times as long, but no more
+	// than 60 s unless this is more; a change of the checkpoint alone waits twelve
 	// times as long. What a crash loses is what the watch sends again. 0 is 5 s.
 	FlushInterval time.Duration
 

@@ -30,8 +30,8 @@
 // that is touched, while an append costs about as much for many as for one.
 //
 // A flush happens when the flush interval has passed since the oldest change that
-// is not durable and 256 KiB wait, when fourteen intervals have passed (but for changes at
-// most 70 s, unless the interval is longer), at 1 MiB, when [DB.Flush] is called,
+// is not durable and 256 KiB wait, when twelve intervals have passed (but for changes at
+// most 60 s, unless the interval is longer), at 1 MiB, when [DB.Flush] is called,
 // and on Close. A fold happens at 24 MiB of journal, 90,000 cells or a day, before
 // anything that changes buckets by itself (making, changing and dropping a collection,
 // the commit of a replacement), and on Close.

@@ -25,12 +25,12 @@ const (
 	companyBytes = 256 << 10
 
 	// patience is how many flush intervals less than that waits for company.
-	patience = 14
+	patience = 12
 
 	// maxPatience bounds the waiting of changes where the flush interval does not. The
 	// apiserver remembers some 75 s of what happened: a process that is killed and comes
 	// back at once has to find there what it had not flushed, or it has to list.
-	maxPatience = 70 * time.Second
+	maxPatience = time.Minute
 )
 
 // errBehind says that the file can't take what was applied.

@@ -26,11 +26,11 @@ func TestFlushWaitsForCompany(t *testing.T) {
 		batch    store.Batch
 		after    time.Duration
 	}{
-		"a change":                                 {5 * time.Second, change(2), 70 * time.Second},
-		"a bookmark":                               {5 * time.Second, bookmark, 70 * time.Second},
-		"a change, a short interval":               {50 * time.Millisecond, change(2), 700 * time.Millisecond},
-		"a change, an interval of half a minute":   {30 * time.Second, change(2), 70 * time.Second},
-		"a bookmark, an interval of half a minute": {30 * time.Second, bookmark, 7 * time.Minute},
+		"a change":                                 {5 * time.Second, change(2), time.Minute},
+		"a bookmark":                               {5 * time.Second, bookmark, time.Minute},
+		"a change, a short interval":               {50 * time.Millisecond, change(2), 600 * time.Millisecond},
+		"a change, an interval of half a minute":   {30 * time.Second, change(2), time.Minute},
+		"a bookmark, an interval of half a minute": {30 * time.Second, bookmark, 6 * time.Minute},
 		"a change, a long interval":                {5 * time.Minute, change(2), 5 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
