@@ -112,7 +112,7 @@ func TestFaultPowerCutAgent(t *testing.T) {
 
 	boot := bootID(t)
 	synced, checkpoints := 0, map[string]bool{}
-	cuts := times(10, 300)
+	cuts := times(10, 2000)
 	for i := range cuts {
 		a := x.start()
 		a.await("far enough", func(s *localapi.Status) string { return inStep(s, i%4) })
