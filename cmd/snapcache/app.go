@@ -50,7 +50,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
 		Commands: []*cli.Command{
 			runCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
-			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(),
+			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 	}
 	for _, c := range app.Commands {

@@ -91,7 +91,7 @@ func complete(app *cli.App, words []string, w io.Writer) {
 		}
 		candidate(w, "--help")
 	case len(subcommands) > 0 && arguments == 0:
-		for _, c := range subcommands {
+		for _, c := range shown(subcommands) {
 			candidate(w, c.Name)
 		}
 	case path == "completion" && arguments == 0:
