@@ -24,6 +24,10 @@ cross: ## build for every platform that is supported
 		GOOS=linux GOARCH=$${p%%:*} GOARM=$${p##*:} $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache-linux-$${p%%:*} ./cmd/snapcache || exit 1; \
 	done
 
+.PHONY: dist
+dist: ## make the deb and rpm packages of ARCHES (amd64 arm64 armv7), SBOMs and checksums in dist/
+	GO=$(GO) packaging/dist.sh $(ARCHES)
+
 .PHONY: demo
 demo: build bin/controlplane ## show the main job on a real control plane; KEEP=1 leaves it running
 	@bash demo/run.sh
@@ -77,4 +81,4 @@ bin/controlplane:
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin .build
+	rm -rf bin .build dist

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Makes the packages of this commit: dist.sh [ARCH...], of amd64, arm64 and armv7. They are put
+# into $DIST (dist), with the programs themselves, what is in them, and checksums. The same
+# commit gives the same bytes, wherever it is built.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+
+export VERSION=${VERSION:-$(git describe --tags --always --dirty)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH CGO_ENABLED=0 TZ=UTC LC_ALL=C
+DIST=$(realpath -m "${DIST:-dist}")
+go=${GO:-go}
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+umask 022
+
+# tool is the path of a program that packaging/go.mod names.
+tool() { "$go" tool -C packaging -n "$1"; }
+
+# package_version turns v1.2.3-rc.1 into 1.2.3~rc.1, which packages sort before 1.2.3, and
+# v1.2.3-4-gabc into 1.2.3+4.gabc, which is after. Without a tag it is the commit's time.
+package_version() {
+	case $VERSION in
+	v[0-9]*) sed -E 's/^v//; s/-dirty$/+dirty/; s/-([0-9]+)-g([0-9a-f]+)/+\1.g\2/; s/-/~/g' <<<"$VERSION" ;;
+	*) echo "0.0.0+$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).${VERSION//-/.}" ;;
+	esac
+}
+
+build() { # build ARCH FILE
+	local goarm=
+	case $1 in
+	armv7) goarm=7 ;;
+	amd64 | arm64) ;;
+	*) echo "dist: $1: an architecture is amd64, arm64 or armv7" >&2 && exit 2 ;;
+	esac
+	GOOS=linux GOARCH=${1%v7} GOARM=$goarm "$go" build -trimpath -buildvcs=auto -ldflags "-s -w -X main.version=$VERSION" -o "$2" ./cmd/snapcache
+}
+
+# notices are those of the modules that are in the program, as they ask for.
+notices() {
+	local path version dir notice
+	echo "The modules that are in snapcache, each with the notices of its authors. Go's standard library,"
+	echo "which is in it too, is under https://go.dev/LICENSE."
+	"$go" list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/snapcache | sort -u |
+		while read -r path version dir; do
+			for notice in "$dir"/LICENSE* "$dir"/LICENCE* "$dir"/COPYING* "$dir"/NOTICE*; do
+				[ -f "$notice" ] || continue
+				printf '\n%s\n%s %s: %s\n\n' "$(printf '%.0s-' {1..80})" "$path" "$version" "${notice##*/}"
+				cat "$notice"
+			done
+		done
+}
+
+# layout puts what all architectures share where nfpm.yaml looks for it.
+layout() {
+	local native=$stage/native shell
+	"$go" build -trimpath -ldflags "-X main.version=$VERSION" -o "$native" ./cmd/snapcache
+	mkdir "$stage/man" "$stage/completion"
+	"$native" man "$stage/man"
+	gzip -9n "$stage"/man/*
+	for shell in bash zsh fish; do
+		"$native" completion $shell >"$stage/completion/snapcache.$shell"
+	done
+	notices | gzip -9n >"$stage/NOTICES.gz"
+	cp config/example.yaml systemd/snapcache.service "$stage"
+	cp -r packaging/{agent.yaml,copyright,sysusers.conf,lintian-overrides,nfpm.yaml,scripts} "$stage"
+	cat >"$stage/changelog.yaml" <<-END
+		- semver: $(package_version)-1
+		  date: $(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+		  packager: snapcache maintainers <maintainers@snapcache.dev>
+		  deb: {urgency: medium, distributions: [unstable]}
+		  changes:
+		  - note: "Version $VERSION: see CHANGELOG.md of the project."
+	END
+}
+
+package() { # package ARCH
+	local arch=$1 name=snapcache-linux-$1 packager
+	build "$arch" "$stage/snapcache"
+	"$bom" bin -json -noserial -notimestamp -std -version "$VERSION" -output "$stage/snapcache.cdx.json" "$stage/snapcache" 2>"$stage/bom.log" ||
+		{ cat "$stage/bom.log" >&2 && return 1; }
+	cp "$stage/snapcache" "$DIST/$name"
+	cp "$stage/snapcache.cdx.json" "$DIST/$name.cdx.json"
+	# The time of a file in the package is the commit's.
+	find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+	for packager in deb rpm; do
+		(cd "$stage" && ARCH=${arch/armv7/arm7} VERSION=$(package_version) "$nfpm" package --packager "$packager" --target "$DIST" >"$stage/nfpm.log" 2>&1) ||
+			{ cat "$stage/nfpm.log" >&2 && return 1; }
+	done
+}
+
+[ $# -gt 0 ] || set -- amd64 arm64 armv7
+nfpm=$(tool nfpm)
+bom=$(tool cyclonedx-gomod)
+rm -rf "$DIST"
+mkdir -p "$DIST"
+layout
+for arch in "$@"; do
+	package "$arch"
+done
+(cd "$DIST" && sha256sum -- * >"$stage/SHA256SUMS" && mv "$stage/SHA256SUMS" .)

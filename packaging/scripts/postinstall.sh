@@ -1,0 +1,17 @@
+#!/bin/sh
+# deb: configure [OLD-VERSION]. rpm: the number of versions installed, 1 or 2.
+set -e
+
+case "$1" in
+configure | [1-9]*)
+	if command -v systemd-sysusers >/dev/null; then
+		systemd-sysusers snapcache.conf
+	fi
+	# It is not started by itself: without a kubeconfig it has nothing to do. One that runs goes on
+	# with the new program.
+	if [ -d /run/systemd/system ]; then
+		systemctl daemon-reload
+		systemctl try-restart snapcache.service
+	fi
+	;;
+esac
