@@ -63,8 +63,10 @@ layout() {
 		"$native" completion $shell >"$stage/completion/snapcache.$shell"
 	done
 	notices | gzip -9n >"$stage/NOTICES.gz"
-	cp config/example.yaml systemd/snapcache.service "$stage"
-	cp -r packaging/{agent.yaml,copyright,sysusers.conf,lintian-overrides,nfpm.yaml,scripts} "$stage"
+	mkdir "$stage/systemd"
+	cp systemd/*.{service,socket,timer} "$stage/systemd"
+	cp config/example.yaml systemd/snapcache.sysusers "$stage"
+	cp -r packaging/{agent.yaml,copyright,lintian-overrides,nfpm.yaml,scripts} "$stage"
 	cat >"$stage/changelog.yaml" <<-END
 		- semver: $(package_version)-1
 		  date: $(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)

@@ -6,7 +6,7 @@ set -e
 case "$1" in
 remove | 0)
 	if [ -d /run/systemd/system ]; then
-		systemctl disable --now snapcache.service
+		systemctl disable --now snapcache-snapshot.timer snapcache.service snapcache.socket
 	fi
 	;;
 esac
