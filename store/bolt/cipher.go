@@ -108,11 +108,18 @@ func openCipher(head []byte, keys Keys) (*fileCipher, error) {
 	id := [keyIDBytes]byte(head[1:])
 	k := keys.find(id)
 	switch {
+	case k == nil && keys.sealedAny(head):
+		return nil, fmt.Errorf("meta: encryption: the id of the key: %w", errNotOpened)
 	case k == nil && keys.given() == "":
 		return nil, fmt.Errorf("%w: it is encrypted with key %s, and none was given", store.ErrKey, hex.EncodeToString(id[:]))
 	case k == nil:
 		return nil, fmt.Errorf("%w: it is encrypted with key %s, what was given is %s", store.ErrKey, hex.EncodeToString(id[:]), keys.given())
 	}
+	return k.openHead(head)
+}
+
+// openHead is openCipher for the key that a head names.
+func (k *Key) openHead(head []byte) (*fileCipher, error) {
 	c, err := deriveCipher(k, bytes.Clone(head[1+keyIDBytes:encryptionHead]))
 	if err != nil {
 		return nil, err
@@ -121,6 +128,22 @@ func openCipher(head []byte, keys Keys) (*fileCipher, error) {
 		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
 	}
 	return c, nil
+}
+
+// sealedAny says that one of the keys is that of a head which names another: an id that
+// was damaged is no reason to ask for a key.
+func (k Keys) sealedAny(head []byte) bool {
+	for _, key := range append([]*Key{k.Key}, k.Old...) {
+		if key == nil {
+			continue
+		}
+		named := bytes.Clone(head)
+		copy(named[1:], key.id[:])
+		if _, err := key.openHead(named); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // format is that of a file with this cipher, or with none where it is nil.

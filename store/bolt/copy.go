@@ -70,12 +70,14 @@ func (c *copier) begin() (err error) {
 }
 
 func (c *copier) commit() error {
-	tx := c.tx
-	c.tx = nil
 	if c.told != nil {
 		c.told(c.size)
 	}
-	return errors.Join(c.ctx.Err(), tx.Commit())
+	// Values are read from src's file here and no sooner. Where that panics, c.tx is still
+	// to be rolled back: it has the lock that closing dst waits for.
+	err := errors.Join(c.ctx.Err(), c.tx.Commit())
+	c.tx = nil
+	return err
 }
 
 // bucket copies a bucket with all that is in it. path is its name, and those of the

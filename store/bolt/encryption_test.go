@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -202,6 +203,25 @@ func TestWrongKey(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, report.OK(), report.Problems)
 	require.Equal(t, newKey(1).ID(), report.Key)
+}
+
+// A key whose id was damaged in the file is none that is missing: the file is damaged.
+func TestDamagedKeyID(t *testing.T) {
+	path := sampleFileUnder(t, bolt.Keys{Key: newKey(1)})
+	edit(t, path, func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		head := bytes.Clone(meta.Get([]byte("encryption")))
+		head[3] ^= 1
+		return meta.Put([]byte("encryption"), head)
+	})
+	for _, keys := range []bolt.Keys{{Key: newKey(1)}, {Key: newKey(2), Old: []*bolt.Key{newKey(3), newKey(1)}}} {
+		_, err := bolt.Open(path, bolt.Options{Keys: keys})
+		require.ErrorAs(t, err, new(*store.CorruptionError))
+		require.ErrorContains(t, err, "the id of the key: it was changed")
+		require.NotErrorIs(t, err, store.ErrKey)
+	}
+	_, err := bolt.Open(path, bolt.Options{Keys: bolt.Keys{Key: newKey(2)}})
+	require.ErrorIs(t, err, store.ErrKey)
 }
 
 // An older version must take an encrypted file for one of a format that it does not
