@@ -76,15 +76,33 @@ var damages = []damage{
 // or says what is wrong. After a power cut a file is set aside unless it shows just what was
 // stored, or all but single records.
 func TestFaultDamage(t *testing.T) {
-	random := random(t)
-	x := newPlainStore(t, random)
+	t.Run("in clear", func(t *testing.T) {
+		random := random(t)
+		newPlainStore(t, random).damageEach(times(120, everyDamage))
+	})
+	t.Run("encrypted", func(t *testing.T) {
+		random := random(t)
+		x := newPlainStore(t, random)
+		for x.keys.Key == nil {
+			x.rotate()
+		}
+		x.damageEach(times(80, everyDamage))
+	})
+}
+
+// everyDamage is more damages than there are.
+const everyDamage = 1 << 30
+
+// damageEach tries about as many of the damages of a filled file as it is told.
+func (x *faultyStore) damageEach(about int) {
+	t, random := x.t, x.random
 	file := x.filled()
 	pages := usedPages(file)
 	tried, verdicts := 0, map[string]int{}
 	for _, page := range pages {
 		for _, d := range damages {
 			for _, cut := range []bool{true, false} {
-				if !*full && random.IntN(len(pages)*len(damages)*2) >= 150 {
+				if random.IntN(len(pages)*len(damages)*2) >= about {
 					continue
 				}
 				what := fmt.Sprintf("%s in page %d of %d, power cut %v", d.name, page, len(file)/filePage, cut)

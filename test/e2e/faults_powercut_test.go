@@ -21,18 +21,26 @@ const cutsPerDisk = 25
 // cuts the power at any of the changes that the disk sees. On an honest disk the start
 // after it finds what was last durable, or what came after that; and never is a file set
 // aside. On a disk that lies about some of its syncs it finds any state that there was, or
-// it says that the file is damaged and begins with a snapshot, or anew.
+// it says that the file is damaged and begins with a snapshot, or anew. The encrypted
+// ones get another key, or none, after every few cuts.
 func TestFaultPowerCutStore(t *testing.T) {
-	for name, lies := range map[string]int{"honest": 0, "lying": 95} {
+	for name, p := range map[string]powerCuts{
+		"honest": {cuts: times(60, 2500)}, "lying": {cuts: times(60, 2500), lies: 95},
+		"honest, encrypted": {cuts: times(30, 2500), encrypted: true}, "lying, encrypted": {cuts: times(30, 2500), lies: 95, encrypted: true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := &powerCuts{t: t, lies: lies, verdicts: map[string]int{}}
+			p.t, p.verdicts = t, map[string]int{}
 			random := random(t)
-			for cuts := times(60, 2500); p.cuts < cuts; {
-				p.disk(newFaultyStore(t, random), min(cutsPerDisk, cuts-p.cuts))
+			for p.made < p.cuts {
+				p.disk(newFaultyStore(t, random), min(cutsPerDisk, p.cuts-p.made))
 			}
-			t.Logf("%d power cuts, %d of them lost something that was not durable, %d went unnoticed in a file that was closed; verdicts:", p.cuts, p.older, p.unnoticed)
+			t.Logf("%d power cuts, %d of them lost something that was not durable, %d went unnoticed in a file that was closed; verdicts:", p.made, p.older, p.unnoticed)
 			for _, v := range slices.Sorted(maps.Keys(p.verdicts)) {
 				t.Logf("%6d %s", p.verdicts[v], v)
+			}
+			if p.encrypted {
+				t.Logf("%d starts with another key: %d files rewritten, %d power cuts before that", p.rotated, p.rewritten, p.rotated-p.rewritten)
+				require.True(t, !*full || p.rewritten > 0)
 			}
 		})
 	}
@@ -40,10 +48,15 @@ func TestFaultPowerCutStore(t *testing.T) {
 
 type powerCuts struct {
 	t         *testing.T
-	lies      int
-	cuts      int
+	cuts      int  // to make
+	lies      int  // percent of the syncs, at most
+	encrypted bool // with keys that change
+
+	made      int
 	older     int
 	unnoticed int // losses on a disk that lied
+	rotated   int // starts with a file to rewrite under another key
+	rewritten int // of those, how many came to it
 	verdicts  map[string]int
 }
 
@@ -52,6 +65,9 @@ func (p *powerCuts) disk(x *faultyStore, cuts int) {
 	t := p.t
 	defer x.disk.Close() // with the test there would be a hundred of them
 	boot := bootID(t)
+	if p.encrypted {
+		x.rotate()
+	}
 	for range cuts {
 		x.disk.Set(faultfs.Faults{PowerFor: 1 + x.random.IntN(120), Lies: x.random.IntN(p.lies + 1)})
 		var err error
@@ -61,10 +77,17 @@ func (p *powerCuts) disk(x *faultyStore, cuts int) {
 		if err == nil {
 			err = x.open()
 		}
+		if err == nil && x.db.Stats().EncryptionDue {
+			p.rotated++
+			if err = x.rekey(); err == nil {
+				p.rewritten++
+				x.equal("rewritten under another key")
+			}
+		}
 		for err == nil {
 			err = x.step()
 		}
-		what := fmt.Sprintf("cut %d, which was told as %v", p.cuts, err)
+		what := fmt.Sprintf("cut %d, which was told as %v", p.made, err)
 		if x.db != nil {
 			_ = x.db.Close() // there is no power
 			x.db = nil
@@ -74,9 +97,12 @@ func (p *powerCuts) disk(x *faultyStore, cuts int) {
 		x.disk.Replace(boot, anotherBoot(boot))
 		x.disk.Set(faultfs.Faults{})
 
+		if p.encrypted && x.random.IntN(3) == 0 {
+			x.rotate()
+		}
 		verdict, err := x.start()
 		require.NoError(t, err, what)
-		p.cuts++
+		p.made++
 		if !p.judge(x, what, verdict) {
 			break
 		}

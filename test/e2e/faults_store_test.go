@@ -33,6 +33,7 @@ type faultyStore struct {
 	snaps  snapshot.Dir
 	now    time.Time
 	db     *bolt.DB
+	keys   bolt.Keys // that it is encrypted with
 	rv     int
 
 	colls   []*faultyCollection
@@ -72,7 +73,7 @@ func faultIndexes() []store.Index {
 
 // options leave it to the test when something becomes durable.
 func (x *faultyStore) options() bolt.Options {
-	return bolt.Options{FlushInterval: time.Hour, ViewLimit: time.Hour, ReplaceBudget: 6000}
+	return bolt.Options{FlushInterval: time.Hour, ViewLimit: time.Hour, ReplaceBudget: 6000, Keys: x.keys}
 }
 
 // later is a time that no other call returned, for names.
