@@ -1,13 +1,8 @@
 package bolt_test
 
 import (
-	"bytes"
-	"encoding/binary"
-	"fmt"
-	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	bbolt "go.etcd.io/bbolt"
@@ -164,59 +159,5 @@ func TestDamagedDictionary(t *testing.T) {
 		require.ErrorAs(t, err, new(*store.CorruptionError))
 		_, err = v.Get(key)
 		require.ErrorAs(t, err, new(*store.CorruptionError))
-	}
-}
-
-// TestCompactAValueBeyondTheFile damages the length of a value, so that it is met only when
-// the new file is written. The compaction ends with an error, and the database goes on.
-func TestCompactAValueBeyondTheFile(t *testing.T) {
-	for name, compact := range map[string]func(db *bolt.DB) error{
-		"compact": func(db *bolt.DB) error { _, _, err := db.Compact(t.Context()); return err },
-		"copy": func(db *bolt.DB) error {
-			_, err := db.Copy(t.Context(), t.TempDir(), func(int64, int64) {})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			db, path := newDB(t, bolt.Options{})
-			c, err := db.Open(storetest.Info("a"))
-			require.NoError(t, err)
-			var changes []store.Change
-			for i := range 50 {
-				changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%02d", i), "u", "1", nil, incompressible(i))))
-			}
-			replaceAll(t, c, changes, 1)
-			require.NoError(t, db.Close())
-
-			raw, err := os.ReadFile(path)
-			require.NoError(t, err)
-			leaves := 0
-			for page := 2 * 4096; page < len(raw); page += 4096 {
-				// The head of bbolt's page: id, flags, count, overflow; then of each element flags, pos, ksize, vsize.
-				flags, count := binary.LittleEndian.Uint16(raw[page+8:]), int(binary.LittleEndian.Uint16(raw[page+10:]))
-				if flags == 2 && bytes.Contains(raw[page:page+4096], []byte("ns/o-49")) && count > 0 {
-					binary.LittleEndian.PutUint32(raw[page+16*count+12:], 32<<20)
-					leaves++
-				}
-			}
-			require.NotZero(t, leaves)
-			require.NoError(t, os.WriteFile(path, raw, 0o600))
-
-			db, err = bolt.Open(path, bolt.Options{})
-			require.NoError(t, err)
-			ended := make(chan error, 2)
-			go func() { ended <- compact(db); ended <- db.Close() }()
-			var errs []error
-			for range 2 {
-				select {
-				case err := <-ended:
-					errs = append(errs, err)
-				case <-time.After(time.Minute):
-					t.Fatalf("it hangs after %v", errs)
-				}
-			}
-			require.ErrorAs(t, errs[0], new(*store.CorruptionError))
-			require.NoError(t, errs[1])
-		})
 	}
 }
