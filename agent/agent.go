@@ -52,6 +52,7 @@ type Agent struct {
 	snapshots   *snapshots // nil for a store that has none
 	collections []*collection
 	source      localapi.Source
+	stopping    <-chan struct{} // closed when the agent is to stop
 	notifier    *systemd.Notifier
 	damages     *damages
 	keys        bolt.Keys
@@ -231,10 +232,11 @@ func (a *Agent) openCollections() error {
 
 // serve answers from the database at once, then keeps it in step.
 func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
+	a.stopping = ctx.Done()
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.cfg.Store.Type), Verdict: a.verdict.String(),
 		SpoolDir: filepath.Dir(a.cfg.Store.Path), Status: a.fillStatus,
-		Changed: a.nextChange, Done: ctx.Done(),
+		Changed: a.nextChange, Done: a.stopping,
 	})
 	listener, err := localapi.Listen(a.cfg.LocalAPI.Socket)
 	if err != nil {

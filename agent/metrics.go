@@ -8,8 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // metric is one family: its name, help and labels.
@@ -35,6 +37,7 @@ var (
 	descQueueBytes = metric("queue_bytes", "Bytes that wait to be stored.", "collection")
 	descChanges    = metric("store_changes_total", "Objects written to the store, by what happened to them.", "collection", "op")
 	descStale      = metric("stale_events_total", "Events older than what is stored, as a resumed watch replays them.", "collection")
+	descFailures   = metric("upstream_errors_total", "Times that the server could not be asked or did not give what was asked for, by kind; the collection waits and tries again.", "collection", "kind")
 	descSkipped    = metric("skipped_total", "Things the server sent that could not be used.", "collection")
 	descDamaged    = metric("damaged_records_total", "Stored records that failed their check when they were read.", "collection")
 	descUnreadable = metric("collection_damaged_records", "Those of them that were not fetched again yet.", "collection")
@@ -70,6 +73,10 @@ func (a *Agent) metricsHandler() http.Handler {
 	registry.MustRegister(metricsCollector{a}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	// Every user of the machine can ask here: the page tells what the metrics do.
+	page := statuspage.LocalHost(a.statusPage(true))
+	mux.Handle("GET /{$}", page)
+	mux.Handle("GET /events", page)
 	return mux
 }
 
@@ -160,6 +167,9 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	counter(descChanges, float64(seen.counts.Updated), c.id, "updated")
 	counter(descChanges, float64(seen.counts.Deleted), c.id, "deleted")
 	counter(descStale, float64(seen.counts.Stale), c.id)
+	for _, kind := range upstream.ErrorKinds() {
+		counter(descFailures, float64(seen.failures[kind]), c.id, string(kind))
+	}
 	counter(descSkipped, float64(seen.skipped), c.id)
 	_, found := m.a.damages.of(c.id)
 	counter(descDamaged, float64(found), c.id)

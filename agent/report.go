@@ -85,7 +85,7 @@ func Headline(s *localapi.Status) string {
 	case inStep == synced:
 		text = "in step: " + text
 	default:
-		text = fmt.Sprintf("data is %s old: %s, %d of %d in step", Age(age), text, inStep, len(s.Collections))
+		text = fmt.Sprintf("data is %s old: %s, %d of %d in step", localapi.Age(age), text, inStep, len(s.Collections))
 	}
 	if unsynced > 0 && unsynced < len(s.Collections) {
 		text += fmt.Sprintf("; %d never synced", unsynced)
@@ -99,21 +99,6 @@ func Headline(s *localapi.Status) string {
 	return text
 }
 
-// Age is seconds as people say them: "12s", "5m", "3h12m", "2d4h".
-func Age(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
-	default:
-		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
-	}
-}
-
 // progress describes a list that is under way, "" where there is none.
 func (a *Agent) progress(c *collection) string {
 	seen := c.track.get()
@@ -124,7 +109,7 @@ func (a *Agent) progress(c *collection) string {
 	rate := float64(seen.read) / max(took, 0.001)
 	text := fmt.Sprintf("%s (%s): %s objects, %s a second", c.id, seen.listing, humanize.Comma(seen.read), humanize.Comma(int64(rate)))
 	if seen.remaining > 0 && rate > 0 {
-		text += fmt.Sprintf(", %s to go, about %s", humanize.Comma(seen.remaining), Age(float64(seen.remaining)/rate))
+		text += fmt.Sprintf(", %s to go, about %s", humanize.Comma(seen.remaining), localapi.Age(float64(seen.remaining)/rate))
 	}
 	return text
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -151,6 +152,9 @@ func (s *snapshots) create(ctx context.Context, progress snapshot.Progress) (*sn
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
+	page := a.statusPage(false)
+	mux.Handle("GET /{$}", page)
+	mux.Handle("GET /events", page)
 	mux.Handle(localapi.VerifyPattern, localapi.VerifyHandler(a.verify))
 	if a.snapshots != nil {
 		mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(func(ctx context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
@@ -161,5 +165,6 @@ func (a *Agent) handler() http.Handler {
 			return &localapi.Snapshot{Name: x.Name, Path: x.Path, Bytes: x.Bytes, Objects: x.Manifest.Objects(), Created: x.Manifest.Created}, nil
 		}))
 	}
-	return mux
+	// A tunnel from somebody's desk may end at the socket, with a browser at its other end.
+	return statuspage.LocalHost(http.NewCrossOriginProtection().Handler(mux))
 }

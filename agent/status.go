@@ -2,12 +2,15 @@ package agent
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -20,6 +23,9 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 	stats := a.db.Stats()
 	if stats.ReadError != nil {
 		s.Store.ReadProblem = fmt.Sprintf("%v (%d times)", stats.ReadError, stats.ReadFaults)
+	}
+	if a.verdict.Outcome == restore.Quarantined {
+		s.Store.Quarantined = a.verdict.Reason
 	}
 	if stats.FlushError != nil {
 		s.Store.Problem = stats.FlushError.Error()
@@ -61,6 +67,12 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 	}
 }
 
+// statusPage is the status for a browser; the bare one is for everybody on this machine.
+func (a *Agent) statusPage(bare bool) http.Handler {
+	node, _ := os.Hostname() // without a name the page has none
+	return statuspage.Handler(statuspage.Options{Source: a.source, Node: node, Bare: bare, Done: a.stopping})
+}
+
 func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen seen) {
 	c.Phase = string(seen.phase)
 	c.InStep = seen.phase == reflector.PhaseWatching && c.Synced && !from.listPending()
@@ -69,8 +81,13 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 		c.Untrusted = string(seen.untrusted)
 	}
 	c.Resumes = seen.resumes
-	for _, n := range seen.lists {
+	c.EventsByMinute = seen.hour
+	for reason, n := range seen.lists {
+		if c.Relists == nil {
+			c.Relists = map[string]int64{}
+		}
 		c.Lists += n
+		c.Relists[string(reason)] = n
 	}
 	for _, n := range seen.events {
 		c.Events += n
@@ -82,7 +99,7 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 	c.DamagedRecords = int64(len(damaged))
 	c.Verification, c.Purged, c.RefusedSeconds = seen.verification, seen.purge, seen.refused.Seconds()
 	if seen.problem != nil {
-		c.Problem = upstream.Describe(seen.problem)
+		c.Problem, c.ProblemKind = upstream.Describe(seen.problem), string(upstream.Kind(seen.problem))
 	}
 	now := a.clock.Now()
 	if seen.lastStep.After(c.Proven) {

@@ -13,6 +13,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // tracker notes what one collection's reflector and loop report. It is what
@@ -23,8 +24,11 @@ type tracker struct {
 	clock clock.PassiveClock
 	log   *slog.Logger
 
+	began time.Time
+
 	mu      sync.Mutex
 	seen    seen
+	hour    minutes
 	changed chan struct{} // closed at the next change of what is stored; nil where nobody waits
 }
 
@@ -45,6 +49,8 @@ type seen struct {
 	read      int64
 	remaining int64
 	events    map[watch.EventType]int64
+	hour      []int64 // events of the last hour by the minute; bookmarks are none
+	failures  map[upstream.ErrorKind]int64
 	skipped   int64
 	counts    informer.Counts
 
@@ -63,9 +69,10 @@ var (
 )
 
 func newTracker(c clock.PassiveClock, log *slog.Logger) *tracker {
-	return &tracker{clock: c, log: log, seen: seen{
+	return &tracker{clock: c, log: log, began: c.Now(), seen: seen{
 		phase: reflector.PhaseStarting,
 		lists: map[store.Reason]int64{}, events: map[watch.EventType]int64{}, drifts: map[driftKind]int64{},
+		failures: map[upstream.ErrorKind]int64{},
 	}}
 }
 
@@ -75,6 +82,7 @@ func (t *tracker) get() seen {
 	defer t.mu.Unlock()
 	s := t.seen
 	s.lists, s.events, s.drifts = maps.Clone(s.lists), maps.Clone(s.events), maps.Clone(s.drifts)
+	s.failures, s.hour = maps.Clone(s.failures), t.hour.last(t.clock.Since(t.began))
 	return s
 }
 
@@ -94,6 +102,9 @@ func (t *tracker) Phase(p reflector.Phase, err error) {
 		switch p {
 		case reflector.PhaseWaiting:
 			s.problem, s.listing = err, ""
+			if kind := upstream.Kind(err); kind != "" {
+				s.failures[kind]++
+			}
 		case reflector.PhaseWatching:
 			s.problem, s.listing = nil, ""
 		}
@@ -132,7 +143,14 @@ func (t *tracker) HeldBack(deletions int) { t.note(func(s *seen) { s.heldBack +=
 func (t *tracker) Resumed(string) { t.note(func(s *seen) { s.resumes++ }) }
 
 // Event notes a watch event.
-func (t *tracker) Event(e watch.EventType, _ string) { t.note(func(s *seen) { s.events[e]++ }) }
+func (t *tracker) Event(e watch.EventType, _ string) {
+	t.note(func(s *seen) {
+		s.events[e]++
+		if e != watch.Bookmark {
+			t.hour.add(t.clock.Since(t.began))
+		}
+	})
+}
 
 // Skipped notes something unusable from the server.
 func (t *tracker) Skipped(err error) {

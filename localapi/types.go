@@ -128,6 +128,10 @@ type StoreStatus struct {
 	// Verdict is what was decided when the file was opened.
 	Verdict string `json:"verdict,omitempty"`
 
+	// Quarantined is why the file that was there was set aside when the agent was started:
+	// newer-format, foreign or damaged; empty where it was not.
+	Quarantined string `json:"quarantined,omitempty"`
+
 	// Problem is why changes can't be stored at the moment.
 	Problem string `json:"problem,omitempty"`
 
@@ -191,6 +195,11 @@ type Collection struct {
 	Resumes int64 `json:"resumes"`
 	Events  int64 `json:"events"`
 
+	// Relists are those lists by reason; EventsByMinute the events but for bookmarks of
+	// each of the last 60 minutes, the oldest first and the minute under way last.
+	Relists        map[string]int64 `json:"relists,omitempty"`
+	EventsByMinute []int64          `json:"eventsByMinute,omitempty"`
+
 	// ListRead and ListRemaining are the progress of a list that is under way;
 	// ListRemaining is -1 where the server does not tell.
 	ListRead      int64 `json:"listRead,omitempty"`
@@ -200,8 +209,11 @@ type Collection struct {
 	Indexes  []string `json:"indexes"`
 	Building []string `json:"building,omitempty"`
 
-	// Problem is why the collection is not in step, in one line.
-	Problem string `json:"problem,omitempty"`
+	// Problem is why the collection is not in step, in one line. ProblemKind is its class:
+	// unreachable, untrusted, unauthorized, forbidden, gone, expired, ahead, throttled,
+	// server or other.
+	Problem     string `json:"problem,omitempty"`
+	ProblemKind string `json:"problemKind,omitempty"`
 
 	// DamagedRecords is how many records failed their check, as far as the running
 	// agent knows, and were not fetched again yet. They are not served.

@@ -55,6 +55,11 @@ const (
 	Other ErrorKind = "other"
 )
 
+// ErrorKinds returns the closed set, in the order of the constants.
+func ErrorKinds() []ErrorKind {
+	return []ErrorKind{Unreachable, Untrusted, Unauthorized, Forbidden, Gone, Expired, Ahead, Throttled, Server, Other}
+}
+
 // Kind classifies an error of this package, or one that was made from the Status
 // of an ERROR event with [apierrors.FromObject]. It is empty for nil.
 //

@@ -1,0 +1,49 @@
+package statuspage
+
+import "github.com/snapcache/snapcache/localapi"
+
+// elsewhere takes the place of what is not for everybody.
+const elsewhere = "snapcache status says why"
+
+// bare returns what of a status is in the metrics too. What is not copied here is not
+// shown: a field that is added to the status has to be thought about first.
+func bare(s *localapi.Status) *localapi.Status {
+	b := &localapi.Status{
+		Store: localapi.StoreStatus{
+			Type: s.Store.Type, FileBytes: s.Store.FileBytes,
+			EncryptionKey: s.Store.EncryptionKey, EncryptionDue: s.Store.EncryptionDue,
+			Quarantined: s.Store.Quarantined, Problem: masked(s.Store.Problem), ReadProblem: masked(s.Store.ReadProblem),
+		},
+	}
+	if a := s.Agent; a != nil {
+		b.Agent = &localapi.AgentStatus{Version: a.Version, Started: a.Started, Connected: a.Connected}
+	}
+	if x := s.Snapshots; x != nil {
+		b.Snapshots = &localapi.SnapshotStatus{Bytes: x.Bytes, Newest: x.Newest, Made: x.Made, Failed: x.Failed, Problem: masked(x.Problem)}
+	}
+	for _, c := range s.Collections {
+		bareOne := localapi.Collection{
+			ID: c.ID, Synced: c.Synced, Objects: c.Objects, Bytes: c.Bytes,
+			Phase: c.Phase, InStep: c.InStep, Proven: c.Proven, AgeSeconds: c.AgeSeconds,
+			Untrusted: c.Untrusted, ListReason: c.ListReason, LastList: c.LastList,
+			Lists: c.Lists, Relists: c.Relists, Resumes: c.Resumes, Events: c.Events, EventsByMinute: c.EventsByMinute,
+			ListRead: c.ListRead, ListRemaining: c.ListRemaining,
+			Problem: masked(c.Problem), ProblemKind: c.ProblemKind,
+			DamagedRecords: c.DamagedRecords, Damaged: c.Damaged, RefusedSeconds: c.RefusedSeconds, Purged: c.Purged,
+		}
+		if v := c.Verification; v != nil {
+			seen := *v
+			seen.Collection, seen.Problem = "", masked(v.Problem)
+			bareOne.Verification = &seen
+		}
+		b.Collections = append(b.Collections, bareOne)
+	}
+	return b
+}
+
+func masked(problem string) string {
+	if problem == "" {
+		return ""
+	}
+	return elsewhere
+}

@@ -1,0 +1,125 @@
+package statuspage
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+// watched is a page that is served, with a number of objects and a clock to turn.
+type watched struct {
+	objects atomic.Int64
+	asked   chan struct{} // one for each time that the status was asked for
+	clock   *testingclock.FakeClock
+	done    chan struct{}
+	server  *httptest.Server
+}
+
+func newWatched(t *testing.T) *watched {
+	t.Helper()
+	w := &watched{asked: make(chan struct{}, 1000), clock: testingclock.NewFakeClock(now), done: make(chan struct{})}
+	source := told{status: func() (*localapi.Status, error) {
+		w.asked <- struct{}{}
+		return &localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, InStep: true, Objects: w.objects.Load()}}}, nil
+	}}
+	w.server = httptest.NewServer(Handler(Options{Source: source, Clock: w.clock, Done: w.done}))
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+// answer is what came of opening the stream.
+type answer struct {
+	code int
+	kind string
+	body io.ReadCloser
+}
+
+// open opens the stream.
+func (w *watched) open(t *testing.T) answer {
+	t.Helper()
+	resp, err := w.server.Client().Get(w.server.URL + "/events")
+	require.NoError(t, err)
+	t.Cleanup(func() { resp.Body.Close() })
+	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Body}
+}
+
+// second lets a second pass, and returns when the status was asked for.
+func (w *watched) second(t *testing.T) {
+	t.Helper()
+	w.clock.Step(time.Second)
+	select {
+	case <-w.asked:
+	case <-time.After(time.Minute):
+		t.Fatal("nobody asked for the status")
+	}
+}
+
+// A stream sends the content at once, again when it changed, and a sign of life where it
+// did not. It ends with the agent.
+func TestEvents(t *testing.T) {
+	w := newWatched(t)
+	w.objects.Store(5)
+	stream := w.open(t)
+	require.Equal(t, "text/event-stream", stream.kind)
+	lines := bufio.NewScanner(stream.body)
+	lines.Buffer(nil, 1<<20)
+	next := func() string {
+		require.True(t, lines.Scan(), "the stream ended: %v", lines.Err())
+		line := lines.Text()
+		require.True(t, lines.Scan())
+		require.Empty(t, lines.Text(), "an event ends with an empty line")
+		return line
+	}
+	content := func(line string) string {
+		var html string
+		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &html))
+		return html
+	}
+	require.Contains(t, content(next()), "<b>5</b> objects")
+	<-w.asked
+	require.Eventually(t, w.clock.HasWaiters, time.Minute, time.Millisecond)
+	for range 3 {
+		w.second(t)
+	}
+	w.objects.Store(6)
+	w.second(t)
+	require.Contains(t, content(next()), "<b>6</b> objects", "the next that comes is what changed")
+	for range keepAlive / time.Second {
+		w.second(t)
+	}
+	require.Equal(t, ":", next())
+	close(w.done)
+	rest, err := io.ReadAll(stream.body)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+}
+
+// One more than may watch is refused; the page itself is not, and one that goes makes room.
+func TestEventsBounded(t *testing.T) {
+	w := newWatched(t)
+	var all []answer
+	for range maxViewers {
+		stream := w.open(t)
+		require.Equal(t, http.StatusOK, stream.code)
+		all = append(all, stream)
+	}
+	require.Equal(t, http.StatusServiceUnavailable, w.open(t).code)
+	resp, err := w.server.Client().Get(w.server.URL + "/")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	resp.Body.Close()
+	all[0].body.Close()
+	require.Eventually(t, func() bool { return w.open(t).code == http.StatusOK }, time.Minute, 100*time.Millisecond)
+	close(w.done)
+}

@@ -1,0 +1,238 @@
+package statuspage
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+const (
+	// refreshEvery is how often the status is looked at for somebody who watches.
+	refreshEvery = time.Second
+
+	// keepAlive is how long a stream may say nothing: what is in between may take it for dead.
+	keepAlive = 15 * time.Second
+
+	// sendTimeout is how long a browser may take for what it is sent before it is given up.
+	sendTimeout = 10 * time.Second
+
+	// maxViewers is how many can watch at the same time. The page itself is there for all.
+	maxViewers = 8
+)
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	style string
+	//go:embed page.js
+	script string
+
+	page = template.Must(template.New("page").Parse(pageHTML))
+
+	// policy is the page's Content-Security-Policy.
+	policy = fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		hash(style), hash(script))
+)
+
+func hash(source string) string {
+	sum := sha256.Sum256([]byte(source))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// Options are the settings of a page. Source is needed.
+type Options struct {
+	// Source is what is shown. It has to be a running agent's.
+	Source localapi.Source
+
+	// Node is the name of the machine, to tell one page from another.
+	Node string
+
+	// Bare leaves out what the metrics don't tell: problems in words, addresses, paths and
+	// selectors. It is for where others than the agent's user can read the page.
+	Bare bool
+
+	// Done ends the streams; nil for never.
+	Done <-chan struct{}
+
+	// Clock is the time; nil for the real one.
+	Clock clock.WithTicker
+}
+
+// Handler serves the page:
+//
+//	GET /         the page
+//	GET /events   a stream of server-sent events, each with the page's content
+//
+// Where eight are watching the stream is refused (503), and the page goes on asking for it.
+func Handler(opts Options) http.Handler {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	h := &handler{opts: opts, viewers: make(chan struct{}, maxViewers)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", h.page)
+	mux.HandleFunc("GET /events", h.events)
+	return mux
+}
+
+type handler struct {
+	opts    Options
+	viewers chan struct{} // one element for each
+}
+
+// shown is what the template gets.
+type shown struct {
+	Style  template.CSS
+	Script template.JS
+	view
+}
+
+func (h *handler) page(w http.ResponseWriter, r *http.Request) {
+	content := shown{Style: template.CSS(style), Script: template.JS(script)} //nolint:gosec // both are embedded
+	var body bytes.Buffer
+	v, err := h.view(r.Context())
+	if err == nil {
+		content.view = v
+		err = page.Execute(&body, content)
+	}
+	headers(w)
+	if err != nil {
+		http.Error(w, h.unreadable(err), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(body.Bytes()) // a browser that is gone needs no answer
+}
+
+func headers(w http.ResponseWriter) {
+	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("Cache-Control", "no-store")
+}
+
+// unreadable says that there is no status, and why to those who may know.
+func (h *handler) unreadable(err error) string {
+	if h.opts.Bare {
+		return "the status can't be read: the agent's log says why"
+	}
+	return "the status can't be read: " + err.Error()
+}
+
+func (h *handler) view(ctx context.Context) (view, error) {
+	s, err := h.opts.Source.Status(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	if h.opts.Bare {
+		s = bare(s)
+	}
+	return newView(s, h.opts.Node, h.opts.Clock.Now()), nil
+}
+
+// events sends the page's content whenever it changed.
+func (h *handler) events(w http.ResponseWriter, r *http.Request) {
+	headers(w)
+	select {
+	case h.viewers <- struct{}{}:
+		defer func() { <-h.viewers }()
+	default:
+		http.Error(w, "too many are watching: close another page", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	ticker := h.opts.Clock.NewTicker(refreshEvery)
+	defer ticker.Stop()
+	var last []byte
+	var sent time.Time
+	for {
+		event, err := h.event(r.Context())
+		if err != nil {
+			return // the page asks again, and is told
+		}
+		if now := h.opts.Clock.Now(); !bytes.Equal(event, last) {
+			last, sent = event, now
+		} else if event = nil; now.Sub(sent) >= keepAlive {
+			event, sent = []byte(":\n\n"), now
+		}
+		if event != nil && send(w, event) != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-h.opts.Done:
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// event returns the content as a server-sent event. As JSON it is one line whatever is
+// in it.
+func (h *handler) event(ctx context.Context) ([]byte, error) {
+	v, err := h.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var content bytes.Buffer
+	if err := page.ExecuteTemplate(&content, "content", v); err != nil {
+		return nil, err
+	}
+	line, err := json.Marshal(content.String())
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "data: %s\n\n", line), nil
+}
+
+// send writes to a browser that may have stopped reading.
+func send(w http.ResponseWriter, b []byte) error {
+	c := http.NewResponseController(w)
+	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	if _, err := w.Write(b); err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// LocalHost refuses requests (403) that a browser was made to send by the name of somebody
+// else's site: a name on the internet may lead to a loopback address, and what is there
+// would belong to that site then. Addresses on loopback and names without a dot, as those
+// that tunnels and the agent's own client use, are let through.
+func LocalHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !local(r.Host) {
+			http.Error(w, "ask for localhost", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return ip.IsLoopback()
+	}
+	return !strings.Contains(host, ".")
+}

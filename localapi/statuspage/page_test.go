@@ -1,0 +1,229 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+// told is a Source that has a status and nothing else.
+type told struct {
+	localapi.Source
+	status func() (*localapi.Status, error)
+}
+
+func (s told) Status(context.Context) (*localapi.Status, error) { return s.status() }
+
+func saying(s *localapi.Status) told {
+	return told{status: func() (*localapi.Status, error) { return s, nil }}
+}
+
+var now = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+// get asks for the page at a fixed time.
+func get(t *testing.T, opts Options) (*httptest.ResponseRecorder, string) {
+	t.Helper()
+	opts.Clock = testingclock.NewFakeClock(now)
+	w := httptest.NewRecorder()
+	Handler(opts).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	return w, w.Body.String()
+}
+
+// everything is a status in which every string says which field it is.
+func everything() *localapi.Status {
+	s := &localapi.Status{Agent: &localapi.AgentStatus{}, Snapshots: &localapi.SnapshotStatus{}, Collections: []localapi.Collection{{
+		Verification: &localapi.Verification{}, Purged: &localapi.Purge{}, Synced: true, Indexes: []string{""}, Building: []string{""},
+	}}}
+	fill(reflect.ValueOf(s).Elem(), "field")
+	s.Collections[0].Relists = map[string]int64{"field.Relists": 2}
+	s.Collections[0].EventsByMinute = []int64{0, 3}
+	return s
+}
+
+func fill(v reflect.Value, name string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		fill(v.Elem(), name)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(now.Add(-2 * time.Hour)))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i), name+"."+v.Type().Field(i).Name)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			fill(v.Index(i), name)
+		}
+	case reflect.String:
+		v.SetString(name)
+	case reflect.Int64:
+		v.SetInt(7)
+	case reflect.Float64:
+		v.SetFloat(7)
+	}
+}
+
+// What everybody on the machine may see has no string in it but those that the metrics
+// have as well, whatever the status gets besides.
+func TestBare(t *testing.T) {
+	strs := regexp.MustCompile(`field\.[A-Za-z.]+`)
+	found := func(bare bool) map[string]bool {
+		_, body := get(t, Options{Source: saying(everything()), Bare: bare})
+		all := map[string]bool{}
+		for _, s := range strs.FindAllString(body, -1) {
+			all[s] = true
+		}
+		return all
+	}
+	require.Equal(t, map[string]bool{
+		"field.Agent.Version":           true,
+		"field.Store.EncryptionKey":     true,
+		"field.Store.Quarantined":       true,
+		"field.Collections.ID":          true,
+		"field.Collections.Phase":       true,
+		"field.Collections.Untrusted":   true,
+		"field.Collections.ListReason":  true,
+		"field.Collections.ProblemKind": true,
+		"field.Relists":                 true,
+	}, found(true))
+	whole := found(false)
+	for _, s := range []string{
+		"field.Agent.Server", "field.Store.Path", "field.Store.Problem", "field.Store.ReadProblem", "field.Store.Verdict", "field.Snapshots.Dir",
+		"field.Snapshots.Problem", "field.Collections.Problem", "field.Collections.LabelSelector", "field.Collections.FieldSelector",
+		"field.Collections.Verification.Problem", "field.Collections.ResourceVersion",
+	} {
+		require.Contains(t, whole, s, "on the socket")
+	}
+}
+
+// The page tells what the status has, in words.
+func TestPage(t *testing.T) {
+	_, body := get(t, Options{Node: "edge-7", Source: saying(&localapi.Status{
+		Agent:     &localapi.AgentStatus{Version: "v1.2.3", Started: now.Add(-26 * time.Hour), Server: "https://10.0.0.1:6443", Connected: true},
+		Store:     localapi.StoreStatus{Type: "bolt", FileBytes: 48 << 20, Path: "/var/lib/snapcache/cache.db"},
+		Snapshots: &localapi.SnapshotStatus{Newest: now.Add(-3 * time.Hour), Bytes: 24 << 20, Made: 2, Failed: 1},
+		Collections: []localapi.Collection{
+			{
+				ID: "pods", Synced: true, InStep: true, Phase: "watching", Objects: 20100, Bytes: 211 << 20, Events: 4321, Resumes: 3,
+				Lists: 3, Relists: map[string]int64{"initial": 1, "expired": 2}, ListReason: "expired", LastList: now.Add(-5 * time.Minute),
+				EventsByMinute: []int64{0, 10, 0, 5},
+				Verification:   &localapi.Verification{Time: now.Add(-49 * time.Hour)},
+			},
+			{ID: "nodes", Synced: true, Phase: "waiting", Objects: 3, AgeSeconds: 7200, Problem: "can't reach the server", ProblemKind: "unreachable"},
+			{ID: "secrets", Phase: "listing", ListRead: 1500, ListRemaining: 500},
+		},
+	})})
+	for _, want := range []string{
+		"edge-7", "Data is 2h0m old", "20,103 objects, 211 MiB, in 3 collections",
+		"<b>nodes</b> data is 2h0m old<span>can&#39;t reach the server</span>",
+		"in step", "stale, waiting", "never synced, listing", "1,500 read, 500 to go", "no complete list yet",
+		"<b>20,100</b> objects", "4,321", "3 times", "1 initial, 2 expired", "5m ago, expired", "2d1h ago: no difference",
+		`aria-label="15 events in the last hour, most in a minute: 10"`, `<path d="M4 40v-40h3v40zM12 40v-20h3v20z"/>`,
+		"48 MiB at /var/lib/snapcache/cache.db", "newest 3h0m ago, 24 MiB; 2 made, 1 failed since the start",
+		"v1.2.3", `<time datetime="2026-03-03T10:00:00Z" title="2026-03-03T10:00:00Z">1d2h ago</time>`, "https://10.0.0.1:6443",
+	} {
+		require.Contains(t, body, want)
+	}
+	require.NotContains(t, body, "No alarms")
+	_, body = get(t, Options{Source: saying(&localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, InStep: true}}})})
+	require.Contains(t, body, "In step with the server")
+	require.Contains(t, body, "No alarms")
+}
+
+// Each thing that can be wrong is an alarm, and alone one.
+func TestAlarms(t *testing.T) {
+	in := localapi.Collection{ID: "pods", Synced: true, InStep: true}
+	with := func(f func(*localapi.Collection)) localapi.Status {
+		c := in
+		f(&c)
+		return localapi.Status{Collections: []localapi.Collection{c}}
+	}
+	for want, s := range map[string]localapi.Status{
+		"":                                  {Collections: []localapi.Collection{in}},
+		"bad store changes can't be stored": {Store: localapi.StoreStatus{Problem: "x"}},
+		"bad store the disk does not give back parts of the file":                  {Store: localapi.StoreStatus{ReadProblem: "x"}},
+		"warn store the file was set aside at the start":                           {Store: localapi.StoreStatus{Quarantined: "damaged"}},
+		"warn snapshots the last one could not be made":                            {Snapshots: &localapi.SnapshotStatus{Problem: "x"}},
+		"bad pods can't be read":                                                   with(func(c *localapi.Collection) { *c = localapi.Collection{ID: "pods", Damaged: true, Problem: "x"} }),
+		"bad pods never synced":                                                    with(func(c *localapi.Collection) { c.Synced, c.InStep, c.Problem = false, false, "x" }),
+		"bad pods data is 5m old":                                                  with(func(c *localapi.Collection) { c.InStep, c.AgeSeconds = false, 300 }),
+		"warn pods out of step":                                                    with(func(c *localapi.Collection) { c.InStep, c.AgeSeconds, c.Problem = false, 299, "x" }),
+		"warn pods what is stored is not the server's any more until it is listed": with(func(c *localapi.Collection) { c.Untrusted = "rv-ahead" }),
+		"bad pods 2 damaged records, left out of all answers":                      with(func(c *localapi.Collection) { c.DamagedRecords = 2 }),
+		"warn pods forbidden for 1m0s: all of it will be deleted":                  with(func(c *localapi.Collection) { c.RefusedSeconds = 60 }),
+		"warn pods 3 objects deleted because the server forbids them":              with(func(c *localapi.Collection) { c.Purged = &localapi.Purge{Objects: 3} }),
+		"bad pods differs from the server: 1 missing, 2 extra, 3 stale":            with(func(c *localapi.Collection) { c.Verification = &localapi.Verification{Missing: 1, Extra: 2, Stale: 3} }),
+		"warn pods could not be compared with the server":                          with(func(c *localapi.Collection) { c.Verification = &localapi.Verification{Problem: "x"} }),
+		"bad pods, nodes data is 2h0m old": {Collections: []localapi.Collection{
+			{ID: "pods", Synced: true, AgeSeconds: 7201, Problem: "no network"}, {ID: "nodes", Synced: true, AgeSeconds: 7202, Problem: "no network"},
+		}},
+	} {
+		var got []string
+		for _, a := range alarms(&s) {
+			got = append(got, fmt.Sprintf("%s %s %s", a.Level, a.Where, a.What))
+		}
+		require.Equal(t, want, strings.Join(got, "; "))
+	}
+}
+
+// Nothing that comes from the server or the disk is HTML, and the policy is that of what
+// is in the page.
+func TestEscaped(t *testing.T) {
+	s := everything()
+	const evil = `"><script>alert(1)</script><b onclick='x'>`
+	s.Store.Problem, s.Collections[0].Problem, s.Collections[0].ID, s.Collections[0].FieldSelector = evil, evil, evil, evil
+	w, body := get(t, Options{Source: saying(s), Node: evil})
+	require.NotContains(t, body, "<script>alert")
+	require.NotContains(t, body, "<b onclick")
+	require.Contains(t, body, "&lt;script&gt;alert")
+
+	security := w.Header().Get("Content-Security-Policy")
+	require.Contains(t, security, "default-src 'none'")
+	require.NotContains(t, security, "unsafe")
+	for _, tag := range []string{"style", "script"} {
+		all := regexp.MustCompile(`(?s)<`+tag+`>(.*?)</`+tag+`>`).FindAllStringSubmatch(body, -1)
+		require.Len(t, all, 1)
+		require.Contains(t, security, tag+"-src '"+hash(all[0][1])+"'")
+	}
+	require.NotRegexp(t, `\s(style|src|href|on\w+)=`, strings.NewReplacer("onclick=", "", `href="data:,"`, "").Replace(body))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+}
+
+// A database that does not answer is an error, whose text is not for everybody.
+func TestUnreadable(t *testing.T) {
+	broken := told{status: func() (*localapi.Status, error) { return nil, errors.New("/secret/path: no") }}
+	w, body := get(t, Options{Source: broken})
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Contains(t, body, "/secret/path: no")
+	w, body = get(t, Options{Source: broken, Bare: true})
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.NotContains(t, body, "/secret")
+}
+
+// A site of somebody else that leads here by its name gets nothing.
+func TestLocalHost(t *testing.T) {
+	for host, want := range map[string]int{
+		"localhost": 200, "localhost:9743": 200, "127.0.0.1:9743": 200, "127.8.9.1": 200, "[::1]:9743": 200, "[::1]": 200, "snapcache": 200, "": 200,
+		"evil.example": 403, "evil.example:9743": 403, "10.0.0.1:9743": 403, "127.0.0.1.evil.example": 403, "[2001:db8::1]:1": 403,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		LocalHost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, host)
+	}
+}

@@ -1,0 +1,245 @@
+package statuspage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+// view is what the template shows, in words.
+type view struct {
+	Node        string
+	Level       level
+	Verdict     string // how much can be relied on, in some words
+	Summary     string
+	Alarms      []alarm
+	Collections []card
+	Facts       []fact
+}
+
+// card is one collection.
+type card struct {
+	ID       string
+	Name     []string // the ID in pieces, between which a line may end
+	Level    level
+	State    string
+	Progress string // of a list that is under way
+	Objects  string // empty where there was no complete list
+	Facts    []fact
+	Chart    *chart // nil where nobody counts
+}
+
+// fact is a name and what there is to say about it.
+type fact struct {
+	Name, Value string
+	Time        string // the value's time, exactly; empty for none
+}
+
+func newView(s *localapi.Status, node string, now time.Time) view {
+	v := view{Node: node, Alarms: alarms(s)}
+	v.Level, v.Verdict = verdict(s)
+	var objects, bytes int64
+	for _, c := range s.Collections {
+		v.Collections = append(v.Collections, newCard(c, now))
+		if c.Synced {
+			objects, bytes = objects+c.Objects, bytes+c.Bytes
+		}
+	}
+	v.Summary = fmt.Sprintf("%s objects, %s, in %s", humanize.Comma(objects), size(bytes), english.Plural(len(s.Collections), "collection", ""))
+	v.Facts = facts(s, now)
+	for _, a := range v.Alarms {
+		if v.Level == good || a.Level == bad {
+			v.Level = a.Level
+		}
+	}
+	return v
+}
+
+// verdict says how much of the cache can be relied on.
+func verdict(s *localapi.Status) (level, string) {
+	inStep, synced := 0, 0
+	var age float64
+	for _, c := range s.Collections {
+		switch {
+		case !c.Synced:
+			continue
+		case c.InStep:
+			inStep++
+		default:
+			age = max(age, c.AgeSeconds)
+		}
+		synced++
+	}
+	switch all := len(s.Collections); {
+	case all == 0 || synced == 0:
+		return warn, "Never synced"
+	case inStep == all:
+		return good, "In step with the server"
+	case inStep == synced:
+		return warn, fmt.Sprintf("%d of %d never synced", all-synced, all)
+	default:
+		return warn, fmt.Sprintf("Data is %s old", localapi.Age(age))
+	}
+}
+
+func newCard(c localapi.Collection, now time.Time) card {
+	x := card{ID: c.ID, Name: strings.SplitAfter(c.ID, "."), Chart: newChart(c.EventsByMinute)}
+	x.Level, x.State = state(c)
+	if c.Synced {
+		x.Objects = humanize.Comma(c.Objects)
+		x.add("Size", size(c.Bytes))
+		if !c.InStep {
+			x.add("Age", localapi.Age(c.AgeSeconds))
+		}
+	}
+	if c.ListRead > 0 || c.ListRemaining > 0 {
+		x.Progress = humanize.Comma(c.ListRead) + " read"
+		if c.ListRemaining > 0 {
+			x.Progress += ", " + humanize.Comma(c.ListRemaining) + " to go"
+		}
+	}
+	x.add("Events", humanize.Comma(c.Events))
+	x.add("Resumed", english.Plural(int(c.Resumes), "time", ""))
+	x.add("Lists", lists(c))
+	if !c.LastList.IsZero() {
+		x.Facts = append(x.Facts, at("Last list", ago(now, c.LastList)+", "+c.ListReason, c.LastList))
+	}
+	if v := c.Verification; v != nil {
+		x.Facts = append(x.Facts, at("Compared", ago(now, v.Time)+": "+compared(v), v.Time))
+	}
+	if c.ResourceVersion != "" {
+		x.add("Checkpoint", c.ResourceVersion)
+	}
+	x.add("Selects", selection(c))
+	return x
+}
+
+// add adds a fact, unless there is nothing to say.
+func (x *card) add(name, value string) {
+	if value != "" {
+		x.Facts = append(x.Facts, fact{Name: name, Value: value})
+	}
+}
+
+func state(c localapi.Collection) (level, string) {
+	switch {
+	case c.Damaged:
+		return bad, "damaged"
+	case c.InStep && c.Untrusted == "":
+		return good, "in step"
+	case !c.Synced:
+		return warn, "never synced, " + c.Phase
+	case c.AgeSeconds >= staleAfter:
+		return bad, "stale, " + c.Phase
+	case c.Untrusted != "":
+		return warn, "untrusted, " + c.Phase
+	}
+	return warn, c.Phase
+}
+
+// lists are the complete lists of this process by reason.
+func lists(c localapi.Collection) string {
+	if c.Lists == 0 {
+		return "none since the start"
+	}
+	var parts []string
+	for reason, n := range c.Relists {
+		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func compared(v *localapi.Verification) string {
+	switch {
+	case v.Problem != "":
+		return "not completed"
+	case v.Left() > 0:
+		return drift(v)
+	case v.Drift() > 0:
+		return "differences were healed"
+	}
+	return "no difference"
+}
+
+func selection(c localapi.Collection) string {
+	var parts []string
+	if c.LabelSelector != "" {
+		parts = append(parts, "labels "+c.LabelSelector)
+	}
+	if c.FieldSelector != "" {
+		parts = append(parts, "fields "+c.FieldSelector)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// facts are about the whole agent.
+func facts(s *localapi.Status, now time.Time) []fact {
+	var all []fact
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, fact{Name: name, Value: value})
+		}
+	}
+	if a := s.Agent; a != nil {
+		add("Server", a.Server)
+		add("Version", a.Version)
+		all = append(all, at("Started", ago(now, a.Started), a.Started))
+	}
+	file := ""
+	if s.Store.FileBytes > 0 {
+		file = size(s.Store.FileBytes)
+	}
+	if s.Store.Path != "" {
+		file += " at " + s.Store.Path
+	}
+	add("Database", strings.TrimSpace(file))
+	add("At the start", s.Store.Verdict)
+	switch {
+	case s.Store.EncryptionDue:
+		add("Encryption", "being rewritten")
+	case s.Store.EncryptionKey != "":
+		add("Encryption", "with key "+s.Store.EncryptionKey)
+	}
+	if x := s.Snapshots; x != nil {
+		made := fmt.Sprintf("%d made, %d failed since the start", x.Made, x.Failed)
+		if x.Newest.IsZero() {
+			add("Snapshots", "none; "+made)
+		} else {
+			all = append(all, at("Snapshots", fmt.Sprintf("newest %s, %s; %s", ago(now, x.Newest), size(x.Bytes), made), x.Newest))
+		}
+		add("Snapshots in", x.Dir)
+	}
+	return all
+}
+
+// at is a fact of a time.
+func at(name, value string, t time.Time) fact {
+	return fact{Name: name, Value: value, Time: t.UTC().Format(time.RFC3339)}
+}
+
+// ago says how long it is since t, as exactly as people want to know: what it says must
+// not change every second.
+func ago(now, t time.Time) string {
+	d := max(0, now.Sub(t))
+	if d < time.Minute {
+		return "just now"
+	}
+	return roughly(d.Seconds()) + " ago"
+}
+
+// roughly is an age of a minute or more without the seconds.
+func roughly(seconds float64) string {
+	if seconds < time.Hour.Seconds() {
+		return fmt.Sprintf("%dm", int(seconds)/60)
+	}
+	return localapi.Age(seconds)
+}
+
+func size(bytes int64) string { return humanize.IBytes(uint64(max(0, bytes))) }
