@@ -102,8 +102,8 @@ func BenchmarkApplyUpdate(b *testing.B) {
 	}
 }
 
-// list reads a whole view.
-func list(b *testing.B, coll store.Collection) {
+// listView reads a whole view.
+func listView(b *testing.B, coll store.Collection) {
 	v := benchView(b, coll)
 	defer v.Close()
 	n := 0
@@ -122,7 +122,7 @@ func BenchmarkViewList(b *testing.B) {
 	coll, _ := benchCollection(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		list(b, coll)
+		listView(b, coll)
 	}
 }
 
@@ -150,7 +150,7 @@ func BenchmarkViewListWhileWriting(b *testing.B) {
 		}
 	}()
 	for b.Loop() {
-		list(b, coll)
+		listView(b, coll)
 	}
 	elapsed := b.Elapsed()
 	close(stop)

@@ -70,11 +70,12 @@ type handle struct {
 var (
 	_ store.Collection = (*handle)(nil)
 	_ store.Getter     = (*handle)(nil)
+	_ store.Lister     = (*handle)(nil)
 )
 
 func newCollection(db *DB, info *store.Info) *collection {
 	c := &collection{db: db, id: info.ID, work: newContent(), newest: head{info: info}, byKey: map[string]filed{}}
-	c.published.Store(&snapshot{c.newest, c.work.copy()})
+	c.published.Store(&snapshot{c.newest, c.work.snapshot()})
 	return c
 }
 
@@ -98,10 +99,7 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 		next.info = info
 	}
 	work := base.copy()
-	if work.reindex(indexes) {
-		objects = work.byKey()
-	}
-	c.install(work, next, objects)
+	c.install(work, next, work.reindex(indexes, objects))
 	return nil
 }
 
@@ -118,11 +116,11 @@ func (c *collection) sameIndexes(indexes []store.Index) bool {
 	return true
 }
 
-// install makes work, which is settled, the collection's content, objects what is in it by key, and next,
+// install makes work the collection's content, objects what is in it by key, and next,
 // but for what work tells, its newest state. The caller holds mu.
 func (c *collection) install(work *content, next head, objects map[string]filed) {
 	c.work = work
-	next.state.Count, next.state.Bytes = int64(work.objects.count), work.bytes
+	next.state.Count, next.state.Bytes = int64(len(objects)), work.bytes
 	c.hot.Lock()
 	defer c.hot.Unlock()
 	c.byKey = objects
@@ -136,7 +134,7 @@ func (c *collection) install(work *content, next head, objects map[string]filed)
 func (c *collection) publish() *snapshot {
 	s := c.published.Load()
 	if s.number != c.newest.number {
-		s = &snapshot{c.newest, c.work.copy()}
+		s = &snapshot{c.newest, c.work.snapshot()}
 		c.published.Store(s)
 	}
 	return s
@@ -213,31 +211,44 @@ func (c *collection) apply(b store.Batch) error {
 // show makes changes, which were checked, and a checkpoint the newest state. It appends
 // the object that each change took the place of to old, nil for none. The caller holds mu.
 func (c *collection) show(changes []store.Change, cp *store.Checkpoint, old []*object.Object) []*object.Object {
-	var few [4]filed
-	now := few[:0]
+	var some, others [4]filed
+	was, is := some[:0], others[:0]
 	for _, ch := range changes { // with index functions that take what they take
-		now = append(now, c.work.apply(ch, c.byKey[ch.Key]))
+		before := c.byKey[ch.Key]
+		was, is = append(was, before), append(is, c.work.filed(ch, before))
 	}
+	c.note(changes, was, is, cp)
+	for i := range changes {
+		c.work.apply(was[i], is[i])
+		old = append(old, was[i].object)
+	}
+	return old
+}
+
+// note makes changes in the map. It corrects what a key was filed as where the key comes
+// twice.
+func (c *collection) note(changes []store.Change, was, is []filed, cp *store.Checkpoint) {
 	c.hot.Lock()
 	defer c.hot.Unlock()
 	s := &c.newest.state
 	for i, ch := range changes {
-		before := c.byKey[ch.Key].object
-		if before != nil {
-			s.Count, s.Bytes = s.Count-1, s.Bytes-int64(before.Size())
+		if i > 0 {
+			was[i] = c.byKey[ch.Key]
+		}
+		if was[i].object != nil {
+			is[i].key = was[i].key
+			s.Count, s.Bytes = s.Count-1, s.Bytes-int64(was[i].object.Size())
 		}
 		if ch.Object == nil {
 			delete(c.byKey, ch.Key)
 		} else {
-			c.byKey[ch.Key] = now[i]
+			c.byKey[is[i].key] = is[i]
 			s.Count, s.Bytes = s.Count+1, s.Bytes+int64(ch.Object.Size())
 		}
-		old = append(old, before)
 	}
 	s.Checkpoint = *cp
 	c.newest.number++
 	c.number.Store(c.newest.number)
-	return old
 }
 
 // Apply implements [store.Collection].
@@ -260,7 +271,7 @@ func (h *handle) Replace() (store.Replacement, error) {
 	if err := h.writable(); err != nil {
 		return nil, h.wrap(err)
 	}
-	h.repl = &replacement{c: h.collection, info: h.want, work: h.work.copy(), touched: map[string]string{}}
+	h.repl = &replacement{c: h.collection, info: h.want, work: h.work.copy(), stored: h.byKey, touched: map[string]touch{}}
 	return h.repl, nil
 }
 

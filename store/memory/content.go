@@ -2,10 +2,9 @@ package memory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"github.com/tidwall/btree"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -15,68 +14,48 @@ import (
 // content is the objects of a collection with everything derived from them. One
 // that is published is never changed again; changes are made to a copy.
 type content struct {
-	objects pages[filed]
+	objects pages[*object.Object]
 	indexes []indexTree // by name
 	bytes   int64       // the sum of the objects' sizes
 	feed    feed
 	owner   *owner // of what belongs to no other content
 
-	unsettled []unsettled // changes that are not in the fields above yet
-	moves     []move      // room for those of a settling, empty in between
-	encoding  []byte      // room for values
+	unsettled []edit[*object.Object] // keys that are not as they should be in objects yet
+	encoding  []byte                 // room for values
 }
 
 // filed is an object and the values that it is filed under: nobody asks an index
-// function twice about one object.
+// function twice about one object. Its key is the very string that the pages have, which two
+// looks find equal without reading it.
 type filed struct {
+	key    string
 	object *object.Object
 	values values
 }
 
-// indexTree is an index with the keys under each value, in order.
-type indexTree struct {
-	store.Index
-	values *btree.Map[string, *bucket]
-}
-
-// bucket is the keys under one value. There is at least one.
-type bucket = pages[struct{}]
-
-// newBucket returns a bucket of one key. It comes with room for a few more: most values
-// have no more.
-func newBucket(key string, o *owner) *bucket {
-	x := &struct {
-		bucket
-		list [1]entry[struct{}]
-		page page[struct{}]
-		keys [4]string
-	}{}
-	x.keys[0] = key
-	x.page = page[struct{}]{keys: x.keys[:1], items: make([]struct{}, 1), owner: o}
-	x.list[0] = entry[struct{}]{key, &x.page}
-	x.bucket = bucket{list: x.list[:], count: 1, owner: o}
-	return &x.bucket
-}
-
-func newIndexTree(x store.Index) indexTree {
-	return indexTree{x, new(btree.Map[string, *bucket])}
-}
-
 func newContent() *content { return &content{feed: newFeed(history.Head{}), owner: new(owner)} }
 
-// copy returns a content that can be changed without c changing. It costs the
-// same for any number of objects. It must not run beside another method of c: it
-// settles what is unsettled, and takes what c has out of its hands.
-func (c *content) copy() *content {
+// snapshot returns what c is now, for readers. It costs the same for any number of
+// objects, but for what is unsettled. It must not run beside another method of c: it
+// settles, and takes what c has out of its hands.
+func (c *content) snapshot() *content {
 	c.settle()
-	d := *c
-	c.owner, d.owner = new(owner), new(owner)
-	d.feed, d.indexes = c.feed.copy(), slices.Clone(c.indexes)
-	d.unsettled, d.moves, d.encoding = nil, nil, nil
+	d := &content{objects: c.objects, indexes: slices.Clone(c.indexes), bytes: c.bytes, feed: c.feed.copy(), owner: new(owner)}
 	for i := range d.indexes {
-		d.indexes[i].values = c.indexes[i].values.Copy()
+		c.indexes[i].settle(c.owner)
+		d.indexes[i] = indexTree{Index: c.indexes[i].Index, values: c.indexes[i].values}
 	}
-	return &d
+	c.owner = new(owner)
+	return d
+}
+
+// copy is snapshot for a writer.
+func (c *content) copy() *content {
+	d := c.snapshot()
+	for i, x := range c.indexes {
+		d.indexes[i].newest = maps.Clone(x.newest)
+	}
+	return d
 }
 
 // check returns why changes can't be made.
@@ -89,35 +68,16 @@ func check(changes []store.Change) error {
 	return nil
 }
 
-// byKey settles what is unsettled, and returns the objects in a map.
-func (c *content) byKey() map[string]filed {
-	c.settle()
-	m := make(map[string]filed, c.objects.count)
-	for key, f := range c.objects.all {
-		m[key] = f
-	}
-	return m
-}
-
-// bucket returns the keys under a value, to be changed by o; nil where there are none.
-func (x indexTree) bucket(value string, o *owner) *bucket {
-	b, ok := x.values.Get(value)
-	if ok && b.owner != o {
-		b = &bucket{list: slices.Clone(b.list), count: b.count, owner: o}
-		x.values.Set(value, b)
-	}
-	return b
-}
-
 // reindex makes indexes the ones of c. Entries of those whose name and spec are
-// known are kept, the others are built from the objects. It reports whether objects are
-// filed otherwise now.
-func (c *content) reindex(indexes []store.Index) bool {
+// known are kept, the others are built from the objects, which were filed as byKey says.
+// It returns how they are filed now.
+func (c *content) reindex(indexes []store.Index, byKey map[string]filed) map[string]filed {
 	next, known := make([]indexTree, len(indexes)), make([]int, len(indexes))
 	same := len(indexes) == len(c.indexes)
 	for i, x := range indexes {
 		if known[i] = c.indexAt(x.Name, x.Spec); known[i] >= 0 {
-			next[i] = indexTree{x, c.indexes[known[i]].values}
+			next[i] = c.indexes[known[i]]
+			next[i].Index = x
 		} else {
 			next[i] = newIndexTree(x)
 		}
@@ -126,10 +86,10 @@ func (c *content) reindex(indexes []store.Index) bool {
 	old := make([][]string, len(c.indexes))
 	c.indexes = next
 	if same {
-		return false
+		return byKey
 	}
-	var objects pages[filed]
-	for key, f := range c.objects.all {
+	objects := make(map[string]filed, len(byKey))
+	for key, f := range byKey {
 		rest := f.values
 		for i := range old {
 			old[i], rest = rest.next(old[i][:0])
@@ -138,20 +98,23 @@ func (c *content) reindex(indexes []store.Index) bool {
 		for i, x := range next {
 			if known[i] >= 0 {
 				c.encoding = appendValues(c.encoding, old[known[i]])
-				continue
-			}
-			of := x.Values(f.object)
-			c.encoding = appendValues(c.encoding, of)
-			for _, v := range of {
-				c.moves = append(c.moves, move{i, v, key, false})
+			} else {
+				c.encoding = appendValues(c.encoding, x.Values(f.object))
 			}
 		}
-		end, _ := objects.find(key)
-		objects.insert(end, key, filed{f.object, values(c.encoding)}, c.owner)
+		f.values = values(c.encoding)
+		objects[key] = f
+		rest = f.values
+		for i := range next {
+			var of []string
+			if of, rest = rest.next(nil); known[i] < 0 {
+				for _, v := range of {
+					next[i].move(v, key, false, c.owner)
+				}
+			}
+		}
 	}
-	c.objects = objects
-	c.settleIndexes()
-	return true
+	return objects
 }
 
 // indexAt returns the position of the index of that name and spec, -1 for none.
@@ -160,14 +123,14 @@ func (c *content) indexAt(name, spec string) int {
 }
 
 // index returns the index of that name.
-func (c *content) index(name string) (indexTree, bool) {
+func (c *content) index(name string) (*indexTree, bool) {
 	i, ok := slices.BinarySearchFunc(c.indexes, name, func(x indexTree, name string) int {
 		return strings.Compare(x.Name, name)
 	})
 	if !ok {
-		return indexTree{}, false
+		return nil, false
 	}
-	return c.indexes[i], true
+	return &c.indexes[i], true
 }
 
 // sortIndexes returns indexes ordered by name, or an error where they can't be

@@ -10,9 +10,11 @@
 //     the list of pages, which has 24 bytes for some hundred objects.
 //   - Readers see published snapshots only. A snapshot is never written again, so a
 //     view can stay open at the price of the pages that have changed since.
-//   - A map has the newest objects by key, and is what a change is made in at once. Its
-//     place among the keys, and among those under the values of the indexes, matters to
-//     views only: up to a thousand changes or so wait for it, and find it together.
+//   - A map has the newest objects by key, and is what a change is made in at once. Where
+//     a key is among the others matters to those only who list them: keys that come and
+//     go wait, up to an eighth of all, and find their places together. So do the keys
+//     under each value of an index, in the bucket of the value: the first who asks for it
+//     gives them their places, for all who look at that snapshot.
 //   - A snapshot is made when a reader first asks for the state it shows; until then
 //     the writer changes its pages in place, so that changes nobody looks at one by
 //     one cost no copies. A reader may have to wait for the batch that is being

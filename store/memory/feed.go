@@ -203,8 +203,7 @@ func (v *view) event(c *change) store.Event {
 		e.FirstTime = time.Unix(c.FirstTime, 0).UTC()
 	}
 	if !c.Deleted {
-		f, _ := v.objects.get(c.Key)
-		e.Object = f.object
+		e.Object, _ = v.objects.get(c.Key)
 	}
 	return e
 }

@@ -140,11 +140,17 @@ func TestGetAtTheEnd(t *testing.T) {
 	require.NoError(t, db.Drop("configmaps"))
 	_, err = coll.(store.Getter).Get("shop/a")
 	require.ErrorIs(t, err, store.ErrNoCollection)
+	_, err = coll.(store.Lister).List()
+	require.ErrorIs(t, err, store.ErrNoCollection)
 	coll, err = db.Open(other)
 	require.NoError(t, err)
 	require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{put("a", 1)}}))
 	require.NoError(t, db.Close())
 	_, err = coll.(store.Getter).Get("shop/a")
+	require.ErrorIs(t, err, store.ErrClosed)
+	_, err = coll.(store.Lister).List()
+	require.ErrorIs(t, err, store.ErrClosed)
+	_, err = coll.(store.Lister).ByIndex(store.NamespaceIndex, "shop")
 	require.ErrorIs(t, err, store.ErrClosed)
 }
 

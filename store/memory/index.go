@@ -53,15 +53,15 @@ func (v *view) valueEntries(index, value, after string, each func(store.IndexEnt
 		v.namespaceEntries(value, after, each)
 		return err
 	}
-	if b, ok := x.values.Get(value); ok {
-		bucketEntries(b, value, after, each)
+	if b, ok := x.values.get(value); ok {
+		bucketEntries(b.settled(), value, after, each)
 	}
 	return err
 }
 
 // bucketEntries calls each for the keys of a value that come after the key after, and
 // reports whether it always returned true.
-func bucketEntries(b *bucket, value, after string, each func(store.IndexEntry) bool) bool {
+func bucketEntries(b *pages[struct{}], value, after string, each func(store.IndexEntry) bool) bool {
 	c := b.seek(after)
 	if c.valid() && c.key() == after {
 		c.next()
@@ -84,13 +84,15 @@ func (v *view) entries(index, prefix string, after store.IndexEntry, each func(s
 	}
 	each = v.guard(each, &err)
 	if index != store.NamespaceIndex {
-		x.values.Ascend(max(prefix, after.Value), func(value string, b *bucket) bool {
+		for c := x.values.seek(max(prefix, after.Value)); c.valid() && strings.HasPrefix(c.key(), prefix); c.next() {
 			key := ""
-			if value == after.Value {
+			if c.key() == after.Value {
 				key = after.Key
 			}
-			return strings.HasPrefix(value, prefix) && bucketEntries(b, value, key, each)
-		})
+			if !bucketEntries(c.value().settled(), c.key(), key, each) {
+				break
+			}
+		}
 		return err
 	}
 	// Namespaces in the order of the keys are not in their own order: "a-b/x" comes
@@ -111,14 +113,14 @@ func (v *view) entries(index, prefix string, after store.IndexEntry, each func(s
 }
 
 // usableIndex returns the index of that name; for [store.NamespaceIndex], which
-// is not stored, an empty one.
-func (v *view) usableIndex(name string) (indexTree, error) {
+// is not stored, nil.
+func (v *view) usableIndex(name string) (*indexTree, error) {
 	if err := v.usable(); err != nil {
-		return indexTree{}, err
+		return nil, err
 	}
 	x, ok := v.index(name)
 	if !ok && name != store.NamespaceIndex {
-		return indexTree{}, v.c.wrap(fmt.Errorf("index %q: %w", name, store.ErrNoIndex))
+		return nil, v.c.wrap(fmt.Errorf("index %q: %w", name, store.ErrNoIndex))
 	}
 	return x, nil
 }

@@ -32,7 +32,7 @@ type page[V any] struct {
 // address.
 type owner struct{ _ byte }
 
-// pageSize is how many keys a page has at most. It is split in halves.
+// pageSize is how many keys a page has at most.
 const pageSize = 128
 
 // pageOf returns the position of the page that key is in, if it is there.
@@ -58,86 +58,17 @@ func (p *pages[V]) get(key string) (v V, ok bool) {
 	return v, ok
 }
 
-// own returns the page at a position, to be changed by o.
-func (p *pages[V]) own(i int, o *owner) *page[V] {
+// set puts v in the place of what is at c.
+func (p *pages[V]) set(c cursor[V], v V, o *owner) {
 	if p.owner != o {
 		p.list, p.owner = slices.Clone(p.list), o
 	}
-	if old := p.list[i].page; old.owner != o {
-		items := append(make([]V, 0, cap(old.items)), old.items...)
-		p.list[i].page = &page[V]{keys: old.keys, items: items, owner: o, lent: true}
+	g := p.list[c.page].page
+	if g.owner != o {
+		g = &page[V]{keys: g.keys, items: slices.Clone(g.items), owner: o, lent: true}
+		p.list[c.page].page = g
 	}
-	return p.list[i].page
-}
-
-// ownKeys is own for changes of the keys too.
-func (p *pages[V]) ownKeys(i int, o *owner) *page[V] {
-	g := p.own(i, o)
-	if g.lent {
-		g.keys, g.lent = append(make([]string, 0, cap(g.items)), g.keys...), false
-	}
-	return g
-}
-
-// set puts v in the place of what find found, at c.
-func (p *pages[V]) set(c cursor[V], v V, o *owner) { p.own(c.page, o).items[c.item] = v }
-
-// insert puts v at key, which find did not find, at c.
-func (p *pages[V]) insert(c cursor[V], key string, v V, o *owner) {
-	p.count++
-	if len(p.list) == 0 {
-		p.list, p.owner = []entry[V]{{key, &page[V]{owner: o}}}, o
-	}
-	g := p.ownKeys(c.page, o)
-	if len(g.keys) == pageSize {
-		c, g = p.split(c, g)
-	}
-	g.keys = slices.Insert(g.keys, c.item, key)
-	g.items = slices.Insert(g.items, c.item, v)
-	p.list[c.page].first = g.keys[0]
-}
-
-// split makes room at c in the full page g. It returns where c is then.
-func (p *pages[V]) split(c cursor[V], g *page[V]) (cursor[V], *page[V]) {
-	half := pageSize / 2
-	if c.item == pageSize && c.page == len(p.list)-1 {
-		half = pageSize // keys that come in order leave full pages behind
-	}
-	next := &page[V]{
-		keys:  append(make([]string, 0, pageSize), g.keys[half:]...),
-		items: append(make([]V, 0, pageSize), g.items[half:]...),
-		owner: g.owner,
-	}
-	clear(g.keys[half:])
-	clear(g.items[half:])
-	g.keys, g.items = g.keys[:half], g.items[:half]
-	e := entry[V]{page: next}
-	if half < pageSize {
-		e.first = next.keys[0]
-	}
-	p.list = slices.Insert(p.list, c.page+1, e)
-	if c.item < half {
-		return c, g
-	}
-	return cursor[V]{p, c.page + 1, c.item - half}, next
-}
-
-// delete takes out what is at c.
-func (p *pages[V]) delete(c cursor[V], o *owner) {
-	p.count--
-	g := p.ownKeys(c.page, o)
-	g.keys = slices.Delete(g.keys, c.item, c.item+1)
-	g.items = slices.Delete(g.items, c.item, c.item+1)
-	if len(g.keys) == 0 {
-		p.list = slices.Delete(p.list, c.page, c.page+1)
-		return
-	}
-	p.list[c.page].first = g.keys[0]
-	if next := c.page + 1; next < len(p.list) && len(g.keys)+len(p.list[next].keys) <= pageSize/2 {
-		g.keys = append(g.keys, p.list[next].keys...)
-		g.items = append(g.items, p.list[next].items...)
-		p.list = slices.Delete(p.list, next, next+1)
-	}
+	g.items[c.item] = v
 }
 
 // cursor is a place in pages. It is good until they are changed.

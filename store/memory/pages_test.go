@@ -57,23 +57,25 @@ func TestPages(t *testing.T) {
 			"put": func(t *rapid.T) {
 				n := rapid.Int().Draw(t, "value")
 				each(t, func(k string) {
-					c, found := now.pages.find(k)
-					_, want := now.model[k]
-					require.Equal(t, want, found)
-					if now.model[k] = n; found {
+					if c, found := now.pages.find(k); found {
 						now.pages.set(c, n, now.owner)
-					} else {
-						now.pages.insert(c, k, n, now.owner)
+						now.model[k] = n
 					}
 				})
 			},
-			"delete": func(t *rapid.T) {
-				each(t, func(k string) {
-					if c, found := now.pages.find(k); found {
-						now.pages.delete(c, now.owner)
-						delete(now.model, k)
-					}
-				})
+			"merge": func(t *rapid.T) {
+				var edits []edit[int]
+				for range rapid.IntRange(1, 3).Draw(t, "runs") {
+					e := edit[int]{value: rapid.Int().Draw(t, "value"), gone: rapid.IntRange(0, 2).Draw(t, "kind") == 0}
+					each(t, func(k string) {
+						e.key = k
+						edits = append(edits, e)
+						if now.model[k] = e.value; e.gone {
+							delete(now.model, k)
+						}
+					})
+				}
+				now.pages.merge(edits, now.owner)
 			},
 			"copy": func(*rapid.T) {
 				past = append(past, version{now.pages, now.owner, maps.Clone(now.model)})

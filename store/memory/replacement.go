@@ -16,9 +16,16 @@ type replacement struct {
 
 	// The rest belongs to the one goroutine that drives the replacement.
 	work    *content
-	touched map[string]string // keys with the resourceVersion of their deletion, if one was told
-	highest string            // resourceVersion of any object that was brought
-	failed  error             // why it can't be committed any more
+	stored  map[string]filed // by key, when this began; no other change is made until it ends
+	touched map[string]touch
+	highest string // resourceVersion of any object that was brought
+	failed  error  // why it can't be committed any more
+}
+
+// touch is what a replacement makes of a key.
+type touch struct {
+	filed
+	rv string // of its deletion, if one was told
 }
 
 var _ store.Replacement = (*replacement)(nil)
@@ -35,8 +42,16 @@ func (r *replacement) Apply(changes []store.Change) error {
 	}
 	// Not under the collection's lock: a replacement owns its content.
 	for _, ch := range changes {
-		r.work.apply(ch, filed{})
-		r.touched[ch.Key] = ch.RV
+		before, ok := r.touched[ch.Key]
+		if !ok {
+			before.filed = r.stored[ch.Key]
+		}
+		now := r.work.filed(ch, before.filed)
+		if before.object != nil {
+			now.key = before.key
+		}
+		r.work.apply(before.filed, now)
+		r.touched[now.key] = touch{now, ch.RV}
 		if ch.Object != nil {
 			r.highest = history.Higher(r.highest, ch.Object.GetResourceVersion())
 		}
@@ -49,7 +64,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
 	}
-	objects := r.work.byKey()
+	objects := r.objects()
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	if r.c.repl != r { // dropped meanwhile
@@ -62,6 +77,20 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	r.c.db.commits.Add(1)
 	r.end()
 	return nil
+}
+
+// objects returns what there will be by key.
+func (r *replacement) objects() map[string]filed {
+	objects := make(map[string]filed, r.work.objects.count)
+	maps.Copy(objects, r.stored)
+	for key, t := range r.touched {
+		if t.object == nil {
+			delete(objects, key)
+		} else {
+			objects[t.key] = t.filed
+		}
+	}
+	return objects
 }
 
 // record takes the difference into the history, or begins it anew. The caller holds
@@ -78,10 +107,9 @@ func (r *replacement) record(cp store.Checkpoint) error {
 	var changes []store.Change
 	var before []*object.Object
 	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
-		old, _ := stored.objects.get(key)
-		now, _ := r.work.objects.get(key)
-		changes = append(changes, store.Change{Key: key, Object: now.object, RV: r.touched[key]})
-		before = append(before, old.object)
+		now := r.touched[key]
+		changes = append(changes, store.Change{Key: key, Object: now.object, RV: now.rv})
+		before = append(before, r.stored[key].object)
 	}
 	return r.work.feed.record(changes, before, stored.state.RV, cp)
 }
@@ -99,7 +127,7 @@ func (r *replacement) end() {
 	if r.c.repl == r {
 		r.c.repl = nil
 	}
-	r.work, r.touched, r.failed = nil, nil, errEnded
+	r.work, r.stored, r.touched, r.failed = nil, nil, nil, errEnded
 }
 
 // usable says why no more can be done with the replacement than to abort it.

@@ -1,76 +1,33 @@
 package memory
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
 // Where an object is in the order of keys, and an index's keys in theirs, matters to
-// views only. So changes wait, and find their places many at a time: those that are
-// neighbours together, and of a key that changed twice the newest only.
+// views only. So keys that come and go wait, and find their places many at a time: those
+// that are neighbours together.
 
-// mostUnsettled is how many changes wait at most: a reader who comes to them settles them
-// within a millisecond or so.
-const mostUnsettled = 1024
+// How many keys wait at most: of a large collection an eighth of what is stored, as the more
+// find their places together the less each costs, within bounds. A reader who comes to them
+// settles them: that takes him no more than some milliseconds.
+const (
+	fewUnsettled  = 1 << 10
+	mostUnsettled = 1 << 14
+)
 
-// unsettled is a change that waits.
-type unsettled struct {
-	key   string
-	filed     // no object where the key is deleted
-	order int // among those that wait
+// filed returns what a change's key is filed as after it; under before's own values where
+// they are the same, as most updates change a status and leave every index as it is.
+func (c *content) filed(ch store.Change, before filed) filed {
+	if ch.Object == nil {
+		return filed{key: ch.Key}
+	}
+	return filed{ch.Key, ch.Object, c.values(ch, before)}
 }
 
-// move puts a key under a value of an index, or takes it out.
-type move struct {
-	index      int
-	value, key string
-	out        bool
-}
-
-// apply makes a change, which was checked, of a key that is filed as before says, as far
-// as that is known. It returns what the key is filed as from then on. A change that moves
-// nothing takes its place at once.
-func (c *content) apply(ch store.Change, before filed) filed {
-	f := filed{object: ch.Object}
-	if ch.Object != nil {
-		f.values = c.values(ch, before)
-		if before.object != nil && f.values == before.values && c.swap(ch.Key, before.object, f) {
-			return f
-		}
-	}
-	c.unsettled = append(c.unsettled, unsettled{ch.Key, f, len(c.unsettled)})
-	if len(c.unsettled) == mostUnsettled {
-		c.settle()
-	}
-	return f
-}
-
-// swap puts f in the place of the object at key. It reports false where that object is
-// not there, as it waits itself. To look through one array of pointers is faster than
-// through keys that lie all over the memory.
-func (c *content) swap(key string, before *object.Object, f filed) bool {
-	if c.objects.count == 0 {
-		return false
-	}
-	at := cursor[filed]{p: &c.objects, page: c.objects.pageOf(key)}
-	page := c.objects.list[at.page]
-	for i := range page.items {
-		if page.items[i].object == before && page.keys[i] == key {
-			at.item = i
-			c.bytes += int64(f.object.Size()) - int64(before.Size())
-			c.objects.set(at, f, c.owner)
-			return true
-		}
-	}
-	return false
-}
-
-// values returns those that a change's object is filed under; before's own where they are
-// the same, as most updates change a status and leave every index as it is.
 func (c *content) values(ch store.Change, before filed) values {
 	b := c.encoding[:0]
 	for _, x := range c.indexes {
@@ -83,55 +40,53 @@ func (c *content) values(ch store.Change, before filed) values {
 	return values(b)
 }
 
-// settle gives the changes that wait their places.
-func (c *content) settle() {
-	if len(c.unsettled) == 0 {
+// apply makes a change of a key that was filed as before, and is filed as now from now
+// on. An object that takes the place of another is put there at once.
+func (c *content) apply(before, now filed) {
+	if before.object == nil && now.object == nil {
 		return
 	}
-	slices.SortFunc(c.unsettled, func(a, b unsettled) int {
-		return cmp.Or(strings.Compare(a.key, b.key), cmp.Compare(a.order, b.order))
-	})
-	for i, u := range c.unsettled {
-		if i+1 == len(c.unsettled) || c.unsettled[i+1].key != u.key {
-			c.place(u.key, u.filed)
-		}
+	if before.values != now.values {
+		c.refile(now.key, before.values, now.values)
 	}
-	clear(c.unsettled)
-	c.unsettled = c.unsettled[:0]
-	c.settleIndexes()
-}
-
-// place puts f at key, or deletes what is there where f has no object, and notes what
-// that means to the indexes.
-func (c *content) place(key string, f filed) {
-	at, had := c.objects.find(key)
-	var before filed
-	if had {
-		before = at.value()
+	if before.object != nil {
 		c.bytes -= int64(before.object.Size())
 	}
-	if before.values == f.values {
-		f.values = before.values // one copy is enough
-	} else {
-		c.note(key, before.values, f.values)
+	if now.object != nil {
+		c.bytes += int64(now.object.Size())
 	}
-	switch {
-	case f.object == nil && had:
-		c.objects.delete(at, c.owner)
+	// What is deleted waits, and leaves nothing behind meanwhile: an object that is found is
+	// the newest at its key.
+	if before.object != nil && c.swap(before, now.object) && now.object != nil {
 		return
-	case f.object == nil:
-		return
-	case had:
-		c.objects.set(at, f, c.owner)
-	default:
-		c.objects.insert(at, key, f, c.owner)
 	}
-	c.bytes += int64(f.object.Size())
+	c.unsettled = add(c.unsettled, edit[*object.Object]{key: now.key, value: now.object, gone: now.object == nil})
+	if len(c.unsettled) >= min(max(fewUnsettled, c.objects.count/8), mostUnsettled) {
+		c.settle()
+	}
 }
 
-// note takes note of the moves of a key that was filed under some values and now is under
-// others.
-func (c *content) note(key string, before, now values) {
+// swap puts now in the place of an object. It reports false where that object is
+// not there, as it waits itself. To look through one array of pointers is faster than
+// through keys that lie all over the memory.
+func (c *content) swap(before filed, now *object.Object) bool {
+	if c.objects.count == 0 {
+		return false
+	}
+	at := cursor[*object.Object]{p: &c.objects, page: c.objects.pageOf(before.key)}
+	page := c.objects.list[at.page]
+	for i, o := range page.items {
+		if o == before.object && page.keys[i] == before.key {
+			at.item = i
+			c.objects.set(at, now, c.owner)
+			return true
+		}
+	}
+	return false
+}
+
+// refile makes a key that was filed under some values be under others.
+func (c *content) refile(key string, before, now values) {
 	var some, others [4]string
 	was, is := some[:0], others[:0]
 	for i := range c.indexes {
@@ -139,52 +94,20 @@ func (c *content) note(key string, before, now values) {
 		is, now = now.next(is[:0])
 		for _, v := range was {
 			if !slices.Contains(is, v) {
-				c.moves = append(c.moves, move{i, v, key, true})
+				c.indexes[i].move(v, key, true, c.owner)
 			}
 		}
 		for _, v := range is {
 			if !slices.Contains(was, v) {
-				c.moves = append(c.moves, move{i, v, key, false})
+				c.indexes[i].move(v, key, false, c.owner)
 			}
 		}
 	}
 }
 
-// settleIndexes makes the moves that were noted, those under one value together.
-func (c *content) settleIndexes() {
-	slices.SortFunc(c.moves, func(a, b move) int {
-		return cmp.Or(cmp.Compare(a.index, b.index), strings.Compare(a.value, b.value), strings.Compare(a.key, b.key))
-	})
-	for from := 0; from < len(c.moves); {
-		m, to := c.moves[from], from+1
-		for to < len(c.moves) && c.moves[to].index == m.index && c.moves[to].value == m.value {
-			to++
-		}
-		c.indexes[m.index].move(m.value, c.moves[from:to], c.owner)
-		from = to
-	}
-	clear(c.moves)
-	c.moves = c.moves[:0]
-}
-
-// move makes moves, which are in the order of their keys, under a value.
-func (x indexTree) move(value string, moves []move, o *owner) {
-	b := x.bucket(value, o)
-	if b == nil {
-		b = newBucket(moves[0].key, o) // nothing can be taken out
-		x.values.Set(value, b)
-		moves = moves[1:]
-	}
-	for _, m := range moves {
-		at, found := b.find(m.key)
-		switch {
-		case m.out && found:
-			b.delete(at, o)
-		case !m.out && !found:
-			b.insert(at, m.key, struct{}{}, o)
-		}
-	}
-	if b.count == 0 {
-		x.values.Delete(value)
-	}
+// settle gives the keys that wait their places.
+func (c *content) settle() {
+	c.objects.merge(c.unsettled, c.owner)
+	clear(c.unsettled)
+	c.unsettled = c.unsettled[:0]
 }

@@ -110,4 +110,5 @@ func compare(t *rapid.T, coll store.Collection, model map[string]*object.Object,
 		entries = entries[1:]
 	}
 	require.Empty(t, entries)
+	require.NoError(t, (&storetest.Model{Objects: model, Indexes: []store.Index{index}}).DiffLists(coll.(store.Lister)))
 }

@@ -47,8 +47,7 @@ func (v *view) get(key string) (*object.Object, bool) {
 			return f.object, ok
 		}
 	}
-	f, ok := v.objects.get(key)
-	return f.object, ok
+	return v.objects.get(key)
 }
 
 // Header implements [store.View].
@@ -67,9 +66,9 @@ func header(key string, o *object.Object) store.Header {
 // Objects implements [store.View].
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return func(yield func(*object.Object, error) bool) {
-		err := v.scan(prefix, after, func(_ []string, items []filed) bool {
-			for i := range items {
-				if !yield(items[i].object, nil) {
+		err := v.scan(prefix, after, func(_ []string, objects []*object.Object) bool {
+			for _, o := range objects {
+				if !yield(o, nil) {
 					return false
 				}
 				if v.closed { // yield may have closed it
@@ -87,9 +86,9 @@ func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 // Headers implements [store.View].
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return func(yield func(store.Header, error) bool) {
-		err := v.scan(prefix, after, func(keys []string, items []filed) bool {
+		err := v.scan(prefix, after, func(keys []string, objects []*object.Object) bool {
 			for i, key := range keys {
-				if !yield(header(key, items[i].object), nil) {
+				if !yield(header(key, objects[i]), nil) {
 					return false
 				}
 				if v.closed {
@@ -107,7 +106,7 @@ func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 // scan calls each for the keys with the prefix that come after the key after, and
 // what is at them, a page at a time until it returns false. An error means that there
 // would have been more, or that each has closed the view.
-func (v *view) scan(prefix, after string, each func([]string, []filed) bool) error {
+func (v *view) scan(prefix, after string, each func([]string, []*object.Object) bool) error {
 	if err := v.usable(); err != nil {
 		return err
 	}

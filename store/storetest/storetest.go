@@ -168,6 +168,9 @@ func (s *subject) check(t T) {
 		if got, want := s.coll.State(), s.model.State(); !sameState(got, want) {
 			t.Fatalf("Collection.State: %+v, want %+v", got, want)
 		}
+		if l, ok := s.coll.(store.Lister); ok {
+			require.NoError(t, s.model.DiffLists(l))
+		}
 		v := s.view(t)
 		s.model.Equal(t, v)
 		v.Close()

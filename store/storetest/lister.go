@@ -1,0 +1,81 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// DiffLists is Diff for the lists of a [store.Lister].
+func (m *Model) DiffLists(l store.Lister) error {
+	got, err := l.List()
+	if err == nil {
+		err = m.diffList(got, m.Keys("", ""))
+	}
+	if err != nil {
+		return fmt.Errorf("in List: %w", err)
+	}
+	for _, x := range m.Indexes {
+		if err := m.diffByIndex(l, x.Name, m.Entries(x)); err != nil {
+			return err
+		}
+	}
+	if err := m.diffByIndex(l, store.NamespaceIndex, m.namespaceEntries()); err != nil {
+		return err
+	}
+	_, err = l.ByIndex("absent-index", "")
+	return diffError("ByIndex of none", err, store.ErrNoIndex)
+}
+
+func (m *Model) diffByIndex(l store.Lister, index string, entries []store.IndexEntry) error {
+	want := map[string][]string{"": nil, "a/x": nil, "absent": nil} // the values that are there, and some that need not be
+	for _, e := range entries {
+		want[e.Value] = append(want[e.Value], e.Key)
+	}
+	for value, keys := range want {
+		got, err := l.ByIndex(index, value)
+		if err == nil {
+			err = m.diffList(got, keys)
+		}
+		if err != nil {
+			return fmt.Errorf("in ByIndex %q of %q: %w", index, value, err)
+		}
+	}
+	return nil
+}
+
+func (m *Model) diffList(got []*object.Object, keys []string) error {
+	var want []*object.Object
+	for _, key := range keys {
+		want = append(want, m.Objects[key])
+	}
+	if !slices.EqualFunc(got, want, sameObject) {
+		return fmt.Errorf("%d objects, want %d, or others", len(got), len(want))
+	}
+	return nil
+}
+
+// checkLists is check for the lists of a [store.Lister], each of which is of one generation.
+func (g generations) checkLists(l store.Lister) (n int, err error) {
+	all, err := l.List()
+	if err != nil || len(all) == 0 {
+		return 0, fmt.Errorf("%d objects: %w", len(all), err)
+	}
+	rv := all[0].GetResourceVersion()
+	if n, err = strconv.Atoi(rv); err != nil || len(all) != g.count(n) {
+		return n, fmt.Errorf("%d objects, want %d: %w", len(all), g.count(n), err)
+	}
+	under, err := l.ByIndex("gen", rv)
+	if len(under) != 0 && len(under) != g.count(n) || err != nil { // by now there may be another generation
+		return n, fmt.Errorf("%d objects in the index, want none or %d: %w", len(under), g.count(n), err)
+	}
+	for _, o := range append(all, under...) {
+		if o == nil || o.GetResourceVersion() != rv {
+			return n, fmt.Errorf("%v is not of generation %s", o, rv)
+		}
+	}
+	return n, nil
+}
