@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
@@ -56,6 +57,7 @@ var (
 	descSyncTime   = metric("store_sync_seconds_total", "Part of that spent on writing and syncing the file.")
 	descPages      = metric("store_pages_written_total", "Pages written to the file.")
 	descFile       = metric("store_file_bytes", "Size of the database file.")
+	descQuota      = metric("store_quota_bytes", "The most that the database file may have (store.maxSize).")
 	descCompact    = metric("store_compactions_total", "Times that the file was rewritten without the space that was free in it.")
 	descCompactFor = metric("store_compaction_seconds_total", "Time that took.")
 	descReclaimed  = metric("store_reclaimed_bytes_total", "By how much it made the file smaller.")
@@ -112,6 +114,9 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descSyncTime, stats.SyncTime.Seconds())
 	counter(descPages, float64(stats.PagesWritten))
 	gauge(descFile, float64(stats.FileBytes))
+	if m.a.cfg.Store.Type == config.StoreBolt {
+		gauge(descQuota, float64(m.a.cfg.Store.MaxSize.Value()))
+	}
 	counter(descCompact, float64(stats.Compactions))
 	counter(descCompactFor, stats.CompactTime.Seconds())
 	counter(descReclaimed, float64(stats.CompactedBytes))

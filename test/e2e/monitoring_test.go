@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// TestMonitoringMetrics: every metric of the alert rules and the dashboard is one that an
+// agent has, with the labels and values that they select by.
+// The agent began with a file that was set aside, made a snapshot and compared itself with the
+// server, so that it has all there are.
+func TestMonitoringMetrics(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps"})
+	require.NoError(t, os.MkdirAll(filepath.Dir(x.db), 0o700))
+	require.NoError(t, os.WriteFile(x.db, []byte("no database of ours, and long enough to be looked at"), 0o600))
+	a := x.start()
+	a.awaitInStep(anywhere("configmaps"))
+	x.must("snapshot", "create")
+	x.must("verify")
+	resp, err := http.Get("http://" + a.metrics + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	require.NoError(t, err)
+	a.stop()
+
+	root, err := controlplane.Root()
+	require.NoError(t, err)
+	text := ""
+	for _, name := range []string{"monitoring/alerts.yaml", "monitoring/grafana-dashboard.json"} {
+		b, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		text += string(b)
+	}
+	names := regexp.MustCompile(`\bsnapcache_[a-z_]+`).FindAllString(text, -1)
+	require.NotEmpty(t, names)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		require.Contains(t, families, name, "no agent has this metric")
+	}
+	values := map[string]bool{}
+	for name, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				values[fmt.Sprintf("%s %s=%s", name, l.GetName(), l.GetValue())] = true
+			}
+		}
+	}
+	for _, want := range []string{
+		"snapcache_relists_total reason=initial", "snapcache_relists_total reason=scope-changed", "snapcache_relists_total reason=requested",
+		"snapcache_events_total type=BOOKMARK", "snapcache_snapshots_total result=success", "snapcache_snapshots_total result=failure",
+		"snapcache_store_quarantined reason=foreign", "snapcache_verify_drift_total kind=missing",
+		"snapcache_upstream_errors_total kind=unauthorized", "snapcache_upstream_errors_total kind=untrusted", "snapcache_upstream_errors_total kind=forbidden",
+		"snapcache_upstream_errors_total kind=gone", "snapcache_upstream_errors_total kind=server", "snapcache_upstream_errors_total kind=other",
+	} {
+		require.True(t, values[want], want)
+	}
+}
