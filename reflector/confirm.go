@@ -6,18 +6,12 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-const (
-	// confirmObjects is how many objects a collection must have for its deletions to be
-	// confirmed. Small ones come and go as a whole.
-	confirmObjects = 100
-
-	// confirmNews is the percentage of the deletions that a second list asks for that
-	// the first need not have asked for: a cluster goes on between the two.
-	confirmNews = 10
-)
+// confirmObjects is how many objects a collection must have for its deletions to be
+// confirmed. Small ones come and go as a whole.
+const confirmObjects = 100
 
 // HeldBackError says that a list was not believed, because it would have deleted most
-// of a collection. The next one is, if it says about the same.
+// of a collection. The next one is, if most of that is missing there as well.
 type HeldBackError struct {
 	Held      int // objects in the collection
 	Deletions int // those that the list did not have
@@ -28,7 +22,10 @@ func (e *HeldBackError) Error() string {
 }
 
 // confirm says whether what a list does not have may be deleted. A server that answers
-// with a part of the truth, or a proxy with an empty list, must do so twice.
+// with a part of the truth, or a proxy with an empty list, must do so twice: most of what
+// is missing must have been missing in the list before. What else is missing rests on this
+// list alone, as a cluster goes on between the two, and may be no more than any list may
+// delete.
 func (r *Reflector) confirm(held int, missing []string) error {
 	percent := r.opts.ConfirmDeletions
 	switch {
@@ -43,7 +40,7 @@ func (r *Reflector) confirm(held int, missing []string) error {
 			news++
 		}
 	}
-	if news*100 <= len(missing)*confirmNews {
+	if news*2 < len(missing) && news*100 <= held*percent {
 		r.opts.Logger.Warn("a second list confirms the deletions", "reason", r.reason, "deletions", len(missing), "objects", held)
 		return nil
 	}

@@ -23,8 +23,8 @@ func keys(from, n int) []string {
 	return k
 }
 
-// A list that would delete most of a large collection is applied only when the next one
-// says about the same.
+// A list that would delete most of a large collection is applied only when most of that is
+// missing in the next one too.
 func TestConfirmDeletions(t *testing.T) {
 	const held = 200
 	for name, x := range map[string]struct {
@@ -39,7 +39,11 @@ func TestConfirmDeletions(t *testing.T) {
 		"more than half, once":    {held, [][]string{keys(0, 200), nil}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
 		"about the same":          {held, [][]string{keys(0, 150), keys(10, 155)}, store.ReasonExpired, 50, []string{"held back 150", "abort", "end"}},
 		"others each time":        {held, [][]string{keys(0, 110), keys(90, 110), keys(90, 110)}, store.ReasonExpired, 50, []string{"held back 110", "abort", "held back 110", "abort", "end"}},
-		"more each time":          {held, [][]string{keys(0, 110), keys(0, 200), keys(0, 200)}, store.ReasonExpired, 50, []string{"held back 110", "abort", "held back 200", "abort", "end"}},
+		"others, half each time":  {held, [][]string{keys(0, 120), keys(60, 120), keys(60, 120)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "held back 120", "abort", "end"}},
+		"others, less than half":  {held, [][]string{keys(0, 120), keys(59, 120)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "end"}},
+		"all the same, and more":  {held, [][]string{keys(0, 120), keys(0, 190)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "end"}},
+		"more than one may":       {held, [][]string{keys(0, 50), keys(0, 71), keys(0, 71)}, store.ReasonExpired, 10, []string{"held back 50", "abort", "held back 71", "abort", "end"}},
+		"as many as one may":      {held, [][]string{keys(0, 50), keys(0, 70)}, store.ReasonExpired, 10, []string{"held back 50", "abort", "end"}},
 		"the second has the rest": {held, [][]string{keys(0, 200), keys(0, 101)}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
 		"a small collection":      {99, [][]string{keys(0, 99)}, store.ReasonExpired, 50, []string{"end"}},
 		"just large enough":       {100, [][]string{keys(0, 51), keys(0, 51)}, store.ReasonExpired, 50, []string{"held back 51", "abort", "end"}},
