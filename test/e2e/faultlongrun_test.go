@@ -122,6 +122,13 @@ func (r *anyFaults) churn() {
 	})
 }
 
+// stop ends the agent in good order, once it is far enough to do so: a signal in the first
+// moments of a process ends it as any other.
+func (r *anyFaults) stop() {
+	r.a.await("answers", func(*localapi.Status) string { return "" })
+	r.a.stop()
+}
+
 // runFault is one of the things that happen. It leaves everything running, the agent
 // perhaps not in step.
 type runFault struct {
@@ -137,12 +144,12 @@ var runFaults = []runFault{
 		r.a = r.x.start()
 	}},
 	{"agent stopped", 2, func(r *anyFaults) {
-		r.a.stop()
+		r.stop()
 		r.compareFile("stopped")
 		r.a = r.x.start()
 	}},
 	{"agent stopped, file compacted", 1, func(r *anyFaults) {
-		r.a.stop()
+		r.stop()
 		r.x.must("compact")
 		r.compareFile("compacted")
 		r.a = r.x.start()
