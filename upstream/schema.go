@@ -55,6 +55,10 @@ var builtin = map[string]bool{
 	"storagemigration.k8s.io":      true,
 }
 
+// MayBeCustom says that resources of a group may be custom ones, whose definitions
+// [Cluster.Schema] reads.
+func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !builtin[group] }
+
 // Schema returns a digest of what decides the form in which a custom resource's
 // objects are served: its definition, in as far as it matters to that version. Objects
 // that nobody changes are served in another form once that changes, under the
@@ -62,7 +66,7 @@ var builtin = map[string]bool{
 //
 // It is empty where no definition makes the resource, or none does at the moment.
 func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
-	if !strings.Contains(r.GVR.Group, ".") || builtin[r.GVR.Group] {
+	if !MayBeCustom(r.GVR.Group) {
 		return "", nil
 	}
 	name := r.GVR.GroupResource().String()

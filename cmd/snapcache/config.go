@@ -19,10 +19,11 @@ const serverTimeout = 30 * time.Second
 func configCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "config",
-		Usage:     "check a configuration file, or print the default one",
-		UsageText: "snapcache config check|default",
+		Usage:     "check a configuration file, print the default one, or the rights that one needs",
+		UsageText: "snapcache config check|default|rbac",
 		Description: `   snapcache config check --config agent.yaml
-   snapcache config default > agent.yaml`,
+   snapcache config default > agent.yaml
+   snapcache config rbac --config agent.yaml | kubectl apply -f -`,
 		Subcommands: []*cli.Command{
 			{
 				Name:      "check",
@@ -58,6 +59,7 @@ server could not be asked.`,
 					return writeStrings(c.App.Writer, string(b))
 				},
 			},
+			rbacCommand(),
 		},
 	}
 }

@@ -57,6 +57,7 @@ var outputFormats = map[string][]string{
 	"dump":    {"yaml", "json", "ndjson", "name"},
 	"inspect": {"table", "json"},
 	"list":    {"table", "json"},
+	"rbac":    {"yaml", "json"},
 	"status":  {"table", "json"},
 	"verify":  {"table", "json"},
 	"version": {"text", "json"},

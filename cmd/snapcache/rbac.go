@@ -1,0 +1,76 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/snapcache/snapcache/rights"
+)
+
+func rbacCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "rbac",
+		Usage:     "print the rights that an agent needs on the server",
+		UsageText: "snapcache config rbac [--config FILE] [--name NAME] [--namespace NAMESPACE] [-o yaml|json]",
+		Description: `Prints a service account with the roles and bindings that let an agent with this
+configuration do its work, and nothing else: list and watch on what is cached, get
+where it has no selector, and get by name on the namespace kube-system and on the
+definitions of custom resources.
+
+   snapcache config rbac --config agent.yaml | kubectl apply -f -
+   snapcache config rbac --config agent.yaml --name edge --namespace system -o json
+
+What is cached in some namespaces gets a role in each of them; they have to be there.`,
+		Flags: []cli.Flag{
+			configFileFlag(),
+			&cli.StringFlag{Name: "name", Value: "snapcache", Usage: "`NAME` of the service account, the roles and the bindings", Action: validName("name")},
+			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Value: "snapcache", Usage: "`NAMESPACE` of the service account", Action: validName(namespaceFlag)},
+			newOutputFlag("rbac"),
+		},
+		Action: printRBAC,
+	}
+}
+
+// validName lets through what Kubernetes takes for the name of a namespace, and of everything
+// else here.
+func validName(flag string) func(*cli.Context, string) error {
+	return func(_ *cli.Context, v string) error {
+		if problems := validation.IsDNS1123Label(v); len(problems) > 0 {
+			return usagef("--%s %q: %s", flag, v, strings.Join(problems, "; "))
+		}
+		return nil
+	}
+}
+
+func printRBAC(c *cli.Context) error {
+	if err := atMost(c, 0); err != nil {
+		return err
+	}
+	cfg, err := loadConfig(c)
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	objects := rights.Of(cfg).Objects(rights.Account{Name: c.String("name"), Namespace: c.String(namespaceFlag)})
+	if c.String(outputFlag) == "json" {
+		return writeJSON(c.App.Writer, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	}
+	for i, o := range objects {
+		b, err := yaml.Marshal(o)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			b = append([]byte("---\n"), b...)
+		}
+		if err := writeStrings(c.App.Writer, string(b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

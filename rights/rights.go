@@ -1,0 +1,79 @@
+package rights
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// Rights are rules by where they count.
+type Rights struct {
+	Cluster    []rbacv1.PolicyRule
+	Namespaced map[string][]rbacv1.PolicyRule // by namespace
+}
+
+// Of returns the rights that an agent with a configuration needs. The configuration has its
+// defaults.
+func Of(cfg *config.AgentConfiguration) Rights {
+	everywhere, in := kinds{}, map[string]kinds{}
+	var definitions []string
+	for _, r := range cfg.Resources {
+		group := r.Resource.GroupResource()
+		verbs := "list,watch"
+		if r.LabelSelector == "" && r.FieldSelector == "" {
+			verbs = "get,list,watch"
+		}
+		if upstream.MayBeCustom(group.Group) {
+			definitions = append(definitions, group.String())
+		}
+		if len(r.Namespaces) == 0 {
+			everywhere.add(group.Group, verbs, group.Resource)
+		}
+		for _, namespace := range r.Namespaces {
+			if in[namespace] == nil {
+				in[namespace] = kinds{}
+			}
+			in[namespace].add(group.Group, verbs, group.Resource)
+		}
+	}
+	rights := Rights{Cluster: everywhere.rules(), Namespaced: map[string][]rbacv1.PolicyRule{}}
+	for namespace, k := range in {
+		rights.Namespaced[namespace] = k.rules()
+	}
+	rights.Cluster = append(rights.Cluster, rbacv1.PolicyRule{
+		Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{"kube-system"},
+	})
+	if len(definitions) > 0 {
+		slices.Sort(definitions)
+		rights.Cluster = append(rights.Cluster, rbacv1.PolicyRule{
+			Verbs: []string{"get"}, APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
+			ResourceNames: slices.Compact(definitions),
+		})
+	}
+	return rights
+}
+
+// kinds are resources by group and verbs.
+type kinds map[[2]string][]string
+
+func (k kinds) add(group, verbs, resource string) {
+	at := [2]string{group, verbs}
+	k[at] = append(k[at], resource)
+}
+
+// rules returns a rule for each group and set of verbs, in order.
+func (k kinds) rules() []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, at := range slices.SortedFunc(maps.Keys(k), func(x, y [2]string) int { return slices.Compare(x[:], y[:]) }) {
+		resources := slices.Sorted(slices.Values(k[at]))
+		rules = append(rules, rbacv1.PolicyRule{
+			Verbs: strings.Split(at[1], ","), APIGroups: []string{at[0]}, Resources: slices.Compact(resources),
+		})
+	}
+	return rules
+}

@@ -1,0 +1,210 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+const rightsResources = `
+- resource: configmaps
+- resource: pods
+  fieldSelector: spec.nodeName!=nowhere
+- resource: widgets.example.com
+  namespaces: [shop-0001]
+`
+
+var rightsIDs = []string{"configmaps", "pods", "widgets.example.com@shop-0001"}
+
+// TestRights gives a service account what `config rbac` prints, on a server that goes by it:
+// the agent lists, watches, compares, heals and resumes with just that. With one verb less it
+// says what is missing.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60, Pods: 30, Widgets: 60, Namespaces: 3}))
+	_, err := cp.Kubectl(t.Context(), "create", "namespace", "edge")
+	require.NoError(t, err)
+
+	t.Run("all", func(t *testing.T) {
+		x := rightsSite(t, cp, "all", "", "")
+		a := x.start()
+		a.requireIdentified("uid:")
+		for i := range rightsIDs[:2] {
+			a.requireServers(cp, rightsIDs[i])
+		}
+		r, _ := x.verify()
+		require.Zero(t, r.code, r.stderr)
+		a.stop()
+		for _, id := range rightsIDs {
+			x.tamper(id, driftOfEachKind(t, false))
+		}
+		a = x.start()
+		for id, c := range a.awaitInStep(anywhere(rightsIDs...)) {
+			require.Zero(t, c.Lists, "%s was resumed", id)
+		}
+		r, all := x.verify("--repair")
+		require.Zero(t, r.code, r.stderr)
+		for _, v := range all {
+			require.EqualValues(t, 2, v.Drift(), v.Collection)
+			require.EqualValues(t, 2, v.Repaired, v.Collection)
+		}
+		a.stop()
+		log, err := os.ReadFile(x.log)
+		require.NoError(t, err)
+		require.NotContains(t, strings.ToLower(string(log)), "forbid")
+	})
+
+	for _, verb := range []string{"list", "watch"} {
+		for resource, id := range map[string]string{"configmaps": "configmaps", "pods": "pods", "widgets": "widgets.example.com@shop-0001"} {
+			t.Run("no "+verb+" on "+resource, func(t *testing.T) {
+				x := rightsSite(t, cp, "no-"+verb+"-"+resource, resource, verb)
+				a := x.start()
+				want := `cannot ` + verb + ` resource "` + resource + `"`
+				a.await(want, func(s *localapi.Status) string {
+					if c := collections(s)[id]; !strings.Contains(c.Problem, want) || c.ProblemKind != "forbidden" {
+						return "the problem is " + c.Problem
+					}
+					return ""
+				})
+				a.awaitInStep(anywhere(slices.DeleteFunc(slices.Clone(rightsIDs), func(other string) bool { return other == id })...))
+				a.stop()
+			})
+		}
+	}
+
+	t.Run("no get on configmaps", func(t *testing.T) {
+		x := rightsSite(t, cp, "no-get-configmaps", "configmaps", "get")
+		a := x.start()
+		a.awaitInStep(anywhere(rightsIDs...))
+		a.stop()
+		x.tamper("configmaps", driftOfEachKind(t, false))
+		a = x.start()
+		a.awaitInStep(anywhere(rightsIDs...))
+		r, all := x.verify("--repair")
+		require.NotZero(t, r.code)
+		i := slices.IndexFunc(all, func(v localapi.Verification) bool { return v.Collection == "configmaps" })
+		require.Contains(t, all[i].Problem, `cannot get resource "configmaps"`)
+		a.stop()
+	})
+
+	t.Run("no get on kube-system", func(t *testing.T) {
+		x := rightsSite(t, cp, "no-get-kube-system", "namespaces", "get")
+		a := x.start()
+		a.requireIdentified("ca:")
+		a.stop()
+	})
+
+	t.Run("no get on the definition", func(t *testing.T) {
+		x := rightsSite(t, cp, "no-get-definition", "customresourcedefinitions", "get")
+		a := x.start()
+		a.awaitInStep(anywhere(rightsIDs...))
+		a.stop()
+		log, err := os.ReadFile(x.log)
+		require.NoError(t, err)
+		require.Contains(t, string(log), "grant get on customresourcedefinitions")
+	})
+}
+
+// requireIdentified wants all collections to be of a cluster that is known by its UID, or by
+// its CA.
+func (a *agent) requireIdentified(by string) {
+	a.t.Helper()
+	for id, c := range a.awaitInStep(anywhere(rightsIDs...)) {
+		require.True(a.t, strings.HasPrefix(c.Cluster, by), "%s is of %s", id, c.Cluster)
+	}
+}
+
+// rightsSite is a place for an agent with the service account of a name, which has what `config
+// rbac` prints but for one verb on one resource.
+func rightsSite(t *testing.T, cp *controlplane.ControlPlane, name, resource, verb string) *site {
+	t.Helper()
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Nobody), resources: rightsResources, more: "verify: {interval: 0s}"})
+	var list struct {
+		APIVersion string           `json:"apiVersion"`
+		Kind       string           `json:"kind"`
+		Items      []map[string]any `json:"items"`
+	}
+	printed := x.must("config", "rbac", "--name", name, "--namespace", "edge", "-o", "json")
+	require.NoError(t, json.Unmarshal(printed, &list))
+	taken := 0
+	for _, item := range list.Items {
+		if item["rules"] == nil {
+			continue
+		}
+		var rules []rbacv1.PolicyRule
+		recode(t, item["rules"], &rules)
+		for i, r := range rules {
+			if slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb) {
+				rules[i].Verbs = slices.DeleteFunc(r.Verbs, func(v string) bool { return v == verb })
+				if len(rules[i].Verbs) == 0 {
+					rules[i].Verbs = []string{"nothing"} // a rule has to have one
+				}
+				taken++
+			}
+		}
+		item["rules"] = rules
+	}
+	if verb != "" {
+		require.Equal(t, 1, taken, "rules that give %s on %s", verb, resource)
+	}
+	b, err := json.Marshal(list)
+	require.NoError(t, err)
+	file := filepath.Join(x.dir, "rbac.json")
+	require.NoError(t, os.WriteFile(file, b, 0o600))
+	_, err = cp.Kubectl(t.Context(), "apply", "-f", file)
+	require.NoError(t, err)
+	x.kubeconfig = serviceAccountKubeconfig(t, cp, x.dir, "edge", name)
+
+	// The authorizer notices roles a moment later, each kind for itself. What is left of the
+	// verbs shows that it has.
+	last := "watch"
+	if verb == last {
+		last = "list"
+	}
+	for _, ask := range [][]string{{last, "configmaps"}, {last, "pods"}, {last, "widgets.example.com", "-n", objects.Namespace(1)}} {
+		poll(t, "the rights count", nil, func(ctx context.Context) (bool, error) {
+			args := append([]string{"auth", "can-i", "-q", "--as", "system:serviceaccount:edge:" + name}, ask...)
+			if ask[1] != "widgets.example.com" {
+				args = append(args, "-A")
+			}
+			_, err := cp.Kubectl(ctx, args...)
+			return err == nil, nil
+		})
+	}
+	return x
+}
+
+func recode(t *testing.T, from, to any) {
+	t.Helper()
+	b, err := json.Marshal(from)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, to))
+}
+
+// serviceAccountKubeconfig writes the kubeconfig of a service account.
+func serviceAccountKubeconfig(t *testing.T, cp *controlplane.ControlPlane, dir, namespace, name string) string {
+	t.Helper()
+	token, err := cp.Kubectl(t.Context(), "create", "token", "-n", namespace, name)
+	require.NoError(t, err)
+	config, err := clientcmd.LoadFromFile(kubeconfig(t, cp, controlplane.Nobody))
+	require.NoError(t, err)
+	for _, user := range config.AuthInfos {
+		user.Token = strings.TrimSpace(string(token))
+	}
+	path := filepath.Join(dir, "serviceaccount.kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*config, path))
+	return path
+}
