@@ -117,8 +117,7 @@ func TestEncryption(t *testing.T) {
 	}
 	ids := []string{"configmaps", "namespaces"}
 	x := newSite(t, withKeys("encryption:\n  keyFile: ./one.key"))
-	x.writeKey("one.key")
-	x.writeKey("two.key")
+	x.writeKeys()
 	a := x.start()
 	a.requireServers(cp, ids...)
 	require.Equal(t, 40, len(lines(x.must("dump", "configmaps", "-n", namespace, "-o", "name"))), "in the order of names, by namespace")

@@ -80,17 +80,10 @@ func churn(t *testing.T, cp *controlplane.ControlPlane, n int) {
 func duringChurn(t *testing.T, cp *controlplane.ControlPlane, do func()) {
 	t.Helper()
 	before := onServer(t, cp, "pods").newest()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 100})
-		done <- err
-	}()
+	stop := beginChurn(t, cp, objects.ChurnOptions{Rate: 100})
 	poll(t, "pods are churned", nil, func(context.Context) (bool, error) {
 		return onServer(t, cp, "pods").newest() != before, nil
 	})
 	do()
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 }

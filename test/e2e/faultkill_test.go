@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,21 +56,30 @@ var killPhases = []killPhase{
 		k.configure()
 		return k.x.start().kill
 	}, 500 * time.Millisecond},
+	{"rewriting under another key", func(k *killing) func() {
+		for was := k.keys; k.keys == was; {
+			k.keys = anyKeys(k.random)
+		}
+		k.configure()
+		return k.x.start().kill
+	}, 400 * time.Millisecond},
 }
 
 var killIDs = []string{"configmaps", "widgets.example.com"}
 
 // killing is where processes are killed.
 type killing struct {
-	t *testing.T
-	x *site
+	t      *testing.T
+	x      *site
+	random *rand.Rand
 
+	keys          string
 	managedFields bool
 	index         int // number of the index
 }
 
 func (k *killing) configure() {
-	k.x.configure(settings{kubeconfig: k.x.kubeconfig, resources: fmt.Sprintf(`
+	k.x.configure(settings{kubeconfig: k.x.kubeconfig, more: k.keys, resources: fmt.Sprintf(`
 - resource: configmaps
   transform: {keepManagedFields: %t}
   indexes: [{name: tier-%d, label: example.com/tier}, {name: wave-%d, label: example.com/wave}]
@@ -95,31 +105,27 @@ func (k *killing) command(args ...string) func() {
 // done with it, while objects change all the time. Each time the file must be sound, and
 // what it holds of a collection the state of etcd at the checkpoint: keys, versions and
 // contents. A collection that was synced stays so, unless the file was taken away, and a
-// snapshot that is there is a whole one.
+// snapshot that is there is a whole one. The file is encrypted or not, as it comes.
 func TestFaultKill(t *testing.T) {
 	t.Parallel()
-	choices := random(t)
+	random := random(t)
 	cp := newControlPlane(t)
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: times(600, 3000), Widgets: 60, Namespaces: 4}))
-	k := &killing{t: t, x: newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin)})}
+	k := &killing{t: t, x: newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin)}), random: random, keys: anyKeys(random)}
+	k.x.writeKeys()
 	k.configure()
 	truth := recordTruth(t, cp)
-	ctx, cancel := context.WithCancel(t.Context())
-	churned := make(chan error, 1)
-	go func() {
-		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 80, Kinds: []string{"configmaps", "widgets"}})
-		churned <- err
-	}()
+	stopChurn := beginChurn(t, cp, objects.ChurnOptions{Rate: churnSlow, Kinds: []string{"configmaps", "widgets"}})
 
 	a := k.x.start()
 	a.awaitInStep(anywhere(killIDs...))
 	a.stop()
-	synced, unsynced, states := 0, 0, make(map[string]bool)
-	kills := times(24, 504)
+	synced, unsynced, encrypted, states := 0, 0, 0, make(map[string]bool)
+	kills := times(28, 504)
 	for i := range kills {
 		phase := killPhases[i%len(killPhases)]
 		kill := phase.begin(k)
-		delay := time.Duration(choices.Int64N(int64(phase.within)))
+		delay := time.Duration(random.Int64N(int64(phase.within)))
 		sleep(t, delay)
 		kill()
 
@@ -131,7 +137,11 @@ func TestFaultKill(t *testing.T) {
 		r := k.x.run("check", "--config", k.x.config)
 		require.Zero(t, r.code, "%s: %s%s", what, r.stdout, r.stderr)
 		dumped := k.x.dumpByKind(what)
-		for id, c := range collections(k.x.stored()) {
+		stored := k.x.stored()
+		if stored.Store.EncryptionKey != "" {
+			encrypted++
+		}
+		for id, c := range collections(stored) {
 			if !c.Synced {
 				require.Equal(t, "first sync", phase.name, "%s: %s was synced before", what, id)
 				unsynced++
@@ -149,8 +159,7 @@ func TestFaultKill(t *testing.T) {
 	}
 	a = k.x.start()
 	a.awaitInStep(anywhere(killIDs...))
-	cancel()
-	require.NoError(t, <-churned)
+	stopChurn()
 	touchAll(t, cp, killIDs...)
 	at := onServer(t, cp, "configmaps").newest()
 	a.awaitInStep(map[string]string{"configmaps": at, "widgets.example.com": ""})
@@ -160,6 +169,6 @@ func TestFaultKill(t *testing.T) {
 	for id, c := range collections(k.x.stored()) {
 		truth.requireState("in the end", id, c.ResourceVersion, 0, dumped[c.Kind])
 	}
-	t.Logf("%d kills: %d collections synced, at %d checkpoints, %d not yet; %d changes", kills, synced, len(states), unsynced, truth.length())
+	t.Logf("%d kills, %d of them left an encrypted file: %d collections synced, at %d checkpoints, %d not yet; %d changes", kills, encrypted, synced, len(states), unsynced, truth.length())
 	require.Greater(t, len(states), kills/4, "too few of the kills came after something was stored")
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -69,6 +68,7 @@ func TestFaultLongRun(t *testing.T) {
 type anyFaults struct {
 	*faults
 	t        *testing.T
+	settings settings
 	truth    *truth
 	reader   *reader
 	history  map[string]int // that each collection is known to have come to
@@ -89,37 +89,25 @@ func startRun(t *testing.T) *anyFaults {
 	cp := newControlPlane(t)
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 120, Pods: 60, Widgets: 60, Namespaces: 4}))
 	g := newGateway(t, cp)
-	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: pods\n- resource: widgets.example.com" +
-		// So much changes that no second list would say about the same as the first.
-		"\nrelist: {confirmDeletions: 100}"})
+	random := random(t)
+	s := settings{kubeconfig: g.kubeconfig, more: anyKeys(random), resources: "- resource: configmaps\n- resource: pods\n- resource: widgets.example.com"}
+	x := newSite(t, s)
+	x.writeKeys()
 	x.env = []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "HTTP2_PING_TIMEOUT_SECONDS=2"}
 	r := &anyFaults{
-		faults: &faults{x: x, cp: cp, g: g, random: random(t)}, t: t,
+		faults: &faults{x: x, cp: cp, g: g, random: random}, t: t, settings: s,
 		truth: recordTruth(t, cp), history: make(map[string]int), done: make(map[string]int),
 	}
 	r.a = x.start()
 	r.reader = x.read()
 	r.churn()
-	t.Cleanup(func() { r.stopChurn() })
 	r.settle("start")
 	return r
 }
 
 // churn changes objects until it is told to stop.
 func (r *anyFaults) churn() {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	seed := r.random.Int64()
-	go func() {
-		_, err := objects.Churn(ctx, r.cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: churnRate, Seed: seed})
-		done <- err
-	}()
-	r.stopChurn = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("churn: %v", err)
-		}
-	})
+	r.stopChurn = beginChurn(r.t, r.cp, objects.ChurnOptions{Rate: churnRate, Seed: r.random.Int64()})
 }
 
 // stop ends the agent in good order, once it is far enough to do so: a signal in the first
@@ -152,6 +140,13 @@ var runFaults = []runFault{
 		r.stop()
 		r.x.must("compact")
 		r.compareFile("compacted")
+		r.a = r.x.start()
+	}},
+	{"agent stopped, another key", 2, func(r *anyFaults) {
+		r.a.stop()
+		r.compareFile("stopped")
+		r.settings.more = anyKeys(r.random)
+		r.x.configure(r.settings)
 		r.a = r.x.start()
 	}},
 	{"snapshot", 2, func(r *anyFaults) { r.x.must("snapshot", "create") }},

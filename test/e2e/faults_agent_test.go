@@ -82,38 +82,26 @@ func (x *site) awaitLog(text string) {
 
 // TestFaultPowerCutAgent cuts the power of an agent's disk while objects change. After each
 // cut the file is exactly the state that the server had at the checkpoint, and in the end
-// the agent has come back to the server's.
+// the agent has come back to the server's. Every few cuts it gets another encryption key, or
+// none, and the power is cut while its file is rewritten.
 func TestFaultPowerCutAgent(t *testing.T) {
 	t.Parallel()
 	disk := faultfs.New(t, random(t).Uint64())
 	random := random(t)
-	cp := newControlPlane(t)
-	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Pods: 40, ConfigMaps: 60, Widgets: 50, Namespaces: 4}))
-	s := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
-- resource: configmaps
-- resource: pods
-- resource: widgets.v1.example.com
-`}
+	server := newChurned(t)
+	s := server.settings(t)
 	x := newSite(t, s)
 	x.onDisk(disk, s)
-	histories := make(map[string]*history)
-	var ids []string
-	for id, resource := range killed {
-		histories[id] = record(t, cp, resource)
-		ids = append(ids, id)
-	}
-	ctx, stopChurn := context.WithCancel(t.Context())
-	defer stopChurn()
-	churned := make(chan error, 1)
-	go func() {
-		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 80})
-		churned <- err
-	}()
+	x.writeKeys()
 
 	boot := bootID(t)
-	synced, checkpoints := 0, map[string]bool{}
+	synced, encrypted, checkpoints := 0, 0, map[string]bool{}
 	cuts := times(10, 2000)
 	for i := range cuts {
+		if i%3 == 0 {
+			s.more = anyKeys(random)
+			x.configure(s)
+		}
 		a := x.start()
 		a.await("far enough", func(s *localapi.Status) string { return inStep(s, i%4) })
 		delay := time.Duration(random.Int64N(int64(killMax)))
@@ -129,24 +117,24 @@ func TestFaultPowerCutAgent(t *testing.T) {
 			continue // there is no database yet
 		}
 		dumped := x.dumpByKind(what)
-		for id, c := range collections(x.stored()) {
+		stored := x.stored()
+		if stored.Store.EncryptionKey != "" {
+			encrypted++
+		}
+		for id, c := range collections(stored) {
 			if c.Synced {
 				synced++
 				checkpoints[id+c.ResourceVersion] = true
-				requireState(t, what+", "+id, histories[id].at(t, c.ResourceVersion), dumped[c.Kind])
+				requireState(t, what+", "+id, server.histories[id].at(t, c.ResourceVersion), dumped[c.Kind])
 			}
 		}
 	}
-	t.Logf("%d power cuts; %d collections were compared with the server's history, at %d checkpoints", cuts, synced, len(checkpoints))
+	t.Logf("%d power cuts, %d of them of an encrypted file; %d collections were compared with the server's history, at %d checkpoints", cuts, encrypted, synced, len(checkpoints))
 	require.Greater(t, len(checkpoints), cuts/4, "too few of the cuts came after something was stored")
 	require.NotContains(t, string(fileContent(t, x.log)), "was set aside")
 	require.Contains(t, string(fileContent(t, x.log)), "after a power cut")
 
 	a := x.start()
-	a.awaitInStep(anywhere(ids...))
-	stopChurn()
-	require.NoError(t, <-churned)
-	touchAll(t, cp, ids...)
-	a.requireServers(cp, ids...)
+	server.settle(t, a)
 	a.stop()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -40,4 +41,21 @@ func (x *faultyStore) rekey() error {
 		time.Sleep(time.Millisecond)
 	}
 	return nil
+}
+
+// writeKeys makes the key files that anyKeys names.
+func (x *site) writeKeys() {
+	x.t.Helper()
+	x.writeKey("one.key")
+	x.writeKey("two.key")
+}
+
+// anyKeys returns the part of a configuration by which an agent encrypts with one of two
+// keys, or not at all, whatever it did before.
+func anyKeys(random *rand.Rand) string {
+	return []string{
+		"encryption: {oldKeyFiles: [./one.key, ./two.key]}",
+		"encryption: {keyFile: ./one.key, oldKeyFiles: [./two.key]}",
+		"encryption: {keyFile: ./two.key, oldKeyFiles: [./one.key]}",
+	}[random.IntN(3)]
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/localapi"
-	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -36,26 +34,10 @@ var killed = map[string]schema.GroupVersionResource{
 // have come back to the server's state without a second list.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
-	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Pods: 40, ConfigMaps: 60, Widgets: 50, Namespaces: 4}))
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
-- resource: configmaps
-- resource: pods
-- resource: widgets.v1.example.com
-`, commitInterval: "10ms"}) // so that most kills find something newer stored: a few changes wait longer
-	histories := make(map[string]*history)
-	ids := make([]string, 0, len(killed))
-	for id, resource := range killed {
-		histories[id] = record(t, cp, resource)
-		ids = append(ids, id)
-	}
-	ctx, stopChurn := context.WithCancel(t.Context())
-	defer stopChurn()
-	churned := make(chan error, 1)
-	go func() {
-		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 80})
-		churned <- err
-	}()
+	server := newChurned(t)
+	s := server.settings(t)
+	s.commitInterval = "10ms" // so that most kills find something newer stored: a few changes wait longer
+	x := newSite(t, s)
 
 	first := make(map[string]localapi.Collection) // as it was when it was first synced
 	checkpoints := make(map[string]map[string]bool)
@@ -86,21 +68,17 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			}
 			checkpoints[id][c.ResourceVersion] = true
 			require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", what)
-			requireState(t, what, histories[id].at(t, c.ResourceVersion), dumped[c.Kind])
+			requireState(t, what, server.histories[id].at(t, c.ResourceVersion), dumped[c.Kind])
 		}
 	}
-	for _, id := range ids {
-		t.Logf("%s: %d checkpoints in %d kills, %d events", id, len(checkpoints[id]), kills, histories[id].length())
+	for _, id := range server.ids {
+		t.Logf("%s: %d checkpoints in %d kills, %d events", id, len(checkpoints[id]), kills, server.histories[id].length())
 		require.Greater(t, len(checkpoints[id]), kills/4, "%s: too few of the kills came after something was stored", id)
 	}
 
 	a := x.start()
-	a.awaitInStep(anywhere(ids...))
-	stopChurn()
-	require.NoError(t, <-churned)
-	touchAll(t, cp, ids...)
-	a.requireServers(cp, ids...)
-	for id, c := range a.awaitInStep(anywhere(ids...)) {
+	server.settle(t, a)
+	for id, c := range a.awaitInStep(anywhere(server.ids...)) {
 		require.Zero(t, c.Lists, "%s: lists", id)
 		require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", id)
 		require.Equal(t, "initial", c.ListReason, id)

@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// churnSlow is how many changes a second there are where each of them is a state that an
+// agent may be killed in.
+const churnSlow = 80
+
+// beginChurn changes objects until stop is called, or the test ends.
+func beginChurn(t *testing.T, cp *controlplane.ControlPlane, o objects.ChurnOptions) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), o)
+		done <- err
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("churn: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// churned is a control plane whose objects change all the time, beside what became of them.
+type churned struct {
+	cp        *controlplane.ControlPlane
+	ids       []string
+	histories map[string]*history
+	stop      func()
+}
+
+// newChurned starts one.
+func newChurned(t *testing.T) *churned {
+	t.Helper()
+	x := &churned{cp: newControlPlane(t), histories: make(map[string]*history)}
+	require.NoError(t, objects.Seed(t.Context(), x.cp, objects.SeedOptions{Pods: 40, ConfigMaps: 60, Widgets: 50, Namespaces: 4}))
+	for id, resource := range killed {
+		x.histories[id] = record(t, x.cp, resource)
+		x.ids = append(x.ids, id)
+	}
+	x.stop = beginChurn(t, x.cp, objects.ChurnOptions{Rate: churnSlow})
+	return x
+}
+
+// settings are an agent's that follows all that changes.
+func (x *churned) settings(t *testing.T) settings {
+	t.Helper()
+	return settings{kubeconfig: kubeconfig(t, x.cp, controlplane.Admin), resources: `
+- resource: configmaps
+- resource: pods
+- resource: widgets.v1.example.com
+`}
+}
+
+// settle ends the changes, and compares what an agent has with the server.
+func (x *churned) settle(t *testing.T, a *agent) {
+	t.Helper()
+	a.awaitInStep(anywhere(x.ids...))
+	x.stop()
+	touchAll(t, x.cp, x.ids...)
+	a.requireServers(x.cp, x.ids...)
+}
