@@ -140,6 +140,8 @@ func openError(err error) error {
 	case errors.Is(err, store.ErrKey):
 		// The file is good: it stays where it is until somebody brings its key.
 		return usage("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
+	case errors.Is(err, store.ErrTooLarge):
+		return usage("%w", err) // which says what to do
 	case errors.Is(err, store.ErrNetworkFS):
 		return usage("%w: give a store.path on a local disk; snapshots.dir may be anywhere", err)
 	}

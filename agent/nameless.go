@@ -76,7 +76,7 @@ func withoutNames(attrs []slog.Attr) []slog.Attr {
 // plainErrors are errors with a text of their own that has no name in it.
 var plainErrors = []error{
 	context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF,
-	store.ErrClosed, store.ErrLocked, store.ErrKey, store.ErrNetworkFS, store.ErrForeign, store.ErrNewerFormat, store.ErrViewExpired, store.ErrReplacing, store.ErrScope, store.ErrNotFound,
+	store.ErrClosed, store.ErrLocked, store.ErrKey, store.ErrNetworkFS, store.ErrTooLarge, store.ErrForeign, store.ErrNewerFormat, store.ErrViewExpired, store.ErrReplacing, store.ErrScope, store.ErrNotFound,
 	store.ErrNoCollection, store.ErrNoStore, store.ErrIndexBuilding, store.ErrNoIndex,
 	bolt.ErrBusy, bolt.ErrNoRoom, snapshot.ErrForeign, snapshot.ErrNewerFormat, snapshot.ErrNoSnapshot,
 	deltafifo.ErrFull, deltafifo.ErrReplacing, deltafifo.ErrUnusable, object.ErrNoMetadata,

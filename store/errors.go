@@ -48,6 +48,10 @@ var (
 	// its lock nor its pages can be relied on.
 	ErrNetworkFS = errors.New("the database is on a network file system, where locks and mapped files can't be relied on")
 
+	// ErrTooLarge says that the database is, or could grow, larger than what a program of
+	// this platform can map.
+	ErrTooLarge = errors.New("the database is too large for a 32-bit program")
+
 	// ErrKey says that the database is encrypted with a key that was not given.
 	ErrKey = errors.New("no key for the database")
 

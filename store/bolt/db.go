@@ -120,6 +120,7 @@ type tuning struct {
 	compactStep    func(compactStep) error
 	freeDisk       func(dir string) (int64, error)
 	networkFS      func(path string) (string, error)
+	maxMapBytes    int64 // see the constant
 }
 
 // DB is an open database. See [store.DB].
@@ -178,7 +179,7 @@ var _ store.DB = (*DB)(nil)
 
 // Open opens the database at path and creates it where there is none, with its
 // directory. Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign,
-// ErrNewerFormat, ErrKey, ErrNetworkFS or are a *store.CorruptionError; the file is then unchanged.
+// ErrNewerFormat, ErrKey, ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
 
 // open is Open with a look at the file before anything in it is followed. look may

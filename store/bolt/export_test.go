@@ -131,3 +131,9 @@ func (db *DB) OpenReads() int {
 	defer db.mu.Unlock()
 	return db.file.Stats().OpenTxN
 }
+
+// Mapping returns opts for a platform that maps files of at most so many bytes.
+func Mapping(opts Options, limit int64) Options {
+	opts.maxMapBytes = limit
+	return opts
+}

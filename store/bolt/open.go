@@ -23,6 +23,9 @@ func openBolt(path string, opts Options) (f *boltFile, err error) {
 			f, err = nil, &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
 		}
 	}()
+	if err := mappable(path, opts); err != nil {
+		return nil, err
+	}
 	var file *os.File
 	bdb, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
@@ -71,6 +74,32 @@ func names(path string, file *os.File) bool {
 	}
 	opened, err := file.Stat()
 	return err == nil && os.SameFile(named, opened)
+}
+
+// maxMapBytes32 is the largest file of a 32-bit program, which has 2 to 3 GiB of addresses for
+// everything. While a file is rewritten there are two of them.
+const maxMapBytes32 = 1 << 30
+
+// mappable fails where a file, or one that may grow as its quota says, can't be mapped. It would
+// be no file to set aside: a 64-bit program has no trouble with it.
+func mappable(path string, opts Options) error {
+	limit := opts.maxMapBytes
+	switch {
+	case limit > 0:
+	case strconv.IntSize == 32:
+		limit = maxMapBytes32
+	default:
+		return nil
+	}
+	if !opts.ReadOnly && opts.MaxBytes > limit {
+		return fmt.Errorf("%s: %w: its quota is %d bytes: set store.maxSize to %d or less", path, store.ErrTooLarge, opts.MaxBytes, limit)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() <= limit {
+		return nil //nolint:nilerr // whoever opens it says what is wrong with it
+	}
+	return fmt.Errorf("%s: %w: it has %d bytes, of at most %d: make it smaller with a 64-bit one (snapcache compact), or move it away to begin anew",
+		path, store.ErrTooLarge, info.Size(), limit)
 }
 
 func mmapBytes(maxBytes int64) int {
