@@ -43,6 +43,7 @@ test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 	cd test/e2e && $(GO) test $(RACE) -timeout 20m ./...
 	cd test/library && $(GO) test $(RACE) -timeout 10m ./...
 	cd test/monitoring && $(GO) test ./...
+	cd bench && $(GO) vet ./... && $(GO) test $(RACE) -timeout 10m ./...
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no control plane
@@ -57,6 +58,18 @@ bench-store: ## run the durable store's benchmarks (docs/performance.md): about 
 	$(GO) test -run '^$$' -bench '^Benchmark(Open|Fold)$$' -benchtime 9x -timeout 30m ./store/bolt
 	$(GO) test -run '^$$' -bench '^Benchmark(Read|Apply|ViewBesideWrites)$$' -benchtime 500ms -count 3 -timeout 30m ./store/bolt
 	$(GO) test -run '^$$' -bench '^BenchmarkHour$$' -benchtime 1x -timeout 30m ./store/bolt
+
+.PHONY: bench
+bench: controlplane ## compare with client-go and controller-runtime: 15 minutes, docs/side-by-side.md
+	cd bench && $(GO) run ./cmd/bench -command 'make bench'
+
+.PHONY: bench-full
+bench-full: controlplane ## the same with everything, more often, and up to 100,000 pods: hours
+	cd bench && $(GO) run ./cmd/bench -plan full -command 'make bench-full'
+
+.PHONY: bench-compare
+bench-compare: ## compare the micro-benchmarks with those of a revision, BASE=REVISION
+	GO='$(GO)' BASE='$(BASE)' bench/compare.sh
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (10s)

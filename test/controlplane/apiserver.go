@@ -112,3 +112,13 @@ func (cp *ControlPlane) apiserverReady() (func(context.Context) error, error) {
 		return err
 	}, nil
 }
+
+// APIServerPID returns the process id of the apiserver, 0 while it does not run.
+func (cp *ControlPlane) APIServerPID() int {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if !cp.apiserver.running() {
+		return 0
+	}
+	return cp.apiserver.cmd.Process.Pid
+}

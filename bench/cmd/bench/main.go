@@ -1,0 +1,61 @@
+// Command bench runs the benchmarks side by side and writes what they say: a page, its
+// charts and the raw figures, all of it when the run is complete and nothing before.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/driver"
+	"github.com/snapcache/snapcache/bench/report"
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	name := flag.String("plan", "standard", "the `plan`: standard, full or smoke")
+	dir := flag.String("dir", "../.build/bench", "the `folder` for what is not complete yet")
+	out := flag.String("out", "../docs", "the `folder` to write side-by-side.md to")
+	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the page")
+	again := flag.Bool("again", false, "write the page anew from side-by-side.json, and run nothing")
+	flag.Parse()
+	if *again {
+		var r result.Run
+		if err := result.Read(*out+"/side-by-side.json", &r); err != nil {
+			return err
+		}
+		return report.Write(&r, *out)
+	}
+	plan, ok := driver.Plans[*name]
+	if !ok {
+		return fmt.Errorf("there is no plan %q", *name)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	began := time.Now()
+	log := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+	r, err := driver.Run(ctx, plan, driver.Options{Dir: *dir, Log: log})
+	if err != nil {
+		return err
+	}
+	r.Command = *command
+	if err := report.Write(r, *out); err != nil {
+		return err
+	}
+	log("written: %s/side-by-side.md", *out)
+	// What is complete is not needed for another try.
+	return driver.Forget(plan, driver.Options{Dir: *dir}, r)
+}

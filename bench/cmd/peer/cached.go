@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/snapcache/snapcache/bench/peer"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+)
+
+// peers are all kinds of caches, by name. d is nil where there are to be no handlers.
+var peers = map[string]func(ctx context.Context, s settings, d *delays) (*cached, error){
+	"library-bolt":       libraryOnBolt,
+	"library-memory":     libraryInMemory,
+	"typed":              typed,
+	"typed-trimmed":      typedTrimmed,
+	"typed-json":         typedJSON,
+	"dynamic":            dynamicPeer,
+	"metadata":           metadataPeer,
+	"controller-runtime": controllerRuntime,
+}
+
+// cached is a cache that runs, of any kind.
+type cached struct {
+	synced func() bool
+	// get returns the resourceVersion of an object, empty where it is not there.
+	get func(resource, key string) string
+	// versions returns the resourceVersion of each object, by resource and key.
+	versions func() map[string]map[string]string
+	// stop waits for the end, after the context has ended.
+	stop func() error
+}
+
+func (c *cached) hasAll(marks []peer.Mark, whole bool) bool {
+	if whole && !c.synced() {
+		return false
+	}
+	for _, m := range marks {
+		if c.get(m.Resource, m.Key) != m.RV {
+			return false
+		}
+	}
+	return true
+}
+
+// informers is a cache that consists of informers, by the resource's name.
+func informers(byName map[string]cache.SharedIndexInformer, d *delays, stop func() error) (*cached, error) {
+	if d != nil {
+		for name, inf := range byName {
+			if _, err := inf.AddEventHandler(d); err != nil {
+				return nil, fmt.Errorf("handler of %s: %w", name, err)
+			}
+		}
+	}
+	return &cached{
+		synced: func() bool {
+			for _, inf := range byName {
+				if !inf.HasSynced() {
+					return false
+				}
+			}
+			return true
+		},
+		get: func(resource, key string) string {
+			obj, ok, err := byName[resource].GetIndexer().GetByKey(key)
+			if err != nil || !ok {
+				return ""
+			}
+			return version(obj)
+		},
+		versions: func() map[string]map[string]string {
+			all := map[string]map[string]string{}
+			for name, inf := range byName {
+				all[name] = map[string]string{}
+				for _, obj := range inf.GetIndexer().List() {
+					key, err := cache.MetaNamespaceKeyFunc(obj)
+					if err == nil { // what has no key is missing, which is noticed
+						all[name][key] = version(obj)
+					}
+				}
+			}
+			return all
+		},
+		stop: stop,
+	}, nil
+}
+
+// version returns the resourceVersion of a cached object.
+func version(obj any) string {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return m.GetResourceVersion()
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	clientinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+)
+
+// typed is client-go's factory of informers as it is: its clientset asks for protobuf
+// by itself, and lists by a watch.
+func typed(ctx context.Context, s settings, d *delays) (*cached, error) {
+	return typedWith(ctx, s, d)
+}
+
+// typedTrimmed drops managedFields before they are cached, as client-go's documentation
+// of transforms has it and as snapcache's agent does by default.
+func typedTrimmed(ctx context.Context, s settings, d *delays) (*cached, error) {
+	return typedWith(ctx, s, d, clientinformers.WithTransform(func(obj any) (any, error) {
+		if m, err := meta.Accessor(obj); err == nil {
+			m.SetManagedFields(nil)
+		}
+		return obj, nil
+	}))
+}
+
+// typedJSON is typed with a client that was told to use JSON, as it must where a
+// resource has nothing else.
+func typedJSON(ctx context.Context, s settings, d *delays) (*cached, error) {
+	s.config.ContentType = "application/json"
+	return typedWith(ctx, s, d)
+}
+
+func typedWith(ctx context.Context, s settings, d *delays, options ...clientinformers.SharedInformerOption) (*cached, error) {
+	client, err := kubernetes.NewForConfig(s.config)
+	if err != nil {
+		return nil, err
+	}
+	custom, err := dynamic.NewForConfig(s.config)
+	if err != nil {
+		return nil, err
+	}
+	factory := clientinformers.NewSharedInformerFactoryWithOptions(client, 0, options...)
+	customs := dynamicinformer.NewDynamicSharedInformerFactory(custom, 0)
+	byName := map[string]cache.SharedIndexInformer{}
+	for _, r := range s.resources {
+		if r.Type == nil { // there is no generated client of it
+			byName[r.Name] = customs.ForResource(r.GVR).Informer()
+			continue
+		}
+		generic, err := factory.ForResource(r.GVR)
+		if err != nil {
+			return nil, err
+		}
+		byName[r.Name] = generic.Informer()
+	}
+	c, err := informers(byName, d, func() error {
+		factory.Shutdown()
+		customs.Shutdown()
+		return nil
+	})
+	factory.Start(ctx.Done())
+	customs.Start(ctx.Done())
+	return c, err
+}
+
+// dynamicPeer is client-go's factory of informers of trees.
+func dynamicPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
+	client, err := dynamic.NewForConfig(s.config)
+	if err != nil {
+		return nil, err
+	}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	byName := map[string]cache.SharedIndexInformer{}
+	for _, r := range s.resources {
+		byName[r.Name] = factory.ForResource(r.GVR).Informer()
+	}
+	c, err := informers(byName, d, func() error {
+		factory.Shutdown()
+		return nil
+	})
+	factory.Start(ctx.Done())
+	return c, err
+}
+
+// metadataPeer is client-go's factory of informers of metadata alone.
+func metadataPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
+	client, err := metadata.NewForConfig(s.config)
+	if err != nil {
+		return nil, err
+	}
+	factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, metav1.NamespaceAll, nil)
+	byName := map[string]cache.SharedIndexInformer{}
+	for _, r := range s.resources {
+		byName[r.Name] = factory.ForResource(r.GVR).Informer()
+	}
+	c, err := informers(byName, d, func() error {
+		factory.Shutdown()
+		return nil
+	})
+	factory.Start(ctx.Done())
+	return c, err
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/peer"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+)
+
+// fleets are many caches of one kind in one process, each with a connection and a store
+// of its own as on a node of its own.
+var fleets = map[string]func(ctx context.Context, s settings, d *delays) (*cached, error){
+	"fleet-library": libraryOnBolt,
+	"fleet-typed":   typed,
+}
+
+// runFleet starts all nodes at once. It tells when the last one has come to a mark.
+func runFleet(ctx context.Context, s settings, start func(context.Context, settings, *delays) (*cached, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	nodes := make([]*cached, s.nodes)
+	var g errgroup.Group
+	for i := range nodes {
+		g.Go(func() error {
+			mine := s
+			mine.config = rest.CopyConfig(s.config)
+			// A connection of its own: client-go shares it among those that have the same
+			// certificates, to the byte.
+			mine.config.CAData = append(slices.Clone(s.config.CAData), strings.Repeat("\n", i)...)
+			mine.state = filepath.Join(s.state, fmt.Sprintf("node-%04d", i))
+			if err := os.MkdirAll(mine.state, 0o700); err != nil {
+				return err
+			}
+			c, err := start(ctx, mine, nil)
+			if err != nil {
+				return fmt.Errorf("node %d: %w", i, err)
+			}
+			nodes[i] = c
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	for _, wanted := range []struct {
+		event string
+		marks []peer.Mark
+	}{{peer.Read, s.read}, {peer.InStep, s.inStep}} {
+		for _, c := range nodes {
+			for !c.hasAll(wanted.marks, wanted.event == peer.InStep) {
+				time.Sleep(lookEvery)
+			}
+		}
+		if err := out.Encode(peer.Event{Event: wanted.event, At: time.Now()}); err != nil {
+			return err
+		}
+	}
+	if err := obey(nodes[0], nil, out); err != nil {
+		return err
+	}
+	cancel()
+	var err error
+	for _, c := range nodes {
+		err = errors.Join(err, c.stop())
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+)
+
+// libraryOnBolt is snapcache's factory of informers on the durable store.
+func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) {
+	db, err := bolt.Open(filepath.Join(s.state, "cache.db"), bolt.Options{})
+	if err != nil {
+		return nil, err
+	}
+	c, err := library(ctx, s, d, db)
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	if d != nil {
+		wg.Go(func() { d.watch(db, ctx.Done()) })
+	}
+	stop := c.stop
+	c.stop = func() error {
+		wg.Wait()
+		if err := stop(); err != nil {
+			return err
+		}
+		return db.Close()
+	}
+	return c, nil
+}
+
+// libraryInMemory is the same factory without a store, which is in memory.
+func libraryInMemory(ctx context.Context, s settings, d *delays) (*cached, error) {
+	return library(ctx, s, d, nil)
+}
+
+func library(ctx context.Context, s settings, d *delays, db store.DB) (*cached, error) {
+	factory, err := informer.NewFactory(informer.FactoryOptions{Config: s.config, Scheme: scheme.Scheme, Store: db})
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]cache.SharedIndexInformer{}
+	for _, r := range s.resources {
+		if r.Type != nil {
+			byName[r.Name] = factory.InformerFor(r.Type)
+		} else {
+			byName[r.Name] = factory.ForResource(r.GVR).Informer()
+		}
+	}
+	c, err := informers(byName, d, func() error {
+		factory.Shutdown()
+		return nil
+	})
+	factory.StartWithContext(ctx)
+	return c, err
+}

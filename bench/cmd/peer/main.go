@@ -1,0 +1,148 @@
+// Command peer is one cache of one kind, for the benchmarks to measure from outside.
+// See package peer for what it reads and writes.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/peer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// lookEvery is how often it is looked whether a mark is there.
+const lookEvery = time.Millisecond
+
+// settings are what the flags say.
+type settings struct {
+	name      string
+	config    *rest.Config
+	state     string // folder
+	resources []peer.Resource
+	handler   bool
+	read      []peer.Mark
+	inStep    []peer.Mark
+	nodes     int // of a fleet
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "peer:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	s, err := parse(args)
+	if err != nil {
+		return err
+	}
+	klog.SetOutput(os.Stderr)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if start, ok := fleets[s.name]; ok {
+		return runFleet(ctx, s, start)
+	}
+	var d *delays
+	if s.handler {
+		d = &delays{}
+	}
+	c, err := peers[s.name](ctx, s, d)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	for _, wanted := range []struct {
+		event string
+		marks []peer.Mark
+	}{{peer.Read, s.read}, {peer.InStep, s.inStep}} {
+		for !c.hasAll(wanted.marks, wanted.event == peer.InStep) {
+			time.Sleep(lookEvery)
+		}
+		if err := out.Encode(peer.Event{Event: wanted.event, At: time.Now()}); err != nil {
+			return err
+		}
+	}
+	if err := obey(c, d, out); err != nil {
+		return err
+	}
+	cancel()
+	return c.stop()
+}
+
+// obey does what the driver says until it says nothing more.
+func obey(c *cached, d *delays, out *json.Encoder) error {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		e := peer.Event{Event: in.Text(), At: time.Now()}
+		switch e.Event {
+		case peer.Contents:
+			e.Contents = map[string]peer.Content{}
+			for name, versions := range c.versions() {
+				e.Contents[name] = peer.ContentOf(versions)
+			}
+		case peer.Delays:
+			e.Handled, e.Durable = d.take()
+		case peer.Reset:
+			d.reset()
+		default:
+			return fmt.Errorf("unknown command %q", e.Event)
+		}
+		if err := out.Encode(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	flags := flag.NewFlagSet("peer NAME", flag.ContinueOnError)
+	kubeconfig := flags.String("kubeconfig", "", "the `file` with the connection")
+	flags.StringVar(&s.state, "state", "", "the `folder` for what is durable")
+	flags.BoolVar(&s.handler, "handler", false, "register a handler of events with each informer")
+	flags.IntVar(&s.nodes, "nodes", 1, "how many nodes a fleet has")
+	each := func(name, usage string, to func(string) error) { flags.Func(name, usage+"; may be repeated", to) }
+	each("resource", "a `resource` to cache", func(v string) error {
+		r, err := peer.ResourceOf(v)
+		s.resources = append(s.resources, r)
+		return err
+	})
+	for name, to := range map[string]*[]peer.Mark{"read": &s.read, "in-step": &s.inStep} {
+		each(name, "the `mark` that proves it", func(v string) error {
+			m, err := peer.ParseMark(v)
+			*to = append(*to, m)
+			return err
+		})
+	}
+	var known []string
+	for name := range peers {
+		known = append(known, name)
+	}
+	for name := range fleets {
+		known = append(known, name)
+	}
+	slices.Sort(known)
+	if len(args) == 0 || !slices.Contains(known, args[0]) {
+		return s, fmt.Errorf("want the name of a peer, one of %s", strings.Join(known, ", "))
+	}
+	s.name = args[0]
+	if err := flags.Parse(args[1:]); err != nil {
+		return s, err
+	}
+	var err error
+	if s.config, err = clientcmd.BuildConfigFromFlags("", *kubeconfig); err != nil {
+		return s, err
+	}
+	s.config.QPS = -1 // client-go's limit of requests is for no cache's start
+	s.config.UserAgent = "bench-" + s.name
+	return s, nil
+}

@@ -1,0 +1,141 @@
+package driver
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/peer"
+)
+
+// launch says what a peer is started with.
+type launch struct {
+	name       string
+	dir        string // of its own; what is durable is there
+	kubeconfig string
+	resources  []peer.Resource
+	read       peer.Mark
+	marks      []peer.Mark
+	handler    bool
+	nodes      int // of a fleet
+}
+
+// subject is a peer that runs: a child or an agent.
+type subject interface {
+	pid() int
+	// await waits for an event and returns how long after the start it was.
+	await(ctx context.Context, event string) (time.Duration, error)
+	contents(ctx context.Context) (map[string]peer.Content, error)
+	// reset forgets the changes so far.
+	reset(ctx context.Context) error
+	// delays returns the seconds from the changes since the last time to the handler
+	// and to the commit.
+	delays(ctx context.Context) (handled, durable []float64, err error)
+	// stop asks it to end, and waits.
+	stop() error
+	kill() error
+}
+
+// child is a process of cmd/peer.
+type child struct {
+	*process
+	in     io.WriteCloser
+	events chan peer.Event // closed at the end of the output
+}
+
+func startChild(binary string, l launch) (*child, error) {
+	args := []string{l.name, "-kubeconfig", l.kubeconfig, "-state", l.dir, "-read", l.read.String()}
+	for _, r := range l.resources {
+		args = append(args, "-resource", r.Name)
+	}
+	for _, m := range l.marks {
+		args = append(args, "-in-step", m.String())
+	}
+	if l.handler {
+		args = append(args, "-handler")
+	}
+	if l.nodes > 0 {
+		args = append(args, "-nodes", strconv.Itoa(l.nodes))
+	}
+	cmd := exec.Command(binary, args...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", l.name, err)
+	}
+	r, w := io.Pipe() // Wait does not close it before all has been read
+	cmd.Stdout = w
+	p, err := start(cmd, l.name, l.dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{process: p, in: in, events: make(chan peer.Event, 8)}
+	go func() {
+		<-p.done
+		w.Close()
+	}()
+	go func() {
+		defer close(c.events)
+		for d := json.NewDecoder(bufio.NewReader(r)); ; {
+			var e peer.Event
+			if err := d.Decode(&e); err != nil {
+				_, _ = io.Copy(io.Discard, r) // what follows is of no use
+				return
+			}
+			c.events <- e
+		}
+	}()
+	return c, nil
+}
+
+func (c *child) await(ctx context.Context, event string) (time.Duration, error) {
+	e, err := c.next(ctx, event)
+	return e.At.Sub(c.started), err
+}
+
+func (c *child) next(ctx context.Context, event string) (peer.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case e, ok := <-c.events:
+		if !ok {
+			<-c.done
+			return e, c.failed(fmt.Errorf("ended before %q: %s", event, c.cmd.ProcessState))
+		}
+		if e.Event != event {
+			return e, c.failed(fmt.Errorf("said %q in place of %q", e.Event, event))
+		}
+		return e, nil
+	case <-ctx.Done():
+		return peer.Event{}, c.failed(fmt.Errorf("no %q: %w", event, ctx.Err()))
+	}
+}
+
+func (c *child) ask(ctx context.Context, command string) (peer.Event, error) {
+	if _, err := io.WriteString(c.in, command+"\n"); err != nil {
+		return peer.Event{}, c.failed(err)
+	}
+	return c.next(ctx, command)
+}
+
+func (c *child) contents(ctx context.Context) (map[string]peer.Content, error) {
+	e, err := c.ask(ctx, peer.Contents)
+	return e.Contents, err
+}
+
+func (c *child) delays(ctx context.Context) (handled, durable []float64, err error) {
+	e, err := c.ask(ctx, peer.Delays)
+	return e.Handled, e.Durable, err
+}
+
+func (c *child) reset(ctx context.Context) error {
+	_, err := c.ask(ctx, peer.Reset)
+	return err
+}
+
+func (c *child) stop() error { return errors.Join(c.in.Close(), c.end()) }

@@ -1,0 +1,154 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/result"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// Driver runs one plan.
+type Driver struct {
+	plan     Plan
+	scratch  string // folder, emptied before each stage
+	log      func(format string, args ...any)
+	binaries binaries
+}
+
+type binaries struct{ agent, peer string }
+
+// Options say where a run is made.
+type Options struct {
+	// Dir keeps the stages that are complete, so that a run which was interrupted goes on
+	// after them, and what the peers store meanwhile.
+	Dir string
+	Log func(format string, args ...any)
+}
+
+// Run runs a plan to its end, and returns all that was measured. Stages that an earlier
+// run of the same plan and revision in the same folder has completed are not run again,
+// until Forget.
+func Run(ctx context.Context, plan Plan, o Options) (*result.Run, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("folder of the run: %w", err)
+	}
+	d := &Driver{plan: plan, scratch: filepath.Join(dir, "scratch"), log: o.Log}
+	run := &result.Run{Started: time.Now()}
+	if err := describe(ctx, run); err != nil {
+		return nil, err
+	}
+	kept := keptIn(dir, plan, run)
+	if err := os.MkdirAll(kept, 0o755); err != nil { //nolint:gosec // nothing secret
+		return nil, fmt.Errorf("folder of the run: %w", err)
+	}
+	if err := d.build(ctx, dir); err != nil {
+		return nil, err
+	}
+	for i, st := range plan.Stages {
+		path := filepath.Join(kept, st.Name+".json")
+		var done result.Stage
+		switch err := result.Read(path, &done); {
+		case err == nil:
+			d.log("stage %d of %d, %s: measured before, in %s", i+1, len(plan.Stages), st.Name, path)
+		case errors.Is(err, os.ErrNotExist):
+			d.log("stage %d of %d: %s", i+1, len(plan.Stages), st.Name)
+			if done, err = d.stage(ctx, st); err != nil {
+				return nil, fmt.Errorf("stage %s: %w", st.Name, err)
+			}
+			if err := result.Write(path, done); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, err
+		}
+		run.Stages = append(run.Stages, done)
+	}
+	run.Ended = time.Now()
+	return run, nil
+}
+
+// Forget removes the stages that are kept of a run, once it is written elsewhere.
+func Forget(plan Plan, o Options, run *result.Run) error {
+	if err := os.RemoveAll(keptIn(o.Dir, plan, run)); err != nil {
+		return fmt.Errorf("folder of the run: %w", err)
+	}
+	return nil
+}
+
+// keptIn is the folder of the stages that are complete. What was changed since the last
+// commit is not told apart.
+func keptIn(dir string, plan Plan, run *result.Run) string {
+	return filepath.Join(dir, plan.Name+"-"+run.Versions["snapcache"])
+}
+
+// stage runs all rounds of a stage on a control plane of its own.
+func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error) {
+	if err := os.RemoveAll(d.scratch); err != nil {
+		return result.Stage{}, fmt.Errorf("scratch folder: %w", err)
+	}
+	if err := os.MkdirAll(d.scratch, 0o700); err != nil {
+		return result.Stage{}, fmt.Errorf("scratch folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(d.scratch)) }()
+	s, err := startServer(ctx, d.scratch, st, d.log)
+	if err != nil {
+		return result.Stage{}, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	done := result.Stage{Name: st.Name, Objects: s.objects(), IdleCPU: s.idle, Resources: map[string]int{}}
+	for name, keys := range s.keys {
+		done.Resources[name] = len(keys)
+	}
+	if done.JSONBytes, err = s.jsonBytes(ctx); err != nil {
+		return done, err
+	}
+	for i, r := range st.Rounds {
+		turns, err := d.round(ctx, s, i, r)
+		if err != nil {
+			return done, err
+		}
+		done.Turns = append(done.Turns, turns...)
+	}
+	for i, f := range st.Streams {
+		streams, err := d.stream(ctx, s, i, f)
+		if err != nil {
+			return done, err
+		}
+		done.Streams = append(done.Streams, streams...)
+	}
+	if st.Fleet != nil {
+		if done.Fleets, err = d.fleet(ctx, s, *st.Fleet); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// build makes the programs as they are shipped: without cgo and without the race
+// detector.
+func (d *Driver) build(ctx context.Context, dir string) error {
+	root, err := controlplane.Root()
+	if err != nil {
+		return err
+	}
+	d.binaries = binaries{agent: filepath.Join(dir, "snapcache"), peer: filepath.Join(dir, "peer")}
+	for _, b := range []struct{ out, module, pkg string }{
+		{d.binaries.agent, root, "./cmd/snapcache"},
+		{d.binaries.peer, filepath.Join(root, "bench"), "./cmd/peer"},
+	} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.out, b.pkg)
+		cmd.Dir = b.module
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w: %s", b.pkg, err, out)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/result"
+	"golang.org/x/sync/errgroup"
+)
+
+// stream has peers follow changes of pods at a rate. One that is not durable starts from
+// nothing, which is no part of what is measured.
+func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (_ []result.Stream, err error) {
+	_, marks, err := s.change(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	var subjects []subject
+	defer func() {
+		for _, p := range subjects {
+			if err != nil {
+				err = errors.Join(err, p.kill())
+			} else {
+				err = p.stop()
+			}
+		}
+	}()
+	for _, name := range st.Peers {
+		p, _, err := d.measured(ctx, s, launch{
+			name: name, dir: filepath.Join(d.scratch, name), kubeconfig: s.kubeconfig, resources: s.resources,
+			read: s.readMark(), marks: marks, handler: true,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("changes for %s: %w", name, err)
+		}
+		subjects = append(subjects, p)
+		if err := p.reset(ctx); err != nil { // those of the start
+			return nil, err
+		}
+	}
+	before := make([]usage, len(subjects))
+	for i, p := range subjects {
+		if before[i], err = usageOf(p); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	changes, err := s.changeAt(ctx, st.Rate, st.Duration)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]result.Stream, len(subjects))
+	for i, p := range subjects {
+		wanted := 0
+		if st.Durable && st.Peers[i] == LibraryBolt {
+			wanted = changes
+		}
+		handled, durable, err := allDelays(ctx, p, changes, wanted)
+		if err != nil {
+			return nil, fmt.Errorf("changes for %s: %w", st.Peers[i], err)
+		}
+		all[i] = result.Stream{
+			Peer: st.Peers[i], Round: number, Rate: st.Rate, Changes: changes,
+			Handled: result.DelayOf(handled), Durable: result.DelayOf(durable),
+		}
+	}
+	for i, p := range subjects {
+		u, err := usageOf(p)
+		if err != nil {
+			return nil, err
+		}
+		r := &all[i]
+		r.Seconds, r.CPU, r.WrittenBytes = time.Since(began).Seconds(), u.cpu-before[i].cpu, u.written-before[i].written
+		d.log("%3.0f changes/s    %-18s handled %6.1f ms, p99 %6.1f; durable %6.1f s, p99 %6.1f; %9d bytes written",
+			st.Rate, r.Peer, 1e3*r.Handled.P50, 1e3*r.Handled.P99, r.Durable.P50, r.Durable.P99, r.WrittenBytes)
+	}
+	return all, nil
+}
+
+// usage is what a process has used so far.
+type usage struct {
+	cpu     float64 // seconds
+	written int64   // bytes
+}
+
+func usageOf(p subject) (u usage, err error) {
+	cpu, err := measure.CPU(p.pid())
+	if err != nil {
+		return u, err
+	}
+	u.cpu = cpu.Seconds()
+	u.written, err = measure.Written(p.pid())
+	return u, err
+}
+
+// allDelays waits until a peer has heard of all changes, and until so many of them are
+// durable.
+func allDelays(ctx context.Context, p subject, changes, wanted int) (handled, durable []float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	for {
+		h, c, err := p.delays(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		handled, durable = append(handled, h...), append(durable, c...)
+		if len(handled) >= changes && len(durable) >= wanted {
+			return handled, durable, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("told of %d of %d changes, and %d of %d are durable: %w", len(handled), changes, len(durable), wanted, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// changeAt changes pods one after the other, each another one, at an even rate, and
+// returns how many. Where the server is slower than that it is fewer.
+func (s *server) changeAt(ctx context.Context, rate float64, d time.Duration) (int, error) {
+	pods := s.resources[0]
+	keys := s.keys[pods.Name][1:] // the first is what is read
+	order := s.random.Perm(len(keys))
+	n := int(rate * d.Seconds())
+	results := make([]string, n)
+	ticker := time.NewTicker(time.Duration(float64(time.Second) / rate))
+	defer ticker.Stop()
+	var g errgroup.Group
+	g.SetLimit(changers)
+	for i := range n {
+		<-ticker.C
+		if ctx.Err() != nil {
+			break
+		}
+		// Neighbours in time are different objects: two changes of one that come together
+		// would be one to a cache.
+		g.Go(func() error {
+			rv, err := s.touch(ctx, pods, keys[order[i%len(order)]])
+			results[i] = rv
+			return err
+		})
+	}
+	if err := errors.Join(g.Wait(), ctx.Err()); err != nil {
+		return 0, err
+	}
+	for i, rv := range results {
+		s.versions[pods.Name][keys[order[i%len(order)]]] = rv
+	}
+	return n, nil
+}

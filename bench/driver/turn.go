@@ -1,0 +1,176 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/peer"
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+// begin starts a peer.
+func (d *Driver) begin(l launch) (subject, error) {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("start %s: %w", l.name, err)
+	}
+	if l.name == Agent {
+		return startAgent(d.binaries.agent, l)
+	}
+	return startChild(d.binaries.peer, l)
+}
+
+// measured starts a peer, lets it come in step and settle, and returns it running and
+// what that cost. What it has by then is compared with the server.
+func (d *Driver) measured(ctx context.Context, s *server, l launch) (_ subject, c result.Cost, err error) {
+	traffic, err := s.network.Traffic()
+	if err != nil {
+		return nil, c, err
+	}
+	server, err := s.cpu()
+	if err != nil {
+		return nil, c, err
+	}
+	began := time.Now()
+	p, err := d.begin(l)
+	if err != nil {
+		return nil, c, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.kill())
+		}
+	}()
+	if err := d.awaitInStep(ctx, p, &c); err != nil {
+		return nil, c, err
+	}
+	select {
+	case <-time.After(d.plan.Settle):
+	case <-ctx.Done():
+		return nil, c, ctx.Err()
+	}
+	if err := d.settled(p, l, &c); err != nil {
+		return nil, c, err
+	}
+	after, err := s.network.Traffic()
+	if err != nil {
+		return nil, c, err
+	}
+	c.Traffic = after.Since(traffic)
+	used, err := s.cpu()
+	if err != nil {
+		return nil, c, err
+	}
+	c.ServerCPU = used - server - s.idle*time.Since(began).Seconds()
+	return p, c, d.check(ctx, s, p, l)
+}
+
+func (d *Driver) awaitInStep(ctx context.Context, p subject, c *result.Cost) error {
+	at, err := p.await(ctx, peer.Read)
+	if err != nil {
+		return err
+	}
+	c.ReadSeconds = at.Seconds()
+	if at, err = p.await(ctx, peer.InStep); err != nil {
+		return err
+	}
+	c.InStepSeconds = at.Seconds()
+	cpu, err := measure.CPU(p.pid())
+	c.InStepCPU = cpu.Seconds()
+	return err
+}
+
+// settled reads what the peer has come to.
+func (d *Driver) settled(p subject, l launch, c *result.Cost) error {
+	cpu, err := measure.CPU(p.pid())
+	if err != nil {
+		return err
+	}
+	c.SettledCPU = cpu.Seconds()
+	if c.Memory, err = measure.ReadMemory(p.pid()); err != nil {
+		return err
+	}
+	if c.WrittenBytes, err = measure.Written(p.pid()); err != nil {
+		return err
+	}
+	c.DiskBytes, err = diskBytes(l.dir)
+	return err
+}
+
+// check compares what a peer has with what the server has.
+func (d *Driver) check(ctx context.Context, s *server, p subject, l launch) error {
+	got, err := p.contents(ctx)
+	if err != nil {
+		return err
+	}
+	want := s.contents()
+	if l.nodes > 0 { // a fleet has a part of the resources
+		want = map[string]peer.Content{}
+		for _, r := range l.resources {
+			want[r.Name] = s.contents()[r.Name]
+		}
+	}
+	if !maps.Equal(want, got) {
+		return fmt.Errorf("%s has other objects than the server: %v, not %v", l.name, got, want)
+	}
+	return nil
+}
+
+// diskBytes is what the databases below a folder take: the space, not the length.
+func diskBytes(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".db" {
+			return err
+		}
+		n, err := measure.FileBytes(path)
+		sum += n
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("size of the database: %w", err)
+	}
+	return sum, nil
+}
+
+// round has each peer start once, after what was changed for all of them.
+func (d *Driver) round(ctx context.Context, s *server, number int, r Round) ([]result.Turn, error) {
+	share := map[string]float64{Restart1: 0.01, Handled: 0.01, Expired: 0.01, Restart10: 0.1}[r.Scenario]
+	changed, marks, err := s.change(ctx, share)
+	if err != nil {
+		return nil, err
+	}
+	if r.Scenario == Expired {
+		if err := s.forget(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var turns []result.Turn
+	for _, name := range r.Peers {
+		l := launch{
+			name: name, dir: filepath.Join(d.scratch, name), kubeconfig: s.kubeconfig, resources: s.resources,
+			read: s.readMark(), marks: marks, handler: r.Scenario == Handled,
+		}
+		if r.Scenario == First {
+			if err := os.RemoveAll(l.dir); err != nil {
+				return nil, fmt.Errorf("forget what %s has stored: %w", name, err)
+			}
+		}
+		p, cost, err := d.measured(ctx, s, l)
+		if err != nil {
+			return nil, fmt.Errorf("%s of %s: %w", r.Scenario, name, err)
+		}
+		if err := p.stop(); err != nil {
+			return nil, err
+		}
+		d.log("%-16s %-18s read %6.3f s, in step %7.3f s, %9d bytes, cpu %6.2f s, server's %6.2f s, peak %5d MB",
+			r.Scenario, name, cost.ReadSeconds, cost.InStepSeconds, cost.Received, cost.InStepCPU, cost.ServerCPU, cost.Peak>>20)
+		turns = append(turns, result.Turn{Scenario: r.Scenario, Peer: name, Round: number, Changed: changed, Cost: cost})
+	}
+	return turns, nil
+}

@@ -1,0 +1,38 @@
+package peer
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Resource is one of those that are cached.
+type Resource struct {
+	Name string // as the agent's configuration has it
+	GVR  schema.GroupVersionResource
+	Kind string
+	// Type is its Go type; nil for a custom resource, of which nobody here has one.
+	Type client.Object
+}
+
+// Resources are all that the benchmarks use.
+var Resources = []Resource{
+	{"pods", corev1.SchemeGroupVersion.WithResource("pods"), "Pod", &corev1.Pod{}},
+	{"configmaps", corev1.SchemeGroupVersion.WithResource("configmaps"), "ConfigMap", &corev1.ConfigMap{}},
+	{"nodes", corev1.SchemeGroupVersion.WithResource("nodes"), "Node", &corev1.Node{}},
+	{"endpointslices.discovery.k8s.io", discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", &discoveryv1.EndpointSlice{}},
+	{"widgets.v1.example.com", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, "Widget", nil},
+}
+
+// ResourceOf returns the resource of a name.
+func ResourceOf(name string) (Resource, error) {
+	for _, r := range Resources {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return Resource{}, fmt.Errorf("resource %q is unknown here", name)
+}

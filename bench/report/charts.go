@@ -1,0 +1,109 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+
+	"github.com/snapcache/snapcache/bench/driver"
+	"github.com/snapcache/snapcache/bench/result"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Chart is a picture: the name of its file and SVG.
+type Chart struct {
+	Name string
+	SVG  []byte
+}
+
+var (
+	oursColor   = color.RGBA{R: 0x1b, G: 0x7f, B: 0x79, A: 0xff}
+	theirsColor = color.RGBA{R: 0xb0, G: 0xb4, B: 0xba, A: 0xff}
+)
+
+// Charts draws bars of one stage with a logarithmic scale: the median of each peer.
+// What has not been measured has no chart.
+func Charts(run *result.Run) ([]Chart, error) {
+	st := stage(run, medium)
+	if st == nil { // a small run
+		st = &run.Stages[len(run.Stages)-1]
+	}
+	var all []Chart
+	for _, c := range []struct {
+		name, scenario string
+		metric         metric
+		unit           string
+		scale          float64
+	}{
+		{"first-read", driver.Restart0, readTime, "seconds", 1},
+		{"in-step", driver.Restart1, inStepTime, "seconds", 1},
+		{"bytes", driver.Restart0, received, "KB", 1e3},
+		{"peak-memory", driver.First, peakMemory, "MB", 1e6},
+	} {
+		chart, err := bars(st, c.scenario, c.metric, fmt.Sprintf("%s, %s: %s (%s)", st.Name, c.scenario, c.metric.name, c.unit), c.scale)
+		if err != nil {
+			return nil, fmt.Errorf("chart %s: %w", c.name, err)
+		}
+		if chart != nil {
+			all = append(all, Chart{c.name + ".svg", chart})
+		}
+	}
+	return all, nil
+}
+
+// bars draws a bar for each peer; nil where none was measured.
+func bars(st *result.Stage, scenario string, m metric, title string, scale float64) ([]byte, error) {
+	p := plot.New()
+	p.Title.Text = title
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	peers := unique(st.Turns, func(t result.Turn) string { return t.Peer })
+	slices.Reverse(peers) // the first is on top
+	var names []string
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, peer := range peers {
+		s := spread(st, scenario, peer, m)
+		if s.Count == 0 || s.Median <= 0 {
+			continue
+		}
+		low, high = min(low, s.Median/scale), max(high, s.Median/scale)
+		names = append(names, fmt.Sprintf("%s  %s", peer, m.text(s.Median)))
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	// A logarithmic scale has no zero to begin at: it begins a decade below.
+	p.X.Min, p.X.Max = math.Pow(10, math.Floor(math.Log10(low))-1), math.Pow(10, math.Ceil(math.Log10(high)))
+	at := 0
+	for _, peer := range peers {
+		s := spread(st, scenario, peer, m)
+		if s.Count == 0 || s.Median <= 0 {
+			continue
+		}
+		y, end := float64(at), s.Median/scale
+		box, err := plotter.NewPolygon(plotter.XYs{{X: p.X.Min, Y: y - 0.35}, {X: end, Y: y - 0.35}, {X: end, Y: y + 0.35}, {X: p.X.Min, Y: y + 0.35}})
+		if err != nil {
+			return nil, err
+		}
+		box.Color, box.LineStyle.Width = theirsColor, 0
+		if peer == driver.Agent || peer == driver.LibraryBolt {
+			box.Color = oursColor
+		}
+		p.Add(box)
+		at++
+	}
+	p.NominalY(names...)
+	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
+	canvas := vgsvg.New(8*vg.Inch, vg.Length(1+0.32*float64(len(names)))*vg.Inch)
+	p.Draw(draw.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,80 @@
+package report
+
+import (
+	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+// metric is one figure of a start.
+type metric struct {
+	name string
+	of   func(result.Cost) float64
+	text func(float64) string
+}
+
+var (
+	readTime    = metric{"first correct read", func(c result.Cost) float64 { return c.ReadSeconds }, seconds}
+	inStepTime  = metric{"in step", func(c result.Cost) float64 { return c.InStepSeconds }, seconds}
+	received    = metric{"bytes from the server", func(c result.Cost) float64 { return float64(c.Received) }, size}
+	clientCPU   = metric{"CPU", func(c result.Cost) float64 { return c.SettledCPU }, seconds}
+	serverCPU   = metric{"apiserver's CPU", func(c result.Cost) float64 { return c.ServerCPU }, seconds}
+	peakMemory  = metric{"peak memory", func(c result.Cost) float64 { return float64(c.Peak) }, size}
+	settledAnon = metric{"settled, own", func(c result.Cost) float64 { return float64(c.Anon) }, size}
+	settledFile = metric{"settled, of files", func(c result.Cost) float64 { return float64(c.File) }, size}
+	onDisk      = metric{"on disk", func(c result.Cost) float64 { return float64(c.DiskBytes) }, size}
+	writtenDisk = metric{"written", func(c result.Cost) float64 { return float64(c.WrittenBytes) }, size}
+	// settledAll is what the targets of settled memory are about: all that is resident.
+	settledAll = metric{"settled memory", func(c result.Cost) float64 { return float64(c.Anon + c.File) }, size}
+)
+
+// costs are the metrics of a start, in the order of the columns.
+var costs = []metric{readTime, inStepTime, received, clientCPU, serverCPU, peakMemory, settledAnon, settledFile, onDisk, writtenDisk}
+
+// stage returns a stage by name, nil where there is none.
+func stage(run *result.Run, name string) *result.Stage {
+	for i := range run.Stages {
+		if run.Stages[i].Name == name {
+			return &run.Stages[i]
+		}
+	}
+	return nil
+}
+
+// spread is what a peer's turns in a scenario came to; its Count is 0 where there was none.
+func spread(st *result.Stage, scenario, peer string, m metric) measure.Spread {
+	var values []float64
+	if st != nil {
+		for _, t := range st.Turns {
+			if t.Scenario == scenario && t.Peer == peer {
+				values = append(values, m.of(t.Cost))
+			}
+		}
+	}
+	return measure.SpreadOf(values)
+}
+
+// delays is what a peer's streams at a rate came to.
+func delays(st *result.Stage, rate float64, peer string, of func(result.Stream) float64) measure.Spread {
+	var values []float64
+	if st != nil {
+		for _, s := range st.Streams {
+			if s.Rate == rate && s.Peer == peer {
+				values = append(values, of(s))
+			}
+		}
+	}
+	return measure.SpreadOf(values)
+}
+
+// unique returns what of gives for each item, each once, in the order of the first.
+func unique[T any, K comparable](items []T, of func(T) K) []K {
+	var keys []K
+	seen := map[K]bool{}
+	for _, item := range items {
+		if k := of(item); !seen[k] {
+			seen[k] = true
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/snapcache/snapcache/bench/driver"
+	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+// fleetOf is what the fleets of one kind came to.
+func fleetOf(st *result.Stage, scenario, peer string, of func(result.Fleet) float64) measure.Spread {
+	var values []float64
+	for _, f := range st.Fleets {
+		if f.Scenario == scenario && f.Peer == peer {
+			values = append(values, of(f))
+		}
+	}
+	return measure.SpreadOf(values)
+}
+
+func fleetTable(b *strings.Builder, st *result.Stage) {
+	if len(st.Fleets) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n### A fleet\n\n%d nodes start at once in one process, each with a connection of its own and, with snapcache, a store of its\n"+
+		"own. Each caches all endpointslices and configmaps (%d objects). Time is until the last one is in step: client and server\n"+
+		"share the CPUs of this machine.\n\n"+
+		"| | | in step | gets | lists | watches | bytes from the server | apiserver's CPU | clients' CPU |\n|---|---|---|---|---|---|---|---|---|\n",
+		st.Fleets[0].Nodes, st.Resources["configmaps"]+st.Resources["endpointslices.discovery.k8s.io"])
+	for _, scenario := range unique(st.Fleets, func(f result.Fleet) string { return f.Scenario }) {
+		for _, peer := range unique(st.Fleets, func(f result.Fleet) string { return f.Peer }) {
+			of := func(value func(result.Fleet) float64) measure.Spread { return fleetOf(st, scenario, peer, value) }
+			row := []string{scenario, peer, withSpread(of(func(f result.Fleet) float64 { return f.InStepSeconds }), seconds)}
+			for _, verb := range []string{"GET", "LIST", "WATCH"} {
+				row = append(row, withSpread(of(func(f result.Fleet) float64 { return float64(f.Requests[verb]) }), func(n float64) string { return fmt.Sprintf("%.0f", n) }))
+			}
+			row = append(row, withSpread(of(func(f result.Fleet) float64 { return float64(f.Received) }), size),
+				withSpread(of(func(f result.Fleet) float64 { return f.ServerCPU }), seconds),
+				withSpread(of(func(f result.Fleet) float64 { return f.SettledCPU }), seconds))
+			b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		}
+	}
+}
+
+// model multiplies what a node of the fleet costs.
+func model(b *strings.Builder, run *result.Run) {
+	for i := range run.Stages {
+		st := &run.Stages[i]
+		if len(st.Fleets) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\n## Fleets that restart at once\n\n[The model](scale.md): what a node of the fleet above cost, times the number of nodes. The least time is that of an\n"+
+			"apiserver with %d CPUs to itself and a link of %s a second, whichever takes longer.\n\n"+
+			"| nodes | | bytes from the server | apiserver's CPU | least time |\n|---|---|---|---|---|\n", modelCPUs, size(modelLink))
+		for _, nodes := range []int{1_000, 10_000, 100_000} {
+			for _, peer := range unique(st.Fleets, func(f result.Fleet) string { return f.Peer }) {
+				m := predict(st, peer, nodes)
+				fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", humanize.Comma(int64(nodes)), peer, size(m.bytes), duration(m.cpu), duration(m.seconds))
+			}
+		}
+	}
+}
+
+// What the model's apiserver has.
+const (
+	modelCPUs = 8
+	modelLink = 1.25e9 // bytes a second: 10 Gbit/s
+)
+
+// prediction is what nodes that restart at once, with nothing changed, cost.
+type prediction struct{ bytes, cpu, seconds float64 }
+
+func predict(st *result.Stage, peer string, nodes int) prediction {
+	each := func(value func(result.Fleet) float64) float64 {
+		return float64(nodes) * fleetOf(st, driver.Restart0, peer, func(f result.Fleet) float64 { return value(f) / float64(f.Nodes) }).Median
+	}
+	p := prediction{
+		bytes: each(func(f result.Fleet) float64 { return float64(f.Received) }),
+		cpu:   max(0, each(func(f result.Fleet) float64 { return f.ServerCPU })),
+	}
+	p.seconds = max(p.bytes/modelLink, p.cpu/modelCPUs)
+	return p
+}
+
+// duration writes a time that may be long.
+func duration(s float64) string {
+	switch {
+	case s < 120:
+		return seconds(s)
+	case s < 2*3600:
+		return fmt.Sprintf("%.0f min", s/60)
+	default:
+		return fmt.Sprintf("%.1f h", s/3600)
+	}
+}

@@ -1,0 +1,183 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/bench/driver"
+	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+// example is a run with a figure for each target: client-go's are 100 of everything, and
+// ours one. Where there are three rounds the third is far off, which a median ignores.
+func example() *result.Run {
+	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	cost := func(x float64) result.Cost {
+		return result.Cost{
+			ReadSeconds: x, InStepSeconds: x, InStepCPU: x, SettledCPU: x, ServerCPU: x,
+			Traffic: measure.Traffic{Received: int64(20 * x * x)},
+			Memory:  measure.Memory{Peak: int64(1e6 * x), Anon: int64(9e5 * x), File: int64(1e5 * x)}, DiskBytes: 10_000_000,
+		}
+	}
+	run := &result.Run{Command: "make bench", Started: at, Ended: at.Add(14 * time.Minute), Versions: map[string]string{"snapcache": "abc"}}
+	for _, s := range []struct {
+		name    string
+		objects int
+	}{{small, 1_000}, {medium, 20_000}, {large, 100_000}} {
+		st := result.Stage{Name: s.name, Objects: s.objects, JSONBytes: 100_000_000, Resources: map[string]int{"pods": s.objects}}
+		for _, scenario := range []string{driver.First, driver.Restart0, driver.Restart1} {
+			for round, off := range []float64{1, 1, 50} {
+				st.Turns = append(st.Turns,
+					result.Turn{Scenario: scenario, Peer: driver.Agent, Round: round, Cost: cost(off)},
+					result.Turn{Scenario: scenario, Peer: driver.Typed, Round: round, Cost: cost(100 * off)},
+					result.Turn{Scenario: scenario, Peer: driver.Dynamic, Round: round, Cost: cost(200 * off)})
+			}
+		}
+		st.Streams = []result.Stream{
+			{Peer: driver.LibraryBolt, Rate: 100, Changes: 1000, Seconds: 10, Handled: result.Delay{Count: 1000, P50: 0.01, P99: 0.02}, Durable: result.Delay{Count: 1000, P50: 1, P99: 2}},
+			{Peer: driver.Typed, Rate: 100, Changes: 1000, Seconds: 10, Handled: result.Delay{Count: 1000, P50: 0.01, P99: 0.02}},
+		}
+		st.Fleets = []result.Fleet{
+			{Scenario: driver.Restart0, Peer: "fleet-library", Nodes: 10, Requests: map[string]int{"WATCH": 20}, Cost: cost(10)},
+			{Scenario: driver.Restart0, Peer: "fleet-typed", Nodes: 10, Requests: map[string]int{"WATCH": 20}, Cost: cost(100)},
+		}
+		run.Stages = append(run.Stages, st)
+	}
+	return run
+}
+
+func TestTargets(t *testing.T) {
+	all := targets(example())
+	require.Len(t, all, 14)
+	for _, target := range all {
+		require.Equal(t, "reached", judge(target).text, target.what)
+	}
+	// Each figure that gets worse is seen in its target.
+	for name, worse := range map[string]func(c *result.Cost){
+		"first correct read": func(c *result.Cost) { c.ReadSeconds = 3 },
+		"in step":            func(c *result.Cost) { c.InStepSeconds = 6 },
+		"bytes from":         func(c *result.Cost) { c.Received = 250 },
+		"apiserver's CPU":    func(c *result.Cost) { c.ServerCPU = 6 },
+		"peak memory":        func(c *result.Cost) { c.Peak = 13e6 },
+		"settled memory":     func(c *result.Cost) { c.File = 13e6 },
+		"CPU on the first":   func(c *result.Cost) { c.SettledCPU = 101 },
+		"size on disk":       func(c *result.Cost) { c.DiskBytes = 15_000_001 },
+	} {
+		run := example()
+		for i := range stage(run, medium).Turns {
+			if turn := &stage(run, medium).Turns[i]; turn.Peer == driver.Agent {
+				worse(&turn.Cost)
+			}
+		}
+		missed := 0
+		for _, target := range targets(run) {
+			if strings.Contains(target.what, name) && judge(target).text == "**not reached**" {
+				missed++
+			}
+		}
+		require.Positive(t, missed, name)
+	}
+	run := example()
+	stage(run, medium).Streams[0].Handled.P99 = 0.025
+	require.Equal(t, "**not reached**", judge(targets(run)[13]).text)
+	require.Equal(t, "not measured", judge(targets(&result.Run{})[0]).text)
+}
+
+// Less than nothing, as an idle server may leave it, is no infinite ratio.
+func TestTooLittleToTell(t *testing.T) {
+	run := example()
+	for i := range stage(run, medium).Turns {
+		if turn := &stage(run, medium).Turns[i]; turn.Peer == driver.Agent {
+			turn.ServerCPU = -0.002
+		}
+	}
+	for _, target := range targets(run) {
+		if target.floor == 0 {
+			continue
+		}
+		v := judge(target)
+		require.InDelta(t, 100/noise, v.got, 1)
+		require.Contains(t, v.text, "too little")
+		return
+	}
+	t.Fatal("no target has a floor")
+}
+
+func TestMarkdown(t *testing.T) {
+	page := Markdown(example(), []string{"side-by-side/bytes.svg"})
+	require.NotContains(t, page, "NaN")
+	require.NotContains(t, page, "%!")
+	require.Contains(t, page, "| in step after a restart with 1 % changed | agent 1.0 s (1.0 s to 50.0 s) | typed 100.0 s (100.0 s to 5000.0 s) | 20x less | 100x | reached |")
+	require.Contains(t, page, "![bytes](side-by-side/bytes.svg)")
+	require.Contains(t, page, "| restart-0 | agent | 0.00 |", "the exponent of what does not grow")
+	for _, line := range strings.Split(page, "\n") {
+		if strings.HasPrefix(line, "|---") {
+			require.NotContains(t, line, "||")
+		}
+	}
+	requireTables(t, page)
+}
+
+// requireTables looks whether each row of a table has as many cells as its head.
+func requireTables(t *testing.T, page string) {
+	t.Helper()
+	cells := 0
+	for _, line := range strings.Split(page, "\n") {
+		if !strings.HasPrefix(line, "|") {
+			cells = 0
+			continue
+		}
+		if n := strings.Count(line, "|"); cells == 0 {
+			cells = n
+		} else {
+			require.Equal(t, cells, n, line)
+		}
+	}
+}
+
+// TestModel multiplies: ten times the nodes are ten times the cost.
+func TestModel(t *testing.T) {
+	st := stage(example(), medium)
+	p := predict(st, "fleet-typed", 1_000)
+	require.InDelta(t, 1_000*20*100*100/10, p.bytes, 1)
+	require.InDelta(t, 1_000*100/10, p.cpu, 1)
+	require.InDelta(t, 10_000/modelCPUs, p.seconds, 1)
+	require.InDelta(t, 10*p.cpu, predict(st, "fleet-typed", 10_000).cpu, 1)
+	st.Fleets[1].Received = 1e12
+	require.InDelta(t, 1_000*1e12/10/modelLink, predict(st, "fleet-typed", 1_000).seconds, 1, "the link takes longer")
+}
+
+func TestCharts(t *testing.T) {
+	charts, err := Charts(example())
+	require.NoError(t, err)
+	require.Len(t, charts, 4)
+	for _, c := range charts {
+		d := xml.NewDecoder(strings.NewReader(string(c.SVG)))
+		for {
+			_, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, c.Name)
+		}
+		require.Contains(t, string(c.SVG), "agent", c.Name)
+		require.Contains(t, string(c.SVG), "typed", c.Name)
+	}
+}
+
+func TestText(t *testing.T) {
+	require.Equal(t, "0.4 ms", seconds(0.0004))
+	require.Equal(t, "42 ms", seconds(0.042))
+	require.Equal(t, "2.5 s", seconds(2.5))
+	require.Equal(t, "-3.0 ms", seconds(-0.003))
+	require.Equal(t, "12 kB", size(12_345))
+	require.Equal(t, "1,235x", times(1234.6))
+	require.Equal(t, "3.0 h", duration(3*3600))
+}

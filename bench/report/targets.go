@@ -1,0 +1,116 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/snapcache/snapcache/bench/driver"
+	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+// The stages that the targets are about.
+const (
+	small  = "pods-1000"
+	medium = "pods-20000"
+	large  = "pods-100000"
+)
+
+// noise is the least that is told from nothing, in seconds of CPU: an apiserver that is
+// idle varies by more than less.
+const noise = 0.01
+
+// target is one thing that snapcache shall reach, as a ratio.
+type target struct {
+	what string
+	// ours and theirs are two figures of one run. The ratio is theirs/ours where more is
+	// better, and ours/theirs where atMost.
+	ours, theirs figure
+	ratio        float64
+	atMost       bool
+	floor        float64 // the least that ours can be told to be; 0 for none
+}
+
+// figure is one side of a ratio.
+type figure struct {
+	of   string // what it is a figure of
+	at   measure.Spread
+	text func(float64) string
+}
+
+// verdict is what came of a target.
+type verdict struct {
+	target
+	got  float64 // NaN where it was not measured
+	text string
+}
+
+func start(run *result.Run, stageName, scenario, peer string, m metric) figure {
+	return figure{peer, spread(stage(run, stageName), scenario, peer, m), m.text}
+}
+
+// targets are all of them, for the agent where nothing else is said.
+func targets(run *result.Run) []target {
+	versus := func(what, scenario, peer string, m metric, ratio float64) target {
+		return target{what: what, ours: start(run, medium, scenario, driver.Agent, m), theirs: start(run, medium, scenario, peer, m), ratio: ratio}
+	}
+	none := "on a restart with nothing changed"
+	server := versus("apiserver's CPU "+none, driver.Restart0, driver.Typed, serverCPU, 20)
+	server.floor = noise
+	all := []target{
+		versus("to the first correct read after a restart", driver.Restart0, driver.Typed, readTime, 50),
+		versus("in step after a restart with 1 % changed", driver.Restart1, driver.Typed, inStepTime, 20),
+		versus("bytes from the server "+none, driver.Restart0, driver.Typed, received, 1000),
+		server,
+		versus("peak memory on the first sync", driver.First, driver.Typed, peakMemory, 8),
+		versus("peak memory on the first sync", driver.First, driver.Dynamic, peakMemory, 25),
+		versus("settled memory after a restart", driver.Restart0, driver.Typed, settledAll, 8),
+		versus("settled memory after a restart", driver.Restart0, driver.Dynamic, settledAll, 25),
+		versus("CPU on the first sync", driver.First, driver.Typed, clientCPU, 1),
+		versus("CPU on the first sync", driver.First, driver.Dynamic, clientCPU, 6),
+	}
+	few, many := start(run, small, driver.Restart0, driver.Agent, readTime), start(run, large, driver.Restart0, driver.Agent, readTime)
+	some := start(run, medium, driver.Restart0, driver.Agent, readTime)
+	few.of, some.of, many.of = "1,000 objects", "20,000 objects", "100,000 objects"
+	for _, pair := range [][2]figure{{some, few}, {many, some}} {
+		all = append(all, target{what: "to the first correct read, as the number of objects grows", ours: pair[0], theirs: pair[1], ratio: 2, atMost: true})
+	}
+	json := figure{of: "JSON as sent", text: size}
+	if st := stage(run, medium); st != nil {
+		json.at = measure.SpreadOf([]float64{float64(st.JSONBytes)})
+	}
+	all = append(all, target{what: "size on disk", ours: start(run, medium, driver.First, driver.Agent, onDisk), theirs: json, ratio: 0.15, atMost: true})
+	stream := func(peer string) figure {
+		return figure{peer, delays(stage(run, medium), 100, peer, func(s result.Stream) float64 { return s.Handled.P99 }), seconds}
+	}
+	return append(all, target{what: "from a change to a handler at 100 changes a second, p99", ours: stream(driver.LibraryBolt), theirs: stream(driver.Typed), ratio: 1.2, atMost: true})
+}
+
+func judge(t target) verdict {
+	v := verdict{target: t, got: math.NaN()}
+	if t.ours.at.Count == 0 || t.theirs.at.Count == 0 {
+		v.text = "not measured"
+		return v
+	}
+	ours, theirs := t.ours.at.Median, t.theirs.at.Median
+	below := ours < t.floor
+	if below {
+		ours = t.floor
+	}
+	reached := false
+	if t.atMost {
+		v.got = ours / theirs
+		reached = v.got <= t.ratio
+	} else {
+		v.got = theirs / ours
+		reached = v.got >= t.ratio
+	}
+	v.text = "**not reached**"
+	if reached {
+		v.text = "reached"
+	}
+	if below {
+		v.text += fmt.Sprintf(" (ours is too little to be told from an idle server's; counted as %s)", seconds(t.floor))
+	}
+	return v
+}

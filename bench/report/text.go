@@ -1,0 +1,52 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dustin/go-humanize"
+	"github.com/snapcache/snapcache/bench/measure"
+)
+
+// seconds writes a time with about three digits.
+func seconds(s float64) string {
+	switch a := math.Abs(s); {
+	case a < 0.0095:
+		return fmt.Sprintf("%.1f ms", 1e3*s)
+	case a < 0.95:
+		return fmt.Sprintf("%.0f ms", 1e3*s)
+	default:
+		return fmt.Sprintf("%.1f s", s)
+	}
+}
+
+// size writes bytes with two or three digits.
+func size(n float64) string {
+	if n < 0 {
+		return "-" + size(-n)
+	}
+	return humanize.Bytes(uint64(n))
+}
+
+// times writes a ratio.
+func times(r float64) string {
+	switch {
+	case math.IsNaN(r) || math.IsInf(r, 0):
+		return "?"
+	case r < 10:
+		return fmt.Sprintf("%.1fx", r)
+	default:
+		return humanize.Comma(int64(math.Round(r))) + "x"
+	}
+}
+
+// withSpread writes a median, and from where to where it goes where there were several.
+func withSpread(s measure.Spread, text func(float64) string) string {
+	switch s.Count {
+	case 0:
+		return "-"
+	case 1:
+		return text(s.Median)
+	}
+	return fmt.Sprintf("%s (%s to %s)", text(s.Median), text(s.Low), text(s.High))
+}

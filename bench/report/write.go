@@ -1,0 +1,34 @@
+package report
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+// Write writes side-by-side.md with its charts and the raw figures into a folder. The
+// page is last, so that it is never newer than what it shows.
+func Write(run *result.Run, dir string) error {
+	charts, err := Charts(run)
+	if err != nil {
+		return err
+	}
+	const folder = "side-by-side"
+	if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil { //nolint:gosec // documentation
+		return fmt.Errorf("write the report: %w", err)
+	}
+	var names []string
+	for _, c := range charts {
+		name := folder + "/" + c.Name
+		if err := result.WriteFile(filepath.Join(dir, name), c.SVG); err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	if err := result.Write(filepath.Join(dir, "side-by-side.json"), run); err != nil {
+		return err
+	}
+	return result.WriteFile(filepath.Join(dir, "side-by-side.md"), []byte(Markdown(run, names)))
+}

@@ -1,0 +1,139 @@
+// Package result is what a run of the benchmarks measured, as it is written to a file.
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/measure"
+)
+
+// Run is one run on one machine.
+type Run struct {
+	Command  string            `json:"command"`
+	Started  time.Time         `json:"started"`
+	Ended    time.Time         `json:"ended"`
+	Machine  Machine           `json:"machine"`
+	Versions map[string]string `json:"versions"` // of what was measured, by name
+	Stages   []Stage           `json:"stages"`
+}
+
+// Machine is where it was.
+type Machine struct {
+	CPUs        int    `json:"cpus"`
+	Model       string `json:"model"`
+	MemoryBytes int64  `json:"memoryBytes"`
+	Kernel      string `json:"kernel"`
+	Platform    string `json:"platform"`
+	Go          string `json:"go"`
+}
+
+// Stage is what was measured on one control plane with one set of objects.
+type Stage struct {
+	Name      string         `json:"name"`
+	Objects   int            `json:"objects"`
+	JSONBytes int64          `json:"jsonBytes"` // of all objects as the server sends them
+	Resources map[string]int `json:"resources"` // objects of each
+	// IdleCPU is what the apiserver takes with nobody connected, in seconds of CPU a
+	// second. It has been taken off what its turns say.
+	IdleCPU float64  `json:"idleCPU"`
+	Turns   []Turn   `json:"turns,omitempty"`
+	Streams []Stream `json:"streams,omitempty"`
+	Fleets  []Fleet  `json:"fleets,omitempty"`
+}
+
+// Cost is what one start of a process cost until some time after it was in step.
+type Cost struct {
+	ReadSeconds   float64 `json:"readSeconds"`   // from the start of the process to the first correct read
+	InStepSeconds float64 `json:"inStepSeconds"` // and to the last change at the server
+	// CPU seconds of the client until it was in step, and until the end of the measurement.
+	InStepCPU  float64 `json:"inStepCPU"`
+	SettledCPU float64 `json:"settledCPU"`
+	ServerCPU  float64 `json:"serverCPU"` // of the apiserver, until the end of the measurement, without what it takes idle
+	measure.Traffic
+	measure.Memory       // at the end
+	WrittenBytes   int64 `json:"writtenBytes"`
+	DiskBytes      int64 `json:"diskBytes"` // of all its files, at the end
+}
+
+// Turn is one start of one peer.
+type Turn struct {
+	Scenario string `json:"scenario"`
+	Peer     string `json:"peer"`
+	Round    int    `json:"round"`
+	Changed  int    `json:"changed"` // objects that were changed since the peer's last turn
+	Cost
+}
+
+// Stream is a peer that is in step while objects are changed at a rate.
+type Stream struct {
+	Peer    string  `json:"peer"`
+	Round   int     `json:"round"`
+	Rate    float64 `json:"rate"` // changes a second, as asked for
+	Seconds float64 `json:"seconds"`
+	Changes int     `json:"changes"`
+	// Seconds from the moment at which a change was sent to the server to the handler's call, and to
+	// the commit that made it durable.
+	Handled Delay `json:"handled"`
+	Durable Delay `json:"durable"`
+
+	CPU          float64 `json:"cpu"` // seconds, of the client
+	WrittenBytes int64   `json:"writtenBytes"`
+}
+
+// Delay is how long it took, in seconds.
+type Delay struct {
+	Count int     `json:"count"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+}
+
+// DelayOf returns percentiles of seconds.
+func DelayOf(seconds []float64) Delay {
+	return Delay{len(seconds), measure.Percentile(seconds, 50), measure.Percentile(seconds, 99)}
+}
+
+// Fleet is many nodes that start at once against one apiserver, in one process.
+type Fleet struct {
+	Scenario string         `json:"scenario"`
+	Peer     string         `json:"peer"`
+	Round    int            `json:"round"`
+	Nodes    int            `json:"nodes"`
+	Requests map[string]int `json:"requests"` // that the apiserver answered or goes on answering, by verb
+	Cost
+}
+
+// Write writes v to a file as JSON, all of it or nothing.
+func Write(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return WriteFile(path, append(b, '\n'))
+}
+
+// WriteFile writes a file, all of it or nothing.
+func WriteFile(path string, b []byte) error {
+	partial := path + ".partial"
+	if err := os.WriteFile(partial, b, 0o644); err != nil { //nolint:gosec // documentation
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(partial, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Read reads what Write wrote.
+func Read(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
