@@ -34,9 +34,14 @@ type fixture struct {
 
 // newFixture makes a database of the first count objects.
 func newFixture(b *testing.B, d dataset, count int) *fixture {
+	return newFixtureUnder(b, d, count, bolt.Keys{})
+}
+
+// newFixtureUnder is newFixture with a key.
+func newFixtureUnder(b *testing.B, d dataset, count int, keys bolt.Keys) *fixture {
 	d.count = count
 	f := &fixture{dataset: d, path: filepath.Join(b.TempDir(), "list.db")}
-	db := openDB(b, f.path, bolt.Options{})
+	db := openDB(b, f.path, bolt.Options{Keys: keys})
 	c := openCollection(b, db, d)
 	r, err := c.Replace()
 	require.NoError(b, err)

@@ -1,6 +1,7 @@
 package bolt_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -19,34 +20,37 @@ import (
 // fuzzPatience is after how long a file is said to make its reader hang.
 const fuzzPatience = 30 * time.Second
 
-// FuzzOpen damages a small file and reads it, read-only. Whatever the damage, Check
-// answers with a report or with an error that says of what kind the file is, and
-// nothing is served that never was stored.
+// FuzzOpen damages a small file, in clear or encrypted, and reads it, read-only. Whatever
+// the damage, Check answers with a report or with an error that says of what kind the file
+// is, and nothing is served that never was stored.
 //
 // damage is read four bytes at a time: an offset (three bytes, little endian, modulo
 // the length of the file) and what is flipped there. cut is how much is missing at
 // the end.
 func FuzzOpen(f *testing.F) {
-	raw, err := os.ReadFile(sampleFile(f))
-	require.NoError(f, err)
-	// Behind the last page in use there is only room to grow.
-	high := binary.LittleEndian.Uint64(raw[16+40:])
-	if other := binary.LittleEndian.Uint64(raw[4096+16+40:]); other > high {
-		high = other
-	}
-	raw = raw[:high*4096]
+	keys := bolt.Keys{Key: newKey(1)}
+	files := map[bool][]byte{false: usedPart(f, sampleFile(f)), true: usedPart(f, sampleFileUnder(f, keys))}
 	at := func(offset int, xor byte) []byte {
 		return []byte{byte(offset), byte(offset >> 8), byte(offset >> 16), xor}
 	}
-	f.Add([]byte(nil), uint32(0))
-	f.Add([]byte(nil), uint32(4096))
-	f.Add([]byte(nil), uint32(len(raw)-8000))
-	for page := range int(high) {
-		for _, in := range []int{0, 8, 10, 12, 16, 20, 24, 24 + 8, 28, 40, 48, 2000, 4090} {
-			f.Add(at(page*4096+in, 1), uint32(0))
+	// What every run begins with, and what the tests run always: something of each part of
+	// each page, two things at once, and files that are cut off.
+	for encrypted, raw := range files {
+		f.Add([]byte(nil), uint32(0), encrypted)
+		f.Add([]byte(nil), uint32(4096), encrypted)
+		f.Add([]byte(nil), uint32(len(raw)-8000), encrypted)
+		parts := []int{0, 8, 10, 12, 16, 20, 24, 24 + 8, 28, 40, 48, 2000, 4090}
+		if encrypted {
+			parts = []int{10, 20, 28, 48, 2000} // where the pages do not differ by it, it need not come twice
 		}
+		for page := range len(raw) / 4096 {
+			for _, in := range parts {
+				f.Add(at(page*4096+in, 1), uint32(0), encrypted)
+			}
+			f.Add(append(at(page*4096+31, 0x40), at(page*4096+16, 1)...), uint32(0), encrypted)
+		}
+		f.Add(append(at(8, 1), at(4096+8, 1)...), uint32(0), encrypted)
 	}
-	f.Add(append(at(8, 1), at(4096+8, 1)...), uint32(0))
 
 	stored := map[string]bool{}
 	for i := range 41 {
@@ -56,8 +60,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	stored[string(storetest.Object("", "edge-1", "u-1", "7", nil, "x").Raw())] = true
 
-	f.Fuzz(func(t *testing.T, damage []byte, cut uint32) {
-		b := append([]byte(nil), raw...)
+	f.Fuzz(func(t *testing.T, damage []byte, cut uint32, encrypted bool) {
+		b := bytes.Clone(files[encrypted])
 		for ; len(damage) >= 4; damage = damage[4:] {
 			offset := int(damage[0]) | int(damage[1])<<8 | int(damage[2])<<16
 			b[offset%len(b)] ^= damage[3]
@@ -66,7 +70,7 @@ func FuzzOpen(f *testing.F) {
 		path := filepath.Join(t.TempDir(), "cache.db")
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		done := make(chan string, 1)
-		go func() { done <- readDamaged(path, stored) }()
+		go func() { done <- readDamaged(path, keys, stored) }()
 		select {
 		case wrong := <-done:
 			if wrong != "" {
@@ -78,10 +82,21 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
+// usedPart is a file without the room to grow that is behind the last page in use.
+func usedPart(f *testing.F, path string) []byte {
+	raw, err := os.ReadFile(path)
+	require.NoError(f, err)
+	high := binary.LittleEndian.Uint64(raw[16+40:])
+	if other := binary.LittleEndian.Uint64(raw[4096+16+40:]); other > high {
+		high = other
+	}
+	return raw[:high*4096]
+}
+
 // readDamaged reads a file in every way there is and returns what should not be.
-func readDamaged(path string, stored map[string]bool) (wrong string) {
+func readDamaged(path string, keys bolt.Keys, stored map[string]bool) (wrong string) {
 	debug.SetPanicOnFault(true)
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	report, err := bolt.Check(path, keys, nil)
 	switch {
 	case err == nil && report.Unsafe:
 		return "" // nobody opens it
@@ -90,7 +105,7 @@ func readDamaged(path string, stored map[string]bool) (wrong string) {
 	case err != nil && report != nil:
 		return "Check: a report and an error"
 	}
-	db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
 	if err != nil {
 		if !isVerdict(err) {
 			return "Open: an error that says nothing about the file: " + err.Error()
@@ -150,5 +165,5 @@ func readView(v store.View, stored map[string]bool) string {
 }
 
 func isVerdict(err error) bool {
-	return errors.As(err, new(*store.CorruptionError)) || errors.Is(err, store.ErrForeign) || errors.Is(err, store.ErrNewerFormat)
+	return errors.As(err, new(*store.CorruptionError)) || errors.Is(err, store.ErrForeign) || errors.Is(err, store.ErrNewerFormat) || errors.Is(err, store.ErrKey)
 }

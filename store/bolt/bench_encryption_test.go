@@ -1,0 +1,105 @@
+package bolt_test
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// BenchmarkEncryption is what a key costs: everything is done in clear and encrypted, one
+// after the other, so that one can be divided by the other whatever the machine is like.
+// Of a machine that does other things as well, the time of the processor tells more.
+func BenchmarkEncryption(b *testing.B) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, is := range []struct {
+		name string
+		keys bolt.Keys
+	}{{"clear", bolt.Keys{}}, {"encrypted", bolt.Keys{Key: newKey(1)}}} {
+		f := newFixtureUnder(b, pods, 2000, is.keys)
+		opts := bolt.Options{Keys: is.keys, FlushInterval: 24 * time.Hour}
+		b.Run("file/"+is.name, func(b *testing.B) {
+			info, err := os.Stat(f.path)
+			require.NoError(b, err)
+			for range b.N {
+				_ = info.Size()
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(info.Size())/1e6, "file-MB")
+		})
+		b.Run("open/"+is.name, func(b *testing.B) { // to the first object
+			b.ReportAllocs()
+			var used time.Duration
+			for range b.N {
+				start := cpuTime(b)
+				db := openDB(b, f.path, opts)
+				v, err := db.View(f.info.ID)
+				require.NoError(b, err)
+				for _, err := range v.Objects("", "") {
+					require.NoError(b, err)
+					break
+				}
+				v.Close()
+				used += cpuTime(b) - start
+				b.StopTimer()
+				require.NoError(b, db.Close())
+				b.StartTimer()
+			}
+			b.ReportMetric(us(used)/float64(b.N), "cpu-us/op")
+		})
+		b.Run("get/"+is.name, func(b *testing.B) {
+			db := openDB(b, f.path, opts)
+			var keys []string
+			for i := range f.count {
+				o, _ := f.object(b, i, 1)
+				keys = append(keys, o.Key())
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			start := cpuTime(b)
+			for n := range b.N {
+				v, err := db.View(f.info.ID)
+				if err == nil {
+					_, err = v.Get(keys[n%f.count])
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				v.Close()
+			}
+			b.StopTimer()
+			b.ReportMetric(us(cpuTime(b)-start)/float64(b.N), "cpu-us/op")
+			require.NoError(b, db.Close())
+		})
+		b.Run("scan/"+is.name, func(b *testing.B) {
+			db := openDB(b, f.path, opts)
+			b.ReportAllocs()
+			b.ResetTimer()
+			start := cpuTime(b)
+			benchScan(b, db, f)
+			b.StopTimer()
+			b.ReportMetric(us(cpuTime(b)-start)/float64(b.N*f.count), "cpu-us/object")
+			require.NoError(b, db.Close())
+		})
+		b.Run("apply/"+is.name, func(b *testing.B) { // and all of it flushed and folded
+			db := openDB(b, f.copy(b), opts)
+			c := openCollection(b, db, f.dataset)
+			pool := f.pool(b)
+			b.ReportAllocs()
+			b.ResetTimer()
+			start := cpuTime(b)
+			for n := 0; n < b.N; n += 100 {
+				applyFrom(b, c, pool, n, min(100, b.N-n))
+			}
+			require.NoError(b, db.Flush())
+			require.NoError(b, db.Fold())
+			b.StopTimer()
+			b.ReportMetric(us(cpuTime(b)-start)/float64(b.N), "cpu-us/op")
+			require.NoError(b, db.Close())
+		})
+	}
+}
