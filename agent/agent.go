@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,30 +39,46 @@ type Options struct {
 	// Progress is a terminal that shows the progress of lists in one line; nil for
 	// none. The log tells it in any case.
 	Progress io.Writer
+
+	// Load reads the configuration anew for a reload, checked and with what the command
+	// line says besides; nil where there is nothing to read.
+	Load func() (*config.AgentConfiguration, error)
+
+	// Hangup has a value for each reload that is asked for by a signal; nil for none.
+	Hangup <-chan os.Signal
+
+	// Level is the Logger's, which a reload may change; nil where it may not.
+	Level *slog.LevelVar
 }
 
 // Agent is a running agent.
 type Agent struct {
-	cfg         *config.AgentConfiguration
-	opts        Options
-	log         *slog.Logger
-	clock       clock.RealClock
-	started     time.Time
-	db          store.DB
-	verdict     restore.File
-	elsewhere   bool       // what is stored came from a snapshot, which may be another node's
-	snapshots   *snapshots // nil for a store that has none
-	collections []*collection
-	source      localapi.Source
-	stopping    <-chan struct{} // closed when the agent is to stop
-	notifier    *systemd.Notifier
-	damages     *damages
-	keys        bolt.Keys
-	drawn       string        // the progress line on the terminal
-	verifying   chan struct{} // held by a comparison with the server that somebody asked for
+	opts      Options
+	log       *slog.Logger
+	clock     clock.RealClock
+	started   time.Time
+	db        store.DB
+	verdict   restore.File
+	elsewhere bool       // what is stored came from a snapshot, which may be another node's
+	snapshots *snapshots // nil for a store that has none
+	source    localapi.Source
+	stopping  <-chan struct{} // closed when the agent is to stop
+	notifier  *systemd.Notifier
+	damages   *damages
+	keys      bolt.Keys
+	drawn     string        // the progress line on the terminal
+	verifying chan struct{} // held by a comparison with the server that somebody asked for
+	reloads   chan reloadRequest
+	vitals    vitals
+	ready     atomic.Bool // systemd was told so
 
-	mu      sync.Mutex
-	cluster *upstream.Cluster
+	mu          sync.Mutex // guards what follows
+	cfg         *config.AgentConfiguration
+	collections []*collection // a new slice when a reload changes it
+	cluster     *upstream.Cluster
+	reloaded    chan struct{} // closed by the next reload; nil where nobody waits
+	refusal     string        // why the newest configuration is not the one in force; empty where it is
+	loaded      time.Time     // when the one in force was read
 }
 
 // Run runs an agent until ctx ends, and then stops it in good order. Errors that
@@ -69,7 +87,11 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{cfg: cfg, opts: opts, log: opts.Logger, damages: newDamages(), started: time.Now(), verifying: make(chan struct{}, 1)}
+	now := time.Now()
+	a := &Agent{
+		cfg: cfg, opts: opts, log: opts.Logger, damages: newDamages(), started: now, loaded: now,
+		verifying: make(chan struct{}, 1), reloads: make(chan reloadRequest),
+	}
 	a.notifier = systemd.NewNotifier(a.clock)
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
@@ -87,9 +109,11 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		return a.told(err)
 	}
 	err = a.serve(ctx, restConfig)
-	if closeErr := a.db.Close(); closeErr != nil {
-		err = errors.Join(err, fmt.Errorf("close database: %w", closeErr))
-	}
+	a.extended(func() {
+		if closeErr := a.db.Close(); closeErr != nil {
+			err = errors.Join(err, fmt.Errorf("close database: %w", closeErr))
+		}
+	})
 	if err == nil {
 		a.log.Info("stopped")
 	}
@@ -98,13 +122,13 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 
 // openStore opens the database and the collections that it knows already.
 func (a *Agent) openStore(ctx context.Context) error {
-	if a.cfg.Store.Type == config.StoreMemory {
+	if a.config().Store.Type == config.StoreMemory {
 		a.db = memory.New()
 		a.verdict = restore.File{Outcome: restore.Created}
 		return a.openCollections()
 	}
-	opts, path := a.boltOptions(), a.cfg.Store.Path
-	from := restore.Sources{Seed: a.cfg.Restore.Seed, Snapshots: a.snapshotDir()}
+	opts, path := a.boltOptions(), a.config().Store.Path
+	from := restore.Sources{Seed: a.config().Restore.Seed, Snapshots: a.snapshotDir()}
 	db, verdict, err := restore.Open(ctx, path, opts, from, a.clock.Now(), a.checking())
 	if err != nil {
 		return openError(err)
@@ -151,8 +175,8 @@ func openError(err error) error {
 // boltOptions are the settings of the database that the configuration asks for.
 func (a *Agent) boltOptions() bolt.Options {
 	return bolt.Options{
-		MaxBytes: a.cfg.Store.MaxSize.Value(), FlushInterval: a.cfg.Store.CommitInterval.Duration,
-		HistoryRetention: a.cfg.History.Retention.Duration, HistoryBytes: a.cfg.History.MaxSize.Value(),
+		MaxBytes: a.config().Store.MaxSize.Value(), FlushInterval: a.config().Store.CommitInterval.Duration,
+		HistoryRetention: a.config().History.Retention.Duration, HistoryBytes: a.config().History.MaxSize.Value(),
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
 		Logger: a.log, Keys: a.keys,
 	}
@@ -173,7 +197,7 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 		a.log.Error("the database could not be used and was set aside; starting empty",
 			"reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo)
 	default:
-		a.log.Info("database "+verdict.String(), "path", a.cfg.Store.Path)
+		a.log.Info("database "+verdict.String(), "path", a.config().Store.Path)
 	}
 	origin, err := db.Origin()
 	if err != nil {
@@ -189,7 +213,6 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 // openCollections makes the configured collections and opens those whose resource
 // is known from the database; what is stored and not configured is dropped.
 func (a *Agent) openCollections() error {
-	a.collections = nil
 	stored, err := a.db.Collections()
 	if err != nil {
 		return err
@@ -198,31 +221,20 @@ func (a *Agent) openCollections() error {
 	for _, info := range stored {
 		known[info.ID] = info
 	}
-	for i, r := range a.cfg.Resources {
-		namespaces := r.Namespaces
-		if len(namespaces) == 0 {
-			namespaces = []string{""}
+	var collections []*collection
+	for _, w := range wantedBy(a.config()) {
+		c := a.newCollection(w)
+		collections = append(collections, c)
+		info, ok := known[c.id]
+		delete(known, c.id)
+		if version := w.entry.Resource.Version; !ok || version != "" && version != info.Version {
+			continue
 		}
-		for _, ns := range namespaces {
-			id := collectionID(r.Resource, ns)
-			log := a.log.With("collection", id)
-			c := &collection{
-				id: id, field: fmt.Sprintf("resources[%d]", i), entry: r, ns: ns,
-				clock: a.clock, log: log, track: newTracker(a.clock, log), flush: a.db.Flush, jitter: a.cfg.ResumeJitter.Duration,
-				elsewhere: a.elsewhere,
-				relist:    a.cfg.Relist,
-			}
-			a.collections = append(a.collections, c)
-			info, ok := known[id]
-			delete(known, id)
-			if !ok || r.Resource.Version != "" && r.Resource.Version != info.Version {
-				continue
-			}
-			if err := c.open(a.db, upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced}); err != nil {
-				return err
-			}
+		if err := c.open(a.db, upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced}); err != nil {
+			return err
 		}
 	}
+	a.setCollections(collections)
 	for id := range known {
 		if err := a.db.Drop(id); err != nil {
 			return err
@@ -236,27 +248,27 @@ func (a *Agent) openCollections() error {
 func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	a.stopping = ctx.Done()
 	a.source = localapi.FromDB(a.db, localapi.Options{
-		StoreType: string(a.cfg.Store.Type), Verdict: a.verdict.String(),
-		SpoolDir: filepath.Dir(a.cfg.Store.Path), Status: a.fillStatus,
+		StoreType: string(a.config().Store.Type), Verdict: a.verdict.String(),
+		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.fillStatus,
 		Changed: a.nextChange, Done: a.stopping,
 	})
-	listener, err := localapi.Listen(a.cfg.LocalAPI.Socket)
+	listener, err := a.listen()
 	if err != nil {
 		return err
 	}
 	servers := []func(context.Context) error{serveHTTP(listener, a.handler())}
-	if !a.cfg.Metrics.Disabled {
-		metrics, err := net.Listen("tcp", a.cfg.Metrics.Address)
+	if !a.config().Metrics.Disabled {
+		metrics, err := net.Listen("tcp", a.config().Metrics.Address)
 		if err != nil {
 			return errors.Join(fmt.Errorf("metrics: %w: give metrics.address another port, or set metrics.disabled", err), listener.Close())
 		}
 		a.log.Info("serving metrics", "address", metrics.Addr().String())
 		servers = append(servers, serveHTTP(metrics, a.metricsHandler()))
 	}
-	a.log.Info("ready", "socket", a.cfg.LocalAPI.Socket)
-	a.tell(a.notifier.Ready())
+	a.log.Info("ready", "socket", listener.Addr().String())
 
 	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { a.tellReady(running); return nil })
 	for _, serve := range servers {
 		group.Go(func() error { return serve(running) })
 	}
@@ -284,11 +296,11 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	a.mu.Unlock()
 	a.log.Info("connecting", "server", cluster.Server())
 	group, running := errgroup.WithContext(ctx)
-	for _, c := range a.collections {
-		group.Go(func() error {
-			return a.keep(running, c, cluster)
-		})
+	keepers := newKeepers(running, group, a, cluster)
+	for _, c := range a.all() {
+		keepers.start(c)
 	}
+	group.Go(func() error { a.reloadsOn(running, keepers); return nil })
 	group.Go(func() error { a.repair(running); return nil })
 	group.Go(func() error { a.verifications(running); return nil })
 	group.Go(func() error { a.purges(running); return nil })
@@ -298,9 +310,29 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	return group.Wait()
 }
 
+// config is the configuration in force. It is not changed: a reload puts another in its place.
+func (a *Agent) config() *config.AgentConfiguration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cfg
+}
+
+// all are the collections. The slice is not changed.
+func (a *Agent) all() []*collection {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.collections
+}
+
+func (a *Agent) setCollections(c []*collection) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.collections = c
+}
+
 // nextChange returns a channel that is closed at the next change of a collection.
 func (a *Agent) nextChange(id string) <-chan struct{} {
-	for _, c := range a.collections {
+	for _, c := range a.all() {
 		if c.id == id {
 			return c.track.nextChange()
 		}
@@ -308,10 +340,20 @@ func (a *Agent) nextChange(id string) <-chan struct{} {
 	return nil // whoever asks learns from the store that there is none
 }
 
-// healthy says that the database answers; the watchdog asks.
-func (a *Agent) healthy() bool {
-	_, err := a.db.Collections()
-	return err == nil
+// listen returns the socket that systemd gave, or makes one.
+func (a *Agent) listen() (net.Listener, error) {
+	path := a.config().LocalAPI.Socket
+	given, err := systemd.Listener()
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	if given == nil {
+		return localapi.Listen(path)
+	}
+	if address := given.Addr().String(); address != path {
+		a.log.Warn("systemd gave another socket than localAPI.socket: it is the one that is served", "socket", address, "localAPI.socket", path)
+	}
+	return given, nil
 }
 
 // tell logs what systemd could not be told. Nothing depends on it.

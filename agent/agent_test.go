@@ -339,7 +339,7 @@ func TestMetrics(t *testing.T) {
 
 func TestScopeIsCanonical(t *testing.T) {
 	info := func(label, field string) store.Info {
-		c := &collection{id: "pods", entry: config.Resource{LabelSelector: label, FieldSelector: field}}
+		c := &collection{id: "pods", wanted: wanted{entry: config.Resource{LabelSelector: label, FieldSelector: field}}}
 		i, err := c.info(upstream.Resource{})
 		require.NoError(t, err)
 		return i

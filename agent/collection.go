@@ -24,30 +24,89 @@ import (
 // collection is one configured resource in one namespace scope, from the server
 // to the store.
 type collection struct {
-	id     string
-	field  string // where it stands in the configuration, for errors
-	entry  config.Resource
-	ns     string
-	clock  clock.RealClock
-	log    *slog.Logger
-	track  *tracker
-	flush  func() error
-	jitter time.Duration
-	relist config.Relist
+	id    string
+	ns    string
+	clock clock.RealClock
+	log   *slog.Logger
+	track *tracker
+	pulse *pulse
+	flush func() error
 
 	elsewhere bool // its checkpoint may be another node's
+	reloaded  bool // a reload said what it is; used by its own goroutine alone once that runs
 
-	mu       sync.Mutex // guards what follows; set once the resource is known
+	wake chan struct{} // has one when next was set
+
+	mu      sync.Mutex    // guards what follows
+	wanted                // what is in force
+	next    *wanted       // what is to be in force next; nil for nothing else
+	adopted chan struct{} // closed when it is
+
+	// Set once the resource is known.
 	resource *upstream.Resource
 	stored   store.Collection
 	source   *upstream.Source
 	queue    *deltafifo.Queue
 	refl     *reflector.Reflector
-	stop     context.CancelCauseFunc // nil while it does not run
+
+	stop          context.CancelFunc // nil while it does not run
+	interruptions []*interruption    // to be served when it has stopped
 
 	// For the purges alone: since when it has been forbidden, as far as that was seen.
 	refused             time.Duration
 	denied, refusedRead bool
+}
+
+// wanted is what the configuration says of a collection.
+type wanted struct {
+	field  string // where it stands in the configuration, for errors
+	entry  config.Resource
+	jitter time.Duration
+	relist config.Relist
+}
+
+// wantedIn is a wanted collection in one namespace scope.
+type wantedIn struct {
+	wanted
+	id, ns string
+}
+
+// wantedBy are the collections that a configuration names, in its order.
+func wantedBy(cfg *config.AgentConfiguration) []wantedIn {
+	var all []wantedIn
+	for i, r := range cfg.Resources {
+		namespaces := r.Namespaces
+		if len(namespaces) == 0 {
+			namespaces = []string{""}
+		}
+		for _, ns := range namespaces {
+			w := wanted{field: fmt.Sprintf("resources[%d]", i), entry: r, jitter: cfg.ResumeJitter.Duration, relist: cfg.Relist}
+			all = append(all, wantedIn{w, collectionID(r.Resource, ns), ns})
+		}
+	}
+	return all
+}
+
+func (a *Agent) newCollection(w wantedIn) *collection {
+	log := a.log.With("collection", w.id)
+	return &collection{
+		id: w.id, ns: w.ns, wanted: w.wanted, clock: a.clock, log: log, track: newTracker(a.clock, log), pulse: &pulse{clock: a.clock},
+		flush: a.db.Flush, elsewhere: a.elsewhere, wake: make(chan struct{}, 1),
+	}
+}
+
+// configured is what the configuration in force says of the resource.
+func (c *collection) configured() config.Resource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entry
+}
+
+// where is where the collection stands in the configuration.
+func (c *collection) where() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.field
 }
 
 // collectionID names a collection: "pods", "deployments.apps", "pods@shop". The
@@ -63,13 +122,13 @@ func collectionID(name config.ResourceName, namespace string) string {
 
 // info is what the collection is to be a copy of.
 func (c *collection) info(r upstream.Resource) (store.Info, error) {
-	label, err := labels.Parse(c.entry.LabelSelector)
+	label, err := labels.Parse(c.configured().LabelSelector)
 	if err != nil {
-		return store.Info{}, fmt.Errorf("%s.labelSelector: %w", c.field, err)
+		return store.Info{}, fmt.Errorf("%s.labelSelector: %w", c.where(), err)
 	}
-	field, err := fields.ParseSelector(c.entry.FieldSelector)
+	field, err := fields.ParseSelector(c.configured().FieldSelector)
 	if err != nil {
-		return store.Info{}, fmt.Errorf("%s.fieldSelector: %w", c.field, err)
+		return store.Info{}, fmt.Errorf("%s.fieldSelector: %w", c.where(), err)
 	}
 	return store.Info{
 		ID: c.id, Group: r.GVR.Group, Version: r.GVR.Version, Resource: r.GVR.Resource, Kind: r.Kind,
@@ -82,8 +141,9 @@ func (c *collection) info(r upstream.Resource) (store.Info, error) {
 }
 
 func (c *collection) prune() object.Prune {
-	paths := append([]string(nil), c.entry.Transform.Drop...)
-	if !c.entry.Transform.KeepManagedFields {
+	transform := c.configured().Transform
+	paths := append([]string(nil), transform.Drop...)
+	if !transform.KeepManagedFields {
 		paths = append(paths, object.ManagedFields)
 	}
 	return object.NewPrune(paths...)
@@ -91,7 +151,7 @@ func (c *collection) prune() object.Prune {
 
 func (c *collection) indexes() []store.Index {
 	var indexes []store.Index
-	for _, x := range c.entry.Indexes {
+	for _, x := range c.configured().Indexes {
 		if x.Label != "" {
 			indexes = append(indexes, store.LabelIndex(x.Name, x.Label))
 		} else {
@@ -104,7 +164,7 @@ func (c *collection) indexes() []store.Index {
 // open opens the collection's part of the database and judges what is there.
 func (c *collection) open(db store.DB, r upstream.Resource) error {
 	if c.ns != "" && !r.Namespaced {
-		return usage("%s.namespaces: %s live in no namespace: remove the field", c.field, r.GVR.Resource)
+		return usage("%s.namespaces: %s live in no namespace: remove the field", c.where(), r.GVR.Resource)
 	}
 	info, err := c.info(r)
 	if err != nil {
@@ -138,6 +198,9 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	want := c.wanted
+	c.mu.Unlock()
 	queue := deltafifo.New(deltafifo.Options{
 		Known: informer.Known{Collection: c.stored}, Clock: c.clock,
 	})
@@ -145,23 +208,24 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	queue.Start(checkpoint.RV)
 	source := cluster.Source(upstream.SourceOptions{
 		Resource: *c.resource, Namespace: c.ns,
-		LabelSelector: c.entry.LabelSelector, FieldSelector: c.entry.FieldSelector,
+		LabelSelector: want.entry.LabelSelector, FieldSelector: want.entry.FieldSelector,
 		Prune: c.prune(), OnSkip: c.track.Skipped,
 	})
 	refl := reflector.New(reflector.Options{
 		Name: c.id, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards:     []reflector.Guard{reflector.Canary(c.stored, source, c.log)},
 		Schema:     c.schema(cluster),
-		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: c.jitter, Elsewhere: c.elsewhere,
-		ConfirmDeletions: c.relist.ConfirmDeletions,
+		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: want.jitter, Elsewhere: c.elsewhere,
+		ConfirmDeletions: want.relist.ConfirmDeletions,
 		Observer:         c.track, Logger: c.log, Clock: c.clock,
 	})
 	c.mu.Lock()
 	c.queue, c.source, c.refl = queue, source, refl
 	c.mu.Unlock()
 	loop := informer.New(informer.Options{
-		Name: c.id, Queue: queue, Collection: c.stored, Flush: c.flush, Observer: c.track, Logger: c.log, Clock: c.clock,
+		Name: c.id, Queue: beating{queue, c.pulse}, Collection: c.stored, Flush: c.flush, Observer: pulsing{c.track, c.pulse}, Logger: c.log, Clock: c.clock,
 	})
+	defer c.pulse.end() // whatever it was doing
 	return informer.Drive(ctx, refl, queue, loop)
 }
 

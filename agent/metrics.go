@@ -23,6 +23,9 @@ func metric(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descBuild = metric("build_info", "1, with the version as a label.", "version")
 
+	descReloaded   = metric("config_last_reload_successful", "1 where the newest configuration that was read is the one in force.")
+	descReloadedAt = metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")
+
 	descObjects    = metric("collection_objects", "Objects stored.", "collection")
 	descBytes      = metric("collection_bytes", "Length of the stored objects' JSON.", "collection")
 	descSynced     = metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
@@ -69,17 +72,24 @@ var (
 	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
 
-// metricsHandler serves /metrics.
+// metricsHandler serves what may be known to all on this machine: /metrics, /livez,
+// /readyz, and the status as a page.
 func (a *Agent) metricsHandler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(metricsCollector{a}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", a.metrics())
+	a.healthHandlers(mux)
 	// Every user of the machine can ask here: the page tells what the metrics do.
 	page := statuspage.LocalHost(a.statusPage(true))
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)
 	return mux
+}
+
+// metrics serves the metrics alone.
+func (a *Agent) metrics() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metricsCollector{a}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
 // metricsCollector reads the agent's state at each scrape.
@@ -101,10 +111,15 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	if m.a.verdict.Outcome == restore.Quarantined {
 		gauge(descQuarantine, 1, m.a.verdict.Reason)
 	}
+	m.a.mu.Lock()
+	refused, loaded := m.a.refusal != "", m.a.loaded
+	m.a.mu.Unlock()
+	gauge(descReloaded, number(!refused))
+	gauge(descReloadedAt, float64(loaded.UnixMilli())/1000)
 	m.snapshots(gauge, counter)
 	stats := m.a.db.Stats()
 	failing := stats.FlushError != nil
-	for _, c := range m.a.collections {
+	for _, c := range m.a.all() {
 		seen := c.track.get()
 		failing = failing || seen.store != nil
 		m.collection(c, seen, gauge, counter)
@@ -114,8 +129,8 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descSyncTime, stats.SyncTime.Seconds())
 	counter(descPages, float64(stats.PagesWritten))
 	gauge(descFile, float64(stats.FileBytes))
-	if m.a.cfg.Store.Type == config.StoreBolt {
-		gauge(descQuota, float64(m.a.cfg.Store.MaxSize.Value()))
+	if m.a.config().Store.Type == config.StoreBolt {
+		gauge(descQuota, float64(m.a.config().Store.MaxSize.Value()))
 	}
 	counter(descCompact, float64(stats.Compactions))
 	counter(descCompactFor, stats.CompactTime.Seconds())
@@ -179,7 +194,7 @@ func (m metricsCollector) collection(c *collection, seen seen, gauge, counter se
 	_, found := m.a.damages.of(c.id)
 	counter(descDamaged, float64(found), c.id)
 	gauge(descUnreadable, float64(s.DamagedRecords), c.id)
-	if c.entry.Resource.IsSecrets() {
+	if c.configured().Resource.IsSecrets() {
 		counter(descPurges, float64(seen.purges), c.id)
 	}
 	for _, kind := range driftKinds() {

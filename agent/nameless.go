@@ -143,7 +143,7 @@ func tell(err error, fn func(string)) {
 // log as well.
 func (a *Agent) told(err error) error {
 	var exit *ExitError
-	if err == nil || !a.cfg.Encryption.On() || errors.As(err, &exit) && exit.Code == ExitUsage || errors.Is(err, store.ErrLocked) {
+	if err == nil || !a.config().Encryption.On() || errors.As(err, &exit) && exit.Code == ExitUsage || errors.Is(err, store.ErrLocked) {
 		return err // about the configuration
 	}
 	return errors.New(NamelessText(err))

@@ -23,16 +23,20 @@ const (
 // configuration says, until ctx ends. It is the only failure that deletes: a node
 // from which the right to a Secret was taken is not to keep it.
 func (a *Agent) purges(ctx context.Context) {
-	after := a.cfg.Secrets.PurgeAfter.Duration
-	every := min(after/purgeLooks, purgeLookMost)
 	last := a.clock.Now()
 	a.scrub(ctx)
-	for sleep(ctx, a.clock, every) == nil {
+	for {
+		reloaded := a.nextReload()
+		after := a.config().Secrets.PurgeAfter.Duration
+		every := min(after/purgeLooks, purgeLookMost)
+		if a.rest(ctx, every, reloaded) != nil {
+			return
+		}
 		// What has passed by the clock that nobody sets: many a device comes up in 1970.
 		passed := min(a.clock.Since(last), 2*every)
 		last = a.clock.Now()
-		for _, c := range a.collections {
-			if c.entry.Resource.IsSecrets() {
+		for _, c := range a.all() {
+			if c.configured().Resource.IsSecrets() {
 				a.considerPurge(ctx, c, passed, after)
 			}
 		}
@@ -46,7 +50,7 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after 
 	c.mu.Lock()
 	stored, source := c.stored, c.source
 	c.mu.Unlock()
-	resource := c.entry.Resource.GroupResource()
+	resource := c.configured().Resource.GroupResource()
 	if stored == nil || source == nil || !stored.State().Synced {
 		return // there is nothing of it
 	}

@@ -94,13 +94,24 @@ func (d *damages) of(collection string) (keys map[string]asked, found int64) {
 func (d *damages) ask(collection, key string, a asked) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.byID[collection].keys[key] = a
+	if x := d.byID[collection]; x != nil {
+		x.keys[key] = a
+	}
 }
 
 func (d *damages) mended(collection, key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.byID[collection].keys, key)
+	if x := d.byID[collection]; x != nil {
+		delete(x.keys, key)
+	}
+}
+
+// forget is for a collection that is no more.
+func (d *damages) forget(collection string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.byID, collection)
 }
 
 // repair fetches damaged records again until ctx ends.
@@ -115,7 +126,7 @@ func (a *Agent) repair(ctx context.Context) {
 		case <-a.damages.noticed:
 		case <-ticker.C():
 		}
-		for _, c := range a.collections {
+		for _, c := range a.all() {
 			r.collection(ctx, c)
 		}
 	}

@@ -34,7 +34,7 @@ func (a *Agent) report(ctx context.Context) {
 		case <-status.C():
 			a.reportStatus(ctx)
 		case <-logged.C():
-			for _, c := range a.collections {
+			for _, c := range a.all() {
 				if line := a.progress(c); line != "" {
 					c.log.Info("listing " + line)
 				}
@@ -50,14 +50,18 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	if err != nil {
 		return // the database says so itself, in the log and to whoever reads
 	}
-	if a.cfg.Encryption.On() { // systemd has it in its journal
+	if a.config().Encryption.On() { // systemd has it in its journal
 		for _, problem := range []*string{&s.Agent.Problem, &s.Store.Problem} {
 			if *problem != "" {
 				*problem = withheld
 			}
 		}
 	}
-	a.tell(a.notifier.Status(Headline(s)))
+	headline := Headline(s)
+	if stuck := a.vitals.told.Load(); stuck != nil {
+		headline = "STUCK: " + *stuck + "; " + headline
+	}
+	a.tell(a.notifier.Status(headline))
 }
 
 // Headline is a status in one line, freshness first.
@@ -95,6 +99,9 @@ func Headline(s *localapi.Status) string {
 	}
 	if s.Store.Problem != "" {
 		text += "; changes can't be stored: " + s.Store.Problem
+	}
+	if s.Agent != nil && s.Agent.ConfigProblem != "" {
+		text += "; the newest configuration was refused: " + s.Agent.ConfigProblem
 	}
 	return text
 }
@@ -136,7 +143,7 @@ func (a *Agent) checking() func(collection string, records int64) {
 
 // drawProgress shows the first list that is under way on the terminal.
 func (a *Agent) drawProgress() {
-	for _, c := range a.collections {
+	for _, c := range a.all() {
 		if line := a.progress(c); line != "" {
 			a.draw("listing " + line)
 			return

@@ -19,11 +19,12 @@ const (
 // ending would not make any, and whoever starts the agent gives up after some times.
 func (a *Agent) awaitStore(ctx context.Context) error {
 	for wait := roomRetry; ; wait = min(2*wait, roomRetryMax) {
-		err := a.openStore(ctx)
+		var err error
+		a.extended(func() { err = a.openStore(ctx) })
 		if err == nil || !diskFull(err) {
 			return err
 		}
-		a.log.Error("there is no room on the disk for the database; waiting for some", "path", a.cfg.Store.Path, "wait", wait, "error", err)
+		a.log.Error("there is no room on the disk for the database; waiting for some", "path", a.config().Store.Path, "wait", wait, "error", err)
 		a.tell(a.notifier.Starting("waiting for room on the disk: " + err.Error()))
 		if err := sleep(ctx, a.clock, wait); err != nil {
 			return err

@@ -25,21 +25,23 @@ const snapshotRetry = 10 * time.Minute
 // one is that of a store that has none.
 type snapshots struct {
 	dir   snapshot.Dir
-	cfg   config.Snapshots
 	db    *bolt.DB
 	clock clock.WithTicker
 	log   *slog.Logger
 
+	wake chan struct{} // has one when cfg was changed
+
 	mu   sync.Mutex // guards what follows
+	cfg  config.Snapshots
 	seen localapi.SnapshotStatus
 }
 
 func (a *Agent) snapshotDir() snapshot.Dir {
-	return snapshot.Dir{Path: a.cfg.Snapshots.Dir, Writer: "snapcache " + a.opts.Version}
+	return snapshot.Dir{Path: a.config().Snapshots.Dir, Writer: "snapcache " + a.opts.Version}
 }
 
 func newSnapshots(a *Agent, db *bolt.DB) *snapshots {
-	s := &snapshots{dir: a.snapshotDir(), cfg: a.cfg.Snapshots, db: db, clock: a.clock, log: a.log}
+	s := &snapshots{dir: a.snapshotDir(), cfg: a.config().Snapshots, db: db, clock: a.clock, log: a.log, wake: make(chan struct{}, 1)}
 	s.seen.Dir = s.dir.Path
 	own, err := s.dir.Own()
 	if err != nil {
@@ -72,16 +74,16 @@ func (s *snapshots) status() *localapi.SnapshotStatus {
 
 // run makes snapshots on schedule until ctx ends.
 func (s *snapshots) run(ctx context.Context) {
-	if s == nil || s.cfg.Interval.Duration == 0 {
+	if s == nil {
 		return
 	}
 	wait := s.due()
 	for {
-		if sleep(ctx, s.clock, wait) != nil {
+		if s.sleep(ctx, wait) != nil {
 			return
 		}
 		if wait = s.due(); wait > 0 {
-			continue // somebody asked for one meanwhile
+			continue // somebody asked for one meanwhile, or it is configured in another way
 		}
 		wait = snapshotRetry
 		if !s.worthwhile() {
@@ -93,15 +95,53 @@ func (s *snapshots) run(ctx context.Context) {
 	}
 }
 
-// due is how long it is to the next snapshot. It counts from the newest there is, so
-// that a restart makes none; one that says it was made in the future counts as of now.
+// configure has the schedule and the rotation be others.
+func (s *snapshots) configure(cfg config.Snapshots) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg = cfg
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *snapshots) config() config.Snapshots {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg
+}
+
+// sleep waits for so long, or until there is another configuration, or until ctx ends,
+// whose error it returns then.
+func (s *snapshots) sleep(ctx context.Context, d time.Duration) error {
+	timer := s.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+	case <-s.wake:
+	}
+	return nil
+}
+
+// due is how long it is to the next snapshot; without a schedule as good as for ever. It
+// counts from the newest there is, so that a restart makes none; one that says it was made in the future counts as of now.
 func (s *snapshots) due() time.Duration {
+	every := s.config().Interval.Duration
+	if every == 0 {
+		return config.MaxSnapshotAge
+	}
 	newest := s.status().Newest
 	if newest.IsZero() {
 		return 0
 	}
 	age := max(0, s.clock.Since(newest))
-	return max(0, s.cfg.Interval.Duration-age)
+	return max(0, every-age)
 }
 
 // worthwhile says that there is something to copy.
@@ -137,7 +177,8 @@ func (s *snapshots) create(ctx context.Context, progress snapshot.Progress) (*sn
 		return nil, err
 	}
 	s.log.Info("snapshot made", "name", x.Name, "bytes", x.Bytes, "objects", x.Manifest.Objects(), "took", s.clock.Since(start).Round(time.Millisecond))
-	removed, err := s.dir.Prune(ctx, s.cfg.Keep, s.cfg.MaxAge.Duration, s.clock.Now())
+	cfg := s.config()
+	removed, err := s.dir.Prune(ctx, cfg.Keep, cfg.MaxAge.Duration, s.clock.Now())
 	for _, r := range removed {
 		s.log.Info("snapshot removed", "name", r.Name)
 	}
@@ -147,8 +188,8 @@ func (s *snapshots) create(ctx context.Context, progress snapshot.Progress) (*sn
 	return x, nil
 }
 
-// handler serves the socket: what is cached, comparing it with the server, and the
-// making of snapshots.
+// handler serves the socket: what is cached, comparing it with the server, the making of
+// snapshots, reloads, health, metrics and profiles.
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
@@ -156,6 +197,10 @@ func (a *Agent) handler() http.Handler {
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)
 	mux.Handle(localapi.VerifyPattern, localapi.VerifyHandler(a.verify))
+	mux.Handle("GET /metrics", a.metrics())
+	a.healthHandlers(mux)
+	profileHandlers(mux)
+	mux.Handle(localapi.ReloadPattern, localapi.ReloadHandler(a.reload))
 	if a.snapshots != nil {
 		mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(func(ctx context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
 			x, err := a.snapshots.create(ctx, func(step snapshot.Step, done, total int64) { progress(string(step), done, total) })

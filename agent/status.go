@@ -20,6 +20,9 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 		Version: a.opts.Version, PID: os.Getpid(), Started: a.started,
 		Server: a.server(),
 	}
+	a.mu.Lock()
+	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = a.loaded.UTC(), a.refusal
+	a.mu.Unlock()
 	stats := a.db.Stats()
 	if stats.ReadError != nil {
 		s.Store.ReadProblem = fmt.Sprintf("%v (%d times)", stats.ReadError, stats.ReadFaults)
@@ -35,14 +38,15 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 	for i, c := range s.Collections {
 		byID[c.ID] = i
 	}
-	for _, c := range a.collections {
+	for _, c := range a.all() {
 		i, ok := byID[c.id]
 		if !ok {
 			// Configured, and the server was not asked yet what it is.
 			i = len(s.Collections)
+			entry := c.configured()
 			s.Collections = append(s.Collections, localapi.Collection{
-				ID: c.id, Group: c.entry.Resource.Group, Version: c.entry.Resource.Version, Resource: c.entry.Resource.Resource,
-				Namespace: c.ns, LabelSelector: c.entry.LabelSelector, FieldSelector: c.entry.FieldSelector,
+				ID: c.id, Group: entry.Resource.Group, Version: entry.Resource.Version, Resource: entry.Resource.Resource,
+				Namespace: c.ns, LabelSelector: entry.LabelSelector, FieldSelector: entry.FieldSelector,
 				Indexes: []string{},
 			})
 		}

@@ -168,13 +168,21 @@ func (t *tracker) nextChange() <-chan struct{} {
 	return t.changed
 }
 
+// gone wakes those who wait for a change of a collection that is no more.
+func (t *tracker) gone() { t.note(func(*seen) { t.wake() }) }
+
+// wake is for whoever holds the lock.
+func (t *tracker) wake() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
 // Applied notes a batch that is stored, and wakes those who wait for it.
 func (t *tracker) Applied(c informer.Counts, _ time.Duration) {
 	t.note(func(s *seen) {
-		if t.changed != nil {
-			close(t.changed)
-			t.changed = nil
-		}
+		t.wake()
 		s.counts.Added += c.Added
 		s.counts.Updated += c.Updated
 		s.counts.Deleted += c.Deleted

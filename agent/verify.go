@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
@@ -47,26 +48,39 @@ type pace struct {
 
 // verifications compares what is stored with the server, by schedule, until ctx ends.
 func (a *Agent) verifications(ctx context.Context) {
-	every := a.cfg.Verify.Interval.Duration
-	if every == 0 {
-		return
-	}
-	// A time at random makes it once in an interval on average, however often the agent
-	// is started, and spreads a fleet.
-	wait := rand.N(every) //nolint:gosec // spreads load, guards nothing
-	for sleep(ctx, a.clock, wait) == nil {
+	var every time.Duration
+	var next time.Time // where every is not 0
+	for {
+		reloaded := a.nextReload()
+		if d := a.config().Verify.Interval.Duration; d != every {
+			// A time at random makes it once in an interval on average, however often the
+			// agent is started, and spreads a fleet.
+			if every = d; every != 0 {
+				next = a.clock.Now().Add(rand.N(every)) //nolint:gosec // spreads load, guards nothing
+			}
+		}
+		wait := config.MaxVerifyInterval // a reload ends it sooner
+		if every != 0 {
+			wait = next.Sub(a.clock.Now())
+		}
+		if a.rest(ctx, wait, reloaded) != nil {
+			return
+		}
+		if every == 0 || a.clock.Now().Before(next) {
+			continue
+		}
 		slow := pace{verifyPause, rate.NewLimiter(verifyLooksBehind, 1)}
-		for _, c := range a.collections {
+		for _, c := range a.all() {
 			c.verify(ctx, slow, false, func(localapi.VerifyProgress) {})
 		}
-		wait = every + rand.N(every/10) //nolint:gosec // as well
+		next = a.clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // as well
 	}
 }
 
 // verify compares collections because somebody asked for it. One at a time does.
 func (a *Agent) verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
 	for _, id := range q.Collections {
-		if !slices.ContainsFunc(a.collections, func(c *collection) bool { return c.id == id }) {
+		if !slices.ContainsFunc(a.all(), func(c *collection) bool { return c.id == id }) {
 			return fmt.Errorf("%s: %w", id, localapi.ErrNoCollection)
 		}
 	}
@@ -77,7 +91,7 @@ func (a *Agent) verify(ctx context.Context, q localapi.VerifyQuery, progress fun
 		return ctx.Err()
 	}
 	fast := pace{0, rate.NewLimiter(verifyLooks, 1)}
-	for _, c := range a.collections {
+	for _, c := range a.all() {
 		if len(q.Collections) > 0 && !slices.Contains(q.Collections, c.id) {
 			continue
 		}

@@ -20,8 +20,8 @@ const versionEvery = 10 * time.Second
 // all, what is stored stays for as long as that is so.
 func (a *Agent) versions(ctx context.Context, cluster *upstream.Cluster) {
 	for sleep(ctx, a.clock, versionEvery) == nil {
-		for _, c := range a.collections {
-			if c.entry.Resource.Version == "" {
+		for _, c := range a.all() {
+			if c.configured().Resource.Version == "" {
 				a.lookAgain(ctx, c, cluster)
 			}
 		}
@@ -38,7 +38,7 @@ func (a *Agent) lookAgain(ctx context.Context, c *collection, cluster *upstream.
 	}
 	limited, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	name := c.entry.Resource
+	name := c.configured().Resource
 	is, err := cluster.Resolve(limited, name.Resource, "", name.Group)
 	if err != nil || is.GVR == was.GVR || is.Namespaced != was.Namespaced {
 		return // the reflector says what it waits for
@@ -58,7 +58,7 @@ func (a *Agent) lookAgain(ctx context.Context, c *collection, cluster *upstream.
 // versionChanged says schema-changed where nothing differs but the version, and the server
 // chose that: the configuration names none.
 func (c *collection) versionChanged(verdict restore.Collection, stored, want store.Info) restore.Collection {
-	if verdict.Reason != store.ReasonScopeChanged || c.entry.Resource.Version != "" {
+	if verdict.Reason != store.ReasonScopeChanged || c.configured().Resource.Version != "" {
 		return verdict
 	}
 	if stored.Version = want.Version; stored.Scope() == want.Scope() {

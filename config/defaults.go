@@ -126,6 +126,9 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	if c.Metrics.Address == "" {
 		c.Metrics.Address = DefaultMetricsAddress
 	}
+	if c.Health.ReadyWhen == "" {
+		c.Health.ReadyWhen = ReadyReadable
+	}
 	if c.Log.Level == "" {
 		c.Log.Level = LogInfo
 	}

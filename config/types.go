@@ -43,6 +43,7 @@ type AgentConfiguration struct {
 	Restore    Restore    `json:"restore,omitzero"`
 	LocalAPI   LocalAPI   `json:"localAPI,omitzero"`
 	Metrics    Metrics    `json:"metrics,omitzero"`
+	Health     Health     `json:"health,omitzero"`
 	Log        Log        `json:"log,omitzero"`
 	Secrets    Secrets    `json:"secrets,omitzero"`
 
@@ -148,6 +149,25 @@ type Metrics struct {
 	Disabled bool `json:"disabled,omitempty"`
 	// Address is the loopback host:port that it listens on; port 0 takes a free one.
 	Address string `json:"address,omitempty"`
+}
+
+// ReadyWhen is when an agent calls itself ready to systemd.
+type ReadyWhen string
+
+const (
+	// ReadyReadable is when the cache can be read, before there is a network. It is the default.
+	ReadyReadable ReadyWhen = "readable"
+	// ReadyInStep is when all of it is in step with the server, however long that takes.
+	ReadyInStep ReadyWhen = "inStep"
+)
+
+// Health says when the agent counts as ready.
+type Health struct {
+	// ReadyWhen is when systemd is told that the service is up, and goes on to what is ordered after it.
+	ReadyWhen ReadyWhen `json:"readyWhen,omitempty"`
+	// MaxStaleness is how old what is cached may be before /readyz says that the agent is not ready; 0 for
+	// any age.
+	MaxStaleness metav1.Duration `json:"maxStaleness,omitzero"`
 }
 
 // LogLevel is the lowest level that is logged. It is a [slog.Leveler].

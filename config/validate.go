@@ -74,6 +74,10 @@ func (c *AgentConfiguration) problems() problems {
 	c.Snapshots.validate(&p)
 	c.LocalAPI.validate(&p)
 	c.Metrics.validate(&p)
+	oneOf(&p, "health.readyWhen", c.Health.ReadyWhen, ReadyReadable, ReadyInStep)
+	if d := c.Health.MaxStaleness.Duration; d < 0 {
+		p.add("health.maxStaleness", "%v is out of range: at least 0s, which is for any age", d)
+	}
 	oneOf(&p, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&p, "log.format", c.Log.Format, LogText, LogJSON)
 	if s := c.Secrets.StoreOnDisk; s != "" && s != SecretsConsent {

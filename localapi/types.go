@@ -111,6 +111,11 @@ type AgentStatus struct {
 
 	// Problem is what keeps the whole agent from being in step, in one line.
 	Problem string `json:"problem,omitempty"`
+
+	// ConfigLoaded is when the configuration in force was read. ConfigProblem is why the
+	// newest one that was to take its place did not, in one line.
+	ConfigLoaded  time.Time `json:"configLoaded"`
+	ConfigProblem string    `json:"configProblem,omitempty"`
 }
 
 // StoreStatus tells about the database.

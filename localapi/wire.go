@@ -36,6 +36,7 @@ var sentinels = []struct {
 	{ErrAhead, "Ahead", http.StatusGatewayTimeout}, // as a kube-apiserver answers it
 	{ErrNoFollow, "NoFollow", http.StatusNotImplemented},
 	{ErrNoAgent, "Stopping", http.StatusServiceUnavailable},
+	{ErrRefused, "Refused", http.StatusUnprocessableEntity},
 }
 
 // wireError is an error as it travels: as the body of an answer that is nothing

@@ -28,14 +28,23 @@ func (n *Notifier) Ready() error { return send(daemon.SdNotifyReady) }
 // Status sets the line that `systemctl status` shows.
 func (n *Notifier) Status(text string) error { return send(status(text)) }
 
-// startExtension is how much more time each [Notifier.Starting] asks for. It comes many
-// times as often.
-const startExtension = 30 * time.Second
+// Reloading tells that the configuration is being read anew; [Notifier.Ready] tells that this is over,
+// whatever came of it.
+func (n *Notifier) Reloading(text string) error {
+	// systemd 253 and later want to know when, to tell this reload from the one before.
+	return send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() + status(text))
+}
+
+// extension is how much more time [Notifier.Starting] and [Notifier.Working] ask for. They come
+// many times as often.
+const extension = 30 * time.Second
+
+func extend() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\n", extension.Microseconds()) }
 
 // Starting tells what the service does before it is up, and asks for more time to start
 // than TimeoutStartSec= gives.
 func (n *Notifier) Starting(text string) error {
-	return send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\n%s", startExtension.Microseconds(), status(text)))
+	return send(extend() + status(text))
 }
 
 // Stopping tells that the service is on its way down, and what it still does.
@@ -43,12 +52,16 @@ func (n *Notifier) Stopping(text string) error {
 	return send(daemon.SdNotifyStopping + "\n" + status(text))
 }
 
-// Watchdog feeds systemd's watchdog at half the interval of WatchdogSec=, each time only if healthy
-// returns true, until ctx ends. It returns nil then, at once where the unit has no watchdog, and an error
-// where $WATCHDOG_USEC can't be understood. A ping that can't be sent is left to the next one; if all are
-// lost systemd restarts the service, which is what the watchdog is for. The caller waits for it to
-// return; healthy is called from its goroutine and must not block.
-func (n *Notifier) Watchdog(ctx context.Context, healthy func() bool) error {
+// Working asks for more time to start or to stop than the unit gives, and feeds the watchdog, which
+// [Notifier.Watchdog] does not do then.
+func (n *Notifier) Working() error { return send(extend() + daemon.SdNotifyWatchdog) }
+
+// Watchdog feeds systemd's watchdog at half the interval of WatchdogSec=, each time only if healthy, which
+// is told the whole interval, returns true, until ctx ends. It returns nil then, at once where the unit has
+// no watchdog, and an error where $WATCHDOG_USEC can't be understood. A ping that can't be sent is left to
+// the next one; if all are lost systemd restarts the service, which is what the watchdog is for. The caller
+// waits for it to return; healthy is called from its goroutine and must not block.
+func (n *Notifier) Watchdog(ctx context.Context, healthy func(interval time.Duration) bool) error {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return fmt.Errorf("systemd watchdog: %w", err)
@@ -63,7 +76,7 @@ func (n *Notifier) Watchdog(ctx context.Context, healthy func() bool) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-			if healthy() {
+			if healthy(interval) {
 				_ = send(daemon.SdNotifyWatchdog)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,14 @@ func listen(t *testing.T) *manager {
 // that nothing came before it.
 func (m *manager) expect(want string) {
 	m.t.Helper()
+	if got := m.receive(want); got != want {
+		m.t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+// receive is the next datagram; want is what a failure tells.
+func (m *manager) receive(want string) string {
+	m.t.Helper()
 	// Only a failing test waits so long.
 	if err := m.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		m.t.Fatal(err)
@@ -53,9 +62,7 @@ func (m *manager) expect(want string) {
 	if err != nil {
 		m.t.Fatalf("waiting for %q: %v", want, err)
 	}
-	if got := string(buffer[:n]); got != want {
-		m.t.Fatalf("got %q, want %q", got, want)
-	}
+	return string(buffer[:n])
 }
 
 func TestMessages(t *testing.T) {
@@ -70,12 +77,29 @@ func TestMessages(t *testing.T) {
 		{"status", func() error { return n.Status("20,100 objects, 3 s behind") }, "STATUS=20,100 objects, 3 s behind"},
 		{"status of several lines", func() error { return n.Status("one\nREADY=1\r\x00") }, "STATUS=one READY=1  "},
 		{"starting", func() error { return n.Starting("checking pods") }, "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=checking pods"},
+		{"working", n.Working, "EXTEND_TIMEOUT_USEC=30000000\nWATCHDOG=1"},
 		{"stopping", func() error { return n.Stopping("last flush") }, "STOPPING=1\nSTATUS=last flush"},
 	} {
 		if err := test.send(); err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
 		m.expect(test.want)
+	}
+}
+
+// A reload has the time at which it began, by the clock that systemd compares.
+func TestReloading(t *testing.T) {
+	m := listen(t)
+	if err := NewNotifier(clock.RealClock{}).Reloading("reading it anew"); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(m.receive("RELOADING=1"), "\n")
+	if len(lines) != 3 || lines[0] != "RELOADING=1" || lines[2] != "STATUS=reading it anew" {
+		t.Fatalf("got %q", lines)
+	}
+	usec, err := strconv.ParseInt(strings.TrimPrefix(lines[1], "MONOTONIC_USEC="), 10, 64)
+	if err != nil || usec <= 0 {
+		t.Errorf("got %q: %v", lines[1], err)
 	}
 }
 
@@ -89,7 +113,7 @@ func TestWithoutSystemd(t *testing.T) {
 		"Status":   func() error { return n.Status("fine") },
 		"Stopping": func() error { return n.Stopping("bye") },
 		"Watchdog": func() error {
-			return n.Watchdog(t.Context(), func() bool { t.Error("asked for health"); return true })
+			return n.Watchdog(t.Context(), func(time.Duration) bool { t.Error("asked for health"); return true })
 		},
 	} {
 		if err := call(); err != nil {
@@ -129,7 +153,14 @@ func TestWatchdog(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- n.Watchdog(ctx, func() bool { return <-health }) }()
+	go func() {
+		done <- n.Watchdog(ctx, func(interval time.Duration) bool {
+			if interval != time.Minute {
+				t.Errorf("told an interval of %v", interval)
+			}
+			return <-health
+		})
+	}()
 
 	if interval := <-c.made; interval != 30*time.Second {
 		t.Fatalf("pings every %v, want half of 60s", interval)
@@ -168,7 +199,7 @@ func TestWatchdogEnvironment(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("WATCHDOG_USEC", test.usec)
 			t.Setenv("WATCHDOG_PID", test.pid)
-			err := NewNotifier(clock.RealClock{}).Watchdog(t.Context(), func() bool { return true })
+			err := NewNotifier(clock.RealClock{}).Watchdog(t.Context(), func(time.Duration) bool { return true })
 			if (err != nil) != test.bad {
 				t.Errorf("%v", err)
 			}

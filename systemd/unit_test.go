@@ -61,7 +61,7 @@ func TestUnitsVerify(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data = bytes.ReplaceAll(data, []byte("=/usr/bin/snapcache "), []byte("="+self+" "))
+		data = bytes.ReplaceAll(data, []byte("=/usr/bin/snapcache"), []byte("="+self))
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestUnitSettings(t *testing.T) {
 		"snapcache.service": {
 			"Type=notify",
 			"ExecStart=/usr/bin/snapcache run --config /etc/snapcache/agent.yaml",
-			"ExecReload=/usr/bin/snapcache reload --config /etc/snapcache/agent.yaml",
+			"ExecReload=/usr/bin/snapcache reload",
 			"StateDirectory=snapcache",      // $STATE_DIRECTORY: the default path of the database
 			"StateDirectoryMode=0700",       // the design's promise
 			"RuntimeDirectory=snapcache",    // $RUNTIME_DIRECTORY: the default path of the socket

@@ -49,7 +49,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		OnUsageError:   wrongUsage,
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
 		Commands: []*cli.Command{
-			runCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
+			runCommand(), reloadCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
 			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/agent"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/systemd"
 )
 
 // gcPercent trades some CPU for memory, which an edge node shares with its
@@ -34,8 +35,10 @@ ended. It answers from disk at once, before it has talked to any server.
    snapcache run --config agent.yaml --kubeconfig edge.kubeconfig
    snapcache run --store memory                   without a database, to try it out
 
-SIGINT and SIGTERM end it in good order, a second one at once. It logs to standard
-error. Exits with 2 where the configuration is wrong.`,
+SIGINT and SIGTERM end it in good order, a second one at once. SIGHUP reads the
+configuration file anew, as snapcache reload does. It logs to standard error, or to the
+systemd journal where that is connected to it. Exits with 2 where the configuration is
+wrong.`,
 		Flags: []cli.Flag{
 			configFileFlag(),
 			kubeconfigFlag(),
@@ -49,18 +52,9 @@ func run(c *cli.Context) error {
 	if err := atMost(c, 0); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(c)
+	cfg, err := runConfig(c)
 	if err != nil {
 		return err
-	}
-	if path := c.String("kubeconfig"); path != "" {
-		cfg.Kubeconfig = path
-	}
-	if s := c.String("store"); s != "" {
-		cfg.Store.Type = config.StoreType(s)
-	}
-	if err := cfg.Validate(); err != nil {
-		return withCode(exitUsage, err)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -70,13 +64,21 @@ func run(c *cli.Context) error {
 	// After the first signal the next one does what it does by default.
 	defer context.AfterFunc(ctx, stop)()
 
-	opts := agent.Options{Version: programVersion()}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
+	opts := agent.Options{
+		Version: programVersion(), Level: new(slog.LevelVar), Hangup: hangup,
+		Load: func() (*config.AgentConfiguration, error) { return runConfig(c) },
+	}
+	opts.Level.Set(cfg.Log.Level.Level())
 	log := c.App.ErrWriter
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		opts.Progress = os.Stderr
 		log = lineClearer{log}
 	}
-	opts.Logger = newLogger(cfg.Log, log)
+	opts.Logger = slog.New(agent.Sparing(newHandler(cfg.Log.Format, opts.Level, log)))
 	if cfg.Encryption.On() {
 		opts.Logger = slog.New(agent.Nameless(opts.Logger.Handler()))
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what a library says may have any name in it
@@ -84,6 +86,25 @@ func run(c *cli.Context) error {
 		klog.SetSlogLogger(opts.Logger)
 	}
 	return agent.Run(ctx, cfg, opts)
+}
+
+// runConfig is the configuration of an agent: what --config says, and what other options
+// say instead.
+func runConfig(c *cli.Context) (*config.AgentConfiguration, error) {
+	cfg, err := loadConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	if path := c.String("kubeconfig"); path != "" {
+		cfg.Kubeconfig = path
+	}
+	if s := c.String("store"); s != "" {
+		cfg.Store.Type = config.StoreType(s)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, withCode(exitUsage, err)
+	}
+	return cfg, nil
 }
 
 // lineClearer writes to a terminal whose last line may show progress: that line
@@ -97,10 +118,12 @@ func (l lineClearer) Write(p []byte) (int, error) {
 	return l.Writer.Write(p)
 }
 
-func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: cfg.Level}
-	if cfg.Format == config.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, opts))
+// newHandler logs to the journal where standard error is connected to it, and in the
+// format of the configuration elsewhere.
+func newHandler(format config.LogFormat, level slog.Leveler, w io.Writer) slog.Handler {
+	opts := &slog.HandlerOptions{Level: level}
+	if format == config.LogJSON {
+		return systemd.Journal(level, slog.NewJSONHandler(w, opts))
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return systemd.Journal(level, slog.NewTextHandler(w, opts))
 }

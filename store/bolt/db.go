@@ -109,6 +109,19 @@ type Options struct {
 	tuning
 }
 
+// setDefaults sets what [DB.Adjust] can change.
+func (opts *Options) setDefaults() {
+	if opts.FlushInterval == 0 {
+		opts.FlushInterval = DefaultFlushInterval
+	}
+	if opts.HistoryRetention == 0 {
+		opts.HistoryRetention = store.DefaultHistoryRetention
+	}
+	if opts.HistoryBytes == 0 {
+		opts.HistoryBytes = store.DefaultHistoryBytes
+	}
+}
+
 // tuning is what only tests change. Its zero value is what everybody gets.
 type tuning struct {
 	byHand         bool         // nothing starts by itself
@@ -191,17 +204,9 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 	if opts.ReplaceBudget == 0 {
 		opts.ReplaceBudget = 2 << 20
 	}
-	if opts.FlushInterval == 0 {
-		opts.FlushInterval = DefaultFlushInterval
-	}
+	opts.setDefaults()
 	if opts.ViewLimit == 0 {
 		opts.ViewLimit = DefaultViewLimit
-	}
-	if opts.HistoryRetention == 0 {
-		opts.HistoryRetention = store.DefaultHistoryRetention
-	}
-	if opts.HistoryBytes == 0 {
-		opts.HistoryBytes = store.DefaultHistoryBytes
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}

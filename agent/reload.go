@@ -1,0 +1,360 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+const (
+	// askTimeout is how long the server may take to say whether it has the resources that
+	// are new in a configuration. Where it can't be asked they are taken as they are.
+	askTimeout = 10 * time.Second
+
+	// adoptTimeout is how long a reload waits for a collection to go on as it is
+	// configured now. One that takes longer does so later.
+	adoptTimeout = 30 * time.Second
+)
+
+// reloadRequest asks for a reload.
+type reloadRequest struct{ done chan<- reloadResult }
+
+// reloadResult is what came of it: what changed, or why it was refused.
+type reloadResult struct {
+	changes []string
+	err     error
+}
+
+// reload has the configuration read anew, and returns what changed when it is in force.
+// Where the error is [localapi.ErrRefused] the one before stays in force, all of it.
+func (a *Agent) reload(ctx context.Context) ([]string, error) {
+	done := make(chan reloadResult, 1)
+	select {
+	case a.reloads <- reloadRequest{done}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case r := <-done:
+		return r.changes, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// reloadsOn serves reloads, one after the other, until ctx ends.
+func (a *Agent) reloadsOn(ctx context.Context, k *keepers) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.opts.Hangup:
+			_, _ = a.reloadOnce(ctx, k) // it is logged, and in the status
+		case r := <-a.reloads:
+			changes, err := a.reloadOnce(ctx, k)
+			r.done <- reloadResult{changes, err}
+		}
+	}
+}
+
+// reloadOnce reads the configuration anew, and tells what came of it.
+func (a *Agent) reloadOnce(ctx context.Context, k *keepers) ([]string, error) {
+	ready := a.ready.Load()
+	if ready {
+		a.tell(a.notifier.Reloading("reading the configuration anew"))
+	}
+	changes, err := a.adopt(ctx, k)
+	a.mu.Lock()
+	a.refusal = ""
+	if err != nil {
+		a.refusal = oneLine(err)
+	}
+	a.mu.Unlock()
+	if err != nil {
+		// Not as "error": it is about the configuration, and has no name of an object in it.
+		a.log.Error("the new configuration was refused; the one before stays in force", "problem", err.Error())
+	} else {
+		a.log.Info("configuration reloaded", "changes", strings.Join(changes, "; "))
+	}
+	if ready {
+		a.tell(a.notifier.Ready())
+	}
+	a.reportStatus(ctx)
+	return changes, err
+}
+
+// oneLine is an error of several lines as one.
+func oneLine(err error) string {
+	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
+}
+
+// adopt puts the newest configuration in force, or returns why not.
+func (a *Agent) adopt(ctx context.Context, k *keepers) ([]string, error) {
+	if a.opts.Load == nil {
+		return nil, fmt.Errorf("%w: this agent can't read it anew: restart it", localapi.ErrRefused)
+	}
+	next, err := a.opts.Load()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
+	}
+	before := a.config()
+	if err := fixed(before, next); err != nil {
+		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
+	}
+	p := planned(a.all(), next)
+	if err := p.known(ctx, k.cluster); err != nil {
+		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
+	}
+	a.force(next)
+	changes := changedSettings(before, next)
+	return append(changes, a.carryOut(ctx, k, p)...), nil
+}
+
+// fixed refuses a change of what a running agent can't change.
+func fixed(before, next *config.AgentConfiguration) error {
+	var errs []error
+	for _, x := range []struct {
+		field     string
+		was, isTo any
+	}{
+		{"kubeconfig", before.Kubeconfig, next.Kubeconfig},
+		{"store.type", before.Store.Type, next.Store.Type},
+		{"store.path", before.Store.Path, next.Store.Path},
+		{"store.maxSize", before.Store.MaxSize, next.Store.MaxSize}, // the file is mapped at that size
+		{"encryption", before.Encryption, next.Encryption},
+		{"snapshots.dir", before.Snapshots.Dir, next.Snapshots.Dir},
+		{"localAPI.socket", before.LocalAPI.Socket, next.LocalAPI.Socket},
+		{"metrics", before.Metrics, next.Metrics},
+		{"log.format", before.Log.Format, next.Log.Format},
+	} {
+		if !equality.Semantic.DeepEqual(x.was, x.isTo) {
+			errs = append(errs, fmt.Errorf("%s can't change while the agent runs: restart it (systemctl restart snapcache), or take the change back", x.field))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// changedSettings names what changed besides the collections.
+func changedSettings(before, next *config.AgentConfiguration) []string {
+	var changes []string
+	for _, x := range []struct {
+		field    string
+		was, now any
+	}{
+		{"resumeJitter", before.ResumeJitter, next.ResumeJitter},
+		{"relist", before.Relist, next.Relist},
+		{"verify", before.Verify, next.Verify},
+		{"store.commitInterval", before.Store.CommitInterval, next.Store.CommitInterval},
+		{"history", before.History, next.History},
+		{"snapshots", before.Snapshots, next.Snapshots},
+		{"restore", before.Restore, next.Restore},
+		{"log.level", before.Log.Level, next.Log.Level},
+		{"health", before.Health, next.Health},
+		{"secrets", before.Secrets, next.Secrets},
+	} {
+		if !equality.Semantic.DeepEqual(x.was, x.now) {
+			changes = append(changes, "changed "+x.field)
+		}
+	}
+	return changes
+}
+
+// force puts everything in force but the collections.
+func (a *Agent) force(next *config.AgentConfiguration) {
+	a.mu.Lock()
+	a.cfg, a.loaded = next, a.clock.Now()
+	if a.reloaded != nil {
+		close(a.reloaded)
+		a.reloaded = nil
+	}
+	a.mu.Unlock()
+	if a.opts.Level != nil {
+		a.opts.Level.Set(next.Log.Level.Level())
+	}
+	if db, durable := a.db.(*bolt.DB); durable {
+		db.Adjust(next.Store.CommitInterval.Duration, next.History.Retention.Duration, next.History.MaxSize.Value())
+	}
+	a.snapshots.configure(next.Snapshots)
+}
+
+// nextReload returns a channel that is closed by the next reload. Whoever asks for it
+// before he reads the configuration misses none.
+func (a *Agent) nextReload() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reloaded == nil {
+		a.reloaded = make(chan struct{})
+	}
+	return a.reloaded
+}
+
+// rest waits for so long, or for a reload, or until ctx ends, whose error it returns then.
+func (a *Agent) rest(ctx context.Context, d time.Duration, reloaded <-chan struct{}) error {
+	timer := a.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+	case <-reloaded:
+	}
+	return nil
+}
+
+// plan is what a configuration makes of the collections.
+type plan struct {
+	added   []wantedIn
+	removed []*collection
+	changed []change
+	order   []string // the IDs of all that there are to be
+	asks    []wantedIn
+}
+
+// change is one collection that is configured in another way.
+type change struct {
+	collection *collection
+	to         wanted
+	what       []string // fields
+}
+
+// planned compares the collections with what a configuration wants.
+func planned(all []*collection, next *config.AgentConfiguration) plan {
+	var p plan
+	byID := map[string]*collection{}
+	for _, c := range all {
+		byID[c.id] = c
+	}
+	for _, w := range wantedBy(next) {
+		p.order = append(p.order, w.id)
+		c := byID[w.id]
+		delete(byID, w.id)
+		if c == nil {
+			p.added = append(p.added, w)
+			p.asks = append(p.asks, w)
+			continue
+		}
+		was := c.toBe()
+		what := was.differs(w.wanted)
+		if len(what) > 0 {
+			p.changed = append(p.changed, change{c, w.wanted, what})
+		}
+		if was.entry.Resource.Version != w.entry.Resource.Version {
+			p.asks = append(p.asks, w)
+		}
+	}
+	for _, c := range all {
+		if byID[c.id] != nil {
+			p.removed = append(p.removed, c)
+		}
+	}
+	return p
+}
+
+// toBe is what the collection is, or is about to be.
+func (c *collection) toBe() wanted {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next != nil {
+		return *c.next
+	}
+	return c.wanted
+}
+
+// differs names the fields by which a collection is configured in another way. Where it
+// stands in the file is none, and how long a start is put off matters at the next.
+func (w wanted) differs(to wanted) []string {
+	var what []string
+	for _, x := range []struct {
+		field    string
+		was, now any
+	}{
+		{"version", w.entry.Resource.Version, to.entry.Resource.Version},
+		{"labelSelector", w.entry.LabelSelector, to.entry.LabelSelector},
+		{"fieldSelector", w.entry.FieldSelector, to.entry.FieldSelector},
+		{"indexes", w.entry.Indexes, to.entry.Indexes},
+		{"transform", w.entry.Transform, to.entry.Transform},
+		{"relist", w.relist, to.relist},
+	} {
+		if !equality.Semantic.DeepEqual(x.was, x.now) {
+			what = append(what, x.field)
+		}
+	}
+	return what
+}
+
+// known refuses resources that the server does not have. Where it can't be asked they are
+// waited for, as at a start.
+func (p plan) known(ctx context.Context, cluster *upstream.Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var wrong []error
+	for _, w := range p.asks {
+		r, err := cluster.Resolve(ctx, w.entry.Resource.Resource, w.entry.Resource.Version, w.entry.Resource.Group)
+		switch {
+		case errors.As(err, new(*upstream.NoResourceError)), errors.Is(err, upstream.ErrNotWatchable):
+			wrong = append(wrong, fmt.Errorf("%s.resource: %w", w.field, err))
+		case err == nil && w.ns != "" && !r.Namespaced:
+			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s live in no namespace: remove the field", w.field, r.GVR.Resource))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// carryOut makes the collections what the plan says, and returns what it did.
+func (a *Agent) carryOut(ctx context.Context, k *keepers, p plan) []string {
+	var changes []string
+	byID := map[string]*collection{}
+	for _, c := range a.all() {
+		byID[c.id] = c
+	}
+	for _, c := range p.removed {
+		delete(byID, c.id)
+		k.stop(c)
+		a.damages.forget(c.id)
+		if err := a.db.Drop(c.id); err != nil {
+			c.log.Error("what is no longer configured could not be dropped; the next start tries again", "error", err)
+		}
+		changes = append(changes, "removed "+c.id)
+	}
+	var adopted []<-chan struct{}
+	for _, x := range p.changed {
+		adopted = append(adopted, x.collection.configure(x.to))
+		changes = append(changes, fmt.Sprintf("changed %s: %s", x.collection.id, strings.Join(x.what, ", ")))
+	}
+	for _, w := range p.added {
+		c := a.newCollection(w)
+		c.reloaded = true
+		byID[c.id] = c
+		changes = append(changes, "added "+c.id)
+	}
+	collections := make([]*collection, len(p.order))
+	for i, id := range p.order {
+		collections[i] = byID[id]
+	}
+	a.setCollections(collections)
+	for _, c := range p.removed {
+		c.track.gone()
+	}
+	for _, w := range p.added {
+		k.start(byID[w.id])
+	}
+	limited, cancel := context.WithTimeout(ctx, adoptTimeout)
+	defer cancel()
+	for _, done := range adopted {
+		select {
+		case <-done:
+		case <-limited.Done():
+		}
+	}
+	return slices.Clip(changes)
+}

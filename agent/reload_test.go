@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+)
+
+// These tests reload an agent that has no server. What a reload costs one is in test/e2e.
+
+// reloading is an agent that can be given other configurations.
+type reloading struct {
+	*node
+	next   atomic.Pointer[config.AgentConfiguration] // nil where it can't be read
+	hangup chan os.Signal
+	level  slog.LevelVar
+	client *localapi.Client
+	log    safeBuffer
+}
+
+// safeBuffer is written to and read by several goroutines.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func startReloading(t *testing.T, n *node) *reloading {
+	t.Helper()
+	r := &reloading{node: n, hangup: make(chan os.Signal, 1), client: localapi.NewClient(n.cfg.LocalAPI.Socket)}
+	r.next.Store(n.cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, n.cfg, Options{
+			Version: "test", Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: &r.level})),
+			Hangup: r.hangup, Level: &r.level,
+			Load: func() (*config.AgentConfiguration, error) {
+				if cfg := r.next.Load(); cfg != nil {
+					return cfg, nil
+				}
+				return nil, errors.New("agent.yaml:7: a mistake\nagent.yaml:8: another")
+			},
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := r.client.Status(ctx)
+		return err == nil, nil
+	})
+	require.NoError(t, err)
+	return r
+}
+
+// with is the node's configuration with other fields, as Parse makes it.
+func (n *node) with(t *testing.T, change func(*config.AgentConfiguration)) *config.AgentConfiguration {
+	t.Helper()
+	cfg := *n.cfg
+	change(&cfg)
+	require.NoError(t, cfg.Validate())
+	return &cfg
+}
+
+func (r *reloading) status(t *testing.T) *localapi.Status {
+	t.Helper()
+	s, err := r.client.Status(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+func resources(names ...string) []config.Resource {
+	var all []config.Resource
+	for _, name := range names {
+		resource, group, _ := strings.Cut(name, ".")
+		all = append(all, config.Resource{Resource: config.ResourceName{Resource: resource, Group: group}})
+	}
+	return all
+}
+
+func TestReloadOffline(t *testing.T) {
+	n := newNode(t, "resources: [{resource: pods}, {resource: widgets.example.com}]")
+	n.seed(t)
+	r := startReloading(t, n)
+
+	changes, err := r.client.Reload(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, changes, "it is the same file")
+
+	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
+		c.Log.Level = config.LogDebug
+		c.Resources = resources("services", "pods")
+		c.Resources[1].Indexes = []config.Index{{Name: "app", Label: "app"}}
+	}))
+	changes, err = r.client.Reload(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"changed log.level", "removed widgets.example.com", "changed pods: indexes", "added services"}, changes)
+	require.Equal(t, slog.LevelDebug, r.level.Level())
+
+	s := r.status(t)
+	require.Len(t, s.Collections, 2)
+	require.Equal(t, "pods", s.Collections[0].ID)
+	require.EqualValues(t, 2, s.Collections[0].Objects)
+	require.Equal(t, "services", s.Collections[1].ID)
+	require.False(t, s.Collections[1].Synced)
+	await(t, func() bool {
+		_, err := r.client.Index(t.Context(), "pods", "app")
+		return err == nil
+	})
+	read := 0
+	require.NoError(t, r.client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(*object.Object) error { read++; return nil }))
+	require.Equal(t, 2, read)
+
+	// The version says another resource, which the server has to name: what is stored is
+	// read until then.
+	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
+		c.Resources = resources("pods")
+		c.Resources[0].Resource.Version = "v2"
+	}))
+	changes, err = r.client.Reload(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"changed log.level", "removed services", "changed pods: version, indexes"}, changes)
+	require.EqualValues(t, 2, r.status(t).Collections[0].Objects)
+
+	// What is removed is gone from the disk, and can come back as something new.
+	r.next.Store(n.with(t, func(c *config.AgentConfiguration) { c.Resources = resources("nodes") }))
+	_, err = r.client.Reload(t.Context())
+	require.NoError(t, err)
+	r.next.Store(n.with(t, func(c *config.AgentConfiguration) { c.Resources = resources("nodes", "pods") }))
+	_, err = r.client.Reload(t.Context())
+	require.NoError(t, err)
+	s = r.status(t)
+	require.Len(t, s.Collections, 2)
+	require.False(t, s.Collections[1].Synced, "pods begin anew")
+}
+
+func TestReloadRefused(t *testing.T) {
+	systemd := notified(t)
+	n := newNode(t, "resources: [{resource: pods}]")
+	n.seed(t)
+	r := startReloading(t, n)
+	systemd.next(t, "reload", func(s string) bool { return s == "READY=1" })
+
+	r.next.Store(nil)
+	r.hangup <- syscall.SIGHUP
+	// systemd is told that a reload begins and ends, and then why it was for nothing.
+	systemd.next(t, "reload", func(s string) bool { return strings.HasPrefix(s, "RELOADING=1\nMONOTONIC_USEC=") })
+	systemd.next(t, "reload", func(s string) bool { return s == "READY=1" })
+	systemd.next(t, "reload", func(s string) bool {
+		return strings.HasPrefix(s, "STATUS=") && strings.HasSuffix(s, "the newest configuration was refused: the configuration was refused: agent.yaml:7: a mistake; agent.yaml:8: another")
+	})
+	require.Contains(t, r.status(t).Agent.ConfigProblem, "agent.yaml:7: a mistake; agent.yaml:8: another")
+	require.Contains(t, r.log.String(), "the new configuration was refused; the one before stays in force")
+
+	for field, change := range map[string]func(*config.AgentConfiguration){
+		"kubeconfig":      func(c *config.AgentConfiguration) { c.Kubeconfig += "2" },
+		"store.type":      func(c *config.AgentConfiguration) { c.Store.Type = config.StoreMemory },
+		"store.path":      func(c *config.AgentConfiguration) { c.Store.Path += "2" },
+		"store.maxSize":   func(c *config.AgentConfiguration) { c.Store.MaxSize.Add(c.Store.MaxSize) },
+		"encryption":      func(c *config.AgentConfiguration) { c.Encryption.KeyFile = "key" },
+		"snapshots.dir":   func(c *config.AgentConfiguration) { c.Snapshots.Dir += "2" },
+		"localAPI.socket": func(c *config.AgentConfiguration) { c.LocalAPI.Socket += "2" },
+		"metrics":         func(c *config.AgentConfiguration) { c.Metrics.Disabled = false },
+		"log.format":      func(c *config.AgentConfiguration) { c.Log.Format = config.LogJSON },
+	} {
+		r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
+			change(c)
+			c.Resources = resources("nodes")
+		}))
+		_, err := r.client.Reload(t.Context())
+		require.ErrorIs(t, err, localapi.ErrRefused, field)
+		require.ErrorContains(t, err, field+" can't change while the agent runs: restart it", field)
+		require.Equal(t, "pods", r.status(t).Collections[0].ID, "%s: nothing of it is in force", field)
+	}
+
+	r.next.Store(n.cfg)
+	_, err := r.client.Reload(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.status(t).Agent.ConfigProblem)
+}
+
+// What waits by the configuration goes by the new one at once.
+func TestReloadWakes(t *testing.T) {
+	n := newNode(t, "resources: [{resource: pods}]")
+	n.seed(t)
+	r := startReloading(t, n)
+	require.Empty(t, r.status(t).Snapshots.Name)
+	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
+		c.Snapshots.Interval.Duration = time.Hour
+		c.Verify.Interval = nil
+		c.SetDefaults()
+		c.Verify.Interval.Duration = config.MinVerifyInterval
+	}))
+	changes, err := r.client.Reload(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"changed verify", "changed snapshots"}, changes)
+	await(t, func() bool { return r.status(t).Snapshots.Name != "" })
+	await(t, func() bool { return strings.Contains(r.log.String(), "could not be compared with the server") })
+}

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// sameLines is how many lines of the same kind may come in a row, and sameLineEvery how
+	// often one comes after that.
+	sameLines     = 10
+	sameLineEvery = time.Minute
+
+	// lineKinds bounds how many kinds of lines are remembered.
+	lineKinds = 1000
+)
+
+// Sparing returns a handler that passes on to h what is new, and of what comes again and
+// again one line a minute, with the attribute "suppressed" that says how many were left
+// out since the one before. Lines are of one kind that have the same level and message,
+// and the same attributes from With: what they say of it besides, as an error or a time,
+// may differ.
+func Sparing(h slog.Handler) slog.Handler {
+	return sparing{Handler: h, lines: &lines{kinds: map[kind]*repeated{}}}
+}
+
+type sparing struct {
+	slog.Handler
+	of    string // what was added by With
+	lines *lines
+}
+
+// lines are the kinds of lines that were logged, by all handlers made from one.
+type lines struct {
+	mu    sync.Mutex
+	kinds map[kind]*repeated
+}
+
+type kind struct {
+	level   slog.Level
+	of      string
+	message string
+}
+
+type repeated struct {
+	limit      *rate.Limiter
+	suppressed int
+}
+
+// Handle implements slog.Handler.
+func (s sparing) Handle(ctx context.Context, r slog.Record) error {
+	pass, suppressed := s.lines.pass(kind{r.Level, s.of, r.Message}, r.Time)
+	if !pass {
+		return nil
+	}
+	if suppressed > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Int("suppressed", suppressed))
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+// pass says whether a line is passed on, and how many were not since the last that was.
+func (l *lines) pass(k kind, now time.Time) (pass bool, suppressed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.kinds[k]
+	if x == nil {
+		if len(l.kinds) >= lineKinds {
+			clear(l.kinds) // at the worst some lines come too often
+		}
+		x = &repeated{limit: rate.NewLimiter(rate.Every(sameLineEvery), sameLines)}
+		l.kinds[k] = x
+	}
+	if !x.limit.AllowN(now, 1) {
+		x.suppressed++
+		return false, 0
+	}
+	suppressed, x.suppressed = x.suppressed, 0
+	return true, suppressed
+}
+
+// WithAttrs implements slog.Handler.
+func (s sparing) WithAttrs(attrs []slog.Attr) slog.Handler {
+	s.Handler = s.Handler.WithAttrs(attrs)
+	for _, a := range attrs {
+		s.of += a.String() + "\n"
+	}
+	return s
+}
+
+// WithGroup implements slog.Handler.
+func (s sparing) WithGroup(name string) slog.Handler {
+	s.Handler = s.Handler.WithGroup(name)
+	s.of += name + ".\n"
+	return s
+}

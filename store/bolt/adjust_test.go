@@ -1,0 +1,48 @@
+package bolt_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// The interval counts from the next change on.
+func TestAdjustInterval(t *testing.T) {
+	clock := newSimClock()
+	db, _ := newDB(t, bolt.Options{Clock: clock, FlushInterval: time.Second})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	db.Adjust(2*time.Second, 0, 0)
+	before := db.Stats().Commits
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(2, 2)}, Checkpoint: now(2)}))
+	clock.step(28*time.Second - time.Millisecond) // fourteen intervals, as it is little
+	require.Equal(t, before, db.Stats().Commits, "it waits")
+	clock.step(time.Millisecond)
+	require.Equal(t, before+1, db.Stats().Commits)
+}
+
+// A history that is to be shorter becomes so within the hour.
+func TestAdjustHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := newDB(t, bolt.Options{HistoryRetention: 100 * time.Hour})
+		c, err := db.Open(storetest.Info("a"))
+		require.NoError(t, err)
+		replaceAll(t, c, []store.Change{put(0, 1)}, 10)
+		for i := range 10 {
+			time.Sleep(time.Hour)
+			require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(i, 100+i)}, Checkpoint: now(100 + i)}))
+		}
+		db.Adjust(0, 3*time.Hour, 0)
+		time.Sleep(61 * time.Minute)
+		require.NoError(t, c.Apply(store.Batch{Checkpoint: now(200)}))
+		require.NoError(t, db.Flush())
+		require.InDelta(t, 3*time.Hour, time.Since(horizonOf(t, c).Time), float64(90*time.Minute), "an entry comes each hour")
+	})
+}

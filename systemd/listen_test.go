@@ -1,0 +1,124 @@
+package systemd
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// inherit has TestMain's process be the service that systemd gave sockets to.
+const inherit = "SNAPCACHE_TEST_INHERIT"
+
+// TestInherited is the service: it says what it was given, and answers one connection.
+func TestInherited(t *testing.T) {
+	if os.Getenv(inherit) == "" {
+		t.Skip("run by TestListener")
+	}
+	listener, err := Listener()
+	switch {
+	case err != nil:
+		t.Logf("error: %v", err)
+		return
+	case listener == nil:
+		t.Log("none")
+		return
+	}
+	defer listener.Close()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Listener(); again != nil || err != nil {
+		t.Errorf("asked again: %v, %v", again, err)
+	}
+}
+
+// service runs TestInherited with sockets as systemd gives them: from descriptor 3 on, with the process's
+// own id in the environment, which a shell knows best.
+func service(t *testing.T, sockets ...*os.File) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0" -test.run '^TestInherited$' -test.v`, self)
+	cmd.Env = append(os.Environ(), inherit+"=1", "LISTEN_FDS="+string(rune('0'+len(sockets))))
+	cmd.ExtraFiles = sockets
+	return cmd
+}
+
+func TestListener(t *testing.T) {
+	dir, err := os.MkdirTemp("", "listen") // a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+	unixFile, err := unix.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unixFile.Close()
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	tcpFile, err := tcp.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcpFile.Close()
+
+	t.Run("a unix socket", func(t *testing.T) {
+		cmd := service(t, unixFile)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// Before the service accepts it, as a client does that has it started.
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "hello\n" {
+			t.Errorf("got %q, %v", line, err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("the service took the socket's file away: %v", err)
+		}
+	})
+	for name, test := range map[string]struct {
+		sockets []*os.File
+		want    string
+	}{
+		"none":         {nil, "none"},
+		"two":          {[]*os.File{unixFile, unixFile}, "error: systemd gave 2 sockets"},
+		"a TCP socket": {[]*os.File{tcpFile}, "error: systemd gave a socket on 127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := service(t, test.sockets...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), test.want) {
+				t.Errorf("want %q: %v\n%s", test.want, err, out)
+			}
+		})
+	}
+}
