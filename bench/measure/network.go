@@ -19,8 +19,8 @@ type Network struct {
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
-	open   map[*net.TCPConn]struct{} // to the server
-	ended  Traffic                   // of connections that are gone
+	open   map[*net.TCPConn]*net.TCPConn // to the server, and the client's beside it
+	ended  Traffic                       // of connections that are gone
 	closed bool
 }
 
@@ -43,7 +43,7 @@ func NewNetwork(target string) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	n := &Network{listener: l, target: target, open: make(map[*net.TCPConn]struct{})}
+	n := &Network{listener: l, target: target, open: make(map[*net.TCPConn]*net.TCPConn)}
 	n.wg.Go(n.accept)
 	return n, nil
 }
@@ -56,8 +56,9 @@ func (n *Network) Close() error {
 	n.mu.Lock()
 	n.closed = true
 	err := n.listener.Close()
-	for c := range n.open {
-		err = errors.Join(err, c.CloseRead(), c.CloseWrite())
+	for server, client := range n.open {
+		server.Close() // what they still carry is lost, as it shall be
+		client.Close()
 	}
 	n.mu.Unlock()
 	n.wg.Wait()
@@ -114,7 +115,7 @@ func (n *Network) carry(client *net.TCPConn) {
 	}
 	server := c.(*net.TCPConn)
 	defer server.Close()
-	if !n.keep(server) {
+	if !n.keep(server, client) {
 		return
 	}
 	var wg sync.WaitGroup
@@ -124,13 +125,13 @@ func (n *Network) carry(client *net.TCPConn) {
 	n.end(server)
 }
 
-func (n *Network) keep(server *net.TCPConn) bool {
+func (n *Network) keep(server, client *net.TCPConn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return false
 	}
-	n.open[server] = struct{}{}
+	n.open[server] = client
 	n.ended.Connections++
 	return true
 }
