@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
@@ -69,6 +70,23 @@ var serverFaults = []serverFault{
 		f.a.awaitProblem("configmaps", "credential")
 		change()
 		f.g.giveToken(t, token) // and the file is looked at every minute
+	}},
+	{"client certificate revoked, another one given", nil, func(t *testing.T, f *faults, change func()) {
+		f.a.stop()
+		f.g.writeKubeconfig(t, &clientcmdapi.AuthInfo{ClientCertificate: f.g.certFile, ClientKey: f.g.keyFile})
+		f.g.acceptCertificate(t)()
+		f.a = f.x.start()
+		f.a.awaitInStep(anywhere(faultIDs...))
+		give := f.g.acceptCertificate(t)
+		f.g.down()
+		f.g.up()
+		f.a.awaitProblem("configmaps", "credential")
+		change()
+		give()
+		f.g.down() // client-go reads the files for each connection, and else every 5 minutes
+		f.g.up()
+		f.a.awaitInStep(anywhere(faultIDs...))
+		f.g.writeKubeconfig(t, &clientcmdapi.AuthInfo{TokenFile: f.g.tokenFile}) // for the next agent
 	}},
 	{"authority replaced", nil, func(t *testing.T, f *faults, change func()) {
 		other := quietControlPlane(t)

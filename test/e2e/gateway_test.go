@@ -1,9 +1,15 @@
 package e2e
 
 import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"log"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -13,6 +19,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
@@ -25,15 +32,16 @@ import (
 // stands behind it can be exchanged, and it can answer in its place. Before it is a
 // network that can be cut.
 //
-// It takes one token, which it changes for the administrator's. Any other goes on to the
-// server, which knows none of them.
+// It takes one token, or one certificate of a client, which it changes for the
+// administrator's token. Any other goes on to the server as a token that it does not know.
 type gateway struct {
 	*proxy
-	caFile, tokenFile string
+	caFile, tokenFile, certFile, keyFile string
 
 	mu      sync.Mutex
 	behind  *backend
 	token   string
+	client  []byte // the certificate, nil for none
 	cert    tls.Certificate
 	inject  func(*http.Request) int // the status to answer with; 0 or nil to ask the server
 	refused int                     // how many requests were answered so
@@ -49,6 +57,7 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 	t.Helper()
 	dir := t.TempDir()
 	g := &gateway{caFile: filepath.Join(dir, "ca.crt"), tokenFile: filepath.Join(dir, "token"), token: "first"}
+	g.certFile, g.keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
 	srv := httptest.NewUnstartedServer(g)
 	srv.EnableHTTP2 = true
 	srv.Config.ErrorLog = log.New(t.Output(), "gateway: ", 0)
@@ -56,7 +65,7 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return &tls.Config{Certificates: []tls.Certificate{g.cert}, NextProtos: []string{"h2", "http/1.1"}}, nil //nolint:gosec // a server of a test
+		return &tls.Config{Certificates: []tls.Certificate{g.cert}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}, nil //nolint:gosec // a server of a test
 	}}
 	g.certify(t, cp)
 	srv.StartTLS()
@@ -71,16 +80,22 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 	g.proxy = networkTo(t, srv.Listener.Addr().String())
 	g.lead(t, cp)
 
-	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["gateway"] = &clientcmdapi.Cluster{Server: "https://" + g.address, CertificateAuthority: g.caFile}
-	cfg.AuthInfos["agent"] = &clientcmdapi.AuthInfo{TokenFile: g.tokenFile}
-	cfg.Contexts["gateway"] = &clientcmdapi.Context{Cluster: "gateway", AuthInfo: "agent"}
-	cfg.CurrentContext = "gateway"
 	g.kubeconfig = filepath.Join(dir, "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*cfg, g.kubeconfig))
+	g.writeKubeconfig(t, &clientcmdapi.AuthInfo{TokenFile: g.tokenFile})
 	g.trust(t, cp)
 	g.giveToken(t, "first")
 	return g
+}
+
+// writeKubeconfig says how the agent is to show who it is, from its next start.
+func (g *gateway) writeKubeconfig(t *testing.T, auth *clientcmdapi.AuthInfo) {
+	t.Helper()
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["gateway"] = &clientcmdapi.Cluster{Server: "https://" + g.address, CertificateAuthority: g.caFile}
+	cfg.AuthInfos["agent"] = auth
+	cfg.Contexts["gateway"] = &clientcmdapi.Context{Cluster: "gateway", AuthInfo: "agent"}
+	cfg.CurrentContext = "gateway"
+	require.NoError(t, clientcmd.WriteToFile(*cfg, g.kubeconfig))
 }
 
 // lead puts a server behind the gateway, for requests that come from now on.
@@ -97,8 +112,12 @@ func (g *gateway) lead(t *testing.T, cp *controlplane.ControlPlane) {
 			r.SetURL(target)
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			if r.In.Header.Get("Authorization") == "Bearer "+g.token {
+			shown := r.In.TLS.PeerCertificates
+			switch {
+			case r.In.Header.Get("Authorization") == "Bearer "+g.token, len(shown) > 0 && bytes.Equal(shown[0].Raw, g.client):
 				r.Out.Header.Set("Authorization", "Bearer "+admin.BearerToken)
+			case len(shown) > 0:
+				r.Out.Header.Set("Authorization", "Bearer of a certificate that nobody knows")
 			}
 		},
 		Transport: b.transport, FlushInterval: -1, ErrorLog: log.New(t.Output(), "gateway: ", 0),
@@ -161,6 +180,26 @@ func (g *gateway) accept(token string) {
 
 // giveToken writes a token where the agent finds it.
 func (g *gateway) giveToken(t *testing.T, token string) { replaceFile(t, g.tokenFile, []byte(token)) }
+
+// acceptCertificate makes a certificate for a client, the only one that is taken from now
+// on, and returns what writes it where the agent finds it.
+func (g *gateway) acceptCertificate(t *testing.T) (give func()) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}, &x509.Certificate{}, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.client = der
+	return func() {
+		t.Helper()
+		replaceFile(t, g.keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+		replaceFile(t, g.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	}
+}
 
 // certify has the gateway show the certificate of a control plane.
 func (g *gateway) certify(t *testing.T, cp *controlplane.ControlPlane) {
