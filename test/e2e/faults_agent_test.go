@@ -2,12 +2,18 @@ package e2e
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
@@ -70,6 +76,57 @@ func TestFaultDiskFullAgent(t *testing.T) {
 	want := onServer(t, cp, "configmaps")
 	a.kill()
 	requireSame(t, "configmaps", want, x.cached("configmaps"))
+}
+
+// TestFaultDiskFullForLong takes the disk from an agent for longer than its memory lasts: it
+// stops reading the watch, and when there is room again it reads on where it stopped,
+// without a list.
+func TestFaultDiskFullForLong(t *testing.T) {
+	t.Parallel()
+	const (
+		count = 110 // of which an apiserver remembers 100, however long ago they were
+		size  = 900 << 10
+		// As much as waits for the disk (16 MiB, if records are made a quarter by packing,
+		// 64 MiB of what comes), what is in the queue, and what is on its way.
+		most = 64<<20 + 4<<20 + 8<<20
+	)
+	disk := faultfs.New(t, 1)
+	cp := newControlPlane(t)
+	network := newProxy(t, cp, controlplane.Admin)
+	s := settings{kubeconfig: network.kubeconfig, resources: "- resource: configmaps"}
+	x := newSite(t, s)
+	x.onDisk(disk, s)
+	a := x.start()
+	a.requireServers(cp, "configmaps")
+	before := network.answered.Load()
+
+	disk.Set(faultfs.Faults{Space: disk.Counts().Used, NoSpace: faultfs.Always})
+	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	noise := make([]byte, size*3/4)
+	for i := range count {
+		for at := range noise {
+			noise[at] = byte(rand.Uint32())
+		}
+		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("large-%03d", i)},
+			Data:       map[string]string{"noise": base64.StdEncoding.EncodeToString(noise)},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	x.awaitLog("there is no room for more")
+	require.Contains(t, string(x.must("status")), "changes can't be stored")
+	require.Less(t, len(x.cached("configmaps")), most/size)
+	require.Less(t, network.answered.Load()-before, int64(most), "it went on reading")
+
+	disk.Set(faultfs.Faults{})
+	a.requireServers(cp, "configmaps")
+	a.await("the end of the alarm", func(s *localapi.Status) string { return s.Store.Problem })
+	for _, c := range a.awaitInStep(anywhere("configmaps")) {
+		require.Equal(t, 1, int(c.Lists), "there was no other list")
+	}
+	a.stop()
+	requireSame(t, "configmaps", onServer(t, cp, "configmaps"), x.cached("configmaps"))
 }
 
 // awaitLog waits until the agent's log has a text.

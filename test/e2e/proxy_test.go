@@ -22,6 +22,7 @@ type proxy struct {
 	address    string
 	target     string
 	kubeconfig string
+	answered   atomic.Int64 // bytes from the server, as they come
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -130,8 +131,8 @@ func (p *proxy) accept(l net.Listener) {
 			c.Close()
 			continue
 		}
-		p.wg.Go(func() { pipe(c, s, g) })
-		p.wg.Go(func() { pipe(s, c, g) })
+		p.wg.Go(func() { pipe(c, s, g, &p.answered) })
+		p.wg.Go(func() { pipe(s, c, g, new(atomic.Int64)) })
 	}
 }
 
@@ -147,17 +148,18 @@ func (p *proxy) keep(l net.Listener, c net.Conn) bool {
 	return true
 }
 
-// pipe copies until one end closes, then closes both.
-func pipe(to, from net.Conn, g *gate) {
-	_, _ = io.Copy(to, passing{from, g}) // a connection that is cut is what it is for
+// pipe copies until one end closes, then closes both, and counts.
+func pipe(to, from net.Conn, g *gate, count *atomic.Int64) {
+	_, _ = io.Copy(to, passing{from, g, count}) // a connection that is cut is what it is for
 	to.Close()
 	from.Close()
 }
 
 // passing reads what a gate lets through.
 type passing struct {
-	from net.Conn
-	gate *gate
+	from  net.Conn
+	gate  *gate
+	count *atomic.Int64
 }
 
 // Read waits for the end once the gate is shut.
@@ -167,5 +169,6 @@ func (p passing) Read(b []byte) (int, error) {
 		<-p.gate.end
 		return 0, net.ErrClosed
 	}
+	p.count.Add(int64(n))
 	return n, err
 }
