@@ -40,6 +40,8 @@ type subject interface {
 	// stop asks it to end, and waits.
 	stop() error
 	kill() error
+	// failed is an error with the end of the log.
+	failed(err error) error
 }
 
 // child is a process of cmd/peer.

@@ -117,7 +117,7 @@ func (d *Driver) check(ctx context.Context, s *server, p subject, l launch) erro
 		}
 	}
 	if !maps.Equal(want, got) {
-		return fmt.Errorf("%s has other objects than the server: %v, not %v", l.name, got, want)
+		return p.failed(fmt.Errorf("it has other objects than the server: %v, not %v", got, want))
 	}
 	return nil
 }

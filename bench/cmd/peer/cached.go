@@ -73,9 +73,11 @@ func informers(byName map[string]cache.SharedIndexInformer, d *delays, stop func
 			all := map[string]map[string]string{}
 			for name, inf := range byName {
 				all[name] = map[string]string{}
-				for _, obj := range inf.GetIndexer().List() {
-					key, err := cache.MetaNamespaceKeyFunc(obj)
-					if err == nil { // what has no key is missing, which is noticed
+				// One by one: a list of all of them is one view of a durable store, and those
+				// have a time limit.
+				for _, key := range inf.GetIndexer().ListKeys() {
+					obj, ok, err := inf.GetIndexer().GetByKey(key)
+					if err == nil && ok { // what can't be read is missing, which is noticed
 						all[name][key] = version(obj)
 					}
 				}
