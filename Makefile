@@ -60,11 +60,11 @@ bench-store: ## run the durable store's benchmarks (docs/performance.md): about 
 	$(GO) test -run '^$$' -bench '^BenchmarkHour$$' -benchtime 1x -timeout 30m ./store/bolt
 
 .PHONY: bench
-bench: controlplane ## compare with client-go and controller-runtime: 15 minutes, docs/side-by-side.md
+bench: controlplane ## compare with client-go and controller-runtime; writes docs/side-by-side.md
 	cd bench && $(GO) run ./cmd/bench -command 'make bench'
 
 .PHONY: bench-full
-bench-full: controlplane ## the same with everything, more often, and up to 100,000 pods: hours
+bench-full: controlplane ## the same with all peers at all sizes, more often: for a night
 	cd bench && $(GO) run ./cmd/bench -plan full -command 'make bench-full'
 
 .PHONY: bench-compare

@@ -77,7 +77,7 @@ type Fleet struct {
 
 // Plans are those that there are, by name.
 var Plans = map[string]Plan{
-	// A quarter of an hour.
+	// Meant to take a quarter of an hour on two cores with nothing else to do.
 	"standard": {
 		Name: "standard", Settle: 2 * time.Second,
 		Stages: []Stage{
@@ -99,7 +99,8 @@ var Plans = map[string]Plan{
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleet: &Fleet{Nodes: 200, Rounds: 1}},
 		},
 	},
-	// Some hours: everything everywhere, more often, and the long flushes.
+	// For a night: all peers at all sizes, more often, and streams that are long enough for
+	// many flushes.
 	"full": {
 		Name: "full", Settle: 10 * time.Second,
 		Stages: []Stage{
