@@ -70,12 +70,16 @@ type bucket struct {
 // have their places, which makes the work of a key that waits the same for any number.
 const mostWaiting = 32
 
-// move adds a key or takes it out.
+// move adds a key that is not there or takes out one that is.
 func (b *bucket) move(key string, out bool) {
 	if b.count++; out {
 		b.count -= 2
 	}
-	b.waiting = add(b.waiting, edit[struct{}]{key: key, gone: out})
+	if last := len(b.waiting) - 1; last >= 0 && b.waiting[last].gone != out && b.waiting[last].key == key {
+		b.waiting = b.waiting[:last] // it came and went, or went and is back
+		return
+	}
+	b.waiting = append(b.waiting, edit[struct{}]{key: key, gone: out})
 	if len(b.waiting) >= max(mostWaiting, b.keys.count) {
 		b.settle()
 	}

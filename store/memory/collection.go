@@ -214,8 +214,7 @@ func (c *collection) show(changes []store.Change, cp *store.Checkpoint, old []*o
 	var some, others [4]filed
 	was, is := some[:0], others[:0]
 	for _, ch := range changes { // with index functions that take what they take
-		before := c.byKey[ch.Key]
-		was, is = append(was, before), append(is, c.work.filed(ch, before))
+		was, is = append(was, c.byKey[ch.Key]), append(is, c.work.filed(ch))
 	}
 	c.note(changes, was, is, cp)
 	for i := range changes {

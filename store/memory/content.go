@@ -22,6 +22,7 @@ type content struct {
 
 	unsettled []edit[*object.Object] // keys that are not as they should be in objects yet
 	encoding  []byte                 // room for values
+	shared    *sharedValues
 }
 
 // filed is an object and the values that it is filed under: nobody asks an index
@@ -33,7 +34,9 @@ type filed struct {
 	values values
 }
 
-func newContent() *content { return &content{feed: newFeed(history.Head{}), owner: new(owner)} }
+func newContent() *content {
+	return &content{feed: newFeed(history.Head{}), owner: new(owner), shared: new(sharedValues)}
+}
 
 // snapshot returns what c is now, for readers. It costs the same for any number of
 // objects, but for what is unsettled. It must not run beside another method of c: it
@@ -52,6 +55,7 @@ func (c *content) snapshot() *content {
 // copy is snapshot for a writer.
 func (c *content) copy() *content {
 	d := c.snapshot()
+	d.shared = new(sharedValues)
 	for i, x := range c.indexes {
 		d.indexes[i].newest = maps.Clone(x.newest)
 	}
@@ -102,7 +106,7 @@ func (c *content) reindex(indexes []store.Index, byKey map[string]filed) map[str
 				c.encoding = appendValues(c.encoding, x.Values(f.object))
 			}
 		}
-		f.values = values(c.encoding)
+		f.values = c.shared.of(c.encoding)
 		objects[key] = f
 		rest = f.values
 		for i := range next {

@@ -15,15 +15,6 @@ type edit[V any] struct {
 	order int32
 }
 
-// add appends an edit. The newest of a key is what counts.
-func add[V any](edits []edit[V], e edit[V]) []edit[V] {
-	if last := len(edits) - 1; last >= 0 && edits[last].key == e.key {
-		edits[last] = e
-		return edits
-	}
-	return append(edits, e)
-}
-
 // merge makes edits, the newest of each key. It takes their order for its own.
 func (p *pages[V]) merge(edits []edit[V], o *owner) {
 	if len(edits) == 0 {

@@ -46,7 +46,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 		if !ok {
 			before.filed = r.stored[ch.Key]
 		}
-		now := r.work.filed(ch, before.filed)
+		now := r.work.filed(ch)
 		if before.object != nil {
 			now.key = before.key
 		}

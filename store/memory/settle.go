@@ -19,25 +19,22 @@ const (
 	mostUnsettled = 1 << 14
 )
 
-// filed returns what a change's key is filed as after it; under before's own values where
-// they are the same, as most updates change a status and leave every index as it is.
-func (c *content) filed(ch store.Change, before filed) filed {
+// filed returns what a change's key is filed as after it.
+func (c *content) filed(ch store.Change) filed {
 	if ch.Object == nil {
 		return filed{key: ch.Key}
 	}
-	return filed{ch.Key, ch.Object, c.values(ch, before)}
+	return filed{ch.Key, ch.Object, c.values(ch.Object)}
 }
 
-func (c *content) values(ch store.Change, before filed) values {
+// values returns those that an object is filed under.
+func (c *content) values(o *object.Object) values {
 	b := c.encoding[:0]
 	for _, x := range c.indexes {
-		b = appendValues(b, x.Values(ch.Object))
+		b = appendValues(b, x.Values(o))
 	}
 	c.encoding = b
-	if string(b) == string(before.values) {
-		return before.values
-	}
-	return values(b)
+	return c.shared.of(b)
 }
 
 // apply makes a change of a key that was filed as before, and is filed as now from now
@@ -60,7 +57,7 @@ func (c *content) apply(before, now filed) {
 	if before.object != nil && c.swap(before, now.object) && now.object != nil {
 		return
 	}
-	c.unsettled = add(c.unsettled, edit[*object.Object]{key: now.key, value: now.object, gone: now.object == nil})
+	c.unsettled = append(c.unsettled, edit[*object.Object]{key: now.key, value: now.object, gone: now.object == nil})
 	if len(c.unsettled) >= min(max(fewUnsettled, c.objects.count/8), mostUnsettled) {
 		c.settle()
 	}

@@ -1,0 +1,43 @@
+package library
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// BenchmarkDecode decodes pods as a cluster has them, from JSON and from protobuf, with
+// managedFields and without. docs/library.md tells what comes out.
+func BenchmarkDecode(b *testing.B) {
+	protobuf, err := informer.NewProtobufCodec(&corev1.Pod{}, scheme.Scheme)
+	require.NoError(b, err)
+	for name, codec := range map[string]informer.Codec{"json": informer.NewCodec(&corev1.Pod{}, scheme.Scheme), "protobuf": protobuf} {
+		for _, kept := range []string{"sent", "kept"} {
+			b.Run(kept+"/"+name, func(b *testing.B) {
+				var pods []*object.Object
+				for i := range 100 {
+					pod := objects.Pod("shop", i, 1)
+					if kept == "kept" {
+						pod.ManagedFields = nil
+					}
+					o, err := codec.Encode(pod)
+					require.NoError(b, err)
+					b.ReportMetric(float64(o.Size()), "bytes")
+					pods = append(pods, o)
+				}
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					if _, err := codec.Decode(pods[i%len(pods)]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
