@@ -21,14 +21,14 @@ type difference struct {
 // Nothing is written.
 func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	var d difference
-	v, err := l.opts.Collection.View()
+	now, end, err := lookups(l.opts.Collection)
 	if err != nil {
 		return d, err
 	}
-	defer v.Close()
-	first := !v.State().Synced
+	defer end()
+	first := !l.opts.Collection.State().Synced
 	for _, kd := range b.Deltas {
-		if err := l.key(v, kd, b.List, first, &d); err != nil {
+		if err := l.key(now, kd, b.List, first, &d); err != nil {
 			return difference{}, err
 		}
 	}
@@ -36,8 +36,8 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 }
 
 // key works out what the deltas of one key change.
-func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *difference) error {
-	old, at, err := header(v, kd.Key)
+func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList, first bool, d *difference) error {
+	old, at, err := header(now, kd.Key)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (l *Loop) key(v store.View, kd deltafifo.KeyDeltas, isList, first bool, d *
 	shown := at != absent // to handlers, also what is damaged by now
 	var current *value    // what handlers saw last of this key; nil where that is unknown
 	if exists && l.opts.Processor != nil {
-		if current, err = l.stored(v, kd.Key); err != nil {
+		if current, err = l.stored(now, kd.Key); err != nil {
 			return err
 		}
 	}
@@ -148,8 +148,8 @@ func (l *Loop) value(o *object.Object) *value {
 }
 
 // stored returns what handlers saw last of a key; nil where its record is damaged.
-func (l *Loop) stored(v store.View, key string) (*value, error) {
-	o, err := v.Get(key)
+func (l *Loop) stored(now lookup, key string) (*value, error) {
+	o, err := now.Get(key)
 	if err != nil {
 		if errors.As(err, new(*store.CorruptionError)) {
 			return nil, nil //nolint:nilnil // damaged is the same as unknown to a handler

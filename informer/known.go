@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -15,12 +16,12 @@ type Known struct {
 // Lookup returns UID and resourceVersion of key. A damaged record counts as
 // absent, so that a list replaces it.
 func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
-	v, err := k.Collection.View()
+	now, end, err := lookups(k.Collection)
 	if err != nil {
 		return "", "", false, fmt.Errorf("look up %s: %w", key, err)
 	}
-	defer v.Close()
-	h, at, err := header(v, key)
+	defer end()
+	h, at, err := header(now, key)
 	return h.UID, h.RV, at == readable, err
 }
 
@@ -41,6 +42,41 @@ func (k Known) Keys() ([]string, error) {
 	return keys, nil
 }
 
+// lookup reads one object at a time.
+type lookup interface {
+	Get(key string) (*object.Object, error)
+	Header(key string) (store.Header, error)
+}
+
+// lookups returns what reads a collection's newest state, and what ends it: a view, or the
+// collection itself where it needs none, as in memory, where a view has its price at the
+// next change. Only who writes the collection himself sees one state then.
+func lookups(c store.Collection) (l lookup, end func(), err error) {
+	if h, ok := c.(*handle); ok {
+		c = h.current.Load().Collection
+	}
+	if g, ok := c.(store.Getter); ok {
+		return getter{g}, func() {}, nil
+	}
+	v, err := c.View()
+	if err != nil {
+		return nil, nil, err
+	}
+	return v, v.Close, nil
+}
+
+// getter is a lookup without a view.
+type getter struct{ store.Getter }
+
+// Header implements lookup.
+func (g getter) Header(key string) (store.Header, error) {
+	o, err := g.Get(key)
+	if err != nil {
+		return store.Header{}, err
+	}
+	return store.Header{Key: key, UID: string(o.GetUID()), RV: o.GetResourceVersion(), Bytes: o.Size()}, nil
+}
+
 // presence is what a collection has under a key.
 type presence int
 
@@ -51,8 +87,8 @@ const (
 )
 
 // header reads a header, which is empty unless it is readable.
-func header(v store.View, key string) (store.Header, presence, error) {
-	h, err := v.Header(key)
+func header(l lookup, key string) (store.Header, presence, error) {
+	h, err := l.Header(key)
 	switch {
 	case err == nil:
 		return h, readable, nil

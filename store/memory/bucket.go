@@ -34,10 +34,10 @@ func (x *indexTree) move(value, key string, out bool, o *owner) {
 	case b.owner != o:
 		b = &bucket{owner: o, count: b.count, keys: *b.settled()}
 	}
-	if b.move(key, out); has && b.count > 0 {
+	if b.move(key, out); b.waits || has && b.count > 0 {
 		return
 	}
-	x.newest[value] = b
+	x.newest[value], b.waits = b, true
 	if x.moved = append(x.moved, edit[*bucket]{key: value, value: b}); len(x.moved) == mostMoved {
 		x.settle(o)
 	}
@@ -46,7 +46,8 @@ func (x *indexTree) move(value, key string, out bool, o *owner) {
 // settle gives the buckets that wait their places, and drops those that are empty.
 func (x *indexTree) settle(o *owner) {
 	for i := range x.moved {
-		if e := &x.moved[i]; e.value.count == 0 {
+		e := &x.moved[i]
+		if e.value.waits = false; e.value.count == 0 {
 			e.gone = true
 			delete(x.newest, e.key)
 		}
@@ -60,6 +61,7 @@ func (x *indexTree) settle(o *owner) {
 // until somebody looks: who never asks for a value does not pay for its order.
 type bucket struct {
 	owner   *owner // who may change it
+	waits   bool   // in moved
 	count   int
 	keys    pages[struct{}]
 	waiting []edit[struct{}]

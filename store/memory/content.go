@@ -23,6 +23,7 @@ type content struct {
 	unsettled []edit[*object.Object] // keys that are not as they should be in objects yet
 	encoding  []byte                 // room for values
 	shared    *sharedValues
+	strange   bool // an object was stored under a key that is not its own
 }
 
 // filed is an object and the values that it is filed under: nobody asks an index
@@ -55,7 +56,7 @@ func (c *content) snapshot() *content {
 // copy is snapshot for a writer.
 func (c *content) copy() *content {
 	d := c.snapshot()
-	d.shared = new(sharedValues)
+	d.shared, d.strange = new(sharedValues), c.strange
 	for i, x := range c.indexes {
 		d.indexes[i].newest = maps.Clone(x.newest)
 	}

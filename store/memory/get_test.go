@@ -212,3 +212,49 @@ func TestKeyTwiceInABatch(t *testing.T) {
 	sameObject(t, o, err, 3)
 	require.EqualValues(t, 1, coll.State().Count)
 }
+
+// One object at two keys is two: an update of one leaves the other.
+func TestObjectAtTwoKeys(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	coll, err := db.Open(storetest.Info("configmaps"))
+	require.NoError(t, err)
+	o := put("a", 1).Object
+	apply := func(key string, o *object.Object) {
+		require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{{Key: key, Object: o}}}))
+	}
+	want := map[string]*object.Object{"shop/a": o, "shop/b": o, "shop/c": o}
+	for key := range want {
+		apply(key, o)
+	}
+	r, err := coll.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Commit(storetest.Checkpoint(1)))
+	want["shop/b"] = put("a", 2).Object
+	apply("shop/b", want["shop/b"])
+	list, err := coll.(store.Lister).List()
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	for i, key := range []string{"shop/a", "shop/b", "shop/c"} {
+		require.Same(t, want[key], list[i])
+	}
+}
+
+// What was deleted and is put again, the very object, can be changed before it found its place.
+func TestSameObjectAgain(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	coll, err := db.Open(storetest.Info("configmaps"))
+	require.NoError(t, err)
+	lister := coll.(store.Lister)
+	first, second := put("a", 1), put("a", 2)
+	for _, changes := range [][]store.Change{{first}, {storetest.Delete("shop/a"), first, second}} {
+		for _, ch := range changes {
+			require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{ch}}))
+		}
+		list, err := lister.List()
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Same(t, changes[len(changes)-1].Object, list[0])
+	}
+}

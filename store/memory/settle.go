@@ -11,11 +11,11 @@ import (
 // views only. So keys that come and go wait, and find their places many at a time: those
 // that are neighbours together.
 
-// How many keys wait at most: of a large collection an eighth of what is stored, as the more
+// How many keys wait at most: of a large collection a quarter of what is stored, as the more
 // find their places together the less each costs, within bounds. A reader who comes to them
 // settles them: that takes him no more than some milliseconds.
 const (
-	fewUnsettled  = 1 << 10
+	fewUnsettled  = 1 << 11
 	mostUnsettled = 1 << 14
 )
 
@@ -24,7 +24,17 @@ func (c *content) filed(ch store.Change) filed {
 	if ch.Object == nil {
 		return filed{key: ch.Key}
 	}
+	c.strange = c.strange || !isKey(ch.Key, ch.Object)
 	return filed{ch.Key, ch.Object, c.values(ch.Object)}
+}
+
+// isKey reports whether an object is the one of a key, as all are but for who tries.
+func isKey(key string, o *object.Object) bool {
+	ns, name := o.GetNamespace(), o.GetName()
+	if ns == "" {
+		return key == name
+	}
+	return len(key) == len(ns)+1+len(name) && key[:len(ns)] == ns && key[len(ns)] == '/' && key[len(ns)+1:] == name
 }
 
 // values returns those that an object is filed under.
@@ -58,14 +68,15 @@ func (c *content) apply(before, now filed) {
 		return
 	}
 	c.unsettled = append(c.unsettled, edit[*object.Object]{key: now.key, value: now.object, gone: now.object == nil})
-	if len(c.unsettled) >= min(max(fewUnsettled, c.objects.count/8), mostUnsettled) {
+	if len(c.unsettled) >= min(max(fewUnsettled, c.objects.count/4), mostUnsettled) {
 		c.settle()
 	}
 }
 
 // swap puts now in the place of an object. It reports false where that object is
 // not there, as it waits itself. To look through one array of pointers is faster than
-// through keys that lie all over the memory.
+// through keys that lie all over the memory; they are asked only where an object may be at
+// two of them.
 func (c *content) swap(before filed, now *object.Object) bool {
 	if c.objects.count == 0 {
 		return false
@@ -73,7 +84,7 @@ func (c *content) swap(before filed, now *object.Object) bool {
 	at := cursor[*object.Object]{p: &c.objects, page: c.objects.pageOf(before.key)}
 	page := c.objects.list[at.page]
 	for i, o := range page.items {
-		if o == before.object && page.keys[i] == before.key {
+		if o == before.object && (!c.strange || page.keys[i] == before.key) {
 			at.item = i
 			c.objects.set(at, now, c.owner)
 			return true
