@@ -70,7 +70,7 @@ type bucket struct {
 
 // mostWaiting is how many keys wait in a small bucket at most; in others it is as many as
 // have their places, which makes the work of a key that waits the same for any number.
-const mostWaiting = 32
+const mostWaiting = 64
 
 // move adds a key that is not there or takes out one that is.
 func (b *bucket) move(key string, out bool) {

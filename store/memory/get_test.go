@@ -230,7 +230,7 @@ func TestObjectAtTwoKeys(t *testing.T) {
 	r, err := coll.Replace()
 	require.NoError(t, err)
 	require.NoError(t, r.Commit(storetest.Checkpoint(1)))
-	want["shop/b"] = put("a", 2).Object
+	want["shop/b"] = put("b", 2).Object // under its own key
 	apply("shop/b", want["shop/b"])
 	list, err := coll.(store.Lister).List()
 	require.NoError(t, err)

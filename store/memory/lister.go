@@ -71,7 +71,7 @@ func (v *view) at(keys *pages[struct{}]) []*object.Object {
 // appendNewest appends the objects at keys where the view is the newest state and no writer
 // is in the way, else nothing.
 func (v *view) appendNewest(list []*object.Object, keys []string) []*object.Object {
-	if v.c.number.Load() != v.number || !v.c.hot.TryRLock() {
+	if !v.c.hot.TryRLock() {
 		return list
 	}
 	defer v.c.hot.RUnlock()
