@@ -49,6 +49,16 @@ test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 test-unit: ## run the tests that need no control plane
 	$(GO) test $(RACE) -short ./...
 
+.PHONY: test-node
+test-node: controlplane ## test the packages, and the service under systemd; as root, else a part is skipped
+	cd test/node && $(GO) test -timeout 30m ./...
+
+# Without the property tests, which take minutes there.
+.PHONY: test-cross
+test-cross: ## run unit tests as arm64 and armv7 programs, under qemu-user
+	CGO_ENABLED=0 GOARCH=arm GOARM=7 $(GO) test -short -skip Property -timeout 30m -exec qemu-arm-static ./object ./deltafifo ./config ./store/...
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) test -short -skip Property -timeout 30m -exec qemu-aarch64-static ./object ./deltafifo ./config ./store/...
+
 .PHONY: test-faults
 test-faults: controlplane ## run the fault tests at full length (docs/reliability.md): some hours
 	cd test/e2e && $(GO) test -run '^TestFault' -timeout 12h -v . -faults.full

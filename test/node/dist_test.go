@@ -1,0 +1,72 @@
+package node
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// Two versions, of which the second follows the first.
+const (
+	oldVersion = "v0.1.0-rc.1"
+	newVersion = "v0.1.0"
+)
+
+// dists are the folders that [dist] made, by version.
+var dists = struct {
+	sync.Mutex
+	dir   string
+	byVer map[string]string
+}{byVer: map[string]string{}}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(dists.dir)
+	os.Exit(code)
+}
+
+// dist is the folder of the packages of a version, which are made once.
+func dist(t *testing.T, version string) string {
+	t.Helper()
+	dists.Lock()
+	defer dists.Unlock()
+	if path, ok := dists.byVer[version]; ok {
+		return path
+	}
+	if dists.dir == "" {
+		var err error
+		dists.dir, err = os.MkdirTemp("", "snapcache-dist-")
+		require.NoError(t, err)
+	}
+	root, err := controlplane.Root()
+	require.NoError(t, err)
+	path := filepath.Join(dists.dir, version)
+	makeDist(t, root, path, version)
+	dists.byVer[version] = path
+	return path
+}
+
+// makeDist makes the packages of a tree for the architecture that is tested.
+func makeDist(t *testing.T, tree, path, version string, env ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(context.Background(), filepath.Join(tree, "packaging", "dist.sh"), "amd64")
+	cmd.Env = append(append(os.Environ(), "DIST="+path, "VERSION="+version), env...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "dist.sh:\n%s", out)
+}
+
+// one is the only file that matches.
+func one(t *testing.T, pattern ...string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(pattern...))
+	require.NoError(t, err)
+	require.Len(t, paths, 1, "%s", filepath.Join(pattern...))
+	return paths[0]
+}

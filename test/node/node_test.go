@@ -1,0 +1,376 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+const (
+	configPath     = "/etc/snapcache/agent.yaml"
+	kubeconfigPath = "/etc/snapcache/kubeconfig"
+	socketPath     = "/run/snapcache/snapcache.sock"
+
+	// maxExposure is what systemd-analyze security may say of the service, times ten.
+	maxExposure = "12"
+
+	// wanted is how many objects the agent caches, of [agentConfig].
+	wanted = 5
+)
+
+// agentConfig caches the config maps of a namespace. Changes are durable soon, and no fleet
+// starts here.
+const agentConfig = `apiVersion: snapcache.dev/v1alpha1
+kind: AgentConfiguration
+resumeJitter: 0s
+metrics:
+  disabled: true
+store:
+  commitInterval: 50ms
+resources:
+- resource: configmaps
+  namespaces: [shop]
+`
+
+// site is a machine with the service, and the control plane that it talks to.
+type site struct {
+	*machine
+	cp *controlplane.ControlPlane
+}
+
+// TestNode is the life of the service on a node, from its installation to its purge. Each part
+// goes on where the one before it left off.
+func TestNode(t *testing.T) {
+	needs(t, true, "systemd-nspawn", "debootstrap", "dpkg-deb", "nsenter")
+	packages := map[string]string{}
+	for _, version := range []string{oldVersion, newVersion} {
+		packages[version] = one(t, dist(t, version), "*_amd64.deb")
+	}
+	x := &site{cp: newControlPlane(t), machine: newMachine(t)}
+
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"install", func(t *testing.T) { x.install(t, packages[oldVersion]) }},
+		{"units", x.units},
+		{"start", x.firstStart},
+		{"credentials", x.credentials},
+		{"readers", x.readers},
+		{"reload", x.reload},
+		{"socket", x.socket},
+		{"killed", x.killed},
+		{"stuck", x.stuck},
+		{"upgrade", func(t *testing.T) { x.upgrade(t, packages[newVersion]) }},
+		{"without a server", x.withoutServer},
+		{"boot without a server", x.bootWithoutServer},
+		{"remove", func(t *testing.T) { x.remove(t, packages[newVersion]) }},
+		{"purge", x.purge},
+	} {
+		if !t.Run(part.name, part.run) {
+			return
+		}
+	}
+}
+
+// newControlPlane starts one with what is cached.
+func newControlPlane(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
+	_, err = cp.Kubectl(t.Context(), "create", "namespace", "shop")
+	require.NoError(t, err)
+	for i := range wanted {
+		_, err = cp.Kubectl(t.Context(), "create", "configmap", "-n", "shop", fmt.Sprintf("till-%d", i), "--from-literal=a=b")
+		require.NoError(t, err)
+	}
+	return cp
+}
+
+// install installs the package, which starts nothing by itself.
+func (x *site) install(t *testing.T, deb string) {
+	x.run(t, "dpkg", "-i", x.copyIn(t, deb))
+	require.Contains(t, x.run(t, "snapcache", "version"), oldVersion)
+	require.Contains(t, x.run(t, "id", "snapcache"), "(snapcache)")
+	for _, unit := range []string{"snapcache.service", "snapcache.socket", "snapcache-snapshot.timer"} {
+		out, _ := x.try(t, "systemctl", "is-enabled", unit)
+		require.Equal(t, "disabled", strings.TrimSpace(out), unit)
+		out, _ = x.try(t, "systemctl", "is-active", unit)
+		require.Equal(t, "inactive", strings.TrimSpace(out), unit)
+	}
+	require.Contains(t, x.run(t, "snapcache", "config", "check", "--config", configPath), "ok")
+	// The file of the package stays a user's, once it is one.
+	require.Equal(t, configPath, x.run(t, "dpkg-query", "-W", "-f", "${Conffiles}", "snapcache")[:len(configPath)])
+}
+
+// units has systemd judge them as they are installed.
+func (x *site) units(t *testing.T) {
+	out := x.run(t, "sh", "-c", "systemd-analyze verify --man=no /usr/lib/systemd/system/snapcache*")
+	require.Empty(t, out)
+	out = x.run(t, "systemd-analyze", "security", "--no-pager", "--threshold="+maxExposure, "snapcache.service")
+	score := regexp.MustCompile(`Overall exposure level.*: ([0-9.]+)`).FindStringSubmatch(out)
+	require.Len(t, score, 2, "%s", out)
+	t.Logf("exposure: %s", score[1])
+}
+
+// firstStart starts the service, which lists once.
+func (x *site) firstStart(t *testing.T) {
+	path, err := x.cp.Kubeconfig(controlplane.Reader)
+	require.NoError(t, err)
+	kubeconfig, err := os.ReadFile(path)
+	require.NoError(t, err)
+	x.write(t, kubeconfigPath, string(kubeconfig), 0o600)
+	x.write(t, configPath, agentConfig, 0o644)
+	x.run(t, "systemctl", "enable", "--now", "snapcache")
+	c := x.awaitInStep(t)
+	require.EqualValues(t, wanted, c.Objects)
+	require.EqualValues(t, 1, c.Lists)
+	x.await(t, "the status line", func() bool {
+		return strings.HasPrefix(x.show(t, "StatusText"), fmt.Sprintf("in step: %d objects in 1 collection", wanted))
+	})
+	require.Equal(t, "snapcache:snapcache 700", x.run(t, "stat", "-c", "%U:%G %a", "/var/lib/snapcache"))
+	require.Equal(t, "snapcache:snapcache 600", x.run(t, "stat", "-c", "%U:%G %a", "/var/lib/snapcache/cache.db"))
+}
+
+// credentials has the kubeconfig root's alone, and the service a copy.
+func (x *site) credentials(t *testing.T) {
+	_, err := x.try(t, "runuser", "-u", "snapcache", "--", "cat", kubeconfigPath)
+	require.Error(t, err, "the service's user reads root's kubeconfig")
+	environment := x.run(t, "sh", "-c", "tr '\\0' '\\n' </proc/"+x.show(t, "MainPID")+"/environ")
+	require.Contains(t, environment, "KUBECONFIG=/run/credentials/snapcache.service/kubeconfig")
+	require.Equal(t, "snapcache", x.run(t, "stat", "-c", "%U", "/proc/"+x.show(t, "MainPID")))
+}
+
+// readers has members of the group read the cache, and nobody else.
+func (x *site) readers(t *testing.T) {
+	dump := []string{"snapcache", "dump", "configmaps", "-o", "name", "--socket", socketPath}
+	x.run(t, "useradd", "--groups", "snapcache", "alice")
+	x.run(t, "useradd", "mallory")
+	require.Equal(t, wanted, len(strings.Fields(x.run(t, append([]string{"runuser", "-u", "alice", "--"}, dump...)...))))
+	out, err := x.try(t, append([]string{"runuser", "-u", "mallory", "--"}, dump...)...)
+	require.Error(t, err)
+	require.Contains(t, out, "permission denied")
+}
+
+// reload has the running service take up a configuration, and refuse one that is wrong.
+func (x *site) reload(t *testing.T) {
+	pid := x.show(t, "MainPID")
+	x.write(t, configPath, agentConfig+"- resource: namespaces\n", 0o644)
+	x.run(t, "systemctl", "reload", "snapcache")
+	x.await(t, "both collections in step", func() bool {
+		s := x.status(t)
+		return len(s.Collections) == 2 && s.Collections[0].InStep && s.Collections[1].InStep
+	})
+
+	x.write(t, configPath, agentConfig+"- resource: []\n", 0o644)
+	out, err := x.try(t, "systemctl", "reload", "snapcache")
+	require.Error(t, err, "%s", out)
+	require.Equal(t, "active", x.run(t, "systemctl", "is-active", "snapcache"))
+	require.Len(t, x.status(t).Collections, 2)
+	require.Contains(t, x.run(t, "journalctl", "--no-pager", "-u", "snapcache"), configPath+":11: resources[1].resource")
+
+	x.write(t, configPath, agentConfig, 0o644)
+	x.run(t, "systemctl", "reload", "snapcache")
+	require.EqualValues(t, 1, x.awaitInStep(t).Lists, "what did not change was listed again")
+	require.Equal(t, pid, x.show(t, "MainPID"))
+}
+
+// socket has who asks start a service that was stopped.
+func (x *site) socket(t *testing.T) {
+	x.run(t, "systemctl", "stop", "snapcache.service")
+	require.Equal(t, "inactive", x.show(t, "ActiveState"))
+	require.Equal(t, wanted, x.dumped(t))
+	require.Equal(t, "active", x.show(t, "ActiveState"))
+	x.requireResumed(t)
+}
+
+// killed has systemd start what was killed, which resumes and lists nothing.
+func (x *site) killed(t *testing.T) {
+	before := x.show(t, "MainPID")
+	x.run(t, "systemctl", "kill", "--signal=KILL", "--kill-whom=main", "snapcache")
+	x.awaitRestart(t, before)
+	require.Equal(t, "1", x.show(t, "NRestarts"))
+	x.requireResumed(t)
+}
+
+// stuck has the watchdog end a service in which nothing goes on any more, and systemd start it
+// again. It runs a build that can be made to stand still, with a shorter patience.
+func (x *site) stuck(t *testing.T) {
+	root, err := controlplane.Root()
+	require.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "snapcache")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "snapcache_stuck", "-o", program, "./cmd/snapcache")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	const dropIn = "/etc/systemd/system/snapcache.service.d/impatient.conf"
+	x.write(t, dropIn, "[Service]\nWatchdogSec=5\nRestartSec=1\n", 0o644)
+	x.run(t, "systemctl", "daemon-reload")
+	x.run(t, "cp", "--remove-destination", x.copyIn(t, program), "/usr/bin/snapcache")
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.requireResumed(t)
+
+	before := x.show(t, "MainPID")
+	x.run(t, "systemctl", "kill", "--signal=USR2", "--kill-whom=main", "snapcache")
+	_, err = x.cp.Kubectl(t.Context(), "create", "configmap", "-n", "shop", "late")
+	require.NoError(t, err)
+	x.awaitRestart(t, before)
+	require.Contains(t, x.run(t, "journalctl", "--no-pager", "-u", "snapcache"), "Watchdog timeout (limit 5s)!")
+
+	// It goes on from where it was, with what came meanwhile.
+	x.await(t, "what came while it was stuck", func() bool { return x.awaitInStep(t).Objects == wanted+1 })
+	_, err = x.cp.Kubectl(t.Context(), "delete", "configmap", "-n", "shop", "late")
+	require.NoError(t, err)
+	x.await(t, "the deletion", func() bool { return x.awaitInStep(t).Objects == wanted })
+	x.requireResumed(t)
+	x.run(t, "rm", dropIn)
+	x.run(t, "systemctl", "daemon-reload")
+}
+
+// upgrade has the running service go on with the new program and the same cache. The
+// configuration, which was changed, stays.
+func (x *site) upgrade(t *testing.T, deb string) {
+	before := x.show(t, "MainPID")
+	x.run(t, "dpkg", "-i", x.copyIn(t, deb))
+	require.Contains(t, x.run(t, "snapcache", "version"), newVersion+" ")
+	x.awaitRestart(t, before)
+	x.requireResumed(t)
+	require.Equal(t, newVersion, x.status(t).Agent.Version)
+	require.Equal(t, strings.TrimSpace(agentConfig), x.run(t, "cat", configPath))
+	require.Equal(t, "enabled", x.run(t, "systemctl", "is-enabled", "snapcache"))
+}
+
+// withoutServer has the service ready from the file alone.
+func (x *site) withoutServer(t *testing.T) {
+	require.NoError(t, x.cp.KillAPIServer(t.Context()))
+	began := time.Now()
+	x.run(t, "systemctl", "restart", "snapcache") // returns with READY=1
+	t.Logf("ready after %s", time.Since(began).Round(time.Millisecond))
+	x.requireServedOffline(t)
+}
+
+// bootWithoutServer has the service up with the machine, and there is still no server.
+func (x *site) bootWithoutServer(t *testing.T) {
+	x.powerOff(t)
+	x.boot(t)
+	require.Equal(t, "active", x.run(t, "systemctl", "is-active", "snapcache"))
+	x.requireServedOffline(t)
+	require.NoError(t, x.cp.StartAPIServer(t.Context()))
+	x.awaitInStep(t)
+}
+
+// remove takes the program and leaves cache and configuration, which the next one goes on with.
+func (x *site) remove(t *testing.T, deb string) {
+	x.run(t, "dpkg", "--remove", "snapcache")
+	for _, unit := range []string{"snapcache.service", "snapcache.socket"} {
+		out, _ := x.try(t, "systemctl", "show", "-P", "LoadState", unit)
+		require.Equal(t, "not-found", strings.TrimSpace(out), unit)
+	}
+	x.requireGone(t, "/usr/bin/snapcache", "/run/snapcache")
+	require.FileExists(t, filepath.Join(x.dir, "/var/lib/snapcache/cache.db"))
+
+	x.run(t, "dpkg", "-i", x.copyIn(t, deb))
+	require.Equal(t, strings.TrimSpace(agentConfig), x.run(t, "cat", configPath))
+	x.run(t, "systemctl", "enable", "--now", "snapcache")
+	x.awaitInStep(t)
+	x.requireResumed(t)
+}
+
+// purge takes the cache as well. The kubeconfig is not the package's.
+func (x *site) purge(t *testing.T) {
+	x.run(t, "dpkg", "--purge", "snapcache")
+	x.requireGone(t, "/usr/bin/snapcache", "/run/snapcache", "/var/lib/snapcache", configPath)
+	require.FileExists(t, filepath.Join(x.dir, kubeconfigPath))
+	require.Empty(t, x.run(t, "sh", "-c", "systemctl list-units --all --plain --no-legend 'snapcache*'"))
+}
+
+// show is a property of the service.
+func (x *site) show(t *testing.T, property string) string {
+	t.Helper()
+	return x.run(t, "systemctl", "show", "-P", property, "snapcache")
+}
+
+// status is what the agent says; the zero value where it says nothing.
+func (x *site) status(t *testing.T) localapi.Status {
+	t.Helper()
+	var s localapi.Status
+	out, err := x.command(t.Context(), "snapcache", "status", "-o", "json", "--socket", socketPath).Output()
+	if err == nil {
+		require.NoError(t, json.Unmarshal(out, &s), "%s", out)
+	}
+	return s
+}
+
+// awaitInStep waits until the agent has all that there is, and returns its only collection.
+func (x *site) awaitInStep(t *testing.T) localapi.Collection {
+	t.Helper()
+	var c localapi.Collection
+	x.await(t, "in step with the server", func() bool {
+		s := x.status(t)
+		if len(s.Collections) != 1 {
+			return false
+		}
+		c = s.Collections[0]
+		return c.InStep
+	})
+	return c
+}
+
+// awaitRestart waits until the service runs as another process than before.
+func (x *site) awaitRestart(t *testing.T, before string) {
+	t.Helper()
+	x.await(t, "the service as another process", func() bool {
+		pid := x.show(t, "MainPID")
+		return pid != before && pid != "0" && x.show(t, "ActiveState") == "active"
+	})
+}
+
+// requireResumed fails where this process has listed.
+func (x *site) requireResumed(t *testing.T) {
+	t.Helper()
+	c := x.awaitInStep(t)
+	require.Zero(t, c.Lists, "%s: %s", c.Verdict, c.ListReason)
+	require.EqualValues(t, 1, c.Resumes)
+	require.EqualValues(t, wanted, c.Objects)
+}
+
+// requireServedOffline fails where the agent, which has no server, does not answer from its file
+// and say so.
+func (x *site) requireServedOffline(t *testing.T) {
+	t.Helper()
+	require.Equal(t, wanted, x.dumped(t))
+	x.await(t, "the status line", func() bool {
+		text := x.show(t, "StatusText")
+		return strings.HasPrefix(text, "data is ") && strings.Contains(text, strconv.Itoa(wanted)+" objects in 1 collection, 0 of 1 in step")
+	})
+}
+
+// dumped is how many objects the agent has, as it answers over its socket.
+func (x *site) dumped(t *testing.T) int {
+	t.Helper()
+	return len(strings.Fields(x.run(t, "snapcache", "dump", "configmaps", "-o", "name", "--socket", socketPath)))
+}
+
+// requireGone fails where one of the paths is still there.
+func (x *site) requireGone(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		_, err := os.Lstat(filepath.Join(x.dir, path))
+		require.ErrorIs(t, err, fs.ErrNotExist, path)
+	}
+}
