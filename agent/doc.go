@@ -6,6 +6,9 @@
 // ready, and only then is the network touched. From there on each collection
 // runs on its own: one that is forbidden or gone holds up no other.
 //
+// A reload compares what the configuration wants with what there is, and touches only what
+// differs.
+//
 // A stop is the same backwards: no more events are taken, what is queued is
 // applied, the database is closed.
 package agent

@@ -1,5 +1,6 @@
-// Package systemd tells systemd how the agent is: ready, stopping, in a word or two, and alive. The unit
-// file snapcache.service is beside it.
+// Package systemd is what the agent has to do with systemd: it tells it how it is (ready, reloading,
+// stopping, in a word or two, and alive), takes its socket, and logs to its journal. The unit files are
+// beside it.
 //
 // What holds:
 //

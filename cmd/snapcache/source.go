@@ -155,7 +155,7 @@ func (l lookup) openSocket(ctx context.Context, socket string) (localapi.Source,
 	case err != nil && ctx.Err() == nil && limited.Err() != nil:
 		return nil, nil, fmt.Errorf("%w on %s within %s", localapi.ErrNoAgent, socket, answerTimeout)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, nil, fmt.Errorf("%w (run this as the agent's user)", err)
+		return nil, nil, fmt.Errorf("%w (run this as root, as the agent's user, or as a member of the socket's group)", err)
 	case err != nil:
 		return nil, nil, err
 	}
