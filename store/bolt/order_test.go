@@ -104,6 +104,7 @@ func TestOrderOfAnOlderReader(t *testing.T) {
 		before := slices.Clone(x.names)
 		old, err := x.Begin(false)
 		require.NoError(t, err)
+		t.Cleanup(func() { _ = old.Rollback() }) // closing the file waits for it
 		read := func() {
 			names, _ := x.read(old)
 			require.Equal(t, before, names)
