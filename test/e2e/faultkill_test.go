@@ -129,6 +129,9 @@ func TestFaultKill(t *testing.T) {
 		sleep(t, delay)
 		kill()
 
+		if i%100 == 99 {
+			t.Logf("%d of %d kills", i+1, kills)
+		}
 		what := fmt.Sprintf("kill %d, %s after the start of the %s", i, delay.Round(time.Millisecond), phase.name)
 		if _, err := os.Stat(k.x.db); phase.name == "first sync" && errors.Is(err, os.ErrNotExist) {
 			unsynced += len(killIDs)

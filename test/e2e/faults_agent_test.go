@@ -167,6 +167,9 @@ func TestFaultPowerCutAgent(t *testing.T) {
 		a.kill()
 		disk.Restart()
 		disk.Replace(boot, anotherBoot(boot))
+		if i%100 == 99 {
+			t.Logf("%d of %d power cuts", i+1, cuts)
+		}
 
 		what := "cut " + delay.String()
 		r := x.run("inspect", "--config", x.config)

@@ -42,7 +42,7 @@ func record(t *testing.T, cp *controlplane.ControlPlane, resource schema.GroupVe
 	for _, o := range list.Items {
 		h.first[object.Key(o.GetNamespace(), o.GetName())] = canonical(t, o.Object)
 	}
-	timeout := int64(3600)
+	timeout := int64(12 * 3600) // the full forms take more than an hour
 	w, err := client.Resource(resource).Watch(t.Context(), metav1.ListOptions{
 		ResourceVersion: list.GetResourceVersion(), TimeoutSeconds: &timeout,
 	})
