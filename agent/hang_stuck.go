@@ -27,7 +27,7 @@ var stuck = sync.OnceValue(func() <-chan struct{} {
 	return asked
 })
 
-func init() { stuck() } // before the signal would end the process
+func init() { stuck() } // so that no signal is missed
 
 // popBatch takes a batch from a queue, or none where the agent is to be stuck, so that it
 // is where nothing happens too.

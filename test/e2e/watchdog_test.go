@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// watchdogInterval is what the agent is told that systemd's watchdog has.
+const watchdogInterval = 400 * time.Millisecond
+
+// watched starts an agent as systemd would that has a watchdog, and returns what it tells.
+// Its server is not there.
+func watched(t *testing.T, x *site, binary string) (*agent, <-chan string) {
+	t.Helper()
+	path := filepath.Join(x.dir, "n")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(t, err)
+	told := make(chan string, 10_000)
+	go func() {
+		defer close(told)
+		b := make([]byte, 4096)
+		for {
+			n, err := conn.Read(b)
+			if err != nil {
+				return
+			}
+			told <- string(b[:n])
+		}
+	}()
+	t.Cleanup(func() { _ = conn.Close() })
+	x.env = append(x.env, "NOTIFY_SOCKET="+path, "WATCHDOG_USEC="+strconv.FormatInt(watchdogInterval.Microseconds(), 10))
+	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(t, err)
+	defer log.Close()
+	a := &agent{site: x, done: make(chan struct{})}
+	a.cmd = exec.Command(binary, x.runArgs()...)
+	a.cmd.Dir, a.cmd.Stderr = x.dir, log
+	a.cmd.Env = append([]string{"HOME=" + x.dir}, x.env...)
+	require.NoError(t, a.cmd.Start())
+	go func() {
+		defer close(a.done)
+		_ = a.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		if a.running() {
+			a.kill()
+		}
+	})
+	return a, told
+}
+
+// awaitTold returns all that was told up to what begins in a certain way.
+func awaitTold(t *testing.T, told <-chan string, prefix string) (before []string) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case s, ok := <-told:
+			require.True(t, ok)
+			if strings.HasPrefix(s, prefix) {
+				return before
+			}
+			before = append(before, s)
+		case <-timeout:
+			t.Fatalf("nothing that begins with %q: %q", prefix, before)
+		}
+	}
+}
+
+// offlineSite is a place for an agent whose server refuses connections.
+func offlineSite(t *testing.T) *site {
+	t.Helper()
+	x := newSite(t, settings{resources: "- resource: pods"})
+	x.kubeconfig = filepath.Join(x.dir, "kubeconfig")
+	require.NoError(t, os.WriteFile(x.kubeconfig, []byte(`
+apiVersion: v1
+kind: Config
+current-context: x
+clusters: [{name: x, cluster: {server: "http://`+freeAddress(t)+`"}}]
+users: [{name: x, user: {token: t}}]
+contexts: [{name: x, context: {cluster: x, user: x}}]
+`), 0o600))
+	return x
+}
+
+// TestWatchdogOfStuckAgent gets a build for tests stuck, with SIGUSR2: it must not feed the
+// watchdog any more, and say why. Before that it waits for a server that is not there, and
+// must.
+func TestWatchdogOfStuckAgent(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "snapcache-stuck")
+	build := exec.Command("go", "build", "-tags", "snapcache_stuck", "-o", binary, "./cmd/snapcache")
+	build.Dir = "../.."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	x := offlineSite(t)
+	a, told := watched(t, x, binary)
+	awaitTold(t, told, "READY=1")
+	for range 20 { // five times as long as something stuck is put up with
+		awaitTold(t, told, "WATCHDOG=1")
+	}
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGUSR2))
+	awaitTold(t, told, "STATUS=STUCK: changes of pods do not get into the store; never synced")
+	require.NotContains(t, awaitTold(t, told, "STATUS=STUCK"), "WATCHDOG=1")
+	require.Contains(t, x.tail(), "STUCK")
+	resp, err := http.Get("http://" + x.metrics + "/livez")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+}
+
+// The product can't be made stuck: the same signal does nothing to it.
+func TestProductDoesNotGetStuck(t *testing.T) {
+	t.Parallel()
+	a, told := watched(t, offlineSite(t), binary)
+	awaitTold(t, told, "WATCHDOG=1")
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGUSR2))
+	for range 20 {
+		for _, s := range awaitTold(t, told, "WATCHDOG=1") {
+			require.NotContains(t, s, "STUCK")
+		}
+	}
+}
