@@ -141,7 +141,7 @@ func notified(t *testing.T) manager {
 	}()
 	t.Cleanup(func() {
 		require.NoError(t, conn.Close())
-		for range m.came { //nolint:revive // until the reader has ended
+		for range m.came { // until the reader has ended
 		}
 		require.NoError(t, os.RemoveAll(dir))
 	})

@@ -207,28 +207,40 @@ func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 	}
 }
 
-// List returns all objects, ordered by key.
+// List returns all objects, ordered by key. Where decoding them takes longer than a view of
+// the store may stay open, it goes on in another: then they are of more than one state, as
+// objects are that a watch brings one after the other.
 func (x *Indexer) List() []any {
 	decode := x.decoder.scanning()
-	v, err := x.view()
-	if err != nil {
-		x.failed(err)
-		return nil
-	}
-	defer v.Close()
-	list := make([]any, 0, v.State().Count)
-	for o, err := range v.Objects("", "") {
-		var item any
-		if err == nil {
-			item, err = decode(o)
-		}
+	var list []any
+	for last := ""; ; {
+		v, err := x.view()
 		if err != nil {
 			x.failed(err)
-			continue
+			return nil
 		}
-		list = append(list, item)
+		list = slices.Grow(list, max(0, int(v.State().Count)-len(list)))
+		began, expired := last, false
+		for o, err := range v.Objects("", last) {
+			var item any
+			if err == nil {
+				last = o.Key()
+				item, err = decode(o)
+			}
+			if expired = errors.Is(err, store.ErrViewExpired) && last != began; expired {
+				break
+			}
+			if err != nil {
+				x.failed(err)
+				continue
+			}
+			list = append(list, item)
+		}
+		v.Close()
+		if !expired {
+			return list
+		}
 	}
-	return list
 }
 
 // ListKeys returns the keys of all objects, in order.
@@ -291,6 +303,9 @@ func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]
 		item, err := read(v, key)
 		if err != nil {
 			x.failed(err)
+			if errors.Is(err, store.ErrViewExpired) {
+				return nil, err // and not a part of them
+			}
 			continue
 		}
 		list = append(list, item)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -285,6 +288,44 @@ func TestDecodedIsBounded(t *testing.T) {
 }
 
 // A store that can't be read is reported and never makes a panic.
+// slowCodec lets time go by with each object that is decoded.
+type slowCodec struct {
+	informer.Codec
+	takes time.Duration
+}
+
+func (c slowCodec) Decode(o *object.Object) (runtime.Object, error) {
+	time.Sleep(c.takes)
+	return c.Codec.Decode(o)
+}
+
+// TestLongList decodes for longer than a view of the store may stay open: a list has all
+// objects all the same, and objects by index are all of them or an error.
+func TestLongList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := bolt.Open(filepath.Join(t.TempDir(), "db"), bolt.Options{})
+		require.NoError(t, err)
+		codec := slowCodec{Codec: informer.NewCodec(&corev1.Pod{}, core()), takes: bolt.DefaultViewLimit / 3}
+		x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+			informer.WithStore(db, "pods"), informer.WithCodec(codec), informer.WithDecoded(1))
+		var want []string
+		for i := range 20 {
+			name := fmt.Sprintf("p-%02d", i)
+			want = append(want, name)
+			require.NoError(t, x.Add(pod("x", name, "n1", i+1)))
+		}
+		var names []string
+		for _, item := range x.List() {
+			names = append(names, item.(*corev1.Pod).Name)
+		}
+		require.Equal(t, want, names)
+		require.Zero(t, x.ReadErrors())
+		_, err = x.ByIndex(cache.NamespaceIndex, "x")
+		require.ErrorIs(t, err, store.ErrViewExpired)
+		require.NoError(t, db.Close())
+	})
+}
+
 func TestReadErrors(t *testing.T) {
 	db := memory.New()
 	var told int
