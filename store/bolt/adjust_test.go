@@ -22,7 +22,7 @@ func TestAdjustInterval(t *testing.T) {
 	db.Adjust(2*time.Second, 0, 0)
 	before := db.Stats().Commits
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(2, 2)}, Checkpoint: now(2)}))
-	clock.step(28*time.Second - time.Millisecond) // fourteen intervals, as it is little
+	clock.step(24*time.Second - time.Millisecond) // twelve intervals, as it is little
 	require.Equal(t, before, db.Stats().Commits, "it waits")
 	clock.step(time.Millisecond)
 	require.Equal(t, before+1, db.Stats().Commits)

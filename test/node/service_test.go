@@ -1,0 +1,84 @@
+package node
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// journal has the lines of the log with their fields and priorities.
+func (x *site) journal(t *testing.T) {
+	line := x.logged(t, "SNAPCACHE_COLLECTION=configmaps@shop", "SNAPCACHE_REASON=initial")
+	require.Contains(t, line["MESSAGE"], "listed")
+	require.Regexp(t, "^[1-9][0-9]*$", line["SNAPCACHE_RV"])
+	require.Equal(t, "6", line["PRIORITY"])
+	require.Equal(t, "snapcache.service", line["_SYSTEMD_UNIT"])
+}
+
+// logged returns the newest line of the service's journal that has these fields.
+func (x *site) logged(t *testing.T, fields ...string) (line map[string]any) {
+	t.Helper()
+	out := x.run(t, append([]string{"journalctl", "--no-pager", "-o", "json", "-u", "snapcache"}, fields...)...)
+	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
+		line = nil
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &line), "%s", lines.Text())
+	}
+	require.NotEmpty(t, line, "nothing in the journal has %v", fields)
+	return line
+}
+
+// snapshots has the timer's unit make one, of the service that runs.
+func (x *site) snapshots(t *testing.T) {
+	x.run(t, "systemctl", "enable", "--now", "snapcache-snapshot.timer")
+	require.Contains(t, x.run(t, "systemctl", "list-timers", "--no-pager", "--all"), "snapcache-snapshot.service")
+	x.run(t, "systemctl", "start", "snapcache-snapshot.service") // returns with its end
+	require.Equal(t, "success", x.run(t, "systemctl", "show", "-P", "Result", "snapcache-snapshot.service"))
+	var list []struct {
+		Name string `json:"name"`
+	}
+	out := x.run(t, "snapcache", "snapshot", "list", "-o", "json", "--config", configPath)
+	require.NoError(t, json.Unmarshal([]byte(out), &list), "%s", out)
+	require.Len(t, list, 1)
+	x.run(t, "snapcache", "snapshot", "verify", "--config", configPath)
+	x.run(t, "systemctl", "disable", "--now", "snapcache-snapshot.timer")
+}
+
+// key has the service encrypt its file with a credential that is root's alone, and decrypt it.
+func (x *site) key(t *testing.T) {
+	database := filepath.Join(x.dir, "/var/lib/snapcache/cache.db")
+	inClear := func() bool {
+		raw, err := os.ReadFile(database)
+		require.NoError(t, err)
+		return strings.Contains(string(raw), "till-3")
+	}
+	require.True(t, inClear(), "or the rest proves nothing")
+
+	key := make([]byte, 32)
+	_, err := rand.Read(key)
+	require.NoError(t, err)
+	const credential = "/etc/credstore/snapcache.key"
+	x.run(t, "mkdir", "-p", filepath.Dir(credential))
+	x.write(t, credential, base64.StdEncoding.EncodeToString(key)+"\n", 0o600)
+	x.write(t, configPath, agentConfig+"encryption:\n  keyFile: snapcache.key\n", 0o644)
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.await(t, "the file is rewritten with the key", func() bool { return x.status(t).Store.EncryptionKey != "" && !inClear() })
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.requireResumed(t)
+	require.Equal(t, wanted, x.dumped(t))
+
+	x.write(t, configPath, agentConfig+"encryption:\n  oldKeyFiles: [snapcache.key]\n", 0o644)
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.await(t, "the file is in clear again", func() bool { return x.status(t).Store.EncryptionKey == "" && inClear() })
+	x.write(t, configPath, agentConfig, 0o644)
+	x.run(t, "rm", credential)
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.requireResumed(t)
+	x.run(t, "systemctl", "reset-failed", "snapcache") // these starts do not count among those of what follows
+}
