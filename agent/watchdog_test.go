@@ -34,12 +34,20 @@ type gated struct {
 	store.Collection
 	entered chan struct{}
 	answer  chan error
+	over    <-chan struct{} // the test is, however it ended
 }
 
 func (g *gated) Apply(b store.Batch) error {
-	g.entered <- struct{}{}
-	if err := <-g.answer; err != nil {
-		return err
+	select {
+	case g.entered <- struct{}{}:
+	case <-g.over:
+	}
+	select {
+	case err := <-g.answer:
+		if err != nil {
+			return err
+		}
+	case <-g.over:
 	}
 	return g.Collection.Apply(b)
 }
@@ -51,9 +59,10 @@ func newPipeline(t *testing.T) *pipeline {
 	stored, err := db.Open(store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true})
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
+	over := make(chan struct{})
 	p := &pipeline{
 		clock: clock, queue: deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: stored}}),
-		store: &gated{stored, make(chan struct{}), make(chan error)},
+		store: &gated{stored, make(chan struct{}), make(chan error), over},
 		c:     &collection{id: "pods", track: newTracker(clock, log), pulse: &pulse{clock: clock}},
 	}
 	loop := informer.New(informer.Options{
@@ -63,6 +72,7 @@ func newPipeline(t *testing.T) *pipeline {
 	ended := make(chan error, 1)
 	go func() { ended <- loop.Run(context.Background()) }()
 	t.Cleanup(func() {
+		close(over)
 		p.queue.Close()
 		require.NoError(t, <-ended)
 		require.NoError(t, db.Close())
