@@ -18,7 +18,7 @@ import (
 // TestExtended has systemd asked for more time as long as what takes long does something,
 // and not while it stands still.
 func TestExtended(t *testing.T) {
-	const looks = 20
+	const looks = 8
 	for name, c := range map[string]struct {
 		between     func()
 		least, most int

@@ -124,14 +124,16 @@ type board struct {
 			Datasource             datasource
 		}
 	}
-	Panels []struct {
-		Title, Type, Description string
-		Datasource               datasource
-		GridPos                  struct{ X, Y, W, H int }
-		Targets                  []struct {
-			Expr       string
-			Datasource datasource
-		}
+	Panels []panel
+}
+
+type panel struct {
+	Title, Type, Description string
+	Datasource               datasource
+	GridPos                  struct{ X, Y, W, H int }
+	Targets                  []struct {
+		Expr       string
+		Datasource datasource
 	}
 }
 
