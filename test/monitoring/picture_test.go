@@ -34,7 +34,7 @@ func TestPicture(t *testing.T) {
 const (
 	column, line   = 40, 24
 	margin         = 8
-	letter, height = 6, 15
+	letter, height = 66, 15 // a letter in tenths
 )
 
 func draw(t *testing.T, panels []panel) string {
@@ -57,7 +57,7 @@ func draw(t *testing.T, panels []panel) string {
 		}
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="#ffffff" stroke="#c5ccd6"/>`+"\n", x+margin/2, y+margin/2, w-margin, h-margin)
 		text(0, "13", `font-weight="bold" fill="#1f2d3d"`, p.Title)
-		lines := wrap(p.Description, (w-4*margin)/letter)
+		lines := wrap(p.Description, 10*(w-4*margin)/letter)
 		require.LessOrEqual(t, (len(lines)+2)*height, h, "%s: what it means does not fit", p.Title)
 		for i, words := range lines {
 			text(i+1, "12", `fill="#4a5868"`, words)
