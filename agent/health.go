@@ -125,7 +125,7 @@ func (a *Agent) tellReady(ctx context.Context) {
 			return
 		}
 		a.tell(a.notifier.Starting("waiting to be in step: " + missing))
-		if a.rest(ctx, inStepEvery, reloaded) != nil {
+		if sleepUnlessWoken(ctx, a.clock, inStepEvery, reloaded) != nil {
 			return
 		}
 	}

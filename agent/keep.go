@@ -63,7 +63,7 @@ func (a *Agent) reopen(ctx context.Context, c *collection) {
 			return
 		}
 		c.log.Error("the collection can't be opened; it is tried again", "error", err)
-		if c.sleep(ctx, reopenEvery) != nil {
+		if sleepUnlessWoken(ctx, c.clock, reopenEvery, c.wake) != nil {
 			return
 		}
 	}
@@ -123,20 +123,6 @@ func (c *collection) reconfigure() {
 	}
 	c.wanted, c.next = *c.next, nil
 	close(c.adopted)
-}
-
-// sleep waits for so long, or until the collection is to be configured anew, or until ctx
-// ends, whose error it returns then.
-func (c *collection) sleep(ctx context.Context, d time.Duration) error {
-	timer := c.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C():
-	case <-c.wake:
-	}
-	return nil
 }
 
 // errNotRunning says that a collection is not there to be interrupted.

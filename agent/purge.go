@@ -29,7 +29,7 @@ func (a *Agent) purges(ctx context.Context) {
 		reloaded := a.nextReload()
 		after := a.config().Secrets.PurgeAfter.Duration
 		every := min(after/purgeLooks, purgeLookMost)
-		if a.rest(ctx, every, reloaded) != nil {
+		if sleepUnlessWoken(ctx, a.clock, every, reloaded) != nil {
 			return
 		}
 		// What has passed by the clock that nobody sets: many a device comes up in 1970.

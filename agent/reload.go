@@ -198,19 +198,6 @@ func (a *Agent) nextReload() <-chan struct{} {
 	return a.reloaded
 }
 
-// rest waits for so long, or for a reload, or until ctx ends, whose error it returns then.
-func (a *Agent) rest(ctx context.Context, d time.Duration, reloaded <-chan struct{}) error {
-	timer := a.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C():
-	case <-reloaded:
-	}
-	return nil
-}
-
 // plan is what a configuration makes of the collections.
 type plan struct {
 	added   []wantedIn

@@ -43,7 +43,7 @@ func (a *Agent) resolve(ctx context.Context, c *collection, cluster *upstream.Cl
 		c.track.Phase(reflector.PhaseWaiting, err)
 		d := backoff.Step()
 		c.log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
-		if err := c.sleep(ctx, d); err != nil {
+		if err := sleepUnlessWoken(ctx, c.clock, d, c.wake); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func (s *snapshots) run(ctx context.Context) {
 	}
 	wait := s.due()
 	for {
-		if s.sleep(ctx, wait) != nil {
+		if sleepUnlessWoken(ctx, s.clock, wait, s.wake) != nil {
 			return
 		}
 		if wait = s.due(); wait > 0 {
@@ -113,20 +113,6 @@ func (s *snapshots) config() config.Snapshots {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cfg
-}
-
-// sleep waits for so long, or until there is another configuration, or until ctx ends,
-// whose error it returns then.
-func (s *snapshots) sleep(ctx context.Context, d time.Duration) error {
-	timer := s.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C():
-	case <-s.wake:
-	}
-	return nil
 }
 
 // due is how long it is to the next snapshot; without a schedule as good as for ever. It

@@ -63,7 +63,7 @@ func (a *Agent) verifications(ctx context.Context) {
 		if every != 0 {
 			wait = next.Sub(a.clock.Now())
 		}
-		if a.rest(ctx, wait, reloaded) != nil {
+		if sleepUnlessWoken(ctx, a.clock, wait, reloaded) != nil {
 			return
 		}
 		if every == 0 || a.clock.Now().Before(next) {

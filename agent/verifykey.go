@@ -147,14 +147,8 @@ func (v *verifier) await(ctx context.Context, key string, said upstream.Current)
 		if err != nil || have.damaged || have.same(said) || have.reached(said) || v.clock.Now().After(until) {
 			return have, err
 		}
-		timer := v.clock.NewTimer(verifyLook)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return at{}, ctx.Err()
-		case <-changed:
-			timer.Stop()
-		case <-timer.C():
+		if err := sleepUnlessWoken(ctx, v.clock, verifyLook, changed); err != nil {
+			return at{}, err
 		}
 		v.tell()
 	}
