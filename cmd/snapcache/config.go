@@ -72,12 +72,9 @@ func checkConfig(c *cli.Context) error {
 	if err := atMost(c, 0); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(c)
-	if err == nil {
-		err = cfg.Validate()
-	}
+	cfg, err := validConfig(c)
 	if err != nil {
-		return withCode(exitUsage, err)
+		return err
 	}
 	asked := ""
 	if path := c.String("kubeconfig"); path != "" {

@@ -84,3 +84,15 @@ func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	}
 	return config.Default(), nil
 }
+
+// validConfig is loadConfig, checked as an agent checks it.
+func validConfig(c *cli.Context) (*config.AgentConfiguration, error) {
+	cfg, err := loadConfig(c)
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		return nil, withCode(exitUsage, err)
+	}
+	return cfg, nil
+}

@@ -49,12 +49,9 @@ func printRBAC(c *cli.Context) error {
 	if err := atMost(c, 0); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(c)
-	if err == nil {
-		err = cfg.Validate()
-	}
+	cfg, err := validConfig(c)
 	if err != nil {
-		return withCode(exitUsage, err)
+		return err
 	}
 	objects := rights.Of(cfg).Objects(rights.Account{Name: c.String("name"), Namespace: c.String(namespaceFlag)})
 	if c.String(outputFlag) == "json" {
