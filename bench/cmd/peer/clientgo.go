@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	clientinformers "k8s.io/client-go/informers"
@@ -77,17 +78,7 @@ func dynamicPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
 	if err != nil {
 		return nil, err
 	}
-	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
-	byName := map[string]cache.SharedIndexInformer{}
-	for _, r := range s.resources {
-		byName[r.Name] = factory.ForResource(r.GVR).Informer()
-	}
-	c, err := informers(byName, d, func() error {
-		factory.Shutdown()
-		return nil
-	})
-	factory.Start(ctx.Done())
-	return c, err
+	return fromFactory(ctx, dynamicinformer.NewDynamicSharedInformerFactory(client, 0), s, d)
 }
 
 // metadataPeer is client-go's factory of informers of metadata alone.
@@ -96,7 +87,17 @@ func metadataPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
 	if err != nil {
 		return nil, err
 	}
-	factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, metav1.NamespaceAll, nil)
+	return fromFactory(ctx, metadatainformer.NewFilteredSharedInformerFactory(client, 0, metav1.NamespaceAll, nil), s, d)
+}
+
+// untypedFactory is what client-go's factories of trees and of metadata have in common.
+type untypedFactory interface {
+	ForResource(resource schema.GroupVersionResource) clientinformers.GenericInformer
+	Start(stop <-chan struct{})
+	Shutdown()
+}
+
+func fromFactory(ctx context.Context, factory untypedFactory, s settings, d *delays) (*cached, error) {
 	byName := map[string]cache.SharedIndexInformer{}
 	for _, r := range s.resources {
 		byName[r.Name] = factory.ForResource(r.GVR).Informer()

@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/snapcache/snapcache/bench/peer"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 )
@@ -52,18 +50,8 @@ func runFleet(ctx context.Context, s settings, start func(context.Context, setti
 		return err
 	}
 	out := json.NewEncoder(os.Stdout)
-	for _, wanted := range []struct {
-		event string
-		marks []peer.Mark
-	}{{peer.Read, s.read}, {peer.InStep, s.inStep}} {
-		for _, c := range nodes {
-			for !c.hasAll(wanted.marks, wanted.event == peer.InStep) {
-				time.Sleep(lookEvery)
-			}
-		}
-		if err := out.Encode(peer.Event{Event: wanted.event, At: time.Now()}); err != nil {
-			return err
-		}
+	if err := tellMarks(out, s, nodes...); err != nil {
+		return err
 	}
 	if err := obey(nodes[0], nil, out); err != nil {
 		return err

@@ -61,22 +61,32 @@ func run(args []string) error {
 		return err
 	}
 	out := json.NewEncoder(os.Stdout)
-	for _, wanted := range []struct {
-		event string
-		marks []peer.Mark
-	}{{peer.Read, s.read}, {peer.InStep, s.inStep}} {
-		for !c.hasAll(wanted.marks, wanted.event == peer.InStep) {
-			time.Sleep(lookEvery)
-		}
-		if err := out.Encode(peer.Event{Event: wanted.event, At: time.Now()}); err != nil {
-			return err
-		}
+	if err := tellMarks(out, s, c); err != nil {
+		return err
 	}
 	if err := obey(c, d, out); err != nil {
 		return err
 	}
 	cancel()
 	return c.stop()
+}
+
+// tellMarks tells the driver when all of the caches have what it waits for.
+func tellMarks(out *json.Encoder, s settings, caches ...*cached) error {
+	for _, wanted := range []struct {
+		event string
+		marks []peer.Mark
+	}{{peer.Read, s.read}, {peer.InStep, s.inStep}} {
+		for _, c := range caches {
+			for !c.hasAll(wanted.marks, wanted.event == peer.InStep) {
+				time.Sleep(lookEvery)
+			}
+		}
+		if err := out.Encode(peer.Event{Event: wanted.event, At: time.Now()}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // obey does what the driver says until it says nothing more.
