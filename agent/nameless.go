@@ -80,7 +80,7 @@ var plainErrors = []error{
 	store.ErrNoCollection, store.ErrNoStore, store.ErrIndexBuilding, store.ErrNoIndex,
 	bolt.ErrBusy, bolt.ErrNoRoom, snapshot.ErrForeign, snapshot.ErrNewerFormat, snapshot.ErrNoSnapshot,
 	deltafifo.ErrFull, deltafifo.ErrReplacing, deltafifo.ErrUnusable, object.ErrNoMetadata,
-	upstream.ErrAhead, upstream.ErrBadList, upstream.ErrNoObject, upstream.ErrTooLarge, upstream.ErrNotWatchable,
+	upstream.ErrAhead, upstream.ErrLags, upstream.ErrBadList, upstream.ErrNoObject, upstream.ErrTooLarge, upstream.ErrNotWatchable,
 }
 
 // NamelessText is an error without the names of objects that it may have: its kind, and

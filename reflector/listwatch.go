@@ -108,10 +108,18 @@ func (l *ListWatch) Probe(ctx context.Context, rv string) error {
 	if err == nil {
 		l.probed = itemType(list)
 	}
-	if upstream.Kind(err) == upstream.Ahead {
-		return fmt.Errorf("%w: %w", upstream.ErrAhead, err)
+	if upstream.Kind(err) != upstream.Ahead {
+		return err
 	}
-	return err
+	refused := err
+	if list, err = l.page(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return err
+	}
+	newest, err := meta.ListAccessor(list)
+	if err != nil {
+		return fmt.Errorf("%w: a %T: %w", upstream.ErrBadList, list, err)
+	}
+	return upstream.Behind(rv, newest.GetResourceVersion(), refused)
 }
 
 // page is one request for a list.

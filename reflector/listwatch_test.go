@@ -136,17 +136,25 @@ func TestListWatchProbe(t *testing.T) {
 	ahead := apierrors.NewTimeoutError("Too large resource version: 7, current: 5", 1)
 	ahead.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
 	c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){
-		list(podList("9", "")), listError(ahead), listError(apierrors.NewUnauthorized("no")),
+		list(podList("9", "")), listError(ahead), list(podList("5", "")), listError(ahead), list(podList("7", "")),
+		listError(ahead), listError(apierrors.NewInternalError(errors.New("no"))), listError(apierrors.NewUnauthorized("no")),
 	}}
 	s := source(c, reflector.ListWatchOptions{})
 	require.NoError(t, s.Probe(t.Context(), "7"))
 	require.Equal(t, `list limit=1 rv="7" match=NotOlderThan continue=""`, c.asked[0])
 	require.ErrorIs(t, s.Probe(t.Context(), "7"), upstream.ErrAhead)
+	require.Equal(t, `list limit=1 rv="" match= continue=""`, c.asked[2], "where the cluster is")
 	err := s.Probe(t.Context(), "7")
+	require.ErrorIs(t, err, upstream.ErrLags)
+	require.NotErrorIs(t, err, upstream.ErrAhead)
+	err = s.Probe(t.Context(), "7")
+	require.True(t, apierrors.IsInternalError(err))
+	require.NotErrorIs(t, err, upstream.ErrAhead)
+	err = s.Probe(t.Context(), "7")
 	require.True(t, apierrors.IsUnauthorized(err))
 	require.NotErrorIs(t, err, upstream.ErrAhead)
 	require.NoError(t, s.Probe(t.Context(), ""))
-	require.Len(t, c.asked, 3, "a client that lists without a resourceVersion has nothing to be asked")
+	require.Len(t, c.asked, 8, "a client that lists without a resourceVersion has nothing to be asked")
 }
 
 // One object is asked for by its name; an answer about another one says nothing.

@@ -24,7 +24,7 @@ type Source interface {
 	Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error)
 
 	// Probe returns nil where the server is at or past rv, and an error that wraps
-	// upstream.ErrAhead where it is behind.
+	// upstream.ErrAhead where it is behind, unless it is known to lag only.
 	Probe(ctx context.Context, rv string) error
 }
 

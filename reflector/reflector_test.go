@@ -327,9 +327,14 @@ func TestCheckpointFromElsewhere(t *testing.T) {
 
 func TestRVAhead(t *testing.T) {
 	ahead := fmt.Errorf("probe: %w", upstream.ErrAhead)
-	t.Run("a server that lags", func(t *testing.T) {
+	t.Run("a server that is behind for a while", func(t *testing.T) {
 		s := &script{probes: []error{ahead, ahead, nil}}
 		require.Equal(t, []string{"probe 50", "probe 50", "probe 50", "watch 50"}, play(t, s, time.Minute, nil))
+	})
+	t.Run("a server that lags behind its cluster", func(t *testing.T) {
+		lags := fmt.Errorf("probe: %w", upstream.ErrLags)
+		s := &script{probes: []error{lags, lags, lags, lags, nil}}
+		require.Equal(t, []string{"probe 50", "probe 50", "probe 50", "probe 50", "probe 50", "watch 50"}, play(t, s, 2*time.Minute, nil))
 	})
 	t.Run("a cluster that went back", func(t *testing.T) {
 		s := &script{probes: []error{ahead, ahead, ahead}}

@@ -42,6 +42,8 @@ func Describe(err error) string {
 		text = config.Error()
 	case errors.Is(err, context.Canceled):
 		text = "stopped"
+	case errors.Is(err, ErrLags):
+		text = "the server has not reached the resourceVersion of the cache, which its cluster has: it is one of several and lags; nothing is lost by waiting"
 	case kind == Ahead:
 		text = "the server has not reached the resourceVersion of the cache: it is one of several and lags, or the cluster was restored from a backup or replaced"
 	case errors.As(err, &status):

@@ -10,9 +10,13 @@ import (
 
 var (
 	// ErrAhead says that the server has not reached the resourceVersion that it was
-	// asked for. One server of several may lag; all of them behind for long means
-	// that the cluster went back in time.
+	// asked for, and neither has its newest state. One server of several may be behind;
+	// all of them for long means that the cluster went back in time.
 	ErrAhead = errors.New("the resourceVersion is ahead of the server")
+
+	// ErrLags says that the cluster has reached the resourceVersion and the server has
+	// not heard of it yet. It is a reason to wait.
+	ErrLags = errors.New("the server lags behind its cluster")
 
 	// ErrBadList says that a list's body is not one complete list of the resource.
 	// Items that were delivered before must be thrown away.

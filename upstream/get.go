@@ -117,27 +117,9 @@ func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of strin
 	if s.opts.Namespace != "" && s.opts.Namespace != namespace {
 		return "", "", "", ErrNoObject
 	}
-	one := s.only(namespace, name)
-	r, err := one.request()
+	raw, err := s.only(namespace, name).first(ctx, at)
 	if err != nil {
 		return "", "", "", err
-	}
-	if at != "" {
-		r.Param("resourceVersion", at).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
-	}
-	body, err := r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx)
-	if err != nil {
-		return "", "", "", err
-	}
-	defer body.Close()
-	raw, err := io.ReadAll(io.LimitReader(body, maxObject+1))
-	switch {
-	case err != nil:
-		return "", "", "", err
-	case len(raw) > maxObject:
-		return "", "", "", ErrTooLarge
-	case !validJSON(raw):
-		return "", "", "", object.ErrInvalid
 	}
 	items := gjson.GetBytes(raw, "items")
 	if !items.Exists() {
@@ -152,6 +134,34 @@ func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of strin
 		return "", "", "", fmt.Errorf("the server sent %s", at) // it does not know the selector
 	}
 	return found.Get("uid").Str, found.Get("resourceVersion").Str, of, nil
+}
+
+// first returns a list of the first object in scope, metadata only, in the state that
+// there was at a resourceVersion; empty for the newest, which no cache of the server's
+// may be behind.
+func (s *Source) first(ctx context.Context, at string) (list []byte, err error) {
+	r, err := s.request()
+	if err != nil {
+		return nil, err
+	}
+	if at != "" {
+		r.Param("resourceVersion", at).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+	}
+	body, err := r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	list, err = io.ReadAll(io.LimitReader(body, maxObject+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(list) > maxObject:
+		return nil, ErrTooLarge
+	case !validJSON(list):
+		return nil, object.ErrInvalid
+	}
+	return list, nil
 }
 
 // split takes a key apart. The namespace is empty where there is none.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -11,15 +12,12 @@ import (
 )
 
 func TestProbe(t *testing.T) {
-	const cause = `{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1}`
 	for name, tc := range map[string]struct {
 		code int
 		body string
 		kind ErrorKind
 	}{
 		"at or past":    {200, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9"},"items":[]}`, ""},
-		"behind":        {504, statusBody(504, "Timeout", "Too large resource version: 9, current: 5", cause), Ahead},
-		"behind, old":   {504, statusBody(504, "Timeout", "Timeout: Too large resource version: 9, current: 5", ""), Ahead},
 		"other timeout": {504, statusBody(504, "Timeout", "request timed out", ""), Server},
 		"gone":          {404, statusBody(404, "NotFound", "no", ""), Gone},
 		"expired":       {410, statusBody(410, "Expired", "old", ""), Expired},
@@ -40,12 +38,53 @@ func TestProbe(t *testing.T) {
 			s := c.Source(SourceOptions{Resource: tills, Namespace: "shop", LabelSelector: "a=b", FieldSelector: "metadata.name=x"})
 			err := s.Probe(context.Background(), "9")
 			require.Equal(t, tc.kind, Kind(err), "%v", err)
-			if tc.kind == Ahead {
-				require.ErrorIs(t, err, ErrAhead)
-			} else {
-				require.NotErrorIs(t, err, ErrAhead)
-			}
+			require.NotErrorIs(t, err, ErrAhead)
 			require.Equal(t, 1, requests, "the caller decides on when to ask again")
+		})
+	}
+}
+
+// A server that refuses a resourceVersion is asked where its cluster is: one that lags is
+// waited for, and is not taken for a cluster that went back.
+func TestProbeBehind(t *testing.T) {
+	const cause = `{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1}`
+	tooLarge := statusBody(504, "Timeout", "Too large resource version: 9, current: 5", cause)
+	newest := func(rv string) string {
+		return `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"` + rv + `"},"items":[]}`
+	}
+	for name, tc := range map[string]struct {
+		refusal string
+		code    int
+		newest  string
+		is      error // nil for neither
+		kind    ErrorKind
+	}{
+		"the cluster is behind":      {tooLarge, 200, newest("8"), ErrAhead, Ahead},
+		"the same, an old server":    {statusBody(504, "Timeout", "Timeout: Too large resource version: 9, current: 5", ""), 200, newest("8"), ErrAhead, Ahead},
+		"the cluster is there":       {tooLarge, 200, newest("9"), ErrLags, Ahead},
+		"the cluster is past it":     {tooLarge, 200, newest("10"), ErrLags, Ahead},
+		"it can't be compared":       {tooLarge, 200, newest("x"), ErrAhead, Ahead},
+		"it does not say":            {tooLarge, 200, newest(""), ErrAhead, Ahead},
+		"its own cluster is too new": {tooLarge, 504, tooLarge, nil, Ahead},
+		"it can't be asked":          {tooLarge, 503, "down", nil, Server},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = append(asked, r.URL.RawQuery)
+				require.Contains(t, r.Header.Get("Accept"), "as=PartialObjectMetadataList;")
+				if len(asked) == 1 {
+					reply(w, 504, tc.refusal)
+					return
+				}
+				reply(w, tc.code, tc.newest)
+			})
+			err := podSource(c).Probe(context.Background(), "9")
+			require.Equal(t, []string{"limit=1&resourceVersion=9&resourceVersionMatch=NotOlderThan", "limit=1"}, asked)
+			require.Equal(t, tc.kind, Kind(err), "%v", err)
+			for _, is := range []error{ErrAhead, ErrLags} {
+				require.Equal(t, is == tc.is, errors.Is(err, is), "%v: %v", is, err)
+			}
 		})
 	}
 }

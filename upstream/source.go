@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -99,12 +100,14 @@ const acceptMetadataList = "application/json;as=PartialObjectMetadataList;g=meta
 const probeBody = 64 << 10
 
 // Probe asks whether the server is at or past rv: nil says yes. An error that
-// wraps [ErrAhead] says that it is behind, which may pass where it is one of
-// several; every other error is as the request made it.
+// wraps [ErrLags] says that it will be; one that wraps [ErrAhead] that it is behind,
+// which may pass where it is one of several; every other error is as the request made
+// it.
 //
 // It lists one object's metadata with resourceVersionMatch=NotOlderThan, which a
 // server that is behind refuses after some seconds of waiting. A watch from such
-// an rv would be accepted and stay silent. Contract:
+// an rv would be accepted and stay silent. What refuses is the server's cache; where
+// the cluster is, a list without a resourceVersion tells. Contract:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 func (s *Source) Probe(ctx context.Context, rv string) error {
 	r, err := s.request()
@@ -119,7 +122,7 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 		Stream(ctx)
 	if err != nil {
 		if isAhead(err) {
-			return fmt.Errorf("probe %s: %w: %w", s, ErrAhead, err)
+			err = s.behind(ctx, rv, err)
 		}
 		return fmt.Errorf("probe %s: %w", s, err)
 	}
@@ -128,6 +131,25 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 	// does an error in reading it.
 	_, _ = io.CopyN(io.Discard, body, probeBody)
 	return nil
+}
+
+// behind returns what a refusal of rv means.
+func (s *Source) behind(ctx context.Context, rv string, refused error) error {
+	raw, err := s.first(ctx, "")
+	if err != nil {
+		return err
+	}
+	return Behind(rv, gjson.GetBytes(raw, "metadata.resourceVersion").String(), refused)
+}
+
+// Behind returns what it means that a server refuses rv because it has not reached it,
+// where its newest state is at newest: [ErrLags], or [ErrAhead] where that is before
+// rv or can't be compared.
+func Behind(rv, newest string, refused error) error {
+	if cmp, ok := object.CompareRV(newest, rv); ok && cmp >= 0 {
+		return fmt.Errorf("%w, which is at %s: %w", ErrLags, newest, refused)
+	}
+	return fmt.Errorf("%w: %w", ErrAhead, refused)
 }
 
 // isAhead reports whether the server says that a resourceVersion is ahead of it.

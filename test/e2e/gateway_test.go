@@ -40,6 +40,7 @@ type gateway struct {
 
 	mu      sync.Mutex
 	behind  *backend
+	watched *backend // that has the watches, nil for the same
 	token   string
 	client  []byte // the certificate, nil for none
 	cert    tls.Certificate
@@ -76,6 +77,9 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.behind.transport.CloseIdleConnections()
+		if g.watched != nil {
+			g.watched.transport.CloseIdleConnections()
+		}
 	})
 	g.proxy = networkTo(t, srv.Listener.Addr().String())
 	g.lead(t, cp)
@@ -101,6 +105,29 @@ func (g *gateway) writeKubeconfig(t *testing.T, auth *clientcmdapi.AuthInfo) {
 // lead puts a server behind the gateway, for requests that come from now on.
 func (g *gateway) lead(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
+	b := g.to(t, cp)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, old := range []*backend{g.behind, g.watched} {
+		if old != nil {
+			old.transport.CloseIdleConnections()
+		}
+	}
+	g.behind, g.watched = b, nil
+}
+
+// leadWatches puts another server behind it for watches, as where several are asked in
+// turn.
+func (g *gateway) leadWatches(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	b := g.to(t, cp)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.watched = b
+}
+
+func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
+	t.Helper()
 	target, err := url.Parse(cp.URL())
 	require.NoError(t, err)
 	admin := cp.RESTConfig(controlplane.Admin)
@@ -124,18 +151,16 @@ func (g *gateway) lead(t *testing.T, cp *controlplane.ControlPlane) {
 		// As if the connection were to the server itself.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.behind != nil {
-		g.behind.transport.CloseIdleConnections()
-	}
-	g.behind = b
+	return b
 }
 
 // ServeHTTP implements [http.Handler].
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	b, inject := g.behind, g.inject
+	if g.watched != nil && r.URL.Query().Has("watch") {
+		b = g.watched
+	}
 	code := 0
 	if inject != nil {
 		code = inject(r)

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// lagTries is how often an agent asks a server that lags, so that it had time to take
+// it for one of a cluster that went back.
+const lagTries = 4
+
+// lagging is another apiserver of the same etcd.
+type lagging struct {
+	*controlplane.ControlPlane
+	etcd *slowEtcd
+}
+
+func (f *faults) startLagging(t *testing.T) *lagging {
+	t.Helper()
+	etcd := newSlowEtcd(t, f.cp.EtcdURL())
+	other, err := controlplane.Start(t.Context(), controlplane.Options{EtcdURL: etcd.url, Log: t.Output()})
+	require.NoError(t, err)
+	// The cache of a custom resource begins with the first who asks for it.
+	client, err := dynamic.NewForConfig(other.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	widgets := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})
+	poll(t, "its cache of widgets is there", nil, func(ctx context.Context) (bool, error) {
+		w, err := widgets.Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, nil //nolint:nilerr // not yet
+		}
+		defer w.Stop()
+		_, there := <-w.ResultChan()
+		return there, nil
+	})
+	return &lagging{other, etcd}
+}
+
+// end lets the agent go on with the server that it is to follow.
+func (o *lagging) end(t *testing.T, f *faults) {
+	t.Helper()
+	f.moveTo(t, f.cp)
+	o.etcd.goOn()
+	require.NoError(t, o.Stop())
+}
+
+// moveTo has the agent go on with another server.
+func (f *faults) moveTo(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	f.g.lead(t, cp)
+	f.g.down()
+	f.g.up()
+}
+
+// doer is one that has left alone what came with other faults: that is the newest there
+// is, and with all of it changed and etcd compacted, nothing is left to tell the server's
+// history by.
+func (f *faults) doer(t *testing.T) *doer {
+	t.Helper()
+	d := newDoer(t, f.cp)
+	d.left = slices.DeleteFunc(d.left, func(name string) bool { return strings.Contains(name, "-round-") })
+	return d
+}
+
+// aside is a doer that leaves alone what the one change of a fault takes.
+func (f *faults) aside(t *testing.T) *doer {
+	t.Helper()
+	d := f.doer(t)
+	d.left = d.left[5:]
+	return d
+}
+
+// goOn changes some more.
+func (f *faults) goOn(t *testing.T, d *doer) {
+	t.Helper()
+	at := strconv.FormatUint(f.random.Uint64(), 36)
+	d.modify(d.next(), at)
+	d.delete(d.next())
+	d.create("goes-on-round-" + at)
+	f.touchWidgets(t)
+}
+
+// farBehind has the agent go to an apiserver that does not hear what changes, for as long
+// as it takes to be asked some times, and then does. An agent that is past it waits.
+func farBehind(t *testing.T, f *faults, change func()) {
+	other, aside := f.startLagging(t), f.aside(t)
+	defer other.end(t, f)
+	other.etcd.hold()
+	change()
+	f.touchWidgets(t)
+	f.a.requireServers(f.cp, faultIDs...)
+	var tries atomic.Int64
+	f.g.answer(func(r *http.Request) int {
+		if r.URL.Path == "/api/v1/configmaps" && r.URL.Query().Get("resourceVersionMatch") == "NotOlderThan" {
+			tries.Add(1)
+		}
+		return 0
+	})
+	f.moveTo(t, other.ControlPlane)
+	f.a.await("the agent asks again and again", func(s *localapi.Status) string {
+		c := collections(s)["configmaps"]
+		require.Zero(t, c.Lists, "listed for %s", c.ListReason)
+		if n := tries.Load(); n < lagTries {
+			return fmt.Sprintf("%d times so far, phase %s, %s", n, c.Phase, c.Problem)
+		}
+		return ""
+	})
+	f.g.answer(nil)
+	f.goOn(t, aside)
+	other.etcd.goOn()
+	f.a.requireServers(f.cp, faultIDs...) // with what the other one says
+}
+
+// takingTurns has the agent go from an apiserver to another one that lags, and back, while
+// changes go on; and get its answers from both.
+func takingTurns(t *testing.T, f *faults, change func()) {
+	other, aside := f.startLagging(t), f.aside(t)
+	defer other.end(t, f)
+
+	// A watch from where the server has not come yet says nothing till then.
+	other.etcd.hold()
+	change()
+	f.touchWidgets(t)
+	f.a.requireServers(f.cp, faultIDs...)
+	f.g.leadWatches(t, other.ControlPlane)
+	f.g.down()
+	f.g.up()
+	f.a.awaitInStep(anywhere(faultIDs...))
+	f.goOn(t, aside)
+	other.etcd.goOn()
+	f.a.requireServers(f.cp, faultIDs...)
+
+	// Away from it, with less than there is.
+	other.etcd.hold()
+	f.goOn(t, aside)
+	f.moveTo(t, f.cp)
+	f.a.requireServers(f.cp, faultIDs...)
+
+	// To it, with more than it knows.
+	f.moveTo(t, other.ControlPlane)
+	f.a.awaitProblem("configmaps", "lags; nothing is lost")
+	f.goOn(t, aside)
+	other.etcd.goOn()
+	f.a.requireServers(f.cp, faultIDs...)
+}
