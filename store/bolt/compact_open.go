@@ -57,7 +57,7 @@ var ErrBusy = errors.New("the buckets of the file are being changed")
 // Views that are open go on with the old file, whose space is free once they are
 // closed. On an error, such as ErrNoRoom, the old file goes on as if nothing had been;
 // it is of another kind only where the disk does not sync its directory, told after the
-// new file has taken over.
+// new file has taken over: then nothing is durable before it does.
 func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
 	if db.opts.ReadOnly {
 		return 0, 0, errors.New("compact: the database is open for reading only")
@@ -255,11 +255,15 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	}
 	c.renamed = true
 	db.exchange(f)
-	db.doubt = nil // the new file is synced
+	db.doubt, db.named = nil, false // the new file is synced, its name is not
 	if err := db.opts.compactStep(stepNamed); err != nil {
 		return after, err
 	}
-	return after, SyncDir(filepath.Dir(c.path))
+	if err := db.dispel(); err != nil {
+		db.noteFlush(err)
+		return after, err
+	}
+	return after, nil
 }
 
 // copyJournal copies the journal, which is at most a little more than a fold's worth.

@@ -155,6 +155,7 @@ type DB struct {
 	retryIn       time.Duration // between the two newest tries of a flush that fails
 	doubt         *doubt        // nil where all that can be read is durable
 	doubts        int           // there were
+	named         bool          // a power cut leaves this file under the database's name
 	journalBytes  int
 	journalLast   uint64 // sequence number of its newest entry, or what it was when it was dropped
 	journalDamage *store.CorruptionError

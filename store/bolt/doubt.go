@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 	"unsafe"
 )
@@ -58,7 +59,7 @@ func (db *DB) doubted(id int, cause error) error {
 func (db *DB) dispel() error {
 	d := db.doubt
 	if d == nil {
-		return nil
+		return db.name()
 	}
 	if d.viewed && db.file.Stats().OpenTxN > 0 && db.opts.Clock.Since(d.since) < db.opts.ViewLimit {
 		return fmt.Errorf("after a failed sync: %w (it was: %w)", errViewed, d.cause)
@@ -70,7 +71,23 @@ func (db *DB) dispel() error {
 		return fmt.Errorf("sync again: %w", err)
 	}
 	db.doubt = nil
-	return nil
+	return db.name()
+}
+
+// name makes it durable that the database's name is that of this file. What is written to
+// it is worth nothing while a power cut may give the name back to the file from before a
+// compaction: where the directory was not synced after that, or whoever was to do it has
+// not come to it. The caller holds the write lock.
+func (db *DB) name() error {
+	if db.named {
+		return nil
+	}
+	path, err := filepath.EvalSymlinks(db.path)
+	if err == nil {
+		err = SyncDir(filepath.Dir(path))
+	}
+	db.named = err == nil
+	return err
 }
 
 // settle is dispel for whoever does not hold the write lock.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -44,7 +45,24 @@ func (x *site) writeKey(name string) {
 // the disk and says: database, snapshots, log and metrics.
 func (x *site) requireNoneOf(words []string, texts map[string][]byte) {
 	x.t.Helper()
-	require.NoError(x.t, filepath.WalkDir(x.dir, func(path string, e fs.DirEntry, err error) error {
+	maps.Copy(texts, textsIn(x.t, x.dir))
+	for where, text := range texts {
+		for i, w := range words {
+			for _, piece := range []string{w[:10], w[10:]} {
+				if bytes.Contains(text, []byte(piece)) {
+					x.t.Errorf("word %d is in %s", i, where)
+				}
+			}
+		}
+	}
+}
+
+// textsIn returns the content of all files in a directory, and of snapshots what they are
+// made of.
+func textsIn(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	texts := make(map[string][]byte)
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
@@ -59,19 +77,11 @@ func (x *site) requireNoneOf(words []string, texts map[string][]byte) {
 			if texts[path+", unpacked"], err = io.ReadAll(dec); err != nil {
 				return err
 			}
-			require.NotEmpty(x.t, texts[path+", unpacked"])
+			require.NotEmpty(t, texts[path+", unpacked"])
 		}
 		return err
 	}))
-	for where, text := range texts {
-		for i, w := range words {
-			for _, piece := range []string{w[:10], w[10:]} {
-				if bytes.Contains(text, []byte(piece)) {
-					x.t.Errorf("word %d is in %s", i, where)
-				}
-			}
-		}
-	}
+	return texts
 }
 
 func (a *agent) metricsText() []byte {

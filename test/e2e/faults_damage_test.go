@@ -199,8 +199,20 @@ func (x *faultyStore) openDamaged(what string, raw []byte, cut bool) string {
 // whoever needs them gets an error, which is counted, and everybody else an answer; and when
 // they can be read again nothing is missing.
 func TestFaultDiskRead(t *testing.T) {
-	random := random(t)
-	x := newFaultyStore(t, random)
+	for name, sealed := range map[string]bool{"in clear": false, "encrypted": true} {
+		t.Run(name, func(t *testing.T) {
+			x := newFaultyStore(t, random(t))
+			if x.sealed = sealed; sealed {
+				x.rotate()
+			}
+			x.readEach()
+		})
+	}
+}
+
+// readEach does so with one page after the other.
+func (x *faultyStore) readEach() {
+	t := x.t
 	_, err := x.start()
 	require.NoError(t, err)
 	require.NoError(t, x.open())
@@ -246,6 +258,7 @@ func TestFaultDiskRead(t *testing.T) {
 		require.NoError(t, x.db.Close(), what)
 	}
 	require.NotZero(t, faults)
+	x.requireSealed("afterwards")
 	t.Logf("%d pages: %d reads failed, and %d writes because of them", tried, faults, failed)
 }
 

@@ -16,8 +16,8 @@ import (
 // faultyKeys is how many keys a faulty store has, in the course of its life.
 const faultyKeys = 3
 
-// rotate gives the store a key that it may have had before, or none. What is there under
-// another one can still be read.
+// rotate gives the store a key that it may have had before, or none where it need not
+// have one. What is there under another one can still be read.
 func (x *faultyStore) rotate() {
 	var keys []*bolt.Key
 	for n := range faultyKeys {
@@ -26,7 +26,11 @@ func (x *faultyStore) rotate() {
 		keys = append(keys, k)
 	}
 	x.keys = bolt.Keys{Old: keys}
-	if n := x.random.IntN(faultyKeys + 1); n < faultyKeys {
+	choices := faultyKeys + 1
+	if x.sealed {
+		choices = faultyKeys
+	}
+	if n := x.random.IntN(choices); n < faultyKeys {
 		x.keys.Key = keys[n]
 	}
 }
@@ -41,6 +45,21 @@ func (x *faultyStore) rekey() error {
 		time.Sleep(time.Millisecond)
 	}
 	return nil
+}
+
+// requireSealed looks for what objects have in all files, and expects it in those that are
+// in clear only.
+func (x *faultyStore) requireSealed(what string) {
+	x.t.Helper()
+	found := false
+	for where, text := range textsIn(x.t, x.disk.Dir) {
+		for _, word := range []string{"ns-0/o-", "ns-1/o-", "ns-2/o-", `"metadata"`, `"payload"`} {
+			there := bytes.Contains(text, []byte(word))
+			require.False(x.t, there && x.sealed, "%s: %q is in %s", what, word, where)
+			found = found || there
+		}
+	}
+	require.Equal(x.t, x.sealed, !found, "%s: what is in clear can be found", what)
 }
 
 // writeKeys makes the key files that anyKeys names.

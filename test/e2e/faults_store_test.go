@@ -34,6 +34,7 @@ type faultyStore struct {
 	now    time.Time
 	db     *bolt.DB
 	keys   bolt.Keys // that it is encrypted with
+	sealed bool      // it always is
 	rv     int
 
 	colls   []*faultyCollection
@@ -256,6 +257,9 @@ func (x *faultyStore) reopen() error {
 		return err
 	}
 	x.durable()
+	if x.sealed {
+		x.rotate()
+	}
 	if _, err := x.start(); err != nil {
 		return err
 	}
@@ -264,7 +268,7 @@ func (x *faultyStore) reopen() error {
 		x.db = nil
 		return err
 	}
-	return nil
+	return x.rekey()
 }
 
 // equal compares what readers see with the models.

@@ -1,0 +1,37 @@
+package bolt_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// A compaction whose file has the name, but not for sure after a power cut: nothing is told
+// as durable before that is so, as it would be lost with the file from before.
+func TestCompactedNotNamed(t *testing.T) {
+	var path string
+	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error {
+		if step != "named" {
+			return nil
+		}
+		return os.Rename(path, path+".away") // what can't be found can't be synced either
+	})
+	db, c, model, at := bloated(t, opts)
+	path = at
+	_, _, err := db.Compact(context.Background())
+	require.ErrorContains(t, err, "no such file")
+	require.Error(t, db.Stats().FlushError)
+	change(t, c, model, 7001, storetest.Put(storetest.Object("ns", "after", "u", "7001", nil, "x")))
+	require.ErrorContains(t, db.Flush(), "no such file")
+	require.NoError(t, model.Diff(viewOf(t, db)), "readers see it")
+
+	require.NoError(t, os.Rename(path+".away", path))
+	require.NoError(t, db.Flush())
+	require.NoError(t, db.Stats().FlushError)
+	require.NoError(t, model.Diff(viewOf(t, db)))
+}
