@@ -53,16 +53,15 @@ test-unit: ## run the tests that need no control plane
 test-node: controlplane ## test the packages, and the service under systemd; as root, else a part is skipped
 	cd test/node && $(GO) test -timeout 30m ./...
 
-# Of store/bolt what all stores have to pass, without the properties, which take minutes there, and
-# what reads its format and is about 32 bits. Others run this program anew, or rely on how the
-# kernel maps files, which qemu-user only plays.
-CROSS_PACKAGES := ./object ./deltafifo ./config ./store ./store/memory
+# The emulator makes all of it slow, so that properties are checked half as often. Tests that run this
+# program anew, or their own, have to run the emulator: SNAPCACHE_TEST_EXEC names it to them. TestRekey is
+# left out: it writes beside a rewrite of the file until that is done, which takes many minutes there.
+CROSS_PACKAGES ?= ./...
+CROSS_TEST := RAPID_CHECKS=50 CGO_ENABLED=0 $(GO) test -short -vet=off -timeout 30m -skip '^TestRekey$$'
 .PHONY: test-cross
-test-cross: ## run unit tests as arm64 and armv7 programs, under qemu-user
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) test -short -timeout 30m -exec qemu-aarch64-static $(CROSS_PACKAGES)
-	CGO_ENABLED=0 GOARCH=arm GOARM=7 $(GO) test -short -timeout 30m -exec qemu-arm-static $(CROSS_PACKAGES)
-	CGO_ENABLED=0 GOARCH=arm GOARM=7 $(GO) test -short -timeout 30m -exec qemu-arm-static \
-		-run '^Test(Suite|Golden|RecordRoundTrip|ReadOnly|DamagedRecord|MovedRecord|TooLargeToMap)$$' -skip '//Property' ./store/bolt
+test-cross: ## run the unit tests of CROSS_PACKAGES (all) as arm64 and armv7 programs, under qemu-user
+	GOARCH=arm64 SNAPCACHE_TEST_EXEC=qemu-aarch64-static $(CROSS_TEST) -exec qemu-aarch64-static $(CROSS_PACKAGES)
+	GOARCH=arm GOARM=7 SNAPCACHE_TEST_EXEC=qemu-arm-static $(CROSS_TEST) -exec qemu-arm-static $(CROSS_PACKAGES)
 
 .PHONY: test-faults
 test-faults: controlplane ## run the fault tests at full length (docs/reliability.md): some hours

@@ -293,7 +293,11 @@ func TestMutationDetector(t *testing.T) {
 		<-t.Context().Done() // the detector ends the program before
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMutationDetector$", "-test.timeout=1m")
+	command := []string{os.Args[0], "-test.run=^TestMutationDetector$", "-test.timeout=1m"}
+	if emulator := os.Getenv("SNAPCACHE_TEST_EXEC"); emulator != "" { // make test-cross
+		command = append([]string{emulator}, command...)
+	}
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)

@@ -49,7 +49,11 @@ func service(t *testing.T, sockets ...*os.File) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0" -test.run '^TestInherited$' -test.v`, self)
+	command := []string{"-c", `LISTEN_PID=$$ exec "$@" -test.run '^TestInherited$' -test.v`, "sh"}
+	if emulator := os.Getenv("SNAPCACHE_TEST_EXEC"); emulator != "" { // make test-cross
+		command = append(command, emulator)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", append(command, self)...)
 	cmd.Env = append(os.Environ(), inherit+"=1", "LISTEN_FDS="+string(rune('0'+len(sockets))))
 	cmd.ExtraFiles = sockets
 	return cmd

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -28,6 +29,7 @@ func (m leakChecked) Run() int {
 // TestScripts runs the stories in testdata. Beside testscript's own commands they
 // have those of scripts_test.go.
 func TestScripts(t *testing.T) {
+	path := emulated(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -43,7 +45,29 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SNAPCACHE_CONFIG", "")
 			// The race detector sleeps for a second at the end of each process.
 			env.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+			env.Setenv("PATH", path+env.Getenv("PATH"))
 			return nil
 		},
 	})
+}
+
+// emulated is what has to stand first in the PATH for scripts to find a snapcache that the emulator of
+// `make test-cross` runs. Nothing where the tests are programs of this machine.
+func emulated(t *testing.T) string {
+	t.Helper()
+	emulator := os.Getenv("SNAPCACHE_TEST_EXEC")
+	if emulator == "" {
+		return ""
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	// The name it is called by makes the test program snapcache.
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -0 snapcache %q \"$@\"\n", emulator, self)
+	if err := os.WriteFile(filepath.Join(dir, "snapcache"), []byte(script), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	return dir + string(os.PathListSeparator)
 }
