@@ -83,7 +83,7 @@ func TestProbeBehind(t *testing.T) {
 			require.Equal(t, []string{"limit=1&resourceVersion=9&resourceVersionMatch=NotOlderThan", "limit=1"}, asked)
 			require.Equal(t, tc.kind, Kind(err), "%v", err)
 			for _, is := range []error{ErrAhead, ErrLags} {
-				require.Equal(t, is == tc.is, errors.Is(err, is), "%v: %v", is, err)
+				require.Equal(t, errors.Is(tc.is, is), errors.Is(err, is), "%v: %v", is, err)
 			}
 		})
 	}

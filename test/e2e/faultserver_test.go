@@ -70,6 +70,7 @@ var serverFaults = []serverFault{
 		change()
 		f.g.giveToken(t, token) // and the file is looked at every minute
 	}},
+	{"token expired, another one given", nil, tokenExpired},
 	{"client certificate revoked, another one given", nil, func(t *testing.T, f *faults, change func()) {
 		f.a.stop()
 		f.g.writeKubeconfig(t, &clientcmdapi.AuthInfo{ClientCertificate: f.g.certFile, ClientKey: f.g.keyFile})
@@ -403,8 +404,13 @@ func (f *faults) remakeNamespace(t *testing.T, name string) {
 	require.NoError(t, err)
 	for _, o := range old.Items {
 		o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, Namespace: name, Labels: o.Labels}
-		_, err := configmaps.Create(t.Context(), &o, metav1.CreateOptions{})
-		require.NoError(t, err)
+		poll(t, "the server knows that the namespace is another one", nil, func(ctx context.Context) (bool, error) {
+			_, err := configmaps.Create(ctx, &o, metav1.CreateOptions{})
+			if apierrors.IsForbidden(err) {
+				return false, nil // it is being terminated
+			}
+			return err == nil, err
+		})
 	}
 }
 
