@@ -16,6 +16,9 @@ type Known struct {
 // Lookup returns UID and resourceVersion of key. A damaged record counts as
 // absent, so that a list replaces it.
 func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
+	if k.Collection.State().Count == 0 { // a first list asks for each of its items
+		return "", "", false, nil
+	}
 	now, end, err := lookups(k.Collection)
 	if err != nil {
 		return "", "", false, fmt.Errorf("look up %s: %w", key, err)

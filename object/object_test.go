@@ -3,10 +3,12 @@ package object_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/sjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
@@ -81,7 +83,7 @@ func TestWithType(t *testing.T) {
 func TestPrune(t *testing.T) {
 	p := object.NewPrune(object.ManagedFields, `metadata.annotations.example\.com/owner`, "absent.path")
 	in := []byte(pod)
-	out, err := p.Apply(in)
+	out, err := p.Append(nil, in)
 	require.NoError(t, err)
 	require.Equal(t, pod, string(in), "the input is not changed")
 	require.NotContains(t, string(out), "managedFields")
@@ -90,6 +92,34 @@ func TestPrune(t *testing.T) {
 	require.Equal(t, p.ID(), object.NewPrune("absent.path", `metadata.annotations.example\.com/owner`, object.ManagedFields).ID(),
 		"the order of paths is no part of the identity")
 	require.NotEqual(t, p.ID(), object.NewPrune(object.ManagedFields).ID())
+}
+
+// What is dropped is what sjson drops, wherever it stands and however it is written, and what
+// was there before stays.
+func TestPruneProperty(t *testing.T) {
+	value := rapid.SampledFrom([]string{`1`, `"x"`, `[{"managedFields":1},2]`, `{}`, `{"managedFields":{"f:a":{}}}`, `"\"managedFields\":"`, `null`})
+	name := rapid.SampledFrom([]string{`"managedFields"`, `"managed\u0046ields"`, `"name"`, `"metadata"`, `"a\",\"managedFields"`})
+	members := func(t *rapid.T, of string) string {
+		var all []string
+		for range rapid.IntRange(0, 4).Draw(t, of) {
+			colon := rapid.SampledFrom([]string{":", ":", ":", " : "}).Draw(t, "colon")
+			all = append(all, name.Draw(t, "name")+colon+value.Draw(t, "value"))
+		}
+		return "{" + strings.Join(all, rapid.SampledFrom([]string{",", ",", " , "}).Draw(t, "comma")) + "}"
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		raw := `{"metadata":` + members(t, "metadata") + `,"spec":` + members(t, "spec") + `}`
+		paths := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"metadata.managedFields", "spec", "spec.name", "metadata"}), rapid.ID).Draw(t, "paths")
+		want, sorted := []byte(raw), slices.Sorted(slices.Values(paths))
+		for _, path := range sorted {
+			var err error
+			want, err = sjson.DeleteBytes(want, path)
+			require.NoError(t, err)
+		}
+		got, err := object.NewPrune(paths...).Append([]byte("before"), []byte(raw))
+		require.NoError(t, err)
+		require.Equal(t, "before"+string(want), string(got), "%s without %s", raw, paths)
+	})
 }
 
 func TestObjectMeta(t *testing.T) {
@@ -145,7 +175,7 @@ func FuzzParse(f *testing.F) {
 		if o.Protobuf() {
 			return
 		}
-		if out, err := object.NewPrune(object.ManagedFields).Apply(o.Raw()); err == nil && !json.Valid(out) {
+		if out, err := object.NewPrune(object.ManagedFields).Append(nil, o.Raw()); err == nil && !json.Valid(out) {
 			t.Fatalf("pruning made invalid JSON of %q: %q", raw, out)
 		}
 		if out := object.WithType(o.Raw(), "v1", "Pod"); !json.Valid(out) {

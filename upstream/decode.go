@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
@@ -50,25 +51,31 @@ type decoding struct {
 	prune    object.Prune
 }
 
+// rooms have room for an object while it is pruned.
+var rooms = sync.Pool{New: func() any { return new([]byte) }}
+
 // item makes an object of raw, which is valid JSON in a buffer that will be used
 // again. typed says whether the JSON itself told its apiVersion and kind.
 func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, true, object.ErrInvalid
 	}
-	// Pruning comes first, because putting the type in copies what is left.
-	pruned, err := d.prune.Apply(raw)
-	if err != nil {
-		return nil, true, err
+	// Pruning comes first, because what is left is copied.
+	rest := raw
+	if !d.prune.None() {
+		room, _ := rooms.Get().(*[]byte)
+		defer rooms.Put(room)
+		if *room, err = d.prune.Append((*room)[:0], raw); err != nil {
+			return nil, true, err
+		}
+		rest = *room
 	}
-	own := pruned
-	if d.resource.Kind != "" && !beginsWithType(pruned) {
-		own = object.WithType(pruned, d.resource.APIVersion(), d.resource.Kind)
+	own := rest
+	if d.resource.Kind != "" && !beginsWithType(rest) {
+		own = object.WithType(rest, d.resource.APIVersion(), d.resource.Kind)
 	}
-	typed = len(own) == len(pruned)
-	if &own[0] == &raw[0] || cap(own)-len(own) > len(own)/8 {
-		// It is in the buffer, or the pruning left it in a slice of the old size.
-		own = bytes.Clone(own)
+	if typed = len(own) == len(rest); typed {
+		own = bytes.Clone(rest)
 	}
 	if o, err = object.FromValid(own); err != nil {
 		return nil, typed, err

@@ -17,9 +17,6 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// lookEvery is how often the agent's socket is asked.
-const lookEvery = time.Millisecond
-
 // errEnough ends the reading of an answer.
 var errEnough = errors.New("enough was read")
 
@@ -70,7 +67,7 @@ func (a *agent) await(ctx context.Context, event string) (time.Duration, error) 
 	if event == peer.Read {
 		ok = a.hasRead
 	}
-	err := a.poll(ctx, lookEvery, func() bool { return ok(ctx) })
+	err := a.poll(ctx, func() bool { return ok(ctx) })
 	at := time.Since(a.started)
 	if err == nil && event == peer.InStep && a.handler {
 		err = a.follow()

@@ -32,6 +32,7 @@ var (
 	allPeers = []string{Agent, LibraryBolt, LibraryMemory, Typed, TypedTrimmed, TypedJSON, Dynamic, Metadata, ControllerRuntime}
 	durable  = []string{Agent, LibraryBolt}
 	core     = []string{Agent, LibraryBolt, Typed}
+	targets  = []string{Agent, Typed} // what most of the targets are about
 )
 
 // Plan is what a run consists of.
@@ -77,24 +78,24 @@ type Fleet struct {
 
 // Plans are those that there are, by name.
 var Plans = map[string]Plan{
-	// Meant to take a quarter of an hour on two cores with nothing else to do.
+	// Meant to take some ten minutes on two cores with nothing else to do.
 	"standard": {
 		Name: "standard", Settle: 2 * time.Second,
 		Stages: []Stage{
 			{Name: "pods-1000", Pods: 1_000, Rounds: slices.Concat(
-				rounds(First, 1, allPeers), rounds(First, 2, core),
-				rounds(Restart0, 3, core), rounds(Restart1, 3, core),
+				rounds(First, 1, allPeers), rounds(First, 2, targets), rounds(Restart0, 3, core),
 			)},
 			{Name: "pods-20000", Pods: 20_000, Rounds: slices.Concat(
-				rounds(First, 1, allPeers), rounds(First, 2, core),
+				rounds(First, 1, allPeers), rounds(First, 2, targets),
 				rounds(Restart0, 1, []string{Agent, LibraryBolt, Typed, TypedTrimmed, Dynamic}), rounds(Restart0, 2, core),
-				rounds(Restart1, 3, core), rounds(Restart10, 1, core), rounds(Handled, 1, []string{LibraryBolt, Typed}), rounds(Expired, 1, core),
+				rounds(Restart1, 1, core), rounds(Restart1, 2, targets), rounds(Restart10, 1, core), rounds(Handled, 1, []string{LibraryBolt, Typed}),
+				rounds(Expired, 1, core),
 			), Streams: slices.Concat(
-				streams(100, 15*time.Second, 2, LibraryBolt, Typed, LibraryMemory, Agent),
-				together(1, 30*time.Second, durable), together(10, 20*time.Second, durable), together(100, 20*time.Second, durable),
+				streams(100, 15*time.Second, 1, Agent), streams(100, 15*time.Second, 3, LibraryBolt, Typed),
+				together(1, 20*time.Second, durable), together(10, 20*time.Second, durable), together(100, 20*time.Second, durable),
 			)},
 			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
-				rounds(First, 1, durable), rounds(Restart0, 3, durable),
+				rounds(First, 1, []string{Agent}), rounds(Restart0, 3, []string{Agent}),
 			)},
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleet: &Fleet{Nodes: 200, Rounds: 1}},
 		},

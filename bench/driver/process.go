@@ -89,8 +89,9 @@ func (p *process) failed(err error) error {
 	return fmt.Errorf("%s: %w; the end of its log:\n%s", p.name, err, b[max(0, len(b)-logTail):])
 }
 
-// poll asks until the answer is yes, the process has ended or patience has.
-func (p *process) poll(ctx context.Context, every time.Duration, ok func() bool) error {
+// poll asks until the answer is yes, the process has ended or patience has. What it tells is
+// good to a millisecond, or to a hundredth of what it took: to be asked is work for the process.
+func (p *process) poll(ctx context.Context, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !ok() {
@@ -99,7 +100,7 @@ func (p *process) poll(ctx context.Context, every time.Duration, ok func() bool)
 			return p.failed(errors.New(p.cmd.ProcessState.String()))
 		case <-ctx.Done():
 			return p.failed(ctx.Err())
-		case <-time.After(every):
+		case <-time.After(max(time.Millisecond, time.Since(p.started)/100)):
 		}
 	}
 	return nil

@@ -64,7 +64,7 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 			return nil, fmt.Errorf("changes for %s: %w", st.Peers[i], err)
 		}
 		all[i] = result.Stream{
-			Peer: st.Peers[i], Round: number, Rate: st.Rate, Changes: changes,
+			Peer: st.Peers[i], Round: number, Rate: st.Rate, Changes: changes, Beside: len(st.Peers) - 1,
 			Handled: result.DelayOf(handled), Durable: result.DelayOf(durable),
 		}
 	}

@@ -53,12 +53,12 @@ func spread(st *result.Stage, scenario, peer string, m metric) measure.Spread {
 	return measure.SpreadOf(values)
 }
 
-// delays is what a peer's streams at a rate came to.
+// delays is what a peer's streams at a rate came to where it was alone.
 func delays(st *result.Stage, rate float64, peer string, of func(result.Stream) float64) measure.Spread {
 	var values []float64
 	if st != nil {
 		for _, s := range st.Streams {
-			if s.Rate == rate && s.Peer == peer {
+			if s.Rate == rate && s.Peer == peer && s.Beside == 0 {
 				values = append(values, of(s))
 			}
 		}

@@ -134,11 +134,11 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		"fell into this time: see [performance.md](performance.md) for the long run.\n\n" +
 		"| changes a second | peer | changes | handled, median | p99 | durable, median | p99 | written for a change | CPU for a change |\n|---|---|---|---|---|---|---|---|---|\n")
 	type key struct {
-		rate float64
-		peer string
-		many int // changes: those of different length are different things
+		rate   float64
+		peer   string
+		beside int
 	}
-	keyOf := func(s result.Stream) key { return key{s.Rate, s.Peer, s.Changes} }
+	keyOf := func(s result.Stream) key { return key{s.Rate, s.Peer, s.Beside} }
 	keys := unique(st.Streams, keyOf)
 	slices.SortStableFunc(keys, func(x, y key) int { return cmp.Compare(x.rate, y.rate) })
 	for _, k := range keys {
@@ -151,7 +151,11 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 			}
 			return measure.SpreadOf(values)
 		}
-		row := []string{fmt.Sprint(k.rate), k.peer, fmt.Sprintf("%.0f", of(func(s result.Stream) float64 { return float64(s.Changes) }).Median)}
+		peer := k.peer
+		if k.beside > 0 {
+			peer += ", not alone"
+		}
+		row := []string{fmt.Sprint(k.rate), peer, fmt.Sprintf("%.0f", of(func(s result.Stream) float64 { return float64(s.Changes) }).Median)}
 		for _, f := range []func(result.Stream) float64{
 			func(s result.Stream) float64 { return s.Handled.P50 }, func(s result.Stream) float64 { return s.Handled.P99 },
 		} {

@@ -74,6 +74,7 @@ type Stream struct {
 	Rate    float64 `json:"rate"` // changes a second, as asked for
 	Seconds float64 `json:"seconds"`
 	Changes int     `json:"changes"`
+	Beside  int     `json:"beside,omitempty"` // peers that followed the same changes meanwhile
 	// Seconds from the moment at which a change was sent to the server to the handler's call, and to
 	// the commit that made it durable.
 	Handled Delay `json:"handled"`

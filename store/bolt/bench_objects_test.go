@@ -43,7 +43,7 @@ func (d dataset) object(tb testing.TB, i, version int) (*object.Object, int) {
 	raw := d.make(i, version)
 	n := len(raw)
 	if d.prune {
-		pruned, err := object.NewPrune(object.ManagedFields).Apply(raw)
+		pruned, err := object.NewPrune(object.ManagedFields).Append(nil, raw)
 		require.NoError(tb, err)
 		raw = slices.Clip(pruned)
 	}
