@@ -24,8 +24,8 @@ func newIndexTree(x store.Index) indexTree {
 	return indexTree{Index: x, newest: map[string]*bucket{}}
 }
 
-// move puts a key under a value, or takes out one that is there.
-func (x *indexTree) move(value, key string, out bool, o *owner) {
+// move puts what is filed under a value, or takes out what is there.
+func (x *indexTree) move(value string, f *filed, out bool, o *owner) {
 	b := x.newest[value]
 	has := b != nil && b.owner == o
 	switch {
@@ -34,7 +34,7 @@ func (x *indexTree) move(value, key string, out bool, o *owner) {
 	case b.owner != o:
 		b = &bucket{owner: o, count: b.count, keys: *b.settled()}
 	}
-	if b.move(key, out); b.waits || has && b.count > 0 {
+	if b.move(f, out); b.waits || has && b.count > 0 {
 		return
 	}
 	x.newest[value], b.waits = b, true
@@ -63,25 +63,26 @@ type bucket struct {
 	owner   *owner // who may change it
 	waits   bool   // in moved
 	count   int
-	keys    pages[struct{}]
-	waiting []edit[struct{}]
+	keys    pages[*filed]
+	waiting []edit[*filed]
 	once    sync.Once // for settled
 }
 
 // mostWaiting is how many keys wait in a small bucket at most; in others it is as many as
 // have their places, which makes the work of a key that waits the same for any number.
-const mostWaiting = 64
+const mostWaiting = 256
 
 // move adds a key that is not there or takes out one that is.
-func (b *bucket) move(key string, out bool) {
+func (b *bucket) move(f *filed, out bool) {
 	if b.count++; out {
 		b.count -= 2
 	}
-	if last := len(b.waiting) - 1; last >= 0 && b.waiting[last].gone != out && b.waiting[last].key == key {
-		b.waiting = b.waiting[:last] // it came and went, or went and is back
+	e := edit[*filed]{key: f.key, value: f, gone: out}
+	if last := len(b.waiting) - 1; last >= 0 && b.waiting[last].key == f.key {
+		b.waiting[last] = e // it came and went, or went and is back
 		return
 	}
-	b.waiting = append(b.waiting, edit[struct{}]{key: key, gone: out})
+	b.waiting = append(b.waiting, e)
 	if len(b.waiting) >= max(mostWaiting, b.keys.count) {
 		b.settle()
 	}
@@ -94,7 +95,7 @@ func (b *bucket) settle() {
 
 // settled returns the keys of a bucket that nobody changes any more. The first who asks
 // settles it, the others wait for him.
-func (b *bucket) settled() *pages[struct{}] {
+func (b *bucket) settled() *pages[*filed] {
 	b.once.Do(func() {
 		b.settle()
 		b.waiting = nil

@@ -16,7 +16,7 @@ func TestEmptyBucketsGo(t *testing.T) {
 	x, o := newIndexTree(store.Index{Name: "x"}), new(owner)
 	move := func(out bool) {
 		for i := range values {
-			x.move(strconv.Itoa(i), "key", out, o)
+			x.move(strconv.Itoa(i), &filed{key: "key"}, out, o)
 		}
 	}
 	for range 2 {

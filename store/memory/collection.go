@@ -31,11 +31,11 @@ type collection struct {
 	waiting atomic.Int32 // how many readers wait for a snapshot of the newest state
 
 	// hot guards what it is held for a few instructions only for: newest, and byKey, which
-	// has the objects of that state. A map finds one in a fraction of what a search takes.
-	// The holder of mu reads them without it.
+	// has the objects of that state, with what they are filed as. A map finds one in a
+	// fraction of what a search takes. The holder of mu reads them without it.
 	hot    sync.RWMutex
 	newest head
-	byKey  map[string]filed
+	byKey  map[string]*filed
 }
 
 // head is a state of a collection without its content.
@@ -74,7 +74,7 @@ var (
 )
 
 func newCollection(db *DB, info *store.Info) *collection {
-	c := &collection{db: db, id: info.ID, work: newContent(), newest: head{info: info}, byKey: map[string]filed{}}
+	c := &collection{db: db, id: info.ID, work: newContent(), newest: head{info: info}, byKey: map[string]*filed{}}
 	c.published.Store(&snapshot{c.newest, c.work.snapshot()})
 	return c
 }
@@ -93,13 +93,16 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	if empties {
 		// A checkpoint of another scope means nothing, and objects without a
 		// complete list behind them are nothing to keep readable.
-		next.state, base, objects = store.State{}, newContent(), map[string]filed{}
+		next.state, base, objects = store.State{}, newContent(), map[string]*filed{}
 	}
 	if empties || sameScope {
 		next.info = info
 	}
 	work := base.copy()
-	c.install(work, next, work.reindex(indexes, objects))
+	work.reindex(indexes, objects)
+	c.hot.Lock()
+	defer c.hot.Unlock()
+	c.install(work, next, objects)
 	return nil
 }
 
@@ -117,12 +120,10 @@ func (c *collection) sameIndexes(indexes []store.Index) bool {
 }
 
 // install makes work the collection's content, objects what is in it by key, and next,
-// but for what work tells, its newest state. The caller holds mu.
-func (c *collection) install(work *content, next head, objects map[string]filed) {
+// but for what work tells, its newest state. The caller holds mu and hot.
+func (c *collection) install(work *content, next head, objects map[string]*filed) {
 	c.work = work
 	next.state.Count, next.state.Bytes = int64(len(objects)), work.bytes
-	c.hot.Lock()
-	defer c.hot.Unlock()
 	c.byKey = objects
 	next.number = c.newest.number + 1
 	c.newest = next
@@ -211,39 +212,42 @@ func (c *collection) apply(b store.Batch) error {
 // show makes changes, which were checked, and a checkpoint the newest state. It appends
 // the object that each change took the place of to old, nil for none. The caller holds mu.
 func (c *collection) show(changes []store.Change, cp *store.Checkpoint, old []*object.Object) []*object.Object {
-	var some, others [4]filed
-	was, is := some[:0], others[:0]
+	var few [4]refiling
+	all := few[:0]
 	for _, ch := range changes { // with index functions that take what they take
-		was, is = append(was, c.byKey[ch.Key]), append(is, c.work.filed(ch))
+		all = append(all, refiling{filed: c.byKey[ch.Key], is: c.work.filed(ch)})
 	}
-	c.note(changes, was, is, cp)
-	for i := range changes {
-		c.work.apply(was[i], is[i])
-		old = append(old, was[i].object)
+	c.note(all, cp)
+	for i := range all {
+		c.work.apply(&all[i])
+		old = append(old, all[i].was.object)
 	}
 	return old
 }
 
-// note makes changes in the map. It corrects what a key was filed as where the key comes
-// twice.
-func (c *collection) note(changes []store.Change, was, is []filed, cp *store.Checkpoint) {
+// note makes changes in the map. It completes what was known of them before.
+func (c *collection) note(all []refiling, cp *store.Checkpoint) {
 	c.hot.Lock()
 	defer c.hot.Unlock()
 	s := &c.newest.state
-	for i, ch := range changes {
-		if i > 0 {
-			was[i] = c.byKey[ch.Key]
+	for i := range all {
+		r := &all[i]
+		if i > 0 { // the key may have come before
+			r.filed = c.byKey[r.is.key]
 		}
-		if was[i].object != nil {
-			is[i].key = was[i].key
-			s.Count, s.Bytes = s.Count-1, s.Bytes-int64(was[i].object.Size())
+		r.begin()
+		if r.was.object != nil {
+			s.Count, s.Bytes = s.Count-1, s.Bytes-int64(r.was.size)
 		}
-		if ch.Object == nil {
-			delete(c.byKey, ch.Key)
-		} else {
-			c.byKey[is[i].key] = is[i]
-			s.Count, s.Bytes = s.Count+1, s.Bytes+int64(ch.Object.Size())
+		if r.is.object == nil {
+			delete(c.byKey, r.is.key)
+			continue
 		}
+		if r.was.object == nil {
+			c.byKey[r.is.key] = r.filed
+		}
+		r.set(&r.is)
+		s.Count, s.Bytes = s.Count+1, s.Bytes+int64(r.is.size)
 	}
 	s.Checkpoint = *cp
 	c.newest.number++
@@ -292,11 +296,15 @@ func (c *collection) Get(key string) (*object.Object, error) {
 	if c.db.closed.Load() {
 		return nil, c.wrap(store.ErrClosed)
 	}
+	var o *object.Object
 	c.hot.RLock()
-	f, gone := c.byKey[key], c.newest.gone
+	if f := c.byKey[key]; f != nil {
+		o = f.object
+	}
+	gone := c.newest.gone
 	c.hot.RUnlock()
-	if f.object != nil {
-		return f.object, nil
+	if o != nil {
+		return o, nil
 	}
 	if gone {
 		return nil, c.wrap(store.ErrNoCollection)
@@ -326,6 +334,8 @@ func (c *collection) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropped, c.repl = true, nil
+	c.hot.Lock()
+	defer c.hot.Unlock()
 	c.install(newContent(), head{info: c.newest.info, gone: true}, nil)
 }
 

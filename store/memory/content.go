@@ -27,12 +27,39 @@ type content struct {
 }
 
 // filed is an object and the values that it is filed under: nobody asks an index
-// function twice about one object. Its key is the very string that the pages have, which two
-// looks find equal without reading it.
+// function twice about one object. There is one for a key for as long as there is an object, which
+// the indexes point to as well. Its key is the very string that the pages have, which two looks
+// find equal without reading it.
 type filed struct {
 	key    string
 	object *object.Object
 	values values
+	size   int // of the object: not to look at one that goes
+
+	// Where it was found last among the pages. It still is there if that page has the owner that
+	// would change it, for a page that is none any more has none.
+	page *page[*object.Object]
+	item int
+}
+
+// set files what is.
+func (f *filed) set(is *filed) { f.object, f.values, f.size = is.object, is.values, is.size }
+
+// refiling is a change of what is filed at a key.
+type refiling struct {
+	*filed // nil where nothing is or was there
+	was    filed
+	is     filed
+}
+
+// begin sets what was filed, and makes a place for what will be where there is none.
+func (r *refiling) begin() {
+	switch {
+	case r.filed != nil:
+		r.was, r.is.key = *r.filed, r.key
+	case r.is.object != nil:
+		r.filed = &filed{key: r.is.key}
+	}
 }
 
 func newContent() *content {
@@ -74,9 +101,9 @@ func check(changes []store.Change) error {
 }
 
 // reindex makes indexes the ones of c. Entries of those whose name and spec are
-// known are kept, the others are built from the objects, which were filed as byKey says.
-// It returns how they are filed now.
-func (c *content) reindex(indexes []store.Index, byKey map[string]filed) map[string]filed {
+// known are kept, the others are built from the objects, which were filed as byKey says and
+// are filed anew.
+func (c *content) reindex(indexes []store.Index, byKey map[string]*filed) {
 	next, known := make([]indexTree, len(indexes)), make([]int, len(indexes))
 	same := len(indexes) == len(c.indexes)
 	for i, x := range indexes {
@@ -91,10 +118,9 @@ func (c *content) reindex(indexes []store.Index, byKey map[string]filed) map[str
 	old := make([][]string, len(c.indexes))
 	c.indexes = next
 	if same {
-		return byKey
+		return
 	}
-	objects := make(map[string]filed, len(byKey))
-	for key, f := range byKey {
+	for _, f := range byKey {
 		rest := f.values
 		for i := range old {
 			old[i], rest = rest.next(old[i][:0])
@@ -108,18 +134,16 @@ func (c *content) reindex(indexes []store.Index, byKey map[string]filed) map[str
 			}
 		}
 		f.values = c.shared.of(c.encoding)
-		objects[key] = f
 		rest = f.values
 		for i := range next {
 			var of []string
 			if of, rest = rest.next(nil); known[i] < 0 {
 				for _, v := range of {
-					next[i].move(v, key, false, c.owner)
+					next[i].move(v, f, false, c.owner)
 				}
 			}
 		}
 	}
-	return objects
 }
 
 // indexAt returns the position of the index of that name and spec, -1 for none.

@@ -61,7 +61,7 @@ func (v *view) valueEntries(index, value, after string, each func(store.IndexEnt
 
 // bucketEntries calls each for the keys of a value that come after the key after, and
 // reports whether it always returned true.
-func bucketEntries(b *pages[struct{}], value, after string, each func(store.IndexEntry) bool) bool {
+func bucketEntries(b *pages[*filed], value, after string, each func(store.IndexEntry) bool) bool {
 	c := b.seek(after)
 	if c.valid() && c.key() == after {
 		c.next()

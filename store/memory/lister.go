@@ -52,12 +52,12 @@ func (c *collection) look() (view, error) {
 	return view{c: c, snapshot: s}, nil
 }
 
-// at returns the objects at keys: out of the map as get does, a page at a time.
-func (v *view) at(keys *pages[struct{}]) []*object.Object {
+// at returns the objects at keys: those that are filed, a page at a time.
+func (v *view) at(keys *pages[*filed]) []*object.Object {
 	list := make([]*object.Object, 0, keys.count)
 	for _, g := range keys.list {
 		n := len(list)
-		if list = v.appendNewest(list, g.keys); len(list) > n {
+		if list = v.appendNewest(list, g.items); len(list) > n {
 			continue
 		}
 		for _, key := range g.keys {
@@ -68,9 +68,9 @@ func (v *view) at(keys *pages[struct{}]) []*object.Object {
 	return list
 }
 
-// appendNewest appends the objects at keys where the view is the newest state and no writer
-// is in the way, else nothing.
-func (v *view) appendNewest(list []*object.Object, keys []string) []*object.Object {
+// appendNewest appends the objects that are filed where the view is the newest state and no
+// writer is in the way, else nothing.
+func (v *view) appendNewest(list []*object.Object, of []*filed) []*object.Object {
 	if !v.c.hot.TryRLock() {
 		return list
 	}
@@ -78,8 +78,8 @@ func (v *view) appendNewest(list []*object.Object, keys []string) []*object.Obje
 	if v.c.number.Load() != v.number {
 		return list
 	}
-	for _, key := range keys {
-		list = append(list, v.c.byKey[key].object)
+	for _, f := range of {
+		list = append(list, f.object)
 	}
 	return list
 }

@@ -16,7 +16,7 @@ type replacement struct {
 
 	// The rest belongs to the one goroutine that drives the replacement.
 	work    *content
-	stored  map[string]filed // by key, when this began; no other change is made until it ends
+	stored  map[string]*filed // by key, when this began; no other change is made until it ends
 	touched map[string]touch
 	highest string // resourceVersion of any object that was brought
 	failed  error  // why it can't be committed any more
@@ -24,8 +24,9 @@ type replacement struct {
 
 // touch is what a replacement makes of a key.
 type touch struct {
-	filed
-	rv string // of its deletion, if one was told
+	*filed        // where it will be, or was
+	is     filed  // its object is nil where there will be none
+	rv     string // of its deletion, if one was told
 }
 
 var _ store.Replacement = (*replacement)(nil)
@@ -42,16 +43,18 @@ func (r *replacement) Apply(changes []store.Change) error {
 	}
 	// Not under the collection's lock: a replacement owns its content.
 	for _, ch := range changes {
-		before, ok := r.touched[ch.Key]
-		if !ok {
-			before.filed = r.stored[ch.Key]
+		change := refiling{filed: r.stored[ch.Key], is: r.work.filed(ch)}
+		before, again := r.touched[ch.Key]
+		if again && before.is.object == nil {
+			change.filed = nil
+		} else if again {
+			change.filed = before.filed
 		}
-		now := r.work.filed(ch)
-		if before.object != nil {
-			now.key = before.key
+		if change.begin(); again {
+			change.was = before.is
 		}
-		r.work.apply(before.filed, now)
-		r.touched[now.key] = touch{now, ch.RV}
+		r.work.apply(&change)
+		r.touched[change.is.key] = touch{change.filed, change.is, ch.RV}
 		if ch.Object != nil {
 			r.highest = history.Higher(r.highest, ch.Object.GetResourceVersion())
 		}
@@ -73,6 +76,9 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.record(cp); err != nil {
 		return r.c.wrap(err)
 	}
+	r.c.hot.Lock()
+	defer r.c.hot.Unlock()
+	r.file()
 	r.c.install(r.work, head{info: r.info, state: store.State{Checkpoint: cp, Synced: true}}, objects)
 	r.c.db.commits.Add(1)
 	r.end()
@@ -80,17 +86,27 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 }
 
 // objects returns what there will be by key.
-func (r *replacement) objects() map[string]filed {
-	objects := make(map[string]filed, r.work.objects.count)
+func (r *replacement) objects() map[string]*filed {
+	objects := make(map[string]*filed, r.work.objects.count)
 	maps.Copy(objects, r.stored)
 	for key, t := range r.touched {
-		if t.object == nil {
+		if t.is.object == nil {
 			delete(objects, key)
 		} else {
 			objects[t.key] = t.filed
 		}
 	}
 	return objects
+}
+
+// file puts what was brought where it will be. The caller holds c.hot: readers of the state
+// before look there too.
+func (r *replacement) file() {
+	for _, t := range r.touched {
+		if t.is.object != nil {
+			t.set(&t.is)
+		}
+	}
 }
 
 // record takes the difference into the history, or begins it anew. The caller holds
@@ -108,8 +124,12 @@ func (r *replacement) record(cp store.Checkpoint) error {
 	var before []*object.Object
 	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
 		now := r.touched[key]
-		changes = append(changes, store.Change{Key: key, Object: now.object, RV: now.rv})
-		before = append(before, r.stored[key].object)
+		changes = append(changes, store.Change{Key: key, Object: now.is.object, RV: now.rv})
+		var was *object.Object
+		if f := r.stored[key]; f != nil {
+			was = f.object
+		}
+		before = append(before, was)
 	}
 	return r.work.feed.record(changes, before, stored.state.RV, cp)
 }

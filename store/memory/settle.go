@@ -15,7 +15,7 @@ import (
 // find their places together the less each costs, within bounds. A reader who comes to them
 // settles them: that takes him no more than some milliseconds.
 const (
-	fewUnsettled  = 1 << 11
+	fewUnsettled  = 1 << 13
 	mostUnsettled = 1 << 14
 )
 
@@ -25,7 +25,7 @@ func (c *content) filed(ch store.Change) filed {
 		return filed{key: ch.Key}
 	}
 	c.strange = c.strange || !isKey(ch.Key, ch.Object)
-	return filed{ch.Key, ch.Object, c.values(ch.Object)}
+	return filed{key: ch.Key, object: ch.Object, values: c.values(ch.Object), size: ch.Object.Size()}
 }
 
 // isKey reports whether an object is the one of a key, as all are but for who tries.
@@ -47,24 +47,19 @@ func (c *content) values(o *object.Object) values {
 	return c.shared.of(b)
 }
 
-// apply makes a change of a key that was filed as before, and is filed as now from now
-// on. An object that takes the place of another is put there at once.
-func (c *content) apply(before, now filed) {
+// apply makes a change. An object that takes the place of another is put there at once.
+func (c *content) apply(r *refiling) {
+	before, now := &r.was, &r.is
 	if before.object == nil && now.object == nil {
 		return
 	}
 	if before.values != now.values {
-		c.refile(now.key, before.values, now.values)
+		c.refile(r)
 	}
-	if before.object != nil {
-		c.bytes -= int64(before.object.Size())
-	}
-	if now.object != nil {
-		c.bytes += int64(now.object.Size())
-	}
+	c.bytes += int64(now.size - before.size)
 	// What is deleted waits, and leaves nothing behind meanwhile: an object that is found is
 	// the newest at its key.
-	if before.object != nil && c.swap(before, now.object) && now.object != nil {
+	if before.object != nil && c.swap(r) && now.object != nil {
 		return
 	}
 	c.unsettled = append(c.unsettled, edit[*object.Object]{key: now.key, value: now.object, gone: now.object == nil})
@@ -73,41 +68,47 @@ func (c *content) apply(before, now filed) {
 	}
 }
 
-// swap puts now in the place of an object. It reports false where that object is
-// not there, as it waits itself. To look through one array of pointers is faster than
-// through keys that lie all over the memory; they are asked only where an object may be at
-// two of them.
-func (c *content) swap(before filed, now *object.Object) bool {
+// swap puts an object in the place of another. It reports false where that one is not there,
+// as it waits itself. To look through one array of pointers is faster than through keys that lie
+// all over the memory; they are asked only where an object may be at two of them.
+func (c *content) swap(r *refiling) bool {
+	f, before, now := r.filed, r.was.object, r.is.object
+	is := func(g *page[*object.Object], i int) bool {
+		return g.items[i] == before && (!c.strange || g.keys[i] == f.key)
+	}
+	if g := f.page; g != nil && g.owner == c.owner && f.item < len(g.items) && is(g, f.item) {
+		g.items[f.item] = now
+		return true
+	}
 	if c.objects.count == 0 {
 		return false
 	}
-	at := cursor[*object.Object]{p: &c.objects, page: c.objects.pageOf(before.key)}
-	page := c.objects.list[at.page]
-	for i, o := range page.items {
-		if o == before.object && (!c.strange || page.keys[i] == before.key) {
-			at.item = i
-			c.objects.set(at, now, c.owner)
+	at := cursor[*object.Object]{p: &c.objects, page: c.objects.pageOf(f.key)}
+	for g := c.objects.list[at.page].page; at.item < len(g.items); at.item++ {
+		if is(g, at.item) {
+			f.page, f.item = c.objects.set(at, now, c.owner), at.item
 			return true
 		}
 	}
 	return false
 }
 
-// refile makes a key that was filed under some values be under others.
-func (c *content) refile(key string, before, now values) {
+// refile makes what was filed under some values be under others.
+func (c *content) refile(r *refiling) {
 	var some, others [4]string
 	was, is := some[:0], others[:0]
+	before, now := r.was.values, r.is.values
 	for i := range c.indexes {
 		was, before = before.next(was[:0])
 		is, now = now.next(is[:0])
 		for _, v := range was {
 			if !slices.Contains(is, v) {
-				c.indexes[i].move(v, key, true, c.owner)
+				c.indexes[i].move(v, r.filed, true, c.owner)
 			}
 		}
 		for _, v := range is {
 			if !slices.Contains(was, v) {
-				c.indexes[i].move(v, key, false, c.owner)
+				c.indexes[i].move(v, r.filed, false, c.owner)
 			}
 		}
 	}

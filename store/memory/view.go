@@ -41,10 +41,13 @@ func (v *view) Get(key string) (*object.Object, error) {
 func (v *view) get(key string) (*object.Object, bool) {
 	if v.c.number.Load() == v.number && v.c.hot.TryRLock() {
 		newest := v.c.number.Load() == v.number
-		f, ok := v.c.byKey[key]
+		var o *object.Object
+		if f := v.c.byKey[key]; newest && f != nil {
+			o = f.object
+		}
 		v.c.hot.RUnlock()
 		if newest {
-			return f.object, ok
+			return o, o != nil
 		}
 	}
 	return v.objects.get(key)
