@@ -72,7 +72,7 @@ func keysOf(s *server) (keys []string) {
 func trees(apiVersion, kind string, lists *int) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if o.ResourceVersionMatch == "" && o.FieldSelector == "" {
+			if o.Limit != 1 && o.FieldSelector == "" {
 				*lists++
 			}
 			item := unstructured.Unstructured{Object: map[string]any{
@@ -141,7 +141,7 @@ func listOf(l runtime.Object, lists *int) cache.ListerWatcher {
 	l.(metav1.ListInterface).SetResourceVersion("7")
 	return &cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if o.ResourceVersionMatch == "" {
+			if o.Limit != 1 {
 				*lists++
 			}
 			return l, nil

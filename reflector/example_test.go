@@ -26,7 +26,7 @@ func Example() {
 	}
 	client := &cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			fmt.Println("asked for", o.Limit, "object, not older than", o.ResourceVersion)
+			fmt.Println("asked for", o.Limit, "object of the newest state")
 			return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "60"}}, nil
 		},
 		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -60,7 +60,7 @@ func Example() {
 	cancel()
 	<-done
 	// Output:
-	// asked for 1 object, not older than 50
+	// asked for 1 object of the newest state
 	// watch from 50
 	// shop/till Deleted
 	// complete up to 57

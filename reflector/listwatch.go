@@ -97,29 +97,26 @@ func (l *ListWatch) Watch(ctx context.Context, rv string, timeout time.Duration)
 	return l.watch(ctx, metav1.ListOptions{ResourceVersion: rv}, timeout)
 }
 
-// Probe implements [Source].
+// Probe implements [Source]. It asks for the newest state, not for rv: a server that has not
+// reached rv tells the client to ask again, which client-go does ten times by itself.
 func (l *ListWatch) Probe(ctx context.Context, rv string) error {
 	if rv == "" {
 		return nil // a client of a test; no server lists without one
 	}
-	list, err := l.page(ctx, metav1.ListOptions{
-		Limit: 1, ResourceVersion: rv, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-	})
-	if err == nil {
-		l.probed = itemType(list)
-	}
-	if upstream.Kind(err) != upstream.Ahead {
+	list, err := l.page(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
 		return err
 	}
-	refused := err
-	if list, err = l.page(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-		return err
-	}
+	l.probed = itemType(list)
 	newest, err := meta.ListAccessor(list)
 	if err != nil {
 		return fmt.Errorf("%w: a %T: %w", upstream.ErrBadList, list, err)
 	}
-	return upstream.Behind(rv, newest.GetResourceVersion(), refused)
+	at := newest.GetResourceVersion()
+	if cmp, ok := object.CompareRV(at, rv); ok && at != "0" && cmp < 0 {
+		return fmt.Errorf("%w, which is at %s", upstream.ErrAhead, at)
+	}
+	return nil
 }
 
 // page is one request for a list.

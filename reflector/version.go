@@ -26,11 +26,11 @@ func (l *ListWatch) Version(ctx context.Context, key string) (uid, rv string, er
 	if err != nil {
 		return "", "", err
 	}
-	one := fields.Set{"metadata.name": name}
+	one := fields.OneTermEqualSelector("metadata.name", name)
 	if namespace != "" {
-		one["metadata.namespace"] = namespace
+		one = fields.AndSelectors(one, fields.OneTermEqualSelector("metadata.namespace", namespace))
 	}
-	list, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: one.AsSelector().String()})
+	list, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: one.String()})
 	if err != nil {
 		return "", "", err
 	}

@@ -155,7 +155,7 @@ func TestDescribe(t *testing.T) {
 		"bad request":     {st(400, "BadRequest", "unable to parse requirement", nil), Other, []string{"(400): unable to parse"}},
 		"lost":            {st(0, ReasonConnectionLost, "the connection broke during a watch: EOF", nil), Unreachable, []string{"broke during a watch", "check the network"}},
 		"ahead":           {fmt.Errorf("probe pods: %w", ErrAhead), Ahead, []string{"lags", "restored from a backup"}},
-		"lags":            {fmt.Errorf("probe pods: %w", Behind("7", "9", st(504, "Timeout", "Too large resource version: 7, current: 5", nil))), Ahead, []string{"it is one of several and lags; nothing is lost"}},
+		"lags":            {fmt.Errorf("probe pods: %w", behind("7", "9", st(504, "Timeout", "Too large resource version: 7, current: 5", nil))), Ahead, []string{"it is one of several and lags; nothing is lost"}},
 		"no resource":     {&NoResourceError{Resource: "x", Suggestions: []string{"x.y"}}, Gone, []string{"did you mean x.y?"}},
 		"bad list":        {fmt.Errorf("list: %w: HTML", ErrBadList), Other, []string{"not a complete list", "login page"}},
 		"stopped":         {fmt.Errorf("watch: %w", context.Canceled), Other, []string{"stopped"}},

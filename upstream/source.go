@@ -139,13 +139,13 @@ func (s *Source) behind(ctx context.Context, rv string, refused error) error {
 	if err != nil {
 		return err
 	}
-	return Behind(rv, gjson.GetBytes(raw, "metadata.resourceVersion").String(), refused)
+	return behind(rv, gjson.GetBytes(raw, "metadata.resourceVersion").String(), refused)
 }
 
-// Behind returns what it means that a server refuses rv because it has not reached it,
+// behind returns what it means that a server refuses rv because it has not reached it,
 // where its newest state is at newest: [ErrLags], or [ErrAhead] where that is before
 // rv or can't be compared.
-func Behind(rv, newest string, refused error) error {
+func behind(rv, newest string, refused error) error {
 	if cmp, ok := object.CompareRV(newest, rv); ok && cmp >= 0 {
 		return fmt.Errorf("%w, which is at %s: %w", ErrLags, newest, refused)
 	}

@@ -1,0 +1,180 @@
+package library
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// followed is an informer with a durable store, and what its handler is told.
+type followed struct {
+	*watched
+	t     *testing.T
+	c     kubernetes.Interface
+	ns    string
+	db    *bolt.DB
+	marks int
+}
+
+// difference waits until the cache is what the server has, and returns what the handler
+// was told since the difference before.
+func (f *followed) difference(what string) map[string][]string {
+	f.t.Helper()
+	var server []string
+	same := func() bool {
+		list, err := f.c.CoreV1().ConfigMaps(f.ns).List(f.t.Context(), metav1.ListOptions{})
+		require.NoError(f.t, err)
+		server = server[:0]
+		for _, m := range list.Items {
+			server = append(server, shown(&m))
+		}
+		slices.Sort(server)
+		return f.HasSynced() && strings.HasPrefix(f.content()+"\n", strings.Join(server, "\n")+"\n")
+	}
+	require.Eventually(f.t, same, liveParityPatience, pollEvery, what)
+	// What comes now comes last.
+	f.marks++
+	mark := fmt.Sprint(f.marks)
+	put(f.t, f.c, f.ns, "mark", mark, nil)
+	h := f.handlers["only"]
+	require.Eventually(f.t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		calls := h.byKey["mark"]
+		return len(calls) > 0 && strings.HasSuffix(calls[len(calls)-1], "="+mark)
+	}, liveParityPatience, pollEvery, what)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	told := h.byKey
+	h.byKey = map[string][]string{}
+	delete(told, "mark")
+	for _, calls := range told {
+		for i := range calls {
+			if o, deleted := strings.CutPrefix(calls[i], "delete "); deleted {
+				calls[i] = gone(strings.TrimPrefix(o, "unknown "))
+			}
+		}
+	}
+	return told
+}
+
+// gone is a deletion, whether a watch told of it, with a resourceVersion of its own, or a
+// list.
+func gone(o string) string {
+	name, rest, _ := strings.Cut(o, "@")
+	_, rest, _ = strings.Cut(rest, " ")
+	return "delete " + name + " " + rest
+}
+
+// at returns an object as the server has it, in the words of a handler.
+func (f *followed) at(name string) string {
+	f.t.Helper()
+	m, err := f.c.CoreV1().ConfigMaps(f.ns).Get(f.t.Context(), name, metav1.GetOptions{})
+	require.NoError(f.t, err)
+	return shown(m)
+}
+
+// listedFor returns why the newest list was made.
+func (f *followed) listedFor() string {
+	f.t.Helper()
+	v, err := f.db.View("configmaps")
+	require.NoError(f.t, err)
+	defer v.Close()
+	return v.State().ListReason
+}
+
+// TestServerKilledAndRestored takes an informer with a durable store through the death of
+// the apiserver, and through a restore of etcd from an older save. Each time its handler
+// is told just what differs, and no more, and the cache is what the server has.
+func TestServerKilledAndRestored(t *testing.T) {
+	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, cp.Stop()) }()
+	c, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	f := &followed{t: t, c: c, ns: "default", db: openStore(t, t.TempDir()), marks: 1}
+	defer func() { require.NoError(t, f.db.Close()) }()
+	lw := cache.NewFilteredListWatchFromClient(c.CoreV1().RESTClient(), "configmaps", f.ns, func(*metav1.ListOptions) {})
+	f.watched = newWatched(informer.NewSharedIndexInformer(lw, &corev1.ConfigMap{}, 0, cache.Indexers{"value": byValue},
+		informer.WithStore(f.db, "configmaps"), informer.WithScheme(scheme.Scheme)))
+	h := &calls{byKey: map[string][]string{}}
+	f.handlers["only"] = h
+	f.regs["only"], err = f.AddEventHandler(h)
+	require.NoError(t, err)
+
+	for _, name := range []string{"a", "b", "c", "d", "e", "mark"} {
+		put(t, c, f.ns, name, "1", nil)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.RunWithContext(ctx)
+	}()
+	defer func() { cancel(); <-ended }()
+	require.Len(t, f.difference("the first list"), 5)
+
+	// The window of events is gone with the apiserver.
+	a, b := f.at("a"), f.at("b")
+	require.NoError(t, cp.KillAPIServer(t.Context()))
+	etcd, err := cp.EtcdClient()
+	require.NoError(t, err)
+	defer etcd.Close()
+	for range 5 { // for it to begin past the checkpoint
+		_, err := etcd.Put(t.Context(), "/elsewhere", "x")
+		require.NoError(t, err)
+	}
+	require.NoError(t, cp.StartAPIServer(t.Context()))
+	put(t, c, f.ns, "a", "2", nil)
+	remove(t, c, f.ns, "b")
+	put(t, c, f.ns, "f", "1", nil)
+	want := map[string][]string{
+		"a": {"update " + a + " to " + f.at("a")},
+		"b": {gone(b)},
+		"f": {"add " + f.at("f") + " initial=false"},
+	}
+	require.Equal(t, want, f.difference("the apiserver was killed"))
+	require.Equal(t, "expired", f.listedFor())
+
+	// What happens now will not have happened.
+	saved := filepath.Join(t.TempDir(), "etcd")
+	require.NoError(t, cp.SaveEtcd(t.Context(), saved))
+	a, d := f.at("a"), f.at("d")
+	for i := range 200 { // so that the server's own writes at its start do not come past it
+		put(t, c, f.ns, "e", fmt.Sprint(i), nil)
+	}
+	put(t, c, f.ns, "a", "3", nil)
+	remove(t, c, f.ns, "d")
+	put(t, c, f.ns, "g", "1", nil)
+	lostA, lostE, g := f.at("a"), f.at("e"), f.at("g")
+	require.Len(t, f.difference("what will be lost"), 4)
+	require.NoError(t, cp.KillAPIServer(t.Context())) // with a watch open it takes long to end by itself
+	require.NoError(t, cp.RestoreEtcd(t.Context(), saved))
+	want = map[string][]string{
+		"a": {"update " + lostA + " to " + a},
+		"d": {"add " + d + " initial=false"},
+		"e": {"update " + lostE + " to " + f.at("e")},
+		"g": {gone(g)},
+	}
+	require.Equal(t, want, f.difference("etcd was restored"))
+	require.Equal(t, "rv-ahead", f.listedFor())
+
+	remove(t, c, f.ns, "c")
+	require.Len(t, f.difference("it goes on")["c"], 1)
+	assert.False(t, h.wrong, "a call of an initial list came late")
+}
