@@ -123,8 +123,10 @@ func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error
 		}
 		done.Streams = append(done.Streams, streams...)
 	}
-	if st.Fleet != nil {
-		if done.Fleets, err = d.fleet(ctx, s, *st.Fleet); err != nil {
+	for _, f := range st.Fleets {
+		fleets, err := d.fleet(ctx, s, f)
+		done.Fleets = append(done.Fleets, fleets...)
+		if err != nil {
 			return done, err
 		}
 	}

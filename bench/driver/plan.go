@@ -52,7 +52,7 @@ type Stage struct {
 	// Streams are for how long changes come at a rate, by changes a second, with each
 	// of the peers by itself.
 	Streams []Stream
-	Fleet   *Fleet
+	Fleets  []Fleet
 }
 
 // Round has each of the peers start once.
@@ -70,7 +70,8 @@ type Stream struct {
 	Durable bool
 }
 
-// Fleet has many nodes start, Rounds times anew and Rounds times again.
+// Fleet has many nodes start, Rounds times anew and Rounds times again. What the smaller of two
+// cost is held against the larger.
 type Fleet struct {
 	Nodes  int
 	Rounds int
@@ -97,7 +98,7 @@ var Plans = map[string]Plan{
 			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
 				rounds(First, 1, []string{Agent}), rounds(Restart0, 3, []string{Agent}),
 			)},
-			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleet: &Fleet{Nodes: 200, Rounds: 1}},
+			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleets: []Fleet{{Nodes: 50, Rounds: 1}, {Nodes: 200, Rounds: 1}}},
 		},
 	},
 	// For a night: all peers at all sizes, more often, and streams that are long enough for
@@ -106,7 +107,7 @@ var Plans = map[string]Plan{
 		Name: "full", Settle: 10 * time.Second,
 		Stages: []Stage{
 			fullPods("pods-1000", 1_000), fullPods("pods-20000", 20_000), fullPods("pods-100000", 100_000),
-			{Name: "mixed", Pods: 5_000, Others: 2_000, Rounds: slices.Concat(rounds(First, 3, allPeers), rounds(Restart1, 3, allPeers)), Fleet: &Fleet{Nodes: 200, Rounds: 3}},
+			{Name: "mixed", Pods: 5_000, Others: 2_000, Rounds: slices.Concat(rounds(First, 3, allPeers), rounds(Restart1, 3, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 3}, {Nodes: 200, Rounds: 3}}},
 		},
 	},
 	// That everything works. Its numbers say nothing.
@@ -120,7 +121,7 @@ var Plans = map[string]Plan{
 				rounds(First, 1, allPeers), rounds(Restart0, 1, core), rounds(Restart1, 1, core), rounds(Restart10, 1, durable),
 				rounds(Handled, 1, []string{LibraryBolt, Typed}), rounds(Expired, 1, core),
 			), Streams: slices.Concat(streams(100, time.Second, 1, LibraryBolt, Typed, Agent), together(100, time.Second, durable)),
-				Fleet: &Fleet{Nodes: 3, Rounds: 1}},
+				Fleets: []Fleet{{Nodes: 2, Rounds: 1}, {Nodes: 4, Rounds: 1}}},
 		},
 	},
 }

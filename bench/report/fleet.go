@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -10,56 +11,81 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// fleetOf is what the fleets of one kind came to.
-func fleetOf(st *result.Stage, scenario, peer string, of func(result.Fleet) float64) measure.Spread {
+// fleetOf is what the fleets of one kind and size came to.
+func fleetOf(st *result.Stage, nodes int, scenario, peer string, of func(result.Fleet) float64) measure.Spread {
 	var values []float64
 	for _, f := range st.Fleets {
-		if f.Scenario == scenario && f.Peer == peer {
+		if f.Nodes == nodes && f.Scenario == scenario && f.Peer == peer {
 			values = append(values, of(f))
 		}
 	}
 	return measure.SpreadOf(values)
 }
 
+// sizes are those of the stage's fleets, in order.
+func sizes(st *result.Stage) []int {
+	return slices.Sorted(slices.Values(unique(st.Fleets, func(f result.Fleet) int { return f.Nodes })))
+}
+
 func fleetTable(b *strings.Builder, st *result.Stage) {
 	if len(st.Fleets) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n### A fleet\n\n%d nodes start at once in one process, each with a connection of its own and, with snapcache, a store of its\n"+
+	fmt.Fprintf(b, "\n### Fleets\n\nAll nodes start at once in one process, each with a connection of its own and, with snapcache, a store of its\n"+
 		"own. Each caches all endpointslices and configmaps (%d objects). Time is until the last one is in step: client and server\n"+
 		"share the CPUs of this machine.\n\n"+
-		"| | | in step | gets | lists | watches | bytes from the server | apiserver's CPU | clients' CPU |\n|---|---|---|---|---|---|---|---|---|\n",
-		st.Fleets[0].Nodes, st.Resources["configmaps"]+st.Resources["endpointslices.discovery.k8s.io"])
-	for _, scenario := range unique(st.Fleets, func(f result.Fleet) string { return f.Scenario }) {
-		for _, peer := range unique(st.Fleets, func(f result.Fleet) string { return f.Peer }) {
-			of := func(value func(result.Fleet) float64) measure.Spread { return fleetOf(st, scenario, peer, value) }
-			row := []string{scenario, peer, withSpread(of(func(f result.Fleet) float64 { return f.InStepSeconds }), seconds)}
-			for _, verb := range []string{"GET", "LIST", "WATCH"} {
-				row = append(row, withSpread(of(func(f result.Fleet) float64 { return float64(f.Requests[verb]) }), func(n float64) string { return fmt.Sprintf("%.0f", n) }))
+		"| nodes | | | in step | gets | lists | watches | bytes from the server | apiserver's CPU | clients' CPU |\n|---|---|---|---|---|---|---|---|---|---|\n",
+		st.Resources["configmaps"]+st.Resources["endpointslices.discovery.k8s.io"])
+	for _, nodes := range sizes(st) {
+		for _, scenario := range unique(st.Fleets, func(f result.Fleet) string { return f.Scenario }) {
+			for _, peer := range unique(st.Fleets, func(f result.Fleet) string { return f.Peer }) {
+				b.WriteString("| " + strings.Join(fleetRow(st, nodes, scenario, peer), " | ") + " |\n")
 			}
-			row = append(row, withSpread(of(func(f result.Fleet) float64 { return float64(f.Received) }), size),
-				withSpread(of(func(f result.Fleet) float64 { return f.ServerCPU }), seconds),
-				withSpread(of(func(f result.Fleet) float64 { return f.SettledCPU }), seconds))
-			b.WriteString("| " + strings.Join(row, " | ") + " |\n")
 		}
 	}
 }
 
-// model multiplies what a node of the fleet costs.
+func fleetRow(st *result.Stage, nodes int, scenario, peer string) []string {
+	of := func(value func(result.Fleet) float64) measure.Spread {
+		return fleetOf(st, nodes, scenario, peer, value)
+	}
+	row := []string{humanize.Comma(int64(nodes)), scenario, peer, withSpread(of(func(f result.Fleet) float64 { return f.InStepSeconds }), seconds)}
+	for _, verb := range []string{"GET", "LIST", "WATCH"} {
+		row = append(row, withSpread(of(func(f result.Fleet) float64 { return float64(f.Requests[verb]) }), func(n float64) string { return fmt.Sprintf("%.0f", n) }))
+	}
+	return append(row, withSpread(of(func(f result.Fleet) float64 { return float64(f.Received) }), size),
+		withSpread(of(func(f result.Fleet) float64 { return f.ServerCPU }), seconds),
+		withSpread(of(func(f result.Fleet) float64 { return f.SettledCPU }), seconds))
+}
+
+// model multiplies what a node of the largest fleet costs, and holds what it would have
+// said by the smallest one against the largest.
 func model(b *strings.Builder, run *result.Run) {
 	for i := range run.Stages {
 		st := &run.Stages[i]
 		if len(st.Fleets) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "\n## Fleets that restart at once\n\n[The model](scale.md): what a node of the fleet above cost, times the number of nodes. The least time is that of an\n"+
+		all := sizes(st)
+		largest := all[len(all)-1]
+		peers := unique(st.Fleets, func(f result.Fleet) string { return f.Peer })
+		fmt.Fprintf(b, "\n## Fleets that restart at once\n\n[The model](scale.md): what a node of the largest fleet above cost, times the number of nodes. The least time is that of an\n"+
 			"apiserver with %d CPUs to itself and a link of %s a second, whichever takes longer.\n\n"+
 			"| nodes | | bytes from the server | apiserver's CPU | least time |\n|---|---|---|---|---|\n", modelCPUs, size(modelLink))
 		for _, nodes := range []int{1_000, 10_000, 100_000} {
-			for _, peer := range unique(st.Fleets, func(f result.Fleet) string { return f.Peer }) {
-				m := predict(st, peer, nodes)
+			for _, peer := range peers {
+				m := predict(st, largest, peer, nodes)
 				fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", humanize.Comma(int64(nodes)), peer, size(m.bytes), duration(m.cpu), duration(m.seconds))
 			}
+		}
+		if len(all) == 1 {
+			continue
+		}
+		fmt.Fprintf(b, "\nThe model held against a measurement: what it says of %d nodes by those of %d, and what they cost.\n\n"+
+			"| | bytes, model | measured | apiserver's CPU, model | measured |\n|---|---|---|---|---|\n", largest, all[0])
+		for _, peer := range peers {
+			m, is := predict(st, all[0], peer, largest), predict(st, largest, peer, largest)
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", peer, size(m.bytes), size(is.bytes), duration(m.cpu), duration(is.cpu))
 		}
 	}
 }
@@ -73,9 +99,10 @@ const (
 // prediction is what nodes that restart at once, with nothing changed, cost.
 type prediction struct{ bytes, cpu, seconds float64 }
 
-func predict(st *result.Stage, peer string, nodes int) prediction {
+// predict works it out from a fleet of some nodes.
+func predict(st *result.Stage, measured int, peer string, nodes int) prediction {
 	each := func(value func(result.Fleet) float64) float64 {
-		return float64(nodes) * fleetOf(st, driver.Restart0, peer, func(f result.Fleet) float64 { return value(f) / float64(f.Nodes) }).Median
+		return float64(nodes) * fleetOf(st, measured, driver.Restart0, peer, func(f result.Fleet) float64 { return value(f) / float64(f.Nodes) }).Median
 	}
 	p := prediction{
 		bytes: each(func(f result.Fleet) float64 { return float64(f.Received) }),

@@ -47,6 +47,8 @@ func example() *result.Run {
 		st.Fleets = []result.Fleet{
 			{Scenario: driver.Restart0, Peer: "fleet-library", Nodes: 10, Requests: map[string]int{"WATCH": 20}, Cost: cost(10)},
 			{Scenario: driver.Restart0, Peer: "fleet-typed", Nodes: 10, Requests: map[string]int{"WATCH": 20}, Cost: cost(100)},
+			{Scenario: driver.Restart0, Peer: "fleet-library", Nodes: 5, Requests: map[string]int{"WATCH": 10}, Cost: cost(5)},
+			{Scenario: driver.Restart0, Peer: "fleet-typed", Nodes: 5, Requests: map[string]int{"WATCH": 10}, Cost: cost(40)},
 		}
 		run.Stages = append(run.Stages, st)
 	}
@@ -145,13 +147,14 @@ func requireTables(t *testing.T, page string) {
 // TestModel multiplies: ten times the nodes are ten times the cost.
 func TestModel(t *testing.T) {
 	st := stage(example(), medium)
-	p := predict(st, "fleet-typed", 1_000)
+	p := predict(st, 10, "fleet-typed", 1_000)
 	require.InDelta(t, 1_000*20*100*100/10, p.bytes, 1)
 	require.InDelta(t, 1_000*100/10, p.cpu, 1)
 	require.InDelta(t, 10_000/modelCPUs, p.seconds, 1)
-	require.InDelta(t, 10*p.cpu, predict(st, "fleet-typed", 10_000).cpu, 1)
+	require.InDelta(t, 10*p.cpu, predict(st, 10, "fleet-typed", 10_000).cpu, 1)
+	require.InDelta(t, 80, predict(st, 5, "fleet-typed", 10).cpu, 0.1, "what the smaller one says of the larger")
 	st.Fleets[1].Received = 1e12
-	require.InDelta(t, 1_000*1e12/10/modelLink, predict(st, "fleet-typed", 1_000).seconds, 1, "the link takes longer")
+	require.InDelta(t, 1_000*1e12/10/modelLink, predict(st, 10, "fleet-typed", 1_000).seconds, 1, "the link takes longer")
 }
 
 func TestCharts(t *testing.T) {

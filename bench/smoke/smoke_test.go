@@ -77,10 +77,11 @@ func requireStage(t *testing.T, plan driver.Stage, st result.Stage) {
 		require.GreaterOrEqual(t, s.Handled.P99, s.Handled.P50, s.Peer)
 		require.Positive(t, s.CPU, s.Peer)
 	}
-	if plan.Fleet == nil {
-		return
+	fleets := 0
+	for _, f := range plan.Fleets {
+		fleets += 4 * f.Rounds
 	}
-	require.Len(t, st.Fleets, 4*plan.Fleet.Rounds)
+	require.Len(t, st.Fleets, fleets)
 	for _, f := range st.Fleets {
 		name := f.Scenario + " of " + f.Peer
 		requireCost(t, name, f.Cost)
