@@ -36,10 +36,7 @@ type filed struct {
 	values values
 	size   int // of the object: not to look at one that goes
 
-	// Where it was found last among the pages. It still is there if that page has the owner that
-	// would change it, for a page that is none any more has none.
-	page *page[*object.Object]
-	item int
+	page, item int // where it was found last: it may be elsewhere by now
 }
 
 // set files what is.

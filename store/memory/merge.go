@@ -92,14 +92,12 @@ func (m *merger[V]) page(old *page[V], n int, last bool) {
 	pieces := (len(keys) + pageSize - 1) / pageSize
 	switch {
 	case pieces == 1 && m.join(keys, items):
-		m.drop(old)
 	case pieces == 1 && old.owner == m.owner && !old.lent && len(keys) <= cap(old.keys) && len(keys) <= cap(old.items):
 		clear(old.items[min(len(keys), end):])
 		clear(old.keys[min(len(keys), end):])
 		old.keys, old.items = append(old.keys[:0], keys...), append(old.items[:0], items...)
 		m.list = append(m.list, entry[V]{keys[0], old})
 	default:
-		m.drop(old)
 		for ; len(keys) > 0; pieces-- {
 			size := pageSize // keys that come in order leave full pages behind
 			if !behind {
@@ -122,16 +120,8 @@ func (m *merger[V]) join(keys []string, items []V) bool {
 		return false
 	}
 	m.list = m.list[:len(m.list)-1]
-	m.drop(before.page)
 	m.add(slices.Concat(before.keys, keys), slices.Concat(before.items, items))
 	return true
-}
-
-// drop makes nobody take a page of this owner's for one that has its place.
-func (m *merger[V]) drop(g *page[V]) {
-	if g.owner == m.owner {
-		g.owner = nil
-	}
 }
 
 // add appends a copy of keys and items, with room for some more, as a page.

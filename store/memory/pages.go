@@ -23,9 +23,9 @@ type entry[V any] struct {
 // page is some neighbours. It is never empty.
 type page[V any] struct {
 	keys  []string
-	items []V    // parallel to keys
-	owner *owner // nil of one that has no place any more
-	lent  bool   // another page has the same keys
+	items []V // parallel to keys
+	owner *owner
+	lent  bool // another page has the same keys
 }
 
 // owner tells who may change a thing in place. It has a size, so that no two have one
@@ -58,8 +58,8 @@ func (p *pages[V]) get(key string) (v V, ok bool) {
 	return v, ok
 }
 
-// set puts v in the place of what is at c. It returns the page that it is on.
-func (p *pages[V]) set(c cursor[V], v V, o *owner) *page[V] {
+// set puts v in the place of what is at c.
+func (p *pages[V]) set(c cursor[V], v V, o *owner) {
 	if p.owner != o {
 		p.list, p.owner = slices.Clone(p.list), o
 	}
@@ -69,7 +69,6 @@ func (p *pages[V]) set(c cursor[V], v V, o *owner) *page[V] {
 		p.list[c.page].page = g
 	}
 	g.items[c.item] = v
-	return g
 }
 
 // cursor is a place in pages. It is good until they are changed.

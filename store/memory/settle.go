@@ -76,21 +76,23 @@ func (c *content) swap(r *refiling) bool {
 	is := func(g *page[*object.Object], i int) bool {
 		return g.items[i] == before && (!c.strange || g.keys[i] == f.key)
 	}
-	if g := f.page; g != nil && g.owner == c.owner && f.item < len(g.items) && is(g, f.item) {
-		g.items[f.item] = now
-		return true
-	}
-	if c.objects.count == 0 {
-		return false
-	}
-	at := cursor[*object.Object]{p: &c.objects, page: c.objects.pageOf(f.key)}
-	for g := c.objects.list[at.page].page; at.item < len(g.items); at.item++ {
-		if is(g, at.item) {
-			f.page, f.item = c.objects.set(at, now, c.owner), at.item
-			return true
+	list, at := c.objects.list, cursor[*object.Object]{p: &c.objects, page: f.page, item: f.item}
+	if at.page >= len(list) || at.item >= len(list[at.page].items) || !is(list[at.page].page, at.item) {
+		if len(list) == 0 {
+			return false
 		}
+		at.page, at.item = c.objects.pageOf(f.key), 0
+		g := list[at.page].page
+		for at.item < len(g.items) && !is(g, at.item) {
+			at.item++
+		}
+		if at.item == len(g.items) {
+			return false
+		}
+		f.page, f.item = at.page, at.item
 	}
-	return false
+	c.objects.set(at, now, c.owner)
+	return true
 }
 
 // refile makes what was filed under some values be under others.
