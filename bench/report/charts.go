@@ -6,6 +6,7 @@ import (
 	"image/color"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/snapcache/snapcache/bench/driver"
 	"github.com/snapcache/snapcache/bench/result"
@@ -25,6 +26,13 @@ type Chart struct {
 var (
 	oursColor   = color.RGBA{R: 0x1b, G: 0x7f, B: 0x79, A: 0xff}
 	theirsColor = color.RGBA{R: 0xb0, G: 0xb4, B: 0xba, A: 0xff}
+)
+
+// The font that texts are measured in, and how many spaces are left behind a name where
+// they are shown in a wider one.
+const (
+	font  = "Liberation Serif"
+	spare = 12
 )
 
 // Charts draws bars of one stage with a logarithmic scale: the median of each peer.
@@ -72,7 +80,7 @@ func bars(st *result.Stage, scenario string, m metric, title string, scale float
 			continue
 		}
 		low, high = min(low, s.Median/scale), max(high, s.Median/scale)
-		names = append(names, fmt.Sprintf("%s  %s", peer, m.text(s.Median)))
+		names = append(names, fmt.Sprintf("%s  %s", peer, m.text(s.Median))+strings.Repeat(" ", spare))
 	}
 	if len(names) == 0 {
 		return nil, nil
@@ -100,10 +108,10 @@ func bars(st *result.Stage, scenario string, m metric, title string, scale float
 	p.NominalY(names...)
 	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
 	canvas := vgsvg.New(8*vg.Inch, vg.Length(1+0.32*float64(len(names)))*vg.Inch)
-	p.Draw(draw.New(canvas))
+	p.Draw(draw.Crop(draw.New(canvas), vg.Inch/2, -vg.Inch/4, 0, 0))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:"+font), []byte("font-family:"+font+",Times New Roman,Times,serif")), nil
 }
