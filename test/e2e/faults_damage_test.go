@@ -257,7 +257,9 @@ func (x *faultyStore) readEach() {
 		x.equal(what)
 		require.NoError(t, x.db.Close(), what)
 	}
-	require.NotZero(t, faults)
+	if *full { // of some pages only none may have been asked for
+		require.NotZero(t, faults)
+	}
 	x.requireSealed("afterwards")
 	t.Logf("%d pages: %d reads failed, and %d writes because of them", tried, faults, failed)
 }
