@@ -79,6 +79,7 @@ func TestNode(t *testing.T) {
 		{"stuck", x.stuck},
 		{"upgrade", func(t *testing.T) { x.upgrade(t, packages[newVersion]) }},
 		{"without a server", x.withoutServer},
+		{"patient start", x.patientStart},
 		{"boot without a server", x.bootWithoutServer},
 		{"remove", func(t *testing.T) { x.remove(t, packages[newVersion]) }},
 		{"purge", x.purge},
@@ -264,6 +265,40 @@ func (x *site) withoutServer(t *testing.T) {
 	began := time.Now()
 	x.run(t, "systemctl", "restart", "snapcache") // returns with READY=1
 	t.Logf("ready after %s", time.Since(began).Round(time.Millisecond))
+	x.requireServedOffline(t)
+}
+
+// patientStart has a service that is ready only when it is in step wait for its server, past the
+// time that its unit has to start: it asks systemd for more.
+func (x *site) patientStart(t *testing.T) {
+	const (
+		dropIn  = "/etc/systemd/system/snapcache.service.d/patient.conf"
+		toStart = 5 * time.Second
+	)
+	x.write(t, configPath, agentConfig+"health:\n  readyWhen: inStep\n", 0o644)
+	x.write(t, dropIn, fmt.Sprintf("[Service]\nTimeoutStartSec=%s\n", toStart), 0o644)
+	x.run(t, "systemctl", "daemon-reload")
+	began := time.Now()
+	x.run(t, "systemctl", "restart", "--no-block", "snapcache")
+	x.await(t, "the service that waits for its server", func() bool {
+		return x.show(t, "ActiveState") == "activating" && strings.HasPrefix(x.show(t, "StatusText"), "waiting to be in step")
+	})
+	pid := x.show(t, "MainPID")
+	x.await(t, "longer than it has to start", func() bool {
+		require.Equal(t, "activating", x.show(t, "ActiveState"), "after %s", time.Since(began))
+		return time.Since(began) > 3*toStart
+	})
+	require.NoError(t, x.cp.StartAPIServer(t.Context()))
+	x.await(t, "the service in step", func() bool { return x.show(t, "ActiveState") == "active" })
+	x.requireResumed(t)
+	require.Equal(t, pid, x.show(t, "MainPID"))
+	require.Equal(t, "0", x.show(t, "NRestarts"))
+
+	x.run(t, "rm", dropIn)
+	x.run(t, "systemctl", "daemon-reload")
+	x.write(t, configPath, agentConfig, 0o644)
+	require.NoError(t, x.cp.KillAPIServer(t.Context()))
+	x.run(t, "systemctl", "restart", "snapcache")
 	x.requireServedOffline(t)
 }
 
