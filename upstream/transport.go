@@ -1,11 +1,13 @@
 package upstream
 
 import (
-	"compress/gzip"
+	"bufio"
 	"context"
 	"io"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // meter is the transport of one source. It counts what arrives, unpacks gzip
@@ -60,6 +62,10 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// packedBuffer is how much of a packed body is read at once. Each read can cost a
+// message to the server, that it may send more.
+const packedBuffer = 32 << 10
+
 // gunzipBody unpacks a body. The reader is made with the first Read, because
 // making it reads.
 type gunzipBody struct {
@@ -70,7 +76,7 @@ type gunzipBody struct {
 
 func (b *gunzipBody) Read(p []byte) (int, error) {
 	if b.zr == nil && b.err == nil {
-		b.zr, b.err = gzip.NewReader(b.packed)
+		b.zr, b.err = gzip.NewReader(bufio.NewReaderSize(b.packed, packedBuffer))
 	}
 	if b.err != nil {
 		return 0, b.err
