@@ -39,11 +39,11 @@ test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 	$(GO) test $(RACE) -short -timeout 20m ./...
 	$(GO) test -timeout 20m ./store/... # at full length, which the race detector would make too slow
 	$(MAKE) controlplane
-	cd test/controlplane && $(GO) test $(RACE) ./...
-	cd test/e2e && $(GO) test $(RACE) -timeout 40m ./...
-	cd test/library && $(GO) test $(RACE) -timeout 10m ./...
+	cd test/controlplane && $(GO) test $(RACE) -count=1 ./...
+	cd test/e2e && $(GO) test $(RACE) -count=1 -timeout 40m ./...
+	cd test/library && $(GO) test $(RACE) -count=1 -timeout 10m ./...
 	cd test/monitoring && $(GO) test ./...
-	cd bench && $(GO) vet ./... && $(GO) test $(RACE) -timeout 10m ./...
+	cd bench && $(GO) vet ./... && $(GO) test $(RACE) -count=1 -timeout 10m ./...
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no control plane
@@ -51,21 +51,13 @@ test-unit: ## run the tests that need no control plane
 
 .PHONY: test-node
 test-node: controlplane ## test the packages, and the service under systemd; as root, else a part is skipped
-	cd test/node && $(GO) test -timeout 30m ./...
+	cd test/node && $(GO) test -count=1 -timeout 30m ./...
 
-# The emulator makes all of it slow, so that properties are checked half as often. Tests that run this
-# program anew, or their own, have to run the emulator: SNAPCACHE_TEST_EXEC names it to them. Of store/bolt
-# what all stores have to pass, without the properties, which take many minutes there, and what reads its
-# format and is about 32 bits.
-CROSS_TEST := RAPID_CHECKS=50 CGO_ENABLED=0 $(GO) test -short -vet=off -timeout 30m
-CROSS_PACKAGES = $$($(GO) list ./... | grep -v /store/bolt$$)
-CROSS_BOLT := -run '^Test(Suite|Golden|RecordRoundTrip|ReadOnly|DamagedRecord|MovedRecord|TooLargeToMap)$$' -skip '//Property' ./store/bolt
-.PHONY: test-cross
+.PHONY: test-cross test-cross-arm64 test-cross-armv7
 test-cross: ## run unit tests as arm64 and armv7 programs, under qemu-user
-	GOARCH=arm64 SNAPCACHE_TEST_EXEC=qemu-aarch64-static $(CROSS_TEST) -exec qemu-aarch64-static $(CROSS_PACKAGES)
-	GOARCH=arm64 $(CROSS_TEST) -exec qemu-aarch64-static $(CROSS_BOLT)
-	GOARCH=arm GOARM=7 SNAPCACHE_TEST_EXEC=qemu-arm-static $(CROSS_TEST) -exec qemu-arm-static $(CROSS_PACKAGES)
-	GOARCH=arm GOARM=7 $(CROSS_TEST) -exec qemu-arm-static $(CROSS_BOLT)
+	$(MAKE) -j2 --output-sync=target test-cross-arm64 test-cross-armv7
+test-cross-arm64 test-cross-armv7: test-cross-%:
+	GO='$(GO)' test/cross.sh $*
 
 .PHONY: test-faults
 test-faults: controlplane ## run the fault tests at full length (docs/reliability.md): some hours
