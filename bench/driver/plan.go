@@ -79,7 +79,7 @@ type Fleet struct {
 
 // Plans are those that there are, by name.
 var Plans = map[string]Plan{
-	// Meant to take some ten minutes on two cores with nothing else to do.
+	// A quarter of an hour on two cores with nothing else to do.
 	"standard": {
 		Name: "standard", Settle: 2 * time.Second,
 		Stages: []Stage{
@@ -96,7 +96,7 @@ var Plans = map[string]Plan{
 				together(1, 20*time.Second, durable), together(10, 20*time.Second, durable), together(100, 20*time.Second, durable),
 			)},
 			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
-				rounds(First, 1, []string{Agent}), rounds(Restart0, 3, []string{Agent}),
+				rounds(First, 1, targets), rounds(Restart0, 1, targets), rounds(Restart0, 2, []string{Agent}),
 			)},
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleets: []Fleet{{Nodes: 50, Rounds: 1}, {Nodes: 200, Rounds: 1}}},
 		},

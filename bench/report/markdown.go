@@ -48,13 +48,12 @@ counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
 // Markdown returns the page. charts are the names of its pictures, beside it.
 func Markdown(run *result.Run, charts []string) string {
 	var b strings.Builder
-	head(&b, run)
-	b.WriteString("## Targets\n\nFor the agent at 20,000 pods where nothing else is said. Medians of one run on one machine.\n\n")
+	fmt.Fprintf(&b, "# Side by side\n\nThis page is written by `%s`. Don't edit it. All figures are of one run:\n[what was measured](side-by-side.json) is beside it.\n\n", run.Command)
+	versions(&b, run)
+	b.WriteString("\n## Targets\n\n")
 	targetTable(&b, run)
 	b.WriteString("\n## What is measured\n\n" + explained)
-	for _, chart := range charts {
-		fmt.Fprintf(&b, "\n![%s](%s)\n", strings.TrimSuffix(chart[strings.LastIndex(chart, "/")+1:], ".svg"), chart)
-	}
+	pictures(&b, charts)
 	for i := range run.Stages {
 		stageSection(&b, &run.Stages[i])
 	}
@@ -63,8 +62,26 @@ func Markdown(run *result.Run, charts []string) string {
 	return b.String()
 }
 
-func head(b *strings.Builder, run *result.Run) {
-	fmt.Fprintf(b, "# Side by side\n\nThis page is written by `%s`. Don't edit it. All figures are of one run:\n[what was measured](side-by-side.json) is beside it.\n\n", run.Command)
+// Summary returns what performance.md says of a run: the targets, the charts, and where it was.
+func Summary(run *result.Run, charts []string) string {
+	var b strings.Builder
+	b.WriteString("\n")
+	targetTable(&b, run)
+	pictures(&b, charts)
+	b.WriteString("\n")
+	versions(&b, run)
+	b.WriteString("\n")
+	return b.String()
+}
+
+func pictures(b *strings.Builder, charts []string) {
+	for _, chart := range charts {
+		fmt.Fprintf(b, "\n![%s](%s)\n", strings.TrimSuffix(chart[strings.LastIndex(chart, "/")+1:], ".svg"), chart)
+	}
+}
+
+// versions says of what, when and where a run was.
+func versions(b *strings.Builder, run *result.Run) {
 	m := run.Machine
 	b.WriteString("| | |\n|---|---|\n")
 	fmt.Fprintf(b, "| command | `%s` |\n| when | %s, %.0f minutes |\n", run.Command, run.Started.UTC().Format("2006-01-02 15:04 MST"), run.Ended.Sub(run.Started).Minutes())
@@ -72,10 +89,10 @@ func head(b *strings.Builder, run *result.Run) {
 	for _, name := range slices.Sorted(maps.Keys(run.Versions)) {
 		fmt.Fprintf(b, "| %s | %s |\n", name, run.Versions[name])
 	}
-	b.WriteString("\n")
 }
 
 func targetTable(b *strings.Builder, run *result.Run) {
+	b.WriteString("For the agent at 20,000 pods where nothing else is said. Medians of one run on one machine.\n\n")
 	b.WriteString("| | ours | beside | wanted | measured | |\n|---|---|---|---|---|---|\n")
 	for _, t := range targets(run) {
 		v := judge(t)

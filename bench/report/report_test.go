@@ -4,6 +4,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -183,4 +185,30 @@ func TestText(t *testing.T) {
 	require.Equal(t, "12 kB", size(12_345))
 	require.Equal(t, "1,235x", times(1234.6))
 	require.Equal(t, "3.0 h", duration(3*3600))
+}
+
+func TestSummary(t *testing.T) {
+	dir := t.TempDir()
+	page := filepath.Join(dir, "performance.md")
+	require.NoError(t, Write(example(), dir))
+	require.NoFileExists(t, page)
+
+	require.NoError(t, os.WriteFile(page, []byte("before\n"+summaryBegin+"old\n"+summaryEnd+"after\n"), 0o600))
+	for range 2 { // the second time there is one
+		require.NoError(t, Write(example(), dir))
+		got, err := os.ReadFile(page)
+		require.NoError(t, err)
+		text := string(got)
+		require.True(t, strings.HasPrefix(text, "before\n"+summaryBegin) && strings.HasSuffix(text, summaryEnd+"after\n"), text)
+		require.NotContains(t, text, "old\n")
+		require.Equal(t, 2, strings.Count(text, "| peak memory on the first sync | agent "), text)
+		require.Equal(t, 1, strings.Count(text, "![bytes](side-by-side/bytes.svg)"))
+		require.Contains(t, text, "| command | `make bench` |")
+	}
+
+	require.NoError(t, os.WriteFile(page, []byte("before\nafter\n"), 0o600))
+	require.ErrorContains(t, Write(example(), dir), "no place for the summary")
+	got, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, "before\nafter\n", string(got))
 }
