@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -67,37 +66,41 @@ func (h *harness) open(t storetest.T) {
 	}
 }
 
-// TestSuite runs the shared suite with replacements that fit in memory, with ones
-// that fill a new generation at once, and while somebody flushes, folds and compacts
-// all the time; the same with a file that is encrypted. After every test the file is
-// checked.
-func TestSuite(t *testing.T) {
-	for name, budget := range map[string]int{"memory": 0, "generations": 1, "folding": 0, "encrypted generations": 1, "encrypted folding": 0} {
-		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(t storetest.T) storetest.Harness {
-				dir, err := os.MkdirTemp("", "bolt")
-				require.NoError(t, err)
-				// Some tests look at a large view for longer than a view may be open.
-				opts := bolt.InSteps(bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}, 5)
-				h := &harness{path: filepath.Join(dir, "cache.db"), opts: opts}
-				if strings.HasPrefix(name, "encrypted") {
-					opts.Keys.Key = newKey(1)
-				}
-				h.opts, h.folding = opts, strings.HasSuffix(name, "folding")
-				if h.folding {
-					h.opts = bolt.CompactAnyway(opts)
-				}
-				h.open(t)
-				t.Cleanup(func() {
-					_ = h.db.Close() // some tests have closed it
-					h.folders.Wait()
-					checkFile(t, h.path)
-					_ = os.RemoveAll(dir)
-				})
-				return h
-			})
-		})
+// The shared suite with replacements that fit in memory.
+func TestSuiteInMemory(t *testing.T) { suite(t, bolt.Options{}, false) }
+
+// The shared suite with replacements that fill a new generation at once.
+func TestSuiteGenerations(t *testing.T) { suite(t, bolt.Options{ReplaceBudget: 1}, false) }
+
+// The shared suite while somebody flushes, folds and compacts all the time.
+func TestSuiteFolding(t *testing.T) { suite(t, bolt.Options{}, true) }
+
+func TestSuiteEncryptedGenerations(t *testing.T) {
+	suite(t, bolt.Options{ReplaceBudget: 1, Keys: keysOf(1)}, false)
+}
+
+func TestSuiteEncryptedFolding(t *testing.T) { suite(t, bolt.Options{Keys: keysOf(1)}, true) }
+
+// suite runs the shared suite. After each of its tests the file is checked.
+func suite(t *testing.T, opts bolt.Options, folding bool) {
+	opts.ViewLimit = time.Hour // some tests look at a large view for longer than a view may be open
+	opts = bolt.InSteps(opts, 5)
+	if folding {
+		opts = bolt.CompactAnyway(opts)
 	}
+	storetest.Run(t, func(t storetest.T) storetest.Harness {
+		dir, err := os.MkdirTemp("", "bolt")
+		require.NoError(t, err)
+		h := &harness{path: filepath.Join(dir, "cache.db"), opts: opts, folding: folding}
+		h.open(t)
+		t.Cleanup(func() {
+			_ = h.db.Close() // some tests have closed it
+			h.folders.Wait()
+			checkFile(t, h.path)
+			_ = os.RemoveAll(dir)
+		})
+		return h
+	})
 }
 
 // checkFile runs bbolt's own consistency check.
