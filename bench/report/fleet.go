@@ -28,10 +28,7 @@ func sizes(st *result.Stage) []int {
 }
 
 func fleetTable(b *strings.Builder, st *result.Stage) {
-	if len(st.Fleets) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n### Fleets\n\nAll nodes start at once in one process, each with a connection of its own and, with snapcache, a store of its\n"+
+	fmt.Fprintf(b, "\nAll nodes start at once in one process, each with a connection of its own and, with snapcache, a store of its\n"+
 		"own. Each caches all endpointslices and configmaps (%d objects). Time is until the last one is in step: client and server\n"+
 		"share the CPUs of this machine.\n\n"+
 		"| nodes | | | in step | gets | lists | watches | bytes from the server | apiserver's CPU | clients' CPU |\n|---|---|---|---|---|---|---|---|---|---|\n",
@@ -58,35 +55,39 @@ func fleetRow(st *result.Stage, nodes int, scenario, peer string) []string {
 		withSpread(of(func(f result.Fleet) float64 { return f.SettledCPU }), seconds))
 }
 
+// fleetStage is the stage with fleets, nil where there is none.
+func fleetStage(run *result.Run) *result.Stage {
+	for i := range run.Stages {
+		if len(run.Stages[i].Fleets) > 0 {
+			return &run.Stages[i]
+		}
+	}
+	return nil
+}
+
 // model multiplies what a node of the largest fleet costs, and holds what it would have
 // said by the smallest one against the largest.
-func model(b *strings.Builder, run *result.Run) {
-	for i := range run.Stages {
-		st := &run.Stages[i]
-		if len(st.Fleets) == 0 {
-			continue
-		}
-		all := sizes(st)
-		largest := all[len(all)-1]
-		peers := unique(st.Fleets, func(f result.Fleet) string { return f.Peer })
-		fmt.Fprintf(b, "\n## Fleets that restart at once\n\n[The model](scale.md): what a node of the largest fleet above cost, times the number of nodes. The least time is that of an\n"+
-			"apiserver with %d CPUs to itself and a link of %s a second, whichever takes longer.\n\n"+
-			"| nodes | | bytes from the server | apiserver's CPU | least time |\n|---|---|---|---|---|\n", modelCPUs, size(modelLink))
-		for _, nodes := range []int{1_000, 10_000, 100_000} {
-			for _, peer := range peers {
-				m := predict(st, largest, peer, nodes)
-				fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", humanize.Comma(int64(nodes)), peer, size(m.bytes), duration(m.cpu), duration(m.seconds))
-			}
-		}
-		if len(all) == 1 {
-			continue
-		}
-		fmt.Fprintf(b, "\nThe model held against a measurement: what it says of %d nodes by those of %d, and what they cost.\n\n"+
-			"| | bytes, model | measured | apiserver's CPU, model | measured |\n|---|---|---|---|---|\n", largest, all[0])
+func model(b *strings.Builder, st *result.Stage) {
+	all := sizes(st)
+	largest := all[len(all)-1]
+	peers := unique(st.Fleets, func(f result.Fleet) string { return f.Peer })
+	fmt.Fprintf(b, "\nWhat a node of the largest fleet above cost on a restart, times the number of nodes. The least time is that of an\n"+
+		"apiserver with %d CPUs to itself and a link of %s a second, whichever takes longer.\n\n"+
+		"| nodes | | bytes from the server | apiserver's CPU | least time |\n|---|---|---|---|---|\n", modelCPUs, size(modelLink))
+	for _, nodes := range []int{1_000, 10_000, 100_000} {
 		for _, peer := range peers {
-			m, is := predict(st, all[0], peer, largest), predict(st, largest, peer, largest)
-			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", peer, size(m.bytes), size(is.bytes), duration(m.cpu), duration(is.cpu))
+			m := predict(st, largest, peer, nodes)
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", humanize.Comma(int64(nodes)), peer, size(m.bytes), duration(m.cpu), duration(m.seconds))
 		}
+	}
+	if len(all) == 1 {
+		return
+	}
+	fmt.Fprintf(b, "\nThe model held against a measurement: what it says of %d nodes by those of %d, and what they cost.\n\n"+
+		"| | bytes, model | measured | apiserver's CPU, model | measured |\n|---|---|---|---|---|\n", largest, all[0])
+	for _, peer := range peers {
+		m, is := predict(st, all[0], peer, largest), predict(st, largest, peer, largest)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", peer, size(m.bytes), size(is.bytes), duration(m.cpu), duration(is.cpu))
 	}
 }
 

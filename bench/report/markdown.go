@@ -58,7 +58,10 @@ func Markdown(run *result.Run, charts []string) string {
 		stageSection(&b, &run.Stages[i])
 	}
 	growth(&b, run)
-	model(&b, run)
+	if st := fleetStage(run); st != nil {
+		b.WriteString("\n## Fleets that restart at once\n\n[The model](scale.md).\n")
+		model(&b, st)
+	}
 	return b.String()
 }
 
@@ -71,6 +74,17 @@ func Summary(run *result.Run, charts []string) string {
 	b.WriteString("\n")
 	versions(&b, run)
 	b.WriteString("\n")
+	return b.String()
+}
+
+// Scale returns what scale.md says of a run: what fleets cost, and larger ones would.
+func Scale(run *result.Run) string {
+	var b strings.Builder
+	if st := fleetStage(run); st != nil {
+		fleetTable(&b, st)
+		model(&b, st)
+	}
+	fmt.Fprintf(&b, "\nOf one run on one machine, %s: [side by side](side-by-side.md).\n\n", run.Started.UTC().Format("2006-01-02"))
 	return b.String()
 }
 
@@ -138,7 +152,10 @@ func stageSection(b *strings.Builder, st *result.Stage) {
 		}
 	}
 	streamTable(b, st)
-	fleetTable(b, st)
+	if len(st.Fleets) > 0 {
+		b.WriteString("\n### Fleets\n")
+		fleetTable(b, st)
+	}
 }
 
 func streamTable(b *strings.Builder, st *result.Stage) {

@@ -193,22 +193,31 @@ func TestSummary(t *testing.T) {
 	require.NoError(t, Write(example(), dir))
 	require.NoFileExists(t, page)
 
-	require.NoError(t, os.WriteFile(page, []byte("before\n"+summaryBegin+"old\n"+summaryEnd+"after\n"), 0o600))
+	require.NoError(t, os.WriteFile(page, []byte("before\n"+partBegin+"old\n"+partEnd+"after\n"), 0o600))
 	for range 2 { // the second time there is one
 		require.NoError(t, Write(example(), dir))
 		got, err := os.ReadFile(page)
 		require.NoError(t, err)
 		text := string(got)
-		require.True(t, strings.HasPrefix(text, "before\n"+summaryBegin) && strings.HasSuffix(text, summaryEnd+"after\n"), text)
+		require.True(t, strings.HasPrefix(text, "before\n"+partBegin) && strings.HasSuffix(text, partEnd+"after\n"), text)
 		require.NotContains(t, text, "old\n")
 		require.Equal(t, 2, strings.Count(text, "| peak memory on the first sync | agent "), text)
 		require.Equal(t, 1, strings.Count(text, "![bytes](side-by-side/bytes.svg)"))
 		require.Contains(t, text, "| command | `make bench` |")
 	}
 
+	scale := filepath.Join(dir, "scale.md")
+	require.NoError(t, os.WriteFile(scale, []byte(partBegin+partEnd), 0o600))
+	require.NoError(t, Write(example(), dir))
+	got, err := os.ReadFile(scale)
+	require.NoError(t, err)
+	for _, row := range []string{"| 10 | restart-0 | fleet-typed | ", "| 100,000 | fleet-typed | ", "what it says of 10 nodes by those of 5"} {
+		require.Contains(t, string(got), row)
+	}
+
 	require.NoError(t, os.WriteFile(page, []byte("before\nafter\n"), 0o600))
-	require.ErrorContains(t, Write(example(), dir), "no place for the summary")
-	got, err := os.ReadFile(page)
+	require.ErrorContains(t, Write(example(), dir), "has no place for it")
+	got, err = os.ReadFile(page)
 	require.NoError(t, err)
 	require.Equal(t, "before\nafter\n", string(got))
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// Write writes side-by-side.md with its charts and the raw figures into a folder, and its
-// summary into the folder's performance.md, where that is there. The pages are last, so that they
-// are never newer than what they show.
+// Write writes side-by-side.md with its charts and the raw figures into a folder, and parts of
+// it into the folder's performance.md and scale.md, where they are there. The pages are last, so
+// that they are never newer than what they show.
 func Write(run *result.Run, dir string) error {
 	charts, err := Charts(run)
 	if err != nil {
@@ -37,7 +37,14 @@ func Write(run *result.Run, dir string) error {
 	if err := result.WriteFile(filepath.Join(dir, "side-by-side.md"), []byte(Markdown(run, names))); err != nil {
 		return err
 	}
-	page := filepath.Join(dir, "performance.md")
+	if err := fill(filepath.Join(dir, "performance.md"), Summary(run, names)); err != nil {
+		return err
+	}
+	return fill(filepath.Join(dir, "scale.md"), Scale(run))
+}
+
+// fill writes a run's part of a page that is somebody's, where that is there.
+func fill(page, part string) error {
 	text, err := os.ReadFile(page)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -45,25 +52,16 @@ func Write(run *result.Run, dir string) error {
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	whole, err := withSummary(string(text), Summary(run, names))
-	if err != nil {
-		return fmt.Errorf("write the report: %s: %w", page, err)
+	before, rest, begins := strings.Cut(string(text), partBegin)
+	_, after, ends := strings.Cut(rest, partEnd)
+	if !begins || !ends {
+		return fmt.Errorf("write the report: %s has no place for it, between the lines %q and %q", page, strings.TrimSpace(partBegin), strings.TrimSpace(partEnd))
 	}
-	return result.WriteFile(page, []byte(whole))
+	return result.WriteFile(page, []byte(before+partBegin+part+partEnd+after))
 }
 
-// What is between these two lines of performance.md is a run's.
+// What is between these two lines of a page is a run's.
 const (
-	summaryBegin = "<!-- make bench writes from here -->\n"
-	summaryEnd   = "<!-- to here -->\n"
+	partBegin = "<!-- make bench writes from here -->\n"
+	partEnd   = "<!-- to here -->\n"
 )
-
-// withSummary returns page with another summary in it.
-func withSummary(page, summary string) (string, error) {
-	before, rest, ok := strings.Cut(page, summaryBegin)
-	_, after, ended := strings.Cut(rest, summaryEnd)
-	if !ok || !ended {
-		return "", fmt.Errorf("there is no place for the summary, between the lines %q and %q", strings.TrimSpace(summaryBegin), strings.TrimSpace(summaryEnd))
-	}
-	return before + summaryBegin + summary + summaryEnd + after, nil
-}
