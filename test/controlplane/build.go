@@ -199,8 +199,8 @@ func (m missingProgram) ldflags() string {
 
 // waitLock takes the lock of a file; waiting is called once when another
 // process holds it.
-func waitLock(ctx context.Context, path string, waiting func()) (*os.File, error) {
-	var lock *os.File
+func waitLock(ctx context.Context, path string, waiting func()) (io.Closer, error) {
+	var lock io.Closer
 	told := false
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
 		f, err := tryLock(path)

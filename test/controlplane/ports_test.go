@@ -1,8 +1,11 @@
+//go:build unix
+
 package controlplane
 
 import (
 	"errors"
 	"net"
+	"syscall"
 	"testing"
 )
 
@@ -40,6 +43,12 @@ func TestReservePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
+	// What was forked just now still has the lock's file open.
+	child, err := syscall.Dup(int(last.lock.(fileLock).Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(child) }()
 	last.release()
 	again, err := reservePort(last.number)
 	if err != nil {
