@@ -54,7 +54,7 @@ test-node: controlplane ## test the packages, and the service under systemd; as 
 	cd test/node && $(GO) test -count=1 -timeout 30m ./...
 
 .PHONY: test-cross test-cross-arm64 test-cross-armv7
-test-cross: ## run unit tests as arm64 and armv7 programs, under qemu-user
+test-cross: ## run all unit tests as arm64 and armv7 programs, under qemu-user
 	$(MAKE) -j2 --output-sync=target test-cross-arm64 test-cross-armv7
 test-cross-arm64 test-cross-armv7: test-cross-%:
 	GO='$(GO)' test/cross.sh $*

@@ -21,6 +21,17 @@ func times(short, long int) int {
 	return short
 }
 
+// spread calls try with each stride-th number below total, beginning with first. Where that has
+// come to nothing it goes on with the numbers between them, until it has come to something or
+// there are no more.
+func spread(first, stride, total int, try func(at int), nothing func() bool) {
+	for round := 0; round == 0 || round < stride && nothing(); round++ {
+		for at := (first + round) % stride; at < total; at += stride {
+			try(at)
+		}
+	}
+}
+
 // random returns a source of random choices, and tells how to make the same ones again.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
