@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -31,8 +32,9 @@ type collection struct {
 	waiting atomic.Int32 // how many readers wait for a snapshot of the newest state
 
 	// hot guards what it is held for a few instructions only for: newest, and byKey, which
-	// has the objects of that state, with what they are filed as. A map finds one in a
-	// fraction of what a search takes. The holder of mu reads them without it.
+	// has the objects of that state, with what they are filed as, and nothing filed for some
+	// that were deleted. A map finds one in a fraction of what a search takes. The holder of mu
+	// reads them without it.
 	hot    sync.RWMutex
 	newest head
 	byKey  map[string]*filed
@@ -137,8 +139,25 @@ func (c *collection) publish() *snapshot {
 	if s.number != c.newest.number {
 		s = &snapshot{c.newest, c.work.snapshot()}
 		c.published.Store(s)
+		c.sweep()
 	}
 	return s
+}
+
+// sweep takes out of the map what was deleted and has lost its place. A reader waits for a
+// few only. The caller holds mu.
+func (c *collection) sweep() {
+	for dead := range slices.Chunk(c.work.dead, largeBatch) {
+		c.hot.Lock()
+		for _, f := range dead {
+			if f.object == nil {
+				delete(c.byKey, f.key)
+			}
+		}
+		c.hot.Unlock()
+	}
+	clear(c.work.dead)
+	c.work.dead = c.work.dead[:0]
 }
 
 // snapshot is publish for readers. It waits for a batch that is being applied, if that
@@ -222,6 +241,9 @@ func (c *collection) show(changes []store.Change, cp *store.Checkpoint, old []*o
 		c.work.apply(&all[i])
 		old = append(old, all[i].was.object)
 	}
+	if len(c.work.dead) > 0 {
+		c.sweep()
+	}
 	return old
 }
 
@@ -235,19 +257,21 @@ func (c *collection) note(all []refiling, cp *store.Checkpoint) {
 		if i > 0 { // the key may have come before
 			r.filed = c.byKey[r.is.key]
 		}
+		fresh := r.filed == nil
 		r.begin()
+		if r.filed == nil {
+			continue
+		}
+		if fresh {
+			c.byKey[r.is.key] = r.filed
+		}
 		if r.was.object != nil {
 			s.Count, s.Bytes = s.Count-1, s.Bytes-int64(r.was.size)
 		}
-		if r.is.object == nil {
-			delete(c.byKey, r.is.key)
-			continue
-		}
-		if r.was.object == nil {
-			c.byKey[r.is.key] = r.filed
-		}
 		r.set(&r.is)
-		s.Count, s.Bytes = s.Count+1, s.Bytes+int64(r.is.size)
+		if r.stays = r.is.object == nil; !r.stays {
+			s.Count, s.Bytes = s.Count+1, s.Bytes+int64(r.is.size)
+		}
 	}
 	s.Checkpoint = *cp
 	c.newest.number++
@@ -274,7 +298,9 @@ func (h *handle) Replace() (store.Replacement, error) {
 	if err := h.writable(); err != nil {
 		return nil, h.wrap(err)
 	}
-	h.repl = &replacement{c: h.collection, info: h.want, work: h.work.copy(), stored: h.byKey, touched: map[string]touch{}}
+	work := h.work.copy()
+	h.sweep()
+	h.repl = &replacement{c: h.collection, info: h.want, work: work, stored: h.byKey, touched: map[string]touch{}}
 	return h.repl, nil
 }
 

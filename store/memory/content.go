@@ -21,6 +21,8 @@ type content struct {
 	owner   *owner // of what belongs to no other content
 
 	unsettled []edit[*object.Object] // keys that are not as they should be in objects yet
+	graves    []*filed               // what was deleted; some is back
+	dead      []*filed               // what has no place any more; some is back
 	encoding  []byte                 // room for values
 	shared    *sharedValues
 	strange   bool // an object was stored under a key that is not its own
@@ -36,7 +38,8 @@ type filed struct {
 	values values
 	size   int // of the object: not to look at one that goes
 
-	page, item int // where it was found last: it may be elsewhere by now
+	page, item int32 // where it was found last: it may be elsewhere by now
+	grave      bool  // in graves
 }
 
 // set files what is.
@@ -47,6 +50,7 @@ type refiling struct {
 	*filed // nil where nothing is or was there
 	was    filed
 	is     filed
+	stays  bool // filed, with nothing in it, until it is swept out
 }
 
 // begin sets what was filed, and makes a place for what will be where there is none.

@@ -57,26 +57,31 @@ func (c *content) apply(r *refiling) {
 		c.refile(r)
 	}
 	c.bytes += int64(now.size - before.size)
-	// What is deleted waits, and leaves nothing behind meanwhile: an object that is found is
-	// the newest at its key.
-	if before.object != nil && c.swap(r) && now.object != nil {
-		return
+	// What is deleted leaves nothing behind: an object that is found is the newest at its key.
+	// Its place stays until all settle, as many an object is soon back.
+	swapped := (before.object != nil || r.grave) && c.swap(r)
+	if r.stays && !r.grave {
+		r.grave = true
+		c.graves = append(c.graves, r.filed)
 	}
-	c.unsettled = append(c.unsettled, edit[*object.Object]{key: now.key, value: now.object, gone: now.object == nil})
-	if len(c.unsettled) >= min(max(fewUnsettled, c.objects.count/4), mostUnsettled) {
+	if !swapped || now.object == nil && !r.stays {
+		c.unsettled = append(c.unsettled, edit[*object.Object]{key: now.key, value: now.object, gone: now.object == nil})
+	}
+	if len(c.unsettled)+len(c.graves) >= min(max(fewUnsettled, c.objects.count/4), mostUnsettled) {
 		c.settle()
 	}
 }
 
-// swap puts an object in the place of another. It reports false where that one is not there,
-// as it waits itself. To look through one array of pointers is faster than through keys that lie
-// all over the memory; they are asked only where an object may be at two of them.
+// swap puts an object in the place of another, or of one that was deleted. It reports false
+// where that is not there, as it waits itself. To look through one array of pointers is faster
+// than through keys that lie all over the memory; they are asked only where an object may be at
+// two of them.
 func (c *content) swap(r *refiling) bool {
 	f, before, now := r.filed, r.was.object, r.is.object
 	is := func(g *page[*object.Object], i int) bool {
-		return g.items[i] == before && (!c.strange || g.keys[i] == f.key)
+		return g.items[i] == before && (before != nil && !c.strange || g.keys[i] == f.key)
 	}
-	list, at := c.objects.list, cursor[*object.Object]{p: &c.objects, page: f.page, item: f.item}
+	list, at := c.objects.list, cursor[*object.Object]{p: &c.objects, page: int(f.page), item: int(f.item)}
 	if at.page >= len(list) || at.item >= len(list[at.page].items) || !is(list[at.page].page, at.item) {
 		if len(list) == 0 {
 			return false
@@ -89,7 +94,7 @@ func (c *content) swap(r *refiling) bool {
 		if at.item == len(g.items) {
 			return false
 		}
-		f.page, f.item = at.page, at.item
+		f.page, f.item = int32(at.page), int32(at.item) //nolint:gosec // as many as the memory has
 	}
 	c.objects.set(at, now, c.owner)
 	return true
@@ -116,8 +121,16 @@ func (c *content) refile(r *refiling) {
 	}
 }
 
-// settle gives the keys that wait their places.
+// settle gives the keys that wait their places, and takes those of what was deleted.
 func (c *content) settle() {
+	for _, f := range c.graves {
+		if f.grave = false; f.object == nil {
+			c.unsettled = append(c.unsettled, edit[*object.Object]{key: f.key, gone: true})
+			c.dead = append(c.dead, f)
+		}
+	}
+	clear(c.graves)
+	c.graves = c.graves[:0]
 	c.objects.merge(c.unsettled, c.owner)
 	clear(c.unsettled)
 	c.unsettled = c.unsettled[:0]
