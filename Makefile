@@ -70,11 +70,11 @@ bench-store: ## run the durable store's benchmarks (docs/performance.md): about 
 	$(GO) test -run '^$$' -bench '^BenchmarkHour$$' -benchtime 1x -timeout 30m ./store/bolt
 
 .PHONY: bench
-bench: controlplane ## compare with client-go and controller-runtime; writes docs/side-by-side.md
+bench: controlplane ## compare with client-go and controller-runtime, in ten minutes; writes docs/side-by-side.md
 	cd bench && $(GO) run ./cmd/bench -command 'make bench'
 
 .PHONY: bench-full
-bench-full: controlplane ## the same with all peers at all sizes, more often: for a night
+bench-full: controlplane ## the same with all peers at all sizes, more often: an hour and a quarter
 	cd bench && $(GO) run ./cmd/bench -plan full -command 'make bench-full'
 
 .PHONY: bench-compare

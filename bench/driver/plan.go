@@ -33,6 +33,7 @@ var (
 	durable  = []string{Agent, LibraryBolt}
 	core     = []string{Agent, LibraryBolt, Typed}
 	targets  = []string{Agent, Typed} // what most of the targets are about
+	handlers = []string{LibraryBolt, LibraryMemory, Typed, Dynamic, ControllerRuntime}
 )
 
 // Plan is what a run consists of.
@@ -79,35 +80,49 @@ type Fleet struct {
 
 // Plans are those that there are, by name.
 var Plans = map[string]Plan{
-	// A quarter of an hour on two cores with nothing else to do.
+	// About ten minutes on two cores with nothing else to do.
 	"standard": {
 		Name: "standard", Settle: 2 * time.Second,
 		Stages: []Stage{
 			{Name: "pods-1000", Pods: 1_000, Rounds: slices.Concat(
-				rounds(First, 1, allPeers), rounds(First, 2, targets), rounds(Restart0, 3, core),
+				rounds(First, 1, allPeers), rounds(Restart0, 3, core),
 			)},
 			{Name: "pods-20000", Pods: 20_000, Rounds: slices.Concat(
 				rounds(First, 1, allPeers), rounds(First, 2, targets),
-				rounds(Restart0, 1, []string{Agent, LibraryBolt, Typed, TypedTrimmed, Dynamic}), rounds(Restart0, 2, core),
+				rounds(Restart0, 1, []string{Agent, LibraryBolt, Typed, Dynamic}), rounds(Restart0, 2, targets),
 				rounds(Restart1, 1, core), rounds(Restart1, 2, targets), rounds(Restart10, 1, core), rounds(Handled, 1, []string{LibraryBolt, Typed}),
 				rounds(Expired, 1, core),
 			), Streams: slices.Concat(
-				streams(100, 15*time.Second, 1, Agent), streams(100, 15*time.Second, 3, LibraryBolt, Typed),
-				together(1, 20*time.Second, durable), together(10, 20*time.Second, durable), together(100, 20*time.Second, durable),
+				streams(100, 10*time.Second, 3, LibraryBolt, Typed),
+				together(10, 20*time.Second, durable), together(100, 20*time.Second, durable),
 			)},
 			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
-				rounds(First, 1, targets), rounds(Restart0, 1, targets), rounds(Restart0, 2, []string{Agent}),
+				rounds(First, 1, targets), rounds(Restart0, 3, []string{Agent}),
 			)},
-			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleets: []Fleet{{Nodes: 50, Rounds: 1}, {Nodes: 200, Rounds: 1}}},
+			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleets: []Fleet{{Nodes: 200, Rounds: 1}}},
 		},
 	},
-	// For a night: all peers at all sizes, more often, and streams that are long enough for
-	// many flushes.
+	// An hour and a quarter: all peers at all sizes, more often, streams that are long enough
+	// for many flushes, and a second fleet to hold the model against.
 	"full": {
-		Name: "full", Settle: 10 * time.Second,
+		Name: "full", Settle: 2 * time.Second,
 		Stages: []Stage{
-			fullPods("pods-1000", 1_000), fullPods("pods-20000", 20_000), fullPods("pods-100000", 100_000),
-			{Name: "mixed", Pods: 5_000, Others: 2_000, Rounds: slices.Concat(rounds(First, 3, allPeers), rounds(Restart1, 3, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 3}, {Nodes: 200, Rounds: 3}}},
+			{Name: "pods-1000", Pods: 1_000, Rounds: slices.Concat(
+				rounds(First, 3, allPeers), rounds(Restart0, 3, allPeers), rounds(Restart1, 3, core), rounds(Restart10, 3, core),
+				rounds(Handled, 2, handlers), rounds(Expired, 2, core),
+			)},
+			{Name: "pods-20000", Pods: 20_000, Rounds: slices.Concat(
+				rounds(First, 3, allPeers), rounds(Restart0, 3, allPeers), rounds(Restart1, 3, core), rounds(Restart10, 3, core),
+				rounds(Handled, 2, handlers), rounds(Expired, 3, core),
+			), Streams: slices.Concat(
+				streams(100, 20*time.Second, 3, LibraryBolt, LibraryMemory, Typed, ControllerRuntime, Agent),
+				together(1, 4*time.Minute, durable), together(10, 4*time.Minute, durable), together(100, 2*time.Minute, durable),
+			)},
+			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
+				rounds(First, 2, allPeers), rounds(Restart0, 2, allPeers), rounds(Restart1, 2, core), rounds(Restart10, 2, core),
+				rounds(Handled, 1, handlers), rounds(Expired, 2, core),
+			), Streams: slices.Concat(streams(100, 20*time.Second, 1, LibraryBolt, Typed), together(10, 2*time.Minute, durable))},
+			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 2, allPeers), rounds(Restart1, 2, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 2}, {Nodes: 200, Rounds: 2}}},
 		},
 	},
 	// That everything works. Its numbers say nothing.
@@ -119,21 +134,11 @@ var Plans = map[string]Plan{
 			)},
 			{Name: "mixed", Pods: 300, Others: 30, Rounds: slices.Concat(
 				rounds(First, 1, allPeers), rounds(Restart0, 1, core), rounds(Restart1, 1, core), rounds(Restart10, 1, durable),
-				rounds(Handled, 1, []string{LibraryBolt, Typed}), rounds(Expired, 1, core),
-			), Streams: slices.Concat(streams(100, time.Second, 1, LibraryBolt, Typed, Agent), together(100, time.Second, durable)),
+				rounds(Handled, 1, handlers), rounds(Expired, 1, core),
+			), Streams: slices.Concat(streams(100, time.Second, 1, LibraryBolt, LibraryMemory, Typed, ControllerRuntime, Agent), together(100, time.Second, durable)),
 				Fleets: []Fleet{{Nodes: 2, Rounds: 1}, {Nodes: 4, Rounds: 1}}},
 		},
 	},
-}
-
-func fullPods(name string, pods int) Stage {
-	return Stage{Name: name, Pods: pods, Rounds: slices.Concat(
-		rounds(First, 3, allPeers), rounds(Restart0, 5, allPeers), rounds(Restart1, 5, core), rounds(Restart10, 3, core),
-		rounds(Handled, 3, []string{LibraryBolt, LibraryMemory, Typed, Dynamic, ControllerRuntime}), rounds(Expired, 3, core),
-	), Streams: slices.Concat(
-		streams(100, time.Minute, 3, LibraryBolt, LibraryMemory, Typed, ControllerRuntime, Agent),
-		together(1, 15*time.Minute, durable), together(10, 15*time.Minute, durable), together(100, 15*time.Minute, durable),
-	)}
 }
 
 // rounds are n rounds of one scenario, each in another order.
