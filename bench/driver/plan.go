@@ -94,7 +94,7 @@ var Plans = map[string]Plan{
 				rounds(Expired, 1, core),
 			), Streams: slices.Concat(
 				streams(100, 10*time.Second, 3, LibraryBolt, Typed),
-				together(10, 20*time.Second, durable), together(100, 20*time.Second, durable),
+				together(100, 20*time.Second, durable),
 			)},
 			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
 				rounds(First, 1, targets), rounds(Restart0, 3, []string{Agent}),

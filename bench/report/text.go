@@ -40,7 +40,7 @@ func times(r float64) string {
 	}
 }
 
-// withSpread writes a median, and from where to where it goes where there were several.
+// withSpread writes a median, and from where to where it goes where that can be told apart.
 func withSpread(s measure.Spread, text func(float64) string) string {
 	switch s.Count {
 	case 0:
@@ -48,5 +48,9 @@ func withSpread(s measure.Spread, text func(float64) string) string {
 	case 1:
 		return text(s.Median)
 	}
-	return fmt.Sprintf("%s (%s to %s)", text(s.Median), text(s.Low), text(s.High))
+	low, high := text(s.Low), text(s.High)
+	if low == high {
+		return low
+	}
+	return fmt.Sprintf("%s (%s to %s)", text(s.Median), low, high)
 }

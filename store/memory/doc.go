@@ -12,8 +12,9 @@
 //     view can stay open at the price of the pages that have changed since.
 //   - A map has the newest objects by key, and is what a change is made in at once. Where
 //     a key is among the others matters to those only who list them: keys that come and
-//     go wait, up to a quarter of all, and find their places together. So do the keys
-//     under each value of an index, in the bucket of the value: the first who asks for it
+//     go wait, up to a quarter of all, and find their places together. What is deleted
+//     keeps its place until then, with nothing in it, as it may be back. The keys under each
+//     value of an index wait too, in the bucket of the value: the first who asks for it
 //     gives them their places, for all who look at that snapshot.
 //   - A snapshot is made when a reader first asks for the state it shows; until then
 //     the writer changes its pages in place, so that changes nobody looks at one by

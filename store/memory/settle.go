@@ -94,7 +94,7 @@ func (c *content) swap(r *refiling) bool {
 		if at.item == len(g.items) {
 			return false
 		}
-		f.page, f.item = int32(at.page), int32(at.item) //nolint:gosec // as many as the memory has
+		f.page, f.item = int32(at.page), int32(at.item)
 	}
 	c.objects.set(at, now, c.owner)
 	return true
