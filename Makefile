@@ -64,7 +64,7 @@ test-faults: controlplane ## run the fault tests at full length (docs/reliabilit
 	cd test/e2e && $(GO) test -run '^TestFault' -timeout 12h -v . -faults.full
 
 .PHONY: bench-store
-bench-store: ## run the durable store's benchmarks (docs/performance.md): about 20 minutes
+bench-store: ## run the durable store's benchmarks (docs/performance.md): about 25 minutes
 	$(GO) test -run '^$$' -bench '^Benchmark(Open|Fold)$$' -benchtime 9x -timeout 30m ./store/bolt
 	$(GO) test -run '^$$' -bench '^Benchmark(Read|Apply|ViewBesideWrites|Encryption)$$' -benchtime 500ms -count 3 -timeout 30m ./store/bolt
 	$(GO) test -run '^$$' -bench '^BenchmarkHour$$' -benchtime 1x -timeout 30m ./store/bolt
