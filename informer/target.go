@@ -30,9 +30,18 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), targetTimeout)
 	defer cancel()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { cancel() }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { cancel() },
+		// A connection that is there before the end of the request is seen is of no use to it.
+		GotConn: func(c httptrace.GotConnInfo) {
+			if !c.Reused {
+				_ = c.Conn.Close()
+			}
+		},
+	})
 	_, err := client.ListWithContext(ctx, metav1.ListOptions{
-		// Should it get through after all, it is the cheapest there is.
+		// Should it get through after all, on a connection that was there, it is the cheapest
+		// there is.
 		Limit: 1, ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
 	var failed *url.Error
