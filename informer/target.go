@@ -19,6 +19,9 @@ import (
 // limit of requests, a credential that has to be fetched.
 const targetTimeout = 30 * time.Second
 
+// connectPause bounds how long a connection waits for the end of the list that it was begun for.
+const connectPause = time.Second
+
 // targetOf finds out what a ListerWatcher lists, without asking the server: it begins a
 // list and ends it before it has a connection, and the error that this makes names the
 // address. known is false where that does not work: a client that takes no context, or
@@ -30,12 +33,16 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), targetTimeout)
 	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { cancel() },
-		// A connection that is there before the end of the request is seen is of no use to it.
-		GotConn: func(c httptrace.GotConnInfo) {
-			if !c.Reused {
-				_ = c.Conn.Close()
+		// A connection that is there before the end is seen would be used. One that is not made
+		// in a goroutine of its own would be waited for.
+		ConnectStart: func(string, string) {
+			select {
+			case <-ended:
+			case <-time.After(connectPause):
 			}
 		},
 	})

@@ -2,11 +2,13 @@ package informer
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +46,52 @@ func TestScopeOfAddress(t *testing.T) {
 		require.Equal(t, want, got, address)
 		require.Equal(t, want != store.Scope{}, known, address)
 	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A list that is late to see its end, as on a machine with much to do, gets no connection to be
+// sent on meanwhile.
+func TestTargetOfSeenLate(t *testing.T) {
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	defer server.Close()
+	dialed := make(chan struct{}, 1)
+	config := &rest.Config{
+		Host: server.URL,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			dialed <- struct{}{}
+			return conn, err
+		},
+		WrapTransport: func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+				defer cancel()
+				defer context.AfterFunc(r.Context(), func() {
+					select {
+					case <-dialed:
+						dialed <- struct{}{}
+					case <-time.After(connectPause / 10):
+						cancel()
+					}
+				})()
+				return next.RoundTrip(r.WithContext(ctx))
+			})
+		},
+	}
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	lw, err := lists{config: config, client: client, tweak: func(*metav1.ListOptions) {}}.dynamic(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	require.NoError(t, err)
+	got, known := targetOf(lw)
+	require.True(t, known)
+	require.Equal(t, "pods", got.GVR.Resource)
+	<-dialed // for nobody
+	client.CloseIdleConnections()
+	require.Zero(t, requests.Load())
 }
 
 // What is listed is found out without a request, with a server and without one.
