@@ -90,7 +90,9 @@ func TestTargets(t *testing.T) {
 	}
 	run := example()
 	stage(run, medium).Streams[0].Handled.P99 = 0.025
-	require.Contains(t, judge(targets(run)[13]).text, "**not reached**: ")
+	late := targets(run)[13]
+	require.NotEmpty(t, late.why)
+	require.Equal(t, "**not reached**: "+late.why, judge(late).text)
 	require.Equal(t, "not measured", judge(targets(&result.Run{})[0]).text)
 }
 

@@ -241,9 +241,7 @@ func (c *collection) show(changes []store.Change, cp *store.Checkpoint, old []*o
 		c.work.apply(&all[i])
 		old = append(old, all[i].was.object)
 	}
-	if len(c.work.dead) > 0 {
-		c.sweep()
-	}
+	c.sweep()
 	return old
 }
 

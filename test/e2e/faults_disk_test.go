@@ -82,6 +82,7 @@ func faultAtEachOf(t *testing.T, s script, short int, want error, faults func(at
 		runs++
 	}, func() bool { return failed == 0 })
 	t.Logf("%d runs of a script of %d operations, with %d failed steps; %d ended before the fault came", runs, total, failed, late)
+	require.NotZero(t, runs, "no fault came")
 	require.NotZero(t, failed)
 	require.Less(t, late, total/2)
 }
