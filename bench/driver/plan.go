@@ -107,21 +107,12 @@ var Plans = map[string]Plan{
 	"full": {
 		Name: "full", Settle: 2 * time.Second,
 		Stages: []Stage{
-			{Name: "pods-1000", Pods: 1_000, Rounds: slices.Concat(
-				rounds(First, 3, allPeers), rounds(Restart0, 3, allPeers), rounds(Restart1, 3, core), rounds(Restart10, 3, core),
-				rounds(Handled, 2, handlers), rounds(Expired, 2, core),
-			)},
-			{Name: "pods-20000", Pods: 20_000, Rounds: slices.Concat(
-				rounds(First, 3, allPeers), rounds(Restart0, 3, allPeers), rounds(Restart1, 3, core), rounds(Restart10, 3, core),
-				rounds(Handled, 2, handlers), rounds(Expired, 3, core),
-			), Streams: slices.Concat(
+			{Name: "pods-1000", Pods: 1_000, Rounds: everything(3, 2, 2)},
+			{Name: "pods-20000", Pods: 20_000, Rounds: everything(3, 2, 3), Streams: slices.Concat(
 				streams(100, 20*time.Second, 3, LibraryBolt, LibraryMemory, Typed, ControllerRuntime, Agent),
 				together(1, 4*time.Minute, durable), together(10, 4*time.Minute, durable), together(100, 2*time.Minute, durable),
 			)},
-			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
-				rounds(First, 2, allPeers), rounds(Restart0, 2, allPeers), rounds(Restart1, 2, core), rounds(Restart10, 2, core),
-				rounds(Handled, 1, handlers), rounds(Expired, 2, core),
-			), Streams: slices.Concat(streams(100, 20*time.Second, 1, LibraryBolt, Typed), together(10, 2*time.Minute, durable))},
+			{Name: "pods-100000", Pods: 100_000, Rounds: everything(2, 1, 2), Streams: slices.Concat(streams(100, 20*time.Second, 1, LibraryBolt, Typed), together(10, 2*time.Minute, durable))},
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 2, allPeers), rounds(Restart1, 2, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 2}, {Nodes: 200, Rounds: 2}}},
 		},
 	},
@@ -139,6 +130,14 @@ var Plans = map[string]Plan{
 				Fleets: []Fleet{{Nodes: 2, Rounds: 1}, {Nodes: 4, Rounds: 1}}},
 		},
 	},
+}
+
+// everything has all scenarios: n rounds of each, but for the two that are given.
+func everything(n, handled, expired int) []Round {
+	return slices.Concat(
+		rounds(First, n, allPeers), rounds(Restart0, n, allPeers), rounds(Restart1, n, core), rounds(Restart10, n, core),
+		rounds(Handled, handled, handlers), rounds(Expired, expired, core),
+	)
 }
 
 // rounds are n rounds of one scenario, each in another order.
