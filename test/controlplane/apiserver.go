@@ -19,12 +19,13 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return cp.startAPIServer(ctx)
 }
 
-// StopAPIServer stops the apiserver with SIGTERM: it refuses new connections and
-// closes those it has.
+// StopAPIServer stops the apiserver with SIGTERM: it refuses new connections, ends
+// the watches and closes the connections it has. The error is [ErrKilled] if it did
+// not end within Options.StopGrace.
 func (cp *ControlPlane) StopAPIServer(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	return cp.apiserver.stop(ctx)
+	return cp.apiserver.stop(ctx, cp.grace)
 }
 
 // KillAPIServer ends the apiserver with SIGKILL: connections break without a word.
@@ -34,13 +35,14 @@ func (cp *ControlPlane) KillAPIServer(context.Context) error {
 	return cp.apiserver.kill()
 }
 
-// RestartAPIServer stops the apiserver with SIGTERM, if it runs, and starts it.
+// RestartAPIServer stops the apiserver with SIGTERM, if it runs, and starts it. One
+// that has to be killed is started too, which the log of the options gets a line about.
 // Its window of past events is empty afterwards: a watch from a resourceVersion
 // below the one it started at gets 410 Expired.
 func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	if err := cp.apiserver.stop(ctx); err != nil {
+	if err := cp.stopForRestart(ctx, cp.apiserver); err != nil {
 		return err
 	}
 	return cp.startAPIServer(ctx)
@@ -91,6 +93,8 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--max-requests-inflight=5000",
 		"--max-mutating-requests-inflight=5000",
 		"--profiling=false",
+		// Without these a stop waits for clients to end their watches, up to a minute.
+		"--shutdown-watch-termination-grace-period=1s",
 		"--v=0",
 	}
 	return append(args, cp.args...)

@@ -30,6 +30,8 @@ type Options struct {
 	Port int
 	// APIServerArgs are flags appended to the apiserver's, "--name=value".
 	APIServerArgs []string
+	// StopGrace is how long a server may take to end by itself before it is killed; 0 means 30 s.
+	StopGrace time.Duration
 	// Log gets plain lines about slow steps; nil means nowhere. The servers' own
 	// output is in the files etcd.log and kube-apiserver.log in Dir.
 	Log io.Writer
@@ -43,6 +45,7 @@ type ControlPlane struct {
 	bin       Binaries
 	args      []string
 	log       io.Writer
+	grace     time.Duration
 	lock      io.Closer // of dir
 	caData    []byte
 	tokens    map[string]string // by user
@@ -63,11 +66,14 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	if o.StopGrace == 0 {
+		o.StopGrace = defaultGrace
+	}
 	bin, err := Build(ctx, o.Log)
 	if err != nil {
 		return nil, err
 	}
-	cp := &ControlPlane{bin: bin, args: o.APIServerArgs, log: o.Log, etcdURL: o.EtcdURL}
+	cp := &ControlPlane{bin: bin, args: o.APIServerArgs, log: o.Log, grace: o.StopGrace, etcdURL: o.EtcdURL}
 	if err := cp.prepare(o); err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
@@ -137,14 +143,14 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 func (cp *ControlPlane) Stop() error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*stopTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*cp.grace)
 	defer cancel()
 	var errs []error
 	if cp.temporary {
 		// Nobody will read what they would still write.
 		errs = append(errs, cp.apiserver.kill(), cp.etcd.kill())
 	} else {
-		errs = append(errs, cp.apiserver.stop(ctx), cp.etcd.stop(ctx))
+		errs = append(errs, cp.apiserver.stop(ctx, cp.grace), cp.etcd.stop(ctx, cp.grace))
 	}
 	cp.apiPort.release()
 	cp.etcdPort.release()
@@ -155,6 +161,17 @@ func (cp *ControlPlane) Stop() error {
 		errs = append(errs, os.RemoveAll(cp.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// stopForRestart stops a process that is about to be started again. That it had to be killed
+// is no error then, unless ctx has ended.
+func (cp *ControlPlane) stopForRestart(ctx context.Context, p *process) error {
+	err := p.stop(ctx, cp.grace)
+	if !errors.Is(err, ErrKilled) || ctx.Err() != nil {
+		return err
+	}
+	fmt.Fprintln(cp.log, err)
+	return nil
 }
 
 // URL returns the apiserver's address, which stays the same over restarts.

@@ -9,6 +9,8 @@ var (
 	ErrStopped = errors.New("not running")
 	// ErrExited says that a process ended by itself, mostly while starting.
 	ErrExited = errors.New("ended by itself")
+	// ErrKilled means that a process did not end by itself and was killed.
+	ErrKilled = errors.New("killed, as it did not end by itself")
 	// ErrUnknownUser says that a user is none of [Admin], [Reader] and [Nobody].
 	ErrUnknownUser = errors.New("unknown user")
 	// ErrNoSource says that the folder with the modules to build was not found.

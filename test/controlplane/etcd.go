@@ -35,7 +35,7 @@ func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 func (cp *ControlPlane) StopEtcd(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	return cp.etcd.stop(ctx)
+	return cp.etcd.stop(ctx, cp.grace)
 }
 
 // KillEtcd ends etcd with SIGKILL.
@@ -49,7 +49,7 @@ func (cp *ControlPlane) KillEtcd(context.Context) error {
 func (cp *ControlPlane) RestartEtcd(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	if err := cp.etcd.stop(ctx); err != nil {
+	if err := cp.stopForRestart(ctx, cp.etcd); err != nil {
 		return err
 	}
 	return cp.startEtcd(ctx)
@@ -212,10 +212,10 @@ func (cp *ControlPlane) downloadSnapshot(ctx context.Context, path string) error
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, dir string) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	if err := cp.apiserver.stop(ctx); err != nil {
+	if err := cp.stopForRestart(ctx, cp.apiserver); err != nil {
 		return err
 	}
-	if err := cp.etcd.stop(ctx); err != nil {
+	if err := cp.stopForRestart(ctx, cp.etcd); err != nil {
 		return err
 	}
 	if err := copyData(cp.etcdDir(), dir); err != nil {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// stopTimeout bounds how long a process may take to end by itself.
-const stopTimeout = 30 * time.Second
+// defaultGrace is how long a process may take to end by itself, unless the options set another.
+const defaultGrace = 30 * time.Second
 
 // process is one running child.
 type process struct {
@@ -71,16 +71,16 @@ func (p *process) running() bool {
 	}
 }
 
-// stop asks the process to end and kills it when it does not within
-// [stopTimeout] or ctx.
-func (p *process) stop(ctx context.Context) error {
+// stop asks the process to end, and kills it if it has not ended when the grace or ctx is over.
+// Then the error is [ErrKilled].
+func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if !p.running() {
 		return nil
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && p.running() {
 		return fmt.Errorf("stop %s: %w", p.name, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	select {
 	case <-p.done:
@@ -89,7 +89,7 @@ func (p *process) stop(ctx context.Context) error {
 		if err := p.kill(); err != nil {
 			return err
 		}
-		return fmt.Errorf("stop %s: killed, as it did not end: %w", p.name, ctx.Err())
+		return fmt.Errorf("stop %s: %w: %w", p.name, ErrKilled, ctx.Err())
 	}
 }
 
