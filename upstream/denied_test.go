@@ -4,9 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/object"
 )
 
 // Only what the server itself says of the resource that was asked for is a denial.
@@ -33,4 +36,35 @@ func TestDenied(t *testing.T) {
 	}
 	require.False(t, Denied(nil, secrets))
 	require.False(t, Denied(errors.New("forbidden"), secrets))
+}
+
+func TestForbiddenNamesTheNamespace(t *testing.T) {
+	requests := []struct {
+		name string
+		send func(*Source) error
+	}{
+		{"list", func(s *Source) error {
+			_, err := s.List(t.Context(), ListOptions{}, func(*object.Object) error { return nil })
+			return err
+		}},
+		{"watch", func(s *Source) error { _, err := s.Watch(t.Context(), "1", time.Minute); return err }},
+		{"probe", func(s *Source) error { return s.Probe(t.Context(), "1") }},
+		{"get", func(s *Source) error { _, err := s.Get(t.Context(), "shop/a"); return err }},
+		{"version", func(s *Source) error { _, _, err := s.Version(t.Context(), "shop/a"); return err }},
+		{"version at", func(s *Source) error { _, _, _, err := s.VersionAt(t.Context(), "shop/a", "1"); return err }},
+		{"versions", func(s *Source) error {
+			return s.Versions(t.Context(), VersionsOptions{}, func(Version) error { return nil })
+		}},
+	}
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 403, statusBody(403, "Forbidden", "no", `{"kind":"tills"}`))
+	})
+	for _, r := range requests {
+		t.Run(r.name, func(t *testing.T) {
+			in := r.send(c.Source(SourceOptions{Resource: tills, Namespace: "shop"}))
+			require.Contains(t, Describe(in), "grant get, list and watch on tills in the namespace shop to this user")
+			everywhere := r.send(c.Source(SourceOptions{Resource: tills}))
+			require.Contains(t, Describe(everywhere), "grant get, list and watch on tills to this user")
+		})
+	}
 }

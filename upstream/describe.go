@@ -47,7 +47,7 @@ func Describe(err error) string {
 	case kind == Ahead:
 		text = "the server has not reached the resourceVersion of the cache: it is one of several and lags, or the cluster was restored from a backup or replaced"
 	case errors.As(err, &status):
-		text = describeStatus(status.Status())
+		text = describeStatus(status.Status(), scopeOf(err))
 	case kind == Unauthorized:
 		text = "there is no credential to send: check the token file or credential plugin of the kubeconfig: " + cause(err)
 	case kind == Untrusted:
@@ -72,7 +72,25 @@ type described struct{ err error }
 func (d described) Error() string { return Describe(d.err) }
 func (d described) Unwrap() error { return d.err }
 
-func describeStatus(st metav1.Status) string {
+// scopedError is an error of requests in one namespace.
+type scopedError struct {
+	namespace string
+	err       error
+}
+
+func (e scopedError) Error() string { return e.err.Error() }
+func (e scopedError) Unwrap() error { return e.err }
+
+// scopeOf returns the namespace that err is about as words to append, "" if it is about all.
+func scopeOf(err error) string {
+	var scoped scopedError
+	if !errors.As(err, &scoped) {
+		return ""
+	}
+	return " in the namespace " + scoped.namespace
+}
+
+func describeStatus(st metav1.Status, scope string) string {
 	text := statusText(st)
 	switch statusKind(st) {
 	case Unreachable:
@@ -80,7 +98,7 @@ func describeStatus(st metav1.Status) string {
 	case Unauthorized:
 		return "the server does not accept the credential (401): renew the token or client certificate in the kubeconfig, and check this device's clock"
 	case Forbidden:
-		return fmt.Sprintf("the server forbids it (403): grant get, list and watch on %s to this user: %s", statusResource(st), text)
+		return fmt.Sprintf("the server forbids it (403): grant get, list and watch on %s%s to this user: %s", statusResource(st), scope, text)
 	case Gone:
 		return "the server does not have it (404): check that the resource's version is served and its CRD is installed: " + text
 	case Expired:

@@ -27,7 +27,7 @@ func (s *Source) Get(ctx context.Context, key string) (*object.Object, error) {
 		err = fmt.Errorf("the server sent %s", o.Key())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("get %s of %s: %w", key, s, err)
+		return nil, fmt.Errorf("get %s of %s: %w", key, s, s.scoped(err))
 	}
 	return o, nil
 }
@@ -92,7 +92,7 @@ func (s *Source) getSelected(ctx context.Context, namespace, name string) (found
 func (s *Source) Version(ctx context.Context, key string) (uid, rv string, err error) {
 	uid, rv, _, err = s.version(ctx, key, "")
 	if err != nil {
-		return "", "", fmt.Errorf("look up %s of %s: %w", key, s, err)
+		return "", "", fmt.Errorf("look up %s of %s: %w", key, s, s.scoped(err))
 	}
 	return uid, rv, nil
 }
@@ -105,7 +105,7 @@ func (s *Source) VersionAt(ctx context.Context, key, at string) (uid, rv string,
 	uid, rv, of, err := s.version(ctx, key, at)
 	then = at != "" && of == at
 	if err != nil {
-		return "", "", then, fmt.Errorf("look up %s of %s at %s: %w", key, s, at, err)
+		return "", "", then, fmt.Errorf("look up %s of %s at %s: %w", key, s, at, s.scoped(err))
 	}
 	return uid, rv, then, nil
 }

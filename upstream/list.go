@@ -63,7 +63,7 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 	for {
 		p, err := l.page(ctx, next)
 		if err != nil {
-			return "", fmt.Errorf("list %s: %w", s, err)
+			return "", fmt.Errorf("list %s: %w", s, s.scoped(err))
 		}
 		if rv == "" {
 			// All pages are of one state. Should a server think otherwise, a watch from

@@ -91,6 +91,14 @@ func (s *Source) request() (*rest.Request, error) {
 	return r, nil
 }
 
+// scoped returns an error of a request with the namespace of the source, if it has one.
+func (s *Source) scoped(err error) error {
+	if s.opts.Namespace == "" {
+		return err
+	}
+	return scopedError{s.opts.Namespace, err}
+}
+
 // acceptMetadataList is [acceptMetadata] for lists.
 const acceptMetadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
@@ -124,7 +132,7 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 		if isAhead(err) {
 			err = s.behind(ctx, rv, err)
 		}
-		return fmt.Errorf("probe %s: %w", s, err)
+		return fmt.Errorf("probe %s: %w", s, s.scoped(err))
 	}
 	defer body.Close()
 	// The answer is in the status; what the body says does not matter, and neither

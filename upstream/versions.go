@@ -43,7 +43,7 @@ func (s *Source) Versions(ctx context.Context, opts VersionsOptions, each func(V
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("list versions of %s: %w", s, err)
+			return fmt.Errorf("list versions of %s: %w", s, s.scoped(err))
 		}
 		switch p.next {
 		case "":

@@ -52,7 +52,7 @@ func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 	if err != nil {
 		// Where the answer is no JSON, rest leaves its body open: this closes it.
 		cancel()
-		return nil, fmt.Errorf("watch %s: %w", s, err)
+		return nil, fmt.Errorf("watch %s: %w", s, s.scoped(err))
 	}
 	if _, ok := w.(*watch.StreamWatcher); !ok {
 		cancel()
