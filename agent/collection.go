@@ -18,6 +18,7 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -32,8 +33,11 @@ type collection struct {
 	pulse *pulse
 	flush func() error
 
-	elsewhere bool // its checkpoint may be another node's
-	reloaded  bool // a reload said what it is; used by its own goroutine alone once that runs
+	purgeAfter func() time.Duration // as secrets.purgeAfter is in force
+
+	rejection rejection // used by its own goroutine alone
+	elsewhere bool      // its checkpoint may be another node's
+	reloaded  bool      // a reload said what it is; used by its own goroutine alone once that runs
 
 	wake chan struct{} // has one when next was set
 
@@ -52,9 +56,7 @@ type collection struct {
 	stop          context.CancelFunc // nil while it does not run
 	interruptions []*interruption    // to be served when it has stopped
 
-	// For the purges alone: since when it has been forbidden, as far as that was seen.
-	refused             time.Duration
-	denied, refusedRead bool
+	denied bool // the purges' newest look found it forbidden; used by them alone
 }
 
 // wanted is what the configuration says of a collection.
@@ -92,6 +94,7 @@ func (a *Agent) newCollection(w wantedIn) *collection {
 	return &collection{
 		id: w.id, ns: w.ns, wanted: w.wanted, clock: a.clock, log: log, track: newTracker(a.clock, log), pulse: &pulse{clock: a.clock},
 		flush: a.db.Flush, elsewhere: a.elsewhere, wake: make(chan struct{}, 1),
+		purgeAfter: func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
 	}
 }
 
@@ -174,6 +177,11 @@ func (c *collection) open(db store.DB, r upstream.Resource) error {
 	if err != nil {
 		return err
 	}
+	if bolted, durable := db.(*bolt.DB); durable && c.configured().Resource.IsSecrets() {
+		if refused, err := bolted.Refused(c.id); err == nil { // what can't be read counts from now on
+			c.track.note(func(s *seen) { s.refused = refused })
+		}
+	}
 	verdict := c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
 	c.track.setVerdict(verdict.String())
 	c.log.Info("collection opened", "verdict", verdict.String(), "objects", stored.State().Count)
@@ -217,7 +225,7 @@ func (c *collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		Schema:     c.schema(cluster),
 		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: want.jitter, Elsewhere: c.elsewhere,
 		ConfirmDeletions: want.relist.ConfirmDeletions,
-		Observer:         c.track, Logger: c.log, Clock: c.clock,
+		Observer:         phased{c.track, c}, Logger: c.log, Clock: c.clock,
 	})
 	c.mu.Lock()
 	c.queue, c.source, c.refl = queue, source, refl

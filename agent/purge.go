@@ -48,38 +48,33 @@ func (a *Agent) purges(ctx context.Context) {
 // been for so long and the server says so once more.
 func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after time.Duration) {
 	c.mu.Lock()
-	stored, source := c.stored, c.source
+	stored, source, resolved := c.stored, c.source, c.resource
 	c.mu.Unlock()
-	resource := c.configured().Resource.GroupResource()
 	if stored == nil || source == nil || !stored.State().Synced {
 		return // there is nothing of it
 	}
+	resource := resolved.GVR.GroupResource()
 	db, durable := a.db.(*bolt.DB)
-	if c.refused == 0 && durable && !c.refusedRead {
-		c.refused, _ = db.Refused(c.id) // what can't be read counts from now on
-		c.refusedRead = true
-	}
-	before := c.refused
 	now := c.track.get()
+	refused := now.refused
 	switch denied := upstream.Denied(now.problem, resource); {
 	case now.phase == reflector.PhaseWatching:
-		c.refused = 0
+		refused = 0
 	case denied && !c.denied:
 		c.denied = true
-		c.log.Warn("the server forbids it: what is stored of it will be deleted if that stays so", "after", after, "passed", before)
 	case denied:
-		c.refused += passed
+		refused += passed
 	}
 	if now.phase == reflector.PhaseWatching {
 		c.denied = false
 	}
-	if c.refused != before && durable {
-		if err := db.SetRefused(c.id, c.refused); err != nil {
+	if refused != now.refused && durable {
+		if err := db.SetRefused(c.id, refused); err != nil {
 			c.log.Warn("for how long it has been forbidden could not be noted", "error", err)
 		}
 	}
-	c.track.note(func(s *seen) { s.refused = c.refused })
-	if c.refused < after {
+	c.track.note(func(s *seen) { s.refused = refused })
+	if refused < after {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, repairTimeout)
@@ -101,7 +96,7 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after 
 		c.log.Error("what is forbidden could not be deleted; it is tried again", "error", err)
 		return
 	}
-	c.refused, c.denied, c.refusedRead = 0, false, false
+	c.denied = false
 	c.track.note(func(s *seen) {
 		s.refused = 0
 		s.purges++

@@ -40,7 +40,7 @@ func (a *Agent) resolve(ctx context.Context, c *collection, cluster *upstream.Cl
 		if err := a.fatal(c, err); err != nil {
 			return err
 		}
-		c.track.Phase(reflector.PhaseWaiting, err)
+		phased{c.track, c}.Phase(reflector.PhaseWaiting, err)
 		d := backoff.Step()
 		c.log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
 		if err := sleepUnlessWoken(ctx, c.clock, d, c.wake); err != nil {

@@ -101,9 +101,12 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 	}
 	damaged, _ := a.damages.of(from.id)
 	c.DamagedRecords = int64(len(damaged))
-	c.Verification, c.Purged, c.RefusedSeconds = seen.verification, seen.purge, seen.refused.Seconds()
+	c.Verification, c.Purged = seen.verification, seen.purge
+	if !c.InStep { // else the next look of the purges forgets it
+		c.RefusedSeconds = seen.refused.Seconds()
+	}
 	if seen.problem != nil {
-		c.Problem, c.ProblemKind = upstream.Describe(seen.problem), string(upstream.Kind(seen.problem))
+		c.Problem, c.ProblemKind = from.hint(seen.problem), string(upstream.Kind(seen.problem))
 	}
 	now := a.clock.Now()
 	if seen.lastStep.After(c.Proven) {

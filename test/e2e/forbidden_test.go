@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,7 +37,7 @@ func TestForbiddenCollection(t *testing.T) {
 }
 
 // TestForbiddenLater takes the permission away from an agent that has the objects.
-// They stay.
+// They stay, for as long as the hint says. The log warns once, however often it is retried.
 func TestForbiddenLater(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -52,12 +53,23 @@ func TestForbiddenLater(t *testing.T) {
 	require.True(t, c.Synced)
 	require.False(t, c.InStep)
 	require.Positive(t, c.AgeSeconds)
+	const left = "what is stored of it is deleted in 1d0h if that stays so"
+	require.Contains(t, c.Problem, left)
+	require.Contains(t, string(x.must("status")), left)
+	a.await("a retry", func(s *localapi.Status) string {
+		if failures := a.counters("snapcache_upstream_errors_total", "secrets", "kind")["forbidden"]; failures < 3 {
+			return "there were less than 3 failures"
+		}
+		return ""
+	})
+	require.Equal(t, 1, strings.Count(x.tail(), `level=WARN msg="the server rejects the requests" collection=secrets`), x.tail())
 	requireSame(t, "secrets", onServer(t, cp, "secrets"), x.cached("secrets"))
 	a.stop()
 
 	x.kubeconfig = kubeconfig(t, cp, controlplane.Admin)
 	a = x.start()
 	a.requireServers(cp, "configmaps", "secrets", "services")
+	require.NotContains(t, string(x.must("status")), "is deleted")
 	require.Zero(t, a.awaitInStep(anywhere("secrets"))["secrets"].Lists, "given back, it goes on without a list")
 	a.stop()
 }
