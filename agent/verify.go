@@ -117,6 +117,11 @@ func (c *collection) verify(ctx context.Context, p pace, repair bool, progress f
 	if ctx.Err() != nil {
 		return v.result
 	}
+	if errors.Is(err, localapi.ErrNotSynced) {
+		v.result.Unsynced, v.result.Problem = true, c.whyUnsynced()
+		c.log.Info("there is nothing to compare with the server: the collection was never synced")
+		return v.result
+	}
 	if err != nil {
 		v.result.Problem = upstream.Describe(err)
 	}
@@ -134,6 +139,15 @@ func (c *collection) verify(ctx context.Context, p pace, repair bool, progress f
 		log.Info("what is stored is what the server has")
 	}
 	return v.result
+}
+
+// whyUnsynced is why there is no complete list, as far as that is known.
+func (c *collection) whyUnsynced() string {
+	text := localapi.ErrNotSynced.Error()
+	if problem := c.track.get().problem; problem != nil {
+		text += ": " + c.hint(problem)
+	}
+	return text
 }
 
 // verifier is one comparison of a collection with the server.

@@ -40,6 +40,10 @@ type Verification struct {
 	MostDiffer bool `json:"mostDiffer,omitempty"`
 	Relisted   bool `json:"relisted,omitempty"`
 
+	// Unsynced means that there was nothing to compare, as no complete list is stored.
+	// Problem is why.
+	Unsynced bool `json:"unsynced,omitempty"`
+
 	// Problem is why the comparison could not be completed, in one line.
 	Problem string `json:"problem,omitempty"`
 }

@@ -19,7 +19,7 @@ resourceVersion of every object, which costs the server pages of metadata and no
 object. What only looks different because it is just changing is asked about again, and
 does not count.
 
-   snapcache verify                    all that is cached
+   snapcache verify                    all that is synced
    snapcache verify pods secrets       some of it
    snapcache verify --repair           and fetch again what differs
    snapcache verify -o json            for programs
@@ -29,8 +29,12 @@ it, the same way as a change. Where most of a collection differs it is listed in
 The agent compares by itself once a week (verify.interval), without repairing: status
 says when, and what came of it.
 
-Exits with 6 where something differs and was not healed, with 3 where a collection was
-never synced, and with 1 where it could not be compared, as when the agent is offline.`
+A collection that was never synced is reported, and the others are compared. If one of
+those that are named was never synced, none is compared.
+
+Exits with 6 if something differs and was not healed, otherwise with 1 if something could
+not be compared, as when the agent is offline, otherwise with 3 if a collection was never
+synced.`
 
 func verifyCommand() *cli.Command {
 	return &cli.Command{
@@ -63,7 +67,7 @@ func verify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, missing := synced(chosen); len(missing) > 0 {
+	if _, missing := synced(chosen); len(missing) > 0 && c.Args().Present() {
 		return notSynced(missing)
 	}
 	results, err := askVerify(ctx, look.socket, chosen, c.Bool("repair"))
@@ -75,7 +79,18 @@ func verify(c *cli.Context) error {
 	} else {
 		err = writeVerifications(c, results)
 	}
-	return errors.Join(err, drift(results))
+	return errors.Join(err, drift(results), notSynced(unsynced(chosen, results)))
+}
+
+// unsynced returns the collections that could not be compared because they were never synced.
+func unsynced(chosen []localapi.Collection, results []localapi.Verification) []localapi.Collection {
+	var missing []localapi.Collection
+	for _, v := range results {
+		if i := slices.IndexFunc(chosen, func(c localapi.Collection) bool { return c.ID == v.Collection }); i >= 0 && v.Unsynced {
+			missing = append(missing, chosen[i])
+		}
+	}
+	return missing
 }
 
 // chooseCollections returns the collections that RESOURCE arguments mean, all for none.
@@ -135,6 +150,8 @@ func writeVerifications(c *cli.Context, results []localapi.Verification) error {
 // verificationResult says in a few words what came of a comparison.
 func verificationResult(v localapi.Verification) string {
 	switch {
+	case v.Unsynced:
+		return localapi.ErrNotSynced.Error()
 	case v.Problem != "":
 		return "not compared: " + v.Problem
 	case v.Relisted:
@@ -151,14 +168,14 @@ func verificationResult(v localapi.Verification) string {
 	return "same"
 }
 
-// drift is the error for what differs, or could not be compared.
+// drift is the error for what differs, or could not be compared although it is synced.
 func drift(results []localapi.Verification) error {
 	var errs []error
 	left := int64(0)
 	for _, v := range results {
 		left += v.Left()
-		if v.Problem != "" {
-			errs = append(errs, fmt.Errorf("%s could not be compared with the server: %s", v.Collection, v.Problem))
+		if v.Problem != "" && !v.Unsynced {
+			errs = append(errs, withCode(exitFailure, fmt.Errorf("%s could not be compared with the server: %s", v.Collection, v.Problem)))
 		}
 	}
 	if left > 0 {

@@ -18,7 +18,8 @@ const withSecrets = `
 `
 
 // TestForbiddenCollection runs an agent whose user may not read secrets. They stay
-// never synced, which is not the same as empty; the others are in step.
+// never synced, which is not the same as empty; the others are in step, and are compared
+// with the server.
 func TestForbiddenCollection(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -32,6 +33,26 @@ func TestForbiddenCollection(t *testing.T) {
 	require.Equal(t, 3, r.code, "exit code of dump for what was never synced")
 	require.Empty(t, r.stdout)
 	requireOneLine(t, r.stderr, "secrets", "never synced")
+
+	r, all := x.verify()
+	require.Equal(t, 3, r.code, "exit code of verify if a collection was never synced")
+	requireOneLine(t, r.stderr, "secrets: never synced", "grant get, list and watch on secrets")
+	require.Len(t, all, 3)
+	for _, v := range all {
+		require.Equal(t, v.Collection == "secrets", v.Unsynced, v.Collection)
+		if v.Unsynced {
+			require.Contains(t, v.Problem, "grant get, list and watch on secrets")
+			continue
+		}
+		require.Empty(t, v.Problem, v.Collection)
+		require.EqualValues(t, len(onServer(t, cp, v.Collection)), v.Objects, v.Collection)
+	}
+	require.Contains(t, string(x.run("verify", "--config", x.config).stdout), "never synced")
+	require.Contains(t, string(x.run("status", "--config", x.config).stdout), "2 collections verified")
+	r = x.run("verify", "secrets", "configmaps", "--config", x.config)
+	require.Equal(t, 3, r.code, "exit code of verify for what was never synced")
+	require.Empty(t, r.stdout)
+	require.Zero(t, x.run("verify", "services", "configmaps", "--config", x.config).code)
 	a.stop()
 	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).code, "from the file")
 }
