@@ -333,6 +333,17 @@ func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVers
 // pause waits before the next try, longer each time.
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.proven = false
+	d := r.nextWait(err)
+	if r.opts.WatchErrorHandler != nil {
+		r.opts.WatchErrorHandler(ctx, err)
+	} else {
+		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
+	}
+	r.wait(ctx, d, err)
+}
+
+// nextWait returns the next wait of the backoff, or the server's if that is longer.
+func (r *Reflector) nextWait(err error) time.Duration {
 	// Not wait's DelayWithReset: that starts over every two minutes, healthy or not,
 	// and an outage would cost twice the requests.
 	if r.opts.Clock.Since(r.paused) >= backoffReset {
@@ -342,12 +353,12 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		d = max(d, time.Duration(seconds)*time.Second)
 	}
+	return d
+}
+
+// wait sleeps for d, in PhaseWaiting because of err.
+func (r *Reflector) wait(ctx context.Context, d time.Duration, err error) {
 	r.opts.Observer.Phase(PhaseWaiting, err)
-	if r.opts.WatchErrorHandler != nil {
-		r.opts.WatchErrorHandler(ctx, err)
-	} else {
-		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
-	}
 	r.sleep(ctx, d)
 	r.paused = r.opts.Clock.Now()
 }

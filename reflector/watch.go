@@ -42,6 +42,10 @@ func (r *Reflector) watch(ctx context.Context) error {
 			r.relist(ctx, store.ReasonExpired, err)
 			return nil
 		}
+		if apierrors.IsStoreReadError(err) {
+			r.unreadable(ctx, err)
+			return nil
+		}
 		return fmt.Errorf("watch: %w", err)
 	}
 	defer w.Stop()
@@ -74,6 +78,10 @@ func (r *Reflector) watch(ctx context.Context) error {
 		r.relist(ctx, refused.Reason, refused.Err)
 		return nil
 	}
+	if apierrors.IsStoreReadError(err) {
+		r.unreadable(ctx, err)
+		return nil
+	}
 	if lasted < timeout-time.Second {
 		// Not the end we asked for: the server may have been restarted, or even
 		// restored, behind our back. Ask the guards again.
@@ -84,6 +92,14 @@ func (r *Reflector) watch(ctx context.Context) error {
 	}
 	r.proof = r.opts.Clock.Now() // who ended it in good order is who began it
 	return r.closed(ctx, events, lasted)
+}
+
+// unreadable makes the next step a list after a watch that the server ended because it
+// could not read an object. The wait before the list is that of any failure and grows in the
+// same way: the server may end the next watch too.
+func (r *Reflector) unreadable(ctx context.Context, err error) {
+	r.relist(ctx, store.ReasonStoreReadError, err)
+	r.wait(ctx, r.nextWait(err), err)
 }
 
 // closed judges a watch that ended without an error.

@@ -25,6 +25,10 @@ const (
 	ReasonVerifyFailed Reason = "verify-failed"
 	// ReasonRequested: an operator asked for it.
 	ReasonRequested Reason = "requested"
+	// ReasonStoreReadError: a watch ended because the server could not read an object, as
+	// after the deletion of one that it can't decode. What that watch did not send, no
+	// other watch sends.
+	ReasonStoreReadError Reason = "store-read-error"
 	// ReasonRecovered: the collection comes from a damaged file or a snapshot.
 	ReasonRecovered Reason = "recovered"
 )
@@ -33,7 +37,8 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonInitial, ReasonExpired, ReasonClusterChanged, ReasonRVAhead, ReasonScopeChanged,
-		ReasonSchemaChanged, ReasonSilentClose, ReasonVerifyFailed, ReasonRequested, ReasonRecovered,
+		ReasonSchemaChanged, ReasonSilentClose, ReasonVerifyFailed, ReasonRequested,
+		ReasonStoreReadError, ReasonRecovered,
 	}
 }
 
@@ -43,7 +48,7 @@ func Reasons() []Reason {
 // gone and may have used the same numbers.
 func (r Reason) TrustsVersions() bool {
 	switch r {
-	case ReasonInitial, ReasonExpired, ReasonSilentClose, ReasonRequested:
+	case ReasonInitial, ReasonExpired, ReasonSilentClose, ReasonRequested, ReasonStoreReadError:
 		return true
 	}
 	return false
