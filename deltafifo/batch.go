@@ -30,6 +30,11 @@ type Batch struct {
 	// part, ListAborted that what came of the list must be forgotten.
 	List, ListDone, ListAborted bool
 
+	// Repeated is set in the last part of a list that named a key more than once. The
+	// newest delta of a key is the one that counts; a Deleted may be of a key that only
+	// an earlier part of the list had.
+	Repeated bool
+
 	// Replace describes the list, where List is set.
 	Replace Replace
 }
@@ -153,7 +158,7 @@ func (q *Queue) takeList(b *Batch) {
 		b.ListAborted = true
 		q.replace = nil
 	case q.replace.phase == phaseDone && len(q.order) == 0:
-		b.ListDone, b.Watermark = true, q.replace.rv
+		b.ListDone, b.Watermark, b.Repeated = true, q.replace.rv, q.replace.repeated
 		q.ended = true
 		q.rv, q.popped = q.replace.rv, q.replace.rv
 		q.replace = nil

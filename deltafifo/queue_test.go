@@ -245,6 +245,47 @@ func TestKeepItem(t *testing.T) {
 	}
 }
 
+// What a list named and dropped again is deleted at its end, if the consumer had it before
+// or may have taken it as a part of the list.
+func TestDropItem(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		t.Run(fmt.Sprintf("taken %v", taken), func(t *testing.T) {
+			q := New(Options{Known: held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6)}})
+			q.DropItem("a") // outside of a list it does nothing
+			require.NoError(t, q.BeginReplace(t.Context(), Replace{Confirm: func(_ int, missing []string) error {
+				require.Equal(t, []string{"a"}, missing)
+				return nil
+			}}))
+			for _, o := range []any{obj(t, "a", "1", 9), obj(t, "b", "2", 6), obj(t, "c", "3", 10), obj(t, "d", "4", 11)} {
+				require.NoError(t, q.ReplaceItem(o))
+			}
+			if taken {
+				b, err := q.PopBatch(t.Context())
+				require.NoError(t, err)
+				require.Len(t, b.Deltas, 3)
+			}
+			for _, key := range []string{"a", "c", "d", "never listed"} {
+				q.DropItem(key)
+			}
+			want := map[string]cache.DeltaType{"a": cache.Deleted, "c": cache.Deleted, "d": cache.Deleted}
+			if taken {
+				require.NoError(t, q.ReplaceItem(obj(t, "d", "5", 12)))
+				want["d"] = cache.Replaced
+			}
+			require.NoError(t, q.EndReplace("20"))
+			b, err := q.PopBatch(t.Context())
+			require.NoError(t, err)
+			require.True(t, b.ListDone)
+			require.True(t, b.Repeated)
+			newest := map[string]cache.DeltaType{}
+			for _, kd := range b.Deltas {
+				newest[kd.Key] = kd.Deltas.Newest().Type
+			}
+			require.Equal(t, want, newest)
+		})
+	}
+}
+
 // A list whose deletions are not confirmed deletes nothing, and can be aborted.
 func TestUnconfirmedDeletions(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6), "c": obj(t, "c", "3", 7)}

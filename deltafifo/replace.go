@@ -35,7 +35,10 @@ type replace struct {
 	Replace
 	phase phase
 	rv    string
-	seen  map[string]struct{}
+	seen  map[string]bool // keys that the list named; false for those that were dropped since
+
+	// repeated is set when the list named a key again after it was named or dropped.
+	repeated bool
 }
 
 type phase int
@@ -65,7 +68,7 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 		return ctx.Err()
 	}
 	q.notice("") // a list is newer than what anybody asked for before
-	q.replace, q.listing = &replace{Replace: r, seen: map[string]struct{}{}}, true
+	q.replace, q.listing = &replace{Replace: r, seen: map[string]bool{}}, true
 	return nil
 }
 
@@ -74,7 +77,8 @@ func (q *Queue) idle() bool {
 	return len(q.order) == 0 && q.replace == nil && q.rv == q.popped && !q.taken
 }
 
-// ReplaceItem takes one item of the list. It waits while the budget is used up.
+// ReplaceItem takes one item of the list. It waits while the budget is used up. Of several
+// items under one key the last one counts.
 func (q *Queue) ReplaceItem(obj any) error {
 	key, err := KeyOf(obj)
 	if err != nil {
@@ -90,7 +94,8 @@ func (q *Queue) ReplaceItem(obj any) error {
 		}
 		return fmt.Errorf("item %s: %w", key, ErrReplacing)
 	}
-	r.seen[key] = struct{}{}
+	_, again := r.seen[key]
+	r.seen[key], r.repeated = true, r.repeated || again
 	force, compare := r.Force, r.Compare
 	q.mu.Unlock()
 
@@ -124,7 +129,20 @@ func (q *Queue) KeepItem(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if r := q.replace; r != nil && r.phase == phaseItems && !r.Force {
-		r.seen[key] = struct{}{}
+		r.seen[key] = true
+	}
+}
+
+// DropItem takes key out of the list again, if the list has named it: the object was
+// deleted while the list was being made. At the end of the list the consumer does not have
+// it, even if it had it before.
+func (q *Queue) DropItem(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r := q.replace; r != nil && r.phase == phaseItems {
+		if _, named := r.seen[key]; named {
+			r.seen[key], r.repeated = false, true
+		}
 	}
 }
 
@@ -150,13 +168,22 @@ func (q *Queue) EndReplace(rv string) error {
 			return fmt.Errorf("keys of the store: %w", err)
 		}
 		for _, key := range keys {
-			if _, ok := r.seen[key]; !ok {
+			if !r.seen[key] {
 				missing = append(missing, key)
+				delete(r.seen, key)
 			}
 		}
 		if r.Confirm != nil {
 			if err := r.Confirm(len(keys), missing); err != nil {
 				return err
+			}
+		}
+	}
+	if r.repeated {
+		// The consumer may have taken what was dropped since, as a part of this list.
+		for key, listed := range r.seen {
+			if !listed {
+				missing = append(missing, key)
 			}
 		}
 	}

@@ -77,6 +77,8 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList, first bool, d *di
 		if delta.Type == cache.Deleted || (corrected || delta.Type == deltafifo.Repaired) && o == nil {
 			if shown {
 				d.note(l, l.deletedNote(kd.Key, o, current))
+			} else if isList {
+				d.note(l, note{kind: noteNone, key: kd.Key})
 			}
 			result, exists, shown, changed, current = nil, false, false, true, nil
 			if deletion = ""; o != nil {
@@ -103,8 +105,9 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList, first bool, d *di
 		}
 	}
 	switch {
-	case !changed || at == absent && !exists:
+	case !changed || at == absent && !exists && !isList:
 		return nil
+	case at == absent && !exists: // an earlier part of the list had it
 	case at == absent:
 		d.counts.Added++
 	case !exists:

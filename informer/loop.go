@@ -187,6 +187,9 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	if !b.ListDone {
 		return nil
 	}
+	if b.Repeated {
+		l.list.settle()
+	}
 	cp := store.Checkpoint{
 		RV: b.Watermark, Cluster: b.Replace.Cluster, Schema: b.Replace.Schema, ListReason: b.Replace.Reason,
 		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,

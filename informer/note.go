@@ -13,6 +13,7 @@ const (
 	noteAdd noteKind = iota
 	noteUpdate
 	noteDelete
+	noteNone // no call: what a list added is not in it any more
 )
 
 // note is one call of a handler.

@@ -35,6 +35,7 @@ type options struct {
 	metrics   *Metrics
 	provider  cache.MetricsProvider
 	logger    *slog.Logger
+	watchList bool
 }
 
 func newOptions(opts []Option) options {
@@ -109,6 +110,11 @@ func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *optio
 // WithLogger is where changes of state and errors are logged; the default is
 // [slog.Default].
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// WithWatchList makes lists by a watch (sendInitialEvents): see
+// [reflector.ListWatchOptions].WatchList, which also has what happens if server or client
+// can't. The default is pages, which are compressed.
+func WithWatchList() Option { return func(o *options) { o.watchList = true } }
 
 // info is what the collection of objects like example is a copy of, as far as that is
 // known.

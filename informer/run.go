@@ -91,7 +91,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	observer := s.observer(ctx, queue)
 	o.metrics.add(observer.meter)
 	defer o.metrics.remove(observer.meter)
-	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped})
+	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped, WatchList: o.watchList})
 	refl := reflector.New(reflector.Options{
 		Name: o.id, Queue: queue, Identity: o.identity, Logger: log, Observer: observer, Source: source,
 		Guards:     []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)},

@@ -248,6 +248,13 @@ func (p *lister) skip(key string, err error) {
 	}
 }
 
+// delete takes an item out of the list again.
+func (p *lister) delete(key string) {
+	if key != "" && p.opts.Deleted != nil {
+		p.opts.Deleted(key)
+	}
+}
+
 var (
 	// errNoWatchList says that the server refuses to make a list by a watch.
 	errNoWatchList = errors.New("no list by watch")
@@ -266,7 +273,7 @@ func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 	s, err := p.watch(ctx, metav1.ListOptions{
 		ResourceVersion: p.opts.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 		SendInitialEvents: &yes,
-	}, watchTimeout(watchMin))
+	}, p.opts.WatchTimeout)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil, utilnet.IsConnectionRefused(err), apierrors.IsTooManyRequests(err):
@@ -312,7 +319,12 @@ func (p *lister) initial(e watch.Event) (end string, err error) {
 			}
 			return "", nil
 		}
-		if e.Type != watch.Added {
+		switch e.Type {
+		case watch.Added, watch.Modified:
+		case watch.Deleted:
+			p.delete(o.Key())
+			return "", nil
+		default:
 			return "", fmt.Errorf("%w: a %s event in a list", upstream.ErrBadList, e.Type)
 		}
 		if p.count++; p.count%progressItems == 0 {
@@ -322,6 +334,9 @@ func (p *lister) initial(e watch.Event) (end string, err error) {
 	case *upstream.Unusable:
 		p.count++
 		p.skip(o.Key, o.Err)
+		if e.Type == watch.Deleted {
+			p.delete(o.Key)
+		}
 		return "", nil
 	default:
 		return "", apierrors.FromObject(e.Object)

@@ -38,6 +38,7 @@ type Queue interface {
 	BeginReplace(ctx context.Context, r deltafifo.Replace) error
 	ReplaceItem(obj any) error
 	KeepItem(key string)
+	DropItem(key string)
 	EndReplace(rv string) error
 	AbortReplace()
 	Resync() error

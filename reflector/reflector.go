@@ -299,7 +299,8 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how up
 		}
 	}()
 	how.Progress = func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) }
-	how.Unusable = r.opts.Queue.KeepItem
+	how.Unusable, how.Deleted = r.opts.Queue.KeepItem, r.opts.Queue.DropItem
+	how.WatchTimeout = watchTimeout(r.opts.MinWatchTimeout)
 	rv, err = r.opts.Source.List(ctx, how, func(o *object.Object) error {
 		if !r.expected(o) {
 			return nil

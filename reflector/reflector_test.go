@@ -206,6 +206,7 @@ func (s *script) EndReplace(rv string) error {
 }
 func (s *script) AbortReplace()       { s.note("abort") }
 func (s *script) KeepItem(key string) { s.note("keep %s", key) }
+func (s *script) DropItem(key string) { s.note("drop %s", key) }
 func (s *script) Skipped(err error)   { s.note("skipped: %v", err) }
 func (s *script) HeldBack(n int)      { s.note("held back %d", n) }
 func (s *script) Refused(reason store.Reason, why error) {

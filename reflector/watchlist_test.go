@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/upstream"
@@ -36,6 +39,58 @@ func TestWatchList(t *testing.T) {
 	require.Equal(t, []string{`watch-list rv="" match=NotOlderThan`}, c.asked)
 }
 
+// What changes before the bookmark that ends the list is a part of the list.
+func TestWatchListChanges(t *testing.T) {
+	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false,
+		watch.Event{Type: watch.Added, Object: typed("a", 3)}, watch.Event{Type: watch.Added, Object: typed("b", 4)},
+		watch.Event{Type: watch.Modified, Object: typed("a", 5)}, watch.Event{Type: watch.Deleted, Object: typed("b", 6)},
+		watch.Event{Type: watch.Deleted, Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "unusable"}}},
+		typedBookmark(10, true),
+	)}}
+	var dropped []string
+	encode := func(o runtime.Object) (*object.Object, error) {
+		if o.(*corev1.Pod).Name == "unusable" {
+			return nil, object.ErrInvalid
+		}
+		return reflector.NewEncode(coreScheme)(o)
+	}
+	keys, rv, err := read(t, source(c, reflector.ListWatchOptions{WatchList: true, Encode: encode}), upstream.ListOptions{
+		Deleted: func(key string) { dropped = append(dropped, key) },
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop/a@3", "shop/b@4", "shop/a@5"}, keys)
+	require.Equal(t, []string{"shop/b", "unusable"}, dropped)
+	require.Equal(t, "10", rv)
+}
+
+// The watch of a watch-list goes on as the watch, and is asked to last as long as one.
+func TestWatchListLastsAsAWatch(t *testing.T) {
+	for _, least := range []time.Duration{0, 30 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked []time.Duration
+			c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
+				func(o metav1.ListOptions) (watch.Interface, error) {
+					require.NotNil(t, o.SendInitialEvents)
+					asked = append(asked, time.Duration(*o.TimeoutSeconds)*time.Second)
+					return watches(false, typedBookmark(9, true))(o)
+				},
+			}}
+			q := deltafifo.New(deltafifo.Options{})
+			defer q.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := reflector.New(reflector.Options{
+				Name: "pods", Queue: q, Source: source(c, reflector.ListWatchOptions{WatchList: true}), MinWatchTimeout: least,
+			}).Run(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			least = max(least, 5*time.Minute)
+			require.Len(t, asked, 1)
+			require.GreaterOrEqual(t, asked[0], least)
+			require.Less(t, asked[0], 2*least)
+		})
+	}
+}
+
 func TestWatchListFallsBack(t *testing.T) {
 	gone := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}
 	a := watch.Event{Type: watch.Added, Object: typed("a", 3)}
@@ -48,7 +103,7 @@ func TestWatchListFallsBack(t *testing.T) {
 		"throttled":   {watch: watchError(apierrors.NewTooManyRequests("later", 1)), again: true},
 		"broken":      {watch: watches(true, a)},
 		"error event": {watch: watches(false, a, watch.Event{Type: watch.Error, Object: gone})},
-		"no list":     {watch: watches(false, a, watch.Event{Type: watch.Deleted, Object: typed("a", 4)})},
+		"no list":     {watch: watches(false, a, watch.Event{Type: "ODD", Object: typed("a", 4)})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){tc.watch, watches(false, a, typedBookmark(9, true))}}

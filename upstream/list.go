@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,6 +33,15 @@ type ListOptions struct {
 	// Unusable is told the key of an item that is there and can't be used, where the
 	// source can tell; nil for nobody.
 	Unusable func(key string)
+
+	// Deleted receives the key of an item that was delivered, or that is unusable, and
+	// does not belong to the list any more: a list that is made by a watch goes on
+	// changing until it is complete. Only such a source calls it.
+	Deleted func(key string)
+
+	// WatchTimeout is how long a watch that makes the list may last, with what follows the
+	// list. A source that lists by pages has no use for it.
+	WatchTimeout time.Duration
 }
 
 const (

@@ -1,0 +1,100 @@
+package informer_test
+
+import (
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// A list that is made by a watch names keys again and drops some. Store and handlers see
+// its end, whether a part of it was with the consumer before or all of it comes at once.
+func TestListThatChangesWhileItIsMade(t *testing.T) {
+	held := []*object.Object{obj("kept", "1", 1), obj("changed", "2", 2), obj("dropped", "3", 3), obj("missing", "4", 4), obj("again", "5", 5)}
+	stores := []struct {
+		name string
+		open func(t *testing.T) store.DB
+	}{
+		{"in memory", func(*testing.T) store.DB { return memory.New() }},
+		{"on disk", func(t *testing.T) store.DB {
+			db, err := bolt.Open(filepath.Join(t.TempDir(), "cache.db"), bolt.Options{})
+			require.NoError(t, err)
+			return db
+		}},
+	}
+	for _, s := range stores {
+		for _, tc := range []struct {
+			name  string
+			parts bool // the consumer takes each item before the next one comes
+		}{{"at once", false}, {"in parts", true}} {
+			t.Run(s.name+", "+tc.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					db := s.open(t)
+					defer func() { require.NoError(t, db.Close()) }()
+					coll, err := db.Open(storetest.Info("test"))
+					require.NoError(t, err)
+					p := startWith(t, coll, 0, informer.ProcessorOptions{OnError: func(err error) { t.Error(err) }})
+					p.list(t, store.ReasonInitial, "10", held...)
+					synctest.Wait()
+					require.Len(t, p.rec.take(), len(held))
+
+					require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: "expired", Cluster: "c"}))
+					item := func(o *object.Object) {
+						require.NoError(t, p.queue.ReplaceItem(o))
+						if tc.parts {
+							synctest.Wait()
+						}
+					}
+					drop := func(name string) {
+						p.queue.DropItem("ns/" + name)
+						if tc.parts {
+							synctest.Wait()
+						}
+					}
+					item(held[0])
+					item(obj("changed", "2", 11))
+					item(obj("dropped", "3", 12))
+					item(held[4])
+					item(obj("new", "6", 13))
+					item(obj("gone", "7", 14))
+					item(obj("returned", "8", 15))
+					drop("dropped")
+					drop("gone")
+					drop("never listed")
+					drop("returned")
+					drop("again")
+					item(obj("changed", "2", 16))
+					item(obj("new", "6", 17))
+					item(obj("returned", "9", 18))
+					item(obj("again", "10", 19))
+					require.NoError(t, p.queue.EndReplace("20"))
+					synctest.Wait()
+					require.ElementsMatch(t, []string{
+						"update changed@2 changed@16", "delete unknown dropped@3", "delete unknown missing@4",
+						"update again@5 again@19", "add new@17 false", "add returned@18 false",
+					}, p.rec.take())
+					v, err := coll.View()
+					require.NoError(t, err)
+					defer v.Close()
+					var stored []string
+					for o, err := range v.Objects("", "") {
+						require.NoError(t, err)
+						stored = append(stored, rv(o))
+					}
+					require.Equal(t, []string{"again@19", "changed@16", "kept@1", "new@17", "returned@18"}, stored)
+					require.EqualValues(t, 5, v.State().Count)
+					require.Equal(t, "20", v.State().RV)
+				})
+			})
+		}
+	}
+}
