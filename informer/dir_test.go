@@ -2,6 +2,8 @@ package informer_test
 
 import (
 	"os"
+	"os/exec"
+	"testing"
 
 	"pgregory.net/rapid"
 )
@@ -14,4 +16,15 @@ func rapidDir(t *rapid.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// again returns the command that runs a test in a process of its own.
+func again(t *testing.T, test, env string) *exec.Cmd {
+	command := []string{os.Args[0], "-test.run=^" + test + "$", "-test.timeout=1m"}
+	if emulator := os.Getenv("SNAPCACHE_TEST_EXEC"); emulator != "" { // make test-cross
+		command = append([]string{emulator}, command...)
+	}
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), env)
+	return cmd
 }

@@ -3,7 +3,9 @@ package informer_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,7 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/snapcache/snapcache/informer"
 )
 
 // A handler that is added twice has two subscriptions, each with calls of its own.
@@ -219,5 +224,78 @@ func TestHandlerTypes(t *testing.T) {
 		synctest.Wait()
 		r.stop()
 		require.Contains(t, log.String(), "of the handler")
+	})
+}
+
+// The checker of a handler, and the errors of a stopped informer, have client-go's words.
+func TestNamesOfHandlers(t *testing.T) {
+	theirs, ours := ofClientGo(t, newServer()), newInformer(newServer())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		name string
+		h    cache.ResourceEventHandler
+	}{
+		{name: "type", h: &pods{}},
+		{name: "function", h: cache.ResourceEventHandlerFuncs{AddFunc: func(any) {}}},
+		{name: "functions of two places", h: &cache.ResourceEventHandlerFuncs{AddFunc: func(any) {}, DeleteFunc: func(any) { t.Log() }}},
+		{name: "none", h: cache.ResourceEventHandlerFuncs{}},
+		{name: "detailed", h: cache.ResourceEventHandlerDetailedFuncs{AddFunc: func(any, bool) {}}},
+		{name: "filter", h: cache.FilteringResourceEventHandler{Handler: &pods{}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want, err := theirs.AddEventHandler(c.h)
+			require.NoError(t, err)
+			got, err := ours.AddEventHandler(c.h)
+			require.NoError(t, err)
+			require.Equal(t, want.HasSyncedChecker().Name(), got.HasSyncedChecker().Name())
+		})
+	}
+	theirs.RunWithContext(ctx)
+	ours.RunWithContext(ctx)
+	h := &pods{}
+	_, want := theirs.AddEventHandler(h)
+	_, got := ours.AddEventHandler(h)
+	require.EqualError(t, got, want.Error())
+	require.EqualError(t, ours.AddIndexers(nil), theirs.AddIndexers(nil).Error())
+}
+
+// An informer logs where its context's logger does, unless the program set another one;
+// its lines are those of the reflector and of what can't be indexed.
+func TestLoggerOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			set  bool
+		}{
+			{name: "of the context"},
+			{name: "of the program", set: true},
+		} {
+			s := newServer()
+			s.put("bad")
+			var ofContext, ofProgram bytes.Buffer
+			var opts []informer.Option
+			if c.set {
+				opts = append(opts, informer.WithLogger(slog.New(slog.NewTextHandler(&ofProgram, nil))))
+			}
+			inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": func(any) ([]string, error) { return nil, errors.New("not today") }}, opts...)
+			ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&ofContext)))))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				inf.RunWithContext(ctx)
+			}()
+			synctest.Wait()
+			cancel()
+			<-done
+			want, other := &ofContext, &ofProgram
+			if c.set {
+				want, other = other, want
+			}
+			require.Contains(t, want.String(), "listed", c.name)
+			require.Contains(t, want.String(), "not today", c.name)
+			require.Contains(t, want.String(), "collection", c.name)
+			require.Empty(t, other.String(), c.name)
+		}
 	})
 }

@@ -2,7 +2,6 @@ package informer
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -36,32 +35,31 @@ func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
 		spec = "func:" + name + "@" + v
 	}
 	return store.Index{Name: storeName(name, fn), Spec: spec, Func: func(o *object.Object) []string {
-		decoded, err := x.decoder.exact(o)
-		if err == nil {
-			var values []string
-			if values, err = fn(decoded); err == nil {
-				err = tooLong(values)
-			}
+		var values []string
+		// The caller is the store, under its locks or in the background.
+		err := guarded(x.logger(), func() error {
+			decoded, err := x.decoder.exact(o)
 			if err == nil {
-				return values
+				values, err = fn(decoded)
 			}
-			if errors.Is(err, errTooLong) {
+			return err
+		})
+		if err == nil {
+			if err = tooLong(values); err != nil {
 				x.failed(fmt.Errorf("index %s: %s: %w", name, o.Key(), err))
-				return values // the store takes the others
 			}
+			return values // of those that are too long the store takes none
 		}
 		x.failed(fmt.Errorf("index %s: %s is not in it: %w", name, o.Key(), err))
 		return nil
 	}}
 }
 
-var errTooLong = errors.New("it is not filed under a value that is too long")
-
 // tooLong says that the store leaves out some of the values of an index.
 func tooLong(values []string) error {
 	for _, v := range values {
 		if len(v) > store.MaxIndexValueBytes {
-			return fmt.Errorf("%w: %d bytes, and at most %d can be stored", errTooLong, len(v), store.MaxIndexValueBytes)
+			return fmt.Errorf("it is not filed under a value that is too long: %d bytes, and at most %d can be stored", len(v), store.MaxIndexValueBytes)
 		}
 	}
 	return nil

@@ -1,14 +1,18 @@
 package informer
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -30,6 +34,7 @@ type Indexer struct {
 	decoder *decoder
 	unnamed string // see unnamed
 	errors  atomic.Uint64
+	log     atomic.Pointer[slog.Logger]
 
 	opening  sync.Mutex // held while the collection is opened, for the first time or again
 	mu       sync.RWMutex
@@ -46,6 +51,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 		o.codec = NewCodec(example, o.scheme)
 	}
 	x := &Indexer{opts: o, unnamed: unnamed(), indexers: maps.Clone(indexers)}
+	x.log.Store(cmp.Or(o.logger, slog.Default()))
 	x.coll = &handle{db: o.db, info: o.info(example)}
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {
@@ -70,8 +76,25 @@ func (x *Indexer) ReadErrors() uint64 { return x.errors.Load() }
 // failed reports an error that its caller can't be told.
 func (x *Indexer) failed(err error) {
 	x.errors.Add(1)
-	x.opts.logger.Error("could not read from the cache", "collection", x.opts.id, "error", err)
-	x.opts.readError(err)
+	x.logger().Error("could not read from the cache", "collection", x.opts.id, "error", err)
+	err = guarded(x.logger(), func() error {
+		x.opts.readError(err)
+		return nil
+	})
+	if err != nil {
+		x.logger().Error("the handler of read errors failed", "collection", x.opts.id, "error", err)
+	}
+}
+
+// logger is where the indexer logs: what [WithLogger] set, or else the logger in the
+// context of the informer that runs, or else slog's default.
+func (x *Indexer) logger() *slog.Logger { return x.log.Load() }
+
+// logWith takes the logger of a run's context, if it has one and the program set none.
+func (x *Indexer) logWith(ctx context.Context) {
+	if l := logr.FromContextAsSlogLogger(ctx); l != nil && x.opts.logger == nil {
+		x.log.Store(l)
+	}
 }
 
 // open opens the collection, if that was not done.
@@ -269,7 +292,11 @@ func (x *Indexer) Index(name string, obj any) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := fn(obj)
+	var values []string
+	err = guarded(x.logger(), func() error {
+		values, err = fn(obj)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

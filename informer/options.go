@@ -34,7 +34,7 @@ type options struct {
 	readError func(error)
 	metrics   *Metrics
 	provider  cache.MetricsProvider
-	logger    *slog.Logger
+	logger    *slog.Logger // nil for the run's, see WithLogger
 	watchList bool
 }
 
@@ -42,7 +42,7 @@ func newOptions(opts []Option) options {
 	o := options{
 		id: "cache", decoded: -1, versions: map[string]string{},
 		identity:  func(context.Context) (string, error) { return "", nil },
-		readError: func(error) {}, metrics: NewMetrics(), logger: slog.Default(),
+		readError: func(error) {}, metrics: NewMetrics(),
 	}
 	for _, opt := range opts {
 		opt(&o)
@@ -97,7 +97,8 @@ func WithIdentity(f func(context.Context) (string, error)) Option {
 
 // WithReadErrorHandler is told of each error in reading the store that the
 // interfaces of client-go have no room for. It is called from the reader's
-// goroutine. Such errors are counted ([Indexer.ReadErrors]) and logged in any case.
+// goroutine, which may hold the store's locks: it must not use the store. Such errors
+// are counted ([Indexer.ReadErrors]) and logged in any case.
 func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.readError = f } }
 
 // WithMetrics adds the informer to m while it runs.
@@ -107,8 +108,9 @@ func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } 
 // a provider of them. See [reflector.Feed].
 func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *options) { o.provider = p } }
 
-// WithLogger is where changes of state and errors are logged; the default is
-// [slog.Default].
+// WithLogger is where changes of state and errors are logged. The default is the logger
+// in the context of RunWithContext (see klog.NewContext), or [slog.Default] if it has
+// none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // WithWatchList makes lists by a watch (sendInitialEvents): see

@@ -14,8 +14,9 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// ErrStopped says that an informer has stopped and takes no more of this.
-var ErrStopped = errors.New("informer has stopped already")
+// ErrStopped is in the error for a handler or an indexer that an informer which has
+// stopped does not take. With it those errors read as client-go's do.
+var ErrStopped = errors.New("it has stopped already")
 
 // ProcessorOptions are the settings of a processor. Collection is needed.
 type ProcessorOptions struct {
@@ -81,7 +82,7 @@ func (p *Processor) AddHandler(h cache.ResourceEventHandler, opts cache.HandlerO
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
-		return nil, fmt.Errorf("handler was not added: %w", ErrStopped)
+		return nil, fmt.Errorf("handler %v was not added to shared informer because %w", h, ErrStopped)
 	}
 	r := p.newRegistration(h, opts)
 	if p.started {

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,10 +46,24 @@ type Registration struct {
 
 var _ cache.ResourceEventHandlerRegistration = (*Registration)(nil)
 
+// eventHandler separates the names of informer and handler, as in client-go.
+const eventHandler = " + event handler "
+
+// handlerName is client-go's name of a handler, which only a registration of its own
+// shows. The informer that makes the registration never runs.
+func handlerName(h cache.ResourceEventHandler) string {
+	r, err := cache.NewSharedIndexInformer(nil, nil, 0, nil).AddEventHandler(h)
+	if err != nil {
+		return fmt.Sprintf("%T", h)
+	}
+	_, name, _ := strings.Cut(r.HasSyncedChecker().Name(), eventHandler)
+	return name
+}
+
 func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.HandlerOptions) *Registration {
 	r := &Registration{
 		p: p, handler: h, logger: klog.Background(),
-		tracker: synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", p.opts.Name, h)),
+		tracker: synctrack.NewSingleFileTracker(p.opts.Name + eventHandler + handlerName(h)),
 		stop:    make(chan struct{}), finished: make(chan struct{}),
 		pending:  buffer.NewTypedRingGrowing[note](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
 		deferred: map[string]*value{},

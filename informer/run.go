@@ -34,6 +34,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	defer wg.Wait()
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	s.indexer.logWith(ctx)
 	wg.Go(func() { s.indexer.decoder.detector.Run(helpers.Done()) })
 	defer s.processor.Stop()
 	defer func() {
@@ -47,7 +48,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	wg.Go(func() { s.processor.resyncs(helpers) })
 	s.pipeline(ctx)
 	if err := s.indexer.opts.db.Flush(); err != nil {
-		s.indexer.opts.logger.Warn("could not flush", "error", err)
+		s.indexer.logger().Warn("could not flush", "error", err)
 	}
 }
 
@@ -64,7 +65,7 @@ func (s *sharedIndexInformer) open(ctx context.Context) bool {
 			return true
 		}
 		d := backoff.Step()
-		s.indexer.opts.logger.Error("the store can't be opened; it is tried again", "collection", s.indexer.opts.id, "wait", d, "error", err)
+		s.indexer.logger().Error("the store can't be opened; it is tried again", "collection", s.indexer.opts.id, "wait", d, "error", err)
 		select {
 		case <-ctx.Done():
 			return false
@@ -77,7 +78,7 @@ func (s *sharedIndexInformer) open(ctx context.Context) bool {
 // queued.
 func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	o, coll := &s.indexer.opts, s.indexer.coll
-	log := o.logger.With("collection", o.id)
+	log := s.indexer.logger().With("collection", o.id)
 	state := coll.State()
 	var reason store.Reason
 	switch {
@@ -93,7 +94,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	defer o.metrics.remove(observer.meter)
 	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped, WatchList: o.watchList})
 	refl := reflector.New(reflector.Options{
-		Name: o.id, Queue: queue, Identity: o.identity, Logger: log, Observer: observer, Source: source,
+		Name: o.id, Queue: queue, Identity: s.identity, Logger: log, Observer: observer, Source: source,
 		Guards:     []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)},
 		Checkpoint: state.Checkpoint, Reason: reason,
 	})
@@ -116,7 +117,7 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 			id: opts.id, db: opts.db, collection: s.indexer.coll, queue: queue, readErrors: s.indexer.ReadErrors,
 			events: map[watch.EventType]uint64{}, lists: map[store.Reason]uint64{},
 		},
-		ctx: ctx, handler: s.watchError, logger: opts.logger, fed: reflector.Silent{},
+		ctx: ctx, handler: s.watchError, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{},
 	}
 	if opts.provider != nil {
 		o.fed = reflector.Feed(opts.provider, opts.id)
@@ -148,15 +149,31 @@ func (o *observer) Phase(p reflector.Phase, err error) {
 // Skipped implements [reflector.Observer].
 func (o *observer) Skipped(err error) {
 	o.meter.Skipped(err)
-	o.logger.Warn("skipped an object that can't be used", "collection", o.id, "error", err)
+	o.logger.Warn("skipped an object that can't be used", "error", err)
 	o.tell(err)
 }
 
 // tell calls the watch error handler.
 func (o *observer) tell(err error) {
-	if o.handler != nil {
-		o.handler(o.ctx, o.stand, err)
+	if o.handler == nil {
+		return
 	}
+	failed := guarded(o.logger, func() error {
+		o.handler(o.ctx, o.stand, err)
+		return nil
+	})
+	if failed != nil {
+		o.logger.Error("the watch error handler failed", "error", failed)
+	}
+}
+
+// identity asks for the identity of the cluster.
+func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err error) {
+	err = guarded(s.indexer.logger(), func() (err error) {
+		id, err = s.indexer.opts.identity(ctx)
+		return err
+	})
+	return id, err
 }
 
 // Listed implements [reflector.Observer].

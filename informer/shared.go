@@ -66,7 +66,7 @@ func (s *sharedIndexInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEv
 // AddEventHandlerWithOptions implements [cache.SharedInformer].
 func (s *sharedIndexInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	if s.IsStopped() {
-		return nil, fmt.Errorf("handler %T was not added: %w", h, ErrStopped)
+		return nil, fmt.Errorf("handler %v was not added to shared informer because %w", h, ErrStopped)
 	}
 	r, err := s.processor.AddHandler(h, opts)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *sharedIndexInformer) GetIndexer() cache.Indexer { return s.indexer }
 // AddIndexers implements [cache.SharedIndexInformer].
 func (s *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
 	if s.IsStopped() {
-		return fmt.Errorf("indexers were not added: %w", ErrStopped)
+		return fmt.Errorf("indexer was not added because %w", ErrStopped)
 	}
 	return s.indexer.AddIndexers(indexers)
 }
@@ -192,8 +192,11 @@ func (c controller) LastSyncResourceVersion() string     { return c.s.LastSyncRe
 
 // encode makes what is stored of what was listed or watched. Whatever is wrong with
 // one object is no reason to do without the others.
-func (s *sharedIndexInformer) encode(obj runtime.Object) (*object.Object, error) {
-	o, err := s.encodeExpected(obj)
+func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err error) {
+	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec are the program's
+		o, err = s.encodeExpected(obj)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", object.ErrInvalid, err)
 	}

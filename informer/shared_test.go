@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -126,9 +125,12 @@ func TestSharedIndexInformer(t *testing.T) {
 		require.False(t, inf.IsStopped())
 		r.stop()
 		require.True(t, inf.IsStopped())
-		_, err = inf.AddEventHandler(h)
+		_, err = inf.AddEventHandler(nil)
 		require.ErrorIs(t, err, informer.ErrStopped)
-		require.ErrorIs(t, inf.AddIndexers(cache.Indexers{}), informer.ErrStopped)
+		require.EqualError(t, err, "handler <nil> was not added to shared informer because it has stopped already")
+		err = inf.AddIndexers(cache.Indexers{})
+		require.ErrorIs(t, err, informer.ErrStopped)
+		require.EqualError(t, err, "indexer was not added because it has stopped already")
 		require.Len(t, inf.GetStore().List(), 3, "what is in the cache can still be read")
 	})
 }
@@ -293,12 +295,7 @@ func TestMutationDetector(t *testing.T) {
 		<-t.Context().Done() // the detector ends the program before
 		return
 	}
-	command := []string{os.Args[0], "-test.run=^TestMutationDetector$", "-test.timeout=1m"}
-	if emulator := os.Getenv("SNAPCACHE_TEST_EXEC"); emulator != "" { // make test-cross
-		command = append([]string{emulator}, command...)
-	}
-	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true")
+	cmd := again(t, "TestMutationDetector", "KUBE_CACHE_MUTATION_DETECTOR=true")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "cache *v1.Pod modified")
