@@ -36,6 +36,10 @@ type Indexer struct {
 	errors  atomic.Uint64
 	log     atomic.Pointer[slog.Logger]
 
+	fed     atomic.Bool            // an informer runs or has run, whose checkpoint counts
+	writing sync.Mutex             // held by callers that write, so that rv is of the newest write
+	rv      atomic.Pointer[string] // of the newest write of a caller; nil for none
+
 	opening  sync.Mutex // held while the collection is opened, for the first time or again
 	mu       sync.RWMutex
 	indexers cache.Indexers // replaced, not changed

@@ -92,12 +92,14 @@ func TestIndexerModel(t *testing.T) {
 				want := cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})
 				require.NoError(t, want.AddIndexers(indexers))
 				got := informer.NewIndexer(&corev1.Pod{}, indexers, append(opts, informer.WithStore(db, "pods"), informer.WithScheme(core()))...)
+				require.Empty(t, got.LastStoreSyncResourceVersion())
 				for n := range rapid.IntRange(1, 25).Draw(t, "steps") {
 					any := func() *corev1.Pod {
+						n := rapid.SampledFrom([]int{n, n, n - 3}).Draw(t, "rv") // it may go back
 						return pod(rapid.SampledFrom([]string{"x", "y", ""}).Draw(t, "ns"), rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "name"),
 							rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"), n)
 					}
-					switch rapid.IntRange(0, 6).Draw(t, "step") {
+					switch rapid.IntRange(0, 7).Draw(t, "step") {
 					case 0, 1:
 						p := any()
 						require.NoError(t, want.Add(p))
@@ -126,11 +128,14 @@ func TestIndexerModel(t *testing.T) {
 						}
 						require.NoError(t, want.Replace(items, strconv.Itoa(n)))
 						require.NoError(t, got.Replace(slices.Clone(items), strconv.Itoa(n)))
-						require.Equal(t, strconv.Itoa(n), got.LastStoreSyncResourceVersion())
 					case 6:
 						more := cache.Indexers{"letters": byLetters}
 						w, g := want.AddIndexers(more), got.AddIndexers(more)
 						require.Equal(t, w == nil, g == nil, "%v, %v", w, g)
+					case 7:
+						rv := rapid.SampledFrom([]string{"", "3", "100", "x"}).Draw(t, "bookmark")
+						want.Bookmark(rv)
+						got.Bookmark(rv)
 					}
 					sameAnswers(t, want, got)
 				}
@@ -142,6 +147,7 @@ func TestIndexerModel(t *testing.T) {
 
 // sameAnswers compares all that two indexers can be asked.
 func sameAnswers(t require.TestingT, want, got cache.Indexer) {
+	require.Equal(t, want.LastStoreSyncResourceVersion(), got.LastStoreSyncResourceVersion())
 	require.ElementsMatch(t, want.List(), got.List())
 	require.ElementsMatch(t, want.ListKeys(), got.ListKeys())
 	require.NoError(t, got.Resync())
@@ -365,4 +371,59 @@ func TestUndecodableObject(t *testing.T) {
 	require.EqualValues(t, 2, x.ReadErrors())
 	require.ErrorContains(t, x.Add("a string"), "no runtime.Object")
 	require.ErrorAs(t, x.Delete("a string"), new(cache.KeyError))
+}
+
+// What a caller writes to the indexer of an informer that runs or has run does not move
+// its resourceVersion, in memory or on disk: a watch that was resumed there would miss what
+// came before. Nor does it make a collection synced.
+func TestCallersDoNotMoveTheCheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			open func() store.DB
+		}{
+			{name: "memory", open: func() store.DB { return memory.New() }},
+			{name: "bolt", open: func() store.DB { return boltDB(t, path) }},
+		} {
+			s, db := newServer(), c.open()
+			inf := newInformer(s, informer.WithStore(db, "pods"))
+			x := inf.GetIndexer()
+			x.Bookmark("500")
+			require.Equal(t, "500", x.LastStoreSyncResourceVersion(), c.name)
+			s.set(func(s *server) { s.listErr = errors.New("down") })
+			s.put("a")
+			s.put("b")
+			r := run(t, inf)
+			write := func(want string, synced bool) {
+				synctest.Wait()
+				x.Bookmark("900")
+				require.NoError(t, x.Add(pod("ns", "mine", "n1", 901)), c.name)
+				require.NoError(t, x.Update(pod("ns", "mine", "n1", 902)), c.name)
+				require.NoError(t, x.Delete(pod("ns", "mine", "n1", 903)), c.name)
+				require.NoError(t, x.Replace([]any{pod("ns", "other", "n1", 904)}, "905"), c.name)
+				require.Equal(t, []string{"ns/other"}, x.ListKeys(), c.name)
+				require.Equal(t, want, x.LastStoreSyncResourceVersion(), c.name)
+				v, err := db.View("pods")
+				require.NoError(t, err, c.name)
+				defer v.Close()
+				require.Equal(t, want, v.State().RV, c.name)
+				require.Equal(t, synced, v.State().Synced, c.name)
+			}
+			write("", false)
+			s.set(func(s *server) { s.listErr = nil })
+			time.Sleep(time.Minute)
+			write("2", true)
+			s.elsewhere() // its own bookmark
+			synctest.Wait()
+			require.Equal(t, "3", x.LastStoreSyncResourceVersion(), c.name)
+			r.stop()
+			write("3", true)
+			require.NoError(t, db.Close(), c.name)
+		}
+		db := boltDB(t, path)
+		x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithScheme(core()))
+		require.Equal(t, "3", x.LastStoreSyncResourceVersion())
+		require.NoError(t, db.Close())
+	})
 }

@@ -3,6 +3,7 @@ package informer
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -20,7 +21,7 @@ func (x *Indexer) Update(obj any) error {
 	if err != nil {
 		return err
 	}
-	return x.apply(change)
+	return x.apply(change, obj)
 }
 
 // Delete removes what is stored under obj's key.
@@ -29,17 +30,23 @@ func (x *Indexer) Delete(obj any) error {
 	if err != nil {
 		return cache.KeyError{Obj: obj, Err: err}
 	}
-	return x.apply(store.Change{Key: key})
+	return x.apply(store.Change{Key: key}, obj)
 }
 
-func (x *Indexer) apply(change store.Change) error {
+// apply stores a change that the caller made with obj.
+func (x *Indexer) apply(change store.Change, obj any) error {
 	if err := x.open(); err != nil {
 		return err
 	}
+	x.writing.Lock()
+	defer x.writing.Unlock()
 	if err := x.coll.Apply(store.Batch{Changes: []store.Change{change}}); err != nil {
 		return err
 	}
 	x.decoder.reset() // tests write what they like under one resourceVersion
+	if o, err := meta.Accessor(obj); err == nil {
+		x.reached(o.GetResourceVersion())
+	}
 	return nil
 }
 
@@ -56,7 +63,8 @@ func (x *Indexer) change(obj any) (store.Change, error) {
 }
 
 // Replace makes list all that is stored, complete as of rv. After an error what was
-// stored before is.
+// stored before is. Once an informer has run, rv has no effect: its stored
+// resourceVersion is moved by its own lists and events only.
 func (x *Indexer) Replace(list []any, rv string) error {
 	if err := x.open(); err != nil {
 		return err
@@ -71,39 +79,68 @@ func (x *Indexer) Replace(list []any, rv string) error {
 		changes = append(changes, change)
 		stays[change.Key] = struct{}{}
 	}
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	if err := x.replace(changes, stays, rv); err != nil {
+		return err
+	}
+	x.decoder.reset()
+	x.reached(rv)
+	return nil
+}
+
+// replace stores changes and removes what does not stay.
+func (x *Indexer) replace(changes []store.Change, stays map[string]struct{}, rv string) error {
+	if x.fed.Load() {
+		changes, err := x.withRemovals(changes, stays)
+		if err != nil {
+			return err
+		}
+		// Not a replacement, which is a complete list with a checkpoint of its own.
+		return x.coll.Apply(store.Batch{Changes: changes})
+	}
 	r, err := x.coll.Replace()
 	if err != nil {
 		return err
 	}
 	// What comes after a commit does nothing; after an error it frees the collection.
 	defer func() { _ = r.Abort() }()
-	keys, err := Known{Collection: x.coll}.Keys()
-	if err != nil {
+	if changes, err = x.withRemovals(changes, stays); err != nil {
 		return err
-	}
-	for _, key := range keys {
-		if _, ok := stays[key]; !ok {
-			changes = append(changes, store.Change{Key: key})
-		}
 	}
 	if err := r.Apply(changes); err != nil {
 		return err
 	}
 	cp := x.coll.State().Checkpoint
 	cp.RV = rv
-	if err := r.Commit(cp); err != nil {
-		return err
+	return r.Commit(cp)
+}
+
+// withRemovals adds to changes the removal of each stored key that does not stay.
+func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}) ([]store.Change, error) {
+	keys, err := Known{Collection: x.coll}.Keys()
+	if err != nil {
+		return nil, err
 	}
-	x.decoder.reset()
-	return nil
+	for _, key := range keys {
+		if _, ok := stays[key]; !ok {
+			changes = append(changes, store.Change{Key: key})
+		}
+	}
+	return changes, nil
 }
 
 // Resync does nothing: it means something for queues only.
 func (x *Indexer) Resync() error { return nil }
 
-// LastStoreSyncResourceVersion is the resourceVersion that the stored objects are
-// complete at; empty where there was no complete list.
+// LastStoreSyncResourceVersion is the resourceVersion of the newest Add, Update, Delete,
+// Replace or Bookmark, which may be older than the one before. Only that of Replace is
+// stored. Without any of them, and once an informer has run, it is the one that the stored
+// objects are complete at; empty if there was no complete list.
 func (x *Indexer) LastStoreSyncResourceVersion() string {
+	if rv := x.rv.Load(); rv != nil && !x.fed.Load() {
+		return *rv
+	}
 	if err := x.open(); err != nil {
 		x.failed(err)
 		return ""
@@ -111,6 +148,14 @@ func (x *Indexer) LastStoreSyncResourceVersion() string {
 	return x.coll.State().RV
 }
 
-// Bookmark does nothing. The stored resourceVersion says what is stored, so only
-// what is stored moves it; the informer's own bookmarks do.
-func (x *Indexer) Bookmark(string) {}
+// Bookmark sets what LastStoreSyncResourceVersion returns, in memory. Once an informer has
+// run it does nothing: the stored resourceVersion must never be ahead of the stored
+// objects, so only the informer's own bookmarks move it.
+func (x *Indexer) Bookmark(rv string) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	x.reached(rv)
+}
+
+// reached notes the resourceVersion of a caller's write. The caller holds writing.
+func (x *Indexer) reached(rv string) { x.rv.Store(&rv) }

@@ -35,6 +35,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s.indexer.logWith(ctx)
+	s.indexer.fed.Store(true)
 	wg.Go(func() { s.indexer.decoder.detector.Run(helpers.Done()) })
 	defer s.processor.Stop()
 	defer func() {
