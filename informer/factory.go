@@ -50,6 +50,10 @@ type FactoryOptions struct {
 	// memory. It is the caller's to close, after Shutdown.
 	Store store.DB
 
+	// InformerName names the informers in client-go's metrics of them (see
+	// [WithInformerName]); nil for none.
+	InformerName *cache.InformerName
+
 	// Informers are further settings of each informer.
 	Informers []Option
 }
@@ -150,7 +154,7 @@ func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Ob
 	scope.GVR = gvr
 	opts := append([]Option{
 		WithStore(f.opts.Store, collectionID(example, gvr.GroupResource(), f.opts.Namespace)), WithScope(scope),
-		WithScheme(f.opts.Scheme), WithIdentity(f.cluster.Identity),
+		WithScheme(f.opts.Scheme), WithIdentity(f.cluster.Identity), WithInformerName(f.opts.InformerName),
 	}, f.opts.Informers...)
 	inf := NewSharedIndexInformer(lw, example, f.opts.Resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, opts...)
 	if f.opts.Transform != nil {
@@ -248,8 +252,8 @@ func (f *Factory) Shutdown() {
 	f.cluster.Close()
 }
 
-// InformerName is nil: the informers have no metrics of client-go's.
-func (f *Factory) InformerName() *cache.InformerName { return nil }
+// InformerName returns what names the informers in client-go's metrics.
+func (f *Factory) InformerName() *cache.InformerName { return f.opts.InformerName }
 
 // GenericInformer is an informer with a lister, as client-go's informers package
 // has them.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/deltafifo"
@@ -39,6 +40,7 @@ type Indexer struct {
 	fed     atomic.Bool            // an informer runs or has run, whose checkpoint counts
 	writing sync.Mutex             // held by callers that write, so that rv is of the newest write
 	rv      atomic.Pointer[string] // of the newest write of a caller; nil for none
+	feed    *feed                  // nil for none
 
 	opening  sync.Mutex // held while the collection is opened, for the first time or again
 	mu       sync.RWMutex
@@ -57,6 +59,9 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	x := &Indexer{opts: o, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.log.Store(cmp.Or(o.logger, slog.Default()))
 	x.coll = &handle{db: o.db, info: o.info(example)}
+	x.feed = newFeed(o.name.WithResource(schema.GroupVersionResource{
+		Group: x.coll.info.Group, Version: x.coll.info.Version, Resource: x.coll.info.Resource,
+	}), o.fifo)
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {
 		x.decoder.size = defaultDecoded

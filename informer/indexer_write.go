@@ -158,4 +158,9 @@ func (x *Indexer) Bookmark(rv string) {
 }
 
 // reached notes the resourceVersion of a caller's write. The caller holds writing.
-func (x *Indexer) reached(rv string) { x.rv.Store(&rv) }
+func (x *Indexer) reached(rv string) {
+	x.rv.Store(&rv)
+	if !x.fed.Load() {
+		x.feed.stored(rv)
+	}
+}

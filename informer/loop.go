@@ -64,6 +64,10 @@ type Options struct {
 	// be another object; before the handlers are told. Nil for nobody.
 	Replaced func()
 
+	// Around is called for each batch and calls apply, which handles it. Nil does only
+	// that.
+	Around func(b deltafifo.Batch, apply func() error) error
+
 	Observer Observer     // nil for nobody
 	Logger   *slog.Logger // nil for nowhere
 	Clock    clock.WithTicker
@@ -94,6 +98,9 @@ func New(opts Options) *Loop {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Around == nil {
+		opts.Around = func(_ deltafifo.Batch, apply func() error) error { return apply() }
+	}
 	return &Loop{opts: opts, checkpoint: opts.Collection.State().Checkpoint, newest: newestOf(opts.Collection)}
 }
 
@@ -109,7 +116,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := l.apply(ctx, b); err != nil {
+		if err := l.opts.Around(b, func() error { return l.apply(ctx, b) }); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,8 @@ type options struct {
 	readError func(error)
 	metrics   *Metrics
 	provider  cache.MetricsProvider
+	name      *cache.InformerName // nil for none
+	fifo      cache.InformerMetricsProvider
 	logger    *slog.Logger // nil for the run's, see WithLogger
 	watchList bool
 }
@@ -107,6 +109,19 @@ func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } 
 // WithReflectorMetrics feeds client-go's metrics of reflectors, for programs that have
 // a provider of them. See [reflector.Feed].
 func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *options) { o.provider = p } }
+
+// WithInformerName feeds client-go's metrics of informers, as the option of that name of
+// its factories does: items that are queued, time to process a batch of them, the store's
+// resourceVersion. They go to the provider of [WithInformerMetrics], or else to the one that
+// cache.SetInformerMetricsProvider was given before. The resource is that of [WithScope]
+// or, without one, that of the kind of the objects; of two informers of one resource the
+// first has metrics. Release the name when the informers have stopped.
+func WithInformerName(n *cache.InformerName) Option { return func(o *options) { o.name = n } }
+
+// WithInformerMetrics is the provider of the metrics of [WithInformerName].
+func WithInformerMetrics(p cache.InformerMetricsProvider) Option {
+	return func(o *options) { o.fifo = p }
+}
 
 // WithLogger is where changes of state and errors are logged. The default is the logger
 // in the context of RunWithContext (see klog.NewContext), or [slog.Default] if it has

@@ -90,6 +90,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	}
 	queue := deltafifo.New(deltafifo.Options{Known: Known{Collection: coll}})
 	queue.Start(state.RV)
+	s.indexer.feed.stored(state.RV)
 	observer := s.observer(ctx, queue)
 	o.metrics.add(observer.meter)
 	defer o.metrics.remove(observer.meter)
@@ -102,6 +103,10 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	loop := New(Options{
 		Name: o.id, Queue: queue, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset, Logger: log,
 		Observer: observer.meter,
+		Around: func(b deltafifo.Batch, apply func() error) error {
+			defer func() { s.indexer.feed.stored(coll.State().RV) }()
+			return s.indexer.feed.process(len(b.Deltas), queue.Len, apply)
+		},
 	})
 	if err := Drive(ctx, refl, queue, loop); err != nil {
 		log.Error("the informer ends", "error", err)
@@ -118,7 +123,7 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 			id: opts.id, db: opts.db, collection: s.indexer.coll, queue: queue, readErrors: s.indexer.ReadErrors,
 			events: map[watch.EventType]uint64{}, lists: map[store.Reason]uint64{},
 		},
-		ctx: ctx, handler: s.watchError, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{},
+		ctx: ctx, handler: s.watchError, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, informer: s.indexer.feed,
 	}
 	if opts.provider != nil {
 		o.fed = reflector.Feed(opts.provider, opts.id)
@@ -136,7 +141,9 @@ type observer struct {
 	handler cache.WatchErrorHandlerWithContext // nil for none
 	stand   *cache.Reflector                   // what a handler is given
 	logger  *slog.Logger
-	fed     reflector.Observer
+
+	fed      reflector.Observer // client-go's metrics of reflectors
+	informer *feed              // and of informers
 }
 
 // Phase implements [reflector.Observer].
@@ -177,8 +184,12 @@ func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err erro
 	return id, err
 }
 
+// Listing implements [reflector.Observer].
+func (o *observer) Listing(store.Reason, int64, int64) { o.informer.queued(o.queue.Len) }
+
 // Listed implements [reflector.Observer].
 func (o *observer) Listed(r store.Reason, rv string, items int64, took time.Duration) {
+	o.informer.queued(o.queue.Len)
 	o.meter.Listed(r, rv, items, took)
 	o.fed.Listed(r, rv, items, took)
 }
@@ -194,6 +205,7 @@ func (o *observer) Watched(events int, lasted time.Duration) { o.fed.Watched(eve
 
 // Event implements [reflector.Observer].
 func (o *observer) Event(t watch.EventType, rv string) {
+	o.informer.queued(o.queue.Len)
 	o.meter.Event(t, rv)
 	o.fed.Event(t, rv)
 }

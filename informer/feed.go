@@ -1,0 +1,93 @@
+package informer
+
+import (
+	"strconv"
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// feed keeps client-go's metrics of an informer. The provider that
+// cache.SetInformerMetricsProvider was given can be reached by client-go's own queue and
+// store only, so feed has one of each: a queue of as many placeholders as keys wait in the
+// informer's queue, and a store without objects. A nil feed keeps nothing.
+type feed struct {
+	store cache.Store
+	queue *cache.RealFIFO
+
+	// mu is held while placeholders are added, and by process until all are taken: the queue
+	// may hold its own lock meanwhile.
+	mu     sync.Mutex
+	placed int // placeholders in queue
+}
+
+// newFeed returns the feed of an informer; nil if its name is not reserved, as for a second
+// informer of one name and resource. A nil provider is client-go's global one.
+func newFeed(id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) *feed {
+	if !id.Reserved() {
+		return nil
+	}
+	return &feed{
+		store: cache.NewStore(cache.MetaNamespaceKeyFunc, cache.WithStoreMetrics(id, provider)),
+		queue: cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{
+			AtomicEvents: true, UnlockWhileProcessing: true, Identifier: id, MetricsProvider: provider,
+		}),
+	}
+}
+
+// stored reports the store's resourceVersion.
+func (f *feed) stored(rv string) {
+	if f != nil {
+		f.store.Bookmark(rv)
+	}
+}
+
+// queued reports how many keys wait. It never waits itself: beside process it leaves that
+// to process.
+func (f *feed) queued(waiting func() int) {
+	if f == nil || !f.mu.TryLock() {
+		return
+	}
+	defer f.mu.Unlock()
+	f.place(waiting())
+}
+
+// place adds placeholders until there are n. The caller holds the lock.
+func (f *feed) place(n int) {
+	for ; f.placed < n; f.placed++ {
+		_ = f.queue.Add(cache.ExplicitKey(strconv.Itoa(f.placed))) // such a key is never refused
+	}
+}
+
+// process calls apply, which handles a batch of so many keys, and reports how long it
+// takes. client-go's queue gives out at most a thousand at a time: then all but the last
+// measurement of a batch are of no work.
+func (f *feed) process(keys int, waiting func() int, apply func() error) (err error) {
+	if f == nil {
+		return apply()
+	}
+	f.mu.Lock()
+	f.place(keys + waiting())
+	if f.placed == 0 { // what would take from an empty queue waits
+		f.mu.Unlock()
+		return apply()
+	}
+	applied := false
+	take := func(n int) error {
+		if f.placed -= n; f.placed > 0 {
+			return nil
+		}
+		f.place(waiting())
+		f.mu.Unlock()
+		applied = true
+		err = apply()
+		return nil
+	}
+	for !applied {
+		_ = f.queue.PopBatch(
+			func(batch []cache.Delta, _ bool) error { return take(len(batch)) },
+			func(any, bool) error { return take(1) },
+		)
+	}
+	return err
+}
