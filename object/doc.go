@@ -5,6 +5,6 @@
 // Nothing here builds map[string]any trees; decoding into Go types happens on
 // demand, in [Object.Into] and [Object.Unstructured], and makes private copies.
 //
-// The package also holds the two rules that everything else leans on: how keys
-// are formed ([Key]) and how resourceVersions compare ([CompareRV]).
+// The package also holds two rules for all other packages: how keys are formed ([Key]) and how
+// resourceVersions compare ([CompareRV]).
 package object

@@ -8,7 +8,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// An object is its JSON; what a cache needs of it is parsed, the rest is decoded on
+// An object is its JSON. The fields that a cache needs are parsed at once, the rest is decoded on
 // demand.
 func ExampleParse() {
 	o, err := object.Parse([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"till","resourceVersion":"7"},"spec":{"nodeName":"n1"}}`))

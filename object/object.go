@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Object is one Kubernetes object: its JSON and its parsed metadata. Programs may keep
-// objects as protobuf too, see [Object.Protobuf].
+// Object is one Kubernetes object: its JSON and its parsed metadata. A program may also keep
+// objects as protobuf, see [Object.Protobuf].
 //
 // It is immutable and safe for concurrent use. It is a [runtime.Object] and a
 // [metav1.ObjectMetaAccessor], so client-go's key and index functions work on
@@ -37,26 +37,26 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// Limits of what is taken for an object. The API server's own are far below: names have
-// 253 bytes and a request 3 MiB. A store may rely on them.
+// Limits of an object. The API server's own are far below: a name has 253 bytes and a request 3
+// MiB. A store may rely on them.
 const (
 	MaxBytes    = 64 << 20 // of an object
 	MaxKeyBytes = 8 << 10  // of its key
 )
 
-// Parse reads an object from JSON of unknown quality, or from Kubernetes' protobuf,
-// which says of itself what it is. The object keeps raw: the caller must not change it
-// afterwards. Errors wrap [ErrInvalid] or [ErrNoMetadata].
+// Parse reads an object from unverified JSON, or from Kubernetes' protobuf if raw begins with its
+// prefix. The object keeps raw: the caller must not change it afterwards. Errors wrap [ErrInvalid]
+// or [ErrNoMetadata].
 func Parse(raw []byte) (*Object, error) {
-	// Not gjson's own check: it recurses without a limit.
+	// Not gjson's own check: its recursion has no limit.
 	if !bytes.HasPrefix(raw, protobufPrefix) && !json.Valid(raw) {
 		return nil, ErrInvalid
 	}
 	return FromValid(raw)
 }
 
-// FromValid is [Parse] for bytes that are known to be valid JSON, because a
-// decoder or a checksum vouched for them; it skips the syntax check.
+// FromValid is [Parse] for bytes that are valid JSON already, because a decoder or a checksum
+// vouches for them: it skips the syntax check.
 func FromValid(raw []byte) (*Object, error) {
 	if len(raw) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes are over the limit of %d", ErrInvalid, len(raw), MaxBytes)
@@ -78,8 +78,8 @@ func FromValid(raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// ParseBookmark reads the object of a BOOKMARK event, which carries a
-// resourceVersion and, by the API's contract, nothing else to rely on.
+// ParseBookmark reads the object of a BOOKMARK event. By the API's contract only its
+// resourceVersion means anything.
 func ParseBookmark(raw []byte) (*Object, error) {
 	if !json.Valid(raw) {
 		return nil, ErrInvalid
@@ -94,9 +94,9 @@ func ParseBookmark(raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// text returns raw as a string without copying it: half the garbage of a list
-// would be copies made to be searched. raw never changes, and what is kept of
-// the string is cloned so that a key does not hold on to a whole object.
+// text returns raw as a string without a copy; copies made only to be searched would be half the
+// garbage of a list. raw never changes. Strings that outlive the search are cloned, so that a key
+// does not keep a whole object in memory.
 func text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }
 
 func parseMeta(raw []byte) (*Object, error) {
@@ -145,8 +145,8 @@ func parseMeta(raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// Raw returns the object as it is stored: its JSON, unless it is [Object.Protobuf]. The
-// caller must not change it.
+// Raw returns the object as it is stored: JSON, or protobuf if [Object.Protobuf]. The caller must
+// not change it.
 func (o *Object) Raw() []byte { return o.raw }
 
 // Size is the length of Raw in bytes.
@@ -164,7 +164,8 @@ func (o *Object) GetNamespace() string { return o.namespace }
 // GetName returns the name.
 func (o *Object) GetName() string { return o.name }
 
-// GetUID returns the UID, which tells two objects of one name apart.
+// GetUID returns the UID. It differs between two objects that had the same name one after the
+// other.
 func (o *Object) GetUID() types.UID { return types.UID(o.uid) }
 
 // GetResourceVersion returns the resourceVersion. See [CompareRV].
@@ -176,8 +177,8 @@ func (o *Object) Labels() map[string]string { return o.labels }
 // Key returns the object's key in a collection. See [Key].
 func (o *Object) Key() string { return Key(o.namespace, o.name) }
 
-// Key returns "namespace/name", or "name" where there is no namespace. It is the
-// key of client-go's MetaNamespaceKeyFunc.
+// Key returns "namespace/name", or "name" if namespace is empty, as client-go's
+// MetaNamespaceKeyFunc does.
 func Key(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -185,9 +186,9 @@ func Key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Field returns the value at a field path as text, and whether there is one.
-// Paths are those of [Prune]: names joined by dots, a dot inside a name escaped
-// with a backslash. Objects and arrays are returned as their JSON.
+// Field returns the value at a field path as text, and whether it exists. Paths are those of
+// [Prune]: names joined by dots, a dot inside a name escaped with a backslash. Objects and arrays
+// are returned as their JSON.
 func (o *Object) Field(path string) (string, bool) {
 	r := gjson.GetBytes(o.JSON(), path)
 	if !r.Exists() || r.Type == gjson.Null {
@@ -208,8 +209,8 @@ func (o *Object) Into(v any) error {
 	return nil
 }
 
-// Unstructured decodes the object into a tree of its own. It costs about a
-// hundred times what the getters cost.
+// Unstructured decodes the object into a tree that the caller owns. It costs about a hundred times
+// as much as the getters.
 func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	if o.Protobuf() {
@@ -242,8 +243,8 @@ func (o *Object) GetObjectMeta() metav1.Object {
 }
 
 func (o *Object) intoMeta(m *metav1.ObjectMeta) {
-	// The bytes are valid JSON. Where a field has a type that Kubernetes does not
-	// allow, the parsed fields still identify the object.
+	// The bytes are valid JSON. If a field has a type that Kubernetes does not allow, the fields
+	// parsed so far still identify the object.
 	_ = json.Unmarshal([]byte(gjson.GetBytes(o.raw, "metadata").Raw), m)
 }
 

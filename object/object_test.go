@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 	require.Equal(t, "x", owner)
 }
 
-// client-go's own key function must find the same key as ours.
+// client-go's key function and ours return the same key.
 func TestClientGoKeyFunc(t *testing.T) {
 	o, err := object.Parse([]byte(pod))
 	require.NoError(t, err)
@@ -47,24 +47,25 @@ func TestClientGoKeyFunc(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, o.Key(), key)
 	o.GetObjectMeta().SetName("changed")
-	require.Equal(t, "till-1", o.GetName(), "the metadata handed out is a private copy")
+	require.Equal(t, "till-1", o.GetName(), "GetObjectMeta returns a private copy")
 }
 
 func TestParseBadInput(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		raw  string
 		want error
 	}{
-		"empty":            {"", object.ErrInvalid},
-		"cut":              {pod[:60], object.ErrInvalid},
-		"array":            {"[]", object.ErrInvalid},
-		"no metadata":      {`{"kind":"Pod"}`, object.ErrNoMetadata},
-		"metadata is text": {`{"metadata":"x"}`, object.ErrNoMetadata},
-		"no name":          {`{"metadata":{"namespace":"a"}}`, object.ErrNoMetadata},
+		{"empty", "", object.ErrInvalid},
+		{"cut", pod[:60], object.ErrInvalid},
+		{"array", "[]", object.ErrInvalid},
+		{"no metadata", `{"kind":"Pod"}`, object.ErrNoMetadata},
+		{"metadata is text", `{"metadata":"x"}`, object.ErrNoMetadata},
+		{"no name", `{"metadata":{"namespace":"a"}}`, object.ErrNoMetadata},
 	} {
 		_, err := object.Parse([]byte(tc.raw))
 		if !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v, want %v", name, err, tc.want)
+			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
 		}
 	}
 }
@@ -90,12 +91,11 @@ func TestPrune(t *testing.T) {
 	require.NotContains(t, string(out), "example.com/owner")
 	require.True(t, json.Valid(out))
 	require.Equal(t, p.ID(), object.NewPrune("absent.path", `metadata.annotations.example\.com/owner`, object.ManagedFields).ID(),
-		"the order of paths is no part of the identity")
+		"the ID does not depend on the order of the paths")
 	require.NotEqual(t, p.ID(), object.NewPrune(object.ManagedFields).ID())
 }
 
-// What is dropped is what sjson drops, wherever it stands and however it is written, and what
-// was there before stays.
+// Append drops what sjson drops, at any place and in any spelling, and keeps dst.
 func TestPruneProperty(t *testing.T) {
 	value := rapid.SampledFrom([]string{`1`, `"x"`, `[{"managedFields":1},2]`, `{}`, `{"managedFields":{"f:a":{}}}`, `"\"managedFields\":"`, `null`})
 	name := rapid.SampledFrom([]string{`"managedFields"`, `"managed\u0046ields"`, `"name"`, `"metadata"`, `"a\",\"managedFields"`})

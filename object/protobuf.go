@@ -11,18 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// protobufPrefix begins what Kubernetes' protobuf serializer writes.
+// protobufPrefix begins the output of Kubernetes' protobuf serializer.
 var protobufPrefix = []byte("k8s\x00")
 
-// Protobuf says that the object is stored as Kubernetes' protobuf and not as JSON.
-// Then [Object.Raw] is that, [Object.Into] takes types that have a protobuf form, and
-// what is asked of its JSON is told of the metadata alone.
+// Protobuf reports whether the object is stored as Kubernetes' protobuf instead of JSON. If so,
+// [Object.Raw] returns protobuf, [Object.Into] accepts only types with a protobuf form, and
+// [Object.JSON] and [Object.Field] cover only the metadata.
 func (o *Object) Protobuf() bool { return bytes.HasPrefix(o.raw, protobufPrefix) }
 
-// JSON returns the object as JSON, which the caller must not change. That of an object
-// that is stored as protobuf has its type and the metadata that is parsed, and the
-// stored bytes as base64 in the field protobuf: what they mean only their Go type
-// knows.
+// JSON returns the object as JSON, which the caller must not change. For an object stored as
+// protobuf it has the type, the parsed metadata and, in the field protobuf, the stored bytes as
+// base64: only their Go type can decode them.
 func (o *Object) JSON() []byte {
 	if !o.Protobuf() {
 		return o.raw
@@ -37,16 +36,16 @@ func (o *Object) JSON() []byte {
 		},
 	}, o.raw})
 	if err != nil {
-		return []byte("{}") // text and bytes: it never fails
+		return []byte("{}") // strings and bytes always marshal
 	}
 	return out
 }
 
-// intoProtobuf is Into for an object that is stored as protobuf.
+// intoProtobuf is [Object.Into] for an object stored as protobuf.
 func (o *Object) intoProtobuf(v any) error {
 	m, ok := v.(interface{ Unmarshal([]byte) error })
 	if !ok {
-		return fmt.Errorf("it is stored as protobuf, which a %s can't be read from", reflect.TypeOf(v))
+		return fmt.Errorf("the object is stored as protobuf, which can't be decoded into a %s", reflect.TypeOf(v))
 	}
 	body, err := protobufBody(o.raw)
 	if err != nil {
@@ -55,8 +54,8 @@ func (o *Object) intoProtobuf(v any) error {
 	return m.Unmarshal(body)
 }
 
-// The fields of Kubernetes' messages that are read here. By its convention the
-// metadata is the first field of every kind of object.
+// The field numbers read here of Kubernetes' messages. By convention the metadata is the first
+// field of every kind.
 const (
 	unknownType, unknownRaw     = 1, 2 // runtime.Unknown
 	typeAPIVersion, typeKind    = 1, 2 // runtime.TypeMeta
@@ -76,7 +75,7 @@ func protobufBody(raw []byte) (body []byte, err error) {
 	return body, err
 }
 
-// parseProtobuf is parseMeta for protobuf.
+// parseProtobuf is [parseMeta] for protobuf.
 func parseProtobuf(raw []byte) (*Object, error) {
 	o := &Object{raw: raw}
 	err := eachField(raw[len(protobufPrefix):], func(n protowire.Number, value []byte) error {
@@ -139,8 +138,7 @@ func (o *Object) parseObjectMeta(b []byte) error {
 	})
 }
 
-// eachField hands the fields of a message that have a length to f, in order. The others
-// are passed over.
+// eachField calls f with each length-delimited field of a message, in order. It skips other fields.
 func eachField(b []byte, f func(n protowire.Number, value []byte) error) error {
 	for len(b) > 0 {
 		n, typ, size := protowire.ConsumeTag(b)

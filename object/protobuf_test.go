@@ -15,7 +15,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// protobufPod is what the API server would send, in protobuf.
+// protobufPod returns a pod as the API server sends it in protobuf.
 func protobufPod(t testing.TB) []byte {
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
@@ -51,7 +51,7 @@ func TestProtobuf(t *testing.T) {
 		_, err = o.Unstructured()
 		require.ErrorContains(t, err, "stored as protobuf")
 
-		// As JSON it says what it is.
+		// The JSON form has the type, the metadata and the stored bytes.
 		var shown struct {
 			metav1.PartialObjectMetadata
 			Protobuf []byte
@@ -80,7 +80,7 @@ func TestProtobufBadInput(t *testing.T) {
 	require.ErrorIs(t, err, object.ErrInvalid)
 }
 
-// What a store could not hold is no object, whoever sends it.
+// Parse refuses objects above the limits, which a store could not hold.
 func TestLimits(t *testing.T) {
 	named := func(n int) []byte { return []byte(`{"metadata":{"name":"` + strings.Repeat("n", n) + `"}}`) }
 	_, err := object.Parse(named(object.MaxKeyBytes))

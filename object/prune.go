@@ -11,13 +11,13 @@ import (
 	"github.com/tidwall/sjson"
 )
 
-// ManagedFields is the path that is pruned unless a configuration keeps it: it
-// is half of a typical pod's bytes and no cache's reader needs it.
+// ManagedFields is the path that is pruned unless the configuration keeps it. It is half the bytes
+// of a typical pod, and readers of a cache do not need it.
 const ManagedFields = "metadata.managedFields"
 
-// Prune is the transform of a collection: the field paths that are dropped from
-// each object on its way in. A path is names joined by dots; a dot inside a name
-// is escaped with a backslash. The zero value drops nothing.
+// Prune is the transform of a collection: the field paths dropped from each object before it is
+// stored. A path is names joined by dots; a dot inside a name is escaped with a backslash. The zero
+// value drops nothing.
 type Prune struct {
 	paths []string
 }
@@ -29,8 +29,8 @@ func NewPrune(paths ...string) Prune {
 	return Prune{paths: slices.Compact(paths)}
 }
 
-// ID names the transform. It is part of a collection's identity: a resourceVersion
-// that was persisted under one transform has no meaning under another.
+// ID identifies the transform. It is part of a collection's identity: a resourceVersion that was
+// stored under one transform has no meaning under another.
 func (p Prune) ID() string {
 	if len(p.paths) == 0 {
 		return ""
@@ -38,7 +38,7 @@ func (p Prune) ID() string {
 	return "drop:" + strings.Join(p.paths, ",")
 }
 
-// None says whether nothing is dropped.
+// None reports whether the transform drops nothing.
 func (p Prune) None() bool { return len(p.paths) == 0 }
 
 // Append appends raw without the pruned paths to dst. raw must be valid JSON; it is not
@@ -61,9 +61,9 @@ func (p Prune) Append(dst, raw []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// member returns from where to where what is at a path has to be cut out of raw, with its
-// name and a comma, where raw is as servers write it and nothing in path is more than a name.
-// That spares a copy of nearly every object.
+// member returns the range of raw that holds the member at path: its name, its value and one comma.
+// ok is false if path has more than plain names, or raw is not spaced as servers write it; then the
+// caller falls back to sjson. That saves a copy of nearly every object.
 func member(raw []byte, path string) (from, to int, ok bool) {
 	for _, c := range []byte(path) {
 		if c != '.' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
@@ -89,8 +89,8 @@ func member(raw []byte, path string) (from, to int, ok bool) {
 	}
 }
 
-// WithType returns raw with apiVersion and kind put in where they are missing, as
-// they are in the items of a list of a built-in resource.
+// WithType returns raw with apiVersion and kind, if they are missing, added at the front. Servers
+// omit them from the items of a built-in resource's list.
 func WithType(raw []byte, apiVersion, kind string) []byte {
 	raw = bytes.TrimSpace(raw)
 	hasVersion, hasKind := false, false

@@ -2,10 +2,9 @@ package object
 
 import "strings"
 
-// CompareRV compares two resourceVersions as decimal numbers of any length and
-// returns -1, 0 or +1. ok is false where either is no decimal number: then they
-// are opaque and no order may be read out of them. It holds within one resource
-// of one cluster only (Kubernetes promises the order since 1.35, KEP-5504).
+// CompareRV compares two resourceVersions as decimal numbers of any length and returns -1, 0 or +1.
+// If either is not a decimal number, ok is false: it is opaque and has no order. The order holds
+// only within one resource of one cluster (Kubernetes guarantees it since 1.35, KEP-5504).
 func CompareRV(a, b string) (cmp int, ok bool) {
 	if !IsDecimalRV(a) || !IsDecimalRV(b) {
 		return 0, false
@@ -33,7 +32,7 @@ func IsDecimalRV(rv string) bool {
 	return true
 }
 
-// trimZeros is strings.TrimLeft in a fraction of the time: there is nothing to trim.
+// trimZeros is strings.TrimLeft at a fraction of the cost for the usual case: no leading zeros.
 func trimZeros(rv string) string {
 	for len(rv) > 0 && rv[0] == '0' {
 		rv = rv[1:]
