@@ -90,10 +90,10 @@ func newDecoder(r io.Reader, d decoding) *restwatch.Decoder {
 	return restwatch.NewDecoder(streaming.NewDecoder(frames, eventDecoder{}), objectDecoder{d})
 }
 
-// BenchmarkListHTTP is a list as it is made, over a connection.
+// BenchmarkListHTTP lists over a real connection.
 func BenchmarkListHTTP(b *testing.B) {
 	body := bigList(500)
-	c := serve(b, gzipped(body)) // which packs it once
+	c := serve(b, gzipped(body)) // compresses it once
 	s := podSource(c)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Cluster is the connection to one cluster's kube-apiserver. All of its sources
-// share one HTTP/2 connection. It is safe for concurrent use.
+// Cluster is the connection to one cluster's kube-apiserver. Its sources share one HTTP/2
+// connection. It is safe for concurrent use.
 type Cluster struct {
 	cfg       *rest.Config
 	base      *url.URL
@@ -25,12 +25,11 @@ type Cluster struct {
 	suggested map[schema.GroupResource][]string // see suggest
 }
 
-// New returns the cluster at the other end of cfg, without talking to it. cfg is
-// copied.
+// New returns a Cluster for cfg, which it copies. It sends no request.
 //
-// Its Timeout is not used: it would cut watches, and lists on slow links. The
-// contexts of the calls bound them, and HTTP/2 health checks find dead
-// connections. Its QPS is not used either, as in [LoadConfig].
+// cfg.Timeout is not used: it would cut watches, and lists on slow links. The contexts of the calls
+// bound them, and HTTP/2 health checks find dead connections. cfg.QPS is not used either, as in
+// [LoadConfig].
 func New(cfg *rest.Config) (*Cluster, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout, cfg.QPS = 0, -1
@@ -52,12 +51,10 @@ func New(cfg *rest.Config) (*Cluster, error) {
 // Server returns the server's address, without credentials.
 func (c *Cluster) Server() string { return c.base.Redacted() }
 
-// Close closes the connections that are not in use. Lists and watches that still
-// run are their callers' to end.
+// Close closes the idle connections. Callers end their own lists and watches.
 func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.transport) }
 
-// restClient returns a client for one version of a group that decodes with d. It
-// sends through rt.
+// restClient returns a client for one version of a group. It decodes with d and sends through rt.
 func (c *Cluster) restClient(gv schema.GroupVersion, rt http.RoundTripper, d decoding) (*rest.RESTClient, error) {
 	cfg := rest.CopyConfig(c.cfg)
 	cfg.ContentConfig = rest.ContentConfig{
@@ -70,8 +67,8 @@ func (c *Cluster) restClient(gv schema.GroupVersion, rt http.RoundTripper, d dec
 	return rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: rt})
 }
 
-// get returns the body of a small answer. Errors are those of the API where the
-// server sent one.
+// get returns the body of a small answer. If the server answered with an API error, that is the
+// error.
 func (c *Cluster) get(ctx context.Context, accept string, path ...string) ([]byte, error) {
 	res := c.client.Get().AbsPath(path...).SetHeader("Accept", accept).MaxRetries(0).Do(ctx)
 	if err := res.Error(); err != nil {

@@ -15,18 +15,18 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// hintGive is what to do where there is no usable kubeconfig.
+// hintGive is the hint for errors that leave no usable kubeconfig.
 const hintGive = "give one with --kubeconfig or in $KUBECONFIG"
 
 // LoadConfig returns the configuration of the connection to the server.
 //
-// Where path is given, only that file is read, as kubectl does with
-// --kubeconfig. Otherwise the first of these counts: the files in $KUBECONFIG,
-// the service account of the pod this runs in, ~/.kube/config.
+// If path is not empty, only that file is read, as kubectl does with --kubeconfig. Otherwise the
+// first of these is used: the files in $KUBECONFIG, the service account of the pod that this
+// process runs in, ~/.kube/config.
 //
-// The client's own rate limit is off (the requests of a cache are few, and a
-// limit would only hold up its watches). The caller may set UserAgent to one with
-// its version. Errors are [*ConfigError]s of one line, with what to do.
+// The client's own rate limit is off: a cache sends few requests, and a limit would only delay its
+// watches. The caller may set UserAgent to one with its version. Errors are [*ConfigError]s of one
+// line with a hint.
 func LoadConfig(path string) (*rest.Config, error) {
 	cfg, err := findConfig(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func findConfig(path string) (*rest.Config, error) {
 		return cluster, nil
 	}
 	if home, err := os.UserHomeDir(); err == nil {
-		// A pod without a service account's token may still have the file.
+		// If a pod has no service account token, the file may still exist.
 		file := filepath.Join(home, ".kube", "config")
 		if len(existing([]string{file})) > 0 {
 			return loadFiles(file, []string{file})
@@ -64,8 +64,8 @@ func findConfig(path string) (*rest.Config, error) {
 	return nil, &ConfigError{Err: ErrNoConfig, Hint: hintGive}
 }
 
-// existing drops the files that don't exist, as kubectl does with those named in
-// $KUBECONFIG. What can't be looked at stays, to be reported.
+// existing drops the files that don't exist, as kubectl does with those in $KUBECONFIG. A file that
+// can't be examined stays in the list, so that loading reports it.
 func existing(files []string) []string {
 	return slices.DeleteFunc(slices.Clone(files), func(f string) bool {
 		_, err := os.Stat(f)
@@ -73,7 +73,7 @@ func existing(files []string) []string {
 	})
 }
 
-// loadFiles reads and merges files. name is what errors call them.
+// loadFiles reads and merges files. Errors call them name.
 func loadFiles(name string, files []string) (*rest.Config, error) {
 	if len(files) == 0 {
 		return nil, &ConfigError{Path: name, Err: fs.ErrNotExist, Hint: hintGive}
@@ -86,7 +86,7 @@ func loadFiles(name string, files []string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: files}
 	raw, err := rules.Load()
 	if err != nil {
-		return nil, &ConfigError{Path: name, Err: err, Hint: "the file is damaged or not a kubeconfig"}
+		return nil, &ConfigError{Path: name, Err: err, Hint: "the file is corrupt or not a kubeconfig"}
 	}
 	if err := checkContext(raw); err != nil {
 		err.Path = name
@@ -99,8 +99,8 @@ func loadFiles(name string, files []string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// checkFile tells the plain troubles of a file apart, which client-go's loader
-// reports in several lines or passes over.
+// checkFile finds the common faults of a file, which client-go's loader reports in several lines or
+// ignores.
 func checkFile(path string) error {
 	data, err := os.ReadFile(path)
 	switch {
@@ -126,13 +126,13 @@ func checkContext(raw *clientcmdapi.Config) *ConfigError {
 	}
 	ctx := raw.Contexts[raw.CurrentContext]
 	if ctx == nil {
-		return &ConfigError{Err: errors.New("its current-context " + raw.CurrentContext + " is not in the file"), Hint: "choose one with kubectl config use-context" + contextNames(raw)}
+		return &ConfigError{Err: errors.New("the current-context " + raw.CurrentContext + " is not in the file"), Hint: "choose one with kubectl config use-context" + contextNames(raw)}
 	}
 	if raw.Clusters[ctx.Cluster] == nil {
 		return &ConfigError{Err: errors.New("the cluster " + quoteEmpty(ctx.Cluster) + " of context " + raw.CurrentContext + " is not in the file"), Hint: "correct the file"}
 	}
 	if ctx.AuthInfo != "" && raw.AuthInfos[ctx.AuthInfo] == nil {
-		// client-go would go on without a credential, and the server answer 401.
+		// Otherwise client-go would send no credential, and the server would answer 401.
 		return &ConfigError{Err: errors.New("the user " + ctx.AuthInfo + " of context " + raw.CurrentContext + " is not in the file"), Hint: "correct the file"}
 	}
 	return nil

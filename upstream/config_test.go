@@ -27,7 +27,7 @@ users:
 `, server)
 }
 
-// noConfig makes a place where no configuration is found.
+// noConfig returns an empty directory and hides every configuration outside it.
 func noConfig(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	t.Setenv("HOME", dir)
@@ -58,14 +58,14 @@ func TestLoadConfig(t *testing.T) {
 	require.Contains(t, cfg.UserAgent, "snapcache")
 	require.Zero(t, cfg.Timeout)
 
-	// In a pod without a token, the file in the home directory still counts.
+	// In a pod without a token, the file in the home directory is still used.
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
 	cfg, err = LoadConfig("")
 	require.NoError(t, err)
 	require.Equal(t, "https://home:6443", cfg.Host)
 
-	// Of several files, those that don't exist are passed over, and the first wins.
+	// Of several files, missing ones are ignored, and the first one wins.
 	t.Setenv("KUBECONFIG", strings.Join([]string{filepath.Join(dir, "none"), env, given}, string(os.PathListSeparator)))
 	cfg, err = LoadConfig("")
 	require.NoError(t, err)
@@ -78,21 +78,21 @@ func TestLoadConfig(t *testing.T) {
 
 func TestLoadConfigErrors(t *testing.T) {
 	good := kubeconfig("https://a:6443")
-	for name, tc := range map[string]struct{ text, want string }{
-		"empty":            {" \n", "the file is empty: give one with --kubeconfig or in $KUBECONFIG"},
-		"no YAML":          {"very-secret-token", "the file is damaged or not a kubeconfig"},
-		"other YAML":       {"a: [b", "the file is damaged or not a kubeconfig"},
-		"other kind":       {"apiVersion: v1\nkind: Pod\n", "the file is damaged or not a kubeconfig"},
-		"no context":       {strings.Replace(good, "current-context: edge", "", 1), "no current-context: choose one with kubectl config use-context (there are: edge)"},
-		"wrong context":    {strings.Replace(good, "current-context: edge", "current-context: hub", 1), "its current-context hub is not in the file"},
-		"no cluster":       {strings.Replace(good, "cluster: shop", "cluster: none", 1), "the cluster none of context edge is not in the file"},
-		"no user":          {strings.Replace(good, "user: node", "user: none", 1), "the user none of context edge is not in the file"},
-		"no server":        {kubeconfig(""), "no server"},
-		"bad base64":       {strings.Replace(good, "server:", `certificate-authority-data: "#", server:`, 1), "illegal base64"},
-		"CA file missing":  {strings.Replace(good, "server:", `certificate-authority: missing.crt, server:`, 1), "missing.crt"},
-		"key file missing": {strings.Replace(good, "token:", `client-certificate: a.crt, client-key: b.key, token:`, 1), "a.crt"},
+	for _, tc := range []struct{ name, text, want string }{
+		{"empty", " \n", "the file is empty: give one with --kubeconfig or in $KUBECONFIG"},
+		{"no YAML", "very-secret-token", "the file is corrupt or not a kubeconfig"},
+		{"other YAML", "a: [b", "the file is corrupt or not a kubeconfig"},
+		{"other kind", "apiVersion: v1\nkind: Pod\n", "the file is corrupt or not a kubeconfig"},
+		{"no context", strings.Replace(good, "current-context: edge", "", 1), "no current-context: choose one with kubectl config use-context (there are: edge)"},
+		{"wrong context", strings.Replace(good, "current-context: edge", "current-context: hub", 1), "the current-context hub is not in the file"},
+		{"no cluster", strings.Replace(good, "cluster: shop", "cluster: none", 1), "the cluster none of context edge is not in the file"},
+		{"no user", strings.Replace(good, "user: node", "user: none", 1), "the user none of context edge is not in the file"},
+		{"no server", kubeconfig(""), "no server"},
+		{"bad base64", strings.Replace(good, "server:", `certificate-authority-data: "#", server:`, 1), "illegal base64"},
+		{"CA file missing", strings.Replace(good, "server:", `certificate-authority: missing.crt, server:`, 1), "missing.crt"},
+		{"key file missing", strings.Replace(good, "token:", `client-certificate: a.crt, client-key: b.key, token:`, 1), "a.crt"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			path := write(t, filepath.Join(noConfig(t), "config"), tc.text)
 			_, err := LoadConfig(path)
 			var config *ConfigError

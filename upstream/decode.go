@@ -18,18 +18,18 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Unusable stands in a watch event for an object that can't be cached: no JSON
-// object, without a name, of another type, too large. The watch goes on after
-// it. It is immutable.
+// Unusable takes the place of an object that can't be cached in a watch event: not a JSON object,
+// without a name, of another type, or too large. The watch continues after it. Unusable is
+// immutable.
 type Unusable struct {
-	// Err is why.
+	// Err is the reason.
 	Err error
 
-	// Key is the object's, where that is known.
+	// Key is the object's key, if known.
 	Key string
 
-	// Raw is the beginning of the object's JSON, at most 256 bytes. It may hold a
-	// secret: it is for looking into, not for a log.
+	// Raw is the beginning of the object's JSON, at most 256 bytes. It may hold a secret: don't log
+	// it.
 	Raw []byte
 }
 
@@ -45,30 +45,30 @@ func newUnusable(raw []byte, err error) *Unusable {
 	return &Unusable{Err: err, Raw: bytes.Clone(raw[:min(len(raw), unusableRaw)])}
 }
 
-// decoding makes objects out of a source's JSON. It is immutable.
+// decoding turns a source's JSON into objects. It is immutable.
 type decoding struct {
 	resource Resource
 	prune    object.Prune
 }
 
-// rooms have room for an object while it is pruned.
-var rooms = sync.Pool{New: func() any { return new([]byte) }}
+// pruneBuffers holds the buffers in which objects are pruned.
+var pruneBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// item makes an object of raw, which is valid JSON in a buffer that will be used
-// again. typed says whether the JSON itself told its apiVersion and kind.
+// item decodes raw, which is valid JSON in a buffer that the caller reuses, into an object of its
+// own memory. typed reports whether raw contained apiVersion and kind.
 func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, true, object.ErrInvalid
 	}
-	// Pruning comes first, because what is left is copied.
+	// Prune first: what is left is copied.
 	rest := raw
 	if !d.prune.None() {
-		room, _ := rooms.Get().(*[]byte)
-		defer rooms.Put(room)
-		if *room, err = d.prune.Append((*room)[:0], raw); err != nil {
+		buf, _ := pruneBuffers.Get().(*[]byte)
+		defer pruneBuffers.Put(buf)
+		if *buf, err = d.prune.Append((*buf)[:0], raw); err != nil {
 			return nil, true, err
 		}
-		rest = *room
+		rest = *buf
 	}
 	own := rest
 	if d.resource.Kind != "" && !beginsWithType(rest) {
@@ -87,9 +87,8 @@ func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 	return o, typed, nil
 }
 
-// beginsWithType reports whether raw begins as every encoder of the servers writes
-// an object that has a type: with both members of the type, kind first for
-// built-in resources, apiVersion first for custom ones.
+// beginsWithType reports whether raw begins with both type members, as every encoder of the servers
+// writes them: kind first for built-in resources, apiVersion first for custom ones.
 func beginsWithType(raw []byte) bool {
 	first, second := []byte(`{"kind":"`), []byte(`,"apiVersion":"`)
 	if !bytes.HasPrefix(raw, first) {
@@ -98,20 +97,17 @@ func beginsWithType(raw []byte) bool {
 			return false
 		}
 	}
-	// Neither holds a quote or a comma; a name that does fails the comparison of
-	// types, not this.
+	// A type holds no quote or comma. If one does, the comparison of types fails, not this one.
 	n := bytes.IndexByte(raw[len(first):], '"')
 	return n >= 0 && bytes.HasPrefix(raw[len(first)+n+1:], second)
 }
 
-// A watch event is decoded in two steps that client-go's rest package calls one
-// after the other: eventDecoder cuts a frame into type and object, objectDecoder
-// makes the object. The second is not told the type, so the first leaves a mark
-// in the byte before the object, and hands it over with the object. Nothing is
-// copied: the frame stays untouched until both have returned.
+// A watch event is decoded in two steps, which client-go's rest package calls in turn: eventDecoder
+// splits a frame into type and object, objectDecoder decodes the object. rest does not pass the
+// type to the second step, so the first one overwrites the byte before the object with a mark and
+// passes it along. Nothing is copied: the frame stays untouched until both have returned.
 //
-// The marks are bytes that no JSON begins with: the body of an error answer has
-// none.
+// No JSON begins with a mark, so the body of an error answer can't be taken for an event.
 const (
 	markObject   byte = iota + 1 // of an ADDED, MODIFIED or DELETED event
 	markBookmark                 // of a BOOKMARK event
@@ -129,11 +125,11 @@ func mark(eventType string) byte {
 	return markObject
 }
 
-// errEncode is returned by the encoders of a client that only reads.
+// errEncode is the error of the encoders: this client only reads.
 var errEncode = errors.New("upstream only reads")
 
-// newSerializer returns what a rest client decodes with: JSON only, errors as
-// *metav1.Status, watch events as d makes them.
+// newSerializer returns the serializer of a rest client: JSON only, errors as *metav1.Status, watch
+// events decoded with d.
 func newSerializer(d decoding) runtime.NegotiatedSerializer {
 	return runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{
 		MediaType:        runtime.ContentTypeJSON,
@@ -152,8 +148,8 @@ func newSerializer(d decoding) runtime.NegotiatedSerializer {
 // eventDecoder decodes a frame into a *metav1.WatchEvent.
 type eventDecoder struct{}
 
-// Decode implements [runtime.Decoder]. An error ends the watch, so it is kept for
-// frames that are no events.
+// Decode implements [runtime.Decoder]. An error ends the watch, so only frames that are not events
+// return one.
 func (eventDecoder) Decode(frame []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	ev, ok := into.(*metav1.WatchEvent)
 	if !ok {
@@ -184,8 +180,8 @@ func (eventDecoder) Identifier() runtime.Identifier { return "snapcache-event" }
 
 var objectMember = []byte(`","object":`)
 
-// cutEvent returns the type of the event in frame and where its object is, which
-// never is at the frame's beginning and is valid JSON.
+// cutEvent returns the type of the event in frame and the range of its object, which is valid JSON
+// and never begins at 0.
 func cutEvent(frame []byte) (typ string, at, end int, ok bool) {
 	// All servers write the same two members in this order and without spaces.
 	const head = `{"type":"`
@@ -193,7 +189,7 @@ func cutEvent(frame []byte) (typ string, at, end int, ok bool) {
 	if bytes.HasPrefix(frame, []byte(head)) && frame[len(frame)-1] == '}' {
 		if n := bytes.IndexByte(frame[len(head):], '"'); n >= 0 && bytes.HasPrefix(frame[len(head)+n:], objectMember) {
 			at, end = len(head)+n+len(objectMember), len(frame)-1
-			// What is not one value by itself has another member behind it.
+			// If frame[at:end] is not one JSON value, frame has more members.
 			if typ = eventType(frame[len(head) : len(head)+n]); at < end && typ != "" && validJSON(frame[at:end]) {
 				return typ, at, end, true
 			}
@@ -209,8 +205,7 @@ func cutEvent(frame []byte) (typ string, at, end int, ok bool) {
 	return typ, fields[1].Index, fields[1].Index + len(fields[1].Raw), true
 }
 
-// eventType returns b as a string that costs no memory, empty where it is none of
-// the known types.
+// eventType returns b as a string without allocating, or "" if it is not a known type.
 func eventType(b []byte) string {
 	for _, t := range []watch.EventType{watch.Modified, watch.Added, watch.Deleted, watch.Bookmark, watch.Error} {
 		if string(b) == string(t) {
@@ -220,8 +215,8 @@ func eventType(b []byte) string {
 	return ""
 }
 
-// cutLarge returns the type of an event that was cut off, MODIFIED where it can't
-// be seen, and the beginning of its object.
+// cutLarge returns the type of a truncated event, MODIFIED if it is not in the part that was read,
+// and the beginning of its object.
 func cutLarge(frame []byte) (typ string, raw []byte) {
 	frame = frame[:1024]
 	if typ = eventType([]byte(gjson.GetBytes(frame, "type").Str)); typ == "" {
@@ -234,13 +229,12 @@ func cutLarge(frame []byte) (typ string, raw []byte) {
 	return typ, raw
 }
 
-// objectDecoder decodes what eventDecoder cut out, and the Status in the body of
-// an answer that is an error.
+// objectDecoder decodes the objects that eventDecoder cut out, and the Status in the body of an
+// error answer.
 type objectDecoder struct{ d decoding }
 
-// Decode implements [runtime.Decoder]. It returns an *object.Object, a
-// *metav1.Status or an *Unusable; only the body of an error answer that is not a
-// Status is an error.
+// Decode implements [runtime.Decoder]. It returns an *object.Object, a *metav1.Status or an
+// *Unusable. It fails only if the body of an error answer is not a Status.
 func (o objectDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if len(data) == 0 {
 		return nil, nil, object.ErrInvalid
@@ -288,7 +282,7 @@ func (o objectDecoder) event(raw []byte) runtime.Object {
 	return newUnusable(raw, err)
 }
 
-// status returns raw, which is valid JSON, as a Status, nil where it is none.
+// status decodes raw, which is valid JSON, as a Status, or returns nil if it is not one.
 func status(raw []byte) *metav1.Status {
 	kind := gjson.GetManyBytes(raw, "kind", "apiVersion")
 	if kind[0].Str != "Status" || kind[1].Str != "v1" {
@@ -301,7 +295,7 @@ func status(raw []byte) *metav1.Status {
 	return st
 }
 
-// tooLarge names the object where its beginning tells the name.
+// tooLarge returns ErrTooLarge, with the object's name if raw contains it.
 func tooLarge(raw []byte) error {
 	meta := gjson.GetManyBytes(raw, "metadata.namespace", "metadata.name")
 	name := object.Key(meta[0].Str, meta[1].Str)
@@ -311,14 +305,14 @@ func tooLarge(raw []byte) error {
 	return fmt.Errorf("%s: %w", name, ErrTooLarge)
 }
 
-// safeDepth is how deep gjson's check may recurse. It has no limit of its own,
-// and a stack that overflows can't be recovered from.
+// safeDepth limits the recursion of gjson's validation, which has no limit of its own. A stack
+// overflow can't be recovered.
 const safeDepth = 10_000
 
 // validJSON reports whether b is one JSON value, nested at most 10,000 deep.
 func validJSON(b []byte) bool {
 	if bytes.Count(b, []byte{'['})+bytes.Count(b, []byte{'{'}) > safeDepth {
-		// Slower, and limited.
+		// Slower, but its depth is limited.
 		return jsontext.Value(b).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	}
 	return gjson.ValidBytes(b)

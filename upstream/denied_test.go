@@ -12,23 +12,24 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Only what the server itself says of the resource that was asked for is a denial.
+// Denied accepts only a 403 from the server itself, about the requested resource.
 func TestDenied(t *testing.T) {
 	secrets := schema.GroupResource{Resource: "secrets"}
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name string
 		code int
 		body string
 		want bool
 	}{
-		"denied":           {403, statusBody(403, "Forbidden", "no", `{"kind":"secrets"}`), true},
-		"another resource": {403, statusBody(403, "Forbidden", "no", `{"kind":"pods"}`), false},
-		"another group":    {403, statusBody(403, "Forbidden", "no", `{"kind":"secrets","group":"example.com"}`), false},
-		"a proxy":          {403, "<html>sign in</html>", false},
-		"401":              {401, statusBody(401, "Unauthorized", "no", `{"kind":"secrets"}`), false},
-		"404":              {404, statusBody(404, "NotFound", "no", `{"kind":"secrets"}`), false},
-		"allowed":          {200, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}`, false},
+		{"denied", 403, statusBody(403, "Forbidden", "no", `{"kind":"secrets"}`), true},
+		{"another resource", 403, statusBody(403, "Forbidden", "no", `{"kind":"pods"}`), false},
+		{"another group", 403, statusBody(403, "Forbidden", "no", `{"kind":"secrets","group":"example.com"}`), false},
+		{"a proxy", 403, "<html>sign in</html>", false},
+		{"401", 401, statusBody(401, "Unauthorized", "no", `{"kind":"secrets"}`), false},
+		{"404", 404, statusBody(404, "NotFound", "no", `{"kind":"secrets"}`), false},
+		{"allowed", 200, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}`, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, x.code, x.body) })
 			s := c.Source(SourceOptions{Resource: Resource{GVR: secrets.WithVersion("v1"), Kind: "Secret"}})
 			require.Equal(t, x.want, Denied(s.Probe(t.Context(), "0"), secrets))

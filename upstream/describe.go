@@ -20,12 +20,11 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// hintNotKubernetes is what to do where an answer is nothing that a kube-apiserver
-// would send.
+// hintNotKubernetes is the hint for an answer that no kube-apiserver would send.
 const hintNotKubernetes = "check that the address is a Kubernetes API's, and that no proxy or login page answers in its place"
 
-// Describe returns one line for the person who runs the node: what is wrong and
-// what to do. Credentials are not in it. It is empty for nil.
+// Describe returns one line for the operator of the node: what is wrong and what to do. It contains
+// no credentials. It is empty for nil.
 func Describe(err error) string {
 	if err == nil {
 		return ""
@@ -43,9 +42,9 @@ func Describe(err error) string {
 	case errors.Is(err, context.Canceled):
 		text = "stopped"
 	case errors.Is(err, ErrLags):
-		text = "the server has not reached the resourceVersion of the cache, which its cluster has: it is one of several and lags; nothing is lost by waiting"
+		text = "the server has not reached the cache's resourceVersion, but its cluster has: it is one of several and lags; waiting loses nothing"
 	case kind == Ahead:
-		text = "the server has not reached the resourceVersion of the cache: it is one of several and lags, or the cluster was restored from a backup or replaced"
+		text = "the server has not reached the cache's resourceVersion: it is one of several and lags, or the cluster was restored from a backup or replaced"
 	case errors.As(err, &status):
 		text = describeStatus(status.Status(), scopeOf(err))
 	case kind == Unauthorized:
@@ -64,7 +63,7 @@ func Describe(err error) string {
 	return redact(oneLine(text))
 }
 
-// Described returns err with the text of Describe, for a log.
+// Described wraps err for a log: its text is that of [Describe].
 func Described(err error) error { return described{err} }
 
 type described struct{ err error }
@@ -105,9 +104,9 @@ func describeStatus(st metav1.Status, scope string) string {
 		return "the server no longer has this resourceVersion (410): a new list is needed: " + text
 	case Throttled:
 		if st.Details != nil && st.Details.RetryAfterSeconds > 0 {
-			return fmt.Sprintf("the server is busy (429) and asks to come back in %d s: %s", st.Details.RetryAfterSeconds, text)
+			return fmt.Sprintf("the server is busy (429) and asks for a retry in %d s: %s", st.Details.RetryAfterSeconds, text)
 		}
-		return "the server is busy (429) and asks to come back later: " + text
+		return "the server is busy (429) and asks for a retry later: " + text
 	case Server:
 		return fmt.Sprintf("the server failed (%d): look into the kube-apiserver's log if it lasts: %s", st.Code, text)
 	}
@@ -117,8 +116,8 @@ func describeStatus(st metav1.Status, scope string) string {
 	return fmt.Sprintf("the server refused the request (%d): %s", st.Code, text)
 }
 
-// statusText returns a Status's message, with the text of an answer that was no
-// Status: that is what a proxy says.
+// statusText returns a Status's message. If the answer was not a Status but, for example, a proxy's
+// page, its text is included.
 func statusText(st metav1.Status) string {
 	text := st.Message
 	if text == "" {
@@ -154,9 +153,9 @@ func describeTLS(err error) string {
 	)
 	switch {
 	case errors.As(err, &host):
-		text := "the server's certificate is not made out to " + host.Host
+		text := "the server's certificate is not valid for " + host.Host
 		if host.Certificate != nil {
-			text += fmt.Sprintf(" (but to %s)", certificateNames(host.Certificate))
+			text += fmt.Sprintf(" (but for %s)", certificateNames(host.Certificate))
 		}
 		return text + ": use one of its names as the server's address in the kubeconfig, or set tls-server-name there"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
@@ -168,7 +167,7 @@ func describeTLS(err error) string {
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return "the server does not speak TLS at " + hostOf(err) + ": correct the scheme or port of its address in the kubeconfig"
 	case isAlert(err):
-		return "the server broke the TLS handshake off: check the client certificate in the kubeconfig: " + cause(err)
+		return "the server aborted the TLS handshake: check the client certificate in the kubeconfig: " + cause(err)
 	}
 	return "no TLS connection to the server: " + cause(err)
 }
@@ -188,9 +187,9 @@ func describeNetwork(err error) string {
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Sprintf("can't reach the server: there is no host %q: check its name in the kubeconfig and this device's DNS", dns.Name)
+		return fmt.Sprintf("can't reach the server: host %q does not exist: check its name in the kubeconfig and this device's DNS", dns.Name)
 	case errors.As(err, &dns):
-		return fmt.Sprintf("can't reach the server: the DNS does not answer for %q: check this device's network and DNS", dns.Name)
+		return fmt.Sprintf("can't reach the server: DNS does not answer for %q: check this device's network and DNS", dns.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("can't reach the server: connection refused by %s: check that the kube-apiserver runs there", hostOf(err))
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
@@ -225,11 +224,10 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// maxText is how long a line may get, in bytes. Servers and proxies put whole
-// pages into messages.
+// maxText limits a line, in bytes. Servers and proxies put whole pages into messages.
 const maxText = 600
 
-// oneLine makes one line of text and bounds it.
+// oneLine joins the lines of text and truncates it to maxText.
 func oneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > maxText {
@@ -247,8 +245,8 @@ var secrets = []struct {
 	{regexp.MustCompile(`://[^/\s@"]+@`), "://***@"},
 }
 
-// redact takes out what looks like a credential. No error of Go's or client-go's is
-// known to hold one; a server's or a plugin's message may.
+// redact replaces what looks like a credential. No error of Go or client-go is known to contain
+// one, but a message from a server or a plugin may.
 func redact(text string) string {
 	for _, s := range secrets {
 		text = s.pattern.ReplaceAllString(text, s.with)

@@ -19,22 +19,21 @@ type Resource struct {
 	GVR  schema.GroupVersionResource
 	Kind string
 
-	// Namespaced says whether its objects live in namespaces.
+	// Namespaced reports whether its objects live in namespaces.
 	Namespaced bool
 }
 
 // APIVersion returns group and version as objects carry it, such as "apps/v1".
 func (r Resource) APIVersion() string { return r.GVR.GroupVersion().String() }
 
-// maxSuggestions bounds what a [NoResourceError] suggests.
+// maxSuggestions limits the suggestions of a [NoResourceError].
 const maxSuggestions = 3
 
-// Resolve looks a resource up by its plural name. An empty group is the core
-// group; an empty version is the one that the server prefers among those that
-// have the resource.
+// Resolve looks up a resource by its plural name. An empty group is the core group. An empty
+// version selects the server's preferred version among those that have the resource.
 //
-// The error is a [*NoResourceError] where the server does not have it, and wraps
-// [ErrNotWatchable] where it has it but offers no list or no watch.
+// If the server does not have the resource, the error is a [*NoResourceError]. If the resource
+// can't be listed or watched, the error wraps [ErrNotWatchable].
 func (c *Cluster) Resolve(ctx context.Context, resource, version, group string) (Resource, error) {
 	versions := []string{version}
 	if version == "" {
@@ -70,11 +69,11 @@ func checked(gv schema.GroupVersion, r metav1.APIResource) (Resource, error) {
 	return Resource{GVR: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced}, nil
 }
 
-// versions returns the versions of a group, the preferred one first; none where
-// the server does not have the group.
+// versions returns the versions of a group, the preferred one first, or none if the server does not
+// have the group.
 func (c *Cluster) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
-		return []string{"v1"}, nil // there never was another one, nor will there be
+		return []string{"v1"}, nil // the only version of the core group
 	}
 	var g metav1.APIGroup
 	if err := c.discover(ctx, &g, "apis", group); err != nil {
@@ -99,8 +98,8 @@ func groupVersions(g metav1.APIGroup) []string {
 	return versions
 }
 
-// resources returns what a version of a group serves, without subresources; none
-// where the server does not have the version.
+// resources returns the resources in a version of a group, without subresources, or none if the
+// server does not have the version.
 func (c *Cluster) resources(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
 	var list metav1.APIResourceList
 	if err := c.discover(ctx, &list, apiPath(gv)...); err != nil {
@@ -114,9 +113,8 @@ func (c *Cluster) resources(ctx context.Context, gv schema.GroupVersion) ([]meta
 	}), nil
 }
 
-// suggest returns resources that may be meant by name. A collection whose
-// resource is missing is looked up again and again, so the search, which takes a
-// request for each group, is made once.
+// suggest returns resources that name may stand for. A missing resource is looked up again and
+// again, and the search takes a request for each group, so its result is cached for good.
 func (c *Cluster) suggest(ctx context.Context, gr schema.GroupResource) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,13 +126,12 @@ func (c *Cluster) suggest(ctx context.Context, gr schema.GroupResource) []string
 	return found
 }
 
-// search looks through all groups. It is a courtesy: what can't be read is left
-// out.
+// search looks through all groups. It is best effort: groups that can't be read are left out.
 func (c *Cluster) search(ctx context.Context, gr schema.GroupResource) []string {
 	var groups metav1.APIGroupList
 	_ = c.discover(ctx, &groups, "apis")
 	core := metav1.APIGroup{PreferredVersion: metav1.GroupVersionForDiscovery{Version: "v1"}}
-	// Exact plurals first, then other names; in the group that was asked for first.
+	// Exact plurals first, then other names; within each, the requested group first.
 	var plural, other []string
 	for _, g := range append([]metav1.APIGroup{core}, groups.Groups...) {
 		versions := groupVersions(g)
@@ -160,8 +157,7 @@ func (c *Cluster) search(ctx context.Context, gr schema.GroupResource) []string 
 	return found[:min(len(found), maxSuggestions)]
 }
 
-// suggestion names a resource as kubectl does, with its version where that is
-// not the preferred one.
+// suggestion names a resource as kubectl does, with its version unless that is the preferred one.
 func suggestion(resource, version, group string, preferred bool) string {
 	if !preferred {
 		resource += "." + version
@@ -172,8 +168,8 @@ func suggestion(resource, version, group string, preferred bool) string {
 	return resource
 }
 
-// alsoCalled reports whether name is another name of r: its plural in other
-// letters, its singular, kind or a short name.
+// alsoCalled reports whether name is another name of r: its plural in other case, its singular,
+// kind or a short name.
 func alsoCalled(r metav1.APIResource, name string) bool {
 	for _, n := range append([]string{r.Name, r.SingularName, r.Kind}, r.ShortNames...) {
 		if n != "" && strings.EqualFold(n, name) {
@@ -190,7 +186,7 @@ func (c *Cluster) discover(ctx context.Context, into any, path ...string) error 
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return errors.New("the answer is no discovery document: " + hintNotKubernetes)
+		return errors.New("the answer is not a discovery document: " + hintNotKubernetes)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// discoveryDocs are a small server's.
+// discoveryDocs are the documents of a small server, by path.
 var discoveryDocs = map[string]string{
 	"/api/v1": `{"kind":"APIResourceList","groupVersion":"v1","resources":[
 		{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","shortNames":["po"],"verbs":["create","get","list","watch"]},
@@ -50,34 +50,35 @@ func TestResolve(t *testing.T) {
 	gvr := func(g, v, r string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: g, Version: v, Resource: r}
 	}
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name                     string
 		resource, version, group string
 		want                     Resource
 		err                      string
 		kind                     ErrorKind
 	}{
-		"core":              {"pods", "", "", Resource{gvr("", "v1", "pods"), "Pod", true}, "", ""},
-		"core with version": {"nodes", "v1", "", Resource{gvr("", "v1", "nodes"), "Node", false}, "", ""},
-		"preferred version": {"tills", "", "shop.example.com", Resource{gvr("shop.example.com", "v2", "tills"), "Till", true}, "", ""},
-		"named version":     {"tills", "v1", "shop.example.com", Resource{gvr("shop.example.com", "v1", "tills"), "Till", true}, "", ""},
-		"only in an older":  {"scanners", "", "shop.example.com", Resource{gvr("shop.example.com", "v1", "scanners"), "Scanner", true}, "", ""},
+		{"core", "pods", "", "", Resource{gvr("", "v1", "pods"), "Pod", true}, "", ""},
+		{"core with version", "nodes", "v1", "", Resource{gvr("", "v1", "nodes"), "Node", false}, "", ""},
+		{"preferred version", "tills", "", "shop.example.com", Resource{gvr("shop.example.com", "v2", "tills"), "Till", true}, "", ""},
+		{"named version", "tills", "v1", "shop.example.com", Resource{gvr("shop.example.com", "v1", "tills"), "Till", true}, "", ""},
+		{"only in an older", "scanners", "", "shop.example.com", Resource{gvr("shop.example.com", "v1", "scanners"), "Scanner", true}, "", ""},
 
-		"other group":      {"deployments", "", "", Resource{}, `the server has no resource "deployments" in the core group: did you mean deployments.apps?`, Gone},
-		"singular":         {"pod", "", "", Resource{}, `no resource "pod" in the core group: did you mean pods?`, Gone},
-		"short name":       {"deploy", "", "apps", Resource{}, `no resource "deploy" in group apps: did you mean deployments.apps?`, Gone},
-		"kind":             {"Node", "", "", Resource{}, "did you mean nodes?", Gone},
-		"capitals":         {"Pods", "", "", Resource{}, "did you mean pods?", Gone},
-		"no such group":    {"pods", "", "none.example.com", Resource{}, `no resource "pods" in group none.example.com: did you mean pods?`, Gone},
-		"no such version":  {"tills", "v9", "shop.example.com", Resource{}, `no resource "tills" in version v9 of group shop.example.com: did you mean tills.shop.example.com or tills.v1.shop.example.com?`, Gone},
-		"version of core":  {"pods", "v2", "", Resource{}, `in version v2 of the core group: did you mean pods?`, Gone},
-		"older, elsewhere": {"scanner", "", "", Resource{}, `the server has no resource "scanner" in the core group`, Gone},
-		"nothing like it":  {"unicorns", "", "", Resource{}, `the server has no resource "unicorns" in the core group`, Gone},
-		"subresource":      {"pods/status", "", "", Resource{}, `no resource "pods/status"`, Gone},
-		"no list":          {"bindings", "", "", Resource{}, `resource "bindings" in v1 can't be cached, there is no list`, Other},
-		"no watch":         {"listonly", "", "", Resource{}, "there is no watch", Other},
-		"server failure":   {"x", "", "broken.example.com", Resource{}, "503", Server},
+		{"other group", "deployments", "", "", Resource{}, `the server has no resource "deployments" in the core group: did you mean deployments.apps?`, Gone},
+		{"singular", "pod", "", "", Resource{}, `no resource "pod" in the core group: did you mean pods?`, Gone},
+		{"short name", "deploy", "", "apps", Resource{}, `no resource "deploy" in group apps: did you mean deployments.apps?`, Gone},
+		{"kind", "Node", "", "", Resource{}, "did you mean nodes?", Gone},
+		{"capitals", "Pods", "", "", Resource{}, "did you mean pods?", Gone},
+		{"no such group", "pods", "", "none.example.com", Resource{}, `no resource "pods" in group none.example.com: did you mean pods?`, Gone},
+		{"no such version", "tills", "v9", "shop.example.com", Resource{}, `no resource "tills" in version v9 of group shop.example.com: did you mean tills.shop.example.com or tills.v1.shop.example.com?`, Gone},
+		{"version of core", "pods", "v2", "", Resource{}, `in version v2 of the core group: did you mean pods?`, Gone},
+		{"older, elsewhere", "scanner", "", "", Resource{}, `the server has no resource "scanner" in the core group`, Gone},
+		{"nothing like it", "unicorns", "", "", Resource{}, `the server has no resource "unicorns" in the core group`, Gone},
+		{"subresource", "pods/status", "", "", Resource{}, `no resource "pods/status"`, Gone},
+		{"no list", "bindings", "", "", Resource{}, `resource "bindings" in v1 can't be cached, there is no list`, Other},
+		{"no watch", "listonly", "", "", Resource{}, "there is no watch", Other},
+		{"server failure", "x", "", "broken.example.com", Resource{}, "503", Server},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			var requests int
 			c := serve(t, discoveryServer(&requests))
 			got, err := c.Resolve(context.Background(), tc.resource, tc.version, tc.group)
@@ -102,8 +103,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// A resource that is missing is looked up for hours; the search through all
-// groups is made once.
+// A missing resource is looked up for hours. The search through all groups runs once.
 func TestResolveSuggestsOnce(t *testing.T) {
 	var requests int
 	c := serve(t, discoveryServer(&requests))

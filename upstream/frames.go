@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// frameBuffer is the read buffer of a watch in bytes. Most events fit.
+// frameBuffer is the read buffer of a watch, in bytes. Most events fit.
 const frameBuffer = 32 << 10
 
-// lineFramer cuts a watch stream into lines. A server's frames are compact JSON
-// with a line feed behind each and none inside.
+// lineFramer splits a watch stream into lines. A server's frames are compact JSON, each with a line
+// feed after it and none inside.
 type lineFramer struct{}
 
 // NewFrameReader implements [runtime.Framer].
@@ -27,20 +27,20 @@ func (lineFramer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
 // NewFrameWriter implements [runtime.Framer].
 func (lineFramer) NewFrameWriter(io.Writer) io.Writer { return io.Discard }
 
-// lineReader hands out one frame a Read, as apimachinery's streaming decoder asks:
-// io.ErrShortBuffer says that the frame goes on, with the next Read. That decoder
-// gives up on a frame over 16 MiB, and the watch with it; the resumed watch would
-// meet the same event again. So a longer frame is cut to exactly maxObject bytes,
-// which the event decoder knows as too large, and the rest of it is passed over.
+// lineReader returns one frame per Read, as apimachinery's streaming decoder expects:
+// io.ErrShortBuffer means that the frame continues with the next Read. That decoder fails the whole
+// watch on a frame over 16 MiB, and the resumed watch would meet the same event again. So a longer
+// frame is truncated to exactly maxObject bytes, which the event decoder takes for too large, and
+// the rest of it is skipped.
 //
-// Read is for one goroutine; Close may come at any time from another.
+// Only one goroutine may call Read. Close is safe at any time from another.
 type lineReader struct {
 	body  io.ReadCloser
 	buf   *bufio.Reader
-	chunk []byte // of buf, not handed out yet
+	chunk []byte // part of buf, not returned yet
 	last  bool   // chunk is the end of its frame
 	size  int    // bytes of the frame in chunk and before it
-	err   error  // ends the stream once chunk is handed out
+	err   error  // ends the stream once chunk is returned
 }
 
 // Close implements [io.Closer].
@@ -69,8 +69,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	}
 }
 
-// fill reads the next chunk. Afterwards there is a chunk, or the end of a frame,
-// or an error.
+// fill reads the next chunk. Afterwards there is a chunk, the end of a frame, or an error.
 func (l *lineReader) fill() {
 	chunk, err := l.buf.ReadSlice('\n')
 	switch {
@@ -78,22 +77,22 @@ func (l *lineReader) fill() {
 		chunk, l.last = bytes.TrimSuffix(chunk[:len(chunk)-1], []byte("\r")), true
 	case errors.Is(err, bufio.ErrBufferFull):
 	case errors.Is(err, io.EOF):
-		// The server closed the stream in good order. What is left has to be an event.
+		// The server closed the stream normally. What is left has to be an event.
 		l.last, l.err = l.size+len(chunk) > 0, io.EOF
 	default:
 		l.lost(err)
 		return
 	}
 	if room := maxObject - l.size; len(chunk) >= room {
-		// Passing over the rest reads into the buffer that the chunk is in.
+		// skip overwrites the buffer that chunk points into.
 		chunk = bytes.Clone(chunk[:room])
 		l.skip()
 	}
 	l.chunk, l.size = chunk, l.size+len(chunk)
 }
 
-// skip reads up to the end of a frame that is too large. An error ends the frame
-// and comes again with the next read.
+// skip reads to the end of a frame that is too large. An error ends the frame; the next read
+// returns it again.
 func (l *lineReader) skip() {
 	for !l.last {
 		_, err := l.buf.ReadSlice('\n')
@@ -101,11 +100,11 @@ func (l *lineReader) skip() {
 	}
 }
 
-// lost ends a stream whose connection broke. Left alone, the streaming decoder
-// would close the watch as if the server had done it, and a reflector could not
-// tell a bad link from a resourceVersion that the server does not know. So the
-// stream ends with an ERROR event. Where a part of a frame is out already, a line
-// feed, which no frame has inside, tells the event decoder where the event begins.
+// lost ends a stream whose connection broke. Otherwise the streaming decoder would close the watch
+// as if the server had done it, and a reflector could not distinguish a bad link from a
+// resourceVersion that the server does not have. So the stream ends with an ERROR event. If part of
+// a frame has been returned already, a line feed, which no frame contains, shows the event decoder
+// the beginning of the event.
 func (l *lineReader) lost(err error) {
 	l.err = io.EOF
 	if errors.Is(err, context.Canceled) {
@@ -126,7 +125,7 @@ func (l *lineReader) lost(err error) {
 	l.chunk = append(l.chunk, '}')
 	l.size, l.last = l.size+len(l.chunk), true
 	if l.size >= maxObject {
-		// Too much of a frame is out for the event to fit.
+		// So much of a frame has been returned that the event does not fit.
 		l.chunk, l.last, l.err = nil, false, io.ErrUnexpectedEOF
 	}
 }

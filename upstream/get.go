@@ -16,10 +16,9 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Get returns the newest state of the object at key, namespace/name, pruned as in
-// a list. [ErrNoObject] says that the server has none there, or none that the
-// source's selectors match. Every other error says nothing about the object, least
-// of all that it is gone: a 404 is also what a server answers that does not know the
+// Get returns the newest state of the object at key (namespace/name), pruned as in a list.
+// [ErrNoObject] means that the server has none, or none that matches the source's selectors. No
+// other error proves that the object is gone: a server also answers 404 if it does not have the
 // resource at the moment.
 func (s *Source) Get(ctx context.Context, key string) (*object.Object, error) {
 	o, err := s.get(ctx, key)
@@ -69,11 +68,10 @@ func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
 	return o, err
 }
 
-// getSelected asks for a list of the one object, because only the server knows what
-// a selector means.
+// getSelected lists the one object, because only the server can evaluate a selector.
 func (s *Source) getSelected(ctx context.Context, namespace, name string) (found *object.Object, err error) {
 	narrow := s.only(namespace, name)
-	var unusable error // which is not the same as none
+	var unusable error // the object exists
 	narrow.opts.OnSkip = func(err error) { unusable = err }
 	_, err = narrow.List(ctx, ListOptions{}, func(o *object.Object) error { found = o; return nil })
 	switch {
@@ -87,8 +85,8 @@ func (s *Source) getSelected(ctx context.Context, namespace, name string) (found
 	return found, nil
 }
 
-// Version returns UID and resourceVersion of the newest state of the object at key,
-// and errors as Get does. It needs no other right than a list.
+// Version returns the UID and resourceVersion of the newest state of the object at key. Errors are
+// those of Get. It needs no permission but list.
 func (s *Source) Version(ctx context.Context, key string) (uid, rv string, err error) {
 	uid, rv, _, err = s.version(ctx, key, "")
 	if err != nil {
@@ -97,10 +95,9 @@ func (s *Source) Version(ctx context.Context, key string) (uid, rv string, err e
 	return uid, rv, nil
 }
 
-// VersionAt is Version in the state that there was at a resourceVersion, which the server
-// tells while it remembers it (some minutes, else 410). then says that the answer, or
-// [ErrNoObject], is of that state: a server that does not know what is asked of it
-// answers with the newest one.
+// VersionAt is [Source.Version] for the state at resourceVersion at, which the server can answer
+// for some minutes (410 afterwards). then reports whether the answer, or [ErrNoObject], is of that
+// state: a server that does not support exact reads answers with its newest one.
 func (s *Source) VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error) {
 	uid, rv, of, err := s.version(ctx, key, at)
 	then = at != "" && of == at
@@ -110,8 +107,8 @@ func (s *Source) VersionAt(ctx context.Context, key, at string) (uid, rv string,
 	return uid, rv, then, nil
 }
 
-// version returns what it found and the resourceVersion of the state that it was found
-// in, where the server tells. at is the one to look in, empty for the newest.
+// version returns the object's UID and resourceVersion, and in of the resourceVersion of the state
+// it was found in, if the server sends one. at selects the state, empty for the newest.
 func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of string, err error) {
 	namespace, name := split(key)
 	if s.opts.Namespace != "" && s.opts.Namespace != namespace {
@@ -131,14 +128,13 @@ func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of strin
 		return "", "", of, ErrNoObject
 	}
 	if at := object.Key(found.Get("namespace").Str, found.Get("name").Str); at != key {
-		return "", "", "", fmt.Errorf("the server sent %s", at) // it does not know the selector
+		return "", "", "", fmt.Errorf("the server sent %s", at) // it does not support the selector
 	}
 	return found.Get("uid").Str, found.Get("resourceVersion").Str, of, nil
 }
 
-// first returns a list of the first object in scope, metadata only, in the state that
-// there was at a resourceVersion; empty for the newest, which no cache of the server's
-// may be behind.
+// first returns a list of the first object in scope, metadata only, at resourceVersion at. If at is
+// empty, the list is a consistent read of the newest state, not one from the server's cache.
 func (s *Source) first(ctx context.Context, at string) (list []byte, err error) {
 	r, err := s.request()
 	if err != nil {
@@ -164,7 +160,7 @@ func (s *Source) first(ctx context.Context, at string) (list []byte, err error) 
 	return list, nil
 }
 
-// split takes a key apart. The namespace is empty where there is none.
+// split splits a key. namespace is empty for a cluster-scoped object.
 func split(key string) (namespace, name string) {
 	namespace, name, namespaced := strings.Cut(key, "/")
 	if !namespaced {
@@ -173,7 +169,7 @@ func split(key string) (namespace, name string) {
 	return namespace, name
 }
 
-// only is the source narrowed down to one name.
+// only returns the source narrowed down to one name.
 func (s *Source) only(namespace, name string) *Source {
 	narrow := *s
 	narrow.opts.Namespace, narrow.opts.FieldSelector = namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -183,9 +179,9 @@ func (s *Source) only(namespace, name string) *Source {
 	return &narrow
 }
 
-// isGone says that the server knows the resource and has no such object. A 404 of
-// which client-go had to make a Status itself is one of the path, such as that of a
-// custom resource that is not established.
+// isGone reports whether the server has the resource but not the object. If client-go had to make
+// up the Status of a 404 itself, the path was not found, for example because a custom resource is
+// not established.
 func isGone(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {

@@ -12,40 +12,40 @@ import (
 
 const onePod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"7","managedFields":[{}]}}`
 
-// TestGet asks for one object. Only a server that knows the resource and has no such
-// object makes it one that is gone.
+// Get reports ErrNoObject only if the server has the resource and not the object.
 func TestGet(t *testing.T) {
 	list := func(items string) string {
 		return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[` + items + `]}`
 	}
 	const path, listPath = "/api/v1/namespaces/shop/pods/a", "/api/v1/namespaces/shop/pods"
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name string
 		opts SourceOptions
 		key  string
-		url  string // that is asked; empty for none
+		url  string // of the request; empty for none
 		code int
 		body string
 		err  string // "gone" for ErrNoObject; empty for none
 	}{
-		"object":           {SourceOptions{}, "shop/a", path, 200, onePod, ""},
-		"own namespace":    {SourceOptions{Namespace: "shop"}, "shop/a", path, 200, onePod, ""},
-		"other namespace":  {SourceOptions{Namespace: "mall"}, "shop/a", "", 0, "", "gone"},
-		"no such object":   {SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "pods \"a\" not found", `{"name":"a","kind":"pods"}`), "gone"},
-		"no such path":     {SourceOptions{}, "shop/a", path, 404, "404 page not found\n", "could not find the requested resource"},
-		"404 of no detail": {SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "no such thing", ""), "no such thing"},
-		"forbidden":        {SourceOptions{}, "shop/a", path, 403, statusBody(403, "Forbidden", "no", ""), "no"},
-		"another object":   {SourceOptions{}, "shop/a", path, 200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","namespace":"shop"}}`, "the server sent shop/b"},
-		"another type":     {SourceOptions{}, "shop/a", path, 200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}`, "another type"},
-		"noise":            {SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
+		{"object", SourceOptions{}, "shop/a", path, 200, onePod, ""},
+		{"own namespace", SourceOptions{Namespace: "shop"}, "shop/a", path, 200, onePod, ""},
+		{"other namespace", SourceOptions{Namespace: "mall"}, "shop/a", "", 0, "", "gone"},
+		{"no such object", SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "pods \"a\" not found", `{"name":"a","kind":"pods"}`), "gone"},
+		{"no such path", SourceOptions{}, "shop/a", path, 404, "404 page not found\n", "could not find the requested resource"},
+		{"404 of no detail", SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "no such thing", ""), "no such thing"},
+		{"forbidden", SourceOptions{}, "shop/a", path, 403, statusBody(403, "Forbidden", "no", ""), "no"},
+		{"another object", SourceOptions{}, "shop/a", path, 200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","namespace":"shop"}}`, "the server sent shop/b"},
+		{"another type", SourceOptions{}, "shop/a", path, 200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}`, "another type"},
+		{"noise", SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
 
-		"selected":          {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), ""},
-		"selected by field": {SourceOptions{FieldSelector: "spec.nodeName=n"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn", 200, list(onePod), ""},
-		"not selected":      {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(""), "gone"},
-		"no resource":       {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
-		"unusable":          {SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(`{"metadata":{}}`), "name"},
-		"selected another":  {SourceOptions{LabelSelector: "x=y"}, "mall/a", "/api/v1/namespaces/mall/pods?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), "the server sent shop/a"},
+		{"selected", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), ""},
+		{"selected by field", SourceOptions{FieldSelector: "spec.nodeName=n"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn", 200, list(onePod), ""},
+		{"not selected", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(""), "gone"},
+		{"no resource", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
+		{"unusable", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(`{"metadata":{}}`), "name"},
+		{"selected another", SourceOptions{LabelSelector: "x=y"}, "mall/a", "/api/v1/namespaces/mall/pods?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), "the server sent shop/a"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			asked := ""
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				asked = r.URL.String()
@@ -69,7 +69,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// An object of a resource that lives in no namespace.
+// The object's resource is cluster-scoped.
 func TestGetClusterScoped(t *testing.T) {
 	nodes := pods
 	nodes.GVR.Resource, nodes.Kind, nodes.Namespaced = "nodes", "Node", false
@@ -84,32 +84,33 @@ func TestGetClusterScoped(t *testing.T) {
 	require.Equal(t, "/api/v1/nodes/edge-1", asked)
 }
 
-// Version asks for one object's metadata in a way that needs no right but list's.
+// Version reads one object's metadata with a list.
 func TestVersion(t *testing.T) {
 	list := func(items string) string {
 		return `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"items":[` + items + `]}`
 	}
 	const path = "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da&limit=1"
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name string
 		opts SourceOptions
 		key  string
-		url  string // that is asked; empty for none
+		url  string // of the request; empty for none
 		code int
 		body string
 		err  string // "gone" for ErrNoObject; empty for none
 	}{
-		"object":          {SourceOptions{}, "shop/a", path, 200, list(onePod), ""},
-		"none":            {SourceOptions{}, "shop/a", path, 200, list(""), "gone"},
-		"selected":        {SourceOptions{LabelSelector: "x=y", FieldSelector: "spec.nodeName=n"}, "shop/a", "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn&labelSelector=x%3Dy&limit=1", 200, list(onePod), ""},
-		"own namespace":   {SourceOptions{Namespace: "shop"}, "shop/a", path, 200, list(onePod), ""},
-		"other namespace": {SourceOptions{Namespace: "mall"}, "shop/a", "", 0, "", "gone"},
-		"no such path":    {SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
-		"forbidden":       {SourceOptions{}, "shop/a", path, 403, statusBody(403, "Forbidden", "no", ""), "no"},
-		"another object":  {SourceOptions{}, "shop/a", path, 200, list(`{"metadata":{"name":"b","namespace":"shop","uid":"u","resourceVersion":"7"}}`), "the server sent shop/b"},
-		"no list":         {SourceOptions{}, "shop/a", path, 200, `{"kind":"Status"}`, "not a complete list"},
-		"noise":           {SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
+		{"object", SourceOptions{}, "shop/a", path, 200, list(onePod), ""},
+		{"none", SourceOptions{}, "shop/a", path, 200, list(""), "gone"},
+		{"selected", SourceOptions{LabelSelector: "x=y", FieldSelector: "spec.nodeName=n"}, "shop/a", "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn&labelSelector=x%3Dy&limit=1", 200, list(onePod), ""},
+		{"own namespace", SourceOptions{Namespace: "shop"}, "shop/a", path, 200, list(onePod), ""},
+		{"other namespace", SourceOptions{Namespace: "mall"}, "shop/a", "", 0, "", "gone"},
+		{"no such path", SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
+		{"forbidden", SourceOptions{}, "shop/a", path, 403, statusBody(403, "Forbidden", "no", ""), "no"},
+		{"another object", SourceOptions{}, "shop/a", path, 200, list(`{"metadata":{"name":"b","namespace":"shop","uid":"u","resourceVersion":"7"}}`), "the server sent shop/b"},
+		{"no list", SourceOptions{}, "shop/a", path, 200, `{"kind":"Status"}`, "not a complete list"},
+		{"noise", SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			asked := ""
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				asked = r.URL.String()
@@ -133,21 +134,22 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// VersionAt asks for the state at a resourceVersion, and says whether the answer is of it.
+// VersionAt reads the state at a resourceVersion and reports whether the answer is of that state.
 func TestVersionAt(t *testing.T) {
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name      string
 		rv, items string
 		code      int
 		then      bool
 		gone      bool
 	}{
-		"then":                 {"7", onePod, 200, true, false},
-		"none then":            {"7", "", 200, true, true},
-		"a server of its own":  {"9", onePod, 200, false, false},
-		"none, and of its own": {"9", "", 200, false, true},
-		"forgotten":            {"", "", 410, false, false},
+		{"then", "7", onePod, 200, true, false},
+		{"none then", "7", "", 200, true, true},
+		{"another state", "9", onePod, 200, false, false},
+		{"no object, another state", "9", "", 200, false, true},
+		{"forgotten", "", "", 410, false, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			asked := ""
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				asked = r.URL.String()

@@ -12,16 +12,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// acceptMetadata asks for the metadata of one object, and takes the whole object
-// from servers that don't know how to leave the rest out.
+// acceptMetadata asks for the metadata of one object, and accepts the whole object from servers
+// that can't omit the rest.
 const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-// Identity returns what tells this cluster from every other: "uid:" and the UID
-// of the namespace kube-system. Where the server does not let that be read (403)
-// or has no such namespace (404), it is "ca:" and a digest of the CA and of the
-// server's host and port. The two forms can't be compared: one cluster may
-// answer with the first today and, after a change of permissions, with the
-// second tomorrow. Every other failure is an error, never another identity.
+// Identity returns the identity of the cluster: "uid:" and the UID of the namespace kube-system. If
+// the server forbids that read (403) or has no such namespace (404), it is "ca:" and a digest of
+// the CA and of the server's host and port. The two forms can't be compared: after a change of
+// permissions one cluster may answer with the other form. Every other failure is an error, never
+// another identity.
 func (c *Cluster) Identity(ctx context.Context) (string, error) {
 	body, err := c.get(ctx, acceptMetadata, "api", "v1", "namespaces", "kube-system")
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {

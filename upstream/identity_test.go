@@ -14,21 +14,22 @@ import (
 )
 
 func TestIdentity(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		code int
 		body string
 		want string // a prefix; empty for an error
 		kind ErrorKind
 	}{
-		"uid":       {200, `{"kind":"PartialObjectMetadata","metadata":{"name":"kube-system","uid":"0b1c-2d"}}`, "uid:0b1c-2d", ""},
-		"forbidden": {403, statusBody(403, "Forbidden", "no", ""), "ca:", ""},
-		"not found": {404, statusBody(404, "NotFound", "no", ""), "ca:", ""},
-		"401":       {401, statusBody(401, "Unauthorized", "Unauthorized", ""), "", Unauthorized},
-		"500":       {500, statusBody(500, "InternalError", "etcd", ""), "", Server},
-		"no uid":    {200, `{"metadata":{}}`, "", Other},
-		"HTML":      {200, `<html>`, "", Other},
+		{"uid", 200, `{"kind":"PartialObjectMetadata","metadata":{"name":"kube-system","uid":"0b1c-2d"}}`, "uid:0b1c-2d", ""},
+		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), "ca:", ""},
+		{"not found", 404, statusBody(404, "NotFound", "no", ""), "ca:", ""},
+		{"401", 401, statusBody(401, "Unauthorized", "Unauthorized", ""), "", Unauthorized},
+		{"500", 500, statusBody(500, "InternalError", "etcd", ""), "", Server},
+		{"no uid", 200, `{"metadata":{}}`, "", Other},
+		{"HTML", 200, `<html>`, "", Other},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				require.Equal(t, "/api/v1/namespaces/kube-system", r.URL.Path)
 				require.Contains(t, r.Header.Get("Accept"), "as=PartialObjectMetadata;")
@@ -50,7 +51,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// The digest is of the CA, wherever it is kept, and of the server's host and port.
+// The digest covers the CA, from memory or from a file, and the server's host and port.
 func TestIdentityDigest(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 403, statusBody(403, "Forbidden", "no", ""))

@@ -18,22 +18,22 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// ErrorKind is the class of a failure: what a status shows and decisions are made
-// on. The set is closed, so a kind can be a label of a metric.
+// ErrorKind is the class of a failure, for status and decisions. The set is closed, so a kind can
+// be the label of a metric.
 type ErrorKind string
 
 const (
-	// Unreachable: no connection to the server, or it broke.
+	// Unreachable: there is no connection to the server, or it broke.
 	Unreachable ErrorKind = "unreachable"
 
-	// Untrusted: TLS failed; the server may be another one, or a clock is wrong.
+	// Untrusted: TLS failed. The server may be another one, or a clock is wrong.
 	Untrusted ErrorKind = "untrusted"
 
-	// Unauthorized: the server does not accept the credential (401), or there is
-	// none to be had.
+	// Unauthorized: the server does not accept the credential (401), or the client could not obtain
+	// one.
 	Unauthorized ErrorKind = "unauthorized"
 
-	// Forbidden: the server knows the user and lets it not do this (403).
+	// Forbidden: the server authenticated the user but does not allow the request (403).
 	Forbidden ErrorKind = "forbidden"
 
 	// Gone: the server does not have the resource (404).
@@ -45,7 +45,7 @@ const (
 	// Ahead: the server does not have the resourceVersion yet. See [ErrAhead].
 	Ahead ErrorKind = "ahead"
 
-	// Throttled: the server asks to come back later (429).
+	// Throttled: the server asks for a later retry (429).
 	Throttled ErrorKind = "throttled"
 
 	// Server: the server failed (5xx).
@@ -86,9 +86,8 @@ func Kind(err error) ErrorKind {
 	return Other
 }
 
-// Denied says that the server itself knows the user and does not let it read a
-// resource (403). A proxy or login page in between that answers with 403 does not know
-// what was asked for.
+// Denied reports whether the server itself authenticated the user and does not allow it to read
+// resource (403). The 403 of a proxy or login page has no details of the resource.
 func Denied(err error, resource schema.GroupResource) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || statusKind(status.Status()) != Forbidden {
@@ -119,8 +118,8 @@ func statusKind(st metav1.Status) ErrorKind {
 	return Other
 }
 
-// isCredential reports whether a request was not sent because its credential
-// could not be had. client-go has these errors as text only.
+// isCredential reports whether a request was not sent because its credential could not be obtained.
+// client-go returns these errors only as text.
 func isCredential(err error) bool {
 	text := err.Error()
 	for _, s := range []string{"getting credentials: ", "failed to read token file ", "read empty token from file "} {
@@ -145,8 +144,8 @@ func isTLS(err error) bool {
 		errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// isAlert reports whether the server sent a TLS alert, such as that it wants a
-// client certificate. crypto/tls keeps the alert's type to itself.
+// isAlert reports whether the server sent a TLS alert, for example because it requires a client
+// certificate. crypto/tls does not export the alert's type.
 func isAlert(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"
@@ -161,8 +160,8 @@ func isNetwork(err error) bool {
 		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || isStreamReset(err)
 }
 
-// isStreamReset reports whether HTTP/2 ended a stream before its time. The error's
-// type is another one in net/http than in x/net.
+// isStreamReset reports whether HTTP/2 reset a stream. net/http and x/net have different types for
+// the error.
 func isStreamReset(err error) bool {
 	return strings.Contains(err.Error(), "stream error: stream ID ")
 }

@@ -14,24 +14,22 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// ListOptions say how to list.
+// ListOptions configure a list.
 type ListOptions struct {
-	// PageSize is the number of objects to ask for at once; 0 for all in one body.
-	// A server may send more, and does from its cache with ResourceVersion "0".
+	// PageSize is the number of objects per page; 0 for all in one body. A server may send more,
+	// and does so from its cache with ResourceVersion "0".
 	PageSize int64
 
-	// ResourceVersion is the state that is asked for: "" for the newest, "0" for
-	// any that the server has at hand (which may be older than one seen before),
-	// else one at least as new as that.
+	// ResourceVersion selects the state: "" for the newest, "0" for any that the server has in its
+	// cache (which may be older than one seen before), otherwise one at least as new as that.
 	ResourceVersion string
 
-	// Progress is told, now and then and at the end of each page, how many items
-	// have come and how many are still to come, -1 where that is not known. It is
-	// called from within [Source.List]; nil for nobody.
+	// Progress, if not nil, receives how many items have arrived and how many are still to come, -1
+	// if unknown. [Source.List] calls it synchronously, during a page and at the end of each page.
 	Progress func(count, remaining int64)
 
-	// Unusable is told the key of an item that is there and can't be used, where the
-	// source can tell; nil for nobody.
+	// Unusable, if not nil, receives the key of an item that exists and can't be used, if the
+	// source can read the key.
 	Unusable func(key string)
 
 	// Deleted receives the key of an item that was delivered, or that is unusable, and
@@ -45,23 +43,23 @@ type ListOptions struct {
 }
 
 const (
-	// pageRetries is how often a later page is asked for again where the server
-	// names the time to wait (429, 503): giving up would throw away the pages
-	// before. Any other failure, and the first page, is the caller's to decide on.
+	// pageRetries limits the retries of a later page if the server names the time to wait (429,
+	// 503): a failure would discard the pages before. Any other failure, and the first page, is for
+	// the caller to decide on.
 	pageRetries = 5
 
-	// progressItems is after how many items Progress is told within a page.
+	// progressItems is the number of items between two calls of Progress within a page.
 	progressItems = 1000
 )
 
-// List calls each with every object and returns the resourceVersion that they
-// are complete at. It reads from the network as fast as each returns, holding one
-// object at a time. Objects come with apiVersion and kind, pruned.
+// List calls each with every object and returns the resourceVersion at which they are complete. It
+// holds one object at a time and reads from the network as fast as each returns. Objects have
+// apiVersion and kind, and are pruned.
 //
-// After an error the objects that were delivered must be thrown away. A body that
-// is not one complete list of the resource is [ErrBadList]; an error of each is
-// returned wrapped; errors of the API are as the server sent them, so a 410 in
-// the middle of the pages satisfies [apierrors.IsResourceExpired].
+// After an error the caller must discard the objects delivered so far. A body that is not one
+// complete list of the resource is [ErrBadList]. An error of each is returned wrapped. Errors of
+// the API are returned as the server sent them, so a 410 between two pages satisfies
+// [apierrors.IsResourceExpired].
 //
 // [apierrors.IsResourceExpired]: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#IsResourceExpired
 func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.Object) error) (string, error) {
@@ -76,8 +74,8 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 			return "", fmt.Errorf("list %s: %w", s, s.scoped(err))
 		}
 		if rv == "" {
-			// All pages are of one state. Should a server think otherwise, a watch from
-			// the oldest one misses nothing.
+			// All pages are of one state. If a server breaks that rule, a watch from the oldest
+			// page misses nothing.
 			rv = p.rv
 		}
 		l.opts.Progress(l.count, p.remaining)
@@ -97,7 +95,7 @@ type lister struct {
 	opts    ListOptions
 	each    func(*object.Object) error
 	count   int64
-	untyped bool // an item came without a type of its own
+	untyped bool // an item had no apiVersion or kind
 }
 
 func (l *lister) page(ctx context.Context, next string) (page, error) {
@@ -111,12 +109,12 @@ func (l *lister) page(ctx context.Context, next string) (page, error) {
 	}
 	switch rv := l.opts.ResourceVersion; {
 	case next != "":
-		// The token holds the state; the server refuses another one beside it.
+		// The token contains the state; the server refuses another one beside it.
 		r.Param("continue", next).MaxRetries(pageRetries)
 	case rv == "0":
 		r.Param("resourceVersion", rv)
 	case rv != "":
-		// Without the match parameter it would mean "exactly" where there is a limit.
+		// Without the match parameter and with a limit, it would mean "exactly".
 		r.Param("resourceVersion", rv).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
 	}
 	body, err := r.Stream(ctx)
@@ -127,7 +125,7 @@ func (l *lister) page(ctx context.Context, next string) (page, error) {
 	return l.read(body)
 }
 
-// read delivers one body's items and checks that it is a list of the resource.
+// read delivers the items of one body and checks that it is a list of the resource.
 func (l *lister) read(body io.Reader) (page, error) {
 	p, err := parsePage(body, l.item)
 	if err != nil {
@@ -142,11 +140,10 @@ func (l *lister) read(body io.Reader) (page, error) {
 	return p, nil
 }
 
-// checkType holds the list's type against the resource's. Items of built-in
-// resources don't say what they are, so there the list's kind is all there is to
-// go by. A custom resource can name its list as it likes (spec.names.listKind,
-// which discovery does not tell), but its group has a dot and its items say what
-// they are.
+// checkType compares the list's type with the resource's. Items of built-in resources have no type,
+// so the list's kind is the only evidence. The list kind of a custom resource is free
+// (spec.names.listKind, which discovery does not return), but its group has a dot and its items
+// have a type.
 func (l *lister) checkType(p page) error {
 	want := l.s.opts.Resource
 	if want.Kind == "" || p.apiVersion == want.APIVersion() && p.kind == want.Kind+"List" {
@@ -179,8 +176,7 @@ func (l *lister) item(raw []byte) error {
 	return err
 }
 
-// isUnusable reports whether err is about one object and says nothing of the
-// others.
+// isUnusable reports whether err concerns one object and not the rest of the list.
 func isUnusable(err error) bool {
 	return errors.Is(err, object.ErrInvalid) || errors.Is(err, object.ErrNoMetadata) ||
 		errors.Is(err, ErrWrongType) || errors.Is(err, ErrTooLarge)

@@ -27,7 +27,7 @@ func pack(body string) []byte {
 	return b.Bytes()
 }
 
-// gzipped answers with body, compressed for those who take it.
+// gzipped answers with body, compressed if the client accepts that.
 func gzipped(body string) http.HandlerFunc {
 	packed := pack(body)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -68,47 +68,48 @@ const (
 )
 
 func TestListBody(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		res  Resource
 		body string
 		want []string // of keys
 		skip int
 		err  string // in ErrBadList's text; empty for success
 	}{
-		"metadata first":          {pods, metaFirst, []string{"n/a", "n/b"}, 0, ""},
-		"metadata last":           {tills, metaLast, []string{"n/a", "n/b"}, 0, ""},
-		"spaces":                  {pods, "\n" + strings.ReplaceAll(metaFirst, `,"`, ` , "`) + "\n\n", []string{"n/a", "n/b"}, 0, ""},
-		"no items":                {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`, nil, 0, ""},
-		"null items":              {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":null}`, nil, 0, ""},
-		"unknown members":         {pods, `{"x":{"items":[1]},"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[],"y":[[]]}`, nil, 0, ""},
-		"list kind of a CRD":      {tills, strings.Replace(metaLast, "TillList", "TillCollection", 1), []string{"n/a", "n/b"}, 0, ""},
-		"item without metadata":   {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{},{"metadata":{"name":"a"}}]}`, []string{"a"}, 1, ""},
-		"items that are nothing":  {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[1,null,"x",[],{"metadata":{"name":"a"}}]}`, []string{"a"}, 4, ""},
-		"item of another type":    {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}]}`, nil, 1, ""},
-		"item of another version": {tills, strings.Replace(metaLast, `[{"apiVersion":"shop.example.com/v1"`, `[{"apiVersion":"shop.example.com/v2"`, 1), []string{"n/b"}, 1, ""},
+		{"metadata first", pods, metaFirst, []string{"n/a", "n/b"}, 0, ""},
+		{"metadata last", tills, metaLast, []string{"n/a", "n/b"}, 0, ""},
+		{"spaces", pods, "\n" + strings.ReplaceAll(metaFirst, `,"`, ` , "`) + "\n\n", []string{"n/a", "n/b"}, 0, ""},
+		{"no items", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`, nil, 0, ""},
+		{"null items", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":null}`, nil, 0, ""},
+		{"unknown members", pods, `{"x":{"items":[1]},"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[],"y":[[]]}`, nil, 0, ""},
+		{"list kind of a CRD", tills, strings.Replace(metaLast, "TillList", "TillCollection", 1), []string{"n/a", "n/b"}, 0, ""},
+		{"item without metadata", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{},{"metadata":{"name":"a"}}]}`, []string{"a"}, 1, ""},
+		{"items that are nothing", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[1,null,"x",[],{"metadata":{"name":"a"}}]}`, []string{"a"}, 4, ""},
+		{"item of another type", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}]}`, nil, 1, ""},
+		{"item of another version", tills, strings.Replace(metaLast, `[{"apiVersion":"shop.example.com/v1"`, `[{"apiVersion":"shop.example.com/v2"`, 1), []string{"n/b"}, 1, ""},
 
-		"empty body":            {pods, ``, nil, 0, "unexpected EOF"},
-		"HTML":                  {pods, `<html><body>log in</body></html>`, nil, 0, "invalid character '<'"},
-		"text":                  {pods, `"x"`, nil, 0, "JSON string"},
-		"array":                 {pods, `[]`, nil, 0, "JSON ["},
-		"status":                {pods, statusBody(500, "InternalError", "etcd is away", ""), nil, 0, "etcd is away"},
-		"one object":            {pods, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}`, nil, 0, "no items"},
-		"no member of items":    {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"}}`, nil, 0, "no items"},
-		"items are an object":   {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":{}}`, nil, 0, "items are a JSON {"},
-		"items twice":           {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[],"items":[]}`, nil, 0, "twice"},
-		"no kind":               {pods, `{"metadata":{"resourceVersion":"1"},"items":[]}`, nil, 0, "not a v1 PodList"},
-		"kind of another":       {pods, strings.Replace(metaFirst, "PodList", "SecretList", 1), []string{"n/a", "n/b"}, 0, "a v1 SecretList, not a v1 PodList"},
-		"kind is a number":      {pods, strings.Replace(metaFirst, `"PodList"`, "7", 1), []string{"n/a", "n/b"}, 0, "not a v1 PodList"},
-		"table":                 {pods, strings.Replace(metaFirst, "PodList", "Table", 1), []string{"n/a", "n/b"}, 0, "Table"},
-		"another version":       {tills, strings.Replace(metaLast, `{"apiVersion":"shop.example.com/v1","items"`, `{"apiVersion":"shop.example.com/v2","items"`, 1), []string{"n/a", "n/b"}, 0, "example.com/v2"},
-		"other list of no type": {tills, `{"apiVersion":"shop.example.com/v1","kind":"X","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"a"}}]}`, []string{"a"}, 0, "not a"},
-		"no resourceVersion":    {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`, nil, 0, `resourceVersion is ""`},
-		"no metadata":           {pods, `{"kind":"PodList","apiVersion":"v1","items":[]}`, nil, 0, `resourceVersion is ""`},
-		"resourceVersion 0":     {pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"0"},"items":[]}`, nil, 0, `resourceVersion is "0"`},
-		"two lists":             {pods, metaFirst + metaFirst, []string{"n/a", "n/b"}, 0, "something after"},
-		"too deep":              {pods, `{"kind":"PodList","x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "}", nil, 0, "depth"},
+		{"empty body", pods, ``, nil, 0, "unexpected EOF"},
+		{"HTML", pods, `<html><body>log in</body></html>`, nil, 0, "invalid character '<'"},
+		{"text", pods, `"x"`, nil, 0, "JSON string"},
+		{"array", pods, `[]`, nil, 0, "JSON ["},
+		{"status", pods, statusBody(500, "InternalError", "etcd is away", ""), nil, 0, "etcd is away"},
+		{"one object", pods, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}`, nil, 0, "no items"},
+		{"no member of items", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"}}`, nil, 0, "no items"},
+		{"items are an object", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":{}}`, nil, 0, "items are a JSON {"},
+		{"items twice", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[],"items":[]}`, nil, 0, "twice"},
+		{"no kind", pods, `{"metadata":{"resourceVersion":"1"},"items":[]}`, nil, 0, "not a v1 PodList"},
+		{"kind of another", pods, strings.Replace(metaFirst, "PodList", "SecretList", 1), []string{"n/a", "n/b"}, 0, "a v1 SecretList, not a v1 PodList"},
+		{"kind is a number", pods, strings.Replace(metaFirst, `"PodList"`, "7", 1), []string{"n/a", "n/b"}, 0, "not a v1 PodList"},
+		{"table", pods, strings.Replace(metaFirst, "PodList", "Table", 1), []string{"n/a", "n/b"}, 0, "Table"},
+		{"another version", tills, strings.Replace(metaLast, `{"apiVersion":"shop.example.com/v1","items"`, `{"apiVersion":"shop.example.com/v2","items"`, 1), []string{"n/a", "n/b"}, 0, "example.com/v2"},
+		{"other list of no type", tills, `{"apiVersion":"shop.example.com/v1","kind":"X","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"a"}}]}`, []string{"a"}, 0, "not a"},
+		{"no resourceVersion", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`, nil, 0, `resourceVersion is ""`},
+		{"no metadata", pods, `{"kind":"PodList","apiVersion":"v1","items":[]}`, nil, 0, `resourceVersion is ""`},
+		{"resourceVersion 0", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"0"},"items":[]}`, nil, 0, `resourceVersion is "0"`},
+		{"two lists", pods, metaFirst + metaFirst, []string{"n/a", "n/b"}, 0, "something after"},
+		{"too deep", pods, `{"kind":"PodList","x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "}", nil, 0, "depth"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			for how, r := range map[string]io.Reader{"whole": strings.NewReader(tc.body), "bytewise": iotest.OneByteReader(strings.NewReader(tc.body))} {
 				_, got, skipped, err := readList(tc.res, object.NewPrune(object.ManagedFields), r)
 				if tc.err == "" {
@@ -143,7 +144,7 @@ func TestListMetadata(t *testing.T) {
 	require.EqualValues(t, -1, p.remaining, "unknown")
 }
 
-// A list that is cut off anywhere is an error, packed or not.
+// A list that is truncated at any byte is an error, compressed or not.
 func TestListCutOff(t *testing.T) {
 	for _, tc := range []struct {
 		res  Resource
@@ -163,7 +164,7 @@ func TestListCutOff(t *testing.T) {
 	}
 }
 
-// The parser reuses its buffer; the objects must not.
+// The parser reuses its buffer, so objects must be copies.
 func TestListObjectsAreCopies(t *testing.T) {
 	body := bigList(50)
 	for name, prune := range prunes {
@@ -182,13 +183,13 @@ func TestListObjectsAreCopies(t *testing.T) {
 				}
 				require.Equal(t, fmt.Sprintf("shop-%d/till-%d", i%10, i), o.Key())
 				require.Equal(t, strconv.Itoa(1000+i), o.GetResourceVersion())
-				require.LessOrEqual(t, cap(o.Raw()), len(o.Raw())+len(o.Raw())/4, "no memory held for nothing")
+				require.LessOrEqual(t, cap(o.Raw()), len(o.Raw())+len(o.Raw())/4, "an object keeps no more memory than it needs")
 			}
 		}
 	}
 }
 
-// endless sends an item that never ends.
+// endless is a body whose item never ends.
 type endless struct{ head *strings.Reader }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -214,7 +215,7 @@ func TestListItemTooLarge(t *testing.T) {
 	}
 }
 
-// A long list of items, each below the limit, is not over it.
+// The limit is per item, not for the list.
 func TestListLimitIsPerItem(t *testing.T) {
 	item := `{"metadata":{"name":"a"},"data":"` + strings.Repeat("x", 6<<20) + `"}`
 	body := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[` + item + strings.Repeat(","+item, 4) + "]}"
@@ -223,7 +224,7 @@ func TestListLimitIsPerItem(t *testing.T) {
 	require.Len(t, got, 5)
 }
 
-// paged serves pages of pods, n in all, and hands each request to hook first.
+// paged serves n pods in pages. It passes each request to hook first.
 func paged(t *testing.T, n int, hook func(w http.ResponseWriter, r *http.Request) bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if hook != nil && hook(w, r) {
@@ -290,18 +291,19 @@ func TestListPages(t *testing.T) {
 }
 
 func TestListRequest(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		opts SourceOptions
 		list ListOptions
 		want string
 	}{
-		"all": {SourceOptions{Resource: pods}, ListOptions{}, "/api/v1/pods"},
-		"namespace": {SourceOptions{Resource: tills, Namespace: "shop"}, ListOptions{PageSize: 500},
+		{"all", SourceOptions{Resource: pods}, ListOptions{}, "/api/v1/pods"},
+		{"namespace", SourceOptions{Resource: tills, Namespace: "shop"}, ListOptions{PageSize: 500},
 			"/apis/shop.example.com/v1/namespaces/shop/tills?limit=500"},
-		"selectors": {SourceOptions{Resource: pods, LabelSelector: "a=b,c", FieldSelector: "spec.nodeName=x"}, ListOptions{},
+		{"selectors", SourceOptions{Resource: pods, LabelSelector: "a=b,c", FieldSelector: "spec.nodeName=x"}, ListOptions{},
 			"/api/v1/pods?fieldSelector=spec.nodeName%3Dx&labelSelector=a%3Db%2Cc"},
-		"any state":   {SourceOptions{Resource: pods}, ListOptions{ResourceVersion: "0"}, "/api/v1/pods?resourceVersion=0"},
-		"a new state": {SourceOptions{Resource: pods}, ListOptions{ResourceVersion: "7"}, "/api/v1/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan"},
+		{"any state", SourceOptions{Resource: pods}, ListOptions{ResourceVersion: "0"}, "/api/v1/pods?resourceVersion=0"},
+		{"a new state", SourceOptions{Resource: pods}, ListOptions{ResourceVersion: "7"}, "/api/v1/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan"},
 	} {
 		var got string
 		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -311,8 +313,8 @@ func TestListRequest(t *testing.T) {
 			reply(w, 200, fmt.Sprintf(`{"kind":"%sList","apiVersion":"%s","metadata":{"resourceVersion":"1"},"items":[]}`, tc.opts.Resource.Kind, tc.opts.Resource.APIVersion()))
 		})
 		_, err := c.Source(tc.opts).List(context.Background(), tc.list, nil)
-		require.NoError(t, err, name)
-		require.Equal(t, tc.want, got, name)
+		require.NoError(t, err, tc.name)
+		require.Equal(t, tc.want, got, tc.name)
 	}
 }
 
@@ -329,22 +331,23 @@ func TestListErrors(t *testing.T) {
 			return true
 		}
 	}
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		hook  func(http.ResponseWriter, *http.Request) bool
 		check func(error) bool
 		kind  ErrorKind
 	}{
-		"410 between pages": {second(410, nil, statusBody(410, "Expired", "the continue token is too old", "")), apierrors.IsResourceExpired, Expired},
-		"403 between pages": {second(403, nil, statusBody(403, "Forbidden", "no", `{"kind":"pods"}`)), apierrors.IsForbidden, Forbidden},
-		"500 in HTML":       {second(500, nil, "<html>"), apierrors.IsInternalError, Server},
-		"same token": {second(200, nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5000","continue":"3"},"items":[]}`),
+		{"410 between pages", second(410, nil, statusBody(410, "Expired", "the continue token is too old", "")), apierrors.IsResourceExpired, Expired},
+		{"403 between pages", second(403, nil, statusBody(403, "Forbidden", "no", `{"kind":"pods"}`)), apierrors.IsForbidden, Forbidden},
+		{"500 in HTML", second(500, nil, "<html>"), apierrors.IsInternalError, Server},
+		{"same token", second(200, nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5000","continue":"3"},"items":[]}`),
 			func(err error) bool { return errors.Is(err, ErrBadList) }, Other},
-		"429 on the first page": {func(w http.ResponseWriter, _ *http.Request) bool {
+		{"429 on the first page", func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Retry-After", "3600")
 			reply(w, 429, "busy")
 			return true
 		}, apierrors.IsTooManyRequests, Throttled},
-		"connection breaks": {func(w http.ResponseWriter, r *http.Request) bool {
+		{"connection breaks", func(w http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Query().Get("continue") == "" {
 				return false
 			}
@@ -354,7 +357,7 @@ func TestListErrors(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }, Unreachable},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			c := serve(t, paged(t, 7, tc.hook))
 			rv, err := podSource(c).List(context.Background(), ListOptions{PageSize: 3}, func(*object.Object) error { return nil })
 			require.Error(t, err)
@@ -365,7 +368,7 @@ func TestListErrors(t *testing.T) {
 	}
 }
 
-// A busy server in the middle of the pages is asked again when it says so.
+// If a busy server names the time to wait, a later page is retried.
 func TestListWaitsBetweenPages(t *testing.T) {
 	refused := 0
 	c := serve(t, paged(t, 7, func(w http.ResponseWriter, r *http.Request) bool {
@@ -406,8 +409,8 @@ func TestListProgressWithinPage(t *testing.T) {
 	require.Equal(t, [][2]int64{{1000, -1}, {2000, -1}, {2500, 0}}, seen)
 }
 
-// A prune path that can't be applied is a mistake in the configuration. Skipping
-// every object for it would make an empty collection.
+// A prune path that can't be applied is a mistake in the configuration. If every object were
+// skipped for it, the collection would be empty.
 func TestListBadPrune(t *testing.T) {
 	bad := object.NewPrune("metadata.labels.*")
 	_, _, skipped, err := readList(pods, bad, strings.NewReader(
@@ -422,8 +425,8 @@ func TestBytesReceived(t *testing.T) {
 	s := podSource(c)
 	_, err := s.List(context.Background(), ListOptions{}, func(*object.Object) error { return nil })
 	require.NoError(t, err)
-	require.EqualValues(t, len(pack(body)), s.BytesReceived(), "as they came, compressed")
-	require.Zero(t, podSource(c).BytesReceived(), "each source has its own")
+	require.EqualValues(t, len(pack(body)), s.BytesReceived(), "bytes are counted as received, compressed")
+	require.Zero(t, podSource(c).BytesReceived(), "each source has its own counter")
 }
 
 func FuzzList(f *testing.F) {

@@ -10,29 +10,28 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// maxObject is the limit for one object, in a list and in a watch, in bytes. It
-// is what apimachinery's streaming decoder can take for one event; etcd's own
-// limit is 1.5 MiB, so that only an aggregated API can come near it.
+// maxObject limits one object, in a list and in a watch, in bytes. It is what apimachinery's
+// streaming decoder accepts for one event. etcd's own limit is 1.5 MiB, so only an aggregated API
+// can come near it.
 const maxObject = 16 << 20
 
-// page is what a list's body holds besides its items.
+// page is the content of a list's body other than its items.
 type page struct {
 	apiVersion string
 	kind       string
 	rv         string
 	next       string // the continue token
-	remaining  int64  // objects after this page; -1 where the server does not say
+	remaining  int64  // objects after this page; -1 if unknown
 	message    string // of a Status
 }
 
-// parsePage reads one list from r and calls item with each item's JSON, which is
-// valid and may not be kept. It holds one item at a time, and does not care
-// whether metadata comes before the items (built-in resources) or after them
-// (custom resources). Errors other than item's wrap [ErrBadList].
+// parsePage reads one list from r and calls item with each item's JSON, which is valid only during
+// the call. It holds one item at a time, and accepts metadata before the items (built-in resources)
+// or after them (custom resources). Errors other than item's wrap [ErrBadList].
 func parsePage(r io.Reader, item func([]byte) error) (page, error) {
 	lim := &itemLimit{r: r}
-	// A repeated name or a broken rune in an object is the server's business: both
-	// checks cost time, and every other client takes such objects.
+	// Duplicate names and invalid UTF-8 in an object are not checked: both checks cost time, and
+	// every other client accepts such objects.
 	dec := jsontext.NewDecoder(lim, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	p := page{remaining: -1}
 	if err := p.parse(dec, lim, item); err != nil {
@@ -48,8 +47,8 @@ func parsePage(r io.Reader, item func([]byte) error) (page, error) {
 	return p, nil
 }
 
-// itemError carries the error of item out of the parser, to tell it from the
-// body's own.
+// itemError carries an error of item out of the parser, to distinguish it from an error in the
+// body.
 type itemError struct{ err error }
 
 func (e *itemError) Error() string { return e.err.Error() }
@@ -94,8 +93,8 @@ func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) er
 			return err
 		}
 	}
-	// Reading up to the end is what proves a compressed body's checksum and that
-	// the connection did not break.
+	// Only reading to the end verifies a compressed body's checksum and that the connection did not
+	// break.
 	if _, err := dec.ReadToken(); err == nil {
 		return errors.New("there is something after the list")
 	} else if !errors.Is(err, io.EOF) {
@@ -110,7 +109,7 @@ func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) er
 	return nil
 }
 
-// readString reads a value that should be a string. Another one reads as empty.
+// readString reads a value that should be a string. A value of another type reads as "".
 func readString(dec *jsontext.Decoder, to *string) error {
 	v, err := dec.ReadValue()
 	if err != nil {
@@ -148,7 +147,7 @@ func readItems(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) e
 		return err
 	}
 	switch tok.Kind() {
-	case 'n': // a nil slice of the server's
+	case 'n': // the server encoded a nil slice
 		return nil
 	case '[':
 	default:
@@ -170,8 +169,8 @@ func readItems(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) e
 	}
 }
 
-// itemLimit fails once more than [maxObject] bytes were read since reset, which
-// bounds what the JSON decoder buffers.
+// itemLimit fails once more than [maxObject] bytes were read since reset. It bounds what the JSON
+// decoder buffers.
 type itemLimit struct {
 	r io.Reader
 	n int

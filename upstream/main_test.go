@@ -43,7 +43,7 @@ func serve(t testing.TB, h http.HandlerFunc) *Cluster {
 	return c
 }
 
-// serveHTTP2 is serve as a kube-apiserver serves: TLS and HTTP/2.
+// serveHTTP2 is serve with TLS and HTTP/2, as a kube-apiserver has them.
 func serveHTTP2(t testing.TB, h http.HandlerFunc) *Cluster {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(h)
@@ -59,7 +59,7 @@ func serveHTTP2(t testing.TB, h http.HandlerFunc) *Cluster {
 	return c
 }
 
-// protocols are the ways to serve, by name.
+// protocols are the variants of serve, by name.
 var protocols = map[string]func(testing.TB, http.HandlerFunc) *Cluster{"HTTP/1": serve, "HTTP/2": serveHTTP2}
 
 // reply writes a JSON answer.
@@ -77,7 +77,7 @@ func statusBody(code int, reason, message, details string) string {
 		message, reason, details, code)
 }
 
-// bigPod is about as long as a pod of a real cluster, half of it managedFields.
+// bigPod is about as long as a pod of a real cluster. Half of it is managedFields.
 func bigPod(i int, typed bool) string {
 	typ := ""
 	if typed {

@@ -12,20 +12,21 @@ import (
 )
 
 func TestProbe(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		code int
 		body string
 		kind ErrorKind
 	}{
-		"at or past":    {200, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9"},"items":[]}`, ""},
-		"other timeout": {504, statusBody(504, "Timeout", "request timed out", ""), Server},
-		"gone":          {404, statusBody(404, "NotFound", "no", ""), Gone},
-		"expired":       {410, statusBody(410, "Expired", "old", ""), Expired},
-		"forbidden":     {403, statusBody(403, "Forbidden", "no", ""), Forbidden},
-		"busy":          {429, "busy", Throttled},
-		"down":          {503, "down", Server},
+		{"at or past", 200, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9"},"items":[]}`, ""},
+		{"other timeout", 504, statusBody(504, "Timeout", "request timed out", ""), Server},
+		{"gone", 404, statusBody(404, "NotFound", "no", ""), Gone},
+		{"expired", 410, statusBody(410, "Expired", "old", ""), Expired},
+		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), Forbidden},
+		{"busy", 429, "busy", Throttled},
+		{"down", 503, "down", Server},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			requests := 0
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				requests++
@@ -39,36 +40,37 @@ func TestProbe(t *testing.T) {
 			err := s.Probe(context.Background(), "9")
 			require.Equal(t, tc.kind, Kind(err), "%v", err)
 			require.NotErrorIs(t, err, ErrAhead)
-			require.Equal(t, 1, requests, "the caller decides on when to ask again")
+			require.Equal(t, 1, requests, "the probe does not retry; its caller does")
 		})
 	}
 }
 
-// A server that refuses a resourceVersion is asked where its cluster is: one that lags is
-// waited for, and is not taken for a cluster that went back.
+// If a server refuses a resourceVersion, the probe reads the cluster's newest state, to distinguish
+// a lagging server from a cluster that went back.
 func TestProbeBehind(t *testing.T) {
 	const cause = `{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1}`
 	tooLarge := statusBody(504, "Timeout", "Too large resource version: 9, current: 5", cause)
 	newest := func(rv string) string {
 		return `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"` + rv + `"},"items":[]}`
 	}
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		refusal string
 		code    int
 		newest  string
 		is      error // nil for neither
 		kind    ErrorKind
 	}{
-		"the cluster is behind":      {tooLarge, 200, newest("8"), ErrAhead, Ahead},
-		"the same, an old server":    {statusBody(504, "Timeout", "Timeout: Too large resource version: 9, current: 5", ""), 200, newest("8"), ErrAhead, Ahead},
-		"the cluster is there":       {tooLarge, 200, newest("9"), ErrLags, Ahead},
-		"the cluster is past it":     {tooLarge, 200, newest("10"), ErrLags, Ahead},
-		"it can't be compared":       {tooLarge, 200, newest("x"), ErrAhead, Ahead},
-		"it does not say":            {tooLarge, 200, newest(""), ErrAhead, Ahead},
-		"its own cluster is too new": {tooLarge, 504, tooLarge, nil, Ahead},
-		"it can't be asked":          {tooLarge, 503, "down", nil, Server},
+		{"the cluster is behind", tooLarge, 200, newest("8"), ErrAhead, Ahead},
+		{"the same, an old server", statusBody(504, "Timeout", "Timeout: Too large resource version: 9, current: 5", ""), 200, newest("8"), ErrAhead, Ahead},
+		{"the cluster is there", tooLarge, 200, newest("9"), ErrLags, Ahead},
+		{"the cluster is past it", tooLarge, 200, newest("10"), ErrLags, Ahead},
+		{"the newest state can't be compared", tooLarge, 200, newest("x"), ErrAhead, Ahead},
+		{"the newest state is missing", tooLarge, 200, newest(""), ErrAhead, Ahead},
+		{"the newest state is refused too", tooLarge, 504, tooLarge, nil, Ahead},
+		{"the newest state can't be read", tooLarge, 503, "down", nil, Server},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			var asked []string
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				asked = append(asked, r.URL.RawQuery)
@@ -89,7 +91,7 @@ func TestProbeBehind(t *testing.T) {
 	}
 }
 
-// A server that does not know limit must not make a probe into a list.
+// A server that ignores limit must not turn a probe into a list.
 func TestProbeReadsLittle(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -11,8 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// definition is the part of a CustomResourceDefinition that decides how its objects
-// are served.
+// definition is the part of a CustomResourceDefinition that determines how its objects are served.
 type definition struct {
 	Metadata struct {
 		UID string `json:"uid"`
@@ -31,9 +30,9 @@ type definitionVersion struct {
 	Schema  any    `json:"schema"`
 }
 
-// builtin are the groups with a dot that Kubernetes serves itself. No definition has one
-// without a dot. Whoever may not read definitions is refused before it is known that
-// there is none, and shall not be told to get a right that is of no use.
+// builtin are the groups with a dot that Kubernetes itself serves. No definition has a group
+// without a dot. A user who may not read definitions gets a 403 before the server finds that there
+// is none, and should not be asked to grant a permission that has no effect.
 var builtin = map[string]bool{
 	"admissionregistration.k8s.io": true,
 	"apiextensions.k8s.io":         true,
@@ -55,16 +54,15 @@ var builtin = map[string]bool{
 	"storagemigration.k8s.io":      true,
 }
 
-// MayBeCustom says that resources of a group may be custom ones, whose definitions
+// MayBeCustom reports whether the resources of a group may be custom ones, whose definitions
 // [Cluster.Schema] reads.
 func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !builtin[group] }
 
-// Schema returns a digest of what decides the form in which a custom resource's
-// objects are served: its definition, in as far as it matters to that version. Objects
-// that nobody changes are served in another form once that changes, under the
-// resourceVersions that they had.
+// Schema returns a digest of what determines the form in which a custom resource's objects are
+// served: its definition, as far as it concerns the version of r. When that changes, unchanged
+// objects are served in another form under the same resourceVersions.
 //
-// It is empty where no definition makes the resource, or none does at the moment.
+// It is empty if the resource has no definition, or none at the moment.
 func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
 	if !MayBeCustom(r.GVR.Group) {
 		return "", nil
@@ -81,7 +79,7 @@ func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
 	if err := json.Unmarshal(body, &d); err != nil || d.Metadata.UID == "" {
 		return "", fmt.Errorf("definition of %s: the answer is none: %s", name, hintNotKubernetes)
 	}
-	// A certificate that is rotated changes no object.
+	// The rotation of a certificate changes no object.
 	if webhook, ok := d.Spec.Conversion["webhook"].(map[string]any); ok {
 		if client, ok := webhook["clientConfig"].(map[string]any); ok {
 			delete(client, "caBundle")
@@ -92,7 +90,7 @@ func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
 			d.Spec.Versions[i].Schema = nil
 		}
 	}
-	canonical, err := json.Marshal(d) // sorts what is in maps
+	canonical, err := json.Marshal(d) // sorts map keys
 	if err != nil {
 		return "", fmt.Errorf("definition of %s: %w", name, err)
 	}

@@ -15,7 +15,7 @@ const tillDefinition = `{"metadata":{"uid":"u","resourceVersion":"7"},"spec":{
 		{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}},"additionalPrinterColumns":[{"name":"A"}]},
 		{"name":"v2","served":false,"storage":false,"schema":{"openAPIV3Schema":{"type":"string"}}}]}}`
 
-// The digest changes with what decides the form of the objects, and with nothing else.
+// The digest changes with what determines the form of the objects, and with nothing else.
 func TestSchema(t *testing.T) {
 	digest := func(body string) string {
 		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -28,45 +28,47 @@ func TestSchema(t *testing.T) {
 		return d
 	}
 	first := digest(tillDefinition)
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name     string
 		old, now string
 		changes  bool
 	}{
-		"nothing":                 {"", "", false},
-		"resourceVersion":         {`"7"`, `"8"`, false},
-		"certificate":             {"QQ==", "QUE=", false},
-		"columns":                 {`"A"`, `"B"`, false},
-		"schema of another":       {`"string"`, `"array"`, false},
-		"schema":                  {`{"type":"object"}`, `{"type":"object","properties":{"a":{"default":1}}}`, true},
-		"webhook":                 {"https://x", "https://y", true},
-		"strategy":                {`"Webhook"`, `"None"`, true},
-		"made anew":               {`"uid":"u"`, `"uid":"z"`, true},
-		"another is served":       {`"v2","served":false`, `"v2","served":true`, true},
-		"another is stored":       {`"served":false,"storage":false`, `"served":false,"storage":true`, true},
-		"it is not served":        {`"v1","served":true`, `"v1","served":false`, true},
-		"unknown fields are kept": {`"spec":{`, `"spec":{"preserveUnknownFields":true,`, true},
+		{"nothing", "", "", false},
+		{"resourceVersion", `"7"`, `"8"`, false},
+		{"certificate", "QQ==", "QUE=", false},
+		{"columns", `"A"`, `"B"`, false},
+		{"schema of another version", `"string"`, `"array"`, false},
+		{"schema", `{"type":"object"}`, `{"type":"object","properties":{"a":{"default":1}}}`, true},
+		{"webhook", "https://x", "https://y", true},
+		{"strategy", `"Webhook"`, `"None"`, true},
+		{"made anew", `"uid":"u"`, `"uid":"z"`, true},
+		{"another version is served", `"v2","served":false`, `"v2","served":true`, true},
+		{"another version is stored", `"served":false,"storage":false`, `"served":false,"storage":true`, true},
+		{"the version is not served", `"v1","served":true`, `"v1","served":false`, true},
+		{"unknown fields are kept", `"spec":{`, `"spec":{"preserveUnknownFields":true,`, true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			body := strings.Replace(tillDefinition, x.old, x.now, 1)
 			require.Equal(t, x.changes, first != digest(body))
 		})
 	}
 }
 
-// What can't be known is no schema, or an error; never another schema.
+// Unknown definitions give no schema or an error, never another schema.
 func TestNoSchema(t *testing.T) {
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name string
 		code int
 		body string
 		kind ErrorKind
 	}{
-		"no definition": {404, statusBody(404, "NotFound", "no", ""), ""},
-		"forbidden":     {403, statusBody(403, "Forbidden", "no", ""), Forbidden},
-		"down":          {503, "down", Server},
-		"noise":         {200, "<html>", Other},
-		"no UID":        {200, `{"spec":{}}`, Other},
+		{"no definition", 404, statusBody(404, "NotFound", "no", ""), ""},
+		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), Forbidden},
+		{"down", 503, "down", Server},
+		{"noise", 200, "<html>", Other},
+		{"no UID", 200, `{"spec":{}}`, Other},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, x.code, x.body) })
 			d, err := c.Schema(t.Context(), tills)
 			require.Empty(t, d)

@@ -14,10 +14,9 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// SourceOptions say what to list and watch.
+// SourceOptions select what to list and watch.
 type SourceOptions struct {
-	// Resource is what [Cluster.Resolve] returned. Objects of another type are
-	// skipped.
+	// Resource is a result of [Cluster.Resolve]. Objects of another type are skipped.
 	Resource Resource
 
 	// Namespace limits the source to one namespace; empty for all.
@@ -26,16 +25,15 @@ type SourceOptions struct {
 	LabelSelector string
 	FieldSelector string
 
-	// Prune is applied to each object on its way in.
+	// Prune is applied to each object that is received.
 	Prune object.Prune
 
-	// OnSkip is told of each item of a list that can't be used; nil for nobody. It
-	// is called from within [Source.List].
+	// OnSkip, if not nil, receives the error of each item of a list that can't be used.
+	// [Source.List] calls it synchronously.
 	OnSkip func(error)
 }
 
-// Source lists and watches the objects of one resource in one scope. It is safe
-// for concurrent use.
+// Source lists and watches the objects of one resource in one scope. It is safe for concurrent use.
 type Source struct {
 	opts   SourceOptions
 	dec    decoding
@@ -44,22 +42,20 @@ type Source struct {
 	err    error // why there is no client
 }
 
-// Source returns the source of what opts name, without talking to the server.
+// Source returns the source for opts. It sends no request.
 func (c *Cluster) Source(opts SourceOptions) *Source {
 	s := &Source{
 		opts:  opts,
 		meter: &meter{next: c.transport},
 		dec:   decoding{resource: opts.Resource, prune: opts.Prune},
 	}
-	// A client of its own, because the decoder depends on the source. Connections
-	// are the cluster's.
+	// The client belongs to the source because its decoder does. Connections are the cluster's.
 	s.client, s.err = c.restClient(opts.Resource.GVR.GroupVersion(), s.meter, s.dec)
 	return s
 }
 
-// BytesReceived is the number of bytes of bodies that came from the server since
-// the source was made, as they came over the network: compressed for lists.
-// Headers and TLS are not in it.
+// BytesReceived returns the size of the bodies received from the server since the source was made,
+// in bytes as transferred: compressed for lists. Headers and TLS are not counted.
 func (s *Source) BytesReceived() int64 { return s.meter.bytes.Load() }
 
 // String returns the resource and its scope: "deployments.apps", "pods in
@@ -72,8 +68,8 @@ func (s *Source) String() string {
 	return name
 }
 
-// request is a GET of the resource in the source's scope. Nothing is retried: the
-// reflector has one backoff for everything, and says what it waits for.
+// request returns a GET of the resource in the source's scope. It does not retry: the reflector has
+// the only backoff, and reports what it waits for.
 func (s *Source) request() (*rest.Request, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -102,20 +98,19 @@ func (s *Source) scoped(err error) error {
 // acceptMetadataList is [acceptMetadata] for lists.
 const acceptMetadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// probeBody is how much of a probe's answer is read so that the connection can be
-// used again, in bytes. The answer is one object's metadata; a server that does
-// not know the limit parameter must not make a probe into a list.
+// probeBody is how much of a probe's answer is read so that the connection can be reused, in bytes.
+// The answer is one object's metadata. If a server ignores the limit parameter, the probe must not
+// become a list.
 const probeBody = 64 << 10
 
-// Probe asks whether the server is at or past rv: nil says yes. An error that
-// wraps [ErrLags] says that it will be; one that wraps [ErrAhead] that it is behind,
-// which may pass where it is one of several; every other error is as the request made
-// it.
+// Probe returns nil if the server is at or past rv. An error that wraps [ErrLags] means that the
+// server will reach rv. One that wraps [ErrAhead] means that the newest state is before rv, which
+// may pass if this is one server of several. Every other error is that of the request.
 //
-// It lists one object's metadata with resourceVersionMatch=NotOlderThan, which a
-// server that is behind refuses after some seconds of waiting. A watch from such
-// an rv would be accepted and stay silent. What refuses is the server's cache; where
-// the cluster is, a list without a resourceVersion tells. Contract:
+// Probe lists one object's metadata with resourceVersionMatch=NotOlderThan, which a server that is
+// behind refuses after waiting some seconds. A watch from such an rv would be accepted and stay
+// silent. The refusal comes from the server's cache; a list without a resourceVersion then shows
+// the state of the cluster. Contract:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 func (s *Source) Probe(ctx context.Context, rv string) error {
 	r, err := s.request()
@@ -135,13 +130,12 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 		return fmt.Errorf("probe %s: %w", s, s.scoped(err))
 	}
 	defer body.Close()
-	// The answer is in the status; what the body says does not matter, and neither
-	// does an error in reading it.
+	// The status is the answer. The body, and an error in reading it, do not matter.
 	_, _ = io.CopyN(io.Discard, body, probeBody)
 	return nil
 }
 
-// behind returns what a refusal of rv means.
+// behind returns the error for a server that refused rv.
 func (s *Source) behind(ctx context.Context, rv string, refused error) error {
 	raw, err := s.first(ctx, "")
 	if err != nil {
@@ -150,9 +144,9 @@ func (s *Source) behind(ctx context.Context, rv string, refused error) error {
 	return behind(rv, gjson.GetBytes(raw, "metadata.resourceVersion").String(), refused)
 }
 
-// behind returns what it means that a server refuses rv because it has not reached it,
-// where its newest state is at newest: [ErrLags], or [ErrAhead] where that is before
-// rv or can't be compared.
+// behind returns the error for a server that refused rv because it has not reached it: [ErrLags] if
+// newest, the cluster's newest state, is at or past rv; [ErrAhead] if it is before rv or can't be
+// compared.
 func behind(rv, newest string, refused error) error {
 	if cmp, ok := object.CompareRV(newest, rv); ok && cmp >= 0 {
 		return fmt.Errorf("%w, which is at %s: %w", ErrLags, newest, refused)
@@ -160,8 +154,8 @@ func behind(rv, newest string, refused error) error {
 	return fmt.Errorf("%w: %w", ErrAhead, refused)
 }
 
-// isAhead reports whether the server says that a resourceVersion is ahead of it.
-// Servers before 1.17 say so in the message only.
+// isAhead reports whether the server refused a resourceVersion because it has not reached it.
+// Before Kubernetes 1.17 only the message shows that.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||
 		apierrors.IsTimeout(err) && strings.Contains(err.Error(), "Too large resource version")

@@ -10,17 +10,16 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// meter is the transport of one source. It counts what arrives, unpacks gzip
-// (which net/http does itself only where nobody is to know the bytes on the
-// wire), and keeps the error of a request whose context asks for it. It is safe
-// for concurrent use.
+// meter is the transport of one source. It counts received bytes, decompresses gzip (net/http does
+// so only if it hides the transferred bytes), and stores the error of a request whose context asks
+// for it. It is safe for concurrent use.
 type meter struct {
 	next  http.RoundTripper
 	bytes atomic.Int64
 }
 
-// failureKey is the context key of an *error that takes a request's failure. See
-// [Source.Watch] for why it is needed.
+// failureKey is the context key of an *error that receives a request's failure. See [Source.Watch]
+// for the reason.
 type failureKey struct{}
 
 func withFailure(ctx context.Context) (context.Context, *error) {
@@ -62,12 +61,11 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// packedBuffer is how much of a packed body is read at once. Each read can cost a
-// message to the server, that it may send more.
+// packedBuffer is the read size for a compressed body, in bytes. Each read may cost a flow-control
+// message to the server.
 const packedBuffer = 32 << 10
 
-// gunzipBody unpacks a body. The reader is made with the first Read, because
-// making it reads.
+// gunzipBody decompresses a body. The first Read makes the reader, because that already reads.
 type gunzipBody struct {
 	packed io.ReadCloser
 	zr     *gzip.Reader

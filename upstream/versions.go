@@ -14,26 +14,26 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Version is which object is at a key, and how new it is.
+// Version identifies an object and its state.
 type Version struct{ Key, UID, RV string }
 
-// VersionsOptions say how to read versions.
+// VersionsOptions configure [Source.Versions].
 type VersionsOptions struct {
-	// PageSize is the number of objects to ask for at once.
+	// PageSize is the number of objects per page.
 	PageSize int64
 
-	// Between is called between two pages with how many objects are still to come, -1
-	// where that is not known; its error ends the reading. nil for nobody.
+	// Between, if not nil, is called between two pages with how many objects are still to come, -1
+	// if unknown. Its error ends the reading.
 	Between func(remaining int64) error
 }
 
-// Versions calls each for every object in the source's scope, in the order of the
-// server, which is that of keys for all that is in etcd. Only metadata goes over the
-// network, and one object's of it is in memory.
+// Versions calls each for every object in the source's scope, in the server's order, which is key
+// order for all that is in etcd. Only metadata goes over the network, and only one object's is in
+// memory.
 //
-// It takes as long as each and Between do. Where the server has forgotten the state of
-// the first page meanwhile, it goes on in a newer one: what changed since may then be
-// left out or come in another version, never twice.
+// It takes as long as each and Between take. If the server has compacted the state of the first
+// page meanwhile, Versions continues in a newer one: an object that changed since may be left out
+// or have a newer version, but is never reported twice.
 func (s *Source) Versions(ctx context.Context, opts VersionsOptions, each func(Version) error) error {
 	next, again := "", false
 	for {
@@ -60,8 +60,8 @@ func (s *Source) Versions(ctx context.Context, opts VersionsOptions, each func(V
 	}
 }
 
-// continueToken is what a server that has forgotten the state of the first page (410)
-// sends to go on with; empty for none.
+// continueToken returns the token with which to continue after the server has compacted the state
+// of the first page (410), or "".
 func continueToken(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsResourceExpired(err) {
@@ -97,10 +97,10 @@ func (s *Source) versionsPage(ctx context.Context, size int64, next string, each
 	return p, err
 }
 
-// parseVersion reads the version in an object's metadata, which is at path in raw.
+// parseVersion reads the version from an object's metadata at path in raw.
 func parseVersion(raw []byte, path string) (Version, error) {
 	m := gjson.GetBytes(raw, path)
-	// Clones, so that the rest of the metadata can go.
+	// Clones, so that the rest of the metadata can be freed.
 	v := Version{
 		Key: strings.Clone(object.Key(m.Get("namespace").String(), m.Get("name").String())),
 		UID: strings.Clone(m.Get("uid").String()), RV: strings.Clone(m.Get("resourceVersion").String()),
@@ -111,19 +111,18 @@ func parseVersion(raw []byte, path string) (Version, error) {
 	return v, nil
 }
 
-// Current is what the server has under a key.
+// Current is the server's state of a key.
 type Current struct {
-	// Exists says whether there is an object in the source's scope. UID and RV are its
-	// own.
+	// Exists reports whether there is an object in the source's scope. UID and RV are the object's.
 	Exists  bool
 	UID, RV string
 
-	// At is a resourceVersion at which that is so.
+	// At is a resourceVersion at which that holds.
 	At string
 }
 
-// Current asks what the server has under a key now, metadata only. That there is
-// nothing is no error.
+// Current returns what the server has at key now, from metadata only. A missing object is not an
+// error.
 func (s *Source) Current(ctx context.Context, key string) (Current, error) {
 	c, err := s.current(ctx, key)
 	if err != nil {
@@ -149,7 +148,7 @@ func (s *Source) current(ctx context.Context, key string) (Current, error) {
 			return Current{}, err
 		}
 	}
-	// A list tells since when there is nothing, and knows what selectors mean.
+	// A list returns the resourceVersion at which there is no object, and evaluates selectors.
 	r, err := s.only(namespace, name).request()
 	if err != nil {
 		return Current{}, err
@@ -162,8 +161,7 @@ func (s *Source) current(ctx context.Context, key string) (Current, error) {
 	return readCurrent(body, key, "items.0.metadata")
 }
 
-// readCurrent reads an answer that has an object's metadata at path, or is a list
-// that has none.
+// readCurrent reads an answer that has an object's metadata at path, or is an empty list.
 func readCurrent(body io.Reader, key, path string) (Current, error) {
 	raw, err := io.ReadAll(io.LimitReader(body, maxObject+1))
 	switch {

@@ -17,8 +17,8 @@ func metadataItem(name, rv string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"shop","uid":"u-%s","resourceVersion":%q}}`, name, name, rv)
 }
 
-// TestVersions reads pages, of metadata only, and goes on where the server has forgotten
-// the state of the first.
+// Versions reads pages of metadata, and continues if the server has compacted the state of the
+// first page.
 func TestVersions(t *testing.T) {
 	var asked []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func TestVersions(t *testing.T) {
 	require.ErrorIs(t, podSource(c).Versions(t.Context(), opts, each), stop)
 }
 
-// A body that is no list, or lacks what is compared, is an error and never "nothing".
+// A body that is not a list, or lacks the fields to compare, is an error and never an empty result.
 func TestVersionsOfNoise(t *testing.T) {
 	for _, body := range []string{`{}`, `{"kind":"Status","apiVersion":"v1"}`, metadataList("", `{"metadata":{"name":"a"}}`), metadataList("", `{}`), "<html>"} {
 		c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, body) })
@@ -59,11 +59,11 @@ func TestVersionsOfNoise(t *testing.T) {
 	}
 }
 
-// TestCurrent asks about one object. That there is none is told with the state at
-// which that is so.
+// If there is no object, Current returns the resourceVersion at which that holds.
 func TestCurrent(t *testing.T) {
 	none := statusBody(404, "NotFound", "pods \"a\" not found", `{"name":"a","kind":"pods"}`)
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name     string
 		selector string
 		code     int
 		object   string
@@ -71,17 +71,17 @@ func TestCurrent(t *testing.T) {
 		want     Current
 		fails    bool
 	}{
-		"there":           {code: 200, object: metadataItem("a", "7"), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
-		"gone":            {code: 404, object: none, list: metadataList("", ""), want: Current{At: "9"}},
-		"made since":      {code: 404, object: none, list: metadataList("", metadataItem("a", "8")), want: Current{Exists: true, UID: "u-a", RV: "8", At: "8"}},
-		"no such path":    {code: 404, object: "404 page not found", fails: true},
-		"forbidden":       {code: 403, object: statusBody(403, "Forbidden", "no", ""), fails: true},
-		"another":         {code: 200, object: metadataItem("b", "7"), fails: true},
-		"selected":        {selector: "x=y", list: metadataList("", metadataItem("a", "7")), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
-		"not selected":    {selector: "x=y", list: metadataList("", ""), want: Current{At: "9"}},
-		"selected, noise": {selector: "x=y", list: `{"kind":"Table"}`, fails: true},
+		{name: "there", code: 200, object: metadataItem("a", "7"), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
+		{name: "gone", code: 404, object: none, list: metadataList("", ""), want: Current{At: "9"}},
+		{name: "made since", code: 404, object: none, list: metadataList("", metadataItem("a", "8")), want: Current{Exists: true, UID: "u-a", RV: "8", At: "8"}},
+		{name: "no such path", code: 404, object: "404 page not found", fails: true},
+		{name: "forbidden", code: 403, object: statusBody(403, "Forbidden", "no", ""), fails: true},
+		{name: "another", code: 200, object: metadataItem("b", "7"), fails: true},
+		{name: "selected", selector: "x=y", list: metadataList("", metadataItem("a", "7")), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
+		{name: "not selected", selector: "x=y", list: metadataList("", ""), want: Current{At: "9"}},
+		{name: "selected, noise", selector: "x=y", list: `{"kind":"Table"}`, fails: true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/api/v1/namespaces/shop/pods/a" {
 					reply(w, x.code, x.object)

@@ -11,28 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Watch starts a watch from rv, which the server ends after timeout (rounded
-// down to seconds, at least one). Bookmarks are on. An rv of "" or "0" begins with
-// synthetic ADDED events for what there is; see the API's documentation.
+// Watch starts a watch from rv, which the server ends after timeout (rounded down to seconds, at
+// least one). Bookmarks are on. If rv is "" or "0", the watch begins with synthetic ADDED events
+// for the existing objects; see the API's documentation.
 //
 // Event objects are:
 //
-//   - *[object.Object] with ADDED, MODIFIED and DELETED, pruned; and with BOOKMARK,
-//     where all there is to rely on is the resourceVersion
+//   - *[object.Object] with ADDED, MODIFIED and DELETED, pruned; with BOOKMARK,
+//     only the resourceVersion is set reliably
 //   - *[metav1.Status] with ERROR: as the server sent it; with
-//     [ReasonConnectionLost] where the connection broke; with code 500 where the
+//     [ReasonConnectionLost] if the connection broke; with code 500 if the
 //     stream is not one of watch events
-//   - *[Unusable] with any type: to be reported and passed over
+//   - *[Unusable] with any type: report and skip it
 //
-// After an ERROR event, or without one where the server closed the stream in good
-// order or ctx is done, the channel is closed. The caller must call Stop in any
-// case; when it returns, all that the watch had running has ended.
+// The channel is closed after an ERROR event, or without one if the server closed the stream
+// normally or ctx is done. The caller must call Stop in any case. When Stop returns, the goroutines
+// of the watch have ended.
 //
-// No request is made a second time. rest.Request.Watch by itself would hide a
-// connection that ends before the answer (EOF, reset, timeout): it returns a
-// watch that is closed already and no error, as if the server had nothing to
-// say. That is an error here. A connection that is refused, and any answer but
-// 200, is an error there as well.
+// Nothing is retried. If a connection ends before the answer (EOF, reset, timeout),
+// rest.Request.Watch returns no error and a watch that is closed already, as if there were no
+// events; Watch returns an error. If a connection is refused, or the answer is not 200, both return
+// an error.
 func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
 	r, err := s.request()
 	if err != nil {
@@ -50,7 +49,7 @@ func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 	ctx, failure := withFailure(ctx)
 	w, err := r.Watch(ctx)
 	if err != nil {
-		// Where the answer is no JSON, rest leaves its body open: this closes it.
+		// If the answer is not JSON, rest leaves its body open: this closes it.
 		cancel()
 		return nil, fmt.Errorf("watch %s: %w", s, s.scoped(err))
 	}
@@ -59,13 +58,13 @@ func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 		if *failure == nil {
 			*failure = io.ErrUnexpectedEOF
 		}
-		// As net/http would have it.
+		// The form of net/http's errors.
 		return nil, fmt.Errorf("watch %s: %w", s, &url.Error{Op: "Get", URL: r.URL().Redacted(), Err: *failure})
 	}
 	return &watcher{w, cancel}, nil
 }
 
-// watcher waits in Stop for the goroutine that reads the stream.
+// watcher is a watch whose Stop waits for the goroutine that reads the stream.
 type watcher struct {
 	watch.Interface
 	cancel context.CancelFunc

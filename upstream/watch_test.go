@@ -26,7 +26,7 @@ func event(typ, obj string) string { return fmt.Sprintf(`{"type":%q,"object":%s}
 
 const smallPod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"7","managedFields":[{}]}}`
 
-// show writes an event down for comparison.
+// show formats an event for comparison.
 func show(typ watch.EventType, obj runtime.Object) string {
 	switch o := obj.(type) {
 	case *object.Object:
@@ -39,7 +39,7 @@ func show(typ watch.EventType, obj runtime.Object) string {
 	return fmt.Sprintf("%s %T", typ, obj)
 }
 
-// decode reads a stream up to its end.
+// decode reads a stream to its end.
 func decode(r io.Reader) (events []string, err error) {
 	d := newDecoder(r, decoding{pods, object.NewPrune(object.ManagedFields)})
 	for {
@@ -53,46 +53,48 @@ func decode(r io.Reader) (events []string, err error) {
 
 func TestWatchFrames(t *testing.T) {
 	long := strings.Replace(smallPod, `"name":"a"`, `"name":"long","annotations":{"x":"`+strings.Repeat("y", 200_000)+`"}`, 1)
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		stream string
 		want   []string
-		err    string // where the end is not io.EOF
+		err    string // if the end is not io.EOF
 	}{
-		"nothing": {"", nil, ""},
-		"all types": {
+		{"nothing", "", nil, ""},
+		{
+			"all types",
 			event("ADDED", smallPod) + event("MODIFIED", smallPod) + event("DELETED", smallPod) +
 				event("BOOKMARK", `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","creationTimestamp":null},"spec":{"containers":null}}`) +
 				event("ERROR", statusBody(410, "Expired", "too old resource version: 1 (5)", "")),
 			[]string{"ADDED Pod n/a@7", "MODIFIED Pod n/a@7", "DELETED Pod n/a@7", "BOOKMARK Pod @9", "ERROR Status 410 Expired"}, "",
 		},
-		"long frame":         {event("ADDED", smallPod) + event("ADDED", long) + event("ADDED", smallPod), []string{"ADDED Pod n/a@7", "ADDED Pod n/long@7", "ADDED Pod n/a@7"}, ""},
-		"empty lines, CRLF":  {"\n\r\n" + strings.ReplaceAll(event("ADDED", smallPod), "\n", "\r\n") + "\n", []string{"ADDED Pod n/a@7"}, ""},
-		"no last line feed":  {strings.TrimSpace(event("ADDED", smallPod)), []string{"ADDED Pod n/a@7"}, ""},
-		"other order":        {`{"object":` + smallPod + `,"type":"ADDED"}` + "\n", []string{"ADDED Pod n/a@7"}, ""},
-		"spaces":             {`{ "type" : "ADDED", "object" : ` + smallPod + " }\n", []string{"ADDED Pod n/a@7"}, ""},
-		"more members":       {`{"type":"ADDED","object":` + smallPod + `,"x":{}}` + "\n", []string{"ADDED Pod n/a@7"}, ""},
-		"status when added":  {event("ADDED", statusBody(500, "X", "y", "")), []string{"ADDED Status 500 X"}, ""},
-		"error, no status":   {event("ERROR", smallPod), []string{"ERROR Unusable: ERROR event without a Status"}, ""},
-		"no metadata":        {event("ADDED", `{"kind":"Pod","apiVersion":"v1"}`) + event("ADDED", smallPod), []string{"ADDED Unusable: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
-		"not an object":      {event("ADDED", `[1]`) + event("ADDED", `null`) + event("ADDED", smallPod), []string{"ADDED Unusable: not a valid JSON object", "ADDED Unusable: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
-		"bookmark of no RV":  {event("BOOKMARK", `{"kind":"Pod","apiVersion":"v1","metadata":{}}`) + event("ADDED", smallPod), []string{"BOOKMARK Unusable: bookmark without a resourceVersion: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
-		"bookmark of null":   {event("BOOKMARK", `null`) + event("ADDED", smallPod), []string{"BOOKMARK Unusable: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
-		"another type":       {event("ADDED", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"x"}}`) + event("ADDED", smallPod), []string{"ADDED Unusable: object of another type: v1 Node x, not v1 Pod", "ADDED Pod n/a@7"}, ""},
-		"type left out":      {event("ADDED", `{"metadata":{"name":"x"}}`), []string{"ADDED Pod x@"}, ""},
-		"no object":          {`{"type":"ADDED"}` + "\n", nil, "not a watch event"},
-		"unknown type":       {event("RENAMED", smallPod), nil, "not a watch event"},
-		"no JSON":            {"upstream connect error\n", nil, "not a watch event"},
-		"cut in good order":  {event("ADDED", smallPod) + event("ADDED", smallPod)[:80], []string{"ADDED Pod n/a@7"}, "not a watch event"},
-		"deeper than stacks": {event("ADDED", strings.Repeat("[", 5<<20)+strings.Repeat("]", 5<<20)), nil, "not a watch event"},
+		{"long frame", event("ADDED", smallPod) + event("ADDED", long) + event("ADDED", smallPod), []string{"ADDED Pod n/a@7", "ADDED Pod n/long@7", "ADDED Pod n/a@7"}, ""},
+		{"empty lines, CRLF", "\n\r\n" + strings.ReplaceAll(event("ADDED", smallPod), "\n", "\r\n") + "\n", []string{"ADDED Pod n/a@7"}, ""},
+		{"no last line feed", strings.TrimSpace(event("ADDED", smallPod)), []string{"ADDED Pod n/a@7"}, ""},
+		{"other order", `{"object":` + smallPod + `,"type":"ADDED"}` + "\n", []string{"ADDED Pod n/a@7"}, ""},
+		{"spaces", `{ "type" : "ADDED", "object" : ` + smallPod + " }\n", []string{"ADDED Pod n/a@7"}, ""},
+		{"more members", `{"type":"ADDED","object":` + smallPod + `,"x":{}}` + "\n", []string{"ADDED Pod n/a@7"}, ""},
+		{"status when added", event("ADDED", statusBody(500, "X", "y", "")), []string{"ADDED Status 500 X"}, ""},
+		{"error, no status", event("ERROR", smallPod), []string{"ERROR Unusable: ERROR event without a Status"}, ""},
+		{"no metadata", event("ADDED", `{"kind":"Pod","apiVersion":"v1"}`) + event("ADDED", smallPod), []string{"ADDED Unusable: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
+		{"not an object", event("ADDED", `[1]`) + event("ADDED", `null`) + event("ADDED", smallPod), []string{"ADDED Unusable: not a valid JSON object", "ADDED Unusable: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
+		{"bookmark of no RV", event("BOOKMARK", `{"kind":"Pod","apiVersion":"v1","metadata":{}}`) + event("ADDED", smallPod), []string{"BOOKMARK Unusable: bookmark without a resourceVersion: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
+		{"bookmark of null", event("BOOKMARK", `null`) + event("ADDED", smallPod), []string{"BOOKMARK Unusable: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
+		{"another type", event("ADDED", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"x"}}`) + event("ADDED", smallPod), []string{"ADDED Unusable: object of another type: v1 Node x, not v1 Pod", "ADDED Pod n/a@7"}, ""},
+		{"type left out", event("ADDED", `{"metadata":{"name":"x"}}`), []string{"ADDED Pod x@"}, ""},
+		{"no object", `{"type":"ADDED"}` + "\n", nil, "not a watch event"},
+		{"unknown type", event("RENAMED", smallPod), nil, "not a watch event"},
+		{"no JSON", "upstream connect error\n", nil, "not a watch event"},
+		{"cut in good order", event("ADDED", smallPod) + event("ADDED", smallPod)[:80], []string{"ADDED Pod n/a@7"}, "not a watch event"},
+		{"deeper than stacks", event("ADDED", strings.Repeat("[", 5<<20)+strings.Repeat("]", 5<<20)), nil, "not a watch event"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			for how, r := range map[string]io.Reader{
 				"whole":    strings.NewReader(tc.stream),
 				"bytewise": iotest.OneByteReader(strings.NewReader(tc.stream)),
 				"EOF":      iotest.DataErrReader(strings.NewReader(tc.stream)),
 			} {
 				if how == "bytewise" && len(tc.stream) > 1<<20 {
-					continue // takes long and shows nothing
+					continue // slow, and no further case
 				}
 				got, err := decode(r)
 				require.Equal(t, tc.want, got, how)
@@ -106,7 +108,7 @@ func TestWatchFrames(t *testing.T) {
 	}
 }
 
-// Frames of every length around the decoder's buffer sizes arrive whole.
+// Frames of every length around the decoder's buffer sizes arrive complete.
 func TestWatchFrameLengths(t *testing.T) {
 	var stream strings.Builder
 	var want []string
@@ -132,21 +134,21 @@ func TestWatchFrameTooLarge(t *testing.T) {
 		got, err := decode(strings.NewReader(event("ADDED", smallPod) + huge(size) + event("DELETED", smallPod)))
 		require.Equal(t, io.EOF, err)
 		require.Equal(t, []string{"ADDED Pod n/a@7", "MODIFIED Unusable: n/a: " + ErrTooLarge.Error(), "DELETED Pod n/a@7"}, got,
-			"the watch goes on after it")
+			"the watch continues after it")
 	}
-	// At the limit: one byte more or less decides.
+	// At the limit, one byte more or less decides.
 	over := len(huge(0)) - 1
 	got, err := decode(strings.NewReader(huge(maxObject-over-1) + huge(maxObject-over)))
 	require.Equal(t, io.EOF, err)
 	require.Equal(t, []string{"MODIFIED Pod n/a@7", "MODIFIED Unusable: n/a: " + ErrTooLarge.Error()}, got)
-	// The connection may break inside it.
+	// The connection may break inside such a frame.
 	got, err = decode(io.MultiReader(strings.NewReader(huge(2 * maxObject)[:maxObject+99]), iotest.ErrReader(syscall.ECONNRESET)))
 	require.Equal(t, io.EOF, err)
 	require.Equal(t, []string{"MODIFIED Unusable: n/a: " + ErrTooLarge.Error(), "ERROR Status 0 ConnectionLost"}, got)
 }
 
-// A connection that breaks is told from a stream that was closed in good order,
-// wherever it breaks.
+// A connection that breaks at any byte ends in an ERROR event, unlike a stream that was closed
+// normally.
 func TestWatchConnectionLost(t *testing.T) {
 	first := event("ADDED", smallPod)
 	second := event("ADDED", strings.TrimSuffix(smallPod, "}")+`,"x":"`+strings.Repeat("z", 3*frameBuffer)+`"}`)
@@ -165,10 +167,10 @@ func TestWatchConnectionLost(t *testing.T) {
 	}
 	got, err := decode(io.MultiReader(strings.NewReader(first), iotest.ErrReader(context.Canceled)))
 	require.Equal(t, io.EOF, err)
-	require.Equal(t, []string{"ADDED Pod n/a@7"}, got, "the caller's own cancellation is no event")
+	require.Equal(t, []string{"ADDED Pod n/a@7"}, got, "the caller's own cancellation causes no event")
 }
 
-// The frame's buffer is used again; the objects must not be in it.
+// The frame's buffer is reused, so objects must be copies.
 func TestWatchObjectsAreCopies(t *testing.T) {
 	var stream strings.Builder
 	for i := range 20 {
@@ -204,7 +206,7 @@ func TestUnusable(t *testing.T) {
 	require.True(t, u.GetObjectKind().GroupVersionKind().Empty())
 }
 
-// stream answers a watch with frames, then does what end does.
+// stream answers a watch with frames, then calls end.
 func stream(end func(w http.ResponseWriter, r *http.Request), frames ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -229,17 +231,18 @@ func collect(w watch.Interface) (events []string) {
 
 func TestWatch(t *testing.T) {
 	frames := []string{event("ADDED", smallPod), event("BOOKMARK", `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9"}}`)}
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		end  func(http.ResponseWriter, *http.Request)
 		want []string
 	}{
-		"server closes":     {inGoodOrder, []string{"ADDED Pod n/a@7", "BOOKMARK Pod @9"}},
-		"connection breaks": {abort, []string{"ADDED Pod n/a@7", "BOOKMARK Pod @9", "ERROR Status 0 ConnectionLost"}},
-		"garbage": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x\n") },
+		{"server closes", inGoodOrder, []string{"ADDED Pod n/a@7", "BOOKMARK Pod @9"}},
+		{"connection breaks", abort, []string{"ADDED Pod n/a@7", "BOOKMARK Pod @9", "ERROR Status 0 ConnectionLost"}},
+		{"garbage", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x\n") },
 			[]string{"ADDED Pod n/a@7", "BOOKMARK Pod @9", "ERROR Status 500 InternalError"}},
 	} {
 		for proto, serve := range protocols {
-			t.Run(name+" "+proto, func(t *testing.T) {
+			t.Run(tc.name+" "+proto, func(t *testing.T) {
 				s := podSource(serve(t, stream(tc.end, frames...)))
 				w, err := s.Watch(context.Background(), "5", time.Minute)
 				require.NoError(t, err)
@@ -276,7 +279,7 @@ func TestWatchEndsWithCaller(t *testing.T) {
 	for proto, serve := range protocols {
 		t.Run(proto, func(t *testing.T) {
 			c := serve(t, stream(stay, event("ADDED", smallPod)))
-			// By Stop, with an event that nobody takes.
+			// By Stop, with an event that is not received.
 			w, err := podSource(c).Watch(context.Background(), "5", time.Minute)
 			require.NoError(t, err)
 			w.Stop()
@@ -290,33 +293,34 @@ func TestWatchEndsWithCaller(t *testing.T) {
 			defer w.Stop()
 			require.Equal(t, watch.Added, (<-w.ResultChan()).Type)
 			cancel()
-			require.Empty(t, collect(w), "no event for what the caller did itself")
+			require.Empty(t, collect(w), "the caller's own cancellation causes no event")
 		})
 	}
 }
 
 func TestWatchRefused(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		h    http.HandlerFunc
 		kind ErrorKind
 	}{
-		"410": {func(w http.ResponseWriter, _ *http.Request) { reply(w, 410, statusBody(410, "Expired", "old", "")) }, Expired},
-		"403": {func(w http.ResponseWriter, _ *http.Request) { reply(w, 403, statusBody(403, "Forbidden", "no", "")) }, Forbidden},
-		"404": {func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }, Gone},
-		"429": {func(w http.ResponseWriter, _ *http.Request) {
+		{"410", func(w http.ResponseWriter, _ *http.Request) { reply(w, 410, statusBody(410, "Expired", "old", "")) }, Expired},
+		{"403", func(w http.ResponseWriter, _ *http.Request) { reply(w, 403, statusBody(403, "Forbidden", "no", "")) }, Forbidden},
+		{"404", func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }, Gone},
+		{"429", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3600")
 			reply(w, 429, "busy")
 		}, Throttled},
-		"503": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "3600"); reply(w, 503, "") }, Server},
-		"HTML": {func(w http.ResponseWriter, _ *http.Request) {
+		{"503", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "3600"); reply(w, 503, "") }, Server},
+		{"HTML", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, "<html>")
 		}, Other},
 		// rest.Request.Watch turns this one into a watch that has ended.
-		"EOF": {abort, Unreachable},
+		{"EOF", abort, Unreachable},
 	} {
 		for proto, serve := range protocols {
-			t.Run(name+" "+proto, func(t *testing.T) {
+			t.Run(tc.name+" "+proto, func(t *testing.T) {
 				var requests atomic.Int32
 				c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 					requests.Add(1)
@@ -332,7 +336,7 @@ func TestWatchRefused(t *testing.T) {
 	}
 }
 
-// An error answer that a proxy has compressed keeps its reason.
+// If a proxy compressed an error answer, its reason is still found.
 func TestPackedStatus(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
