@@ -20,7 +20,8 @@ func setHome(t *testing.T) {
 	}
 }
 
-// fieldPaths are all fields of the configuration, as in resources[].indexes[].name.
+// fieldPaths returns the paths of all fields of the configuration, such as
+// resources[].indexes[].name.
 func fieldPaths() []string {
 	var paths []string
 	var visit func(t reflect.Type, path string)
@@ -62,7 +63,7 @@ func TestDefaultPaths(t *testing.T) {
 			path: "/home/till/.local/state/snapcache/cache.db", socket: "/run/user/7/snapcache/snapcache.sock"},
 		{name: "user with state home", env: map[string]string{"HOME": "/home/till", "XDG_STATE_HOME": "/state"},
 			path: "/state/snapcache/cache.db", socket: "/state/snapcache/snapcache.sock"},
-		{name: "relative directories don't count", env: map[string]string{"HOME": "/home/till", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"},
+		{name: "relative directories are ignored", env: map[string]string{"HOME": "/home/till", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"},
 			path: "/home/till/.local/state/snapcache/cache.db", socket: "/home/till/.local/state/snapcache/snapcache.sock"},
 		{name: "configured database", store: "/data/c.db", path: "/data/c.db", socket: "/data/snapcache.sock"},
 		{name: "nowhere"},
@@ -105,7 +106,7 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestValidateGoValues has what only a configuration made in Go can get wrong.
+// Only a configuration made in Go can have these errors.
 func TestValidateGoValues(t *testing.T) {
 	setHome(t)
 	for _, test := range []struct {
@@ -143,7 +144,7 @@ func TestParseResourceName(t *testing.T) {
 	for _, test := range []struct {
 		in   string
 		want ResourceName
-		out  string // where it isn't the input
+		out  string // if not the input
 	}{
 		{in: "pods", want: ResourceName{"pods", "", ""}},
 		{in: "pods.v1", want: ResourceName{"pods", "v1", ""}},
@@ -214,8 +215,8 @@ func TestEncryption(t *testing.T) {
 		t.Errorf("%v, on: %v", err, c.Encryption.On())
 	}
 	for old, want := range map[string]string{
-		"":    "encryption.oldKeyFiles[0]: it is empty",
-		"key": `encryption.oldKeyFiles[0]: "key" is encryption.keyFile too`,
+		"":    "encryption.oldKeyFiles[0]: empty",
+		"key": `encryption.oldKeyFiles[0]: "key" is also encryption.keyFile`,
 	} {
 		c.Encryption.OldKeyFiles = []string{old}
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {

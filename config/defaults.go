@@ -11,44 +11,45 @@ import (
 )
 
 const (
-	// DefaultCommitInterval balances what a crash costs in replayed events against wear of the flash.
+	// DefaultCommitInterval balances the events replayed after a crash against the wear of the
+	// flash.
 	DefaultCommitInterval = 5 * time.Second
-	// MaxCommitInterval keeps the replay after a crash within what an apiserver still remembers.
+	// MaxCommitInterval keeps the replay after a crash within the history that an API server keeps.
 	MaxCommitInterval = 5 * time.Minute
-	// DefaultResumeJitter is enough for a fleet of hundreds.
+	// DefaultResumeJitter suits a fleet of hundreds of nodes.
 	DefaultResumeJitter = 2 * time.Second
-	// MaxResumeJitter keeps the wait within what an apiserver still remembers.
+	// MaxResumeJitter keeps the wait within the history that an API server keeps.
 	MaxResumeJitter = 5 * time.Minute
-	// DefaultConfirmDeletions holds back a list that would delete most of a resource.
+	// DefaultConfirmDeletions is a percentage: a list that would delete more needs a confirmation.
 	DefaultConfirmDeletions = 50
-	// DefaultVerifyInterval is how often what is stored is compared with the server: weekly.
+	// DefaultVerifyInterval is the time between two comparisons with the server: a week.
 	DefaultVerifyInterval = 7 * 24 * time.Hour
-	// DefaultPurgeAfter is for how long the server must forbid Secrets before they are deleted.
+	// DefaultPurgeAfter is how long the server must forbid Secrets before they are deleted.
 	DefaultPurgeAfter = 24 * time.Hour
 	// DefaultMaxSize is the default quota of the database file.
 	DefaultMaxSize = "1Gi"
-	// DefaultHistoryRetention is for how long changes are remembered by default.
+	// DefaultHistoryRetention is how long changes are kept.
 	DefaultHistoryRetention = 24 * time.Hour
-	// DefaultHistorySize is how much of them, for each collection.
+	// DefaultHistorySize limits the history of each collection.
 	DefaultHistorySize = "16Mi"
-	// DefaultSnapshotsKept is how many snapshots are kept by default.
+	// DefaultSnapshotsKept is the number of snapshots that are kept.
 	DefaultSnapshotsKept = 7
-	// DefaultSnapshotAge is how old a snapshot may become by default: 30 days.
+	// DefaultSnapshotAge is the age at which a snapshot is deleted: 30 days.
 	DefaultSnapshotAge = 30 * 24 * time.Hour
-	// DefaultMetricsAddress is where metrics are served by default.
+	// DefaultMetricsAddress is the address of the metrics endpoint.
 	DefaultMetricsAddress = "127.0.0.1:9743"
 )
 
-// Default is the configuration of an agent that was given no file. It depends on the environment and on
-// the user for the paths, see [AgentConfiguration.SetDefaults].
+// Default returns the configuration of an agent without a file. Its paths depend on the environment
+// and on the user, see [AgentConfiguration.SetDefaults].
 func Default() *AgentConfiguration {
 	c := &AgentConfiguration{APIVersion: APIVersion, Kind: Kind}
 	c.SetDefaults()
 	return c
 }
 
-// DefaultResources are cached where the configuration names none: what lets a node find its peers and
-// its workload. It returns a new slice each time.
+// DefaultResources returns what is cached if the configuration has no resources: what a node needs
+// to find its peers and its workload. The slice is new each time.
 func DefaultResources() []Resource {
 	return []Resource{
 		{Resource: ResourceName{Resource: "namespaces"}},
@@ -60,18 +61,19 @@ func DefaultResources() []Resource {
 	}
 }
 
-// SetDefaults fills in every optional field that has its zero value. [Load], [Parse] and [Default] have
-// done so already.
+// SetDefaults fills in every optional field that has its zero value. [Load], [Parse] and [Default]
+// call it.
 //
 // The database is cache.db in $STATE_DIRECTORY (which systemd sets), else in /var/lib/snapcache for
-// root, else in $XDG_STATE_HOME/snapcache or ~/.local/state/snapcache. The socket is snapcache.sock in
-// $RUNTIME_DIRECTORY, else in /run/snapcache for root, else in $XDG_RUNTIME_DIR/snapcache, else beside
-// the database. Snapshots are in the directory snapshots beside the database. A path stays empty where none of these is known; Validate then says so.
+// root, else in $XDG_STATE_HOME/snapcache or ~/.local/state/snapcache. The socket is snapcache.sock
+// in $RUNTIME_DIRECTORY, else in /run/snapcache for root, else in $XDG_RUNTIME_DIR/snapcache, else
+// beside the database. Snapshots are in the directory snapshots beside the database. If none of
+// these is known, the path stays empty, and Validate reports it.
 func (c *AgentConfiguration) SetDefaults() {
 	c.setDefaults(surroundings{getenv: os.Getenv, root: os.Geteuid() == 0})
 }
 
-// surroundings are what defaults depend on besides the configuration.
+// surroundings are the inputs of the defaults other than the configuration.
 type surroundings struct {
 	getenv func(string) string
 	root   bool
@@ -91,7 +93,7 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 		c.Secrets.PurgeAfter.Duration = DefaultPurgeAfter
 	}
 	if len(c.Encryption.OldKeyFiles) == 0 {
-		c.Encryption.OldKeyFiles = nil // as if it had not been written
+		c.Encryption.OldKeyFiles = nil // an empty list means the same as none
 	}
 	if c.Store.Type == "" {
 		c.Store.Type = StoreBolt
@@ -135,7 +137,7 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	if c.Log.Format == "" {
 		c.Log.Format = LogText
 	}
-	// An empty list is kept, for Validate to refuse: it asks for nothing, which nobody wants.
+	// An empty list stays, and Validate refuses it: an agent that caches nothing is a mistake.
 	if c.Resources == nil {
 		c.Resources = DefaultResources()
 	}
@@ -175,15 +177,15 @@ func (s surroundings) socket(storePath string) string {
 	return filepath.Join(filepath.Dir(storePath), file)
 }
 
-// systemdDirectory is the first of the directories that systemd names in a variable, separated by colons
-// where the unit has several.
+// systemdDirectory returns the first directory in a variable that systemd sets. It separates
+// several by colons.
 func (s surroundings) systemdDirectory(variable string) string {
 	first, _, _ := strings.Cut(s.getenv(variable), ":")
 	return first
 }
 
-// absolute is the directory in a variable. A relative one counts as unset: the XDG specification wants
-// it so, and for $HOME nothing else makes sense either.
+// absolute returns the directory in a variable, or "" if it is relative, as the XDG specification
+// demands. A relative $HOME is no use either.
 func (s surroundings) absolute(variable string) string {
 	if dir := s.getenv(variable); filepath.IsAbs(dir) {
 		return dir

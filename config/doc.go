@@ -1,5 +1,5 @@
-// Package config is the agent's configuration file: its types, its defaults, and the strict way from a
-// file to a value that the rest of the agent can trust.
+// Package config is the agent's configuration file: its types, its defaults, and a strict decoder
+// whose result the rest of the agent can rely on.
 //
 // The file is YAML, versioned as Kubernetes configuration is:
 //
@@ -11,19 +11,19 @@
 //
 // example.yaml beside this package sets and explains every field.
 //
-// What holds for every value that [Load] and [Parse] return without an error:
+// Every value that [Load] and [Parse] return without an error has these properties:
 //
-//   - Nothing in the file was ignored. A field that is unknown, written twice, written in another case
+//   - Nothing in the file was ignored. A field that is unknown, given twice, written in another case
 //     or of another type is an error, not a silent default.
-//   - Text is what was written: a plain no or 0123 where text belongs never turns into "false" or "83".
+//   - Text is taken literally: a plain no or 0123 in a text field never turns into "false" or "83".
 //   - Every default is filled in, so that no reader of the value needs to know one.
 //   - Selectors, field paths, names, sizes and durations parse.
-//   - Secrets are among the resources only if the file holds the sentence [SecretsConsent].
+//   - Secrets are among the resources only if the file contains the sentence [SecretsConsent].
 //
-// What only the server knows isn't checked here: whether a resource exists, whether it is namespaced,
-// whether two names stand for one resource (deployments and deployments.apps do), and whether a short
-// name stands for secrets.
+// Some faults only the server can find, and this package does not: whether a resource exists and is
+// namespaced, whether two names mean one resource (deployments and deployments.apps do), and
+// whether a short name means secrets.
 //
-// All that is wrong with a file is reported at once, as [Error] values joined with [errors.Join], one
-// line each, in the order of the file.
+// All faults of a file are reported at once, as [Error] values joined with [errors.Join], one line
+// each, in the order of the file.
 package config

@@ -16,23 +16,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// document is a configuration file on its way to a value: its tree, and for every field that was found
-// the line it is on.
+// document is a configuration file while it is decoded: its tree, and the line of every field in
+// it.
 //
-// The tree is walked along the Go types before anything is decoded, because the decoder alone stops at
-// its first error, names no line, and is lenient where this file should not be (letter case, text that
-// looks like a number or a boolean). What is wrong is reported and left out; the rest is decoded and
-// validated as well, so that one look at the errors is enough.
+// The tree is checked against the Go types before anything is decoded, because the decoder stops at
+// its first error, has no line numbers, and is too lenient (letter case, text that looks like a
+// number or a boolean). Bad fields are reported and left out. The rest is decoded and validated
+// too, so that one run reports all errors.
 type document struct {
 	name    string
 	root    *yamlnode.Node
 	lines   map[string]int
-	bad     map[string]bool // fields that an error was reported for
-	badPart map[string]bool // fields that have such a field in them
+	bad     map[string]bool // fields with an error
+	badPart map[string]bool // fields that contain such a field
 	errs    []*Error
 }
 
-// openDocument parses the YAML and makes sure that it is an AgentConfiguration: of anything else every
+// openDocument parses the YAML and checks that it is an AgentConfiguration. In any other file every
 // single field would be an error.
 func openDocument(name string, data []byte) (*document, error) {
 	if err := checkText(name, data); err != nil {
@@ -78,9 +78,9 @@ func openDocument(name string, data []byte) (*document, error) {
 func orComments(data []byte) string {
 	only := ""
 	if !isBlank(data) {
-		only = " but for comments"
+		only = " except for comments"
 	}
-	return fmt.Sprintf("%s: the least is apiVersion: %s and kind: %s", only, APIVersion, Kind)
+	return fmt.Sprintf("%s: it needs at least apiVersion: %s and kind: %s", only, APIVersion, Kind)
 }
 
 var (
@@ -89,16 +89,16 @@ var (
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// syntaxError takes the line out of the parser's message, or finds it where the parser names none.
+// syntaxError splits the line off the parser's message, or finds the line if the message has none.
 func syntaxError(data []byte, err error) (int, string) {
 	match := syntaxLine.FindStringSubmatch(err.Error())
 	message := err.Error()[len(match[0]):]
 	line, _ := strconv.Atoi(match[1])
 	if line > 0 && parserError.MatchString(message) {
-		line++ // the library counts from 0 in these, and from 1 in those of its scanner
+		line++ // the library's parser counts lines from 0, its scanner from 1
 	}
 	if line == 0 {
-		at := 0 // the parser leaves out the line where it is the first
+		at := 0 // the parser omits the line if it is the first
 		if anchor := unknownAnchor.FindStringSubmatch(message); anchor != nil {
 			at = bytes.Index(data, []byte("*"+anchor[1]))
 		} else if strings.HasPrefix(message, "control characters") {
@@ -114,7 +114,7 @@ func syntaxError(data []byte, err error) (int, string) {
 	return line, message
 }
 
-// scalarAt is the value of a key of the root; an empty node where there is none.
+// scalarAt returns the value of a key of the root, or an empty node if there is none.
 func scalarAt(root *yamlnode.Node, name string) *yamlnode.Node {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == name && root.Content[i+1].Kind == yamlnode.ScalarNode {
@@ -124,7 +124,7 @@ func scalarAt(root *yamlnode.Node, name string) *yamlnode.Node {
 	return &yamlnode.Node{}
 }
 
-// decode turns what is well formed into a configuration. What isn't is in the errors already.
+// decode decodes the well-formed part of the tree. The rest is in the errors already.
 func (d *document) decode() *AgentConfiguration {
 	c := &AgentConfiguration{}
 	clean := d.walk(d.root, reflect.TypeFor[AgentConfiguration](), "")
@@ -133,14 +133,14 @@ func (d *document) decode() *AgentConfiguration {
 		err = yaml.UnmarshalStrict(data, c)
 	}
 	if err != nil {
-		// The walk has checked all that the decoder can complain of.
+		// The walk has checked all that the decoder can fail on.
 		d.add(d.root.Line, "", "%v", err)
 	}
 	return c
 }
 
-// report adds what validation found, unless the walk has said something about the same field, its
-// surroundings or one of its parts: what is missing there is then missing for that reason.
+// report adds a problem found by validation, unless the walk has reported the same field, a field
+// around it or a part of it: then the problem is a consequence of that error.
 func (d *document) report(p problem) {
 	if d.badPart[p.field] {
 		return
@@ -153,8 +153,8 @@ func (d *document) report(p problem) {
 	d.errs = append(d.errs, &Error{File: d.name, Line: d.lineOf(p.field), Field: p.field, Message: p.message})
 }
 
-// lineOf is the line of a field, or of the innermost thing around it that is in the file. It is 0 for a
-// field whose section isn't in the file.
+// lineOf returns the line of a field, or of the innermost field around it that is in the file. It
+// is 0 if the field's section isn't in the file.
 func (d *document) lineOf(field string) int {
 	for ; field != ""; field = parentPath(field) {
 		if line, ok := d.lines[field]; ok {
@@ -164,8 +164,8 @@ func (d *document) lineOf(field string) int {
 	return 0
 }
 
-// parentPath is the path of what a field belongs to: resources[2] of resources[2].namespaces is
-// resources, and of that nothing.
+// parentPath returns the path of the field around path: resources[2].namespaces is in resources[2],
+// which is in resources, which is in "".
 func parentPath(path string) string {
 	return path[:max(strings.LastIndexAny(path, ".["), 0)]
 }

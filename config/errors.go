@@ -9,19 +9,20 @@ import (
 	"unicode"
 )
 
-// Error is one thing that is wrong with a configuration. Its text is one line:
-// "agent.yaml:12: resources[2].labelSelector: unable to parse requirement: ...".
+// Error is one fault of a configuration. Its text is one line:
+//
+//	"agent.yaml:12: resources[2].labelSelector: unable to parse requirement: ...".
 type Error struct {
-	// File is the name that was given to Load or Parse; empty for a configuration made in Go.
+	// File is the name passed to Load or Parse; empty for a configuration made in Go.
 	File string
-	// Line counts from 1; 0 where no line can be named, as for a default or an unreadable file.
+	// Line counts from 1. It is 0 if there is no line, as for a default or an unreadable file.
 	Line int
-	// Field is the path of the field, as in resources[2].labelSelector; empty where it is the whole file.
+	// Field is the path of the field, such as resources[2].labelSelector; empty for the whole file.
 	Field string
-	// Message says what is wrong and what would be right.
+	// Message is the fault and what would be right.
 	Message string
 
-	err error // the cause, where there is one that a caller may ask for
+	err error // the cause that Unwrap returns, or nil
 }
 
 // Error implements error.
@@ -42,26 +43,25 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the cause where there is one, so that errors.Is(err, fs.ErrNotExist) works.
+// Unwrap returns the cause, if any, so that errors.Is(err, fs.ErrNotExist) works.
 func (e *Error) Unwrap() error { return e.err }
 
-// problem is what validation finds: a field and what is wrong with it, before file and line are known.
+// problem is a fault found by validation, before its file and line are known.
 type problem struct {
 	field   string
 	message string
 }
 
-// problems collects them.
 type problems []problem
 
 func (p *problems) add(field, format string, args ...any) {
 	*p = append(*p, problem{field: field, message: oneLine(fmt.Sprintf(format, args...))})
 }
 
-// maxErrors bounds how many errors are reported: a file that has more is another kind of file.
+// maxErrors limits the errors reported: a file with more is not a configuration.
 const maxErrors = 100
 
-// join makes one error of many, in the order of the file; nil of none.
+// join joins errs in the order of the file, or returns nil if there are none.
 func join(errs []*Error) error {
 	slices.SortStableFunc(errs, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
 	if more := len(errs) - maxErrors; more > 0 {
@@ -75,10 +75,10 @@ func join(errs []*Error) error {
 	return errors.Join(joined...)
 }
 
-// maxMessage bounds a message in bytes: some libraries put the whole of a bad value into theirs.
+// maxMessage limits a message, in bytes: some libraries put the whole bad value into theirs.
 const maxMessage = 600
 
-// oneLine keeps the promise of one line an error whatever the file holds.
+// oneLine keeps each error on one line, for any content of the file.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -92,7 +92,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// quote shows a value from the file in a message, cut where it is long.
+// quote quotes a value from the file for a message, and truncates it.
 func quote(s string) string {
 	const most = 80
 	if len(s) > most {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// maxFieldPath bounds a path in bytes: a label's or annotation's key may have 317.
+// maxFieldPath limits a path, in bytes: the key of a label or annotation may have 317.
 const maxFieldPath = 512
 
-// ParseFieldPath splits the path of a field into the keys that lead to it: spec.nodeName has two. A dot
-// inside a key is escaped with a backslash: metadata.annotations.example\.com/owner has three. Keys are
-// of ASCII letters, digits, '-', '_' and '/'.
+// ParseFieldPath splits the path of a field into the keys that lead to it: spec.nodeName has two. A
+// dot inside a key is escaped with a backslash: metadata.annotations.example\.com/owner has three.
+// Keys consist of ASCII letters, digits, '-', '_' and '/'.
 //
-// The form is deliberately one that github.com/tidwall/gjson reads the same way, without the characters
-// that have a further meaning there.
+// The form is chosen so that github.com/tidwall/gjson reads it the same way; characters with a
+// further meaning there are excluded.
 func ParseFieldPath(path string) ([]string, error) {
 	if len(path) > maxFieldPath {
 		return nil, fmt.Errorf("the path has %d bytes; %d are allowed", len(path), maxFieldPath)
@@ -52,7 +52,7 @@ func ParseFieldPath(path string) ([]string, error) {
 	return keys, nil
 }
 
-// within tells whether the field at path is part of the field at parent, or is that field.
+// within reports whether the field at path is part of the field at parent, or is that field.
 func within(path, parent []string) bool {
 	if len(path) < len(parent) {
 		return false

@@ -11,13 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxFileSize bounds a configuration file in bytes, so that a wrong path (a database, a log) is told
-// from a configuration before it is parsed.
+// maxFileSize limits a configuration file, in bytes, so that a wrong path (a database, a log) is
+// refused before it is parsed.
 const maxFileSize = 1 << 20
 
-// Load reads and checks the configuration file at path, with its defaults filled in. Every error is an
-// [Error] or several of them joined, each naming the file as path does. errors.Is(err, fs.ErrNotExist)
-// and fs.ErrPermission tell those cases.
+// Load reads and checks the configuration file at path, and fills in the defaults. Every error is
+// an [Error], or several joined, and contains path. errors.Is reports fs.ErrNotExist and
+// fs.ErrPermission.
 func Load(path string) (*AgentConfiguration, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -36,13 +36,13 @@ func readFile(path string) ([]byte, error) {
 		case errors.Is(err, fs.ErrPermission):
 			e.Message = "permission denied: make the file readable for the user that runs the agent"
 		case errors.Is(err, syscall.EISDIR):
-			e.Message = "this is a directory: give the configuration file in it"
+			e.Message = "is a directory: give the path of a configuration file"
 		default:
-			// An fs.PathError would name the file a second time.
+			// The text of an fs.PathError would repeat the file's name.
 			if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 				err = pathErr.Err
 			}
-			e.Message = oneLine(fmt.Sprintf("reading it failed: %v", err))
+			e.Message = oneLine(fmt.Sprintf("read failed: %v", err))
 		}
 		return e
 	}
@@ -50,7 +50,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
-	defer func() { _ = f.Close() }() // read only: nothing can be lost in closing
+	defer func() { _ = f.Close() }() // opened for reading: closing loses nothing
 	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
 		return nil, fail(err)
@@ -58,8 +58,8 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse checks the configuration in data and fills in its defaults. The name stands for the file in
-// errors, each of which is an [Error] or several of them joined.
+// Parse checks the configuration in data and fills in the defaults. Errors call the file name.
+// Every error is an [Error], or several joined.
 func Parse(name string, data []byte) (*AgentConfiguration, error) {
 	doc, err := openDocument(name, data)
 	if err != nil {
@@ -76,10 +76,10 @@ func Parse(name string, data []byte) (*AgentConfiguration, error) {
 	return c, nil
 }
 
-// checkText refuses what is no text file of a sensible size.
+// checkText refuses a file that is not text or is too large.
 func checkText(name string, data []byte) *Error {
 	if len(data) > maxFileSize {
-		return &Error{File: name, Message: "larger than 1 MiB: this is no configuration file"}
+		return &Error{File: name, Message: "larger than 1 MiB: not a configuration file"}
 	}
 	if utf8.Valid(data) {
 		return nil
@@ -98,5 +98,5 @@ func checkText(name string, data []byte) *Error {
 	return &Error{File: name, Line: line, Message: fmt.Sprintf("not UTF-8 text (byte 0x%02x)", data[0])}
 }
 
-// isBlank tells whether a file holds nothing at all.
+// isBlank reports whether a file contains only white space.
 func isBlank(data []byte) bool { return len(bytes.TrimSpace(data)) == 0 }

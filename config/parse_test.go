@@ -19,7 +19,7 @@ import (
 
 const header = "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\n"
 
-// mustParse parses what has to be a good file.
+// mustParse loads a file that has to be valid.
 func mustParse(t *testing.T, name string) *AgentConfiguration {
 	t.Helper()
 	c, err := Load(name)
@@ -39,7 +39,7 @@ func TestGoodFiles(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			c := mustParse(t, file)
 			if err := c.Validate(); err != nil {
-				t.Errorf("what was parsed doesn't validate: %v", err)
+				t.Errorf("the parsed configuration is not valid: %v", err)
 			}
 			checkStable(t, c)
 		})
@@ -125,7 +125,7 @@ func TestGoodValues(t *testing.T) {
 	}
 }
 
-// TestExampleIsComplete fails for a field that example.yaml doesn't show.
+// example.yaml has every field.
 func TestExampleIsComplete(t *testing.T) {
 	setHome(t)
 	data, err := os.ReadFile("example.yaml")
@@ -151,11 +151,11 @@ func TestExampleIsComplete(t *testing.T) {
 		}
 	}
 	if c := mustParse(t, "example.yaml"); c.Secrets.Allowed() {
-		t.Error("who copies the example must not consent to storing Secrets")
+		t.Error("a copy of the example must not consent to storing Secrets")
 	}
 }
 
-// TestBadFiles checks every line that the files of testdata/bad.txtar get.
+// Each file of testdata/bad.txtar has exactly its lines of errors.
 func TestBadFiles(t *testing.T) {
 	setHome(t)
 	archive, err := txtar.ParseFile("testdata/bad.txtar")
@@ -184,7 +184,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestNoText has the bad files that are no text.
+// These bad files are not text.
 func TestNoText(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -194,8 +194,8 @@ func TestNoText(t *testing.T) {
 		{"UTF-16", "\xff\xfea\x00p\x00", "agent.yaml:1: not UTF-8 text (byte 0xff)"},
 		{"Latin-1", header + "kubeconfig: /etc/k\xfcche\n", "agent.yaml:3: not UTF-8 text (byte 0xfc)"},
 		{"control character", header + "\nkubeconfig: a\x00b\n", "agent.yaml:4: not valid YAML: control characters are not allowed"},
-		{"escaped control character", header + `kubeconfig: "a\0b"`, "agent.yaml:3: kubeconfig: the character U+0000 has no place here: give one line of plain text"},
-		{"database", strings.Repeat("\x00", maxFileSize+1), "agent.yaml: larger than 1 MiB: this is no configuration file"},
+		{"escaped control character", header + `kubeconfig: "a\0b"`, "agent.yaml:3: kubeconfig: the character U+0000 is not allowed here: give one line of plain text"},
+		{"database", strings.Repeat("\x00", maxFileSize+1), "agent.yaml: larger than 1 MiB: not a configuration file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := Parse("agent.yaml", []byte(test.data)); err == nil || err.Error() != test.want {
@@ -205,7 +205,7 @@ func TestNoText(t *testing.T) {
 	}
 }
 
-// TestErrorIsTyped checks what a caller can take from an error.
+// A caller gets file, line, field and message from an error.
 func TestErrorIsTyped(t *testing.T) {
 	setHome(t)
 	_, err := Parse("agent.yaml", []byte(header+"resources:\n- resource: pods\n  labelSelector: a b\n"))
@@ -218,8 +218,8 @@ func TestErrorIsTyped(t *testing.T) {
 	}
 }
 
-// TestLargeFiles has files that are bad through and through: the answer is short all the same. At the limit
-// of 1 MiB they take 3 s at most; a part of that is enough here, as the race detector makes it ten times more.
+// Large files that are bad throughout get a short answer. At the limit of 1 MiB they take at most 3
+// s. The test uses less, because the race detector takes ten times as long.
 func TestLargeFiles(t *testing.T) {
 	setHome(t)
 	for _, test := range []struct {
@@ -278,8 +278,8 @@ func TestLoadErrors(t *testing.T) {
 	}{
 		{name: "missing", path: filepath.Join(dir, "agent.yaml"), is: fs.ErrNotExist,
 			want: `no such file: create it with the two lines "apiVersion: snapcache.dev/v1alpha1" and "kind: AgentConfiguration", which is a complete configuration, or leave out --config for the same`},
-		{name: "directory", path: dir, want: "this is a directory: give the configuration file in it"},
-		{name: "below a file", path: filepath.Join(unreadable, "agent.yaml"), want: "reading it failed: not a directory"},
+		{name: "directory", path: dir, want: "is a directory: give the path of a configuration file"},
+		{name: "below a file", path: filepath.Join(unreadable, "agent.yaml"), want: "read failed: not a directory"},
 		{name: "unreadable", path: unreadable, is: fs.ErrPermission, notRoot: true,
 			want: "permission denied: make the file readable for the user that runs the agent"},
 	} {
@@ -301,8 +301,8 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no input brings the parser down, that every error is one line a piece, and that
-// what is accepted survives being written and read again.
+// No input panics, every error is one line, and an accepted configuration survives being written
+// and read again.
 func FuzzParse(f *testing.F) {
 	f.Setenv("HOME", "/home/till")
 	files, err := filepath.Glob("testdata/good/*.yaml")
@@ -337,8 +337,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestParsersAgree checks an assumption of the walk: the tree that it checks holds what the decoder of
-// the YAML library makes of the same text.
+// The walk assumes that the tree it checks has what the YAML library's decoder reads from the same
+// text.
 func TestParsersAgree(t *testing.T) {
 	setHome(t)
 	data, err := os.ReadFile("example.yaml")

@@ -9,21 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ResourceName names a resource the way kubectl's arguments do: resource[.version][.group]. An empty
-// Version leaves the choice to the server. An empty Group is the core group or, where the server has no
-// such resource there, whatever discovery finds.
+// ResourceName names a resource as kubectl's arguments do: resource[.version][.group]. With an
+// empty Version the server chooses. An empty Group is the core group or, if the server has no such
+// resource there, the one that discovery finds.
 type ResourceName struct {
 	Resource string
 	Version  string
 	Group    string
 }
 
-// versionPattern is how Kubernetes versions look. It decides what the second part of a name is: the v1
-// of widgets.v1.example.com is a version, the discovery of endpointslices.discovery.k8s.io is not.
+// versionPattern matches Kubernetes versions. It distinguishes a version from a group in the second
+// part of a name: v1 in widgets.v1.example.com is a version, discovery in
+// endpointslices.discovery.k8s.io is not.
 var versionPattern = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
-// ParseResourceName parses pods, deployments.apps, deployments.v1.apps or widgets.v1.example.com. A core
-// resource with a version is pods.v1 (kubectl's pods.v1. is understood as well).
+// ParseResourceName parses pods, deployments.apps, deployments.v1.apps or widgets.v1.example.com. A
+// core resource with a version is pods.v1 (kubectl's pods.v1. is accepted too).
 func ParseResourceName(s string) (ResourceName, error) {
 	bad := func(why string) (ResourceName, error) {
 		return ResourceName{}, fmt.Errorf("%s is not a resource: %s", quote(s), why)
@@ -31,9 +32,9 @@ func ParseResourceName(s string) (ResourceName, error) {
 	name, rest, dotted := strings.Cut(s, ".")
 	switch {
 	case s == "":
-		return bad("name one, as in pods, deployments.apps or widgets.v1.example.com")
+		return bad("give one, as in pods, deployments.apps or widgets.v1.example.com")
 	case strings.Contains(s, "/"):
-		return bad("subresources can't be watched, and a group is written behind the name, as in deployments.apps")
+		return bad("subresources can't be watched, and a group follows the name, as in deployments.apps")
 	case len(validation.IsDNS1035Label(name)) > 0:
 		return bad("the plural name in lower case is needed, as in pods, deployments.apps or widgets.v1.example.com")
 	case dotted && rest == "":
@@ -51,7 +52,7 @@ func ParseResourceName(s string) (ResourceName, error) {
 	return n, nil
 }
 
-// String is the form that [ParseResourceName] reads.
+// String returns the form that [ParseResourceName] reads.
 func (n ResourceName) String() string {
 	s := n.Resource
 	if n.Version != "" {
@@ -63,13 +64,13 @@ func (n ResourceName) String() string {
 	return s
 }
 
-// GroupResource is the name without its version.
+// GroupResource returns the name without its version.
 func (n ResourceName) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: n.Group, Resource: n.Resource}
 }
 
-// IsSecrets tells whether the name stands for the Secrets of the core group, in the plural or in the
-// singular that discovery understands too.
+// IsSecrets reports whether the name means the Secrets of the core group, in the plural or the
+// singular, which discovery accepts too.
 func (n ResourceName) IsSecrets() bool {
 	return n.Group == "" && (n.Resource == "secrets" || n.Resource == "secret")
 }

@@ -10,28 +10,28 @@ import (
 const (
 	// APIVersion is the apiVersion of the configuration files that this package reads.
 	APIVersion = "snapcache.dev/v1alpha1"
-	// Kind is their kind.
+	// Kind is the kind of the configuration files that this package reads.
 	Kind = "AgentConfiguration"
 )
 
-// SecretsConsent is the sentence that [Secrets.StoreOnDisk] has to hold, to the letter, before a Secret
-// is cached. It is a sentence and not a boolean because the one who reviews the file should read it.
+// SecretsConsent is the sentence that [Secrets.StoreOnDisk] has to contain, literally, before a
+// Secret is cached. It is a sentence and not a boolean so that a reviewer of the file reads it.
 const SecretsConsent = "I understand that Secrets will be stored unencrypted on this node's disk"
 
-// AgentConfiguration is the configuration of one agent. The zero value of every optional field means its
-// default; see [AgentConfiguration.SetDefaults].
+// AgentConfiguration is the configuration of one agent. The zero value of an optional field means
+// its default; see [AgentConfiguration.SetDefaults].
 type AgentConfiguration struct {
 	// APIVersion is "snapcache.dev/v1alpha1".
 	APIVersion string `json:"apiVersion"`
 	// Kind is "AgentConfiguration".
 	Kind string `json:"kind"`
 
-	// Kubeconfig is the file that says how to reach the kube-apiserver. Empty leaves the choice to the
-	// agent, which looks where kubectl looks: $KUBECONFIG, the pod's service account, ~/.kube/config.
+	// Kubeconfig is the kubeconfig file. If it is empty, the agent looks in kubectl's places:
+	// $KUBECONFIG, the pod's service account, ~/.kube/config.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 
-	// ResumeJitter bounds the random wait before the first request of each resource after a start, so
-	// that a fleet that starts at once does not arrive at once. From 0s to [MaxResumeJitter].
+	// ResumeJitter limits the random wait before the first request of each resource after a start,
+	// so that the requests of a fleet that starts at once are spread. From 0s to [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
 	Relist     Relist     `json:"relist,omitzero"`
@@ -47,26 +47,26 @@ type AgentConfiguration struct {
 	Log        Log        `json:"log,omitzero"`
 	Secrets    Secrets    `json:"secrets,omitzero"`
 
-	// Resources are what is cached, each resource once. Left out: [DefaultResources].
+	// Resources are what is cached, each resource once. Without the field: [DefaultResources].
 	Resources []Resource `json:"resources,omitempty"`
 }
 
-// Relist says how far a complete list is believed.
+// Relist configures the guard against lists that are not complete.
 type Relist struct {
-	// ConfirmDeletions is a percentage from 1 to 100. A list that would delete more than that of what is
-	// stored of a resource, where that is 100 objects or more, has to be confirmed by a second one. 100
-	// believes every list.
+	// ConfirmDeletions is a percentage from 1 to 100. If a list would delete more than that of a
+	// resource's stored objects, and at least 100 are stored, a second list has to confirm it. 100
+	// accepts every list.
 	ConfirmDeletions int `json:"confirmDeletions,omitempty"`
 }
 
-// Verify says how often what is stored is compared with the server.
+// Verify configures the comparison of stored objects with the server.
 type Verify struct {
-	// Interval is the time between two comparisons on average, 0 for none but those that are asked for;
-	// otherwise between [MinVerifyInterval] and [MaxVerifyInterval].
+	// Interval is the mean time between two comparisons, from [MinVerifyInterval] to
+	// [MaxVerifyInterval], or 0 for comparisons on request only.
 	Interval *metav1.Duration `json:"interval,omitempty"`
 }
 
-// StoreType selects where the cache lives.
+// StoreType selects the implementation of the store.
 type StoreType string
 
 const (
@@ -76,70 +76,70 @@ const (
 	StoreMemory StoreType = "memory"
 )
 
-// Store says where and how the cache is kept.
+// Store configures the store.
 type Store struct {
 	// Type is bolt or memory.
 	Type StoreType `json:"type,omitempty"`
-	// Path is the database file; a relative one is relative to the working directory. Not used by the
-	// memory store, but for the directory of the local API's socket where nothing better is known.
+	// Path is the database file. A relative path is relative to the working directory. The memory
+	// store uses only its directory, for the local API's socket, if there is no better place.
 	Path string `json:"path,omitempty"`
-	// CommitInterval is after how long changes are committed where there are enough of them (256 KiB).
-	// Fewer wait for company: twelve times as long, but at most 60 s, or CommitInterval where that is
-	// longer. It is what a crash may cost in events that the watch then sends again. Above 0 and at most
-	// [MaxCommitInterval].
+	// CommitInterval is how long changes wait for a commit if there are enough of them (256 KiB).
+	// Fewer wait up to twelve times as long, but at most 60 s, or CommitInterval if that is longer.
+	// The watch sends again what a crash loses. Above 0 and at most [MaxCommitInterval].
 	CommitInterval metav1.Duration `json:"commitInterval,omitzero"`
-	// MaxSize is the quota of the database file in bytes, between [MinStoreSize] and [MaxStoreSize].
-	// Its Value method has it as an int64.
+	// MaxSize is the quota of the database file in bytes, from [MinStoreSize] to [MaxStoreSize].
+	// Its method Value returns an int64.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
 
-// Encryption says with what the database and its snapshots are encrypted. It has the names of files and
+// Encryption configures the encryption of the database and its snapshots. It holds names of files,
 // never a key.
 type Encryption struct {
-	// KeyFile holds the key, as base64 of 32 bytes; empty for no encryption. A name without a slash is that
-	// of a systemd credential, where the unit loads any.
+	// KeyFile holds the key, as base64 of 32 bytes; empty for no encryption. A name without a slash
+	// is that of a systemd credential, if the unit loads any.
 	KeyFile string `json:"keyFile,omitempty"`
-	// OldKeyFiles hold keys that were used before: what is encrypted with one of them can be read, and is
+	// OldKeyFiles hold keys used before: content encrypted with one of them can be read, and is
 	// rewritten.
 	OldKeyFiles []string `json:"oldKeyFiles,omitempty"`
 }
 
-// On says that what is stored is encrypted.
+// On reports whether what is stored is encrypted.
 func (e Encryption) On() bool { return e.KeyFile != "" }
 
-// History says how much of what changed is remembered. The memory store always keeps the defaults.
+// History limits the stored changes. The memory store always has the defaults.
 type History struct {
-	// Retention is for how long, between [MinHistoryRetention] and [MaxHistoryRetention].
+	// Retention is how long a change is kept, from [MinHistoryRetention] to [MaxHistoryRetention].
 	Retention metav1.Duration `json:"retention,omitzero"`
-	// MaxSize bounds the history of each collection in bytes, between [MinHistorySize] and
-	// [MaxHistorySize]; the oldest of it is forgotten first. Its Value method has it as an int64.
+	// MaxSize limits the history of each collection in bytes, from [MinHistorySize] to
+	// [MaxHistorySize]; the oldest changes are deleted first. Its method Value returns an int64.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
 
-// Snapshots says when copies of the database are made and which are kept. They have no effect on the
-// memory store.
+// Snapshots configures when snapshots are made and which are kept. It has no effect on the memory
+// store.
 type Snapshots struct {
-	// Interval is the time between two snapshots; zero makes none but those that are asked for. Each one
-	// writes a compressed copy of the whole database to the flash. Otherwise between
-	// [MinSnapshotInterval] and [MaxSnapshotAge].
+	// Interval is the time between two snapshots, from [MinSnapshotInterval] to [MaxSnapshotAge];
+	// zero for snapshots on request only. Each one writes a compressed copy of the whole database
+	// to the flash.
 	Interval metav1.Duration `json:"interval,omitzero"`
-	// Keep is how many are kept, from 1 to [MaxSnapshotsKept].
+	// Keep is the number of snapshots kept, from 1 to [MaxSnapshotsKept].
 	Keep int `json:"keep,omitempty"`
-	// MaxAge is how old one may become, at most [MaxSnapshotAge]. The newest good one is always kept.
+	// MaxAge is the age at which a snapshot is deleted, at most [MaxSnapshotAge]. The newest good
+	// one is always kept.
 	MaxAge metav1.Duration `json:"maxAge,omitzero"`
-	// Dir is the directory that they are kept in.
+	// Dir is the directory of the snapshots.
 	Dir string `json:"dir,omitempty"`
 }
 
-// Restore says what a database is made from.
+// Restore configures what a database is made from.
 type Restore struct {
-	// Seed is a snapshot that an agent without a database begins with; empty for none.
+	// Seed is a snapshot that an agent without a database starts from; empty for none.
 	Seed string `json:"seed,omitempty"`
 }
 
 // LocalAPI is the agent's own API.
 type LocalAPI struct {
-	// Socket is the path of the unix socket it listens on, at most [MaxSocketPath] bytes.
+	// Socket is the path of its unix socket, at most [MaxSocketPath] bytes.
 	Socket string `json:"socket,omitempty"`
 }
 
@@ -147,33 +147,32 @@ type LocalAPI struct {
 type Metrics struct {
 	// Disabled turns it off.
 	Disabled bool `json:"disabled,omitempty"`
-	// Address is the loopback host:port that it listens on; port 0 takes a free one.
+	// Address is the loopback host:port to listen on; port 0 takes a free one.
 	Address string `json:"address,omitempty"`
 }
 
-// ReadyWhen is when an agent calls itself ready to systemd.
+// ReadyWhen is the state in which the agent reports to systemd that it is ready.
 type ReadyWhen string
 
 const (
-	// ReadyReadable is when the cache can be read, before there is a network. It is the default.
+	// ReadyReadable: the cache can be read; the network may still be down. This is the default.
 	ReadyReadable ReadyWhen = "readable"
-	// ReadyInStep is when all of it is in step with the server, however long that takes.
+	// ReadyInStep: every resource is caught up with the server, however long that takes.
 	ReadyInStep ReadyWhen = "inStep"
 )
 
-// Health says when the agent counts as ready.
+// Health configures when the agent is ready.
 type Health struct {
-	// ReadyWhen is when systemd is told that the service is up, and goes on to what is ordered after it.
+	// ReadyWhen is when systemd starts the units that are ordered after the agent.
 	ReadyWhen ReadyWhen `json:"readyWhen,omitempty"`
-	// MaxStaleness is how old what is cached may be before /readyz says that the agent is not ready; 0 for
-	// any age.
+	// MaxStaleness is the age of the cache from which /readyz fails; 0 for any age.
 	MaxStaleness metav1.Duration `json:"maxStaleness,omitzero"`
 }
 
 // LogLevel is the lowest level that is logged. It is a [slog.Leveler].
 type LogLevel string
 
-// The levels.
+// The log levels.
 const (
 	LogDebug LogLevel = "debug"
 	LogInfo  LogLevel = "info"
@@ -181,7 +180,7 @@ const (
 	LogError LogLevel = "error"
 )
 
-// Level implements [slog.Leveler]. What isn't a valid level counts as info.
+// Level implements [slog.Leveler]. A value that is not a level means info.
 func (l LogLevel) Level() slog.Level {
 	switch l {
 	case LogDebug:
@@ -195,65 +194,66 @@ func (l LogLevel) Level() slog.Level {
 	}
 }
 
-// LogFormat is how a log line is written.
+// LogFormat is the form of log lines.
 type LogFormat string
 
-// The formats: those of log/slog's two handlers.
+// The log formats: those of log/slog's two handlers.
 const (
 	LogText LogFormat = "text"
 	LogJSON LogFormat = "json"
 )
 
-// Log says what is logged, and how.
+// Log configures the log.
 type Log struct {
 	Level  LogLevel  `json:"level,omitempty"`
 	Format LogFormat `json:"format,omitempty"`
 }
 
-// Secrets holds the consent to store Secrets, and says when they have to go.
+// Secrets has the consent to store Secrets, and when they are deleted.
 type Secrets struct {
 	// StoreOnDisk is empty, and Secrets are refused, or it is [SecretsConsent].
 	StoreOnDisk string `json:"storeOnDisk,omitempty"`
-	// PurgeAfter is for how long the server must forbid Secrets (403) before those that are stored are
-	// deleted: between [MinPurgeAfter] and [MaxPurgeAfter].
+	// PurgeAfter is how long the server must forbid Secrets (403) before the stored ones are
+	// deleted, from [MinPurgeAfter] to [MaxPurgeAfter].
 	PurgeAfter metav1.Duration `json:"purgeAfter,omitzero"`
 }
 
-// Allowed tells whether Secrets may be cached.
+// Allowed reports whether Secrets may be cached.
 func (s Secrets) Allowed() bool { return s.StoreOnDisk == SecretsConsent }
 
-// Resource is one resource to cache, and what of it.
+// Resource is one resource to cache, and which part of it.
 type Resource struct {
-	// Resource names it as kubectl does: pods, deployments.apps, widgets.v1.example.com.
+	// Resource is the resource's name as for kubectl: pods, deployments.apps,
+	// widgets.v1.example.com.
 	Resource ResourceName `json:"resource"`
-	// Namespaces are the namespaces to cache it in; none means all.
+	// Namespaces are the namespaces to cache it in; empty for all.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// LabelSelector and FieldSelector narrow it down on the server. Empty selects everything.
+	// LabelSelector and FieldSelector are applied by the server. Empty selects everything.
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
-	// Indexes come on top of the index "namespace" that every resource has.
+	// Indexes are added to the index "namespace" that every resource has.
 	Indexes   []Index   `json:"indexes,omitempty"`
 	Transform Transform `json:"transform,omitzero"`
 }
 
-// NamespaceIndex is the name of the index that every resource has; no other may be called so.
+// NamespaceIndex is the name of the index that every resource has. It is reserved.
 const NamespaceIndex = "namespace"
 
 // Index makes objects findable by the value of one field or one label.
 type Index struct {
 	// Name is unique within the resource: letters, digits, '-', '_' and '.', at most 63 of them.
 	Name string `json:"name"`
-	// Field is the path of a field, in the form that [ParseFieldPath] reads.
+	// Field is the path of a field, in the form of [ParseFieldPath].
 	Field string `json:"field,omitempty"`
-	// Label is a label's key. An index has a field or a label, never both.
+	// Label is the key of a label. An index has either a field or a label.
 	Label string `json:"label,omitempty"`
 }
 
-// Transform says what is left out of an object before it is stored.
+// Transform selects what is dropped from an object before it is stored.
 type Transform struct {
-	// KeepManagedFields keeps metadata.managedFields, about half of a pod's bytes; they are dropped
-	// otherwise.
+	// KeepManagedFields keeps metadata.managedFields, which are about half of a pod's bytes and
+	// dropped by default.
 	KeepManagedFields bool `json:"keepManagedFields,omitempty"`
-	// Drop are the paths of further fields to leave out, in the form that [ParseFieldPath] reads.
+	// Drop are the paths of further fields to drop, in the form of [ParseFieldPath].
 	Drop []string `json:"drop,omitempty"`
 }

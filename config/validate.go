@@ -13,38 +13,41 @@ import (
 )
 
 const (
-	// MinStoreSize is the smallest quota in bytes, 16 MiB: less doesn't hold one relist of a small cluster.
+	// MinStoreSize is the smallest quota in bytes, 16 MiB: the least that holds one relist of a
+	// small cluster.
 	MinStoreSize = 16 << 20
 	// MaxStoreSize is the largest quota in bytes, 1 TiB.
 	MaxStoreSize = 1 << 40
-	// MinHistoryRetention is the shortest history: less is over before somebody has asked.
+	// MinHistoryRetention is the shortest history: a shorter one ends before a client asks.
 	MinHistoryRetention = time.Minute
-	// MaxHistoryRetention is the longest, 30 days.
+	// MaxHistoryRetention is the longest history, 30 days.
 	MaxHistoryRetention = 30 * 24 * time.Hour
-	// MinHistorySize is the smallest bound of a history in bytes, 64 KiB.
+	// MinHistorySize is the smallest limit of a history in bytes, 64 KiB.
 	MinHistorySize = 64 << 10
-	// MaxHistorySize is the largest, 1 GiB.
+	// MaxHistorySize is the largest limit of a history in bytes, 1 GiB.
 	MaxHistorySize = 1 << 30
-	// MinVerifyInterval is the least time between two comparisons with the server: less is for trying it out.
+	// MinVerifyInterval is the least time between two comparisons with the server. It is for
+	// experiments.
 	MinVerifyInterval = 10 * time.Second
-	// MaxVerifyInterval is the most, a year.
+	// MaxVerifyInterval is the longest time between two comparisons with the server, a year.
 	MaxVerifyInterval = 365 * 24 * time.Hour
-	// MinPurgeAfter is the least time after which Secrets that are forbidden are deleted.
+	// MinPurgeAfter is the least time after which forbidden Secrets are deleted.
 	MinPurgeAfter = time.Second
-	// MaxPurgeAfter is the most, 30 days.
+	// MaxPurgeAfter is the longest time after which forbidden Secrets are deleted, 30 days.
 	MaxPurgeAfter = 30 * 24 * time.Hour
-	// MinSnapshotInterval is the least time between two snapshots: more often, the flash pays for little.
+	// MinSnapshotInterval is the least time between two snapshots: below it, wear of the flash
+	// outweighs the use.
 	MinSnapshotInterval = 10 * time.Minute
-	// MaxSnapshotAge bounds the age of snapshots, and the time between two: ten years.
+	// MaxSnapshotAge limits the age of snapshots, and the time between two: ten years.
 	MaxSnapshotAge = 10 * 365 * 24 * time.Hour
-	// MaxSnapshotsKept bounds their number.
+	// MaxSnapshotsKept limits the number of snapshots.
 	MaxSnapshotsKept = 1000
-	// MaxSocketPath is how many bytes the kernel takes for the path of a unix socket.
+	// MaxSocketPath is the kernel's limit for the path of a unix socket, in bytes.
 	MaxSocketPath = 107
 )
 
-// Validate checks a configuration that has its defaults, as one made in Go with
-// [AgentConfiguration.SetDefaults]; [Load] and [Parse] have done it. All that is wrong is in the error, as
+// Validate checks a configuration that has its defaults, such as one made in Go with
+// [AgentConfiguration.SetDefaults]; [Load] and [Parse] have done it. The error has all faults, as
 // joined [Error] values without file and line.
 func (c *AgentConfiguration) Validate() error {
 	var errs []*Error
@@ -76,7 +79,7 @@ func (c *AgentConfiguration) problems() problems {
 	c.Metrics.validate(&p)
 	oneOf(&p, "health.readyWhen", c.Health.ReadyWhen, ReadyReadable, ReadyInStep)
 	if d := c.Health.MaxStaleness.Duration; d < 0 {
-		p.add("health.maxStaleness", "%v is out of range: at least 0s, which is for any age", d)
+		p.add("health.maxStaleness", "%v is out of range: at least 0s, which means any age", d)
 	}
 	oneOf(&p, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&p, "log.format", c.Log.Format, LogText, LogJSON)
@@ -90,7 +93,7 @@ func (c *AgentConfiguration) problems() problems {
 	return p
 }
 
-// wrongKind says what was found in place of an AgentConfiguration.
+// wrongKind describes what was found instead of an AgentConfiguration.
 func wrongKind(apiVersion, kind string) string {
 	found := "neither apiVersion nor kind"
 	switch {
@@ -104,7 +107,7 @@ func wrongKind(apiVersion, kind string) string {
 	return fmt.Sprintf("%s %s expected, found %s", APIVersion, Kind, found)
 }
 
-// cut is quote without the quotes, for words that read better without.
+// cut is quote without the quotes, for words that read better without them.
 func cut(s string) string {
 	q := quote(s)
 	return q[1 : len(q)-1]
@@ -124,7 +127,7 @@ func oneOf[T ~string](p *problems, field string, value T, allowed ...T) {
 func (s *Store) validate(p *problems) {
 	oneOf(p, "store.type", s.Type, StoreBolt, StoreMemory)
 	if s.Path == "" && s.Type == StoreBolt {
-		p.add("store.path", "no place for the database is known, as neither $XDG_STATE_HOME nor $HOME is set: give a path")
+		p.add("store.path", "there is no default, because neither $XDG_STATE_HOME nor $HOME is set: give a path")
 	}
 	if d := s.CommitInterval.Duration; d <= 0 || d > MaxCommitInterval {
 		p.add("store.commitInterval", "%v is out of range: more than 0s and at most %v", d, MaxCommitInterval)
@@ -137,9 +140,9 @@ func (e *Encryption) validate(p *problems) {
 		field := fmt.Sprintf("encryption.oldKeyFiles[%d]", i)
 		switch {
 		case file == "":
-			p.add(field, "it is empty: name a file, or leave it out")
+			p.add(field, "empty: give a file, or leave the entry out")
 		case file == e.KeyFile:
-			p.add(field, "%s is encryption.keyFile too, and was not used before: leave it out here", quote(file))
+			p.add(field, "%s is also encryption.keyFile: leave it out here", quote(file))
 		}
 	}
 }
@@ -151,7 +154,7 @@ func (h *History) validate(p *problems) {
 	validateSize(p, "history.maxSize", h.MaxSize, MinHistorySize, MaxHistorySize)
 }
 
-// validateSize checks a size against its bounds in bytes.
+// validateSize checks a size against its limits in bytes.
 func validateSize(p *problems, field string, size resource.Quantity, lowest, highest int64) {
 	atLeast, atMost := resource.NewQuantity(lowest, resource.BinarySI), resource.NewQuantity(highest, resource.BinarySI)
 	if size.Cmp(*atLeast) < 0 || size.Cmp(*atMost) > 0 {
@@ -177,7 +180,7 @@ func (a *LocalAPI) validate(p *problems) {
 	const field = "localAPI.socket"
 	switch {
 	case a.Socket == "":
-		p.add(field, "no place for the socket is known, as neither $XDG_RUNTIME_DIR, $XDG_STATE_HOME nor $HOME is set: give a path")
+		p.add(field, "there is no default, because none of $XDG_RUNTIME_DIR, $XDG_STATE_HOME and $HOME is set: give a path")
 	case strings.HasPrefix(a.Socket, "@"):
 		p.add(field, "%s would be an abstract socket, which any user may connect to: give the path of a file", quote(a.Socket))
 	case len(a.Socket) > MaxSocketPath:

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// keptPaths are what an object can't be without: what it is, which one it is, how new it is and what the
-// label selectors of readers look at.
+// keptPaths can't be dropped: type, identity and version of an object, and what the label selectors
+// of readers match.
 var keptPaths = [][]string{
 	{"apiVersion"},
 	{"kind"},
@@ -36,22 +36,22 @@ func (c *AgentConfiguration) validateResources(p *problems) {
 			} else {
 				first[r.Resource.GroupResource()] = i
 			}
-			// A wrong sentence is reported where it stands, not for Secrets too.
+			// A wrong sentence is reported at its own field, not for Secrets too.
 			if r.Resource.IsSecrets() && c.Secrets.StoreOnDisk == "" {
-				p.add(field+".resource", "Secrets are refused unless the file says, at its top level, secrets: {storeOnDisk: %q}", SecretsConsent)
+				p.add(field+".resource", "Secrets are refused unless the file has, at its top level, secrets: {storeOnDisk: %q}", SecretsConsent)
 			}
 		}
 		r.validate(p, field)
 	}
 }
 
-// validateName tells whether the resource has a name that can be compared with others.
+// validateName reports whether the resource has a valid name.
 func (r *Resource) validateName(p *problems, field string) bool {
 	if r.Resource == (ResourceName{}) {
 		p.add(field, "missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com")
 		return false
 	}
-	// A name made in Go may be one that no file could hold.
+	// A configuration made in Go may have a name that no file can contain.
 	if parsed, err := ParseResourceName(r.Resource.String()); err != nil {
 		p.add(field, "%v", err)
 		return false
@@ -75,7 +75,7 @@ func (r *Resource) validate(p *problems, field string) {
 		}
 	}
 	if _, err := labels.Parse(r.LabelSelector); err != nil {
-		// The library has the path of a field in front of some errors, and no path to put there.
+		// The library starts some errors with the path of a field, and has none here.
 		p.add(field+".labelSelector", "%s", strings.ReplaceAll(err.Error(), "<nil>: ", ""))
 	}
 	if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
@@ -98,13 +98,13 @@ func (r *Resource) validate(p *problems, field string) {
 	}
 }
 
-// droppedPath is a path that the transform drops, and why in the words of the file.
+// droppedPath is a path that the transform drops, and the reason in terms of the file.
 type droppedPath struct {
 	keys []string
 	why  string
 }
 
-// validate returns the paths that objects lose.
+// validate returns the paths that the transform drops.
 func (t *Transform) validate(p *problems, field string) []droppedPath {
 	var dropped []droppedPath
 	if !t.KeepManagedFields {

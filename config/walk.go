@@ -22,12 +22,13 @@ var (
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// walk checks a node against the type it is meant for and returns it in JSON's terms, nil where it is
-// null or wrong. Go's types bound the depth.
+// walk checks a node against its type t and returns its value in JSON's terms, or nil if it is null
+// or bad. The Go types limit the depth.
 func (d *document) walk(n *yamlnode.Node, t reflect.Type, path string) any {
 	if n.Kind == yamlnode.AliasNode {
-		// Nothing here is long enough to need them, and without them no file can grow while it is read.
-		d.wrong(n, path, "YAML aliases are not supported: write out what *%s stands for", cut(n.Value))
+		// Nothing here is long enough to need them, and without them no file can grow while it is
+		// decoded.
+		d.wrong(n, path, "YAML aliases are not supported: write out the value of *%s", cut(n.Value))
 		return nil
 	}
 	switch {
@@ -60,7 +61,7 @@ func (d *document) walk(n *yamlnode.Node, t reflect.Type, path string) any {
 	case reflect.Int:
 		return d.number(n, path)
 	default:
-		panic("config: no rule for reading a " + t.String()) // a programming error that any test finds
+		panic("config: no rule for reading a " + t.String()) // a programming error, which any test finds
 	}
 }
 
@@ -96,12 +97,13 @@ func (d *document) mapping(n *yamlnode.Node, t reflect.Type, path string) any {
 	return values
 }
 
-// unknown reports a field that doesn't exist, with the one that was meant, or with those that exist.
+// unknown reports a field that doesn't exist, with the name that was probably meant, or with the
+// names that exist.
 func (d *document) unknown(key *yamlnode.Node, t reflect.Type, path, field string) {
 	names := fieldNames(t)
 	if meant := nearest(key.Value, names); meant != "" {
 		d.add(key.Line, field, "unknown field: did you mean %s?", meant)
-		// That the other one is missing needs no second line.
+		// The field that was meant gets no second error for being missing.
 		d.markBad(strings.TrimPrefix(path+"."+meant, "."))
 		return
 	}
@@ -126,7 +128,7 @@ func (d *document) sequence(n *yamlnode.Node, t reflect.Type, path string) any {
 	return values
 }
 
-// wrong reports a node on the line of its field, which for a block is one above its own.
+// wrong reports a node at the line of its field, which for a block is one above its own.
 func (d *document) wrong(n *yamlnode.Node, path, format string, args ...any) {
 	line := n.Line
 	if l, ok := d.lines[path]; ok {
@@ -135,8 +137,8 @@ func (d *document) wrong(n *yamlnode.Node, path, format string, args ...any) {
 	d.add(line, path, format, args...)
 }
 
-// text is for everything that is written as text. It insists on text, because a plain 0123 or 1e3 would
-// arrive as another text than the one in the file.
+// text reads a text field. It accepts only text, because a plain 0123 or 1e3 would be decoded as
+// another text than the one in the file.
 func (d *document) text(n *yamlnode.Node, path string, check func(string) error) any {
 	if n.Kind != yamlnode.ScalarNode {
 		d.wrong(n, path, "text expected, found %s", describe(n))
@@ -147,9 +149,9 @@ func (d *document) text(n *yamlnode.Node, path string, check func(string) error)
 		return nil
 	}
 	for _, r := range n.Value {
-		// Most often the line break at the end of a block, or a space from a web page.
+		// Most often the line break at the end of a block, or a space copied from a web page.
 		if !unicode.IsPrint(r) {
-			d.wrong(n, path, "the character %U has no place here: give one line of plain text", r)
+			d.wrong(n, path, "the character %U is not allowed here: give one line of plain text", r)
 			return nil
 		}
 	}
@@ -160,7 +162,7 @@ func (d *document) text(n *yamlnode.Node, path string, check func(string) error)
 	return n.Value
 }
 
-// duration reads a duration. Zero is one only where zero is no word for the default.
+// duration reads a duration. zero means that 0 is a value of its own, not the default.
 func (d *document) duration(n *yamlnode.Node, path string, zero bool) any {
 	duration, err := time.ParseDuration(n.Value)
 	if n.Kind != yamlnode.ScalarNode || err != nil {
@@ -174,7 +176,7 @@ func (d *document) duration(n *yamlnode.Node, path string, zero bool) any {
 	return n.Value
 }
 
-// number reads a whole number. Zero is a word for the default.
+// number reads a whole number. 0 is refused, because it would mean the default.
 func (d *document) number(n *yamlnode.Node, path string) any {
 	i, err := strconv.Atoi(n.Value)
 	if n.Kind != yamlnode.ScalarNode || n.Tag != "!!int" || err != nil || strconv.Itoa(i) != n.Value {
@@ -188,8 +190,9 @@ func (d *document) number(n *yamlnode.Node, path string) any {
 	return i
 }
 
-// quantityPattern is the part of Kubernetes' quantities that makes sense for a size. Exponents are left
-// out also because resource.ParseQuantity computes with their size: 1e999999999 keeps it busy for ever.
+// quantityPattern matches the subset of Kubernetes' quantities that are useful as sizes. Exponents
+// are excluded because resource.ParseQuantity computes with their size: 1e999999999 keeps it busy
+// for ever.
 var quantityPattern = regexp.MustCompile(`^([1-9][0-9]{0,17}|[0-9]{1,6}(\.[0-9]{1,6})?([KMGT]i|[kMGT]))$`)
 
 func (d *document) quantity(n *yamlnode.Node, path string) any {
@@ -209,7 +212,7 @@ func (d *document) quantity(n *yamlnode.Node, path string) any {
 
 func isNull(n *yamlnode.Node) bool { return n.Kind == yamlnode.ScalarNode && n.Tag == "!!null" }
 
-// describe says in words what a node is.
+// describe describes a node for a message.
 func describe(n *yamlnode.Node) string {
 	switch n.Kind {
 	case yamlnode.MappingNode:
@@ -235,7 +238,8 @@ func describe(n *yamlnode.Node) string {
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
-// childPath is the path of a field that the file names; what can't be a name is quoted.
+// childPath returns the path of a field as the file names it. A name that can't be a field's is
+// quoted.
 func childPath(path string, key *yamlnode.Node) string {
 	name := key.Value
 	if !plainName.MatchString(name) {
@@ -244,7 +248,7 @@ func childPath(path string, key *yamlnode.Node) string {
 	return strings.TrimPrefix(path+"."+name, ".")
 }
 
-// fieldNames are the names of a type's fields in the file, in the order of the type.
+// fieldNames returns the names of a type's fields in the file, in the order of the type.
 func fieldNames(t reflect.Type) []string {
 	names := make([]string, t.NumField())
 	for i := range names {
@@ -262,16 +266,17 @@ func fieldByName(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// nearest is the name that was probably meant: the same in another case, or a typing error away.
+// nearest returns the name that was probably meant: the same in another case, or a typing error
+// away.
 func nearest(name string, names []string) string {
-	const longest = 40 // bytes; what is longer is no typing error, and the distance costs the product of both lengths
+	const longest = 40 // bytes; the distance costs the product of both lengths
 	if len(name) > longest {
 		return ""
 	}
 	best, distance := "", 0
 	for _, n := range names {
 		d := smetrics.WagnerFischer(strings.ToLower(name), strings.ToLower(n), 1, 1, 1)
-		// A third of the letters may differ; of short names one.
+		// A third of the letters may differ, and at least one.
 		if d <= max(1, len(n)/3) && (best == "" || d < distance) {
 			best, distance = n, d
 		}
