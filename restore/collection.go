@@ -2,18 +2,17 @@ package restore
 
 import "github.com/snapcache/snapcache/store"
 
-// Collection is the verdict on a stored collection: resume at its checkpoint, or
-// list and why. It says what the file alone can tell; cluster and server are
-// asked before the resume (see package reflector).
+// Collection is the verdict on a stored collection: resume at its checkpoint, or list for a reason.
+// It is based on the file alone. Package reflector checks cluster and server before the resume.
 type Collection struct {
-	// RV is where to resume, where Reason is empty.
+	// RV is the checkpoint to resume from. It is valid if Reason is empty.
 	RV string
 
-	// Reason is why it must be listed.
+	// Reason is why the collection must be listed; empty for a resume.
 	Reason store.Reason
 }
 
-// Judge compares what is stored with what is wanted.
+// Judge compares a stored collection with the wanted one.
 func Judge(stored, want store.Info, state store.State) Collection {
 	switch {
 	case !state.Synced || state.RV == "":
@@ -25,7 +24,7 @@ func Judge(stored, want store.Info, state store.State) Collection {
 	}
 }
 
-// String is the verdict in one line.
+// String returns the verdict in one line.
 func (c Collection) String() string {
 	if c.Reason != "" {
 		return "list: " + string(c.Reason)

@@ -17,8 +17,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// filled makes a database of 30 objects and returns what a process that is killed
-// leaves of it.
+// filled makes a database of 30 objects and returns the path of a copy as a killed process leaves
+// it.
 func filled(t *testing.T) string {
 	dir := t.TempDir()
 	live, path := filepath.Join(dir, "live.db"), filepath.Join(dir, "cache.db")
@@ -42,7 +42,7 @@ func filled(t *testing.T) string {
 	return path
 }
 
-// cut changes a file and makes it one that another start of the machine left.
+// cut changes a file and marks it as written before the last start of the machine.
 func cut(t *testing.T, path string, change func(gen *bbolt.Bucket) error) {
 	db, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func cut(t *testing.T, path string, change func(gen *bbolt.Bucket) error) {
 func TestOpenAfterKill(t *testing.T) {
 	path := filled(t)
 	require.Equal(t, bolt.Killed, bolt.EndingOf(path))
-	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, func(string, int64) { t.Error("nothing is to be checked") })
+	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, func(string, int64) { t.Error("no record should be checked") })
 	require.NoError(t, err)
 	require.Equal(t, restore.File{Path: path, Outcome: restore.Opened, Ending: bolt.Killed}, verdict)
 	require.NoError(t, db.Close())
@@ -69,28 +69,29 @@ func TestOpenAfterKill(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// After a power cut everything is looked at: single records that are damaged stay, as
-// they are never served; anything else makes the file one that can't be trusted.
+// After a power cut everything is checked. Single corrupt records stay, because they are never
+// served. With any other problem the file can't be trusted.
 func TestOpenAfterPowerCut(t *testing.T) {
 	key := []byte("ns/7")
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		change  func(gen *bbolt.Bucket) error
 		outcome restore.Outcome
 		text    string
 	}{
-		"sound": {func(*bbolt.Bucket) error { return nil }, restore.Opened, "opened after a power cut: 30 records are sound"},
-		"a damaged record": {func(gen *bbolt.Bucket) error {
+		{"sound", func(*bbolt.Bucket) error { return nil }, restore.Opened, "opened after a power cut: 30 records are intact"},
+		{"a corrupt record", func(gen *bbolt.Bucket) error {
 			b := gen.Bucket([]byte("objects"))
 			raw := append([]byte{}, b.Get(key)...)
 			raw[len(raw)-1] ^= 1
 			return b.Put(key, raw)
-		}, restore.Opened, "opened after a power cut: of 30 records 1 are damaged"},
-		"a record lost": {func(gen *bbolt.Bucket) error { return gen.Bucket([]byte("objects")).Delete(key) }, restore.Quarantined, "damaged"},
-		"an index entry lost": {func(gen *bbolt.Bucket) error {
+		}, restore.Opened, "opened after a power cut: 1 of 30 records are corrupt"},
+		{"a record lost", func(gen *bbolt.Bucket) error { return gen.Bucket([]byte("objects")).Delete(key) }, restore.Quarantined, "damaged"},
+		{"an index entry lost", func(gen *bbolt.Bucket) error {
 			return gen.Bucket([]byte("index")).Bucket([]byte("app")).Delete([]byte("a\x00ns/7"))
 		}, restore.Quarantined, `index app does not have it under "a"`},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			path := filled(t)
 			cut(t, path, tc.change)
 			require.Equal(t, bolt.Cut, bolt.EndingOf(path))
@@ -106,13 +107,13 @@ func TestOpenAfterPowerCut(t *testing.T) {
 }
 
 // A disk that lost the newest writes leaves old data under a new meta page.
-func TestOpenWhereWritesWereLost(t *testing.T) {
+func TestOpenAfterLostWrites(t *testing.T) {
 	path := filled(t)
 	db, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("writer"), []byte("x")) }))
 	require.NoError(t, db.Close())
-	require.Equal(t, bolt.Cut, bolt.EndingOf(path), "the newest transaction is not one of ours")
+	require.Equal(t, bolt.Cut, bolt.EndingOf(path), "the newest transaction is not snapcache's")
 	db2, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.NoError(t, err)
 	defer db2.Close()

@@ -12,17 +12,17 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// Outcome is what became of a file.
+// Outcome is what happened to a file.
 type Outcome string
 
 const (
-	// Opened: the file is in use as it was.
+	// Opened: the file is in use, unchanged.
 	Opened Outcome = "opened"
-	// Created: there was none.
+	// Created: there was no file.
 	Created Outcome = "created"
-	// Quarantined: the file was set aside and another took its place.
+	// Quarantined: the file was set aside, and another took its place.
 	Quarantined Outcome = "quarantined"
-	// Replaced: a snapshot took its place because somebody wanted that.
+	// Replaced: a snapshot took its place on request.
 	Replaced Outcome = "replaced"
 )
 
@@ -31,30 +31,29 @@ type File struct {
 	Path    string
 	Outcome Outcome
 
-	// Reason is why the file was set aside, one word: "foreign", "damaged",
-	// "newer-format". Cause is the whole story.
+	// Reason is why the file was set aside, one word: "foreign", "damaged", "newer-format". Cause
+	// is the error.
 	Reason string
 	Cause  error
 
-	// Ending is how the file was left, and Checked how many records were looked at
-	// because of that: all of them after a power cut, none otherwise. Damaged are
-	// those of them that are damaged by themselves, which is no reason to set the
-	// file aside: they are not served.
+	// Ending is how the file was left. Checked is the number of records that were checked for that
+	// reason: all after a power cut, none otherwise. Damaged is how many of them are corrupt by
+	// themselves. They are not served, so the file stays in use.
 	Ending           bolt.Ending
 	Checked, Damaged int64
 
-	// MovedTo is the name under which it was set aside.
+	// MovedTo is the path to which the file was renamed.
 	MovedTo string
 
-	// From is the snapshot that took its place; nil where an empty file did, and where
-	// the file is in use as it was.
+	// From is the snapshot that took its place. It is nil if an empty file did, or if the file is
+	// in use unchanged.
 	From *From
 
-	// Skipped are why snapshots that might have taken its place could not.
+	// Skipped are the errors of snapshots that could not be used.
 	Skipped []error
 }
 
-// String is the verdict in one line.
+// String returns the verdict in one line.
 func (f File) String() string {
 	text := f.outcome()
 	if f.From != nil {
@@ -71,28 +70,27 @@ func (f File) outcome() string {
 		return "replaced; the old file is " + f.MovedTo
 	}
 	if f.Checked > 0 && f.Damaged > 0 {
-		return fmt.Sprintf("%s after a power cut: of %d records %d are damaged", f.Outcome, f.Checked, f.Damaged)
+		return fmt.Sprintf("%s after a power cut: %d of %d records are corrupt", f.Outcome, f.Damaged, f.Checked)
 	}
 	if f.Checked > 0 {
-		return fmt.Sprintf("%s after a power cut: %d records are sound", f.Outcome, f.Checked)
+		return fmt.Sprintf("%s after a power cut: %d records are intact", f.Outcome, f.Checked)
 	}
 	return string(f.Outcome)
 }
 
-// Open opens the database at path for writing. A file that is damaged, foreign
-// or of a newer format is set aside, and the newest good snapshot takes its place
-// where there is one. Where there is no file, the seed does. What remains an error
-// is what another try or an operator can mend: store.ErrLocked, permissions, a disk
-// that is full.
+// Open opens the database at path for writing. If the file is corrupt, foreign or of a newer
+// format, it is set aside, and the newest good snapshot takes its place, if there is one. If there
+// is no file, the seed is used. It returns only errors that a retry or an operator can fix:
+// store.ErrLocked, permissions, a full disk.
 //
-// A file that was closed, or whose process was killed since the machine was started,
-// is opened at once, whatever its size. After a power cut, and where the file comes
-// from elsewhere, all of it is read and checked before anything trusts it, and
-// progress, unless it is nil, is told how far that is. See [bolt.Check].
+// If the file was closed cleanly, or its process was killed since the machine started, it is opened
+// at once, at any size. After a power cut, and if the file comes from another machine, all of it is
+// read and checked before it is used. progress, if not nil, receives the progress of that. See
+// [bolt.Check].
 //
-// So each file is opened twice, first for reading: opening one for writing follows its list
-// of free pages, and where a power cut left that damaged, what bbolt does then leaves the
-// lock held. What the first open reads does not grow with the file.
+// Each file is opened twice, first for reading: a writable open follows the list of free pages, and
+// if a power cut corrupted that list, bbolt fails in a way that leaves the lock held. What the
+// first open reads does not grow with the file.
 func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -120,7 +118,7 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 	return Replace(ctx, path, opts, err, from, now)
 }
 
-// look checks a file that may not be what was written.
+// look checks a file that may differ from what was written.
 func look(path string, keys bolt.Keys, verdict *File, progress func(string, int64)) error {
 	report, err := bolt.Check(path, keys, progress)
 	if err != nil {
@@ -141,16 +139,17 @@ func look(path string, keys bolt.Keys, verdict *File, progress func(string, int6
 	return &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
 }
 
-// Replace sets the closed database at path aside because of cause, and opens in its
-// place what the newest good snapshot has, or an empty one. Where cause is no reason
-// to do so, cause is returned.
+// Replace sets the closed database at path aside because of cause, and opens in its place the
+// content of the newest good snapshot, or an empty database. If cause does not make the file
+// unusable, Replace returns cause.
 func Replace(ctx context.Context, path string, opts bolt.Options, cause error, from Sources, now time.Time) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	reason := unusable(cause)
 	if reason == "" {
 		return nil, verdict, cause
 	}
-	// First the new one: it may take minutes, and a crash meanwhile begins again.
+	// The new file comes first: it may take minutes, and after a crash meanwhile the next start
+	// does it again.
 	tmp, source, skipped := from.newest(ctx, path, opts)
 	if ctx.Err() != nil {
 		return nil, verdict, ctx.Err()
@@ -173,7 +172,7 @@ func Replace(ctx context.Context, path string, opts bolt.Options, cause error, f
 	return db, verdict, err
 }
 
-// openReadable opens a database whose collections can all be looked at.
+// openReadable opens a database and checks that all of its collections can be viewed.
 func openReadable(path string, opts bolt.Options) (*bolt.DB, error) {
 	db, err := bolt.Open(path, opts)
 	if err != nil {
@@ -194,7 +193,7 @@ func openReadable(path string, opts bolt.Options) (*bolt.DB, error) {
 	return db, nil
 }
 
-// unusable returns why a file can't be used, "" where the error is of another kind.
+// unusable returns the reason why a file can't be used, or "" if err is of another kind.
 func unusable(err error) string {
 	switch {
 	case errors.Is(err, store.ErrForeign):
@@ -207,7 +206,7 @@ func unusable(err error) string {
 	return ""
 }
 
-// asideName returns a new name for the file, so that nothing is lost.
+// asideName returns a name that no file has yet.
 func asideName(path, reason string, now time.Time) string {
 	base := fmt.Sprintf("%s.%s-%s", path, reason, now.UTC().Format("20060102T150405Z"))
 	target := base

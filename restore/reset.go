@@ -12,15 +12,15 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// resetReason is in the name of a file that was given up on purpose.
+// resetReason is the reason in the name of a file that was set aside on request.
 const resetReason = "reset"
 
-// Reset gives up the database at path, whatever state it is in: it is set aside, or where
-// remove is true deleted with what a crash may have left beside it. An agent that
-// starts then begins with nothing, or with its seed. It returns the name under which the file was set
-// aside. store.ErrLocked where an agent has it open, store.ErrNoStore where there is none.
+// Reset discards the database at path, in any state: it renames it and returns the new name or, if
+// remove is true, deletes it together with what a crash left beside it. An agent that starts then
+// begins with an empty database, or with its seed. It returns store.ErrLocked if an agent has the
+// file open, and store.ErrNoStore if there is none.
 func Reset(path string, remove bool, now time.Time) (aside string, err error) {
-	// What is given up is the file, not a link to it.
+	// Reset the file, not a link to it.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -31,7 +31,7 @@ func Reset(path string, remove bool, now time.Time) (aside string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("reset: %w", err)
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("reset: %s is not a regular file: name another path", path)
+		return "", fmt.Errorf("reset: %s is not a regular file: give another path", path)
 	}
 	unlock, err := bolt.Lock(path)
 	if err != nil {

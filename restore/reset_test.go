@@ -12,8 +12,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// A file is given up only while nobody has it open, whatever is in it; nothing is
-// deleted unless that is asked for.
+// A file with any content is reset only while no process has it open, and deleted only on request.
 func TestReset(t *testing.T) {
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	path := filepath.Join(t.TempDir(), "cache.db")

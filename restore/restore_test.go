@@ -42,31 +42,32 @@ func TestOpenCreatesThenOpens(t *testing.T) {
 }
 
 func TestOpenSetsAside(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		make   func(t *testing.T, path string)
 		reason string
 	}{
-		"garbage":       {func(t *testing.T, path string) { write(t, path, make([]byte, 50_000)) }, "foreign"},
-		"text":          {func(t *testing.T, path string) { write(t, path, []byte("hello")) }, "foreign"},
-		"empty":         {func(t *testing.T, path string) { write(t, path, nil) }, "foreign"},
-		"other program": {func(t *testing.T, path string) { put(t, path, "other", "k", "v") }, "foreign"},
-		"newer format":  {func(t *testing.T, path string) { put(t, path, "meta", "format", "\x00\x00\x00\x63") }, "newer-format"},
-		"no version":    {func(t *testing.T, path string) { put(t, path, "meta", "format", "") }, "damaged"},
-		"cut": {func(t *testing.T, path string) {
+		{"garbage", func(t *testing.T, path string) { write(t, path, make([]byte, 50_000)) }, "foreign"},
+		{"text", func(t *testing.T, path string) { write(t, path, []byte("hello")) }, "foreign"},
+		{"empty", func(t *testing.T, path string) { write(t, path, nil) }, "foreign"},
+		{"other program", func(t *testing.T, path string) { put(t, path, "other", "k", "v") }, "foreign"},
+		{"newer format", func(t *testing.T, path string) { put(t, path, "meta", "format", "\x00\x00\x00\x63") }, "newer-format"},
+		{"no version", func(t *testing.T, path string) { put(t, path, "meta", "format", "") }, "damaged"},
+		{"cut", func(t *testing.T, path string) {
 			create(t, path)
 			require.NoError(t, os.Truncate(path, 4096))
 		}, "damaged"},
-		"cut behind the head": {func(t *testing.T, path string) {
+		{"truncated after the header", func(t *testing.T, path string) {
 			create(t, path)
 			require.NoError(t, os.Truncate(path, 3*4096))
 		}, "damaged"},
-		"noise in a collection": {func(t *testing.T, path string) {
+		{"noise in a collection", func(t *testing.T, path string) {
 			create(t, path)
 			put(t, path, "c/pods", "info", "{}")
 			put(t, path, "c/pods", "state", "noise")
 		}, "damaged"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "cache.db")
 			tc.make(t, path)
@@ -81,7 +82,7 @@ func TestOpenSetsAside(t *testing.T) {
 			require.Equal(t, path+"."+tc.reason+"-20260304T050607Z", verdict.MovedTo)
 			after, err := os.ReadFile(verdict.MovedTo)
 			require.NoError(t, err)
-			require.Equal(t, before, after, "nothing is lost")
+			require.Equal(t, before, after, "the renamed file has the same content")
 			infos, err := db.Collections()
 			require.NoError(t, err)
 			require.Empty(t, infos)
@@ -89,7 +90,7 @@ func TestOpenSetsAside(t *testing.T) {
 	}
 }
 
-// A path that leads to no file is a mistake in the configuration; nothing is moved.
+// If the path is not a file, the configuration is wrong, and no file is moved.
 func TestDirectoryStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, os.Mkdir(path, 0o700))
@@ -115,21 +116,22 @@ func TestJudge(t *testing.T) {
 	info := store.Info{ID: "pods", Version: "v1", Resource: "pods", Transform: "drop:a"}
 	synced := store.State{Synced: true, Checkpoint: store.Checkpoint{RV: "7"}}
 	change := func(f func(*store.Info)) store.Info { i := info; f(&i); return i }
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		want  store.Info
 		state store.State
 		text  string
 	}{
-		"same":         {info, synced, "resume at RV 7"},
-		"kind only":    {change(func(i *store.Info) { i.Kind = "Pod" }), synced, "resume at RV 7"},
-		"never synced": {info, store.State{}, "list: initial"},
-		"selector":     {change(func(i *store.Info) { i.LabelSelector = "a=b" }), synced, "list: scope-changed"},
-		"field":        {change(func(i *store.Info) { i.FieldSelector = "a=b" }), synced, "list: scope-changed"},
-		"namespace":    {change(func(i *store.Info) { i.Namespace = "a" }), synced, "list: scope-changed"},
-		"transform":    {change(func(i *store.Info) { i.Transform = "" }), synced, "list: scope-changed"},
-		"version":      {change(func(i *store.Info) { i.Version = "v2" }), synced, "list: scope-changed"},
+		{"same", info, synced, "resume at RV 7"},
+		{"kind only", change(func(i *store.Info) { i.Kind = "Pod" }), synced, "resume at RV 7"},
+		{"never synced", info, store.State{}, "list: initial"},
+		{"selector", change(func(i *store.Info) { i.LabelSelector = "a=b" }), synced, "list: scope-changed"},
+		{"field", change(func(i *store.Info) { i.FieldSelector = "a=b" }), synced, "list: scope-changed"},
+		{"namespace", change(func(i *store.Info) { i.Namespace = "a" }), synced, "list: scope-changed"},
+		{"transform", change(func(i *store.Info) { i.Transform = "" }), synced, "list: scope-changed"},
+		{"version", change(func(i *store.Info) { i.Version = "v2" }), synced, "list: scope-changed"},
 	} {
-		require.Equal(t, tc.text, restore.Judge(info, tc.want, tc.state).String(), name)
+		require.Equal(t, tc.text, restore.Judge(info, tc.want, tc.state).String(), tc.name)
 	}
 }
 
@@ -143,7 +145,7 @@ func create(t *testing.T, path string) {
 	require.NoError(t, db.Close())
 }
 
-// put makes a database (a snapcache one for bucket "meta") and changes one value.
+// put makes a database (for bucket "meta" one of snapcache) and changes one value.
 func put(t *testing.T, path, bucket, key, value string) {
 	if bucket == "meta" {
 		create(t, path)
@@ -164,8 +166,8 @@ func put(t *testing.T, path, bucket, key, value string) {
 	require.NoError(t, db.Close())
 }
 
-// A file whose key is not there is a good file: it is not set aside, and no snapshot
-// takes its place. The agent does not start.
+// If the key of a file is missing, the file is good: it is not set aside, and no snapshot takes its
+// place. The agent does not start.
 func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
 	key := func(n byte) *bolt.Key {
 		k, err := bolt.ParseKey([]byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))))
@@ -184,7 +186,7 @@ func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
 			if killed {
 				raw, err := bbolt.Open(path, 0o600, nil)
 				require.NoError(t, err)
-				require.NoError(t, raw.Update(func(*bbolt.Tx) error { return nil })) // not one of ours
+				require.NoError(t, raw.Update(func(*bbolt.Tx) error { return nil })) // not snapcache's
 				require.NoError(t, raw.Close())
 				require.Equal(t, bolt.Cut, bolt.EndingOf(path))
 			}

@@ -14,16 +14,16 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// newSuffix makes the name of a database that is being restored.
+// newSuffix is the suffix of a database while it is being restored.
 const newSuffix = ".restore"
 
-// Sources are where a database can be restored from. The zero value is none.
+// Sources are what a database can be restored from. The zero value has none.
 type Sources struct {
-	// Seed is a snapshot that a node without a database begins with.
+	// Seed is a snapshot that a node without a database starts from.
 	Seed string
 
-	// Snapshots are the node's own: the newest good one takes the place of a database
-	// that can't be used.
+	// Snapshots are the node's own. The newest good one takes the place of a database that can't be
+	// used.
 	Snapshots snapshot.Dir
 }
 
@@ -37,18 +37,18 @@ func (f From) String() string {
 	return fmt.Sprintf("from snapshot %s, of %s", f.Name, f.Created.UTC().Format(time.RFC3339))
 }
 
-// FromSnapshot puts the database in a snapshot to path, and sets aside what is there.
-// store.ErrLocked where an agent has that open. The snapshot's errors are those of
-// snapshot.Unpack; where there is an error nothing has changed at path.
+// FromSnapshot puts the database of a snapshot at path, and sets aside the file that is there. It
+// returns store.ErrLocked if an agent has that open, and otherwise the errors of [snapshot.Unpack].
+// On an error path is unchanged.
 //
-// A restored database may resume its watches. Snapshots are whole states: objects and
-// checkpoint were written by one transaction and copied by one, so a watch from the
-// checkpoint sends just what is missing, as it does to an agent that was away for as
-// long. The guards are those of every resume, but for one that is stricter: the
-// identity of the cluster must be the very same (bolt.DB.Origin).
+// A restored database may resume its watches. A snapshot is a complete state: objects and
+// checkpoint were written by one transaction and copied by one, so a watch from the checkpoint
+// sends exactly what is missing, as it does to an agent that was offline for as long. The guards
+// are those of every resume, except that one is stricter: the identity of the cluster must be equal
+// (bolt.DB.Origin).
 func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now time.Time, progress snapshot.Progress) (verdict File, err error) {
 	verdict = File{Path: path, Outcome: Created}
-	// A rename would put the new file in the place of a link.
+	// A rename would replace a link with the new file.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -64,7 +64,7 @@ func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now
 	case err != nil:
 		return verdict, fmt.Errorf("open database: %w", err)
 	case !info.Mode().IsRegular():
-		return verdict, fmt.Errorf("open database: %s is not a regular file: name another path", path)
+		return verdict, fmt.Errorf("open database: %s is not a regular file: give another path", path)
 	default:
 		verdict.Outcome = Replaced
 		unlock, lockErr := bolt.Lock(path)
@@ -87,11 +87,10 @@ func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now
 	return verdict, install(tmp, path, verdict.MovedTo)
 }
 
-// unpack makes a checked database of a snapshot, beside the one at path, and returns
-// its name.
+// unpack makes a checked database from a snapshot, beside the one at path, and returns its name.
 func unpack(ctx context.Context, name, path string, opts bolt.Options, progress snapshot.Progress) (string, *From, error) {
 	tmp := path + newSuffix
-	if err := os.RemoveAll(tmp); err != nil { // what a crash left
+	if err := os.RemoveAll(tmp); err != nil { // left behind by a crash
 		return "", nil, fmt.Errorf("restore: %w", err)
 	}
 	from, err := unpackTo(ctx, tmp, name, opts, progress)
@@ -114,8 +113,7 @@ func unpackTo(ctx context.Context, tmp, name string, opts bolt.Options, progress
 	return from, adopt(tmp, name, from, opts)
 }
 
-// adopt checks an unpacked database and notes in it where it comes from. It is on disk
-// then.
+// adopt checks an unpacked database, writes its origin into it, and syncs it to disk.
 func adopt(tmp, name string, from *From, opts bolt.Options) error {
 	report, err := bolt.Check(tmp, opts.Keys, nil)
 	if err == nil && !report.Usable() {
@@ -139,14 +137,14 @@ func adopt(tmp, name string, from *From, opts bolt.Options) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// spareBytes is room in the file for noting where it comes from.
+// spareBytes is the space added to the quota for writing the origin.
 const spareBytes = 1 << 20
 
-// install puts a new file in the place of the one at path, which gets the name aside;
-// empty where there is none. Whatever happens, path or aside names the old file whole.
+// install puts a new file in the place of the one at path, which is renamed to aside; aside is
+// empty if there is none. On any error or crash, path or aside still is the complete old file.
 func install(tmp, path, aside string) error {
 	if aside != "" {
-		// With a second name for the old file there is no moment without a database.
+		// With a second name for the old file, a database exists at every moment.
 		if err := os.Link(path, aside); err != nil {
 			// Not every file system has links.
 			if err := os.Rename(path, aside); err != nil {
@@ -160,9 +158,8 @@ func install(tmp, path, aside string) error {
 	return bolt.SyncDir(filepath.Dir(path))
 }
 
-// newest makes a checked database of the newest good one of the node's snapshots,
-// beside the one at path. It returns no name where there is none, and why those that
-// it tried are none.
+// newest makes a checked database from the newest good snapshot of the node, beside the one at
+// path. If there is none, tmp is empty, and skipped has the errors of those it tried.
 func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tmp string, from *From, skipped []error) {
 	if s.Snapshots.Path == "" {
 		return "", nil, nil
@@ -177,13 +174,13 @@ func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tm
 		}
 		skipped = append(skipped, err)
 		if !unfit(err) {
-			break // an older one would fail in the same way
+			break // an older one would fail too
 		}
 	}
 	return "", nil, skipped
 }
 
-// unfit says that a snapshot itself is why it can't be used.
+// unfit reports whether the snapshot itself can't be used.
 func unfit(err error) bool {
 	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || errors.Is(err, store.ErrKey) || unusable(err) != ""
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// made writes a database at path that is at an RV, and a snapshot of it.
+// made writes a database at path with a checkpoint at rv, and a snapshot of it.
 func made(t *testing.T, path string, rv int) *snapshot.Snapshot {
 	db, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
@@ -46,19 +46,20 @@ func requireRV(t *testing.T, db *bolt.DB, rv string) {
 	require.NoError(t, err)
 }
 
-// In the place of a database that can't be used comes the newest snapshot that can.
+// A database that can't be used is replaced by the newest snapshot that can.
 func TestOpenFromSnapshot(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		spoil   []int // of the three snapshots, 0 the oldest
 		rv      string
 		verdict string
 	}{
-		"newest":      {nil, "3", "; from snapshot 20260304T050610.000Z.snap, of 2026-03-04T05:06:10Z"},
-		"second":      {[]int{2}, "2", "; from snapshot 20260304T050609.000Z.snap, of 2026-03-04T05:06:09Z"},
-		"oldest":      {[]int{1, 2}, "1", "; from snapshot 20260304T050608.000Z.snap, of 2026-03-04T05:06:08Z"},
-		"none is fit": {[]int{0, 1, 2}, "", ".foreign-20260304T050607Z"},
+		{"newest", nil, "3", "; from snapshot 20260304T050610.000Z.snap, of 2026-03-04T05:06:10Z"},
+		{"second", []int{2}, "2", "; from snapshot 20260304T050609.000Z.snap, of 2026-03-04T05:06:09Z"},
+		{"oldest", []int{1, 2}, "1", "; from snapshot 20260304T050608.000Z.snap, of 2026-03-04T05:06:08Z"},
+		{"none is usable", []int{0, 1, 2}, "", ".foreign-20260304T050607Z"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")
 			var made3 []*snapshot.Snapshot
 			for rv := 1; rv <= 3; rv++ {
@@ -92,7 +93,7 @@ func TestOpenFromSnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot of another kind in the directory is nobody's idea of this node's past.
+// Snapshots that were not made here do not replace the database.
 func TestOnlyOwnSnapshotsCount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	s := made(t, path, 1)
@@ -120,14 +121,14 @@ func TestSeed(t *testing.T) {
 	require.NoError(t, c.Apply(store.Batch{Checkpoint: cp}))
 	require.NoError(t, db.Close())
 
-	// The second start has a database of its own.
+	// At the second start, the node has a database.
 	db, verdict, err = restore.Open(t.Context(), path, bolt.Options{}, sources, now, nil)
 	require.NoError(t, err)
 	require.Equal(t, "opened", verdict.String())
 	requireRV(t, db, "9")
 	require.NoError(t, db.Close())
 
-	// A seed that is no good stops nobody.
+	// A bad seed does not stop the agent.
 	for _, seed := range []string{filepath.Join(t.TempDir(), "none"), elsewhere} {
 		path := filepath.Join(t.TempDir(), "cache.db")
 		db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{Seed: seed}, now, nil)
@@ -164,7 +165,7 @@ func TestFromSnapshot(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, before, after, "nothing has changed")
+	require.Equal(t, before, after, "no file has changed")
 
 	verdict, err := restore.FromSnapshot(t.Context(), old.Path, path, bolt.Options{}, now, nil)
 	require.NoError(t, err)

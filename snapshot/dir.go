@@ -21,20 +21,20 @@ const (
 
 	nameLayout = "20060102T150405.000Z"
 
-	// What is not finished begins like this.
+	// The names of unfinished files begin with these.
 	tempPrefix = ".writing-"
 	copyPrefix = ".copy-"
 )
 
-// Dir is a directory of snapshots. Snapshots that are made here are named by their
-// time, and only these are rotated; others may lie beside them.
+// Dir is a directory of snapshots. Snapshots made by [Dir.Create] are named by their time, and only
+// these are rotated. Others may be in the same directory.
 type Dir struct {
 	Path string
 
-	// Writer names the program's version, for the manifests.
+	// Writer is the program's version, for the manifests.
 	Writer string
 
-	step func(name string) // called between the steps of Create, by tests
+	step func(name string) // hook for tests, called between the steps of Create
 }
 
 // Snapshot is one file of a directory.
@@ -43,14 +43,13 @@ type Snapshot struct {
 	Path  string
 	Bytes int64 // of the file
 
-	// Manifest is nil where Err says why it can't be read.
+	// Manifest is nil if it can't be read; then Err is the reason.
 	Manifest *Manifest
 	Err      error
 }
 
-// Create makes a snapshot of an open database, while others read and write it. The
-// errors are those of bolt's Copy, ErrBusy, and of writing; nothing is left behind
-// then.
+// Create makes a snapshot of an open database, which stays readable and writable meanwhile. Errors
+// are those of bolt's Copy, [ErrBusy], and of writing. On an error no file is left behind.
 func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Progress) (s *Snapshot, err error) {
 	if progress == nil {
 		progress = func(Step, int64, int64) {}
@@ -71,7 +70,7 @@ func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Pr
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.File.Close() }() // only read from, and gone with it
+	defer func() { _ = c.File.Close() }() // opened for reading, and already unlinked
 	d.at("copied")
 	m, err := describe(ctx, c, d.Writer, now)
 	if err != nil {
@@ -87,8 +86,8 @@ func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Pr
 	return s, nil
 }
 
-// make creates the directory where there is none, and returns whose the database is:
-// what root makes must be the agent's to read and to rotate.
+// make creates the directory if it does not exist, and returns the file info of the database: a
+// directory made by root must belong to the agent's user, which reads and rotates snapshots.
 func (d Dir) make(database string) (owner fs.FileInfo, err error) {
 	if owner, err = os.Stat(database); err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func (d Dir) make(database string) (owner fs.FileInfo, err error) {
 	return owner, bolt.GiveTo(d.Path, owner)
 }
 
-// put writes a snapshot under a temporary name and renames it when it is on disk.
+// put writes a snapshot under a temporary name and renames it once it is on disk.
 func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifest, c *bolt.Copy, progress Progress) (*Snapshot, error) {
 	tmp, path := filepath.Join(d.Path, tempPrefix+name), filepath.Join(d.Path, name)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -134,15 +133,15 @@ func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifes
 	return &Snapshot{Name: name, Path: path, Bytes: size, Manifest: m}, bolt.SyncDir(d.Path)
 }
 
-// at is where tests let the process end.
+// at calls the hook, in which a test can end the process.
 func (d Dir) at(step string) {
 	if d.step != nil {
 		d.step(step)
 	}
 }
 
-// newName returns the name of a snapshot made now: later than every name that there
-// is, also where the clock was set back.
+// newName returns the name of a snapshot made now. It sorts after every existing name, even if the
+// clock was set back.
 func (d Dir) newName(now time.Time) (string, error) {
 	names, err := d.names()
 	if err != nil {
@@ -159,7 +158,7 @@ func (d Dir) newName(now time.Time) (string, error) {
 
 var ownName = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z\.snap$`)
 
-// nameTime returns the time in a name that newName gave.
+// nameTime returns the time in a name made by newName.
 func nameTime(name string) (time.Time, bool) {
 	if !ownName.MatchString(name) {
 		return time.Time{}, false
@@ -168,8 +167,8 @@ func nameTime(name string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// names returns the names of all snapshots, in order; none where there is no
-// directory.
+// names returns the names of all snapshots, in order. If the directory does not exist, there are
+// none.
 func (d Dir) names() ([]string, error) {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,8 +186,8 @@ func (d Dir) names() ([]string, error) {
 	return names, nil
 }
 
-// List returns the snapshots in the directory, oldest first, with their manifests. It
-// does not read the rest of them.
+// List returns the snapshots in the directory, oldest first, with their manifests. It reads nothing
+// else of them.
 func (d Dir) List() ([]Snapshot, error) {
 	names, err := d.names()
 	if err != nil {
@@ -206,7 +205,7 @@ func (d Dir) List() ([]Snapshot, error) {
 	return list, nil
 }
 
-// Own returns those of the snapshots that were made here, newest first.
+// Own returns the snapshots that were made by [Dir.Create], newest first.
 func (d Dir) Own() ([]Snapshot, error) {
 	all, err := d.List()
 	all = slices.DeleteFunc(all, func(s Snapshot) bool { return !ownName.MatchString(s.Name) })
@@ -214,8 +213,7 @@ func (d Dir) Own() ([]Snapshot, error) {
 	return all, err
 }
 
-// Find returns the path of the snapshot that is meant by a name in the directory, or
-// by a path.
+// Find returns the path of a snapshot, given its name in the directory or its path.
 func (d Dir) Find(name string) string {
 	if filepath.Base(name) != name {
 		return name
@@ -232,9 +230,9 @@ func (d Dir) Find(name string) string {
 	return name
 }
 
-// Prune removes what was made here, except for the newest keep of them, and all that
-// is older than maxAge, but never the newest one that is intact. It removes what a
-// crash left, too. It returns what it removed, oldest first. 0 is no limit.
+// Prune removes snapshots made by [Dir.Create]: all but the newest keep, and those older than
+// maxAge, but never the newest intact one. It also removes what a crash left behind. It returns the
+// removed snapshots, oldest first. 0 means no limit.
 func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time.Time) (removed []Snapshot, err error) {
 	if _, err := os.Stat(d.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -251,7 +249,7 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 	if err != nil {
 		return nil, err
 	}
-	good := false // a newer one, which is kept, is intact
+	good := false // a newer snapshot is intact, and kept
 	for i, s := range own {
 		t, _ := nameTime(s.Name)
 		goes := keep > 0 && i >= keep || maxAge > 0 && now.Sub(t) > maxAge
@@ -278,7 +276,8 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 	return removed, bolt.SyncDir(d.Path)
 }
 
-// sweep removes what a crash left. The caller has the lock: nobody is writing.
+// sweep removes what a crash left behind. The caller holds the lock, so no snapshot is being
+// written.
 func (d Dir) sweep() error {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil {

@@ -1,15 +1,15 @@
-// Package snapshot keeps copies of a database in files of their own: compressed,
-// with a manifest that says what is in them, and with checksums.
+// Package snapshot keeps copies of a database in files of their own: compressed, with a manifest of
+// their content, and with checksums.
 //
-// What holds:
+// Invariants:
 //
-//   - A file under the name of a snapshot is whole. It is written under a temporary
-//     name, synced, renamed, and the directory is synced; what a crash leaves is
-//     removed the next time that a snapshot is made or rotated.
-//   - A snapshot is one state that the database was in: objects, indexes, history and
+//   - A file with the name of a snapshot is complete. It is written under a temporary
+//     name, synced, renamed, and the directory is synced. What a crash leaves behind is
+//     removed when the next snapshot is made or rotated.
+//   - A snapshot is one state that the database had: objects, indexes, history and
 //     checkpoint belong together.
-//   - Nothing of a snapshot is used before all of it was read and stood its checksums.
+//   - No part of a snapshot is used before all of it was read and its checksums verified.
 //   - The manifest can be read without the rest.
 //
-// A file is laid out as docs/file-format.md says.
+// docs/file-format.md describes the layout of the file.
 package snapshot

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rehead gives a file another manifest, with all checksums right.
+// Rehead gives a file another manifest, with valid checksums.
 func Rehead(t testing.TB, whole []byte, m *Manifest) []byte {
 	body := whole[fixedBytes+int(binary.BigEndian.Uint32(whole[len(magic)+4:]))+checksumBytes : len(whole)-digestBytes]
 	b, err := m.encode()
@@ -18,15 +18,14 @@ func Rehead(t testing.TB, whole []byte, m *Manifest) []byte {
 	return append(b, sum[:]...)
 }
 
-// WithStep returns the directory with a function that is called between the steps of
-// Create.
+// WithStep returns the directory with a hook that Create calls between its steps.
 func (d Dir) WithStep(step func(string)) Dir {
 	d.step = step
 	return d
 }
 
-// Intact lets tests ask what Prune asks.
+// Intact is what Prune verifies a snapshot with.
 var Intact = intact
 
-// Lock lets tests be somebody else.
+// Lock locks the directory as another process would.
 func (d Dir) Lock() (func() error, error) { return d.lock() }

@@ -2,6 +2,6 @@
 
 package snapshot
 
-// lock is nothing where there are no advisory locks: a second one that makes snapshots
-// at the same time is then the operator's to avoid.
+// lock does nothing, because there are no advisory locks: the operator has to make sure that only
+// one process makes snapshots at a time.
 func (Dir) lock() (unlock func() error, err error) { return func() error { return nil }, nil }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock keeps everybody else from making and removing snapshots in the directory, until
-// the returned function is called or the process ends.
+// lock takes an advisory lock that keeps other processes from making and removing snapshots in the
+// directory, until unlock is called or the process ends.
 func (d Dir) lock() (unlock func() error, err error) {
 	f, err := os.Open(d.Path)
 	if err != nil {

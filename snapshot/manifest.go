@@ -16,23 +16,21 @@ import (
 // Format is the version of the file format that this package writes.
 const Format = 1
 
-// The head of a file: magic, format, length of the manifest, the manifest, and a
-// CRC-32C of all that. What follows is one zstd frame, and a SHA-256 of all that
-// comes before it.
+// The header of a file: magic, format, length of the manifest, the manifest, and a CRC-32C of all
+// that. One zstd frame follows, and a SHA-256 of everything before it.
 const (
-	magic         = "\x89snapc\r\n" // neither text nor what a transfer as text leaves as it is
+	magic         = "\x89snapc\r\n" // not text, and a transfer as text would change it
 	fixedBytes    = len(magic) + 8
 	checksumBytes = 4
 	digestBytes   = 32
 
-	// maxManifestBytes bounds what is read before its checksum is known.
+	// maxManifestBytes limits what is read before its checksum is verified.
 	maxManifestBytes = 16 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Manifest says what is in a snapshot. As JSON it is stable: fields are added, not
-// changed.
+// Manifest describes the content of a snapshot. Its JSON is stable: fields are added, not changed.
 type Manifest struct {
 	Created     time.Time    `json:"created"`
 	Writer      string       `json:"writer,omitempty"` // version of the program that made it
@@ -43,7 +41,7 @@ type Manifest struct {
 // Database is the database file in a snapshot.
 type Database struct {
 	Format int    `json:"format"`        // of the database, see store/bolt
-	Key    string `json:"key,omitempty"` // id of the key that it is encrypted with
+	Key    string `json:"key,omitempty"` // id of its encryption key
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // hexadecimal
 }
@@ -64,7 +62,7 @@ type Collection struct {
 	Proven time.Time `json:"proven,omitzero"`
 }
 
-// Objects is the number of objects in all collections that were synced.
+// Objects returns the number of objects in all synced collections.
 func (m *Manifest) Objects() int64 {
 	var n int64
 	for _, c := range m.Collections {
@@ -75,7 +73,7 @@ func (m *Manifest) Objects() int64 {
 	return n
 }
 
-// encode returns the head of the file.
+// encode returns the header of the file.
 func (m *Manifest) encode() ([]byte, error) {
 	raw, err := json.Marshal(m)
 	if err != nil {
@@ -91,15 +89,15 @@ func (m *Manifest) encode() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
 }
 
-// ReadManifest returns the manifest of the snapshot at path, and the length of the
-// file. It reads no more than that: see Verify. Errors wrap ErrNoSnapshot, ErrForeign
-// or ErrNewerFormat, or are a *store.CorruptionError.
+// ReadManifest returns the manifest of the snapshot at path, and the length of the file. It
+// verifies only the header. Errors wrap [ErrNoSnapshot], [ErrForeign] or [ErrNewerFormat], or are a
+// *store.CorruptionError.
 func ReadManifest(path string) (*Manifest, int64, error) {
 	f, size, err := open(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = f.Close() }() // only read from
+	defer func() { _ = f.Close() }() // opened for reading
 	m, err := readManifest(f, path)
 	return m, size, err
 }
@@ -122,7 +120,7 @@ func open(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// readManifest reads the head of a file.
+// readManifest reads the header of a file.
 func readManifest(r io.Reader, path string) (*Manifest, error) {
 	head := make([]byte, fixedBytes)
 	n, err := io.ReadFull(r, head)
@@ -139,11 +137,11 @@ func readManifest(r io.Reader, path string) (*Manifest, error) {
 		if v > Format {
 			return nil, fmt.Errorf("%s: %w: %d, this version reads up to %d", path, ErrNewerFormat, v, Format)
 		}
-		return nil, damaged(path, "format 0, which there never was")
+		return nil, corrupt(path, "its format is 0")
 	}
 	length := binary.BigEndian.Uint32(head[len(magic)+4:])
 	if length > maxManifestBytes {
-		return nil, damaged(path, "the length of its manifest is out of range")
+		return nil, corrupt(path, "the length of its manifest is out of range")
 	}
 	raw, err := io.ReadAll(io.LimitReader(r, int64(length)+checksumBytes))
 	if err == nil && len(raw) < int(length)+checksumBytes {
@@ -154,25 +152,25 @@ func readManifest(r io.Reader, path string) (*Manifest, error) {
 	}
 	raw, sum := raw[:length], raw[length:]
 	if binary.LittleEndian.Uint32(sum) != crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, raw) {
-		return nil, damaged(path, "the checksum of its manifest does not match")
+		return nil, corrupt(path, "the checksum of its manifest does not match")
 	}
 	m := &Manifest{}
 	if err := json.Unmarshal(raw, m); err != nil {
-		return nil, damaged(path, "its manifest: "+err.Error())
+		return nil, corrupt(path, "its manifest: "+err.Error())
 	}
 	return m, nil
 }
 
 func short(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// readError tells a file that ends too early from one that can't be read.
+// readError returns a corruption error for a file that ends too early, a read error for any other.
 func readError(path string, err error) error {
 	if short(err) {
-		return damaged(path, "it is cut short")
+		return corrupt(path, "the file is truncated")
 	}
 	return fmt.Errorf("read snapshot: %w", err)
 }
 
-func damaged(path, reason string) error {
+func corrupt(path, reason string) error {
 	return &store.CorruptionError{Path: path, Reason: reason}
 }

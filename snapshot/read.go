@@ -17,36 +17,35 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// tempName is for what is unpacked for a while.
+// tempName is the pattern of temporary directories for unpacked databases.
 const tempName = ".unpacked-*"
 
-// maxWindowBytes bounds the memory that a file can make a decoder take.
+// maxWindowBytes limits the memory that a file can make a decoder allocate.
 const maxWindowBytes = 8 << 20
 
-// Unpack writes the database in the snapshot at path to w. What was written must not
-// be used before Unpack has returned without an error. The errors are those of
-// ReadManifest; others are of reading, writing and ctx.
+// Unpack writes the database in the snapshot at path to w. The caller must not use the output
+// before Unpack has returned without an error. Errors are those of [ReadManifest], of reading and
+// writing, and of ctx.
 //
 // progress may be nil.
 func Unpack(ctx context.Context, path string, w io.Writer, progress Progress) (*Manifest, error) {
 	return read(ctx, path, progress, func(body io.Reader, m *Manifest) error { return inflate(body, w, m, path) })
 }
 
-// intact reads all of the snapshot at path and compares it with its checksum. It does
-// not unpack it.
+// intact reads all of the snapshot at path and verifies its checksum. It does not unpack it.
 func intact(ctx context.Context, path string) error {
 	_, err := read(ctx, path, nil, func(io.Reader, *Manifest) error { return nil })
 	return err
 }
 
-// read reads all of a file and compares it with the digest at its end. What is between
-// the manifest and the digest is use's to read, or to leave.
+// read reads all of a file and verifies the digest at its end. use may read any part of what is
+// between the manifest and the digest.
 func read(ctx context.Context, path string, progress Progress, use func(body io.Reader, m *Manifest) error) (*Manifest, error) {
 	f, size, err := open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read from
+	defer func() { _ = f.Close() }() // opened for reading
 	from := &reader{ctx: ctx, r: f}
 	if progress != nil {
 		from.each = func(done int64) { progress(StepRead, done, size) }
@@ -71,12 +70,12 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 		return nil, readError(path, err)
 	}
 	if [digestBytes]byte(whole.Sum(nil)) != digest {
-		return nil, damaged(path, "its checksum does not match")
+		return nil, corrupt(path, "its checksum does not match")
 	}
 	return m, nil
 }
 
-// inflate writes the database, and compares it with what the manifest says.
+// inflate decompresses the database to w and verifies its length and checksum from the manifest.
 func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	source := &failing{r: r}
 	dec, err := zstd.NewReader(source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
@@ -86,7 +85,7 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	defer dec.Close()
 	sum := sha256.New()
 	target := &failingWriter{w: w}
-	// One byte more than there should be, so that it is noticed.
+	// Read one byte more than expected, so that a longer database is noticed.
 	n, err := io.Copy(io.MultiWriter(target, sum), io.LimitReader(dec, m.Database.Bytes+1))
 	switch {
 	case target.err != nil:
@@ -94,18 +93,18 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	case source.err != nil:
 		return fmt.Errorf("read snapshot: %w", source.err)
 	case err != nil:
-		return damaged(path, err.Error())
+		return corrupt(path, err.Error())
 	case n != m.Database.Bytes:
-		return damaged(path, fmt.Sprintf("its database does not have the %d bytes that its manifest says", m.Database.Bytes))
+		return corrupt(path, fmt.Sprintf("its database does not have the %d bytes of its manifest", m.Database.Bytes))
 	case hex.EncodeToString(sum.Sum(nil)) != m.Database.SHA256:
-		return damaged(path, "the checksum of its database does not match")
+		return corrupt(path, "the checksum of its database does not match")
 	}
 	return nil
 }
 
-// Open opens the database in the snapshot at path for reading. It is unpacked to a
-// file beside it or, where that can't be, in the system's temporary directory, which
-// has no name while it is open and is gone when the database is closed.
+// Open opens the database in the snapshot at path for reading. It is unpacked to a file beside it,
+// or in the system's temporary directory if that fails. The file is unlinked once it is open, so
+// its space is freed when the database is closed.
 func Open(ctx context.Context, path string, keys bolt.Keys, progress Progress) (db *bolt.DB, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
@@ -118,9 +117,9 @@ func Open(ctx context.Context, path string, keys bolt.Keys, progress Progress) (
 	return db, m, err
 }
 
-// Check verifies the snapshot at path and then checks the database in it, see
-// bolt.Check. A snapshot that does not stand its checksums is an error; what is wrong
-// with the database, which was so when the snapshot was made, is in the report.
+// Check verifies the snapshot at path and then checks the database in it, see bolt.Check. It
+// returns an error if a checksum of the snapshot does not match. The report has the problems of the
+// database, which it had when the snapshot was made.
 func Check(ctx context.Context, path string, keys bolt.Keys, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
@@ -133,8 +132,8 @@ func Check(ctx context.Context, path string, keys bolt.Keys, progress Progress) 
 	return report, m, err
 }
 
-// unpacked calls fn with the database in a snapshot under a temporary name, which it
-// has until fn returns.
+// unpacked calls fn with the database in a snapshot, in a temporary file that is removed when fn
+// returns.
 func unpacked(ctx context.Context, path string, progress Progress, fn func(file string, m *Manifest) error) (err error) {
 	if _, _, err := ReadManifest(path); err != nil {
 		return err // before anything is written
@@ -159,12 +158,12 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 	err = fn(file, m)
 	var damage *store.CorruptionError
 	if errors.As(err, &damage) && damage.Path == file {
-		damage.Path = path // the name that means something to whoever asked
+		damage.Path = path // the path that the caller knows
 	}
 	return err
 }
 
-// hashed is a reader that hashes what goes through it.
+// hashed hashes what is read through it.
 type hashed struct {
 	r   io.Reader
 	sum hash.Hash
@@ -172,12 +171,11 @@ type hashed struct {
 
 func (h *hashed) Read(p []byte) (int, error) {
 	n, err := h.r.Read(p)
-	_, _ = h.sum.Write(p[:n]) // a hash takes everything
+	_, _ = h.sum.Write(p[:n]) // a hash never fails
 	return n, err
 }
 
-// failing is a reader that remembers why it failed: a decoder says in its own words
-// what it made of that.
+// failing records the read error: a decoder hides it in an error of its own.
 type failing struct {
 	r   io.Reader
 	err error
@@ -191,7 +189,7 @@ func (f *failing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failingWriter is the same for a writer.
+// failingWriter is [failing] for a writer.
 type failingWriter struct {
 	w   io.Writer
 	err error

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// source is a database with one collection, and what it must show.
+// source is a database with one collection, and a model of its content.
 type source struct {
 	dir   string
 	db    *bolt.DB
@@ -91,7 +91,7 @@ func (s *source) create(t require.TestingT, at time.Time) *snapshot.Snapshot {
 	return x
 }
 
-// requireModel checks that a snapshot has just what a model says.
+// requireModel checks that the content of a snapshot equals the model.
 func requireModel(t storetest.T, path string, m *storetest.Model) {
 	db, manifest, err := snapshot.Open(context.Background(), path, bolt.Keys{}, nil)
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestCreate(t *testing.T) {
 	requireOnly(t, s.snapshots(), x.Name)
 }
 
-// requireOnly checks that nothing but snapshots of these names is in a directory.
+// requireOnly checks that a directory contains exactly the snapshots of these names.
 func requireOnly(t require.TestingT, d snapshot.Dir, names ...string) {
 	entries, err := os.ReadDir(d.Path)
 	require.NoError(t, err)
@@ -153,8 +153,7 @@ func requireOnly(t require.TestingT, d snapshot.Dir, names ...string) {
 	require.Equal(t, names, found)
 }
 
-// A snapshot of a database that is written all the time is one of the states that
-// there were.
+// A snapshot of a database that is being written is one of the states it had.
 func TestCreateBesideWriter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp("", "snapshot")
@@ -192,14 +191,13 @@ func TestCreateBesideWriter(t *testing.T) {
 		wg.Wait()
 		for _, x := range made {
 			m := models[x.Manifest.Collections[0].ResourceVersion]
-			require.NotNil(rt, m, "there was no state at %s", x.Manifest.Collections[0].ResourceVersion)
+			require.NotNil(rt, m, "the database never had a state at %s", x.Manifest.Collections[0].ResourceVersion)
 			requireModel(rt, x.Path, m)
 		}
 	})
 }
 
-// Whatever bit of a snapshot flips, wherever it ends, whatever follows: it is noticed
-// before anything of it is used.
+// Any flipped bit, any truncation and any trailing byte is noticed before the snapshot is used.
 func TestEveryChangeIsNoticed(t *testing.T) {
 	s := newSource(t)
 	s.list(t, 1)
@@ -224,14 +222,14 @@ func TestEveryChangeIsNoticed(t *testing.T) {
 		b := append([]byte(nil), whole...)
 		b[i] ^= 1 << (i % 8)
 		refused(b, "flipped", i)
-		if i < head { // what list shows
+		if i < head { // the header, which List reads
 			require.NoError(t, os.WriteFile(path, b, 0o600))
 			_, _, err := snapshot.ReadManifest(path)
 			require.Error(t, err, "flipped %d", i)
 		}
 		refused(whole[:i], "cut", i)
 	}
-	refused(whole[:len(whole)-1], "cut by one")
+	refused(whole[:len(whole)-1], "truncated by one byte")
 	refused(append(append([]byte(nil), whole...), 0), "longer")
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
 	require.NoError(t, snapshot.Intact(t.Context(), path))
@@ -250,21 +248,22 @@ func TestVerdicts(t *testing.T) {
 	long := append([]byte(nil), whole...)
 	binary.BigEndian.PutUint32(long[12:], 1<<31)
 	path := filepath.Join(t.TempDir(), "x.snap")
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		content []byte
 		is      error
-		damaged bool
+		corrupt bool
 		text    string
 	}{
-		"empty":      {content: []byte{}, is: snapshot.ErrForeign, text: "not a snapcache snapshot"},
-		"text":       {content: []byte("hello"), is: snapshot.ErrForeign},
-		"a database": {content: db, is: snapshot.ErrForeign},
-		"newer":      {content: newer, is: snapshot.ErrNewerFormat, text: "2, this version reads up to 1"},
-		"cut":        {content: whole[:len(whole)/2], damaged: true, text: path + " is damaged"},
-		"head only":  {content: whole[:9], damaged: true, text: "cut short"},
-		"too long":   {content: long, damaged: true, text: "the length of its manifest is out of range"},
+		{name: "empty", content: []byte{}, is: snapshot.ErrForeign, text: "not a snapcache snapshot"},
+		{name: "text", content: []byte("hello"), is: snapshot.ErrForeign},
+		{name: "a database", content: db, is: snapshot.ErrForeign},
+		{name: "newer", content: newer, is: snapshot.ErrNewerFormat, text: "2, this version reads up to 1"},
+		{name: "cut", content: whole[:len(whole)/2], corrupt: true, text: path + " is damaged"},
+		{name: "head only", content: whole[:9], corrupt: true, text: "truncated"},
+		{name: "too long", content: long, corrupt: true, text: "the length of its manifest is out of range"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, tc.content, 0o600))
 			_, _, err := snapshot.Open(t.Context(), path, bolt.Keys{}, nil)
 			require.Error(t, err)
@@ -275,7 +274,7 @@ func TestVerdicts(t *testing.T) {
 			require.ErrorContains(t, err, tc.text)
 			entries, err := os.ReadDir(filepath.Dir(path))
 			require.NoError(t, err)
-			require.Len(t, entries, 1, "nothing is left behind")
+			require.Len(t, entries, 1, "temporary files are removed")
 		})
 	}
 	_, _, err = snapshot.Open(t.Context(), filepath.Join(t.TempDir(), "none.snap"), bolt.Keys{}, nil)
@@ -284,7 +283,7 @@ func TestVerdicts(t *testing.T) {
 	require.ErrorContains(t, err, "not a regular file")
 }
 
-// A small file that says it is a large one does not fill the disk.
+// A small file whose manifest claims a large database does not fill the disk.
 func TestUnpackIsBounded(t *testing.T) {
 	s := newSource(t)
 	s.list(t, 1)
@@ -306,11 +305,11 @@ type counter int64
 
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
 
-// died is what a test throws where a process would end.
+// died is the panic with which a test ends a process.
 type died struct{}
 
-// A process that ends between any two steps leaves the snapshots that there were, or
-// those and a whole new one, and nothing that the next one does not clear away.
+// If the process ends between any two steps, the directory has the old snapshots, or those and a
+// complete new one, and the next Create removes the rest.
 func TestCrashAtEachStep(t *testing.T) {
 	var steps []string
 	s := newSource(t)
@@ -346,7 +345,7 @@ func TestCrashAtEachStep(t *testing.T) {
 				requireModel(t, x.Path, s.model)
 			}
 			require.Equal(t, old.Name, list[0].Name)
-			// What a power cut leaves of the unfinished one may be anything.
+			// A power cut may leave any content in the unfinished one.
 			temps, err := filepath.Glob(filepath.Join(s.snapshots().Path, ".*"))
 			require.NoError(t, err)
 			if step == "created" || step == "written" || step == "synced" {
@@ -362,7 +361,7 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 }
 
-// What fails leaves nothing behind either.
+// A failed Create leaves no file behind.
 func TestCreateFails(t *testing.T) {
 	s := newSource(t)
 	s.list(t, 1)
@@ -398,28 +397,29 @@ func TestNamesSortByTime(t *testing.T) {
 	}
 	require.IsIncreasing(t, names)
 	require.Equal(t, "20260304T050607.001Z.snap", names[1])
-	require.Equal(t, "20260304T060607.001Z.snap", names[3], "the clock was set back")
+	require.Equal(t, "20260304T060607.001Z.snap", names[3], "the name sorts last although the clock was set back")
 }
 
 func TestPrune(t *testing.T) {
 	hour := func(h int) string {
 		return now.Add(time.Duration(h)*time.Hour).Format("20060102T150405.000Z") + ".snap"
 	}
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		keep   int
 		maxAge time.Duration
 		spoil  []int // hours
 		left   []int
 	}{
-		"no limit":             {left: []int{0, 1, 2, 3}},
-		"by count":             {keep: 2, left: []int{2, 3}},
-		"by age":               {maxAge: 9 * time.Hour, left: []int{1, 2, 3}},
-		"all are too old":      {maxAge: time.Hour, left: []int{3}},
-		"the newest is spoilt": {keep: 1, spoil: []int{3}, left: []int{2, 3}},
-		"only one is good":     {keep: 1, maxAge: time.Hour, spoil: []int{1, 2, 3}, left: []int{0}},
-		"none is good":         {keep: 1, spoil: []int{0, 1, 2, 3}, left: []int{3}},
+		{name: "no limit", left: []int{0, 1, 2, 3}},
+		{name: "by count", keep: 2, left: []int{2, 3}},
+		{name: "by age", maxAge: 9 * time.Hour, left: []int{1, 2, 3}},
+		{name: "all are too old", maxAge: time.Hour, left: []int{3}},
+		{name: "the newest is corrupt", keep: 1, spoil: []int{3}, left: []int{2, 3}},
+		{name: "only one is good", keep: 1, maxAge: time.Hour, spoil: []int{1, 2, 3}, left: []int{0}},
+		{name: "none is good", keep: 1, spoil: []int{0, 1, 2, 3}, left: []int{3}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			s := newSource(t)
 			s.list(t, 1)
 			for h := range 4 {
@@ -431,7 +431,7 @@ func TestPrune(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, os.Truncate(path, []int64{info.Size() - 1, 3}[i%2]))
 			}
-			// What was not made here is not ours to remove.
+			// Snapshots that were not made here are not removed.
 			require.NoError(t, os.WriteFile(filepath.Join(s.snapshots().Path, "seed.snap"), nil, 0o600))
 			var want []string
 			for _, h := range tc.left {

@@ -14,24 +14,24 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// windowBytes is how far back the compression looks, which is what both ends have in
-// memory. Most of a database is compressed already: a larger window gains nothing.
+// windowBytes is the window of the compression, which both ends keep in memory. Most of a database
+// is compressed already, so a larger window gains nothing.
 const windowBytes = 1 << 20
 
-// Progress tells how far a step is, in bytes.
+// Progress receives the progress of a step, in bytes.
 type Progress func(step Step, done, total int64)
 
 // Step is one of the steps of making or reading a snapshot.
 type Step string
 
-// The steps.
+// The steps of making and reading a snapshot.
 const (
 	StepCopy     Step = "copy"     // out of the database
 	StepCompress Step = "compress" // into the snapshot
 	StepRead     Step = "read"     // out of the snapshot
 )
 
-// describe makes the manifest of a copy, for which it reads all of it.
+// describe makes the manifest of a copy. It reads all of the copy for its checksum.
 func describe(ctx context.Context, c *bolt.Copy, writer string, now time.Time) (*Manifest, error) {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, &reader{ctx: ctx, r: io.NewSectionReader(c.File, 0, c.Bytes)}); err != nil {
@@ -50,7 +50,7 @@ func describe(ctx context.Context, c *bolt.Copy, writer string, now time.Time) (
 	return m, nil
 }
 
-// write writes a whole snapshot.
+// write writes the complete file of a snapshot.
 func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Copy, progress Progress) error {
 	head, err := m.encode()
 	if err != nil {
@@ -62,7 +62,7 @@ func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Copy, progress
 	if _, err := body.Write(head); err != nil {
 		return err
 	}
-	// One goroutine and little memory: nobody waits for it, and the node has other work.
+	// One goroutine and little memory: no one waits for it, and the node has other work.
 	enc, err := zstd.NewWriter(body, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(windowBytes), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return err
@@ -78,11 +78,11 @@ func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Copy, progress
 	return buffered.Flush()
 }
 
-// reader is a reader that ends with its context and tells how far it is.
+// reader is an io.Reader that ends with its context and reports its progress.
 type reader struct {
 	ctx  context.Context
 	r    io.Reader
-	each func(done int64) // nil for nobody
+	each func(done int64) // may be nil
 	done int64
 }
 
