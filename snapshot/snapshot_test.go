@@ -270,7 +270,7 @@ func TestVerdicts(t *testing.T) {
 			if tc.is != nil {
 				require.ErrorIs(t, err, tc.is)
 			}
-			require.Equal(t, tc.damaged, errors.As(err, new(*store.CorruptionError)))
+			require.Equal(t, tc.corrupt, errors.As(err, new(*store.CorruptionError)))
 			require.ErrorContains(t, err, tc.text)
 			entries, err := os.ReadDir(filepath.Dir(path))
 			require.NoError(t, err)
