@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 const (
@@ -154,16 +155,16 @@ func (b *build) step() (built []string, after next, err error) {
 		if err != nil {
 			return err
 		}
-		name := genName(n)
+		name := format.GenName(n)
 		gen := coll.Bucket(name)
 		if gen == nil {
 			return b.c.damage("the current generation is missing")
 		}
-		if gen.Get(keyBuilding) != nil {
+		if gen.Get(format.KeyBuilding) != nil {
 			built, objects, err = b.c.fileNext(tx, gen, name)
 			return err
 		}
-		if gen.Bucket(bucketDropped) == nil {
+		if gen.Bucket(format.BucketDropped) == nil {
 			return errIdle
 		}
 		_, err = sweep(gen, db.opts.stepRecords)
@@ -195,8 +196,8 @@ func (c *collection) fileNext(tx *fileTx, gen *fileBucket, name []byte) (built [
 	if len(indexes) != len(build.Indexes) {
 		return nil, 0, errIdle // not what this collection was opened with
 	}
-	objs := gen.Bucket(bucketObjects)
-	root := gen.Bucket(bucketIndex)
+	objs := gen.Bucket(format.BucketObjects)
+	root := gen.Bucket(format.BucketIndex)
 	if objs == nil || root == nil {
 		return nil, 0, c.damage("a bucket is missing")
 	}
@@ -222,7 +223,7 @@ func (c *collection) fileNext(tx *fileTx, gen *fileBucket, name []byte) (built [
 		size += o.Size()
 		for i, x := range indexes {
 			for _, value := range x.Values(o) {
-				entries[i] = append(entries[i], string(indexKey(value, o.Key())))
+				entries[i] = append(entries[i], string(format.IndexKey(value, o.Key())))
 			}
 		}
 	}
@@ -243,7 +244,7 @@ func (c *collection) fileNext(tx *fileTx, gen *fileBucket, name []byte) (built [
 		return nil, objects, putBuilding(gen, c.id, build)
 	}
 	maps.Copy(complete, build.Indexes)
-	return slices.Sorted(maps.Keys(build.Indexes)), objects, errors.Join(putJSON(gen, c.id, keyIndexes, complete), gen.Delete(keyBuilding))
+	return slices.Sorted(maps.Keys(build.Indexes)), objects, errors.Join(putJSON(gen, c.id, format.KeyIndexes, complete), gen.Delete(format.KeyBuilding))
 }
 
 func (c *collection) damage(reason string) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 const (
@@ -235,19 +236,19 @@ func (c *check) structure(bdb *boltFile) error {
 
 // meta looks at what opening does not need of the meta bucket.
 func (c *check) meta(tx *fileTx) {
-	b := tx.Bucket(bucketMeta)
+	b := tx.Bucket(format.BucketMeta)
 	c.report.Key = c.db.file.cipher.keyID()
-	c.report.Created, c.report.Writer = string(b.Get(keyCreated)), string(b.Get(keyWriter))
+	c.report.Created, c.report.Writer = string(b.Get(format.KeyCreated)), string(b.Get(format.KeyWriter))
 	if _, err := time.Parse(time.RFC3339, c.report.Created); err != nil {
 		c.report.problem(Problem{Reason: "meta: the time of creation: " + err.Error()})
 	}
 	if err := signed(tx); err != nil {
 		c.report.problem(Problem{Reason: err.Error()})
 	}
-	if raw := b.Get(keyEpoch); raw != nil && len(raw) != 8 {
+	if raw := b.Get(format.KeyEpoch); raw != nil && len(raw) != 8 {
 		c.report.problem(Problem{Reason: fmt.Sprintf("meta: the epoch has %d bytes, not 8", len(raw))})
 	}
-	switch raw := b.Get(keyFolding); {
+	switch raw := b.Get(format.KeyFolding); {
 	case raw != nil && len(raw) != 8:
 		c.report.problem(Problem{Reason: fmt.Sprintf("meta: the journal entry that a fold needs has %d bytes, not 8", len(raw))})
 	case raw != nil:
@@ -257,7 +258,7 @@ func (c *check) meta(tx *fileTx) {
 
 // dictionaries looks at each of them, used or not.
 func (c *check) dictionaries(tx *fileTx) {
-	b := tx.Bucket(bucketDict)
+	b := tx.Bucket(format.BucketDict)
 	cur := b.Cursor()
 	for k, v := cur.First(); k != nil; k, v = cur.Next() {
 		if len(k) != 4 {
@@ -265,7 +266,7 @@ func (c *check) dictionaries(tx *fileTx) {
 			continue
 		}
 		id := binary.BigEndian.Uint32(k)
-		if decodeDict(k, v) == nil {
+		if format.DecodeDict(k, v) == nil {
 			c.report.problem(Problem{Reason: fmt.Sprintf("dictionary %d is damaged", id)})
 		}
 		if uint64(id) > b.Sequence() {
@@ -277,7 +278,7 @@ func (c *check) dictionaries(tx *fileTx) {
 // journal looks at each entry, also behind one that is damaged, where the store
 // itself reads no further.
 func (c *check) journal(tx *fileTx) {
-	b := tx.Bucket(bucketJournal)
+	b := tx.Bucket(format.BucketJournal)
 	if b == nil {
 		return
 	}
@@ -307,7 +308,7 @@ func (c *check) journal(tx *fileTx) {
 		v := journalEntry(b, k)
 		c.report.JournalEntries++
 		c.report.JournalBytes += int64(len(v))
-		entry, err := decodeJournal(c.db.codecs, 0, k, v)
+		entry, err := format.DecodeJournalEntry(c.db.codecs, 0, k, v)
 		if err != nil {
 			report(k, err.Error())
 			continue
@@ -323,11 +324,11 @@ func (c *check) journal(tx *fileTx) {
 
 // missingBuckets returns the paths of the buckets that the cells of an entry are in and
 // the file does not have: a fold could not move them there.
-func missingBuckets(tx *fileTx, entry *entryCells) []string {
+func missingBuckets(tx *fileTx, entry *format.JournalCells) []string {
 	there := map[string]bool{}
 	var missing []string
-	for _, x := range entry.cells {
-		path, _ := locate(string(entry.addr(x)))
+	for _, x := range entry.Cells {
+		path, _ := format.Locate(string(entry.Addr(x)))
 		name := string(bytes.Join(path, []byte{'/'}))
 		if _, seen := there[name]; seen {
 			continue

@@ -8,12 +8,13 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // collections returns the IDs of the collections, and notes what is left of
 // generations that no reader sees.
 func (c *check) collections(tx *fileTx) (ids []string, err error) {
-	all := tx.Bucket(bucketCollections)
+	all := tx.Bucket(format.BucketCollections)
 	cur := all.Cursor()
 	last := ""
 	for k, v := cur.First(); k != nil; k, v = cur.Next() {
@@ -31,12 +32,12 @@ func (c *check) collections(tx *fileTx) (ids []string, err error) {
 		if err := c.leftovers(b, id); err != nil {
 			return nil, err
 		}
-		dicts, err := openDicts(id, b.Get(keyDict))
+		dicts, err := format.DecodeDictIDs(id, b.Get(format.KeyDict))
 		if err != nil {
-			c.report.failed(id, damagedHead(c.path, id, keyDict, err))
+			c.report.failed(id, damagedHead(c.path, id, format.KeyDict, err))
 		}
 		for _, n := range dicts {
-			if tx.Bucket(bucketDict).Get(dictKey(n)) == nil {
+			if tx.Bucket(format.BucketDict).Get(format.DictKey(n)) == nil {
 				c.report.problem(Problem{Collection: id, Reason: fmt.Sprintf("its dictionary %d is missing", n)})
 			}
 		}
@@ -50,7 +51,7 @@ func (c *check) leftovers(b *fileBucket, id string) error {
 	if err != nil {
 		return nil //nolint:nilerr // the collection's own check reports it
 	}
-	current := string(genName(n))
+	current := string(format.GenName(n))
 	return b.ForEachBucket(func(name []byte) error {
 		if string(name) != current {
 			c.report.note(Problem{Collection: id, Reason: fmt.Sprintf("%s is what a replacement left that did not end; the next opening deletes it", name)})
@@ -115,7 +116,7 @@ func (x *collectionCheck) run() error {
 	x.history = &feedCheck{head: head, recent: map[string]string{}, deletions: map[string]bool{}}
 	state := x.view.state
 	x.counted = CheckedCollection{ID: x.id, RV: state.RV, Synced: state.Synced}
-	for _, err := range scan(x.view, x.view.path(bucketObjects), "", "", x.record) {
+	for _, err := range scan(x.view, x.view.path(format.BucketObjects), "", "", x.record) {
 		if err != nil {
 			return err // records that are damaged are reported, and none
 		}
@@ -132,13 +133,13 @@ func (x *collectionCheck) run() error {
 // loadIndexes reads which indexes there are.
 func (x *collectionCheck) loadIndexes() (err error) {
 	defer recoverCorruption(x.path, &err)
-	specs, err := decodeIndexes(x.id, x.view.lookup(x.view.path(), keyIndexes))
+	specs, err := decodeIndexes(x.id, x.view.lookup(x.view.path(), format.KeyIndexes))
 	if err != nil {
-		return damagedHead(x.path, x.id, keyIndexes, err)
+		return damagedHead(x.path, x.id, format.KeyIndexes, err)
 	}
-	build, err := decodeBuilding(x.id, x.view.lookup(x.view.path(), keyBuilding))
+	build, err := decodeBuilding(x.id, x.view.lookup(x.view.path(), format.KeyBuilding))
 	if err != nil {
-		x.report.failed(x.id, damagedHead(x.path, x.id, keyBuilding, err))
+		x.report.failed(x.id, damagedHead(x.path, x.id, format.KeyBuilding, err))
 	}
 	for _, name := range slices.Sorted(maps.Keys(build.Indexes)) {
 		x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf("index %s is being built", name)})
@@ -175,38 +176,38 @@ func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
 		x.problem(key, "%s", reason(err))
 		return struct{}{}, nil
 	}
-	x.counted.Bytes += int64(r.size)
+	x.counted.Bytes += int64(r.Size)
 	switch {
 	case o.Key() != key:
 		x.problem(key, "the object is %s", o.Key())
-	case string(o.GetUID()) != r.uid:
-		x.problem(key, "the record's UID is %q, the object's %q", r.uid, o.GetUID())
-	case o.GetResourceVersion() != r.rv:
-		x.problem(key, "the record's resourceVersion is %q, the object's %q", r.rv, o.GetResourceVersion())
+	case string(o.GetUID()) != r.Uid:
+		x.problem(key, "the record's UID is %q, the object's %q", r.Uid, o.GetUID())
+	case o.GetResourceVersion() != r.Rv:
+		x.problem(key, "the record's resourceVersion is %q, the object's %q", r.Rv, o.GetResourceVersion())
 	}
-	if cmp, ok := object.CompareRV(r.rv, x.view.state.RV); ok && cmp > 0 {
+	if cmp, ok := object.CompareRV(r.Rv, x.view.state.RV); ok && cmp > 0 {
 		x.ahead++
 	}
-	if x.history.past(r.rv) {
-		x.history.recent[key] = r.rv
+	if x.history.past(r.Rv) {
+		x.history.recent[key] = r.Rv
 	}
 	for _, i := range x.indexes {
 		if !i.known {
 			continue
 		}
 		for _, value := range i.Values(o) {
-			i.entries[string(indexKey(value, key))] = false
+			i.entries[string(format.IndexKey(value, key))] = false
 		}
 	}
 	return struct{}{}, nil
 }
 
-func (x *collectionCheck) decode(key string, b []byte) (record, *object.Object, error) {
-	r, err := decodeRecord([]byte(key), b)
+func (x *collectionCheck) decode(key string, b []byte) (format.Record, *object.Object, error) {
+	r, err := format.DecodeRecord([]byte(key), b)
 	if err != nil {
 		return r, nil, err
 	}
-	raw, err := x.db.codecs.decode(r, dictLookup(x.view.tx))
+	raw, err := x.db.codecs.Decode(r, dictLookup(x.view.tx))
 	if err != nil {
 		return r, nil, err
 	}
@@ -265,7 +266,7 @@ func (x *collectionCheck) index(i *indexCheck) {
 		}
 		return struct{}{}, nil
 	}
-	for _, err := range scan(x.view, x.view.path(bucketIndex, []byte(i.Name)), "", "", file) {
+	for _, err := range scan(x.view, x.view.path(format.BucketIndex, []byte(i.Name)), "", "", file) {
 		if err != nil {
 			x.problem("", "index %s: %s", i.Name, reason(err))
 			return

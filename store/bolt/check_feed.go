@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -26,13 +27,13 @@ func (f *feedCheck) past(rv string) bool {
 // feed compares the history with the objects that were read before.
 func (x *collectionCheck) feed() {
 	f := x.history
-	for _, err := range scan(x.view, x.view.path(bucketFeed), "", "", x.feedEntry) {
+	for _, err := range scan(x.view, x.view.path(format.BucketFeed), "", "", x.feedEntry) {
 		if err != nil {
 			x.problem("", "change feed: %s", reason(err))
 			return
 		}
 	}
-	for _, err := range scan(x.view, x.view.path(bucketTombs), "", "", x.tomb) {
+	for _, err := range scan(x.view, x.view.path(format.BucketTombs), "", "", x.tomb) {
 		if err != nil {
 			x.problem("", "tombstones: %s", reason(err))
 			return
@@ -54,8 +55,8 @@ func (x *collectionCheck) feed() {
 func (x *collectionCheck) feedEntry(k, b []byte) (struct{}, error) {
 	f := x.history
 	f.entries++
-	f.bytes += feedBytes(k, b, nil)
-	rv, e, err := decodeEntry(k, b)
+	f.bytes += format.FeedBytes(k, b, nil)
+	rv, e, err := format.DecodeFeedEntry(k, b)
 	if err != nil {
 		x.problem("", "change feed: entry %x is damaged", k)
 		return struct{}{}, nil
@@ -77,18 +78,18 @@ func (x *collectionCheck) feedEntry(k, b []byte) (struct{}, error) {
 
 func (x *collectionCheck) tomb(k, b []byte) (struct{}, error) {
 	f := x.history
-	f.bytes += feedBytes(k, b, nil)
+	f.bytes += format.FeedBytes(k, b, nil)
 	rv, _ := history.RV(k)
 	if _, ok := f.deletions[string(k)]; !ok {
 		x.problem("", "the tombstone at %s belongs to no deletion", rv)
 		return struct{}{}, nil
 	}
 	f.deletions[string(k)] = true
-	_, e, err := decodeEntry(k, x.view.lookup(x.view.path(bucketFeed), k))
+	_, e, err := format.DecodeFeedEntry(k, x.view.lookup(x.view.path(format.BucketFeed), k))
 	if err != nil {
 		return struct{}{}, nil // told already
 	}
-	r, err := decodeRecord([]byte(e.Key), b)
+	r, err := format.DecodeRecord([]byte(e.Key), b)
 	if err == nil {
 		_, err = x.view.decode(e.Key, r)
 	}

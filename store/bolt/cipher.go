@@ -16,26 +16,8 @@ import (
 	"github.com/tink-crypto/tink-go/v2/daead/subtle"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
-
-// An encrypted file has its format in meta and beside it, under "encryption", which key
-// it wants:
-//
-//	byte  0       format, encryptionFormat
-//	bytes 1..8    id of the key
-//	bytes 9..40   salt, of this file
-//	rest          AES-256-GCM of nothing, with bytes 0 to 40 behind the address of this
-//	              value as associated data: that the key is the right one
-//
-// Of key and salt come, by HKDF-SHA-256, the keys of the values and of the names. One
-// file has one key: another one takes another file, see [DB.Compact].
-const (
-	encryptionFormat = 1
-	saltBytes        = 32
-	encryptionHead   = 1 + keyIDBytes + saltBytes
-)
-
-var keyEncryption = []byte("encryption")
 
 // fileCipher seals and opens what is in one file.
 //
@@ -57,7 +39,7 @@ func newFileCipher(k *Key) (*fileCipher, error) {
 	if k == nil {
 		return nil, nil //nolint:nilnil // a file without encryption
 	}
-	salt := make([]byte, saltBytes)
+	salt := make([]byte, format.SaltBytes)
 	_, _ = rand.Read(salt) // never fails
 	return deriveCipher(k, salt)
 }
@@ -85,61 +67,63 @@ func deriveCipher(k *Key, salt []byte) (*fileCipher, error) {
 	return c, nil
 }
 
-// head is the value of meta that says how the file is encrypted.
-func (c *fileCipher) head() []byte {
-	b := append([]byte{encryptionFormat}, c.key.id[:]...)
-	b = append(b, c.salt...)
-	return c.values.Seal(b, nil, nil, headData(b))
+// header returns the encryption header of the file.
+func (c *fileCipher) header() []byte {
+	b := format.EncodeEncryptionHeader(c.key.id, c.salt)
+	return c.values.Seal(b, nil, nil, headerData(b))
 }
 
-func headData(b []byte) []byte {
-	return append([]byte(address([][]byte{bucketMeta}, keyEncryption)), b...)
+// headerData returns what the tag of a header authenticates: the address of the header and
+// all of it but the tag.
+func headerData(b []byte) []byte {
+	return append([]byte(format.Address([][]byte{format.BucketMeta}, format.KeyEncryption)), b...)
 }
 
 // errNotOpened says that something was not sealed with this key, or not here.
 var errNotOpened = errors.New("it was changed")
 
-// openCipher returns what the head of a file is the head of. The error wraps
-// store.ErrKey where the key is not among keys.
-func openCipher(head []byte, keys Keys) (*fileCipher, error) {
-	if len(head) < encryptionHead || head[0] != encryptionFormat {
+// openCipher finds the key that an encryption header names and returns its cipher. The
+// error wraps store.ErrKey if the key is not among keys.
+func openCipher(header []byte, keys Keys) (*fileCipher, error) {
+	id, _, _, ok := format.DecodeEncryptionHeader(header)
+	if !ok {
 		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
 	}
-	id := [keyIDBytes]byte(head[1:])
 	k := keys.find(id)
 	switch {
-	case k == nil && keys.sealedAny(head):
+	case k == nil && keys.anyOpens(header):
 		return nil, fmt.Errorf("meta: encryption: the id of the key: %w", errNotOpened)
 	case k == nil && keys.given() == "":
 		return nil, fmt.Errorf("%w: it is encrypted with key %s, and none was given", store.ErrKey, hex.EncodeToString(id[:]))
 	case k == nil:
 		return nil, fmt.Errorf("%w: it is encrypted with key %s, what was given is %s", store.ErrKey, hex.EncodeToString(id[:]), keys.given())
 	}
-	return k.openHead(head)
+	return k.openHeader(header)
 }
 
-// openHead is openCipher for the key that a head names.
-func (k *Key) openHead(head []byte) (*fileCipher, error) {
-	c, err := deriveCipher(k, bytes.Clone(head[1+keyIDBytes:encryptionHead]))
+// openHeader returns the cipher of a file with an encryption header, if the key k made it.
+func (k *Key) openHeader(header []byte) (*fileCipher, error) {
+	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
+	c, err := deriveCipher(k, bytes.Clone(salt))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.values.Open(nil, nil, head[encryptionHead:], headData(head[:encryptionHead:encryptionHead])); err != nil {
+	rest := len(header) - len(tag)
+	if _, err := c.values.Open(nil, nil, tag, headerData(header[:rest:rest])); err != nil {
 		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
 	}
 	return c, nil
 }
 
-// sealedAny says that one of the keys is that of a head which names another: an id that
-// was damaged is no reason to ask for a key.
-func (k Keys) sealedAny(head []byte) bool {
+// anyOpens reports whether one of the keys opens the header although its key id differs:
+// the id is corrupt then, and no key is missing.
+func (k Keys) anyOpens(header []byte) bool {
+	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
 	for _, key := range append([]*Key{k.Key}, k.Old...) {
 		if key == nil {
 			continue
 		}
-		named := bytes.Clone(head)
-		copy(named[1:], key.id[:])
-		if _, err := key.openHead(named); err == nil {
+		if _, err := key.openHeader(append(format.EncodeEncryptionHeader(key.id, salt), tag...)); err == nil {
 			return true
 		}
 	}
@@ -164,21 +148,21 @@ func (c *fileCipher) keyID() string {
 
 // sign says in a file how it is encrypted.
 func (c *fileCipher) sign(meta *fileBucket) error {
-	if err := meta.Put(keyFormat, binary.BigEndian.AppendUint32(nil, c.format())); err != nil {
+	if err := meta.Put(format.KeyFormat, binary.BigEndian.AppendUint32(nil, c.format())); err != nil {
 		return err
 	}
 	if c == nil {
-		return meta.Delete(keyEncryption)
+		return meta.Delete(format.KeyEncryption)
 	}
-	return meta.Put(keyEncryption, c.head())
+	return meta.Put(format.KeyEncryption, c.header())
 }
 
 // unlock finds the key of a file among keys.
 func (f *boltFile) unlock(path string, keys Keys) error {
 	return f.View(func(tx *fileTx) error {
-		meta := tx.Bucket(bucketMeta)
-		head := meta.Get(keyEncryption)
-		if encrypted := binary.BigEndian.Uint32(meta.Get(keyFormat)) == EncryptedFormat; encrypted != (head != nil) {
+		meta := tx.Bucket(format.BucketMeta)
+		head := meta.Get(format.KeyEncryption)
+		if encrypted := binary.BigEndian.Uint32(meta.Get(format.KeyFormat)) == EncryptedFormat; encrypted != (head != nil) {
 			return &store.CorruptionError{Path: path, Reason: "meta: whether the file is encrypted is not clear"}
 		}
 		if head == nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // A file in clear is read and written with no more allocations than bbolt makes itself, but
@@ -19,7 +21,7 @@ func TestClearCostsNothing(t *testing.T) {
 		names = append(names, fmt.Appendf(nil, "ns/o-%03d", i))
 	}
 	require.NoError(t, f.Update(func(tx *fileTx) error {
-		b, err := tx.CreateBucket(bucketCollections)
+		b, err := tx.CreateBucket(format.BucketCollections)
 		require.NoError(t, err)
 		for _, name := range names {
 			require.NoError(t, b.Put(name, name))
@@ -27,7 +29,7 @@ func TestClearCostsNothing(t *testing.T) {
 		return nil
 	}))
 	err = f.Update(func(tx *fileTx) error {
-		ours, theirs := tx.Bucket(bucketCollections), tx.Tx.Bucket(bucketCollections)
+		ours, theirs := tx.Bucket(format.BucketCollections), tx.Tx.Bucket(format.BucketCollections)
 		compare := func(what string, more float64, do, plainly func()) {
 			require.InDelta(t, testing.AllocsPerRun(10, plainly), testing.AllocsPerRun(10, do), more, what)
 		}

@@ -8,16 +8,8 @@ import (
 	"sync"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
-)
-
-var (
-	keyInfo  = []byte("info")
-	keyState = []byte("state")
-	keyGen   = []byte("gen")
-	keyDict  = []byte("dict")
-
-	bucketObjects = []byte("objects")
 )
 
 // collection is one open collection. See [store.Collection].
@@ -109,12 +101,12 @@ func (c *collection) loadAsIs() (ok bool) {
 	}
 	defer v.Close()
 	gen := v.bucket(v.path())
-	complete, err := decodeIndexes(c.id, gen.Get(keyIndexes))
+	complete, err := decodeIndexes(c.id, gen.Get(format.KeyIndexes))
 	if err != nil || v.info != c.want || !maps.Equal(complete, definitionsOf(c.indexes)) ||
-		gen.Get(keyBuilding) != nil || gen.Bucket(bucketDropped) != nil {
+		gen.Get(format.KeyBuilding) != nil || gen.Bucket(format.BucketDropped) != nil {
 		return false
 	}
-	if err := c.loadDicts(v.tx, v.bucket(collectionPath(c.id))); err != nil {
+	if err := c.loadDicts(v.tx, v.bucket(format.CollectionPath(c.id))); err != nil {
 		return false
 	}
 	c.state = v.state
@@ -123,8 +115,8 @@ func (c *collection) loadAsIs() (ok bool) {
 
 // loadDicts reads the dictionaries that the collection has.
 func (c *collection) loadDicts(tx *fileTx, b *fileBucket) (err error) {
-	if c.dictIDs, err = openDicts(c.id, b.Get(keyDict)); err != nil {
-		return damagedHead(c.db.path, c.id, keyDict, err)
+	if c.dictIDs, err = format.DecodeDictIDs(c.id, b.Get(format.KeyDict)); err != nil {
+		return damagedHead(c.db.path, c.id, format.KeyDict, err)
 	}
 	if n := len(c.dictIDs); n > 0 {
 		c.dictID = c.dictIDs[n-1]
@@ -139,7 +131,7 @@ func (c *collection) loadDicts(tx *fileTx, b *fileBucket) (err error) {
 // load reads the stored collection, or creates it, and makes its indexes those that
 // the collection was opened with. It says whether there is work left for a build.
 func (c *collection) load(tx *fileTx) (work bool, err error) {
-	all := tx.Bucket(bucketCollections)
+	all := tx.Bucket(format.BucketCollections)
 	b := all.Bucket([]byte(c.id))
 	if b == nil {
 		if b, err = all.CreateBucket([]byte(c.id)); err != nil {
@@ -148,7 +140,7 @@ func (c *collection) load(tx *fileTx) (work bool, err error) {
 		if err := createGeneration(b, c.id, 1, definitionsOf(c.indexes), building{}); err != nil {
 			return false, err
 		}
-		return false, errors.Join(putJSON(b, c.id, keyInfo, c.info), putJSON(b, c.id, keyState, c.state), putNumber(b, c.id, keyGen, uint64(1)))
+		return false, errors.Join(putJSON(b, c.id, format.KeyInfo, c.info), putJSON(b, c.id, format.KeyState, c.state), putNumber(b, c.id, format.KeyGen, uint64(1)))
 	}
 	stored, err := readInfo(c.db.path, c.id, b)
 	if err != nil {
@@ -164,7 +156,7 @@ func (c *collection) load(tx *fileTx) (work bool, err error) {
 	switch {
 	case stored.Scope() == c.want.Scope():
 		if stored != c.want {
-			if err := putJSON(b, c.id, keyInfo, c.want); err != nil {
+			if err := putJSON(b, c.id, format.KeyInfo, c.want); err != nil {
 				return false, err
 			}
 		}
@@ -174,8 +166,8 @@ func (c *collection) load(tx *fileTx) (work bool, err error) {
 		// What an interrupted first list left was made under another scope.
 		c.state = store.State{}
 		if err := errors.Join(
-			b.DeleteBucket(genName(current)), createGeneration(b, c.id, current+1, definitionsOf(c.indexes), building{}), putNumber(b, c.id, keyGen, current+1),
-			putJSON(b, c.id, keyInfo, c.want), putJSON(b, c.id, keyState, c.state),
+			b.DeleteBucket(format.GenName(current)), createGeneration(b, c.id, current+1, definitionsOf(c.indexes), building{}), putNumber(b, c.id, format.KeyGen, current+1),
+			putJSON(b, c.id, format.KeyInfo, c.want), putJSON(b, c.id, format.KeyState, c.state),
 		); err != nil {
 			return false, err
 		}
@@ -184,7 +176,7 @@ func (c *collection) load(tx *fileTx) (work bool, err error) {
 	if err := c.loadDicts(tx, b); err != nil {
 		return false, err
 	}
-	gen := b.Bucket(genName(current))
+	gen := b.Bucket(format.GenName(current))
 	if gen == nil {
 		return false, c.damage("the current generation is missing")
 	}
@@ -210,7 +202,7 @@ func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
 
 // bucket returns the collection's bucket in tx.
 func (c *collection) bucket(tx *fileTx) (*fileBucket, error) {
-	b := tx.Bucket(bucketCollections).Bucket([]byte(c.id))
+	b := tx.Bucket(format.BucketCollections).Bucket([]byte(c.id))
 	if b == nil {
 		return nil, store.ErrNoCollection
 	}
@@ -221,14 +213,14 @@ func (c *collection) bucket(tx *fileTx) (*fileBucket, error) {
 func (db *DB) dropLeftovers() error {
 	var left [][2]string
 	err := db.view(func(tx *fileTx) error {
-		all := tx.Bucket(bucketCollections)
+		all := tx.Bucket(format.BucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
 			b := all.Bucket(id)
 			n, err := readGen(db.path, string(id), b)
 			if err != nil {
 				return nil //nolint:nilerr // which one counts is not known: whoever opens the collection is told
 			}
-			current := string(genName(n))
+			current := string(format.GenName(n))
 			return b.ForEachBucket(func(name []byte) error {
 				if string(name) != current {
 					left = append(left, [2]string{string(id), string(name)})
@@ -242,7 +234,7 @@ func (db *DB) dropLeftovers() error {
 	}
 	return db.hidden(func(tx *fileTx) error {
 		for _, l := range left {
-			if err := tx.Bucket(bucketCollections).Bucket([]byte(l[0])).DeleteBucket([]byte(l[1])); err != nil {
+			if err := tx.Bucket(format.BucketCollections).Bucket([]byte(l[0])).DeleteBucket([]byte(l[1])); err != nil {
 				return err
 			}
 		}
@@ -251,17 +243,17 @@ func (db *DB) dropLeftovers() error {
 }
 
 func createGeneration(b *fileBucket, id string, n uint64, complete definitions, build building) error {
-	gen, err := b.CreateBucket(genName(n))
+	gen, err := b.CreateBucket(format.GenName(n))
 	if err != nil {
 		return err
 	}
-	if _, err := gen.CreateBucket(bucketObjects); err != nil {
+	if _, err := gen.CreateBucket(format.BucketObjects); err != nil {
 		return err
 	}
 	if err := createHistory(gen, id, history.Head{}); err != nil {
 		return err
 	}
-	root, err := gen.CreateBucket(bucketIndex)
+	root, err := gen.CreateBucket(format.BucketIndex)
 	if err != nil {
 		return err
 	}
@@ -272,28 +264,26 @@ func createGeneration(b *fileBucket, id string, n uint64, complete definitions, 
 			}
 		}
 	}
-	return errors.Join(putJSON(gen, id, keyIndexes, complete), putBuilding(gen, id, build))
+	return errors.Join(putJSON(gen, id, format.KeyIndexes, complete), putBuilding(gen, id, build))
 }
-
-func genName(n uint64) []byte { return fmt.Appendf(nil, "g%d", n) }
 
 // readGen returns the number of the generation that readers see.
 func readGen(path, id string, b *fileBucket) (uint64, error) {
-	n, err := openNumber[uint64](id, keyGen, b.Get(keyGen))
+	n, err := format.DecodeNumber[uint64](id, format.KeyGen, b.Get(format.KeyGen))
 	if err != nil {
-		return 0, damagedHead(path, id, keyGen, err)
+		return 0, damagedHead(path, id, format.KeyGen, err)
 	}
 	return n, nil
 }
 
 func readInfo(path, id string, b *fileBucket) (store.Info, error) {
-	return decodeInfo(path, id, b.Get(keyInfo))
+	return decodeInfo(path, id, b.Get(format.KeyInfo))
 }
 
 func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 	var info store.Info
-	if err := openJSON(id, keyInfo, raw, &info); err != nil {
-		return info, damagedHead(path, id, keyInfo, err)
+	if err := format.DecodeJSON(id, format.KeyInfo, raw, &info); err != nil {
+		return info, damagedHead(path, id, format.KeyInfo, err)
 	}
 	if info.ID != id {
 		return info, &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("info is that of %q", info.ID)}
@@ -303,13 +293,13 @@ func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 
 // readState reads the state of a collection whose memtable is empty.
 func readState(path, id string, b *fileBucket) (store.State, error) {
-	return decodeState(path, id, b.Get(keyState))
+	return decodeState(path, id, b.Get(format.KeyState))
 }
 
 func decodeState(path, id string, raw []byte) (store.State, error) {
 	var s store.State
-	if err := openJSON(id, keyState, raw, &s); err != nil {
-		return s, damagedHead(path, id, keyState, err)
+	if err := format.DecodeJSON(id, format.KeyState, raw, &s); err != nil {
+		return s, damagedHead(path, id, format.KeyState, err)
 	}
 	return s, nil
 }

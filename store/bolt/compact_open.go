@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // When a database compacts itself. What it costs is flash: all that is in use is
@@ -201,14 +202,14 @@ func (c *compaction) copy(ctx context.Context, tmp string) (err error) {
 	if err := sameOwner(tmp, c.old.info); err != nil {
 		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
 	}
-	if err := copyBuckets(ctx, c.dst, c.src, bucketJournal); err != nil {
+	if err := copyBuckets(ctx, c.dst, c.src, format.BucketJournal); err != nil {
 		return err
 	}
 	err = c.dst.View(func(tx *fileTx) error {
 		if c.rekeys() {
 			return sameContent(ctx, c.src, tx)
 		}
-		return sameBuckets(ctx, c.src.Tx, tx.Tx, bucketJournal)
+		return sameBuckets(ctx, c.src.Tx, tx.Tx, format.BucketJournal)
 	})
 	c.endRead() // what is flushed from now on takes no more room than it must
 	return err
@@ -234,7 +235,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	err = c.old.View(func(src *fileTx) error {
 		scrubs = scrubDue(src)
 		return c.dst.Update(func(dst *fileTx) error {
-			return errors.Join(copyJournal(dst, src), dst.Bucket(bucketMeta).Delete(keyScrub), sign(dst, false))
+			return errors.Join(copyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), sign(dst, false))
 		})
 	})
 	if err = errors.Join(err, c.dst.Sync()); err != nil {
@@ -268,11 +269,11 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 
 // copyJournal copies the journal, which is at most a little more than a fold's worth.
 func copyJournal(dst, src *fileTx) error {
-	from := src.Bucket(bucketJournal)
+	from := src.Bucket(format.BucketJournal)
 	if from == nil {
 		return nil
 	}
-	to, err := dst.CreateBucket(bucketJournal)
+	to, err := dst.CreateBucket(format.BucketJournal)
 	if err != nil {
 		return err
 	}
@@ -284,7 +285,7 @@ func copyJournal(dst, src *fileTx) error {
 		if err != nil {
 			return err
 		}
-		return entry.Put(keyEntry, journalEntry(from, key))
+		return entry.Put(format.KeyEntry, journalEntry(from, key))
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	bbolt "go.etcd.io/bbolt"
 )
 
@@ -36,7 +37,9 @@ func copyBuckets(ctx context.Context, dst *boltFile, src *fileTx, except []byte)
 	c := &copier{ctx: ctx, dst: dst.DB}
 	if dst.cipher != src.file.cipher {
 		c.reseal = resealed(src, dst.tx(nil))
-		c.skip = func(path [][]byte, name []byte) bool { return len(path) == 3 && bytes.Equal(name, bucketDropped) }
+		c.skip = func(path [][]byte, name []byte) bool {
+			return len(path) == 3 && bytes.Equal(name, format.BucketDropped)
+		}
 	}
 	defer func() {
 		if c.tx != nil {
@@ -56,7 +59,7 @@ func copyBuckets(ctx context.Context, dst *boltFile, src *fileTx, except []byte)
 		return err
 	}
 	if c.reseal != nil {
-		if err := dst.cipher.sign(dst.tx(c.tx).Bucket(bucketMeta)); err != nil {
+		if err := dst.cipher.sign(dst.tx(c.tx).Bucket(format.BucketMeta)); err != nil {
 			return err
 		}
 	}

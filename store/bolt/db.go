@@ -15,17 +15,17 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// Format is the version of the file format that this package writes, and
-// EncryptedFormat that of files that are encrypted. There is none beyond that yet.
+// Format is the version of the file format that this package writes, and EncryptedFormat
+// that of encrypted files. There is no other yet.
 const (
-	Format          = 1
-	EncryptedFormat = 2
+	Format          = format.PlainFormat
+	EncryptedFormat = format.EncryptedFormat
 )
 
 const (
-	magic    = "snapcache"
 	pageSize = 4096 // fixed, so that a file moves between machines
 
 	// allocBytes is how much the file grows at a time. bbolt's own 16 MiB would
@@ -44,17 +44,6 @@ const (
 
 	// DefaultMaxBytes is the quota of a file where Options give none.
 	DefaultMaxBytes = 1 << 30
-)
-
-var (
-	bucketMeta        = []byte("meta")
-	bucketDict        = []byte("dict")
-	bucketCollections = []byte("c")
-
-	keyMagic   = []byte("magic")
-	keyFormat  = []byte("format")
-	keyCreated = []byte("created")
-	keyWriter  = []byte("writer")
 )
 
 // Options are the settings of a database. The zero value works.
@@ -140,7 +129,7 @@ type tuning struct {
 type DB struct {
 	path   string
 	opts   Options
-	codecs *codecs
+	codecs *format.Codecs
 	heads  heads
 
 	mem memtable
@@ -275,11 +264,11 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), bdb.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, file: f, codecs: newCodecs(), dirty: map[string]int{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
+		path: path, opts: opts, file: f, codecs: format.NewCodecs(), dirty: map[string]int{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
 		builds: map[string]*build{}, filling: map[string]bool{}, writerViews: map[string]*view{}, background: newBackground(),
 	}
 	if err := db.begin(); err != nil {
-		db.codecs.close()
+		db.codecs.Close()
 		return nil, errors.Join(err, bdb.Close())
 	}
 	return db, nil
@@ -314,7 +303,7 @@ func (db *DB) begin() error {
 func (db *DB) Collections() ([]store.Info, error) {
 	var infos []store.Info
 	err := db.view(func(tx *fileTx) error {
-		all := tx.Bucket(bucketCollections)
+		all := tx.Bucket(format.BucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
 			info, err := readInfo(db.path, string(id), all.Bucket(id))
 			if err != nil {
@@ -334,7 +323,7 @@ func (db *DB) Drop(id string) error {
 			return err
 		}
 		delete(db.filling, id)
-		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
+		err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id))
 		if errors.Is(err, berrors.ErrBucketNotFound) {
 			return nil
 		}
@@ -394,7 +383,7 @@ func (db *DB) Close() error {
 	db.mu.Unlock()
 	err = errors.Join(err, db.file.Close()) // waits for what reads it
 	db.retired.Wait()
-	db.codecs.close()
+	db.codecs.Close()
 	return err
 }
 

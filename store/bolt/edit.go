@@ -1,5 +1,7 @@
 package bolt
 
+import "github.com/snapcache/snapcache/store/bolt/internal/format"
+
 // table is a bucket that can be read and written: one of the file in a write
 // transaction, or one of the memtable on top of the file.
 type table interface {
@@ -27,7 +29,7 @@ type editTable struct {
 }
 
 func (e *edit) table(path ...[]byte) *editTable {
-	return &editTable{edit: e, path: path, prefix: address(path, nil)}
+	return &editTable{edit: e, path: path, prefix: format.Address(path, nil)}
 }
 
 // Get returns what the edit, the memtable or the file has, in this order.

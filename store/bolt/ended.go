@@ -1,54 +1,27 @@
 package bolt
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
 )
 
-// The meta bucket's value "last" is about the newest transaction, and is written by
-// each:
-//
-//	bytes 0..7   number of the transaction, big endian
-//	byte  8      1 where it was the last before the file was closed, else 0
-//	rest         boot id of the machine that it was made on; empty where it has none
-//
-// The number ties data to bbolt's meta page: after a power cut on a disk that lied
-// about what was written, a new meta page may stand above old data.
-var keyLast = []byte("last")
-
-// last is the value decoded.
-type last struct {
-	tx     uint64
-	closed bool
-	boot   string
-}
-
-func readLast(tx *fileTx) (l last, ok bool) {
-	meta := tx.Bucket(bucketMeta)
+func readLast(tx *fileTx) (format.TxStamp, bool) {
+	meta := tx.Bucket(format.BucketMeta)
 	if meta == nil {
-		return l, false
+		return format.TxStamp{}, false
 	}
-	b := meta.Get(keyLast)
-	if len(b) < 9 || b[8] > 1 {
-		return l, false
-	}
-	return last{tx: binary.BigEndian.Uint64(b), closed: b[8] == 1, boot: string(b[9:])}, true
+	return format.DecodeTxStamp(meta.Get(format.KeyTxStamp))
 }
 
 // sign makes a transaction one of ours.
 func sign(tx *fileTx, closed bool) error {
-	b := binary.BigEndian.AppendUint64(nil, uint64(tx.ID())) //nolint:gosec // counts up from 0
-	if closed {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	return tx.Bucket(bucketMeta).Put(keyLast, append(b, bootID()...))
+	s := format.TxStamp{Tx: uint64(tx.ID()), Clean: closed, Boot: bootID()} //nolint:gosec // counts up from 0
+	return tx.Bucket(format.BucketMeta).Put(format.KeyTxStamp, s.Encode())
 }
 
 // signed says that the newest transaction is the one that the data is of.
@@ -57,8 +30,8 @@ func signed(tx *fileTx) error {
 	if !ok {
 		return errors.New("meta: what the newest transaction is, is missing")
 	}
-	if now := uint64(tx.ID()); l.tx != now { //nolint:gosec // counts up from 0
-		return fmt.Errorf("meta: the newest transaction is %d, the data is that of %d: writes were lost", now, l.tx)
+	if now := uint64(tx.ID()); l.Tx != now { //nolint:gosec // counts up from 0
+		return fmt.Errorf("meta: the newest transaction is %d, the data is that of %d: writes were lost", now, l.Tx)
 	}
 	return nil
 }
@@ -123,9 +96,9 @@ func endingOf(tx *fileTx) Ending {
 	switch {
 	case !ok || signed(tx) != nil:
 		return Cut
-	case l.closed:
+	case l.Clean:
 		return Closed
-	case l.boot != "" && l.boot == bootID():
+	case l.Boot != "" && l.Boot == bootID():
 		return Killed
 	}
 	return Cut

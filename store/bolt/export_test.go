@@ -7,6 +7,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // Fold lets tests fold when they want.
@@ -39,8 +40,8 @@ var CompactWith = compact
 
 // Seal and Unseal let tests change a collection's small values.
 var (
-	Seal   = seal
-	Unseal = unseal
+	Seal   = format.WithChecksum
+	Unseal = format.VerifyChecksum
 )
 
 // Sign lets tests change a file through bbolt.

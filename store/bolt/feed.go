@@ -2,80 +2,14 @@ package bolt
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
-	"hash/crc32"
 	"iter"
 	"time"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
-
-// A generation has its history in two buckets, both by [history.Key]. An entry of
-// the feed:
-//
-//	bytes 0..3   CRC-32C, little endian, over the key and the rest
-//	byte  4      1 for a deletion, 0 for anything else
-//	uvarint      time, seconds since 1970
-//	uvarint      time of the change with which the object appeared; 0 where that was
-//	             before the history
-//	uvarint, n   resourceVersion of that change
-//	rest         the object's key
-//
-// tombs has the records of deleted objects, as they were.
-var (
-	bucketFeed  = []byte("feed")
-	bucketTombs = []byte("tombs")
-	keyHistory  = []byte("history")
-)
-
-const feedHeader = 4
-
-var errFeedEntry = errors.New("entry of the change feed is damaged")
-
-func encodeEntry(key []byte, e history.Entry) []byte {
-	b := make([]byte, feedHeader, feedHeader+len(e.Key)+len(e.FirstRV)+24)
-	if e.Deleted {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	b = binary.AppendUvarint(b, uint64(e.Time))
-	b = binary.AppendUvarint(b, uint64(e.FirstTime))
-	b = binary.AppendUvarint(b, uint64(len(e.FirstRV)))
-	b = append(b, e.FirstRV...)
-	b = append(b, e.Key...)
-	binary.LittleEndian.PutUint32(b, feedChecksum(key, b))
-	return b
-}
-
-func feedChecksum(key, b []byte) uint32 {
-	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, b[feedHeader:])
-}
-
-func decodeEntry(key, b []byte) (rv string, e history.Entry, err error) {
-	rv, ok := history.RV(key)
-	if !ok || len(b) <= feedHeader || binary.LittleEndian.Uint32(b) != feedChecksum(key, b) || b[feedHeader] > 1 {
-		return "", e, errFeedEntry
-	}
-	e.Deleted = b[feedHeader] == 1
-	at, b, err := uvarint(b[feedHeader+1:])
-	if err != nil {
-		return "", e, errFeedEntry
-	}
-	first, b, err := uvarint(b)
-	if err != nil || at > 1<<40 || first > 1<<40 {
-		return "", e, errFeedEntry
-	}
-	firstRV, b, err := lengthPrefixed(b)
-	if err != nil {
-		return "", e, errFeedEntry
-	}
-	e.Time, e.FirstTime, e.FirstRV, e.Key = int64(at), int64(first), string(firstRV), string(b)
-	return rv, e, nil
-}
 
 // feedTable is the history of a generation, to write to.
 type feedTable struct {
@@ -92,22 +26,22 @@ func (t feedTable) Get(rv string) (history.Entry, bool, error) {
 	if b == nil {
 		return history.Entry{}, false, nil
 	}
-	_, e, err := decodeEntry(key, b)
+	_, e, err := format.DecodeFeedEntry(key, b)
 	return e, err == nil, nil
 }
 
 // Put implements [history.Table].
 func (t feedTable) Put(rv string, e history.Entry) (int64, error) {
 	key := history.Key(rv)
-	b := encodeEntry(key, e)
-	return feedBytes(key, b, nil), t.feed.Put(key, b)
+	b := format.EncodeFeedEntry(key, e)
+	return format.FeedBytes(key, b, nil), t.feed.Put(key, b)
 }
 
 // Delete implements [history.Table]. What a deletion keeps goes with its entry.
 func (t feedTable) Delete(rv string) (int64, error) {
 	key := history.Key(rv)
 	b, last := t.feed.Get(key), t.tombs.Get(key)
-	n := feedBytes(key, b, last)
+	n := format.FeedBytes(key, b, last)
 	if last != nil {
 		if err := t.tombs.Delete(key); err != nil {
 			return 0, err
@@ -122,18 +56,9 @@ func (t feedTable) bury(rv string, rec []byte) (int64, error) {
 	return int64(len(key) + len(rec)), t.tombs.Put(key, bytes.Clone(rec))
 }
 
-// feedBytes is what an entry counts for.
-func feedBytes(key, entry, tomb []byte) int64 {
-	n := len(key) + len(entry)
-	if tomb != nil {
-		n += len(key) + len(tomb)
-	}
-	return int64(n)
-}
-
 func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
 	if head, err = v.db.heads.historyOf(v.id, raw); err != nil {
-		return head, damagedHead(v.db.path, v.id, keyHistory, err)
+		return head, damagedHead(v.db.path, v.id, format.KeyHistory, err)
 	}
 	return head, nil
 }
@@ -142,7 +67,7 @@ func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
 // history. known is the resourceVersion of the checkpoint before, next the checkpoint
 // after.
 func (g *generation) openLog(known string, next store.Checkpoint) error {
-	head, err := g.view.decodeHead(g.root.Get(keyHistory))
+	head, err := g.view.decodeHead(g.root.Get(format.KeyHistory))
 	g.head = head
 	if err != nil {
 		// The history is not worth a collection that takes no changes: it begins anew.
@@ -160,14 +85,14 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 // of another one to be trimmed.
 func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 	head := history.Begin(cp.RV, "", cp.Proven())
-	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		cur, err := g.view.cursor(g.view.path(name))
 		if err != nil {
 			return head, err
 		}
 		for k, b := cur.seek(nil); k != nil; k, b = cur.next(k) {
-			head.Bytes += feedBytes(k, b, nil)
-			if string(name) == string(bucketFeed) {
+			head.Bytes += format.FeedBytes(k, b, nil)
+			if string(name) == string(format.BucketFeed) {
 				head.Entries++
 			}
 		}
@@ -177,10 +102,10 @@ func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 
 // note remembers a write for the log. stored is the record that it takes the place
 // of, nil for none, and old what that says unless it is damaged.
-func (g *generation) note(w write, stored []byte, old record, damaged bool) error {
+func (g *generation) note(w write, stored []byte, old format.Record, damaged bool) error {
 	c := history.Change{Key: w.key, Deletion: w.deletion}
 	if !w.delete {
-		c.New = &history.Version{UID: w.rec.uid, RV: w.rec.rv}
+		c.New = &history.Version{UID: w.rec.Uid, RV: w.rec.Rv}
 	}
 	switch {
 	case damaged:
@@ -189,7 +114,7 @@ func (g *generation) note(w write, stored []byte, old record, damaged bool) erro
 			return err
 		}
 	case stored != nil:
-		c.Old = &history.Version{UID: old.uid, RV: old.rv}
+		c.Old = &history.Version{UID: old.Uid, RV: old.Rv}
 		c.Bury = func(rv string) (int64, error) { return g.history.bury(rv, stored) }
 	}
 	g.changes = append(g.changes, c)
@@ -210,12 +135,12 @@ func (g *generation) unreadable(key string, now *history.Version) (*history.Vers
 
 // findEntry looks for the entry of a live object by its key; empty for none.
 func (g *generation) findEntry(key string) (rv string, err error) {
-	cur, err := g.view.cursor(g.view.path(bucketFeed))
+	cur, err := g.view.cursor(g.view.path(format.BucketFeed))
 	if err != nil {
 		return "", err
 	}
 	for k, b := cur.seek(nil); k != nil; k, b = cur.next(k) {
-		if at, e, err := decodeEntry(k, b); err == nil && !e.Deleted && e.Key == key {
+		if at, e, err := format.DecodeFeedEntry(k, b); err == nil && !e.Deleted && e.Key == key {
 			return at, nil
 		}
 	}
@@ -234,27 +159,27 @@ func (g *generation) closeLog() error {
 	if head == g.head {
 		return nil
 	}
-	if err := putJSON(g.root, g.c.id, keyHistory, head); err != nil {
+	if err := putJSON(g.root, g.c.id, format.KeyHistory, head); err != nil {
 		return err
 	}
-	g.c.db.heads.recorded(g.c.id, g.root.Get(keyHistory), head)
+	g.c.db.heads.recorded(g.c.id, g.root.Get(format.KeyHistory), head)
 	return nil
 }
 
 // createHistory makes the history of a new generation, which a complete list is to
 // begin.
 func createHistory(gen *fileBucket, id string, head history.Head) error {
-	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if _, err := gen.CreateBucket(name); err != nil {
 			return err
 		}
 	}
-	return putJSON(gen, id, keyHistory, head)
+	return putJSON(gen, id, format.KeyHistory, head)
 }
 
 // restartHistory begins a generation's history anew.
 func restartHistory(gen *fileBucket, id string, head history.Head) error {
-	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if err := gen.DeleteBucket(name); err != nil {
 			return err
 		}
@@ -275,7 +200,7 @@ func (v *view) head() (head history.Head, err error) {
 	if v.ended != nil {
 		return head, v.ended
 	}
-	return v.decodeHead(v.lookup(v.path(), keyHistory))
+	return v.decodeHead(v.lookup(v.path(), format.KeyHistory))
 }
 
 // Changes iterates over what changed after since.
@@ -292,7 +217,7 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 		if !head.Recording() {
 			return
 		}
-		for e, err := range scan(v, v.path(bucketFeed), "", string(history.Key(since)), v.event) {
+		for e, err := range scan(v, v.path(format.BucketFeed), "", string(history.Key(since)), v.event) {
 			if !yield(e, err) {
 				return
 			}
@@ -302,7 +227,7 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 
 // event makes an event of an entry of the feed.
 func (v *view) event(k, b []byte) (store.Event, error) {
-	rv, entry, err := decodeEntry(k, b)
+	rv, entry, err := format.DecodeFeedEntry(k, b)
 	if err != nil {
 		return store.Event{}, v.corrupt("", err)
 	}
@@ -314,18 +239,18 @@ func (v *view) event(k, b []byte) (store.Event, error) {
 	}
 	var rec []byte
 	if e.Deleted {
-		rec = v.lookup(v.path(bucketTombs), k)
+		rec = v.lookup(v.path(format.BucketTombs), k)
 	} else {
-		rec = v.lookup(v.path(bucketObjects), []byte(e.Key))
+		rec = v.lookup(v.path(format.BucketObjects), []byte(e.Key))
 	}
 	if rec == nil {
-		return e, v.corrupt(e.Key, errFeedEntry)
+		return e, v.corrupt(e.Key, format.ErrFeedEntry)
 	}
 	if e.Object, err = v.object([]byte(e.Key), rec); err != nil {
 		return e, err
 	}
 	if cmp, ok := object.CompareRV(e.Object.GetResourceVersion(), rv); !e.Deleted && (!ok || cmp != 0) {
-		return e, v.corrupt(e.Key, errFeedEntry)
+		return e, v.corrupt(e.Key, format.ErrFeedEntry)
 	}
 	return e, nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	bbolt "go.etcd.io/bbolt"
 )
 
@@ -104,14 +105,14 @@ func (b *fileBucket) place(in *fileBucket, name []byte) {
 	}
 	b.prefix = path + "\x00"
 	switch {
-	case in == nil && string(name) != string(bucketMeta):
+	case in == nil && string(name) != string(format.BucketMeta):
 		b.sealing = sealValues
 	case in == nil:
-	case b.depth == 3 && in.sealing == sealValues && string(name) == string(bucketObjects):
+	case b.depth == 3 && in.sealing == sealValues && string(name) == string(format.BucketObjects):
 		b.sealing = sealAll
-	case b.depth == 3 && in.sealing == sealValues && string(name) == string(bucketDropped):
+	case b.depth == 3 && in.sealing == sealValues && string(name) == string(format.BucketDropped):
 		b.sealing = sealNothing // it is only there to be deleted
-	case b.depth == 4 && in.sealing == sealValues && strings.HasSuffix(in.prefix, "\x01"+string(bucketIndex)+"\x00"):
+	case b.depth == 4 && in.sealing == sealValues && strings.HasSuffix(in.prefix, "\x01"+string(format.BucketIndex)+"\x00"):
 		b.sealing = sealNames
 	default:
 		b.sealing = in.sealing

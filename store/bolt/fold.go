@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"math"
 	"time"
 )
@@ -22,12 +23,6 @@ const (
 	// commit writes anew, 8 bytes longer for each.
 	sliceBytes = 1 << 20
 )
-
-// keyFolding, in the meta bucket, is there while a fold is half done, so that some of
-// the buckets are ahead of others. It has the sequence number of the newest journal
-// entry that the fold moves, 8 bytes, big endian: what the buckets hold is a state that
-// there was only under the journal up to that entry, or further.
-var keyFolding = []byte("folding")
 
 // foldDue says that the journal has become as much as opening is to replay.
 func (db *DB) foldDue() bool {
@@ -65,11 +60,11 @@ func (db *DB) fold() error {
 			if err := s.fold(tx); err != nil {
 				return false, err
 			}
-			meta := tx.Bucket(bucketMeta)
+			meta := tx.Bucket(format.BucketMeta)
 			if s.rest {
-				return false, meta.Put(keyFolding, binary.BigEndian.AppendUint64(nil, db.journalLast))
+				return false, meta.Put(format.KeyFolding, binary.BigEndian.AppendUint64(nil, db.journalLast))
 			}
-			return true, errors.Join(dropJournal(tx), meta.Delete(keyFolding))
+			return true, errors.Join(dropJournal(tx), meta.Delete(format.KeyFolding))
 		})
 		if err == nil && s.rest {
 			err = db.opts.foldStep()
@@ -108,8 +103,8 @@ func (s *slice) fold(tx *fileTx) error {
 		if stats := tx.Stats(); size > 0 && size+int(stats.GetNodeCount())*pageSize >= s.limit {
 			break
 		}
-		path, key := locate(it.Key())
-		if name := address(path, nil); bucket == nil || name != at {
+		path, key := format.Locate(it.Key())
+		if name := format.Address(path, nil); bucket == nil || name != at {
 			at, bucket = name, tx.Bucket(path[0])
 			if bucket != nil {
 				bucket = descend(bucket, path[1:])
@@ -142,21 +137,21 @@ func (s *slice) fold(tx *fileTx) error {
 // grows at its end, so that full pages stay full, and what it forgets lies on fewer.
 func inOrder(path [][]byte) bool {
 	name := path[len(path)-1]
-	return len(path) == 4 && (bytes.Equal(name, bucketFeed) || bytes.Equal(name, bucketTombs))
+	return len(path) == 4 && (bytes.Equal(name, format.BucketFeed) || bytes.Equal(name, format.BucketTombs))
 }
 
 // dropJournal empties the journal. Its sequence goes on, so that an old entry never
 // looks like a new one.
 func dropJournal(tx *fileTx) error {
-	old := tx.Bucket(bucketJournal)
+	old := tx.Bucket(format.BucketJournal)
 	if old == nil {
 		return nil
 	}
 	seq := old.Sequence()
-	if err := tx.DeleteBucket(bucketJournal); err != nil {
+	if err := tx.DeleteBucket(format.BucketJournal); err != nil {
 		return err
 	}
-	b, err := tx.CreateBucket(bucketJournal)
+	b, err := tx.CreateBucket(format.BucketJournal)
 	if err != nil {
 		return err
 	}
@@ -166,7 +161,7 @@ func dropJournal(tx *fileTx) error {
 // halfFolded returns the newest journal entry without which the file is not whole; 0
 // for none.
 func halfFolded(tx *fileTx) uint64 {
-	if raw := tx.Bucket(bucketMeta).Get(keyFolding); len(raw) == 8 {
+	if raw := tx.Bucket(format.BucketMeta).Get(format.KeyFolding); len(raw) == 8 {
 		return binary.BigEndian.Uint64(raw)
 	}
 	return 0
@@ -183,7 +178,7 @@ func (db *DB) rewrite(fn func(*fileTx) (folded bool, err error)) error {
 		if folded, err = fn(tx); err != nil {
 			return err
 		}
-		return tx.Bucket(bucketMeta).Put(keyEpoch, binary.BigEndian.AppendUint64(nil, epoch+1))
+		return tx.Bucket(format.BucketMeta).Put(format.KeyEpoch, binary.BigEndian.AppendUint64(nil, epoch+1))
 	})
 	if err != nil {
 		// Where only the last sync failed, the file of this process has the change all

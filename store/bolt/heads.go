@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -74,7 +75,7 @@ func (h *heads) historyOf(id string, raw []byte) (head history.Head, err error) 
 	if ok && len(raw) > 0 && bytes.Equal(known.rawHistory, raw) {
 		return known.history, nil
 	}
-	if err := openJSON(id, keyHistory, raw, &head); err != nil {
+	if err := format.DecodeJSON(id, format.KeyHistory, raw, &head); err != nil {
 		return head, err
 	}
 	h.recorded(id, bytes.Clone(raw), head)

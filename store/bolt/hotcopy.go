@@ -3,7 +3,6 @@ package bolt
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // copySpareBytes is what stays free on the disk beside a copy and what is made of it:
@@ -126,7 +126,7 @@ func (db *DB) freeze() (*file, *fileTx, *overlay, error) {
 // inventory tells what a transaction has in it.
 func (db *DB) inventory(tx *fileTx, over *overlay) ([]CopiedCollection, error) {
 	found := []CopiedCollection{}
-	err := tx.Bucket(bucketCollections).ForEachBucket(func(id []byte) error {
+	err := tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
 		v := &view{db: db, tx: tx, over: over, id: string(id)}
 		if err := v.load(); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (h *hotCopy) run(ctx context.Context, dst *boltFile, progress func(int64)) 
 	c := &copier{ctx: ctx, dst: dst.DB, look: h.look}
 	c.told = func(bytes int) { done += int64(bytes); progress(done) }
 	c.skip = func(path [][]byte, name []byte) bool {
-		return len(path) == 2 && bytes.Equal(path[0], bucketCollections) && string(name) != current[string(path[1])]
+		return len(path) == 2 && bytes.Equal(path[0], format.BucketCollections) && string(name) != current[string(path[1])]
 	}
 	defer func() {
 		if c.tx != nil {
@@ -210,10 +210,10 @@ func (h *hotCopy) run(ctx context.Context, dst *boltFile, progress func(int64)) 
 // generations returns the name of each collection's only bucket that counts.
 func (h *hotCopy) generations() (map[string]string, error) {
 	current := map[string]string{}
-	all := h.src.Bucket(bucketCollections)
+	all := h.src.Bucket(format.BucketCollections)
 	err := all.ForEachBucket(func(id []byte) error {
 		n, err := readGen(h.path, string(id), all.Bucket(id))
-		current[string(id)] = string(genName(n))
+		current[string(id)] = string(format.GenName(n))
 		return err
 	})
 	return current, err
@@ -234,27 +234,27 @@ func (h *hotCopy) look(path [][]byte, k, v []byte) error {
 		return nil
 	}
 	switch {
-	case bytes.Equal(path[0], bucketJournal):
-		if len(path) != 2 || len(v) < journalHeader || binary.LittleEndian.Uint32(v[1:]) != journalChecksum(path[1], v) {
-			err = errJournal
+	case bytes.Equal(path[0], format.BucketJournal):
+		if err = format.ErrJournal; len(path) == 2 {
+			err = format.VerifyJournalEntry(path[1], v)
 		}
-	case bytes.Equal(path[0], bucketDict):
-		if decodeDict(k, v) == nil {
+	case bytes.Equal(path[0], format.BucketDict):
+		if format.DecodeDict(k, v) == nil {
 			err = fmt.Errorf("dictionary %x is damaged", k)
 		}
-	case !bytes.Equal(path[0], bucketCollections) || len(path) < 2:
+	case !bytes.Equal(path[0], format.BucketCollections) || len(path) < 2:
 	case len(path) == 2, len(path) == 3:
 		damage.Collection = string(path[1])
-		if _, sealErr := unseal(damage.Collection, k, v); sealErr != nil {
+		if _, sealErr := format.VerifyChecksum(damage.Collection, k, v); sealErr != nil {
 			err = fmt.Errorf("%s: %w", k, sealErr)
 		}
-	case bytes.Equal(name(3), bucketObjects):
+	case bytes.Equal(name(3), format.BucketObjects):
 		damage.Collection, damage.Key = string(path[1]), string(k)
-		_, err = decodeRecord(k, v)
-	case bytes.Equal(name(3), bucketFeed):
+		_, err = format.DecodeRecord(k, v)
+	case bytes.Equal(name(3), format.BucketFeed):
 		damage.Collection = string(path[1])
-		_, _, err = decodeEntry(k, v)
-	case bytes.Equal(name(3), bucketTombs):
+		_, _, err = format.DecodeFeedEntry(k, v)
+	case bytes.Equal(name(3), format.BucketTombs):
 		damage.Collection = string(path[1])
 		err = h.lookTomb(path, k, v)
 	case !ok:
@@ -270,14 +270,14 @@ func (h *hotCopy) look(path [][]byte, k, v []byte) error {
 
 // lookTomb looks at the record of a deleted object, whose key the feed has.
 func (h *hotCopy) lookTomb(path [][]byte, k, v []byte) error {
-	b := descend(h.src.Bucket(path[0]), append(path[1:3:3], bucketFeed))
+	b := descend(h.src.Bucket(path[0]), append(path[1:3:3], format.BucketFeed))
 	if b == nil {
-		return errFeedEntry
+		return format.ErrFeedEntry
 	}
-	_, e, err := decodeEntry(k, b.Get(k))
+	_, e, err := format.DecodeFeedEntry(k, b.Get(k))
 	if err != nil {
 		return err
 	}
-	_, err = decodeRecord([]byte(e.Key), v)
+	_, err = format.DecodeRecord([]byte(e.Key), v)
 	return err
 }

@@ -6,14 +6,7 @@ import (
 	"maps"
 
 	"github.com/snapcache/snapcache/store"
-)
-
-var (
-	keyIndexes  = []byte("indexes")
-	keyBuilding = []byte("building")
-
-	bucketIndex   = []byte("index")
-	bucketDropped = []byte("dropped")
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // definitions are indexes: name → Spec.
@@ -44,13 +37,13 @@ type building struct {
 
 func decodeIndexes(id string, raw []byte) (definitions, error) {
 	d := definitions{}
-	err := openJSON(id, keyIndexes, raw, &d)
+	err := format.DecodeJSON(id, format.KeyIndexes, raw, &d)
 	return d, err
 }
 
 func decodeBuilding(id string, raw []byte) (b building, err error) {
 	if raw != nil {
-		err = openJSON(id, keyBuilding, raw, &b)
+		err = format.DecodeJSON(id, format.KeyBuilding, raw, &b)
 	}
 	return b, err
 }
@@ -58,10 +51,10 @@ func decodeBuilding(id string, raw []byte) (b building, err error) {
 // readIndexes reads which indexes a generation has, complete and not, of those that
 // the collection was opened with.
 func (c *collection) readIndexes(gen *fileBucket) (complete definitions, build building, err error) {
-	if complete, err = decodeIndexes(c.id, gen.Get(keyIndexes)); err != nil {
-		return nil, build, damagedHead(c.db.path, c.id, keyIndexes, err)
+	if complete, err = decodeIndexes(c.id, gen.Get(format.KeyIndexes)); err != nil {
+		return nil, build, damagedHead(c.db.path, c.id, format.KeyIndexes, err)
 	}
-	if build, err = decodeBuilding(c.id, gen.Get(keyBuilding)); err != nil {
+	if build, err = decodeBuilding(c.id, gen.Get(format.KeyBuilding)); err != nil {
 		// Only how far they are is lost.
 		build = building{Indexes: definitions{}}
 		for _, x := range c.indexes {
@@ -75,9 +68,9 @@ func (c *collection) readIndexes(gen *fileBucket) (complete definitions, build b
 
 func putBuilding(gen *fileBucket, id string, build building) error {
 	if len(build.Indexes) == 0 {
-		return gen.Delete(keyBuilding)
+		return gen.Delete(format.KeyBuilding)
 	}
-	return putJSON(gen, id, keyBuilding, build)
+	return putJSON(gen, id, format.KeyBuilding, build)
 }
 
 // syncIndexes makes the indexes that the collection was opened with those of the
@@ -85,15 +78,15 @@ func putBuilding(gen *fileBucket, id string, build building) error {
 // new is there for writers, and for readers once it was built. It says whether
 // anything is left to be done in the background. Nothing may be in the memtable.
 func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
-	root, objects := gen.Bucket(bucketIndex), gen.Bucket(bucketObjects)
+	root, objects := gen.Bucket(format.BucketIndex), gen.Bucket(format.BucketObjects)
 	if root == nil || objects == nil {
 		return false, c.damage("a bucket is missing")
 	}
-	hadComplete, err := decodeIndexes(c.id, gen.Get(keyIndexes))
+	hadComplete, err := decodeIndexes(c.id, gen.Get(format.KeyIndexes))
 	if err != nil {
-		return false, damagedHead(c.db.path, c.id, keyIndexes, err)
+		return false, damagedHead(c.db.path, c.id, format.KeyIndexes, err)
 	}
-	had, damage := decodeBuilding(c.id, gen.Get(keyBuilding))
+	had, damage := decodeBuilding(c.id, gen.Get(format.KeyBuilding))
 	if damage != nil {
 		had = building{} // what they are of is not known, so they go
 	}
@@ -128,7 +121,7 @@ func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
 		build.Indexes = nil
 	}
 	if !maps.Equal(complete, hadComplete) {
-		if err := putJSON(gen, c.id, keyIndexes, complete); err != nil {
+		if err := putJSON(gen, c.id, format.KeyIndexes, complete); err != nil {
 			return false, err
 		}
 	}
@@ -137,7 +130,7 @@ func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
 			return false, err
 		}
 	}
-	return len(build.Indexes) > 0 || gen.Bucket(bucketDropped) != nil, nil
+	return len(build.Indexes) > 0 || gen.Bucket(format.BucketDropped) != nil, nil
 }
 
 // dropIndexes drops the indexes that are not to be kept: small ones at once, large
@@ -160,7 +153,7 @@ func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) b
 			}
 			continue
 		}
-		dropped, err := gen.CreateBucketIfNotExists(bucketDropped)
+		dropped, err := gen.CreateBucketIfNotExists(format.BucketDropped)
 		if err != nil {
 			return err
 		}
@@ -183,13 +176,13 @@ func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) b
 // sweep deletes up to n entries of the indexes that were dropped, and says whether
 // all are gone.
 func sweep(gen *fileBucket, n int) (done bool, err error) {
-	dropped := gen.Bucket(bucketDropped)
+	dropped := gen.Bucket(format.BucketDropped)
 	if dropped == nil {
 		return true, nil
 	}
 	slot, _ := dropped.Cursor().First()
 	if slot == nil {
-		return true, gen.DeleteBucket(bucketDropped)
+		return true, gen.DeleteBucket(format.BucketDropped)
 	}
 	holder := dropped.Bucket(slot)
 	if holder == nil {

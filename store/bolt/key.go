@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 
 const (
 	secretBytes = 32
-	keyIDBytes  = 8
 
 	// maxKeyFileBytes is more than a key file has: anything longer is something else.
 	maxKeyFileBytes = 1 << 10
@@ -24,7 +24,7 @@ const (
 // Key is what databases are encrypted with: a secret of 32 bytes.
 type Key struct {
 	secret []byte
-	id     [keyIDBytes]byte
+	id     [format.KeyIDBytes]byte
 }
 
 // Keys are what a database is opened with. The zero value is for one that is not
@@ -45,11 +45,11 @@ func ParseKey(text []byte) (*Key, error) {
 		// Nothing of what was read: it may be a key that was only cut short.
 		return nil, fmt.Errorf("it does not hold %d bytes as base64: head -c %d /dev/urandom | base64 makes a key", secretBytes, secretBytes)
 	}
-	id, err := hkdf.Key(sha256.New, secret, nil, "snapcache key id", keyIDBytes)
+	id, err := hkdf.Key(sha256.New, secret, nil, "snapcache key id", format.KeyIDBytes)
 	if err != nil {
 		return nil, fmt.Errorf("derive the id of a key: %w", err)
 	}
-	return &Key{secret: secret, id: [keyIDBytes]byte(id)}, nil
+	return &Key{secret: secret, id: [format.KeyIDBytes]byte(id)}, nil
 }
 
 // ReadKey reads a key file, see [ParseKey]. A file that others than its owner may read
@@ -116,7 +116,7 @@ func (k *Key) String() string { return "key " + k.ID() }
 func (k *Key) GoString() string { return k.String() }
 
 // find returns the key with an id, nil where there is none.
-func (k Keys) find(id [keyIDBytes]byte) *Key {
+func (k Keys) find(id [format.KeyIDBytes]byte) *Key {
 	if k.Key != nil && k.Key.id == id {
 		return k.Key
 	}

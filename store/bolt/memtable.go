@@ -5,6 +5,7 @@ import (
 	"iter"
 	"sync"
 
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/tidwall/btree"
 )
 
@@ -33,20 +34,6 @@ type overlay struct {
 	tree    *btree.Map[string, cell]
 	epoch   uint64
 	folding bool
-}
-
-// address is the name of a key in the memtable: the names of its buckets,
-// joined by 0x01, then 0x00 and the key. Names of buckets have neither byte.
-func address(path [][]byte, key []byte) string {
-	b := bytes.Join(path, []byte{1})
-	b = append(b, 0)
-	return string(append(b, key...))
-}
-
-// locate is the inverse of address.
-func locate(addr string) (path [][]byte, key []byte) {
-	names, key, _ := bytes.Cut([]byte(addr), []byte{0})
-	return bytes.Split(names, []byte{1}), key
 }
 
 // snapshot returns the memtable as it is. It costs a copy of the root at most.
@@ -150,7 +137,7 @@ type cursor struct {
 }
 
 func (o *overlay) cursor(path [][]byte, b *fileBucket) *cursor {
-	c := &cursor{prefix: address(path, nil), over: o.tree.Iter()}
+	c := &cursor{prefix: format.Address(path, nil), over: o.tree.Iter()}
 	if b != nil {
 		c.file = b.Cursor()
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // namespaceKeys needs no index of its own: keys start with their namespace.
@@ -15,7 +16,7 @@ func (v *view) namespaceKeys(namespace, after string) iter.Seq2[string, error] {
 	if namespace != "" {
 		prefix = namespace + "/"
 	}
-	keys := scan(v, v.path(bucketObjects), prefix, after, func(k, _ []byte) (string, error) { return string(k), nil })
+	keys := scan(v, v.path(format.BucketObjects), prefix, after, func(k, _ []byte) (string, error) { return string(k), nil })
 	return func(yield func(string, error) bool) {
 		for k, err := range keys {
 			if err == nil && store.KeyNamespace(k) != namespace {
@@ -57,7 +58,7 @@ func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2
 // namespaces returns the namespaces that have objects, in order, by seeking from
 // each to the next.
 func (v *view) namespaces() ([]string, error) {
-	cur, err := v.cursor(v.path(bucketObjects))
+	cur, err := v.cursor(v.path(format.BucketObjects))
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // openBolt opens the file with the settings that this package stands on.
@@ -137,19 +138,19 @@ func create(path string, opts Options) (err error) {
 		return errors.Join(fmt.Errorf("create database: %w", err), bdb.Close())
 	}
 	err = bdb.Update(func(tx *fileTx) error {
-		meta, err := tx.CreateBucket(bucketMeta)
+		meta, err := tx.CreateBucket(format.BucketMeta)
 		if err != nil {
 			return err
 		}
-		for _, name := range [][]byte{bucketDict, bucketCollections} {
+		for _, name := range [][]byte{format.BucketDict, format.BucketCollections} {
 			if _, err := tx.CreateBucket(name); err != nil {
 				return err
 			}
 		}
 		return errors.Join(
-			meta.Put(keyMagic, []byte(magic)),
-			meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
-			meta.Put(keyWriter, []byte(opts.Writer)),
+			meta.Put(format.KeyMagic, []byte(format.Magic)),
+			meta.Put(format.KeyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
+			meta.Put(format.KeyWriter, []byte(opts.Writer)),
 			cipher.sign(meta),
 			sign(tx, true),
 		)
@@ -179,18 +180,18 @@ func SyncDir(dir string) error {
 
 func (db *DB) checkMeta() error {
 	return db.view(func(tx *fileTx) error {
-		meta := tx.Bucket(bucketMeta)
-		if meta == nil || string(meta.Get(keyMagic)) != magic {
+		meta := tx.Bucket(format.BucketMeta)
+		if meta == nil || string(meta.Get(format.KeyMagic)) != format.Magic {
 			return fmt.Errorf("%s: %w", db.path, store.ErrForeign)
 		}
-		format := meta.Get(keyFormat)
-		if len(format) != 4 {
+		version := meta.Get(format.KeyFormat)
+		if len(version) != 4 {
 			return &store.CorruptionError{Path: db.path, Reason: "format version is missing"}
 		}
-		if v := binary.BigEndian.Uint32(format); v > EncryptedFormat {
+		if v := binary.BigEndian.Uint32(version); v > EncryptedFormat {
 			return fmt.Errorf("%s: %w: %d, this version reads up to %d", db.path, store.ErrNewerFormat, v, EncryptedFormat)
 		}
-		if tx.Bucket(bucketDict) == nil || tx.Bucket(bucketCollections) == nil {
+		if tx.Bucket(format.BucketDict) == nil || tx.Bucket(format.BucketCollections) == nil {
 			return &store.CorruptionError{Path: db.path, Reason: "a top-level bucket is missing"}
 		}
 		return nil

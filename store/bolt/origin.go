@@ -1,20 +1,23 @@
 package bolt
 
-import "io/fs"
-
-// keyOrigin is where a database came from that was not made here.
-var keyOrigin = []byte("origin")
+import (
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"io/fs"
+)
 
 // SetOrigin notes in the file that what is in it came from elsewhere: see Origin.
 func (db *DB) SetOrigin(origin string) error {
-	return db.hidden(func(tx *fileTx) error { return tx.Bucket(bucketMeta).Put(keyOrigin, []byte(origin)) })
+	return db.hidden(func(tx *fileTx) error { return tx.Bucket(format.BucketMeta).Put(format.KeyOrigin, []byte(origin)) })
 }
 
 // Origin tells where the content of the file came from, such as a snapshot that may
 // have been made on another machine; empty where it was made here. It stays for as
 // long as the file does.
 func (db *DB) Origin() (origin string, err error) {
-	err = db.view(func(tx *fileTx) error { origin = string(tx.Bucket(bucketMeta).Get(keyOrigin)); return nil })
+	err = db.view(func(tx *fileTx) error {
+		origin = string(tx.Bucket(format.BucketMeta).Get(format.KeyOrigin))
+		return nil
+	})
 	return origin, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // What is applied goes into the memtable as it is, and is compressed when it is about
@@ -27,7 +28,7 @@ func (db *DB) pack() error {
 		if !ok || x.packer == nil {
 			continue
 		}
-		_, key := locate(addr)
+		_, key := format.Locate(addr)
 		value, err := x.packer.packed(key, x.value)
 		if err != nil {
 			return fmt.Errorf("compress %s: %w", key, err)
@@ -47,23 +48,23 @@ func (db *DB) pack() error {
 
 // packed compresses a record of the collection.
 func (c *collection) packed(key, b []byte) ([]byte, error) {
-	r, err := parseRecord(b)
+	r, err := format.ParseRecord(b)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	id, dict := c.dictID, c.dict
 	c.mu.Unlock()
-	raw := r.payload
-	if err := c.db.codecs.compress(&r, id, dict); err != nil {
+	raw := r.Payload
+	if err := c.db.codecs.Compress(&r, id, dict); err != nil {
 		return nil, err
 	}
-	c.training.encoded(len(raw), len(r.payload), func() *object.Object {
+	c.training.encoded(len(raw), len(r.Payload), func() *object.Object {
 		o, err := object.FromValid(append([]byte(nil), raw...))
 		if err != nil {
 			return nil // no sample then
 		}
 		return o
 	})
-	return r.encode(key), nil
+	return r.Encode(key), nil
 }

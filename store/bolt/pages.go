@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // pages reads a file page by page, before bbolt follows anything in it, and finds
@@ -232,10 +234,10 @@ type place []string
 
 func (in place) with(name []byte) place { return append(in[:len(in):len(in)], string(name)) }
 
-func (in place) report(p *pages, format string, args ...any) {
+func (in place) report(p *pages, reason string, args ...any) {
 	collection := ""
-	if len(in) > 1 && in[0] == string(bucketCollections) {
+	if len(in) > 1 && in[0] == string(format.BucketCollections) {
 		collection = in[1]
 	}
-	p.report(collection, fmt.Sprintf(format, args...))
+	p.report(collection, fmt.Sprintf(reason, args...))
 }

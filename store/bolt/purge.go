@@ -9,14 +9,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/snapcache/snapcache/store"
-)
-
-var (
-	// keyRefused is for how long somebody was refused what is stored: see SetRefused.
-	keyRefused = []byte("refused")
-
-	// keyScrub says that there are bytes in the free pages of the file that must not stay.
-	keyScrub = []byte("scrub")
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // Purge deletes a collection as Drop does, for good: its objects, indexes, history,
@@ -36,11 +29,11 @@ func (db *DB) Purge(id string) error {
 			return err
 		}
 		delete(db.filling, id)
-		err := tx.Bucket(bucketCollections).DeleteBucket([]byte(id))
+		err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id))
 		if err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
 			return err
 		}
-		return tx.Bucket(bucketMeta).Put(keyScrub, []byte{1})
+		return tx.Bucket(format.BucketMeta).Put(format.KeySanitize, []byte{1})
 	})
 	if err != nil {
 		return err
@@ -54,7 +47,7 @@ func (db *DB) ScrubDue() (due bool, err error) {
 	return due, err
 }
 
-func scrubDue(tx *fileTx) bool { return tx.Bucket(bucketMeta).Get(keyScrub) != nil }
+func scrubDue(tx *fileTx) bool { return tx.Bucket(format.BucketMeta).Get(format.KeySanitize) != nil }
 
 // Scrub rewrites the file so that nothing of what was purged is in it. It is
 // [DB.Compact] also where that saves no room; the errors are the same. What the disk
@@ -74,22 +67,22 @@ func (db *DB) Scrub(ctx context.Context) error {
 // so that a restart does not forget it. 0 is not at all.
 func (db *DB) SetRefused(id string, d time.Duration) error {
 	return db.hidden(func(tx *fileTx) error {
-		b := tx.Bucket(bucketCollections).Bucket([]byte(id))
+		b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
 		switch {
 		case b == nil:
 			return nil
 		case d == 0:
-			return b.Delete(keyRefused)
+			return b.Delete(format.KeyForbiddenFor)
 		}
-		return putNumber(b, id, keyRefused, uint64(d))
+		return putNumber(b, id, format.KeyForbiddenFor, uint64(d))
 	})
 }
 
 // Refused returns what SetRefused noted. What can't be read counts as 0.
 func (db *DB) Refused(id string) (d time.Duration, err error) {
 	err = db.view(func(tx *fileTx) error {
-		if b := tx.Bucket(bucketCollections).Bucket([]byte(id)); b != nil {
-			if n, err := openNumber[uint64](id, keyRefused, b.Get(keyRefused)); err == nil {
+		if b := tx.Bucket(format.BucketCollections).Bucket([]byte(id)); b != nil {
+			if n, err := format.DecodeNumber[uint64](id, format.KeyForbiddenFor, b.Get(format.KeyForbiddenFor)); err == nil {
 				d = time.Duration(min(n, uint64(1<<62))) //nolint:gosec // bounded
 			}
 		}

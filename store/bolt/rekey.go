@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"time"
 )
 
@@ -85,7 +86,7 @@ func resealed(src, dst *fileTx) func(path [][]byte, k, v []byte) (key, value []b
 // sameContent compares what two files have, but for the top buckets meta and journal,
 // whatever each of them is encrypted with.
 func sameContent(ctx context.Context, src, dst *fileTx) error {
-	for _, name := range [][]byte{bucketDict, bucketCollections} {
+	for _, name := range [][]byte{format.BucketDict, format.BucketCollections} {
 		if err := sameOpened(ctx, src.Bucket(name), dst.Bucket(name)); err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func sameOpened(ctx context.Context, a, b *fileBucket) error {
 		}
 		k, v, _ := a.entry(rawKey, rawValue)
 		if v == nil {
-			if a.depth == 2 && bytes.Equal(k, bucketDropped) {
+			if a.depth == 2 && bytes.Equal(k, format.BucketDropped) {
 				count-- // left out: what is dropped is not to be read, and can't be sealed
 				continue
 			}

@@ -9,6 +9,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -71,7 +72,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 		}
 		r.pending[w.key] = w
 		r.bytes += w.bytes()
-		r.highest = history.Higher(r.highest, w.rec.rv)
+		r.highest = history.Higher(r.highest, w.rec.Rv)
 	}
 	if r.bytes < r.c.db.opts.ReplaceBudget {
 		return nil
@@ -96,12 +97,12 @@ func (r *replacement) spill() error {
 		if err != nil {
 			return err
 		}
-		gen := b.Bucket(genName(r.gen))
-		if objects := descend(gen, [][]byte{bucketObjects}); objects != nil {
+		gen := b.Bucket(format.GenName(r.gen))
+		if objects := descend(gen, [][]byte{format.BucketObjects}); objects != nil {
 			// A list comes in key order: full pages instead of half-full ones.
 			objects.fillUp()
 		}
-		g, err := fileGeneration(r.c, tx, gen, genName(r.gen))
+		g, err := fileGeneration(r.c, tx, gen, format.GenName(r.gen))
 		if err != nil {
 			return err
 		}
@@ -150,7 +151,7 @@ func (r *replacement) begin() error {
 		if err != nil {
 			return err
 		}
-		current := b.Bucket(genName(n))
+		current := b.Bucket(format.GenName(n))
 		if current == nil {
 			return r.c.damage("the current generation is missing")
 		}
@@ -162,7 +163,7 @@ func (r *replacement) begin() error {
 		r.c.db.filling[r.c.id] = true
 		build.After = ""
 		gen = n + 1
-		if err := b.DeleteBucket(genName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+		if err := b.DeleteBucket(format.GenName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
 			return err
 		}
 		return createGeneration(b, r.c.id, gen, complete, build)
@@ -181,9 +182,9 @@ func (r *replacement) begin() error {
 
 // copied lists the buckets of a generation that begin copies.
 func copied(indexes definitions) [][][]byte {
-	paths := [][][]byte{{bucketObjects}}
+	paths := [][][]byte{{format.BucketObjects}}
 	for _, name := range slices.Sorted(maps.Keys(indexes)) {
-		paths = append(paths, [][]byte{bucketIndex, []byte(name)})
+		paths = append(paths, [][]byte{format.BucketIndex, []byte(name)})
 	}
 	return paths
 }
@@ -198,7 +199,7 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 			if err != nil {
 				return err
 			}
-			from, to := descend(b.Bucket(genName(gen-1)), path), descend(b.Bucket(genName(gen)), path)
+			from, to := descend(b.Bucket(format.GenName(gen-1)), path), descend(b.Bucket(format.GenName(gen)), path)
 			if from == nil || to == nil {
 				return &store.CorruptionError{Path: r.c.db.path, Collection: r.c.id, Reason: "a bucket is missing"}
 			}
@@ -272,7 +273,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		}
 		if r.gen != 0 {
 			state = r.state
-			err = errors.Join(putNumber(b, c.id, keyGen, r.gen), putJSON(b.Bucket(genName(r.gen)), c.id, keyHistory, head))
+			err = errors.Join(putNumber(b, c.id, format.KeyGen, r.gen), putJSON(b.Bucket(format.GenName(r.gen)), c.id, format.KeyHistory, head))
 		} else {
 			state, err = r.commitPending(tx, b, writes, goesOn, cp)
 		}
@@ -280,7 +281,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 			return err
 		}
 		state.Checkpoint, state.Synced = cp, true
-		return errors.Join(putJSON(b, c.id, keyState, state), putJSON(b, c.id, keyInfo, c.want))
+		return errors.Join(putJSON(b, c.id, format.KeyState, state), putJSON(b, c.id, format.KeyInfo, c.want))
 	})
 	if err != nil {
 		r.putBack(writes)
@@ -318,8 +319,8 @@ func (r *replacement) commitPending(tx *fileTx, b *fileBucket, writes []write, g
 	if err != nil {
 		return state, err
 	}
-	gen := b.Bucket(genName(n))
-	g, err := fileGeneration(c, tx, gen, genName(n))
+	gen := b.Bucket(format.GenName(n))
+	g, err := fileGeneration(c, tx, gen, format.GenName(n))
 	if err != nil {
 		return state, err
 	}
@@ -363,7 +364,7 @@ func (r *replacement) dropGeneration(gen uint64) error {
 		if err != nil {
 			return err
 		}
-		if err := b.DeleteBucket(genName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+		if err := b.DeleteBucket(format.GenName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
 			return fmt.Errorf("collection %s: drop generation: %w", r.c.id, err)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -20,7 +21,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 			return err
 		}
 		// A damaged head is as good as none: the history begins anew.
-		head, _ = before.view.decodeHead(before.root.Get(keyHistory))
+		head, _ = before.view.decodeHead(before.root.Get(format.KeyHistory))
 		return restartHistory(r.generation(tx, r.gen), r.c.id, history.Head{}) // an attempt before may have left some of it
 	})
 	if err != nil {
@@ -29,7 +30,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 	if !head.Recording() {
 		return history.Begin(cp.RV, r.highest, cp.Proven()), nil
 	}
-	for _, name := range [][]byte{bucketFeed, bucketTombs} {
+	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if err := r.copyBucket(r.gen, [][]byte{name}); err != nil {
 			return head, err
 		}
@@ -74,15 +75,15 @@ func (r *replacement) generation(tx *fileTx, n uint64) *fileBucket {
 	if err != nil {
 		return nil
 	}
-	return b.Bucket(genName(n))
+	return b.Bucket(format.GenName(n))
 }
 
 // recorder returns the new generation and the current one.
 func (r *replacement) recorder(tx *fileTx) (now, before *generation, err error) {
-	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), genName(r.gen-1)); err != nil {
+	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), format.GenName(r.gen-1)); err != nil {
 		return nil, nil, err
 	}
-	now, err = fileGeneration(r.c, tx, r.generation(tx, r.gen), genName(r.gen))
+	now, err = fileGeneration(r.c, tx, r.generation(tx, r.gen), format.GenName(r.gen))
 	return now, before, err
 }
 
@@ -90,22 +91,22 @@ func (r *replacement) recorder(tx *fileTx) (now, before *generation, err error) 
 func (r *replacement) change(key string, before, now *generation) (history.Change, error) {
 	c := history.Change{Key: key, Deletion: r.touched[key]}
 	if b := now.objects.Get([]byte(key)); b != nil {
-		rec, err := decodeRecord([]byte(key), b)
+		rec, err := format.DecodeRecord([]byte(key), b)
 		if err != nil {
 			return c, now.view.corrupt(key, err)
 		}
-		c.New = &history.Version{UID: rec.uid, RV: rec.rv}
+		c.New = &history.Version{UID: rec.Uid, RV: rec.Rv}
 	}
 	stored := before.objects.Get([]byte(key))
 	if stored == nil {
 		return c, nil
 	}
-	rec, err := decodeRecord([]byte(key), stored)
+	rec, err := format.DecodeRecord([]byte(key), stored)
 	if err != nil {
 		c.Old, err = now.unreadable(key, c.New)
 		return c, err
 	}
-	c.Old = &history.Version{UID: rec.uid, RV: rec.rv}
+	c.Old = &history.Version{UID: rec.Uid, RV: rec.Rv}
 	c.Bury = func(rv string) (int64, error) { return now.history.bury(rv, stored) }
 	return c, nil
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // replay puts what the journal holds into the memtable, when the file is opened.
@@ -21,11 +22,11 @@ func (db *DB) replay() error {
 	return db.view(func(tx *fileTx) error {
 		db.mem.epoch = fileEpoch(tx)
 		needed := halfFolded(tx)
-		b := tx.Bucket(bucketJournal)
+		b := tx.Bucket(format.BucketJournal)
 		if b == nil {
 			return db.whole(needed)
 		}
-		entries := make(chan *entryCells, 1)
+		entries := make(chan *format.JournalCells, 1)
 		merged := make(chan iter.Seq2[string, cell])
 		go func() { merged <- mergeJournal(entries) }()
 		err := db.decodeEntries(b, entries)
@@ -53,7 +54,7 @@ func (db *DB) whole(needed uint64) error {
 }
 
 // decodeEntries sends the cells of one journal entry after the other.
-func (db *DB) decodeEntries(b *fileBucket, entries chan<- *entryCells) (err error) {
+func (db *DB) decodeEntries(b *fileBucket, entries chan<- *format.JournalCells) (err error) {
 	defer db.recoverFault(guard(&err)) // the other goroutine has to be told of the end
 	damaged := func(err error) {
 		db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}
@@ -65,7 +66,7 @@ func (db *DB) decodeEntries(b *fileBucket, entries chan<- *entryCells) (err erro
 			return nil
 		}
 		v := journalEntry(b, k)
-		entry, err := decodeJournal(db.codecs, n, k, v)
+		entry, err := format.DecodeJournalEntry(db.codecs, n, k, v)
 		if err != nil {
 			damaged(err)
 			return nil
@@ -79,23 +80,24 @@ func (db *DB) decodeEntries(b *fileBucket, entries chan<- *entryCells) (err erro
 
 // mergeJournal merges entries, which come from the oldest to the newest, and returns
 // their cells in the order of their addresses, of each address the newest.
-func mergeJournal(entries <-chan *entryCells) iter.Seq2[string, cell] {
+func mergeJournal(entries <-chan *format.JournalCells) iter.Seq2[string, cell] {
 	m := &merger{}
-	var runs [][]cellRef // each of them much longer than the next
+	var runs [][]format.CellRef // each of them much longer than the next
 	for e := range entries {
 		m.entries = append(m.entries, e)
-		runs = append(runs, e.cells)
+		runs = append(runs, e.Cells)
 		for n := len(runs); n > 1 && len(runs[n-2]) < 2*len(runs[n-1]); n = len(runs) {
 			runs = append(runs[:n-2], m.merge(runs[n-2], runs[n-1]))
 		}
 	}
-	var all []cellRef
+	var all []format.CellRef
 	for i := len(runs) - 1; i >= 0; i-- {
 		all = m.merge(runs[i], all)
 	}
 	return func(yield func(string, cell) bool) {
 		for _, r := range all {
-			if !yield(m.entries[r.entry].cell(r)) {
+			addr, value, deleted := m.entries[r.Entry].Cell(r)
+			if !yield(addr, cell{value: value, deleted: deleted}) {
 				return
 			}
 		}
@@ -103,18 +105,18 @@ func mergeJournal(entries <-chan *entryCells) iter.Seq2[string, cell] {
 }
 
 // merger merges cells of the entries that it has.
-type merger struct{ entries []*entryCells }
+type merger struct{ entries []*format.JournalCells }
 
 // merge merges two ordered runs of cells. Where both have an address, the younger one's
 // cell counts.
-func (m *merger) merge(older, younger []cellRef) []cellRef {
+func (m *merger) merge(older, younger []format.CellRef) []format.CellRef {
 	if len(older) == 0 {
 		return younger
 	}
-	merged := make([]cellRef, 0, len(older)+len(younger))
+	merged := make([]format.CellRef, 0, len(older)+len(younger))
 	for len(older) > 0 && len(younger) > 0 {
 		a, b := older[0], younger[0]
-		switch order := bytes.Compare(m.entries[a.entry].addr(a), m.entries[b.entry].addr(b)); {
+		switch order := bytes.Compare(m.entries[a.Entry].Addr(a), m.entries[b.Entry].Addr(b)); {
 		case order < 0:
 			merged, older = append(merged, a), older[1:]
 		case order > 0:

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // A collection's first dictionary is made of its first objects. They may be few, or
@@ -21,6 +21,12 @@ import (
 // dictionary does. The first dictionary of a process is challenged once in any case:
 // what it was good for is not known.
 const (
+	// dictBytes is the size of a collection's dictionary, dictMinObjects the number of
+	// objects it takes to make one. Objects of one kind repeat each other's keys and
+	// boilerplate, which a dictionary lets each of them refer to.
+	dictBytes      = 64 << 10
+	dictMinObjects = 8
+
 	// windowBytes is how much JSON is measured at a time: some hundred pods.
 	windowBytes = 1 << 20
 
@@ -75,7 +81,7 @@ type samples struct {
 
 func (s *samples) add(o *object.Object) bool {
 	// One that is as long as a dictionary would leave no room for others.
-	if o.Size() < compressAbove || o.Size() > dictBytes/2 || s.bytes+o.Size() > dictBytes {
+	if o.Size() < format.CompressAbove || o.Size() > dictBytes/2 || s.bytes+o.Size() > dictBytes {
 		return false
 	}
 	s.objects, s.bytes = append(s.objects, o), s.bytes+o.Size()
@@ -124,7 +130,7 @@ func (t *training) first(changes []store.Change) []*object.Object {
 	}
 	var batch []*object.Object
 	for _, ch := range changes {
-		if ch.Object != nil && ch.Object.Size() >= compressAbove {
+		if ch.Object != nil && ch.Object.Size() >= format.CompressAbove {
 			batch = append(batch, ch.Object)
 		}
 	}
@@ -197,6 +203,23 @@ func (t *training) full() bool {
 // forget drops the samples.
 func (t *training) forget() { t.learn, t.tryOut, t.skipped = samples{}, samples{}, 0 }
 
+// trainDict makes a dictionary of sample objects, at least one: pieces of their text,
+// the samples spread over all of them.
+func trainDict(samples []*object.Object) []byte {
+	step := 1
+	if n := dictBytes / samples[0].Size(); n > 0 && len(samples) > n {
+		step = len(samples) / n
+	}
+	var dict []byte
+	for i := 0; i < len(samples) && len(dict) < dictBytes; i += step {
+		raw := samples[i].Raw()
+		// A few objects may be much longer than the rest: no more than half a
+		// dictionary is spent on one.
+		dict = append(dict, raw[:min(len(raw), dictBytes/2, dictBytes-len(dict))]...)
+	}
+	return dict
+}
+
 // train gives the collection its first dictionary, or a better one, where it is time.
 // changes are what is compressed next.
 func (c *collection) train(changes []store.Change) error {
@@ -220,12 +243,12 @@ func (c *collection) train(changes []store.Change) error {
 	if !ok {
 		return nil
 	}
-	challenger, err := newEncoder(c.dictID, trainDict(learn.objects))
+	challenger, err := format.NewEncoder(c.dictID, trainDict(learn.objects))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = challenger.Close() }() // flushes nothing: only EncodeAll is used
-	champion, err := c.db.codecs.encoder(c.dictID, c.dict)
+	champion, err := c.db.codecs.Encoder(c.dictID, c.dict)
 	if err != nil {
 		return err
 	}
@@ -267,30 +290,30 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 		if err != nil {
 			return err
 		}
-		all := tx.Bucket(bucketDict)
+		all := tx.Bucket(format.BucketDict)
 		seq, err := all.NextSequence()
 		if err != nil {
 			return err
 		}
 		id = uint32(seq) //nolint:gosec // a file does not live to see four billion dictionaries
 		ids = append(slices.Clone(keep), id)
-		if err := all.Put(dictKey(id), encodeDict(dictKey(id), dict)); err != nil {
+		if err := all.Put(format.DictKey(id), format.EncodeDict(format.DictKey(id), dict)); err != nil {
 			return err
 		}
 		for _, old := range c.dictIDs {
 			if slices.Contains(keep, old) {
 				continue
 			}
-			if err := all.Delete(dictKey(old)); err != nil {
+			if err := all.Delete(format.DictKey(old)); err != nil {
 				return err
 			}
 		}
-		return putDicts(b, c.id, ids)
+		return b.Put(format.KeyDict, format.EncodeDictIDs(c.id, ids))
 	})
 	if err != nil {
 		return false, fmt.Errorf("store dictionary: %w", err)
 	}
-	c.db.codecs.retire(c.dictID)
+	c.db.codecs.Retire(c.dictID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dictIDs, c.dictID, c.dict = ids, id, dict
@@ -313,16 +336,13 @@ func (c *collection) usedDicts() ([]uint32, error) {
 	defer v.Close()
 	used := map[uint32]bool{}
 	dict := func(_, b []byte) (uint32, error) {
-		if len(b) < recordBody {
-			return 0, nil
-		}
-		r, err := parseRecord(b)
+		r, err := format.ParseRecord(b)
 		if err != nil {
 			return 0, nil //nolint:nilerr // no dictionary makes it readable
 		}
-		return r.dict, nil
+		return r.Dict, nil
 	}
-	for _, bucket := range [][]byte{bucketObjects, bucketTombs} {
+	for _, bucket := range [][]byte{format.BucketObjects, format.BucketTombs} {
 		for id, err := range scan(v, v.path(bucket), "", "", dict) {
 			if err != nil {
 				return nil, err
@@ -333,46 +353,18 @@ func (c *collection) usedDicts() ([]uint32, error) {
 	return slices.DeleteFunc(slices.Clone(c.dictIDs), func(id uint32) bool { return !used[id] }), nil
 }
 
-// putDicts seals the ids of a collection's dictionaries, oldest first, 4 bytes each,
-// big endian. The newest is that of new records.
-func putDicts(t table, id string, ids []uint32) error {
-	var b []byte
-	for _, n := range ids {
-		b = binary.BigEndian.AppendUint32(b, n)
-	}
-	return t.Put(keyDict, seal(id, keyDict, b))
-}
-
-// openDicts reads what putDicts wrote; there are none where it is absent.
-func openDicts(id string, b []byte) (ids []uint32, err error) {
-	if b == nil {
-		return nil, nil
-	}
-	raw, err := unseal(id, keyDict, b)
-	if err != nil {
-		return nil, err
-	}
-	if len(raw) == 0 || len(raw)%4 != 0 {
-		return nil, fmt.Errorf("it has %d bytes, which are no ids", len(raw))
-	}
-	for ; len(raw) > 0; raw = raw[4:] {
-		ids = append(ids, binary.BigEndian.Uint32(raw))
-	}
-	return ids, nil
-}
-
 // dropDicts deletes the dictionaries of a collection that is about to go.
 func dropDicts(tx *fileTx, id string) error {
-	b := tx.Bucket(bucketCollections).Bucket([]byte(id))
+	b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
 	if b == nil {
 		return nil
 	}
-	ids, err := openDicts(id, b.Get(keyDict))
+	ids, err := format.DecodeDictIDs(id, b.Get(format.KeyDict))
 	if err != nil {
 		return nil //nolint:nilerr // whose they are is not known: they stay
 	}
 	for _, n := range ids {
-		if err := tx.Bucket(bucketDict).Delete(dictKey(n)); err != nil {
+		if err := tx.Bucket(format.BucketDict).Delete(format.DictKey(n)); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package bolt
 import (
 	"time"
 
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -22,7 +23,7 @@ func (db *DB) trimHistory() {
 	db.trimmedAt = db.opts.Clock.Now()
 	var ids []string
 	err := db.view(func(tx *fileTx) error {
-		return tx.Bucket(bucketCollections).ForEachBucket(func(id []byte) error {
+		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
 			ids = append(ids, string(id))
 			return nil
 		})
@@ -53,15 +54,15 @@ func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
 		return nil, err
 	}
 	e := &edit{base: v, cells: map[string]cell{}}
-	t := feedTable{e.table(v.path(bucketFeed)...), e.table(v.path(bucketTombs)...)}
+	t := feedTable{e.table(v.path(format.BucketFeed)...), e.table(v.path(format.BucketTombs)...)}
 	cutoff := db.opts.Clock.Now().Add(-db.opts.HistoryRetention).Unix()
-	cur, err := v.cursor(v.path(bucketFeed))
+	cur, err := v.cursor(v.path(format.BucketFeed))
 	if err != nil {
 		return nil, err
 	}
 	was := head
 	for k, b := cur.seek(nil); k != nil && len(e.cells) < trimEntries; k, b = cur.next(k) {
-		rv, entry, err := decodeEntry(k, b)
+		rv, entry, err := format.DecodeFeedEntry(k, b)
 		if err != nil {
 			// Its number can still be read: that of the key.
 			if rv, _ = history.RV(k); rv == "" {
@@ -80,5 +81,5 @@ func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
 	if head == was {
 		return nil, nil
 	}
-	return e.cells, putJSON(e.table(v.path()...), id, keyHistory, head)
+	return e.cells, putJSON(e.table(v.path()...), id, format.KeyHistory, head)
 }

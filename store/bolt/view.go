@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // view is a read transaction on one collection, under the memtable as it was when
@@ -123,49 +124,47 @@ func (db *DB) viewUnder(id string, overlay func() *overlay) (_ *view, err error)
 
 // fileEpoch counts the rewrites of the file.
 func fileEpoch(tx *fileTx) uint64 {
-	if raw := tx.Bucket(bucketMeta).Get(keyEpoch); len(raw) == 8 {
+	if raw := tx.Bucket(format.BucketMeta).Get(format.KeyEpoch); len(raw) == 8 {
 		return binary.BigEndian.Uint64(raw)
 	}
 	return 0
 }
 
 func (v *view) load() error {
-	b := v.bucket(collectionPath(v.id))
+	b := v.bucket(format.CollectionPath(v.id))
 	if b == nil {
 		return fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
 	}
-	rawState := b.Get(keyState)
-	if c, ok := v.over.get(address(collectionPath(v.id), keyState)); ok {
+	rawState := b.Get(format.KeyState)
+	if c, ok := v.over.get(format.Address(format.CollectionPath(v.id), format.KeyState)); ok {
 		rawState = c.value
 	}
 	var err error
-	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b.Get(keyInfo), rawState); err != nil {
+	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b.Get(format.KeyInfo), rawState); err != nil {
 		return err
 	}
 	gen, err := readGen(v.db.path, v.id, b)
 	if err != nil {
 		return err
 	}
-	v.gen = genName(gen)
-	if v.bucket(v.path(bucketObjects)) == nil || v.bucket(v.path(bucketIndex)) == nil {
+	v.gen = format.GenName(gen)
+	if v.bucket(v.path(format.BucketObjects)) == nil || v.bucket(v.path(format.BucketIndex)) == nil {
 		return v.corrupt("", errors.New("a bucket is missing"))
 	}
-	if _, err := unseal(v.id, keyIndexes, v.lookup(v.path(), keyIndexes)); err != nil {
-		return damagedHead(v.db.path, v.id, keyIndexes, err)
+	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes)); err != nil {
+		return damagedHead(v.db.path, v.id, format.KeyIndexes, err)
 	}
 	return nil
 }
 
-func collectionPath(id string) [][]byte { return [][]byte{bucketCollections, []byte(id)} }
-
 // path returns the path of a bucket of the view's generation.
 func (v *view) path(names ...[]byte) [][]byte {
-	return append([][]byte{bucketCollections, []byte(v.id), v.gen}, names...)
+	return append([][]byte{format.BucketCollections, []byte(v.id), v.gen}, names...)
 }
 
 // bucket returns a bucket of the file, nil where there is none.
 func (v *view) bucket(path [][]byte) *fileBucket {
-	name := address(path, nil)
+	name := format.Address(path, nil)
 	if b, ok := v.buckets[name]; ok {
 		return b
 	}
@@ -187,7 +186,7 @@ func (v *view) lookup(path [][]byte, key []byte) []byte {
 	if v.over.tree.Len() == 0 {
 		return v.lookupAt("", path, key)
 	}
-	return v.lookupAt(address(path, key), path, key)
+	return v.lookupAt(format.Address(path, key), path, key)
 }
 
 // lookupAt is lookup where the address is known already.
@@ -248,7 +247,7 @@ func (v *view) Get(key string) (o *object.Object, err error) {
 	if v.ended != nil {
 		return nil, v.ended
 	}
-	b := v.lookup(v.path(bucketObjects), []byte(key))
+	b := v.lookup(v.path(format.BucketObjects), []byte(key))
 	if b == nil {
 		return nil, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
 	}
@@ -256,15 +255,15 @@ func (v *view) Get(key string) (o *object.Object, err error) {
 }
 
 func (v *view) object(key, b []byte) (*object.Object, error) {
-	r, err := decodeRecord(key, b)
+	r, err := format.DecodeRecord(key, b)
 	if err != nil {
 		return nil, v.corrupt(string(key), err)
 	}
 	return v.decode(string(key), r)
 }
 
-func (v *view) decode(key string, r record) (*object.Object, error) {
-	raw, err := v.db.codecs.decode(r, dictLookup(v.tx))
+func (v *view) decode(key string, r format.Record) (*object.Object, error) {
+	raw, err := v.db.codecs.Decode(r, dictLookup(v.tx))
 	if err != nil {
 		return nil, v.corrupt(key, err)
 	}
@@ -283,7 +282,7 @@ func (v *view) Header(key string) (h store.Header, err error) {
 	if v.ended != nil {
 		return h, v.ended
 	}
-	b := v.lookup(v.path(bucketObjects), []byte(key))
+	b := v.lookup(v.path(format.BucketObjects), []byte(key))
 	if b == nil {
 		return h, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
 	}
@@ -291,28 +290,28 @@ func (v *view) Header(key string) (h store.Header, err error) {
 }
 
 func (v *view) header(key, b []byte) (store.Header, error) {
-	r, err := decodeRecord(key, b)
+	r, err := format.DecodeRecord(key, b)
 	if err != nil {
 		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
 	}
-	if r.codec == codecZstd {
+	if r.Codec == format.CodecZstd {
 		// A record without its dictionary is damaged too, and has to look like it: a list
 		// replaces only what does.
-		if _, err := v.db.codecs.decoder(r.dict, dictLookup(v.tx)); err != nil {
+		if _, err := v.db.codecs.Decoder(r.Dict, dictLookup(v.tx)); err != nil {
 			return store.Header{Key: string(key)}, v.corrupt(string(key), err)
 		}
 	}
-	return store.Header{Key: string(key), UID: r.uid, RV: r.rv, Bytes: r.size}, nil
+	return store.Header{Key: string(key), UID: r.Uid, RV: r.Rv, Bytes: r.Size}, nil
 }
 
 // Objects iterates over objects in key order.
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
-	return scan(v, v.path(bucketObjects), prefix, after, v.object)
+	return scan(v, v.path(format.BucketObjects), prefix, after, v.object)
 }
 
 // Headers is Objects without decoding.
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
-	return scan(v, v.path(bucketObjects), prefix, after, v.header)
+	return scan(v, v.path(format.BucketObjects), prefix, after, v.header)
 }
 
 // Indexes returns the names of the indexes that are complete.
@@ -324,7 +323,7 @@ func (v *view) Indexes() []string {
 	}
 	// Its checksum was right when the view was taken. A list that changed since is the
 	// same as none: IndexKeys then says ErrNoIndex.
-	complete, _ := decodeIndexes(v.id, v.lookup(v.path(), keyIndexes))
+	complete, _ := decodeIndexes(v.id, v.lookup(v.path(), format.KeyIndexes))
 	return slices.Sorted(maps.Keys(complete))
 }
 
@@ -335,7 +334,7 @@ func (v *view) Building() []string {
 	if v.ended != nil {
 		return nil
 	}
-	build, _ := decodeBuilding(v.id, v.lookup(v.path(), keyBuilding)) // where it is damaged, as above
+	build, _ := decodeBuilding(v.id, v.lookup(v.path(), format.KeyBuilding)) // where it is damaged, as above
 	return slices.Sorted(maps.Keys(build.Indexes))
 }
 
@@ -362,7 +361,7 @@ func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 		return fail[string](err)
 	}
 	prefix := value + "\x00"
-	return scan(v, v.path(bucketIndex, []byte(index)), prefix, prefix+after, func(k, _ []byte) (string, error) {
+	return scan(v, v.path(format.BucketIndex, []byte(index)), prefix, prefix+after, func(k, _ []byte) (string, error) {
 		return string(k[len(prefix):]), nil
 	})
 }
@@ -375,7 +374,7 @@ func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.S
 	if err := v.readable(index); err != nil {
 		return fail[store.IndexEntry](err)
 	}
-	return scan(v, v.path(bucketIndex, []byte(index)), prefix, entryPosition(after), func(k, _ []byte) (store.IndexEntry, error) {
+	return scan(v, v.path(format.BucketIndex, []byte(index)), prefix, entryPosition(after), func(k, _ []byte) (store.IndexEntry, error) {
 		value, key, ok := strings.Cut(string(k), "\x00")
 		if !ok {
 			return store.IndexEntry{}, v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
@@ -394,7 +393,7 @@ func entryPosition(e store.IndexEntry) string {
 	if value, _, cut := strings.Cut(e.Value, "\x00"); cut {
 		return value + "\x01"
 	}
-	return string(indexKey(e.Value, e.Key))
+	return string(format.IndexKey(e.Value, e.Key))
 }
 
 func fail[T any](err error) iter.Seq2[T, error] {

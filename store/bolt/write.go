@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -21,11 +22,11 @@ type write struct {
 	values   [][]string // the object's values in each index, parallel to collection.indexes
 	delete   bool
 	deletion string // resourceVersion of the deletion, where it was told
-	rec      record
+	rec      format.Record
 }
 
 func (w write) bytes() int {
-	n := len(w.key) + len(w.rec.payload)
+	n := len(w.key) + len(w.rec.Payload)
 	for _, values := range w.values {
 		for _, v := range values {
 			n += len(v)
@@ -97,13 +98,13 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	if err := g.closeLog(); err != nil {
 		return state, err
 	}
-	if err := putJSON(e.table(collectionPath(c.id)...), c.id, keyState, state); err != nil {
+	if err := putJSON(e.table(format.CollectionPath(c.id)...), c.id, format.KeyState, state); err != nil {
 		return state, err
 	}
 	db.mem.put(e.cells)
 	base.state = state
 	db.soil(e.cells, len(writes) > 0)
-	db.heads.changed(c.id, e.cells[address(collectionPath(c.id), keyState)].value, state)
+	db.heads.changed(c.id, e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].value, state)
 	return state, nil
 }
 
@@ -121,14 +122,14 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 		}
 		if ch.Object != nil {
 			var err error
-			if w.rec, err = plain(ch.Object); err != nil {
+			if w.rec, err = format.NewRecord(ch.Object); err != nil {
 				return nil, fmt.Errorf("%s: %w", ch.Key, err)
 			}
-			if pack && w.rec.packable() {
-				if err := c.db.codecs.compress(&w.rec, c.dictID, c.dict); err != nil {
+			if pack && w.rec.Compressible() {
+				if err := c.db.codecs.Compress(&w.rec, c.dictID, c.dict); err != nil {
 					return nil, fmt.Errorf("compress %s: %w", ch.Key, err)
 				}
-				c.training.encoded(ch.Object.Size(), len(w.rec.payload), func() *object.Object { return ch.Object })
+				c.training.encoded(ch.Object.Size(), len(w.rec.Payload), func() *object.Object { return ch.Object })
 			}
 			for _, x := range c.indexes {
 				w.values = append(w.values, x.Values(ch.Object))
@@ -161,11 +162,11 @@ type generation struct {
 // memGeneration writes to the current generation through the memtable.
 func memGeneration(c *collection, e *edit) *generation {
 	g := &generation{
-		c: c, view: e.base, root: e.table(e.base.path()...), objects: e.table(e.base.path(bucketObjects)...),
-		history: feedTable{e.table(e.base.path(bucketFeed)...), e.table(e.base.path(bucketTombs)...)},
+		c: c, view: e.base, root: e.table(e.base.path()...), objects: e.table(e.base.path(format.BucketObjects)...),
+		history: feedTable{e.table(e.base.path(format.BucketFeed)...), e.table(e.base.path(format.BucketTombs)...)},
 	}
 	for _, x := range c.indexes {
-		g.indexes = append(g.indexes, e.table(e.base.path(bucketIndex, []byte(x.Name))...))
+		g.indexes = append(g.indexes, e.table(e.base.path(format.BucketIndex, []byte(x.Name))...))
 	}
 	return g
 }
@@ -177,7 +178,7 @@ func fileGeneration(c *collection, tx *fileTx, gen *fileBucket, name []byte) (*g
 	if gen == nil {
 		return nil, missing
 	}
-	objects, root, feed, tombs := gen.Bucket(bucketObjects), gen.Bucket(bucketIndex), gen.Bucket(bucketFeed), gen.Bucket(bucketTombs)
+	objects, root, feed, tombs := gen.Bucket(format.BucketObjects), gen.Bucket(format.BucketIndex), gen.Bucket(format.BucketFeed), gen.Bucket(format.BucketTombs)
 	if objects == nil || root == nil || feed == nil || tombs == nil {
 		return nil, missing
 	}
@@ -217,14 +218,14 @@ func (g *generation) writeAll(writes []write, state *store.State) error {
 func (g *generation) write(w write, state *store.State) error {
 	key := []byte(w.key)
 	stored := g.objects.Get(key)
-	var old record
+	var old format.Record
 	var oldObject *object.Object
 	damaged := false
 	if stored != nil {
 		var err error
-		if old, err = decodeRecord(key, stored); err != nil {
+		if old, err = format.DecodeRecord(key, stored); err != nil {
 			known := false
-			old.size, known = sizeOfDamaged(stored)
+			old.Size, known = format.SizeOfCorrupt(stored)
 			g.lost = g.lost || !known
 		} else if len(g.indexes) > 0 {
 			oldObject, err = g.view.decode(w.key, old)
@@ -238,7 +239,7 @@ func (g *generation) write(w write, state *store.State) error {
 	g.lost = g.lost || strings.HasPrefix(w.key, unreadable)
 	if stored != nil {
 		state.Count--
-		state.Bytes -= int64(old.size)
+		state.Bytes -= int64(old.Size)
 	}
 	for i, x := range g.c.indexes {
 		if err := g.reindex(i, x, w, oldObject, damaged); err != nil {
@@ -253,16 +254,16 @@ func (g *generation) write(w write, state *store.State) error {
 	if w.delete {
 		return g.objects.Delete(key)
 	}
-	w.rec.firstRV = w.rec.rv
-	if stored != nil && !damaged && old.uid == w.rec.uid && old.firstRV != "" {
-		w.rec.firstRV = old.firstRV
+	w.rec.FirstRV = w.rec.Rv
+	if stored != nil && !damaged && old.Uid == w.rec.Uid && old.FirstRV != "" {
+		w.rec.FirstRV = old.FirstRV
 	}
 	state.Count++
-	state.Bytes += int64(w.rec.size)
-	if mem, ok := g.objects.(*editTable); ok && w.rec.packable() {
-		return mem.putToPack(key, w.rec.encode(key), g.c)
+	state.Bytes += int64(w.rec.Size)
+	if mem, ok := g.objects.(*editTable); ok && w.rec.Compressible() {
+		return mem.putToPack(key, w.rec.Encode(key), g.c)
 	}
-	return g.objects.Put(key, w.rec.encode(key))
+	return g.objects.Put(key, w.rec.Encode(key))
 }
 
 // recount returns how many objects there are after writes, and their length, as the state
@@ -273,20 +274,20 @@ func (g *generation) recount(writes []write) (count, total int64, err error) {
 		written[w.key] = true
 		if !w.delete {
 			count++
-			total += int64(w.rec.size)
+			total += int64(w.rec.Size)
 		}
 	}
 	size := func(k, b []byte) (int64, error) {
 		if written[string(k)] {
 			return -1, nil
 		}
-		if r, err := decodeRecord(k, b); err == nil {
-			return int64(r.size), nil
+		if r, err := format.DecodeRecord(k, b); err == nil {
+			return int64(r.Size), nil
 		}
-		n, _ := sizeOfDamaged(b) // one that is not known is in no total from now on
+		n, _ := format.SizeOfCorrupt(b) // one that is not known is in no total from now on
 		return int64(n), nil
 	}
-	for n, err := range scan(g.view, g.view.path(bucketObjects), "", "", size) {
+	for n, err := range scan(g.view, g.view.path(format.BucketObjects), "", "", size) {
 		if err != nil {
 			return 0, 0, err
 		}
@@ -316,14 +317,14 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 	}
 	for _, v := range was {
 		if _, still := slices.BinarySearch(is, v); !still {
-			if err := b.Delete(indexKey(v, w.key)); err != nil {
+			if err := b.Delete(format.IndexKey(v, w.key)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, v := range is {
 		if _, already := slices.BinarySearch(was, v); !already {
-			if err := b.Put(indexKey(v, w.key), nil); err != nil {
+			if err := b.Put(format.IndexKey(v, w.key), nil); err != nil {
 				return err
 			}
 		}
@@ -333,7 +334,7 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 
 // dropIndexed removes a key from an index by looking at all of its entries.
 func (g *generation) dropIndexed(t table, name, key string) error {
-	cur, err := g.view.cursor(g.view.path(bucketIndex, []byte(name)))
+	cur, err := g.view.cursor(g.view.path(format.BucketIndex, []byte(name)))
 	if err != nil {
 		return err
 	}
@@ -350,12 +351,4 @@ func (g *generation) dropIndexed(t table, name, key string) error {
 		}
 	}
 	return nil
-}
-
-// indexKey is value 0x00 key: values have no zero byte, keys neither.
-func indexKey(value, key string) []byte {
-	b := make([]byte, 0, len(value)+1+len(key))
-	b = append(b, value...)
-	b = append(b, 0)
-	return append(b, key...)
 }

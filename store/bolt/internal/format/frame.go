@@ -1,0 +1,51 @@
+package format
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const checksumBytes = 4
+
+// Every value that is not protected otherwise has a CRC-32C in it, at an offset that
+// depends on its kind, 4 bytes, little endian. It covers the name that the value is
+// stored under and all other bytes of the value, in this order, so that a value that
+// turns up under another name is noticed too. bbolt has no checksums on its pages.
+
+// nameSum is the part of a checksum that covers the name.
+func nameSum(name []byte) uint32 { return crc32.Checksum(name, castagnoli) }
+
+func checksum(nameSum uint32, b []byte, at int) uint32 {
+	sum := crc32.Update(nameSum, castagnoli, b[:at])
+	return crc32.Update(sum, castagnoli, b[at+checksumBytes:])
+}
+
+// putChecksum sets the checksum of b, which is at offset at.
+func putChecksum(nameSum uint32, b []byte, at int) {
+	binary.LittleEndian.PutUint32(b[at:], checksum(nameSum, b, at))
+}
+
+// checksumMatches reports whether b is long enough to have a checksum at offset at, and
+// it is the right one.
+func checksumMatches(nameSum uint32, b []byte, at int) bool {
+	return len(b) >= at+checksumBytes && binary.LittleEndian.Uint32(b[at:]) == checksum(nameSum, b, at)
+}
+
+func uvarint(b []byte) (uint64, []byte, error) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 {
+		return 0, nil, errShort
+	}
+	return v, b[n:], nil
+}
+
+// lengthPrefixed reads a value that has its length, a uvarint, in front.
+func lengthPrefixed(b []byte) (value, rest []byte, err error) {
+	n, b, err := uvarint(b)
+	if err != nil || n > uint64(len(b)) {
+		return nil, nil, errShort
+	}
+	return b[:n], b[n:], nil
+}

@@ -1,0 +1,132 @@
+package format
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+)
+
+// The journal bucket has one bucket a flush, under its sequence number (8 bytes, big
+// endian), with one value, "entry". The value has a bucket of its own because bbolt keeps
+// up to four values in a page, however large: as neighbours each of them would be written
+// again with those that follow.
+//
+//	byte  0      format, journalFormat
+//	bytes 1..4   CRC-32C, little endian, over the key, byte 0 and the rest
+//	rest         one zstd frame of cells, in the order of their addresses
+//
+// A cell is: uvarint length and address; one byte, 1 if the key is deleted;
+// unless it is, uvarint length and value.
+const (
+	journalFormat   = 1
+	journalChecksum = 1 // offset of the CRC
+	journalBody     = 5 // offset of the frame
+)
+
+var ErrJournal = errors.New("journal entry is damaged")
+
+// EncodeJournalEntry returns the entry for key with the cells at addrs, which are in order.
+func EncodeJournalEntry(c *Codecs, key []byte, addrs []string, cells func(addr string) (value []byte, deleted bool)) ([]byte, error) {
+	var raw []byte
+	for _, addr := range addrs {
+		value, deleted := cells(addr)
+		raw = binary.AppendUvarint(raw, uint64(len(addr)))
+		raw = append(raw, addr...)
+		if deleted {
+			raw = append(raw, 1)
+			continue
+		}
+		raw = append(raw, 0)
+		raw = binary.AppendUvarint(raw, uint64(len(value)))
+		raw = append(raw, value...)
+	}
+	enc, err := c.Encoder(0, nil)
+	if err != nil {
+		return nil, err
+	}
+	b := enc.EncodeAll(raw, make([]byte, journalBody, journalBody+len(raw)/2+64))
+	b[0] = journalFormat
+	putChecksum(nameSum(key), b, journalChecksum)
+	return b, nil
+}
+
+// VerifyJournalEntry returns an error if the entry for key is corrupt. It does not decompress it.
+func VerifyJournalEntry(key, b []byte) error {
+	if len(b) < journalBody || b[0] != journalFormat || !checksumMatches(nameSum(key), b, journalChecksum) {
+		return ErrJournal
+	}
+	return nil
+}
+
+// JournalCells has the cells of one journal entry, in the order of their addresses.
+type JournalCells struct {
+	raw   []byte // the entry, uncompressed; never written to again
+	Cells []CellRef
+}
+
+// CellRef is the place of a cell in an entry. There are a hundred thousand of them while
+// a journal is replayed, so it is small, and has no pointer that garbage collection would
+// have to follow.
+type CellRef struct {
+	Entry    uint32 // number of the entry
+	at, size uint32 // of the address
+}
+
+// Addr returns the address of a cell.
+func (e *JournalCells) Addr(r CellRef) []byte { return e.raw[r.at : r.at+r.size] }
+
+// Cell returns a cell with its address, both of which share the entry's buffer.
+func (e *JournalCells) Cell(r CellRef) (addr string, value []byte, deleted bool) {
+	b := e.Addr(r)
+	addr = unsafe.String(unsafe.SliceData(b), len(b))
+	// The length of the value was checked by decodeJournal.
+	rest := e.raw[r.at+r.size:]
+	if rest[0] == 1 {
+		return addr, nil, true
+	}
+	n, width := binary.Uvarint(rest[1:])
+	rest = rest[1+width:]
+	return addr, rest[:n:n], false
+}
+
+// DecodeJournalEntry returns the cells of the entry for key. entry is the number that its
+// cells get.
+func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, error) {
+	if err := VerifyJournalEntry(key, b); err != nil {
+		return nil, err
+	}
+	dec, err := c.Decoder(0, nil)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := dec.DecodeAll(b[journalBody:], nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrJournal, err)
+	}
+	if len(raw) > MaxObjectBytes {
+		return nil, ErrJournal
+	}
+	e := &JournalCells{raw: raw}
+	var last []byte
+	for rest := raw; len(rest) > 0; {
+		var addr []byte
+		if addr, rest, err = lengthPrefixed(rest); err != nil || len(rest) == 0 {
+			return nil, ErrJournal
+		}
+		if len(e.Cells) > 0 && bytes.Compare(last, addr) >= 0 {
+			return nil, ErrJournal
+		}
+		last = addr
+		at := len(raw) - len(rest) - len(addr)
+		e.Cells = append(e.Cells, CellRef{Entry: entry, at: uint32(at), size: uint32(len(addr))}) //nolint:gosec // at most maxObjectBytes
+		deleted := rest[0] == 1
+		if rest = rest[1:]; !deleted {
+			if _, rest, err = lengthPrefixed(rest); err != nil {
+				return nil, ErrJournal
+			}
+		}
+	}
+	return e, nil
+}

@@ -1,0 +1,85 @@
+package format
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Buckets and keys of a file, see the package comment of store/bolt for the tree.
+var (
+	BucketMeta        = []byte("meta")
+	BucketDict        = []byte("dict")
+	BucketCollections = []byte("c")
+	BucketJournal     = []byte("journal")
+
+	KeyMagic      = []byte("magic")
+	KeyFormat     = []byte("format") // version, 4 bytes, big endian
+	KeyCreated    = []byte("created")
+	KeyWriter     = []byte("writer")
+	KeyEncryption = []byte("encryption") // an encryption header
+	KeyEpoch      = []byte("epoch")      // 8 bytes, big endian
+	KeyTxStamp    = []byte("last")       // about the newest transaction
+	KeyOrigin     = []byte("origin")     // of a file that was made from a snapshot
+	KeySanitize   = []byte("scrub")      // present while free pages have purged bytes in them
+
+	// KeyFolding is present while a fold is half done, so that some of the buckets are
+	// ahead of others. It has the sequence number of the newest journal entry that the
+	// fold moves, 8 bytes, big endian: the buckets are a consistent state only together
+	// with the journal up to that entry, or further.
+	KeyFolding = []byte("folding")
+
+	KeyEntry = []byte("entry") // of a journal entry's bucket
+
+	// Of a collection.
+	KeyInfo         = []byte("info")
+	KeyState        = []byte("state")
+	KeyGen          = []byte("gen")
+	KeyDict         = []byte("dict")
+	KeyForbiddenFor = []byte("refused") // for how long access was forbidden
+
+	// Of a generation.
+	BucketObjects = []byte("objects")
+	BucketIndex   = []byte("index")
+	BucketFeed    = []byte("feed")
+	BucketTombs   = []byte("tombs")
+	BucketDropped = []byte("dropped") // indexes that wait to be deleted
+	KeyIndexes    = []byte("indexes")
+	KeyBuilding   = []byte("building")
+	KeyHistory    = []byte("history")
+)
+
+const Magic = "snapcache"
+
+// Versions of the file format.
+const (
+	PlainFormat     = 1
+	EncryptedFormat = 2
+)
+
+// CollectionPath returns the path of a collection's bucket.
+func CollectionPath(id string) [][]byte { return [][]byte{BucketCollections, []byte(id)} }
+
+// GenName returns the name of a generation's bucket.
+func GenName(n uint64) []byte { return fmt.Appendf(nil, "g%d", n) }
+
+// Address returns the address of a key in a file: the names of its buckets,
+// joined by 0x01, then 0x00 and the key. Names of buckets have neither byte.
+func Address(path [][]byte, key []byte) string {
+	b := bytes.Join(path, []byte{1})
+	b = append(b, 0)
+	return string(append(b, key...))
+}
+
+// Locate returns the path and the key of an address.
+func Locate(addr string) (path [][]byte, key []byte) {
+	names, key, _ := bytes.Cut([]byte(addr), []byte{0})
+	return bytes.Split(names, []byte{1}), key
+}
+
+// IndexKey returns the key of an index entry: value 0x00 key. Neither has a zero byte.
+func IndexKey(value, key string) []byte {
+	b := make([]byte, 0, len(value)+1+len(key))
+	b = append(b, value...)
+	b = append(b, 0)
+	return append(b, key...)
+}

@@ -1,0 +1,141 @@
+package format
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// A record is one object on disk:
+//
+//	byte  0      format, recordFormat
+//	byte  1      codec of the payload
+//	bytes 2..5   CRC-32C (Castagnoli), little endian, over the key, then bytes
+//	             0 and 1, then everything from byte 6 on
+//	uvarint      dictionary id, 0 for none
+//	uvarint      length of the object's JSON
+//	uvarint, n   UID
+//	uvarint, n   resourceVersion
+//	uvarint, n   resourceVersion at which the key appeared
+//	rest         payload
+//
+// Parsing copies nothing but the strings: the payload is a slice of what was parsed.
+type Record struct {
+	Codec   byte
+	Dict    uint32
+	Size    int
+	Uid     string
+	Rv      string
+	FirstRV string
+	Payload []byte
+}
+
+const (
+	recordFormat   = 1
+	recordChecksum = 2 // offset of the CRC
+	recordBody     = 6 // offset of the fields
+
+	codecRaw  = 0 // the JSON as it is
+	CodecZstd = 1 // one zstd frame
+)
+
+var (
+	errShort          = errors.New("record is cut short")
+	errRecordFormat   = errors.New("record has an unknown format")
+	errRecordChecksum = errors.New("checksum does not match")
+	errRecordSize     = errors.New("decoded length does not match")
+)
+
+// NewRecord returns the record of an object, not compressed.
+func NewRecord(o *object.Object) (Record, error) {
+	r := Record{
+		Codec: codecRaw, Size: o.Size(), Payload: o.Raw(),
+		Uid: string(o.GetUID()), Rv: o.GetResourceVersion(),
+	}
+	if r.Size > MaxObjectBytes {
+		return r, fmt.Errorf("object of %d bytes is over the limit of %d", r.Size, MaxObjectBytes)
+	}
+	return r, nil
+}
+
+// Compressible reports whether the record is not compressed and long enough for it to pay.
+func (r *Record) Compressible() bool { return r.Codec == codecRaw && r.Size >= CompressAbove }
+
+// Encode returns the record's bytes for key.
+func (r *Record) Encode(key []byte) []byte {
+	b := make([]byte, recordBody, recordBody+len(r.Payload)+len(r.Uid)+len(r.Rv)+len(r.FirstRV)+24)
+	b[0], b[1] = recordFormat, r.Codec
+	b = binary.AppendUvarint(b, uint64(r.Dict))
+	b = binary.AppendUvarint(b, uint64(r.Size))
+	for _, s := range []string{r.Uid, r.Rv, r.FirstRV} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = append(b, r.Payload...)
+	putChecksum(nameSum(key), b, recordChecksum)
+	return b
+}
+
+// DecodeRecord reads a record and verifies its checksum. The payload is a slice of b.
+func DecodeRecord(key, b []byte) (Record, error) {
+	switch {
+	case len(b) < recordBody:
+		return Record{}, errShort
+	case b[0] != recordFormat:
+		return Record{}, errRecordFormat
+	case !checksumMatches(nameSum(key), b, recordChecksum):
+		return Record{}, errRecordChecksum
+	}
+	return ParseRecord(b)
+}
+
+// SizeOfCorrupt returns the length of the JSON of a corrupt record, if the record has it
+// in two places that agree. Most of a record is payload, and so is most corruption.
+func SizeOfCorrupt(b []byte) (size int, known bool) {
+	r, err := ParseRecord(b)
+	if err != nil {
+		return 0, false
+	}
+	if r.Codec == codecRaw {
+		return r.Size, len(r.Payload) == r.Size
+	}
+	var frame zstd.Header
+	if err := frame.Decode(r.Payload); err != nil || !frame.HasFCS || frame.FrameContentSize != uint64(r.Size) {
+		return 0, false
+	}
+	return r.Size, true
+}
+
+// ParseRecord reads a record without verifying its checksum.
+func ParseRecord(b []byte) (Record, error) {
+	if len(b) < recordBody {
+		return Record{}, errShort
+	}
+	body := b[recordBody:]
+	r := Record{Codec: b[1]}
+	dict, body, err := uvarint(body)
+	if err != nil {
+		return Record{}, err
+	}
+	size, body, err := uvarint(body)
+	if err != nil {
+		return Record{}, err
+	}
+	if dict > 1<<32-1 || size > MaxObjectBytes {
+		return Record{}, errRecordSize
+	}
+	r.Dict, r.Size = uint32(dict), int(size)
+	for _, s := range []*string{&r.Uid, &r.Rv, &r.FirstRV} {
+		var value []byte
+		if value, body, err = lengthPrefixed(body); err != nil {
+			return Record{}, err
+		}
+		*s = string(value)
+	}
+	r.Payload = body
+	return r, nil
+}
