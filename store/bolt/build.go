@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -137,7 +138,7 @@ func (b *build) step() (built []string, after next, err error) {
 	db.write.Lock()
 	defer db.write.Unlock()
 	switch {
-	case db.isClosed() || db.builds[b.c.id] != b:
+	case db.handle.Closed() || db.builds[b.c.id] != b:
 		return nil, stepDone, nil
 	case db.filling[b.c.id]:
 		// A replacement copies the indexes of this generation to the next one.
@@ -146,7 +147,7 @@ func (b *build) step() (built []string, after next, err error) {
 		return nil, stepWait, nil
 	}
 	objects := 0
-	err = db.hiddenLocked(func(tx *fileTx) error {
+	err = db.hiddenLocked(func(tx *boltfile.Tx) error {
 		coll, err := b.c.bucket(tx)
 		if err != nil {
 			return err
@@ -182,7 +183,7 @@ func (b *build) step() (built []string, after next, err error) {
 }
 
 // fileNext files the next objects of a generation.
-func (c *collection) fileNext(tx *fileTx, gen *fileBucket, name []byte) (built []string, objects int, err error) {
+func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte) (built []string, objects int, err error) {
 	complete, build, err := c.readIndexes(gen)
 	if err != nil {
 		return nil, 0, err
@@ -212,7 +213,7 @@ func (c *collection) fileNext(tx *fileTx, gen *fileBucket, name []byte) (built [
 	}
 	for ; k != nil && objects < c.db.opts.stepRecords && size < stepBytes; k, raw = cur.Next() {
 		if len(after) > 0 && bytes.Compare(k, after) <= 0 {
-			return nil, 0, c.damage(errOrder.Error())
+			return nil, 0, c.damage(boltfile.ErrOrder.Error())
 		}
 		after = append(after[:0:0], k...)
 		objects++

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -133,7 +133,7 @@ var errUnsafe = errors.New("the structure of the file is damaged")
 //
 // progress, unless it is nil, is called now and then with the number of records
 // that were read of a collection, from one goroutine, until Check returns.
-func Check(path string, keys Keys, progress func(collection string, records int64)) (report *CheckReport, err error) {
+func Check(path string, keys Keys, progress func(collection string, records int64)) (*CheckReport, error) {
 	if progress == nil {
 		progress = func(string, int64) {}
 	}
@@ -141,17 +141,7 @@ func Check(path string, keys Keys, progress func(collection string, records int6
 		path: path, keys: keys, progress: progress,
 		report: &CheckReport{Path: path, Collections: []CheckedCollection{}, Problems: []Problem{}, Notes: []Problem{}},
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// A page of the mapping that the disk does not give back is a panic then, of
-		// this goroutine only, and not the end of the process.
-		debug.SetPanicOnFault(true)
-		defer recoverCorruption(path, &err)
-		err = c.run()
-	}()
-	<-done
-	if err != nil {
+	if err := boltfile.Guarded(path, c.run); err != nil {
 		return nil, err
 	}
 	return c.report, nil
@@ -183,7 +173,7 @@ func (c *check) run() (err error) {
 	}
 	defer func() { err = errors.Join(err, c.db.Close()) }()
 	var ids []string
-	err = c.db.view(func(tx *fileTx) error {
+	err = c.db.view(func(tx *boltfile.Tx) error {
 		c.meta(tx)
 		c.dictionaries(tx)
 		c.journal(tx)
@@ -201,48 +191,46 @@ func (c *check) run() (err error) {
 	return nil
 }
 
-// structure looks at the pages, then lets bbolt do the same in its own way.
-func (c *check) structure(bdb *boltFile) error {
-	f, err := os.Open(c.path)
-	if err != nil {
-		return fmt.Errorf("check database: %w", err)
-	}
-	defer func() { _ = f.Close() }() // only read from
-	// Once from start to end: what follows reads in no order, and for that the
-	// kernel fetches page by page.
-	if c.report.FileBytes, err = io.Copy(io.Discard, f); err != nil {
-		c.report.problem(Problem{Reason: err.Error()})
-		return errUnsafe
-	}
-	p := pages{
-		file:   f,
-		report: func(collection, reason string) { c.report.problem(Problem{Collection: collection, Reason: reason}) },
-		note:   func(reason string) { c.report.note(Problem{Reason: reason}) },
-	}
-	if err := p.walk(); err != nil {
+// structure checks the pages, then has bbolt check them in its own way.
+func (c *check) structure(file *boltfile.File) error {
+	if err := c.pages(); err != nil {
 		c.report.problem(Problem{Reason: err.Error()})
 	}
 	if !c.report.OK() {
 		return errUnsafe
 	}
-	c.report.FreeBytes = int64(len(p.free)) * pageSize
-	return bdb.View(func(tx *fileTx) error {
-		for err := range tx.Check() { // to the end: its goroutine waits for us
-			c.report.problem(Problem{Reason: err.Error()})
-		}
+	return file.View(func(tx *boltfile.Tx) error {
+		tx.CheckTree(func(err error) { c.report.problem(Problem{Reason: err.Error()}) })
 		return nil
 	})
 }
 
+func (c *check) pages() error {
+	f, err := os.Open(c.path)
+	if err != nil {
+		return fmt.Errorf("check database: %w", err)
+	}
+	// Once from start to end: what follows reads in no order, and for that the
+	// kernel fetches page by page.
+	c.report.FileBytes, err = io.Copy(io.Discard, f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	c.report.FreeBytes, err = boltfile.CheckPages(c.path,
+		func(collection, reason string) { c.report.problem(Problem{Collection: collection, Reason: reason}) },
+		func(reason string) { c.report.note(Problem{Reason: reason}) })
+	return err
+}
+
 // meta looks at what opening does not need of the meta bucket.
-func (c *check) meta(tx *fileTx) {
+func (c *check) meta(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketMeta)
-	c.report.Key = c.db.file.cipher.keyID()
+	c.report.Key = c.db.handle.Stats(c.keys).KeyID
 	c.report.Created, c.report.Writer = string(b.Get(format.KeyCreated)), string(b.Get(format.KeyWriter))
 	if _, err := time.Parse(time.RFC3339, c.report.Created); err != nil {
 		c.report.problem(Problem{Reason: "meta: the time of creation: " + err.Error()})
 	}
-	if err := signed(tx); err != nil {
+	if err := boltfile.VerifyStamp(tx); err != nil {
 		c.report.problem(Problem{Reason: err.Error()})
 	}
 	if raw := b.Get(format.KeyEpoch); raw != nil && len(raw) != 8 {
@@ -257,7 +245,7 @@ func (c *check) meta(tx *fileTx) {
 }
 
 // dictionaries looks at each of them, used or not.
-func (c *check) dictionaries(tx *fileTx) {
+func (c *check) dictionaries(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketDict)
 	cur := b.Cursor()
 	for k, v := cur.First(); k != nil; k, v = cur.Next() {
@@ -277,7 +265,7 @@ func (c *check) dictionaries(tx *fileTx) {
 
 // journal looks at each entry, also behind one that is damaged, where the store
 // itself reads no further.
-func (c *check) journal(tx *fileTx) {
+func (c *check) journal(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketJournal)
 	if b == nil {
 		return
@@ -299,7 +287,7 @@ func (c *check) journal(tx *fileTx) {
 		seq := binary.BigEndian.Uint64(k)
 		switch {
 		case last != 0 && seq <= last:
-			report(k, errOrder.Error())
+			report(k, boltfile.ErrOrder.Error())
 			return // a cursor may go round for ever
 		case last != 0 && seq != last+1:
 			report(k, "entries before it are missing")
@@ -324,7 +312,7 @@ func (c *check) journal(tx *fileTx) {
 
 // missingBuckets returns the paths of the buckets that the cells of an entry are in and
 // the file does not have: a fold could not move them there.
-func missingBuckets(tx *fileTx, entry *format.JournalCells) []string {
+func missingBuckets(tx *boltfile.Tx, entry *format.JournalCells) []string {
 	there := map[string]bool{}
 	var missing []string
 	for _, x := range entry.Cells {
@@ -333,10 +321,7 @@ func missingBuckets(tx *fileTx, entry *format.JournalCells) []string {
 		if _, seen := there[name]; seen {
 			continue
 		}
-		b := tx.Bucket(path[0])
-		if b != nil {
-			b = descend(b, path[1:])
-		}
+		b := tx.At(path)
 		if there[name] = b != nil; b == nil {
 			missing = append(missing, name)
 		}

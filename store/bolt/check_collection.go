@@ -8,19 +8,20 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // collections returns the IDs of the collections, and notes what is left of
 // generations that no reader sees.
-func (c *check) collections(tx *fileTx) (ids []string, err error) {
+func (c *check) collections(tx *boltfile.Tx) (ids []string, err error) {
 	all := tx.Bucket(format.BucketCollections)
 	cur := all.Cursor()
 	last := ""
 	for k, v := cur.First(); k != nil; k, v = cur.Next() {
 		id := string(k)
 		if last != "" && id <= last {
-			return nil, fmt.Errorf("collections: %w", errOrder)
+			return nil, fmt.Errorf("collections: %w", boltfile.ErrOrder)
 		}
 		last = id
 		if v != nil {
@@ -46,7 +47,7 @@ func (c *check) collections(tx *fileTx) (ids []string, err error) {
 }
 
 // leftovers notes the generations of a collection that no reader sees.
-func (c *check) leftovers(b *fileBucket, id string) error {
+func (c *check) leftovers(b *boltfile.Bucket, id string) error {
 	n, err := readGen(c.path, id, b)
 	if err != nil {
 		return nil //nolint:nilerr // the collection's own check reports it
@@ -106,7 +107,7 @@ func (x *collectionCheck) problem(key, format string, args ...any) {
 }
 
 func (x *collectionCheck) run() error {
-	if err := x.loadIndexes(); err != nil {
+	if err := x.view.read(x.loadIndexes); err != nil {
 		return err
 	}
 	head, err := x.view.head()
@@ -131,8 +132,7 @@ func (x *collectionCheck) run() error {
 }
 
 // loadIndexes reads which indexes there are.
-func (x *collectionCheck) loadIndexes() (err error) {
-	defer recoverCorruption(x.path, &err)
+func (x *collectionCheck) loadIndexes() error {
 	specs, err := decodeIndexes(x.id, x.view.lookup(x.view.path(), format.KeyIndexes))
 	if err != nil {
 		return damagedHead(x.path, x.id, format.KeyIndexes, err)

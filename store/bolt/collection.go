@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -45,13 +46,13 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 		return c, nil
 	}
 	var work bool
-	err = db.updateLocked(func(tx *fileTx) error {
+	err = db.updateLocked(func(tx *boltfile.Tx) error {
 		var err error
 		work, err = c.load(tx)
 		return err
 	})
 	if err == nil {
-		err = db.dispel()
+		err = db.committer.ResyncMeta()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
@@ -92,29 +93,29 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 // whether that is so; where anything is wrong, load says what. The caller holds the
 // write lock.
 func (c *collection) loadAsIs() (ok bool) {
-	var err error
-	defer func() { ok = ok && err == nil }()
-	defer c.db.recoverFault(guard(&err))
 	v, err := c.db.baseView(c.id)
 	if err != nil {
 		return false
 	}
 	defer v.Close()
-	gen := v.bucket(v.path())
-	complete, err := decodeIndexes(c.id, gen.Get(format.KeyIndexes))
-	if err != nil || v.info != c.want || !maps.Equal(complete, definitionsOf(c.indexes)) ||
-		gen.Get(format.KeyBuilding) != nil || gen.Bucket(format.BucketDropped) != nil {
-		return false
-	}
-	if err := c.loadDicts(v.tx, v.bucket(format.CollectionPath(c.id))); err != nil {
-		return false
-	}
-	c.state = v.state
-	return true
+	err = v.read(func() error {
+		gen := v.bucket(v.path())
+		complete, err := decodeIndexes(c.id, gen.Get(format.KeyIndexes))
+		if err != nil || v.info != c.want || !maps.Equal(complete, definitionsOf(c.indexes)) ||
+			gen.Get(format.KeyBuilding) != nil || gen.Bucket(format.BucketDropped) != nil {
+			return err
+		}
+		if err := c.loadDicts(v.tx, v.bucket(format.CollectionPath(c.id))); err != nil {
+			return err
+		}
+		c.state, ok = v.state, true
+		return nil
+	})
+	return ok && err == nil
 }
 
 // loadDicts reads the dictionaries that the collection has.
-func (c *collection) loadDicts(tx *fileTx, b *fileBucket) (err error) {
+func (c *collection) loadDicts(tx *boltfile.Tx, b *boltfile.Bucket) (err error) {
 	if c.dictIDs, err = format.DecodeDictIDs(c.id, b.Get(format.KeyDict)); err != nil {
 		return damagedHead(c.db.path, c.id, format.KeyDict, err)
 	}
@@ -130,7 +131,7 @@ func (c *collection) loadDicts(tx *fileTx, b *fileBucket) (err error) {
 
 // load reads the stored collection, or creates it, and makes its indexes those that
 // the collection was opened with. It says whether there is work left for a build.
-func (c *collection) load(tx *fileTx) (work bool, err error) {
+func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	all := tx.Bucket(format.BucketCollections)
 	b := all.Bucket([]byte(c.id))
 	if b == nil {
@@ -201,7 +202,7 @@ func (c *collection) State() store.State {
 func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
 
 // bucket returns the collection's bucket in tx.
-func (c *collection) bucket(tx *fileTx) (*fileBucket, error) {
+func (c *collection) bucket(tx *boltfile.Tx) (*boltfile.Bucket, error) {
 	b := tx.Bucket(format.BucketCollections).Bucket([]byte(c.id))
 	if b == nil {
 		return nil, store.ErrNoCollection
@@ -212,7 +213,7 @@ func (c *collection) bucket(tx *fileTx) (*fileBucket, error) {
 // dropLeftovers deletes the generations that a crash left unfinished.
 func (db *DB) dropLeftovers() error {
 	var left [][2]string
-	err := db.view(func(tx *fileTx) error {
+	err := db.view(func(tx *boltfile.Tx) error {
 		all := tx.Bucket(format.BucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
 			b := all.Bucket(id)
@@ -232,7 +233,7 @@ func (db *DB) dropLeftovers() error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return db.hidden(func(tx *fileTx) error {
+	return db.hidden(func(tx *boltfile.Tx) error {
 		for _, l := range left {
 			if err := tx.Bucket(format.BucketCollections).Bucket([]byte(l[0])).DeleteBucket([]byte(l[1])); err != nil {
 				return err
@@ -242,7 +243,7 @@ func (db *DB) dropLeftovers() error {
 	})
 }
 
-func createGeneration(b *fileBucket, id string, n uint64, complete definitions, build building) error {
+func createGeneration(b *boltfile.Bucket, id string, n uint64, complete definitions, build building) error {
 	gen, err := b.CreateBucket(format.GenName(n))
 	if err != nil {
 		return err
@@ -268,7 +269,7 @@ func createGeneration(b *fileBucket, id string, n uint64, complete definitions, 
 }
 
 // readGen returns the number of the generation that readers see.
-func readGen(path, id string, b *fileBucket) (uint64, error) {
+func readGen(path, id string, b *boltfile.Bucket) (uint64, error) {
 	n, err := format.DecodeNumber[uint64](id, format.KeyGen, b.Get(format.KeyGen))
 	if err != nil {
 		return 0, damagedHead(path, id, format.KeyGen, err)
@@ -276,7 +277,7 @@ func readGen(path, id string, b *fileBucket) (uint64, error) {
 	return n, nil
 }
 
-func readInfo(path, id string, b *fileBucket) (store.Info, error) {
+func readInfo(path, id string, b *boltfile.Bucket) (store.Info, error) {
 	return decodeInfo(path, id, b.Get(format.KeyInfo))
 }
 
@@ -292,7 +293,7 @@ func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 }
 
 // readState reads the state of a collection whose memtable is empty.
-func readState(path, id string, b *fileBucket) (store.State, error) {
+func readState(path, id string, b *boltfile.Bucket) (store.State, error) {
 	return decodeState(path, id, b.Get(format.KeyState))
 }
 

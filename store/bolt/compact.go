@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 )
 
 // compactSuffix makes the name of the new file while it is written.
@@ -29,7 +30,7 @@ var ErrNoRoom = errors.New("not enough free disk for a copy")
 // whole under the name. A new file that was not finished is removed by the next
 // Compact.
 func Compact(path string, opts Options) (before, after int64, err error) {
-	return compact(path, opts, freeDisk)
+	return compact(path, opts, boltfile.FreeDisk)
 }
 
 func compact(path string, opts Options, free func(dir string) (int64, error)) (before, after int64, err error) {
@@ -55,8 +56,8 @@ func compact(path string, opts Options, free func(dir string) (int64, error)) (b
 		opts.MaxBytes = DefaultMaxBytes
 	}
 	opts.ReadOnly = false // the lock that shuts everybody out
-	opts.MaxBytes = max(opts.MaxBytes, before+allocBytes)
-	src, err := openBolt(path, opts)
+	opts.MaxBytes = max(opts.MaxBytes, before+boltfile.AllocBytes)
+	src, err := boltfile.Open(path, opts.file())
 	if err != nil {
 		return before, 0, err
 	}
@@ -64,30 +65,30 @@ func compact(path string, opts Options, free func(dir string) (int64, error)) (b
 	// and then finds that the name is another file's.
 	defer func() { err = errors.Join(err, src.Close()) }()
 
-	if err := src.unlock(path, opts.Keys); err != nil {
+	if err := src.Unlock(opts.Keys); err != nil {
 		return before, 0, err
 	}
 	tmp := path + compactSuffix
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return before, 0, fmt.Errorf("compact: %w", err)
 	}
-	if err := room(filepath.Dir(path), before-report.FreeBytes+allocBytes, free); err != nil {
+	if err := checkFreeSpace(filepath.Dir(path), before-report.FreeBytes+boltfile.AllocBytes, free); err != nil {
 		return before, 0, fmt.Errorf("compact %s: %w", path, err)
 	}
 	if after, err = copyInto(tmp, src, old, opts); err != nil {
 		return before, 0, errors.Join(fmt.Errorf("compact %s: %w", path, err), os.RemoveAll(tmp))
 	}
-	if after >= before && !src.due(opts.Keys) {
+	if after >= before && !src.NeedsRekey(opts.Keys) {
 		return before, before, os.Remove(tmp) // there was nothing to gain
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return before, 0, errors.Join(fmt.Errorf("compact: %w", err), os.Remove(tmp))
 	}
-	return before, after, SyncDir(filepath.Dir(path))
+	return before, after, boltfile.SyncDir(filepath.Dir(path))
 }
 
-// room says whether a directory has place for so many bytes.
-func room(dir string, need int64, free func(dir string) (int64, error)) error {
+// checkFreeSpace returns ErrNoRoom unless the disk of dir has need bytes free.
+func checkFreeSpace(dir string, need int64, free func(dir string) (int64, error)) error {
 	have, err := free(dir)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
@@ -100,22 +101,21 @@ func room(dir string, need int64, free func(dir string) (int64, error)) error {
 
 // copyInto writes what is in src to a new file, which is whole and on disk when it
 // returns, and returns its size. like is the file that it will stand in for.
-func copyInto(tmp string, src *boltFile, like fs.FileInfo, opts Options) (int64, error) {
-	dst, err := openBolt(tmp, opts)
+func copyInto(tmp string, src *boltfile.File, like fs.FileInfo, opts Options) (int64, error) {
+	dst, err := src.OpenSuccessor(tmp, opts.Keys, opts.file())
 	if err != nil {
 		return 0, err
 	}
-	if dst.cipher, err = src.successor(opts.Keys); err != nil {
-		return 0, errors.Join(err, dst.Close())
-	}
-	err = src.View(func(tx *fileTx) error { return copyBuckets(context.Background(), dst, tx, nil) })
+	err = src.View(func(tx *boltfile.Tx) error {
+		return boltfile.CopyBuckets(context.Background(), dst, tx, boltfile.CopyOptions{})
+	})
 	if err == nil {
-		err = dst.Update(func(tx *fileTx) error { return sign(tx, true) })
+		err = dst.Update(func(tx *boltfile.Tx) error { return boltfile.Stamp(tx, true) })
 	}
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return 0, err
 	}
-	if err := sameOwner(tmp, like); err != nil {
+	if err := boltfile.ChownLike(tmp, like); err != nil {
 		return 0, fmt.Errorf("give the new file to the owner of the old one: %w", err)
 	}
 	if _, err := sound(tmp, opts.Keys); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -79,7 +80,7 @@ func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
 		db.compactBytes.Add(before - after)
 	}
 	if err != nil {
-		if db.isClosed() || db.background.ctx.Err() != nil {
+		if db.handle.Closed() || db.background.ctx.Err() != nil {
 			err = store.ErrClosed
 		}
 		return before, after, fmt.Errorf("compact %s: %w", db.path, err)
@@ -99,45 +100,40 @@ const (
 
 // compaction is one rewriting of an open database.
 type compaction struct {
-	db      *DB
-	old     *file
-	src     *fileTx // of old; nil once it has ended
-	epoch   uint64  // of old, when src was begun
-	doubts  int     // as many as there were then: see doubt.viewed
-	dst     *boltFile
-	path    string // of the file itself, where the database's is a link
-	renamed bool
+	db         *DB
+	old        *boltfile.File
+	src        *boltfile.Tx // of old; nil once it has ended
+	epoch      uint64       // of old, when src was begun
+	uncertainN int          // the committer's count then
+	dst        *boltfile.File
+	path       string // of the file itself, if the database's is a link
+	renamed    bool
 }
 
 func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	db := c.db
-	defer db.recoverFault(guard(&err))
 	if c.path, err = filepath.EvalSymlinks(db.path); err != nil {
 		return 0, 0, err
 	}
+	defer c.end()
 	if err := c.begin(); err != nil {
 		return 0, 0, err
 	}
-	defer c.end()
 	before, free, err := db.sizes()
 	if err != nil {
 		return before, before, err
 	}
-	if err := room(filepath.Dir(c.path), before-free+allocBytes+compactSpare, db.opts.freeDisk); err != nil {
+	if err := checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare, db.opts.freeDisk); err != nil {
 		return before, before, err
 	}
 	tmp := c.path + compactSuffix
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return before, before, err
 	}
-	if c.dst, err = openBolt(tmp, db.opts); err != nil {
+	if c.dst, err = c.old.OpenSuccessor(tmp, db.opts.Keys, db.opts.file()); err != nil {
 		return before, before, errors.Join(err, os.RemoveAll(tmp))
 	}
-	c.dst.cipher, err = c.old.successor(db.opts.Keys)
-	if err == nil {
-		err = db.opts.compactStep(stepBegun)
-	}
-	if err == nil {
+	if err = db.opts.compactStep(stepBegun); err == nil {
 		err = c.copy(ctx, tmp)
 	}
 	if err == nil {
@@ -157,60 +153,61 @@ func (c *compaction) begin() error {
 	db := c.db
 	db.write.Lock()
 	defer db.write.Unlock()
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return store.ErrClosed
 	}
 	if db.compacting {
 		return ErrBusy
 	}
-	f, err := db.acquire()
+	f, err := db.handle.Acquire()
 	if err != nil {
 		return err
 	}
-	if c.src, err = f.Begin(false); err != nil {
-		db.release(f)
+	if c.src, err = f.Begin(); err != nil {
+		db.handle.Release(f)
 		return err
 	}
-	c.old, c.epoch, c.doubts = f, fileEpoch(c.src), db.doubts
+	c.old, c.uncertainN = f, db.committer.UncertainCommits()
 	db.compacting = true
-	return nil
+	return c.src.Read(func() error { c.epoch = boltfile.Epoch(c.src); return nil })
 }
 
-// end lets go of the file.
+// end releases the file, if begin has acquired it.
 func (c *compaction) end() {
+	if c.old == nil {
+		return
+	}
 	c.endRead()
-	c.db.release(c.old)
+	c.db.handle.Release(c.old)
 	c.db.write.Lock()
 	defer c.db.write.Unlock()
 	c.db.compacting = false
 	c.db.resumeBuilds()
 }
 
-// rekeys says that the new file has another key.
-func (c *compaction) rekeys() bool { return c.dst.cipher != c.old.cipher }
+// rekeys reports whether the new file has another key.
+func (c *compaction) rekeys() bool { return !c.dst.SameKey(c.old) }
 
 func (c *compaction) endRead() {
 	if c.src != nil {
-		_ = c.src.Rollback() // fails only where it has ended
+		c.src.Rollback()
 		c.src = nil
 	}
 }
 
-// copy makes the new file, but for the journal, and looks whether it is the same.
-func (c *compaction) copy(ctx context.Context, tmp string) (err error) {
-	defer recoverCorruption(tmp, &err) // before the copy is closed, which waits for what reads it
-	if err := sameOwner(tmp, c.old.info); err != nil {
-		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
-	}
-	if err := copyBuckets(ctx, c.dst, c.src, format.BucketJournal); err != nil {
+// copy makes the new file, but for the journal, and compares the two.
+func (c *compaction) copy(ctx context.Context, tmp string) error {
+	like, err := c.old.Stat()
+	if err != nil {
 		return err
 	}
-	err = c.dst.View(func(tx *fileTx) error {
-		if c.rekeys() {
-			return sameContent(ctx, c.src, tx)
-		}
-		return sameBuckets(ctx, c.src.Tx, tx.Tx, format.BucketJournal)
-	})
+	if err := boltfile.ChownLike(tmp, like); err != nil {
+		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
+	}
+	if err := boltfile.CopyBuckets(ctx, c.dst, c.src, boltfile.CopyOptions{Except: format.BucketJournal}); err != nil {
+		return err
+	}
+	err = c.dst.View(func(tx *boltfile.Tx) error { return boltfile.Compare(ctx, c.src, tx, format.BucketJournal) })
 	c.endRead() // what is flushed from now on takes no more room than it must
 	return err
 }
@@ -221,31 +218,31 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	db.write.Lock()
 	defer db.write.Unlock()
 	switch epoch, err := db.readEpoch(); {
-	case db.isClosed():
+	case db.handle.Closed():
 		return before, store.ErrClosed
 	case err != nil:
 		return before, err
-	case epoch != c.epoch, db.doubts != c.doubts:
+	case epoch != c.epoch, db.committer.UncertainCommits() != c.uncertainN:
 		return before, ErrBusy
 	}
-	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, c.old.info) {
-		return before, errors.Join(errors.New("the file has lost its name to another"), err)
+	if err := c.stillNamed(); err != nil {
+		return before, err
 	}
 	scrubs := false
-	err = c.old.View(func(src *fileTx) error {
+	err = c.old.View(func(src *boltfile.Tx) error {
 		scrubs = scrubDue(src)
-		return c.dst.Update(func(dst *fileTx) error {
-			return errors.Join(copyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), sign(dst, false))
+		return c.dst.Update(func(dst *boltfile.Tx) error {
+			return errors.Join(copyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), boltfile.Stamp(dst, false))
 		})
 	})
 	if err = errors.Join(err, c.dst.Sync()); err != nil {
 		return before, err
 	}
-	f, err := newFile(c.dst, tmp)
+	info, err := c.dst.Stat()
 	if err != nil {
 		return before, err
 	}
-	if after = f.info.Size(); after >= before && !c.rekeys() && !scrubs && !db.opts.compactAnyway {
+	if after = info.Size(); after >= before && !c.rekeys() && !scrubs && !db.opts.compactAnyway {
 		return before, nil
 	}
 	if err := db.opts.compactStep(stepSynced); err != nil {
@@ -255,20 +252,31 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 		return before, err
 	}
 	c.renamed = true
-	db.exchange(f)
-	db.doubt, db.named = nil, false // the new file is synced, its name is not
+	db.committer.Swap(c.dst)
 	if err := db.opts.compactStep(stepNamed); err != nil {
 		return after, err
 	}
-	if err := db.dispel(); err != nil {
+	if err := db.committer.ResyncMeta(); err != nil {
 		db.noteFlush(err)
 		return after, err
 	}
 	return after, nil
 }
 
+// stillNamed returns an error if the database's path is the name of another file now.
+func (c *compaction) stillNamed() error {
+	opened, err := c.old.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, opened) {
+		return errors.Join(errors.New("the file has lost its name to another"), err)
+	}
+	return nil
+}
+
 // copyJournal copies the journal, which is at most a little more than a fold's worth.
-func copyJournal(dst, src *fileTx) error {
+func copyJournal(dst, src *boltfile.Tx) error {
 	from := src.Bucket(format.BucketJournal)
 	if from == nil {
 		return nil
@@ -295,10 +303,7 @@ func (db *DB) sizes() (size, free int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	stats := db.file.Stats()
-	return info.Size(), int64(stats.FreePageN+stats.PendingPageN) * pageSize, nil
+	return info.Size(), db.handle.Stats(db.opts.Keys).FreeBytes, nil
 }
 
 // considerCompaction starts a compaction where it pays. The caller holds the write

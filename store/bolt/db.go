@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	berrors "go.etcd.io/bbolt/errors"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -26,16 +26,6 @@ const (
 )
 
 const (
-	pageSize = 4096 // fixed, so that a file moves between machines
-
-	// allocBytes is how much the file grows at a time. bbolt's own 16 MiB would
-	// round a small quota up by as much.
-	allocBytes = 1 << 20
-
-	// lockTimeout is how long Open waits for another process to let the file go:
-	// long enough for a reader that is just closing, not for a running agent.
-	lockTimeout = 500 * time.Millisecond
-
 	// DefaultFlushInterval is the flush interval where Options do not say.
 	DefaultFlushInterval = 5 * time.Second
 
@@ -130,11 +120,13 @@ type DB struct {
 	path   string
 	opts   Options
 	codecs *format.Codecs
+	handle *boltfile.Handle
 	heads  heads
 
 	mem memtable
 
-	write         sync.Mutex     // held by whoever changes anything; guards what follows
+	write         sync.Mutex // held for every change; guards what follows
+	committer     *boltfile.Committer
 	dirty         map[string]int // addresses of cells that are not durable, with their bytes
 	dirtyBytes    int
 	dirtySince    time.Time // when the oldest of them came; zero for none
@@ -142,9 +134,6 @@ type DB struct {
 	timer         clock.Timer
 	timerAt       time.Time
 	retryIn       time.Duration // between the two newest tries of a flush that fails
-	doubt         *doubt        // nil where all that can be read is durable
-	doubts        int           // there were
-	named         bool          // a power cut leaves this file under the database's name
 	journalBytes  int
 	journalLast   uint64 // sequence number of its newest entry, or what it was when it was dropped
 	journalDamage *store.CorruptionError
@@ -156,23 +145,12 @@ type DB struct {
 	compacting    bool              // so folds and builds wait
 	compactAt     time.Time         // not before
 	rekeying      bool              // until the file has the key that it is to have
-	closing       bool              // the newest transaction is to be the last
 
 	background *background
 
-	mu          sync.Mutex // guards what follows, for a few instructions
-	file        *file      // exchanged under the write lock
-	closed      bool
-	flushErr    error
-	pagesBefore int64 // written to files before the one that counts
-	syncBefore  time.Duration
+	mu       sync.Mutex // guards what follows, for a few instructions
+	flushErr error
 
-	retired sync.WaitGroup // files that are read from and do not count any more
-
-	readFaults   atomic.Int64
-	readFault    atomic.Pointer[error] // the newest; nil for none
-	commits      atomic.Int64
-	commitTime   atomic.Int64 // nanoseconds
 	compactions  atomic.Int64
 	compactTime  atomic.Int64 // nanoseconds
 	compactBytes atomic.Int64 // by which they made the file smaller
@@ -187,7 +165,7 @@ func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil)
 
 // open is Open with a look at the file before anything in it is followed. look may
 // be nil; its error ends the opening.
-func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
+func open(path string, opts Options, look func(*boltfile.File) error) (*DB, error) {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes
 	}
@@ -220,13 +198,13 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 		opts.compactStep = func(compactStep) error { return nil }
 	}
 	if opts.freeDisk == nil {
-		opts.freeDisk = freeDisk
+		opts.freeDisk = boltfile.FreeDisk
 	}
 	if opts.networkFS == nil {
-		opts.networkFS = networkFS
+		opts.networkFS = boltfile.NetworkFS
 	}
 	if !opts.ReadOnly {
-		if err := onDisk(path, opts.networkFS); err != nil {
+		if err := boltfile.RefuseNetwork(path, opts.networkFS); err != nil {
 			return nil, err
 		}
 	}
@@ -236,7 +214,7 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 		if opts.ReadOnly {
 			return nil, fmt.Errorf("%s: %w", path, store.ErrNoStore)
 		}
-		if err := create(path, opts); err != nil {
+		if err := boltfile.Create(path, opts.Writer, opts.Keys.Key, opts.file()); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -247,41 +225,42 @@ func open(path string, opts Options, look func(*boltFile) error) (*DB, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: %w: the file is empty", path, store.ErrForeign)
 	}
-	if err := checkWhole(path); err != nil {
+	if err := boltfile.CheckNotTruncated(path); err != nil {
 		return nil, err
 	}
-	bdb, err := openBolt(path, opts)
+	f, err := boltfile.Open(path, opts.file())
 	if err != nil {
 		return nil, err
 	}
 	if look != nil {
-		if err := look(bdb); err != nil {
-			return nil, errors.Join(err, bdb.Close())
-		}
+		err = look(f)
 	}
-	f, err := newFile(bdb, path)
+	if err == nil {
+		err = f.CheckMeta()
+	}
+	if err == nil {
+		err = f.Unlock(opts.Keys)
+	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open database: %w", err), bdb.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, file: f, codecs: format.NewCodecs(), dirty: map[string]int{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
+		path: path, opts: opts, handle: boltfile.NewHandle(f, opts.Logger), codecs: format.NewCodecs(), dirty: map[string]int{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
 		builds: map[string]*build{}, filling: map[string]bool{}, writerViews: map[string]*view{}, background: newBackground(),
 	}
+	db.committer = boltfile.NewCommitter(boltfile.CommitterOptions{
+		Path: path, Handle: db.handle, Clock: opts.Clock, ViewLimit: opts.ViewLimit,
+		BeforeCommit: db.closeWriterViews, AfterUncertain: db.noteFlush,
+	})
 	if err := db.begin(); err != nil {
 		db.codecs.Close()
-		return nil, errors.Join(err, bdb.Close())
+		return nil, errors.Join(err, db.handle.Close())
 	}
 	return db, nil
 }
 
-// begin reads what is needed before anything else and mends what a crash left.
+// begin reads what is needed before anything else and repairs what a crash left.
 func (db *DB) begin() error {
-	if err := db.checkMeta(); err != nil {
-		return err
-	}
-	if err := db.file.unlock(db.path, db.opts.Keys); err != nil {
-		return err
-	}
 	if err := db.replay(); err != nil || db.opts.ReadOnly {
 		return err
 	}
@@ -291,7 +270,7 @@ func (db *DB) begin() error {
 			return err
 		}
 	}
-	// The lock is held: what a compaction left is nobody's. If it can't be removed, the
+	// The lock is held: no process uses what a compaction left. If it can't be removed, the
 	// next compaction tries again.
 	if file, err := filepath.EvalSymlinks(db.path); err == nil {
 		_ = os.Remove(file + compactSuffix)
@@ -302,7 +281,7 @@ func (db *DB) begin() error {
 // Collections returns what is stored, ordered by ID.
 func (db *DB) Collections() ([]store.Info, error) {
 	var infos []store.Info
-	err := db.view(func(tx *fileTx) error {
+	err := db.view(func(tx *boltfile.Tx) error {
 		all := tx.Bucket(format.BucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
 			info, err := readInfo(db.path, string(id), all.Bucket(id))
@@ -318,41 +297,31 @@ func (db *DB) Collections() ([]store.Info, error) {
 
 // Drop deletes a collection. Dropping an absent one does nothing.
 func (db *DB) Drop(id string) error {
-	err := db.update(func(tx *fileTx) error {
+	err := db.update(func(tx *boltfile.Tx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
 		delete(db.filling, id)
-		err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id))
-		if errors.Is(err, berrors.ErrBucketNotFound) {
-			return nil
-		}
-		return err
+		return tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id))
 	})
 	if err != nil {
 		return err
 	}
-	return db.settle()
+	return db.resyncMeta()
 }
 
 // Stats returns sizes and write totals.
 func (db *DB) Stats() store.Stats {
-	s := store.Stats{
-		Path: db.path, Commits: db.commits.Load(), CommitTime: time.Duration(db.commitTime.Load()),
-		FlushError: db.flushError(), ReadFaults: db.readFaults.Load(),
-	}
-	if err := db.readFault.Load(); err != nil {
-		s.ReadError = *err
-	}
+	s := store.Stats{Path: db.path, FlushError: db.flushError()}
+	s.Commits, s.CommitTime = db.committer.Stats()
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
 	}
 	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactions.Load(), time.Duration(db.compactTime.Load()), db.compactBytes.Load()
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	s.EncryptionKey, s.EncryptionDue = db.file.cipher.keyID(), db.file.due(db.opts.Keys) && !db.opts.ReadOnly
-	tx := db.file.Stats().TxStats
-	s.PagesWritten, s.SyncTime = db.pagesBefore+tx.GetWrite(), db.syncBefore+tx.GetWriteTime()
+	file := db.handle.Stats(db.opts.Keys)
+	s.EncryptionKey, s.EncryptionDue = file.KeyID, file.NeedsRekey && !db.opts.ReadOnly
+	s.PagesWritten, s.SyncTime = file.PagesWritten, file.SyncTime
+	s.ReadFaults, s.ReadError = file.ReadFaults, file.ReadError
 	return s
 }
 
@@ -362,7 +331,7 @@ func (db *DB) Close() error {
 	db.background.stop()
 	db.write.Lock()
 	defer db.write.Unlock()
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return nil
 	}
 	db.closeWriterViews()
@@ -371,49 +340,29 @@ func (db *DB) Close() error {
 		if db.timer != nil {
 			db.timer.Stop()
 		}
-		db.closing = true
+		db.committer.MarkClosing()
 		if err = db.fold(); err != nil {
-			// Perhaps there is room for less.
+			// There may be room for less.
 			err = errors.Join(err, db.append())
 		}
-		err = errors.Join(err, db.signOff(), db.dispel())
+		err = errors.Join(err, db.committer.MarkCleanShutdown(), db.committer.ResyncMeta())
 	}
-	db.mu.Lock()
-	db.closed = true
-	db.mu.Unlock()
-	err = errors.Join(err, db.file.Close()) // waits for what reads it
-	db.retired.Wait()
+	err = errors.Join(err, db.handle.Close())
 	db.codecs.Close()
 	return err
 }
 
-// signOff lets the file say that it was closed, where it does not say so already.
-func (db *DB) signOff() error {
-	ending := Cut
-	err := db.view(func(tx *fileTx) error { ending = endingOf(tx); return nil })
-	if err != nil || ending == Closed {
-		return err
-	}
-	return db.commit(func(*fileTx) error { return nil })
-}
-
-func (db *DB) isClosed() bool {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	return db.closed
-}
-
 // update runs a transaction that changes what readers see, after a fold, so that
 // file and memtable never tell different stories.
-func (db *DB) update(fn func(*fileTx) error) error {
+func (db *DB) update(fn func(*boltfile.Tx) error) error {
 	db.write.Lock()
 	defer db.write.Unlock()
 	return db.updateLocked(fn)
 }
 
 // updateLocked is update for whoever holds the write lock.
-func (db *DB) updateLocked(fn func(*fileTx) error) error {
-	if db.isClosed() {
+func (db *DB) updateLocked(fn func(*boltfile.Tx) error) error {
+	if db.handle.Closed() {
 		return store.ErrClosed
 	}
 	if db.mem.size() > 0 {
@@ -421,66 +370,35 @@ func (db *DB) updateLocked(fn func(*fileTx) error) error {
 			return err
 		}
 	}
-	return db.rewrite(func(tx *fileTx) (bool, error) { return true, fn(tx) })
+	return db.rewrite(func(tx *boltfile.Tx) (bool, error) { return true, fn(tx) })
 }
 
 // hidden runs a transaction that changes nothing that a reader sees.
-func (db *DB) hidden(fn func(*fileTx) error) error {
+func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
 	db.write.Lock()
 	defer db.write.Unlock()
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return store.ErrClosed
 	}
 	return db.hiddenLocked(fn)
 }
 
 // hiddenLocked is hidden for whoever holds the write lock.
-func (db *DB) hiddenLocked(fn func(*fileTx) error) error {
-	return db.rewrite(func(tx *fileTx) (bool, error) { return false, fn(tx) })
+func (db *DB) hiddenLocked(fn func(*boltfile.Tx) error) error {
+	return db.rewrite(func(tx *boltfile.Tx) (bool, error) { return false, fn(tx) })
 }
 
-// commit runs fn in a write transaction, which everybody sees if there is no error and
-// nobody otherwise. Whether it is durable too, dispel says. The caller holds the write
-// lock.
-func (db *DB) commit(fn func(*fileTx) error) (err error) {
-	defer db.recoverFault(guard(&err))
-	db.closeWriterViews()
-	if err := db.dispel(); err != nil {
-		return err
-	}
-	start := time.Now()
-	id := 0 // of the transaction, once nothing is left but to commit it
-	err = db.file.Update(func(tx *fileTx) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		// With a fold half done it is not closed, whatever comes.
-		if err := sign(tx, db.closing && halfFolded(tx) == 0); err != nil {
-			return err
-		}
-		id = tx.ID()
-		return nil
-	})
-	if err != nil && id != 0 {
-		err = db.doubted(id, err)
-	}
-	if err == nil {
-		db.commits.Add(1)
-		db.commitTime.Add(int64(time.Since(start)))
-	}
-	return err
+// view runs fn in a read transaction on the file, without the memtable.
+func (db *DB) view(fn func(*boltfile.Tx) error) error { return db.handle.View(fn) }
+
+// resyncMeta makes durable what was committed.
+func (db *DB) resyncMeta() error {
+	db.write.Lock()
+	defer db.write.Unlock()
+	return db.committer.ResyncMeta()
 }
 
-func (db *DB) view(fn func(*fileTx) error) (err error) {
-	f, err := db.acquire()
-	if err != nil {
-		return err
-	}
-	defer db.release(f)
-	defer db.recoverFault(guard(&err))
-	err = f.View(fn)
-	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
-		return store.ErrClosed
-	}
-	return err
+// file returns the options of the file.
+func (opts Options) file() boltfile.Options {
+	return boltfile.Options{MaxBytes: opts.MaxBytes, ReadOnly: opts.ReadOnly, MaxMapBytes: opts.maxMapBytes}
 }

@@ -1,6 +1,9 @@
 package bolt
 
-import "github.com/snapcache/snapcache/store/bolt/internal/format"
+import (
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
+)
 
 // table is a bucket that can be read and written: one of the file in a write
 // transaction, or one of the memtable on top of the file.
@@ -11,7 +14,7 @@ type table interface {
 }
 
 var (
-	_ table = (*fileBucket)(nil)
+	_ table = (*boltfile.Bucket)(nil)
 	_ table = (*editTable)(nil)
 )
 

@@ -7,6 +7,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -14,7 +15,7 @@ import (
 func (db *DB) Fold() error {
 	db.write.Lock()
 	defer db.write.Unlock()
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return store.ErrClosed
 	}
 	return db.fold()
@@ -45,7 +46,10 @@ var (
 )
 
 // Sign lets tests change a file through bbolt.
-func Sign(tx *bbolt.Tx, closed bool) error { return sign((&boltFile{}).tx(tx), closed) }
+func Sign(tx *bbolt.Tx, closed bool) error {
+	stamp := format.TxStamp{Tx: uint64(tx.ID()), Clean: closed, Boot: boltfile.BootID()}
+	return tx.Bucket(format.BucketMeta).Put(format.KeyTxStamp, stamp.Encode())
+}
 
 // ByHand makes options under which nothing happens in the background, and builds and
 // sweeps of indexes go on by so many records a step, with BuildStep.
@@ -117,8 +121,8 @@ func (db *DB) runningBuilds() []*build {
 // HotCopyWith is Copy on a disk with as much room as free says.
 var HotCopyWith = (*DB).copyTo
 
-// NetworkFS is networkFS.
-var NetworkFS = networkFS
+// NetworkFS is boltfile.NetworkFS.
+var NetworkFS = boltfile.NetworkFS
 
 // OnFileSystem returns options under which fileSystem says what a path is on.
 func OnFileSystem(opts Options, fileSystem func(path string) (string, error)) Options {
@@ -128,9 +132,7 @@ func OnFileSystem(opts Options, fileSystem func(path string) (string, error)) Op
 
 // OpenReads returns how many transactions read the file.
 func (db *DB) OpenReads() int {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	return db.file.Stats().OpenTxN
+	return db.handle.Stats(db.opts.Keys).OpenReads
 }
 
 // Mapping returns opts for a platform that maps files of at most so many bytes.

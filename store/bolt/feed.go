@@ -7,6 +7,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -168,7 +169,7 @@ func (g *generation) closeLog() error {
 
 // createHistory makes the history of a new generation, which a complete list is to
 // begin.
-func createHistory(gen *fileBucket, id string, head history.Head) error {
+func createHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if _, err := gen.CreateBucket(name); err != nil {
 			return err
@@ -178,7 +179,7 @@ func createHistory(gen *fileBucket, id string, head history.Head) error {
 }
 
 // restartHistory begins a generation's history anew.
-func restartHistory(gen *fileBucket, id string, head history.Head) error {
+func restartHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if err := gen.DeleteBucket(name); err != nil {
 			return err
@@ -194,13 +195,11 @@ func (v *view) Horizon() (h store.Horizon, err error) {
 }
 
 func (v *view) head() (head history.Head, err error) {
-	defer v.db.recoverFault(guard(&err))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended != nil {
-		return head, v.ended
-	}
-	return v.decodeHead(v.lookup(v.path(), format.KeyHistory))
+	err = v.read(func() (err error) {
+		head, err = v.decodeHead(v.lookup(v.path(), format.KeyHistory))
+		return err
+	})
+	return head, err
 }
 
 // Changes iterates over what changed after since.

@@ -108,7 +108,7 @@ func (db *DB) flushOnTime() {
 	db.write.Lock()
 	defer db.write.Unlock()
 	db.timer = nil
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return
 	}
 	if db.flushError() == nil {

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"math"
 	"time"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 const (
@@ -45,7 +47,7 @@ func (db *DB) fold() error {
 		return nil
 	}
 	limit := db.opts.sliceBytes
-	if len(db.dirty) > 0 && db.mem.cells() > limit/pageSize && db.dirtyBytes <= maxJournalBytes {
+	if len(db.dirty) > 0 && db.mem.cells() > limit/boltfile.PageSize && db.dirtyBytes <= maxJournalBytes {
 		if err := db.append(); err != nil {
 			return fmt.Errorf("fold: %w", err)
 		}
@@ -56,7 +58,7 @@ func (db *DB) fold() error {
 	over := db.mem.snapshot()
 	s := slice{over: over, limit: limit}
 	for s.rest = true; s.rest; {
-		err := db.rewrite(func(tx *fileTx) (folded bool, err error) {
+		err := db.rewrite(func(tx *boltfile.Tx) (folded bool, err error) {
 			if err := s.fold(tx); err != nil {
 				return false, err
 			}
@@ -89,8 +91,8 @@ type slice struct {
 }
 
 // fold moves the next cells, at least one of them, into the buckets.
-func (s *slice) fold(tx *fileTx) error {
-	var bucket *fileBucket
+func (s *slice) fold(tx *boltfile.Tx) error {
+	var bucket *boltfile.Bucket
 	var at string
 	size := 0
 	it := s.over.tree.Iter()
@@ -100,20 +102,16 @@ func (s *slice) fold(tx *fileTx) error {
 	}
 	for ; more; more = it.Next() {
 		// A node is a page that is changed. What is put into it may need others.
-		if stats := tx.Stats(); size > 0 && size+int(stats.GetNodeCount())*pageSize >= s.limit {
+		if size > 0 && size+tx.ChangedBytes() >= s.limit {
 			break
 		}
 		path, key := format.Locate(it.Key())
 		if name := format.Address(path, nil); bucket == nil || name != at {
-			at, bucket = name, tx.Bucket(path[0])
-			if bucket != nil {
-				bucket = descend(bucket, path[1:])
-			}
-			if bucket == nil {
+			if at, bucket = name, tx.At(path); bucket == nil {
 				return fmt.Errorf("bucket %q is missing", path)
 			}
 			if inOrder(path) {
-				bucket.fillUp()
+				bucket.FillSequentially()
 			}
 		}
 		c := it.Value()
@@ -127,7 +125,7 @@ func (s *slice) fold(tx *fileTx) error {
 			return err
 		}
 		s.last = it.Key()
-		size += len(key) + len(c.value) + pageElement
+		size += len(key) + len(c.value) + boltfile.PageElement
 	}
 	s.rest = more
 	return nil
@@ -142,7 +140,7 @@ func inOrder(path [][]byte) bool {
 
 // dropJournal empties the journal. Its sequence goes on, so that an old entry never
 // looks like a new one.
-func dropJournal(tx *fileTx) error {
+func dropJournal(tx *boltfile.Tx) error {
 	old := tx.Bucket(format.BucketJournal)
 	if old == nil {
 		return nil
@@ -158,23 +156,14 @@ func dropJournal(tx *fileTx) error {
 	return b.SetSequence(seq)
 }
 
-// halfFolded returns the newest journal entry without which the file is not whole; 0
-// for none.
-func halfFolded(tx *fileTx) uint64 {
-	if raw := tx.Bucket(format.BucketMeta).Get(format.KeyFolding); len(raw) == 8 {
-		return binary.BigEndian.Uint64(raw)
-	}
-	return 0
-}
-
 // rewrite runs a transaction that changes buckets, and moves the file to the next
 // epoch. fn says whether it has put all of the memtable into the file; where it has
 // not, it must have changed nothing that a reader of the memtable sees.
-func (db *DB) rewrite(fn func(*fileTx) (folded bool, err error)) error {
+func (db *DB) rewrite(fn func(*boltfile.Tx) (folded bool, err error)) error {
 	db.mem.foldBegins()
 	epoch := db.mem.snapshot().epoch
 	var folded bool
-	err := db.commit(func(tx *fileTx) (err error) {
+	err := db.committer.Commit(func(tx *boltfile.Tx) (err error) {
 		if folded, err = fn(tx); err != nil {
 			return err
 		}
@@ -194,6 +183,6 @@ func (db *DB) rewrite(fn func(*fileTx) (folded bool, err error)) error {
 }
 
 func (db *DB) readEpoch() (epoch uint64, err error) {
-	err = db.view(func(tx *fileTx) error { epoch = fileEpoch(tx); return nil })
+	err = db.view(func(tx *boltfile.Tx) error { epoch = boltfile.Epoch(tx); return nil })
 	return epoch, err
 }

@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	bbolt "go.etcd.io/bbolt"
-
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -61,7 +60,7 @@ func (db *DB) Copy(ctx context.Context, dir string, progress func(done, total in
 	return db.copyTo(ctx, dir, progress, db.opts.freeDisk)
 }
 
-func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (c *Copy, err error) {
+func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Copy, error) {
 	if err := db.JournalDamage(); err != nil && db.opts.ReadOnly {
 		return nil, err // opened for writing, what was damaged is gone
 	}
@@ -72,18 +71,17 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
-	defer db.release(from)
-	defer func() { _ = tx.Rollback() }() // it only reads
-	defer db.recoverFault(guard(&err))   // before the above
-	used := max(0, tx.Size()-int64(from.Stats().FreePageN)*pageSize)
-	if err := room(dir, used+used/2+copySpareBytes, free); err != nil {
+	defer db.handle.Release(from)
+	defer tx.Rollback()
+	used := tx.UsedBytes()
+	if err := checkFreeSpace(dir, used+used/2+copySpareBytes, free); err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
 	collections, err := db.inventory(tx, over)
 	if err != nil {
 		return nil, err
 	}
-	f, err := db.copyFile(ctx, dir, tx, func(done int64) {
+	f, err := db.copyFile(ctx, dir, from, tx, func(done int64) {
 		if progress != nil {
 			progress(min(done, used), used)
 		}
@@ -95,15 +93,15 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy database: %w", err), f.Close())
 	}
-	return &Copy{File: f, Bytes: info.Size(), Format: int(from.cipher.format()), Key: from.cipher.keyID(), Collections: collections}, nil
+	return &Copy{File: f, Bytes: info.Size(), Format: from.Version(), Key: from.KeyID(), Collections: collections}, nil
 }
 
 // freeze makes all that was applied durable and returns a transaction that reads
 // just that, of the file that is to be released then, with the memtable, which is the same as the journal then.
-func (db *DB) freeze() (*file, *fileTx, *overlay, error) {
+func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *overlay, error) {
 	db.write.Lock()
 	defer db.write.Unlock()
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return nil, nil, nil, store.ErrClosed
 	}
 	if !db.opts.ReadOnly {
@@ -111,35 +109,37 @@ func (db *DB) freeze() (*file, *fileTx, *overlay, error) {
 			return nil, nil, nil, err
 		}
 	}
-	f, err := db.acquire()
+	f, err := db.handle.Acquire()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	tx, err := f.Begin(false)
+	tx, err := f.Begin()
 	if err != nil {
-		db.release(f)
+		db.handle.Release(f)
 		return nil, nil, nil, err
 	}
 	return f, tx, db.mem.snapshot(), nil
 }
 
-// inventory tells what a transaction has in it.
-func (db *DB) inventory(tx *fileTx, over *overlay) ([]CopiedCollection, error) {
+// inventory returns the collections that a transaction sees.
+func (db *DB) inventory(tx *boltfile.Tx, over *overlay) ([]CopiedCollection, error) {
 	found := []CopiedCollection{}
-	err := tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
-		v := &view{db: db, tx: tx, over: over, id: string(id)}
-		if err := v.load(); err != nil {
-			return err
-		}
-		found = append(found, CopiedCollection{Info: v.info, State: v.state})
-		return nil
+	err := tx.Read(func() error {
+		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
+			v := &view{db: db, tx: tx, over: over, id: string(id)}
+			if err := v.load(); err != nil {
+				return err
+			}
+			found = append(found, CopiedCollection{Info: v.info, State: v.state})
+			return nil
+		})
 	})
 	return found, err
 }
 
 // copyFile writes what a transaction reads to a new file, and takes the file's name
 // away as soon as it is open.
-func (db *DB) copyFile(ctx context.Context, dir string, tx *fileTx, progress func(int64)) (f *os.File, err error) {
+func (db *DB) copyFile(ctx context.Context, dir string, from *boltfile.File, tx *boltfile.Tx, progress func(int64)) (f *os.File, err error) {
 	tmp, err := os.MkdirTemp(dir, ".copy-*")
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
@@ -150,13 +150,10 @@ func (db *DB) copyFile(ctx context.Context, dir string, tx *fileTx, progress fun
 		}
 	}()
 	path := filepath.Join(tmp, "copy.db")
-	dst, err := openBolt(path, Options{}) // without a quota: there is nothing to keep free in it
+	dst, err := from.OpenScratch(path)
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
-	// Nobody looks for this file after a crash. Synced or not it has the same bytes for
-	// this process, and what is deleted soon enough never gets to the flash.
-	dst.NoSync, dst.NoGrowSync = true, true
 	f, err = os.Open(path)
 	if err == nil {
 		h := &hotCopy{path: db.path, src: tx}
@@ -174,40 +171,36 @@ func (db *DB) copyFile(ctx context.Context, dir string, tx *fileTx, progress fun
 // hotCopy copies what a transaction reads.
 type hotCopy struct {
 	path string // of the source, for errors
-	src  *fileTx
+	src  *boltfile.Tx
 }
 
-func (h *hotCopy) run(ctx context.Context, dst *boltFile, progress func(int64)) (err error) {
-	defer recoverCorruption(h.path, &err) // after the rollback below, so that the new file can be closed
-	current, err := h.generations()
+func (h *hotCopy) run(ctx context.Context, dst *boltfile.File, progress func(int64)) error {
+	var current map[string]string
+	err := h.src.Read(func() (err error) {
+		current, err = h.generations()
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	var done int64
-	c := &copier{ctx: ctx, dst: dst.DB, look: h.look}
-	c.told = func(bytes int) { done += int64(bytes); progress(done) }
-	c.skip = func(path [][]byte, name []byte) bool {
-		return len(path) == 2 && bytes.Equal(path[0], format.BucketCollections) && string(name) != current[string(path[1])]
-	}
-	defer func() {
-		if c.tx != nil {
-			_ = c.tx.Rollback()
-		}
-	}()
-	if err := c.begin(); err != nil {
-		return err
-	}
-	err = h.src.Tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return c.bucket([][]byte{name}, b) })
-	if errors.Is(err, errOrder) {
+	err = boltfile.CopyBuckets(ctx, dst, h.src, boltfile.CopyOptions{
+		Visit:    h.verify,
+		Progress: func(bytes int) { done += int64(bytes); progress(done) },
+		Skip: func(path [][]byte, name []byte) bool {
+			return len(path) == 2 && bytes.Equal(path[0], format.BucketCollections) && string(name) != current[string(path[1])]
+		},
+	})
+	if errors.Is(err, boltfile.ErrOrder) {
 		return &store.CorruptionError{Path: h.path, Reason: err.Error()}
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(sign(dst.tx(c.tx), true), c.commit())
+	return dst.Update(func(tx *boltfile.Tx) error { return boltfile.Stamp(tx, true) })
 }
 
-// generations returns the name of each collection's only bucket that counts.
+// generations returns the name of each collection's current generation.
 func (h *hotCopy) generations() (map[string]string, error) {
 	current := map[string]string{}
 	all := h.src.Bucket(format.BucketCollections)
@@ -219,12 +212,9 @@ func (h *hotCopy) generations() (map[string]string, error) {
 	return current, err
 }
 
-// look looks at what a value says about itself.
-func (h *hotCopy) look(path [][]byte, k, v []byte) error {
-	ok := true
-	if h.src.file.cipher != nil {
-		k, v, ok = h.src.at(path).entry(k, v)
-	}
+// verify verifies what there is in a value to verify it by.
+func (h *hotCopy) verify(path [][]byte, e boltfile.CopiedEntry) error {
+	k, v := e.Key, e.Value
 	var err error
 	damage := &store.CorruptionError{Path: h.path}
 	name := func(depth int) []byte {
@@ -256,10 +246,10 @@ func (h *hotCopy) look(path [][]byte, k, v []byte) error {
 		_, _, err = format.DecodeFeedEntry(k, v)
 	case bytes.Equal(name(3), format.BucketTombs):
 		damage.Collection = string(path[1])
-		err = h.lookTomb(path, k, v)
-	case !ok:
+		err = h.verifyTombstone(path, k, v)
+	case !e.KeyOpened:
 		damage.Collection = string(path[1])
-		err = errNotOpened // an entry of an index, which has nothing else to know it by
+		err = boltfile.ErrNotOpened // an entry of an index, which has no checksum
 	}
 	if err == nil {
 		return nil
@@ -268,9 +258,9 @@ func (h *hotCopy) look(path [][]byte, k, v []byte) error {
 	return damage
 }
 
-// lookTomb looks at the record of a deleted object, whose key the feed has.
-func (h *hotCopy) lookTomb(path [][]byte, k, v []byte) error {
-	b := descend(h.src.Bucket(path[0]), append(path[1:3:3], format.BucketFeed))
+// verifyTombstone verifies the record of a deleted object, whose key the feed has.
+func (h *hotCopy) verifyTombstone(path [][]byte, k, v []byte) error {
+	b := h.src.At(append(path[:3:3], format.BucketFeed))
 	if b == nil {
 		return format.ErrFeedEntry
 	}

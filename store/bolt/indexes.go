@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -50,7 +51,7 @@ func decodeBuilding(id string, raw []byte) (b building, err error) {
 
 // readIndexes reads which indexes a generation has, complete and not, of those that
 // the collection was opened with.
-func (c *collection) readIndexes(gen *fileBucket) (complete definitions, build building, err error) {
+func (c *collection) readIndexes(gen *boltfile.Bucket) (complete definitions, build building, err error) {
 	if complete, err = decodeIndexes(c.id, gen.Get(format.KeyIndexes)); err != nil {
 		return nil, build, damagedHead(c.db.path, c.id, format.KeyIndexes, err)
 	}
@@ -66,7 +67,7 @@ func (c *collection) readIndexes(gen *fileBucket) (complete definitions, build b
 	return complete, build, nil
 }
 
-func putBuilding(gen *fileBucket, id string, build building) error {
+func putBuilding(gen *boltfile.Bucket, id string, build building) error {
 	if len(build.Indexes) == 0 {
 		return gen.Delete(format.KeyBuilding)
 	}
@@ -77,7 +78,7 @@ func putBuilding(gen *fileBucket, id string, build building) error {
 // generation. What readers must not see any more is gone for them at once; what is
 // new is there for writers, and for readers once it was built. It says whether
 // anything is left to be done in the background. Nothing may be in the memtable.
-func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
+func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 	root, objects := gen.Bucket(format.BucketIndex), gen.Bucket(format.BucketObjects)
 	if root == nil || objects == nil {
 		return false, c.damage("a bucket is missing")
@@ -116,7 +117,7 @@ func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
 			return false, err
 		}
 	}
-	if objects.fewerThan(1) {
+	if objects.FewerThan(1) {
 		maps.Copy(complete, build.Indexes)
 		build.Indexes = nil
 	}
@@ -135,7 +136,7 @@ func (c *collection) syncIndexes(gen *fileBucket) (work bool, err error) {
 
 // dropIndexes drops the indexes that are not to be kept: small ones at once, large
 // ones by moving them out of the way, for the builder.
-func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) bool) error {
+func (c *collection) dropIndexes(gen, root *boltfile.Bucket, keep func(name string) bool) error {
 	var drop [][]byte
 	err := root.ForEachBucket(func(name []byte) error {
 		if !keep(string(name)) {
@@ -147,7 +148,7 @@ func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) b
 		return err
 	}
 	for _, name := range drop {
-		if root.Bucket(name).fewerThan(c.db.opts.stepRecords) {
+		if root.Bucket(name).FewerThan(c.db.opts.stepRecords) {
 			if err := root.DeleteBucket(name); err != nil {
 				return err
 			}
@@ -175,7 +176,7 @@ func (c *collection) dropIndexes(gen, root *fileBucket, keep func(name string) b
 
 // sweep deletes up to n entries of the indexes that were dropped, and says whether
 // all are gone.
-func sweep(gen *fileBucket, n int) (done bool, err error) {
+func sweep(gen *boltfile.Bucket, n int) (done bool, err error) {
 	dropped := gen.Bucket(format.BucketDropped)
 	if dropped == nil {
 		return true, nil
@@ -193,7 +194,7 @@ func sweep(gen *fileBucket, n int) (done bool, err error) {
 		return false, dropped.DeleteBucket(slot)
 	}
 	entries := holder.Bucket(name)
-	if entries == nil || entries.fewerThan(n) {
+	if entries == nil || entries.FewerThan(n) {
 		return false, dropped.DeleteBucket(slot)
 	}
 	var keys [][]byte // a cursor does not go on well over what it deletes

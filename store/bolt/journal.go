@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -20,7 +21,7 @@ const (
 )
 
 // journalEntry returns the value of an entry, nil where there is none.
-func journalEntry(journal *fileBucket, key []byte) []byte {
+func journalEntry(journal *boltfile.Bucket, key []byte) []byte {
 	entry := journal.Bucket(key)
 	if entry == nil {
 		return nil
@@ -43,7 +44,7 @@ func (db *DB) JournalDamage() error {
 func (db *DB) Flush() error {
 	db.write.Lock()
 	defer db.write.Unlock()
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return store.ErrClosed
 	}
 	return db.flushLocked()
@@ -60,7 +61,7 @@ func (db *DB) flushLocked() error {
 	}
 	err := db.append()
 	if err == nil {
-		err = db.dispel()
+		err = db.committer.ResyncMeta()
 	}
 	if err == nil && !db.compacting && db.foldDue() {
 		db.trimHistory()
@@ -86,7 +87,7 @@ func (db *DB) append() error {
 	over := db.mem.snapshot()
 	var size int
 	var seq uint64
-	err := db.commit(func(tx *fileTx) error {
+	err := db.committer.Commit(func(tx *boltfile.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(format.BucketJournal)
 		if err != nil {
 			return err

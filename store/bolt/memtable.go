@@ -5,6 +5,7 @@ import (
 	"iter"
 	"sync"
 
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/tidwall/btree"
 )
@@ -128,15 +129,15 @@ func (o *overlay) get(addr string) (cell, bool) {
 
 // cursor goes through the keys of a bucket as overlay and file say together.
 type cursor struct {
-	file   *fileCursor // nil where the file has no such bucket
-	prefix string      // of the bucket's addresses
+	file   *boltfile.Cursor // nil where the file has no such bucket
+	prefix string           // of the bucket's addresses
 	over   btree.MapIter[string, cell]
 
 	fileKey, fileValue []byte
 	overOK             bool
 }
 
-func (o *overlay) cursor(path [][]byte, b *fileBucket) *cursor {
+func (o *overlay) cursor(path [][]byte, b *boltfile.Bucket) *cursor {
 	c := &cursor{prefix: format.Address(path, nil), over: o.tree.Iter()}
 	if b != nil {
 		c.file = b.Cursor()

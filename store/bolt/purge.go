@@ -2,13 +2,11 @@ package bolt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	berrors "go.etcd.io/bbolt/errors"
-
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -18,19 +16,18 @@ import (
 func (db *DB) Purge(id string) error {
 	db.write.Lock()
 	defer db.write.Unlock()
-	if db.isClosed() {
+	if db.handle.Closed() {
 		return store.ErrClosed
 	}
 	if err := db.fold(); err != nil { // drops the journal
 		return err
 	}
-	err := db.updateLocked(func(tx *fileTx) error {
+	err := db.updateLocked(func(tx *boltfile.Tx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
 		delete(db.filling, id)
-		err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id))
-		if err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+		if err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id)); err != nil {
 			return err
 		}
 		return tx.Bucket(format.BucketMeta).Put(format.KeySanitize, []byte{1})
@@ -38,16 +35,18 @@ func (db *DB) Purge(id string) error {
 	if err != nil {
 		return err
 	}
-	return db.dispel()
+	return db.committer.ResyncMeta()
 }
 
 // ScrubDue says that something was purged and the file was not rewritten since.
 func (db *DB) ScrubDue() (due bool, err error) {
-	err = db.view(func(tx *fileTx) error { due = scrubDue(tx); return nil })
+	err = db.view(func(tx *boltfile.Tx) error { due = scrubDue(tx); return nil })
 	return due, err
 }
 
-func scrubDue(tx *fileTx) bool { return tx.Bucket(format.BucketMeta).Get(format.KeySanitize) != nil }
+func scrubDue(tx *boltfile.Tx) bool {
+	return tx.Bucket(format.BucketMeta).Get(format.KeySanitize) != nil
+}
 
 // Scrub rewrites the file so that nothing of what was purged is in it. It is
 // [DB.Compact] also where that saves no room; the errors are the same. What the disk
@@ -66,7 +65,7 @@ func (db *DB) Scrub(ctx context.Context) error {
 // SetRefused notes for how long the collection's owner was refused what is stored of it,
 // so that a restart does not forget it. 0 is not at all.
 func (db *DB) SetRefused(id string, d time.Duration) error {
-	return db.hidden(func(tx *fileTx) error {
+	return db.hidden(func(tx *boltfile.Tx) error {
 		b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
 		switch {
 		case b == nil:
@@ -80,7 +79,7 @@ func (db *DB) SetRefused(id string, d time.Duration) error {
 
 // Refused returns what SetRefused noted. What can't be read counts as 0.
 func (db *DB) Refused(id string) (d time.Duration, err error) {
-	err = db.view(func(tx *fileTx) error {
+	err = db.view(func(tx *boltfile.Tx) error {
 		if b := tx.Bucket(format.BucketCollections).Bucket([]byte(id)); b != nil {
 			if n, err := format.DecodeNumber[uint64](id, format.KeyForbiddenFor, b.Get(format.KeyForbiddenFor)); err == nil {
 				d = time.Duration(min(n, uint64(1<<62))) //nolint:gosec // bounded

@@ -6,9 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	berrors "go.etcd.io/bbolt/errors"
-
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -16,10 +15,6 @@ import (
 const (
 	// copyRecords is how many records one transaction copies into a new generation.
 	copyRecords = 2000
-
-	// copyFill is how full pages are made where keys come in order: bbolt's own half
-	// would take twice the pages, and none can grow in full ones.
-	copyFill = 0.95
 )
 
 // replacement collects a difference in memory and, past the budget, in a new
@@ -59,7 +54,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if r.done {
 		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
 	}
-	if r.c.db.isClosed() {
+	if r.c.db.handle.Closed() {
 		return fmt.Errorf("collection %s: %w", r.c.id, store.ErrClosed)
 	}
 	writes, err := r.c.encode(changes, true)
@@ -92,15 +87,15 @@ func (r *replacement) spill() error {
 	}
 	writes := r.takePending()
 	state := r.state
-	err := r.c.db.hidden(func(tx *fileTx) error {
+	err := r.c.db.hidden(func(tx *boltfile.Tx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
 		}
 		gen := b.Bucket(format.GenName(r.gen))
-		if objects := descend(gen, [][]byte{format.BucketObjects}); objects != nil {
+		if objects := gen.At([][]byte{format.BucketObjects}); objects != nil {
 			// A list comes in key order: full pages instead of half-full ones.
-			objects.fillUp()
+			objects.FillSequentially()
 		}
 		g, err := fileGeneration(r.c, tx, gen, format.GenName(r.gen))
 		if err != nil {
@@ -142,7 +137,7 @@ func (r *replacement) putBack(writes []write) {
 func (r *replacement) begin() error {
 	var gen uint64
 	var complete definitions
-	err := r.c.db.update(func(tx *fileTx) error {
+	err := r.c.db.update(func(tx *boltfile.Tx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
@@ -163,7 +158,7 @@ func (r *replacement) begin() error {
 		r.c.db.filling[r.c.id] = true
 		build.After = ""
 		gen = n + 1
-		if err := b.DeleteBucket(format.GenName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+		if err := b.DeleteBucket(format.GenName(gen)); err != nil {
 			return err
 		}
 		return createGeneration(b, r.c.id, gen, complete, build)
@@ -194,16 +189,16 @@ func copied(indexes definitions) [][][]byte {
 func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 	var after []byte
 	for more := true; more; {
-		err := r.c.db.hidden(func(tx *fileTx) error {
+		err := r.c.db.hidden(func(tx *boltfile.Tx) error {
 			b, err := r.c.bucket(tx)
 			if err != nil {
 				return err
 			}
-			from, to := descend(b.Bucket(format.GenName(gen-1)), path), descend(b.Bucket(format.GenName(gen)), path)
+			from, to := b.Bucket(format.GenName(gen-1)).At(path), b.Bucket(format.GenName(gen)).At(path)
 			if from == nil || to == nil {
 				return &store.CorruptionError{Path: r.c.db.path, Collection: r.c.id, Reason: "a bucket is missing"}
 			}
-			to.fillUp()
+			to.FillSequentially()
 			cur := from.Cursor()
 			k, v := cur.First()
 			if after != nil {
@@ -226,16 +221,6 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 		}
 	}
 	return nil
-}
-
-func descend(b *fileBucket, path [][]byte) *fileBucket {
-	for _, name := range path {
-		if b == nil {
-			return nil
-		}
-		b = b.Bucket(name)
-	}
-	return b
 }
 
 // Commit makes the difference and the checkpoint visible as one unit.
@@ -266,7 +251,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		writes = r.takePending()
 	}
 	var state store.State
-	err := c.db.update(func(tx *fileTx) error {
+	err := c.db.update(func(tx *boltfile.Tx) error {
 		b, err := c.bucket(tx)
 		if err != nil {
 			return err
@@ -296,7 +281,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 
 // settle ends a replacement that readers see, once it is durable.
 func (r *replacement) settle() error {
-	if err := r.c.db.settle(); err != nil {
+	if err := r.c.db.resyncMeta(); err != nil {
 		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
 	}
 	r.end()
@@ -309,7 +294,7 @@ func (r *replacement) settle() error {
 }
 
 // commitPending writes a difference that stayed in memory.
-func (r *replacement) commitPending(tx *fileTx, b *fileBucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
+func (r *replacement) commitPending(tx *boltfile.Tx, b *boltfile.Bucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
 	c := r.c
 	state, err := readState(c.db.path, c.id, b)
 	if err != nil {
@@ -359,12 +344,12 @@ func (r *replacement) end() {
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {
-	return r.c.db.hidden(func(tx *fileTx) error {
+	return r.c.db.hidden(func(tx *boltfile.Tx) error {
 		b, err := r.c.bucket(tx)
 		if err != nil {
 			return err
 		}
-		if err := b.DeleteBucket(format.GenName(gen)); err != nil && !errors.Is(err, berrors.ErrBucketNotFound) {
+		if err := b.DeleteBucket(format.GenName(gen)); err != nil {
 			return fmt.Errorf("collection %s: drop generation: %w", r.c.id, err)
 		}
 		return nil

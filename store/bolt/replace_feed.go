@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -15,7 +16,7 @@ import (
 // Nothing of it is visible until Commit switches to the new generation.
 func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (history.Head, error) {
 	var head history.Head // of the current generation
-	err := r.c.db.hidden(func(tx *fileTx) error {
+	err := r.c.db.hidden(func(tx *boltfile.Tx) error {
 		_, before, err := r.recorder(tx)
 		if err != nil {
 			return err
@@ -42,7 +43,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		func(c history.Change) error { return log.Gone(c) },
 	} {
 		for part := range slices.Chunk(keys, copyRecords) {
-			err := r.c.db.hidden(func(tx *fileTx) error {
+			err := r.c.db.hidden(func(tx *boltfile.Tx) error {
 				g, before, err := r.recorder(tx)
 				if err != nil {
 					return err
@@ -70,7 +71,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 	return log.End(), nil
 }
 
-func (r *replacement) generation(tx *fileTx, n uint64) *fileBucket {
+func (r *replacement) generation(tx *boltfile.Tx, n uint64) *boltfile.Bucket {
 	b, err := r.c.bucket(tx)
 	if err != nil {
 		return nil
@@ -79,7 +80,7 @@ func (r *replacement) generation(tx *fileTx, n uint64) *fileBucket {
 }
 
 // recorder returns the new generation and the current one.
-func (r *replacement) recorder(tx *fileTx) (now, before *generation, err error) {
+func (r *replacement) recorder(tx *boltfile.Tx) (now, before *generation, err error) {
 	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), format.GenName(r.gen-1)); err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -19,30 +20,30 @@ import (
 // of the comparisons that putting each cell into the memtable by itself does. What is
 // merged are places in the entries, not cells.
 func (db *DB) replay() error {
-	return db.view(func(tx *fileTx) error {
-		db.mem.epoch = fileEpoch(tx)
-		needed := halfFolded(tx)
+	return db.view(func(tx *boltfile.Tx) error {
+		db.mem.epoch = boltfile.Epoch(tx)
+		needed := boltfile.FoldInProgress(tx)
 		b := tx.Bucket(format.BucketJournal)
 		if b == nil {
-			return db.whole(needed)
+			return db.requireJournal(needed)
 		}
 		entries := make(chan *format.JournalCells, 1)
 		merged := make(chan iter.Seq2[string, cell])
 		go func() { merged <- mergeJournal(entries) }()
-		err := db.decodeEntries(b, entries)
+		err := tx.Read(func() error { return db.decodeEntries(b, entries) }) // which returns if it panics
 		close(entries)
 		db.mem.load(<-merged)
 		if err != nil {
 			return err
 		}
-		return db.whole(needed)
+		return db.requireJournal(needed)
 	})
 }
 
-// whole says whether the journal could be read as far as the file needs it, which is
-// to its entry needed. Where a fold was half done, some of its cells are in the buckets
-// and others only in the journal: without it they are no state that there was.
-func (db *DB) whole(needed uint64) error {
+// requireJournal returns an error unless the journal could be read up to its entry needed.
+// After a fold that is half done, some of its cells are in the buckets and others only in
+// the journal: without it the buckets are no consistent state.
+func (db *DB) requireJournal(needed uint64) error {
 	if db.journalLast >= needed {
 		return nil
 	}
@@ -54,15 +55,14 @@ func (db *DB) whole(needed uint64) error {
 }
 
 // decodeEntries sends the cells of one journal entry after the other.
-func (db *DB) decodeEntries(b *fileBucket, entries chan<- *format.JournalCells) (err error) {
-	defer db.recoverFault(guard(&err)) // the other goroutine has to be told of the end
+func (db *DB) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCells) error {
 	damaged := func(err error) {
 		db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}
 	}
 	cur, n := b.Cursor(), uint32(0)
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 || binary.BigEndian.Uint64(k) <= db.journalLast {
-			damaged(fmt.Errorf("journal: %w", errOrder))
+			damaged(fmt.Errorf("journal: %w", boltfile.ErrOrder))
 			return nil
 		}
 		v := journalEntry(b, k)

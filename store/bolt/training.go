@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -285,7 +286,7 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 	}
 	var id uint32
 	var ids []uint32
-	err = c.db.update(func(tx *fileTx) error {
+	err = c.db.update(func(tx *boltfile.Tx) error {
 		b, err := c.bucket(tx)
 		if err != nil {
 			return err
@@ -354,7 +355,7 @@ func (c *collection) usedDicts() ([]uint32, error) {
 }
 
 // dropDicts deletes the dictionaries of a collection that is about to go.
-func dropDicts(tx *fileTx, id string) error {
+func dropDicts(tx *boltfile.Tx, id string) error {
 	b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
 	if b == nil {
 		return nil

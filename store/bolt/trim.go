@@ -3,6 +3,7 @@ package bolt
 import (
 	"time"
 
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -22,7 +23,7 @@ const (
 func (db *DB) trimHistory() {
 	db.trimmedAt = db.opts.Clock.Now()
 	var ids []string
-	err := db.view(func(tx *fileTx) error {
+	err := db.view(func(tx *boltfile.Tx) error {
 		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
 			ids = append(ids, string(id))
 			return nil
@@ -43,19 +44,27 @@ func (db *DB) trimHistory() {
 
 // trimmed returns what to change in order to trim a collection's history.
 func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
-	defer db.recoverFault(guard(&err))
 	v, err := db.newView(id)
 	if err != nil {
 		return nil, err
 	}
 	defer v.Close()
+	err = v.tx.Read(func() error {
+		cells, err = v.trim(db.opts.Clock.Now().Add(-db.opts.HistoryRetention), db.opts.HistoryBytes)
+		return err
+	})
+	return cells, err
+}
+
+// trim returns what to change so that the history has at most maxBytes and nothing older
+// than oldest.
+func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]cell, error) {
 	head, err := v.head()
 	if err != nil {
 		return nil, err
 	}
 	e := &edit{base: v, cells: map[string]cell{}}
 	t := feedTable{e.table(v.path(format.BucketFeed)...), e.table(v.path(format.BucketTombs)...)}
-	cutoff := db.opts.Clock.Now().Add(-db.opts.HistoryRetention).Unix()
 	cur, err := v.cursor(v.path(format.BucketFeed))
 	if err != nil {
 		return nil, err
@@ -69,7 +78,7 @@ func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
 				return nil, err
 			}
 		}
-		if !head.Due(rv, entry, cutoff, db.opts.HistoryBytes) {
+		if !head.Due(rv, entry, oldest.Unix(), maxBytes) {
 			break
 		}
 		n, err := t.Delete(rv)
@@ -81,5 +90,5 @@ func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
 	if head == was {
 		return nil, nil
 	}
-	return e.cells, putJSON(e.table(v.path()...), id, format.KeyHistory, head)
+	return e.cells, putJSON(e.table(v.path()...), v.id, format.KeyHistory, head)
 }

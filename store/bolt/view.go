@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -11,11 +10,11 @@ import (
 	"strings"
 	"sync"
 
-	berrors "go.etcd.io/bbolt/errors"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -23,14 +22,14 @@ import (
 // the view was taken. See [store.View].
 type view struct {
 	db      *DB
-	file    *file // that tx is of; nil for a view that is not handed out
-	tx      *fileTx
+	file    *boltfile.File // of tx, to release; nil for a view that is not handed out
+	tx      *boltfile.Tx
 	over    *overlay
 	id      string
 	gen     []byte // name of the current generation
 	info    store.Info
 	state   store.State
-	buckets map[string]*fileBucket // by address
+	buckets map[string]*boltfile.Bucket // by address
 
 	mu    sync.Mutex // between the one who reads and the time limit
 	limit clock.Timer
@@ -38,6 +37,8 @@ type view struct {
 }
 
 var _ store.View = (*view)(nil)
+
+var errBucketMissing = errors.New("a bucket is missing")
 
 // View returns a view of a stored collection.
 func (db *DB) View(id string) (_ store.View, err error) {
@@ -83,51 +84,37 @@ func (db *DB) closeWriterViews() {
 	clear(db.writerViews)
 }
 
-func (db *DB) viewUnder(id string, overlay func() *overlay) (_ *view, err error) {
-	var v *view // ends here unless it is handed out: Close waits for it
-	defer func() {
-		if v != nil {
-			v.Close()
-		}
-	}()
-	defer db.recoverFault(guard(&err)) // before the above, so that a panic ends it too
+func (db *DB) viewUnder(id string, overlay func() *overlay) (*view, error) {
 	for {
 		// The memtable first: what a fold moves into the file meanwhile is then in
 		// both, and not in neither.
 		over := overlay()
-		f, err := db.acquire()
+		f, err := db.handle.Acquire()
 		if err != nil {
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
-		tx, err := f.Begin(false)
+		tx, err := f.Begin()
 		if err != nil {
-			db.release(f)
-			if errors.Is(err, berrors.ErrDatabaseNotOpen) {
-				err = store.ErrClosed
+			db.handle.Release(f)
+			return nil, fmt.Errorf("collection %s: view: %w", id, err)
+		}
+		v := &view{db: db, file: f, tx: tx, over: over, id: id}
+		fits := false
+		err = v.read(func() error {
+			if fits = over.fits(boltfile.Epoch(tx)); !fits {
+				return nil
 			}
-			return nil, fmt.Errorf("collection %s: view: %w", id, err)
+			return v.load()
+		})
+		if err == nil && fits {
+			return v, nil
 		}
-		v = &view{db: db, file: f, tx: tx, over: over, id: id}
-		if !over.fits(fileEpoch(tx)) {
-			// The file went on between the two. What belongs to it is there already.
-			v.Close()
-			continue
-		}
-		if err := v.load(); err != nil {
+		v.Close() // else closing the database waits for it
+		if err != nil {
 			return nil, err
 		}
-		ready := v
-		v = nil
-		return ready, nil
+		// The file went on between the two. The memtable for it is there already.
 	}
-}
-
-// fileEpoch counts the rewrites of the file.
-func fileEpoch(tx *fileTx) uint64 {
-	if raw := tx.Bucket(format.BucketMeta).Get(format.KeyEpoch); len(raw) == 8 {
-		return binary.BigEndian.Uint64(raw)
-	}
-	return 0
 }
 
 func (v *view) load() error {
@@ -149,7 +136,7 @@ func (v *view) load() error {
 	}
 	v.gen = format.GenName(gen)
 	if v.bucket(v.path(format.BucketObjects)) == nil || v.bucket(v.path(format.BucketIndex)) == nil {
-		return v.corrupt("", errors.New("a bucket is missing"))
+		return v.corrupt("", errBucketMissing)
 	}
 	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes)); err != nil {
 		return damagedHead(v.db.path, v.id, format.KeyIndexes, err)
@@ -163,19 +150,19 @@ func (v *view) path(names ...[]byte) [][]byte {
 }
 
 // bucket returns a bucket of the file, nil where there is none.
-func (v *view) bucket(path [][]byte) *fileBucket {
+func (v *view) bucket(path [][]byte) *boltfile.Bucket {
 	name := format.Address(path, nil)
 	if b, ok := v.buckets[name]; ok {
 		return b
 	}
-	var b *fileBucket
+	var b *boltfile.Bucket
 	if len(path) == 1 {
 		b = v.tx.Bucket(path[0])
 	} else if in := v.bucket(path[:len(path)-1]); in != nil {
 		b = in.Bucket(path[len(path)-1])
 	}
 	if v.buckets == nil {
-		v.buckets = map[string]*fileBucket{}
+		v.buckets = map[string]*boltfile.Bucket{}
 	}
 	v.buckets[name] = b
 	return b
@@ -212,7 +199,7 @@ func (v *view) State() store.State { return v.state }
 // Close ends the read transaction.
 func (v *view) Close() { v.end(store.ErrClosed) }
 
-// end ends the read transaction; why is what whoever reads on is told.
+// end ends the read transaction; later reads return why.
 func (v *view) end(why error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -223,11 +210,22 @@ func (v *view) end(why error) {
 	if v.limit != nil {
 		v.limit.Stop()
 	}
-	// Rollback fails only where the transaction has ended already.
-	_ = v.tx.Rollback()
+	v.tx.Rollback()
 	if v.file != nil {
-		v.db.release(v.file)
+		v.db.handle.Release(v.file)
 	}
+}
+
+// read runs fn, which reads what the view sees. It holds the view's lock, so that the time
+// limit does not end the transaction meanwhile: what fn has read of the file must not be
+// used after it. On a view that has ended it returns the reason.
+func (v *view) read(fn func() error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return v.ended
+	}
+	return v.tx.Read(fn)
 }
 
 // corrupt is the error for damage to a record, or where key is empty to the
@@ -240,18 +238,19 @@ func (v *view) corrupt(key string, err error) error {
 }
 
 // Get returns the object at key.
-func (v *view) Get(key string) (o *object.Object, err error) {
-	defer v.db.recoverFault(guard(&err))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended != nil {
-		return nil, v.ended
-	}
-	b := v.lookup(v.path(format.BucketObjects), []byte(key))
-	if b == nil {
-		return nil, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
-	}
-	return v.object([]byte(key), b)
+func (v *view) Get(key string) (*object.Object, error) { return getRecord(v, key, v.object) }
+
+// getRecord returns what the function of gets from the record at key.
+func getRecord[T any](v *view, key string, of func(key, b []byte) (T, error)) (got T, err error) {
+	err = v.read(func() (err error) {
+		b := v.lookup(v.path(format.BucketObjects), []byte(key))
+		if b == nil {
+			return fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
+		}
+		got, err = of([]byte(key), b)
+		return err
+	})
+	return got, err
 }
 
 func (v *view) object(key, b []byte) (*object.Object, error) {
@@ -274,20 +273,8 @@ func (v *view) decode(key string, r format.Record) (*object.Object, error) {
 	return o, nil
 }
 
-// Header returns what is known of key without decoding its object.
-func (v *view) Header(key string) (h store.Header, err error) {
-	defer v.db.recoverFault(guard(&err))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended != nil {
-		return h, v.ended
-	}
-	b := v.lookup(v.path(format.BucketObjects), []byte(key))
-	if b == nil {
-		return h, fmt.Errorf("collection %s: %s: %w", v.id, key, store.ErrNotFound)
-	}
-	return v.header([]byte(key), b)
-}
+// Header returns the record's header at key without decoding the object.
+func (v *view) Header(key string) (store.Header, error) { return getRecord(v, key, v.header) }
 
 func (v *view) header(key, b []byte) (store.Header, error) {
 	r, err := format.DecodeRecord(key, b)
@@ -316,38 +303,40 @@ func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 
 // Indexes returns the names of the indexes that are complete.
 func (v *view) Indexes() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended != nil {
-		return nil
-	}
-	// Its checksum was right when the view was taken. A list that changed since is the
-	// same as none: IndexKeys then says ErrNoIndex.
-	complete, _ := decodeIndexes(v.id, v.lookup(v.path(), format.KeyIndexes))
+	complete, _ := v.definitions()
 	return slices.Sorted(maps.Keys(complete))
 }
 
 // Building returns the names of the indexes that are not complete yet.
 func (v *view) Building() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended != nil {
-		return nil
-	}
-	build, _ := decodeBuilding(v.id, v.lookup(v.path(), format.KeyBuilding)) // where it is damaged, as above
-	return slices.Sorted(maps.Keys(build.Indexes))
+	_, building := v.definitions()
+	return slices.Sorted(maps.Keys(building))
 }
 
-// readable says why an index can't be read.
-func (v *view) readable(index string) error {
-	var err error
-	switch {
-	case slices.Contains(v.Indexes(), index):
+// definitions returns the indexes that are complete, and those that are being built. Their
+// checksum was right when the view was taken: if they can't be read any more there are
+// none, and reading an index fails with store.ErrNoIndex.
+func (v *view) definitions() (complete, building definitions) {
+	if err := v.read(func() error {
+		complete, _ = decodeIndexes(v.id, v.lookup(v.path(), format.KeyIndexes))
+		build, _ := decodeBuilding(v.id, v.lookup(v.path(), format.KeyBuilding))
+		building = build.Indexes
 		return nil
-	case slices.Contains(v.Building(), index):
+	}); err != nil {
+		return nil, nil
+	}
+	return complete, building
+}
+
+// readable returns an error if an index can't be read.
+func (v *view) readable(index string) error {
+	complete, building := v.definitions()
+	if _, ok := complete[index]; ok {
+		return nil
+	}
+	err := store.ErrNoIndex
+	if _, ok := building[index]; ok {
 		err = store.ErrIndexBuilding
-	default:
-		err = store.ErrNoIndex
 	}
 	return fmt.Errorf("collection %s: index %q: %w", v.id, index, err)
 }
@@ -403,9 +392,6 @@ func fail[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// errOrder guards against a class of damage that makes a cursor go round for ever.
-var errOrder = errors.New("keys are not in order")
-
 // scan iterates over the keys of a bucket that start with prefix and come after
 // the key after. row turns an entry into a value; its errors are reported and
 // the scan goes on.
@@ -434,7 +420,7 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 			}
 			last := k
 			if k, err = v.step(next, use); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
-				err = v.corrupt("", errOrder)
+				err = v.corrupt("", boltfile.ErrOrder)
 			}
 		}
 		if err != nil {
@@ -444,33 +430,27 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 }
 
 func (v *view) cursor(path [][]byte) (cur *cursor, err error) {
-	defer v.db.recoverFault(guard(&err))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended != nil {
-		return nil, v.ended
-	}
-	b := v.bucket(path)
-	if b == nil {
-		return nil, v.corrupt("", errors.New("a bucket is missing"))
-	}
-	return v.over.cursor(path, b), nil
+	err = v.read(func() error {
+		b := v.bucket(path)
+		if b == nil {
+			return v.corrupt("", errBucketMissing)
+		}
+		cur = v.over.cursor(path, b)
+		return nil
+	})
+	return cur, err
 }
 
 // step moves a cursor, hands what it finds to use, and returns a copy of the key,
 // nil at the end. What the file maps may be gone as soon as the view's lock is
 // released: the time limit ends a view between any two steps.
 func (v *view) step(move func() (k, val []byte), use func(k, val []byte)) (key []byte, err error) {
-	defer v.db.recoverFault(guard(&err))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended != nil {
-		return nil, v.ended
-	}
-	k, val := move()
-	if k == nil {
-		return nil, nil
-	}
-	use(k, val)
-	return bytes.Clone(k), nil
+	err = v.read(func() error {
+		if k, val := move(); k != nil {
+			use(k, val)
+			key = bytes.Clone(k)
+		}
+		return nil
+	})
+	return key, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -74,7 +75,6 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 			db.closeWriterViews()
 		}
 	}()
-	defer db.recoverFault(guard(&err)) // before the above, as a panic is an error
 	if err := db.room(); err != nil {
 		return state, err
 	}
@@ -83,22 +83,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 		return state, err
 	}
 	e := &edit{base: base, cells: make(map[string]cell, len(writes)+1)}
-	state = base.state
-	known := state.RV
-	if cp != (store.Checkpoint{}) {
-		state.Checkpoint = cp
-	}
-	g := memGeneration(c, e)
-	if err := g.openLog(known, state.Checkpoint); err != nil {
-		return state, err
-	}
-	if err := g.writeAll(writes, &state); err != nil {
-		return state, err
-	}
-	if err := g.closeLog(); err != nil {
-		return state, err
-	}
-	if err := putJSON(e.table(format.CollectionPath(c.id)...), c.id, format.KeyState, state); err != nil {
+	if err := base.tx.Read(func() error { return c.write(e, writes, cp, &state) }); err != nil {
 		return state, err
 	}
 	db.mem.put(e.cells)
@@ -106,6 +91,26 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	db.soil(e.cells, len(writes) > 0)
 	db.heads.changed(c.id, e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].value, state)
 	return state, nil
+}
+
+// write adds sorted writes and a checkpoint to an edit, and sets the state after it.
+func (c *collection) write(e *edit, writes []write, cp store.Checkpoint, state *store.State) error {
+	*state = e.base.state
+	known := state.RV
+	if cp != (store.Checkpoint{}) {
+		state.Checkpoint = cp
+	}
+	g := memGeneration(c, e)
+	if err := g.openLog(known, state.Checkpoint); err != nil {
+		return err
+	}
+	if err := g.writeAll(writes, state); err != nil {
+		return err
+	}
+	if err := g.closeLog(); err != nil {
+		return err
+	}
+	return putJSON(e.table(format.CollectionPath(c.id)...), c.id, format.KeyState, *state)
 }
 
 // encode makes writes of changes, outside of any transaction. With pack they are
@@ -173,7 +178,7 @@ func memGeneration(c *collection, e *edit) *generation {
 
 // fileGeneration writes to a generation in a transaction. Nothing of it may be in
 // the memtable.
-func fileGeneration(c *collection, tx *fileTx, gen *fileBucket, name []byte) (*generation, error) {
+func fileGeneration(c *collection, tx *boltfile.Tx, gen *boltfile.Bucket, name []byte) (*generation, error) {
 	missing := &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "a bucket is missing"}
 	if gen == nil {
 		return nil, missing
@@ -236,7 +241,7 @@ func (g *generation) write(w write, state *store.State) error {
 		return nil
 	}
 	// What has lost its name may have been an object that is there under it all the same.
-	g.lost = g.lost || strings.HasPrefix(w.key, unreadable)
+	g.lost = g.lost || strings.HasPrefix(w.key, boltfile.Unreadable)
 	if stored != nil {
 		state.Count--
 		state.Bytes -= int64(old.Size)

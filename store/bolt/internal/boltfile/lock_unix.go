@@ -1,6 +1,6 @@
 //go:build unix
 
-package bolt
+package boltfile
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 )
 
 // Lock takes the lock of the database at path, whatever state the file is in, until
-// the returned function is called. Where another process has the file open the error
+// the returned function is called. If another process has the file open the error
 // wraps store.ErrLocked.
 func Lock(path string) (unlock func() error, err error) {
 	f, err := os.Open(path)

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"io/fs"
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeDisk returns how many bytes may be written to the file system of dir by who
-// is not its superuser.
-func freeDisk(dir string) (int64, error) {
+// FreeDisk returns how many bytes a process other than its superuser may write to the file
+// system of dir.
+func FreeDisk(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
@@ -18,9 +18,9 @@ func freeDisk(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil //nolint:gosec,unconvert // no disk is so large; the types differ between platforms
 }
 
-// sameOwner gives a file to the owner of another: root may compact what an agent
+// ChownLike gives a file to the owner of another: root may compact what an agent
 // must be able to open.
-func sameOwner(path string, like fs.FileInfo) error {
+func ChownLike(path string, like fs.FileInfo) error {
 	owner, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {
 		return nil

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"bytes"
@@ -21,41 +21,40 @@ const (
 	maxKeyFileBytes = 1 << 10
 )
 
-// Key is what databases are encrypted with: a secret of 32 bytes.
-type Key struct {
+// EncryptionKey is a key that files are encrypted with: a secret of 32 bytes.
+type EncryptionKey struct {
 	secret []byte
 	id     [format.KeyIDBytes]byte
 }
 
-// Keys are what a database is opened with. The zero value is for one that is not
-// encrypted.
-type Keys struct {
-	// Key is what all that is written is encrypted with. Where there is none, what is
-	// written is in clear.
-	Key *Key
+// Keyring has the keys that a database is opened with. The zero value is for one that is
+// not encrypted.
+type Keyring struct {
+	// Key is the key that everything is written with; nil to write in clear.
+	Key *EncryptionKey
 
-	// Old are further keys that what is there may be encrypted with.
-	Old []*Key
+	// Old has further keys that an existing file may be encrypted with.
+	Old []*EncryptionKey
 }
 
 // ParseKey reads what is in a key file: 32 bytes as base64, with white space around it.
-func ParseKey(text []byte) (*Key, error) {
+func ParseKey(text []byte) (*EncryptionKey, error) {
 	secret, err := base64.StdEncoding.Strict().DecodeString(string(bytes.TrimSpace(text)))
 	if err != nil || len(secret) != secretBytes {
-		// Nothing of what was read: it may be a key that was only cut short.
+		// The error has nothing of what was read: it may be a key that was cut short.
 		return nil, fmt.Errorf("it does not hold %d bytes as base64: head -c %d /dev/urandom | base64 makes a key", secretBytes, secretBytes)
 	}
 	id, err := hkdf.Key(sha256.New, secret, nil, "snapcache key id", format.KeyIDBytes)
 	if err != nil {
 		return nil, fmt.Errorf("derive the id of a key: %w", err)
 	}
-	return &Key{secret: secret, id: [format.KeyIDBytes]byte(id)}, nil
+	return &EncryptionKey{secret: secret, id: [format.KeyIDBytes]byte(id)}, nil
 }
 
 // ReadKey reads a key file, see [ParseKey]. A file that others than its owner may read
-// is refused. A name without a slash is that of a credential, where the process was
-// given any by systemd ($CREDENTIALS_DIRECTORY), and that of a file otherwise.
-func ReadKey(path string) (*Key, error) {
+// is refused. A name without a slash is that of a credential if systemd gave the process
+// any ($CREDENTIALS_DIRECTORY), and that of a file otherwise.
+func ReadKey(path string) (*EncryptionKey, error) {
 	credential := false
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" && !strings.Contains(path, "/") {
 		path, credential = filepath.Join(dir, path), true
@@ -88,35 +87,35 @@ func ReadKey(path string) (*Key, error) {
 	return k, nil
 }
 
-// ReadKeys reads the key file of what is written, empty for none, and those of keys
+// ReadKeys reads the key file of the key to write with, empty for none, and those of keys
 // that were used before.
-func ReadKeys(path string, old []string) (keys Keys, err error) {
+func ReadKeys(path string, old []string) (keys Keyring, err error) {
 	if path != "" {
 		if keys.Key, err = ReadKey(path); err != nil {
-			return Keys{}, err
+			return Keyring{}, err
 		}
 	}
 	for _, path := range old {
 		k, err := ReadKey(path)
 		if err != nil {
-			return Keys{}, err
+			return Keyring{}, err
 		}
 		keys.Old = append(keys.Old, k)
 	}
 	return keys, nil
 }
 
-// ID tells one key from another, and nothing else about it.
-func (k *Key) ID() string { return hex.EncodeToString(k.id[:]) }
+// ID identifies the key. It is not secret.
+func (k *EncryptionKey) ID() string { return hex.EncodeToString(k.id[:]) }
 
-// String is not the secret: whoever prints options does not print that.
-func (k *Key) String() string { return "key " + k.ID() }
+// String returns the id, so that printing options does not print the secret.
+func (k *EncryptionKey) String() string { return "key " + k.ID() }
 
-// GoString is the same for %#v.
-func (k *Key) GoString() string { return k.String() }
+// GoString is String, for %#v.
+func (k *EncryptionKey) GoString() string { return k.String() }
 
-// find returns the key with an id, nil where there is none.
-func (k Keys) find(id [format.KeyIDBytes]byte) *Key {
+// find returns the key with an id, nil if there is none.
+func (k Keyring) find(id [format.KeyIDBytes]byte) *EncryptionKey {
 	if k.Key != nil && k.Key.id == id {
 		return k.Key
 	}
@@ -128,8 +127,8 @@ func (k Keys) find(id [format.KeyIDBytes]byte) *Key {
 	return nil
 }
 
-// given lists the ids.
-func (k Keys) given() string {
+// given lists the ids of the keys.
+func (k Keyring) given() string {
 	var ids []string
 	if k.Key != nil {
 		ids = append(ids, k.Key.ID())

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"encoding/base64"
@@ -15,7 +15,7 @@ import (
 // orderFile is an encrypted file with a bucket whose names are sealed, beside the names
 // that it must have.
 type orderFile struct {
-	*boltFile
+	*File
 	t     *testing.T
 	names []string
 }
@@ -26,13 +26,13 @@ var orderPath = []string{"c", "pods", "g1", "objects"}
 func newOrderFile(t *testing.T) *orderFile {
 	key, err := ParseKey([]byte(base64.StdEncoding.EncodeToString(make([]byte, secretBytes))))
 	require.NoError(t, err)
-	f, err := openBolt(filepath.Join(t.TempDir(), "order.db"), Options{MaxBytes: DefaultMaxBytes})
+	f, err := Open(filepath.Join(t.TempDir(), "order.db"), Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	f.cipher, err = newFileCipher(key)
 	require.NoError(t, err)
-	x := &orderFile{boltFile: f, t: t}
-	x.update(func(tx *fileTx) {
+	x := &orderFile{File: f, t: t}
+	x.update(func(tx *Tx) {
 		b, err := tx.CreateBucket([]byte(orderPath[0]))
 		for _, name := range orderPath[1:] {
 			require.NoError(t, err)
@@ -46,12 +46,12 @@ func newOrderFile(t *testing.T) *orderFile {
 	return x
 }
 
-func (x *orderFile) update(fn func(tx *fileTx)) {
+func (x *orderFile) update(fn func(tx *Tx)) {
 	x.t.Helper()
-	require.NoError(x.t, x.Update(func(tx *fileTx) error { fn(tx); return nil }))
+	require.NoError(x.t, x.Update(func(tx *Tx) error { fn(tx); return nil }))
 }
 
-func objectsIn(tx *fileTx) *fileBucket {
+func objectsIn(tx *Tx) *Bucket {
 	b := tx.Bucket([]byte(orderPath[0]))
 	for _, name := range orderPath[1:] {
 		b = b.Bucket([]byte(name))
@@ -59,7 +59,7 @@ func objectsIn(tx *fileTx) *fileBucket {
 	return b
 }
 
-func (x *orderFile) put(tx *fileTx, name string) {
+func (x *orderFile) put(tx *Tx, name string) {
 	require.NoError(x.t, objectsIn(tx).Put([]byte(name), []byte("value of "+name)))
 	if !slices.Contains(x.names, name) {
 		x.names = append(x.names, name)
@@ -67,13 +67,13 @@ func (x *orderFile) put(tx *fileTx, name string) {
 	}
 }
 
-func (x *orderFile) delete(tx *fileTx, name string) {
+func (x *orderFile) delete(tx *Tx, name string) {
 	require.NoError(x.t, objectsIn(tx).Delete([]byte(name)))
 	x.names = slices.DeleteFunc(x.names, func(is string) bool { return is == name })
 }
 
 // read returns the names as a cursor meets them, and the page that the bucket begins with.
-func (x *orderFile) read(tx *fileTx) (names []string, root uint64) {
+func (x *orderFile) read(tx *Tx) (names []string, root uint64) {
 	b := objectsIn(tx)
 	c := b.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
@@ -86,7 +86,7 @@ func (x *orderFile) read(tx *fileTx) (names []string, root uint64) {
 // requireNames compares what a new reader meets.
 func (x *orderFile) requireNames(what string) (root uint64) {
 	x.t.Helper()
-	require.NoError(x.t, x.View(func(tx *fileTx) error {
+	require.NoError(x.t, x.View(func(tx *Tx) error {
 		var names []string
 		names, root = x.read(tx)
 		require.Equal(x.t, x.names, names, what)
@@ -102,24 +102,24 @@ func TestOrderOfAnOlderReader(t *testing.T) {
 	x := newOrderFile(t)
 	for round := range 3 {
 		before := slices.Clone(x.names)
-		old, err := x.Begin(false)
+		old, err := x.Begin()
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = old.Rollback() }) // closing the file waits for it
+		t.Cleanup(old.Rollback) // closing the file waits for it
 		read := func() {
 			names, _ := x.read(old)
 			require.Equal(t, before, names)
 		}
-		x.update(func(tx *fileTx) {
+		x.update(func(tx *Tx) {
 			x.put(tx, fmt.Sprint("ns/new-", round))
 			x.delete(tx, fmt.Sprintf("ns/o-%03d", round))
 			read()
 		})
 		x.requireNames("read by an older reader before the commit")
-		x.update(func(tx *fileTx) { x.put(tx, fmt.Sprint("ns/newer-", round)) })
+		x.update(func(tx *Tx) { x.put(tx, fmt.Sprint("ns/newer-", round)) })
 		read()
 		x.requireNames("read by an older reader after the commit")
 		read()
-		require.NoError(t, old.Rollback())
+		old.Rollback()
 	}
 }
 
@@ -131,9 +131,9 @@ func TestOrderOfAPageThatCameBack(t *testing.T) {
 	for round := range 20 {
 		root := x.requireNames(fmt.Sprint("round ", round))
 		for n := range 20 { // nobody reads meanwhile
-			x.update(func(tx *fileTx) { x.put(tx, fmt.Sprintf("ns/r-%d-%d", round, n)) })
+			x.update(func(tx *Tx) { x.put(tx, fmt.Sprintf("ns/r-%d-%d", round, n)) })
 			again := uint64(0)
-			require.NoError(t, x.View(func(tx *fileTx) error { again = uint64(objectsIn(tx).raw.Root()); return nil }))
+			require.NoError(t, x.View(func(tx *Tx) error { again = uint64(objectsIn(tx).raw.Root()); return nil }))
 			if again == root {
 				back++
 				break
@@ -150,7 +150,7 @@ func TestOrderInATransaction(t *testing.T) {
 	for _, readBefore := range []bool{true, false} {
 		committed := slices.Clone(x.names)
 		errBack := errors.New("taken back")
-		require.ErrorIs(t, x.Update(func(tx *fileTx) error {
+		require.ErrorIs(t, x.Update(func(tx *Tx) error {
 			if readBefore {
 				names, _ := x.read(tx)
 				require.Equal(t, x.names, names)
@@ -166,13 +166,13 @@ func TestOrderInATransaction(t *testing.T) {
 		}), errBack)
 		x.names = committed
 		x.requireNames("taken back")
-		x.update(func(tx *fileTx) {
+		x.update(func(tx *Tx) {
 			x.put(tx, "ns/mine")
 			names, _ := x.read(tx)
 			require.Equal(t, x.names, names)
 		})
 		x.requireNames("committed")
-		x.update(func(tx *fileTx) { x.delete(tx, "ns/mine") })
+		x.update(func(tx *Tx) { x.delete(tx, "ns/mine") })
 	}
 }
 
@@ -184,16 +184,16 @@ func TestOrderOfADeletedBucket(t *testing.T) {
 	x.requireNames("at first")
 	prefix := strings.Join(orderPath, "\x01") + "\x00"
 	require.Contains(t, x.orders.m, prefix)
-	generation := func(tx *fileTx) *fileBucket {
+	generation := func(tx *Tx) *Bucket {
 		return tx.Bucket([]byte("c")).Bucket([]byte("pods"))
 	}
-	x.update(func(tx *fileTx) {
+	x.update(func(tx *Tx) {
 		_, err := generation(tx).CreateBucket([]byte("g"))
 		require.NoError(t, err)
 		require.NoError(t, generation(tx).DeleteBucket([]byte("g")))
 	})
 	require.Contains(t, x.orders.m, prefix, "only the beginning of the name is the same")
-	x.update(func(tx *fileTx) {
+	x.update(func(tx *Tx) {
 		require.NoError(t, generation(tx).DeleteBucket([]byte("g1")))
 	})
 	require.NotContains(t, x.orders.m, prefix)

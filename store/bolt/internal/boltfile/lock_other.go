@@ -1,6 +1,6 @@
 //go:build !unix
 
-package bolt
+package boltfile
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Lock takes the lock of the database at path, which here means to see that nobody
-// else has it.
+// Lock takes the lock of the database at path, which on this platform only checks
+// that no other process has it.
 func Lock(path string) (unlock func() error, err error) {
-	db, err := openBolt(path, Options{})
+	db, err := Open(path, Options{})
 	if err != nil && !errors.Is(err, store.ErrForeign) {
 		return nil, err
 	}

@@ -1,11 +1,11 @@
-package bolt
+package boltfile
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
+	"os"
 
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
@@ -28,7 +28,7 @@ type pages struct {
 // What is where in bbolt's pages, which are in the byte order of the machine.
 const (
 	pageHead    = 16 // id (8), flags (2), count of elements (2), pages that belong to it behind it (4)
-	pageElement = 16 // branch: offset, key length (4 each), page (8); leaf: flags, offset, key and value length (4 each)
+	PageElement = 16 // branch: offset, key length (4 each), page (8); leaf: flags, offset, key and value length (4 each)
 
 	pageBranch   = 0x01
 	pageLeaf     = 0x02
@@ -41,7 +41,21 @@ const (
 	metaFreelist = metaStart + 32
 )
 
-// walk looks at all pages in use. An error says that the file can't be read.
+// CheckPages reads the file at path page by page and reports what is wrong with its
+// structure, with the collection that it belongs to, if any. note gets what is as it may be
+// after a crash. It returns the bytes in free pages, and an error if the file can't be read.
+func CheckPages(path string, report func(collection, reason string), note func(reason string)) (free int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	p := pages{file: f, report: report, note: note}
+	err = p.walk()
+	return int64(len(p.free)) * PageSize, err
+}
+
+// walk looks at all pages in use. It returns an error if the file can't be read.
 func (p *pages) walk() error {
 	meta, err := p.meta()
 	if err != nil {
@@ -55,31 +69,22 @@ func (p *pages) walk() error {
 	return p.tree(binary.NativeEndian.Uint64(meta[metaRoot:]), nil)
 }
 
-// meta returns the meta page that counts.
+// meta returns the newest meta page.
 func (p *pages) meta() ([]byte, error) {
-	var newest []byte
-	for page := range int64(2) {
-		b := make([]byte, metaEnd)
-		if _, err := p.file.ReadAt(b, page*pageSize); err != nil {
-			return nil, fmt.Errorf("read page %d: %w", page, err)
+	meta, err := readMeta(p.file, func(page int64, err error) error {
+		if err != nil {
+			return fmt.Errorf("read page %d: %w", page, err)
 		}
-		sum := fnv.New64a()
-		_, _ = sum.Write(b[metaStart:metaChecksum]) // a hash takes everything
-		if binary.NativeEndian.Uint32(b[metaStart:]) != boltMagic || binary.NativeEndian.Uint64(b[metaChecksum:]) != sum.Sum64() {
-			p.note(fmt.Sprintf("page %d, one of the two that say where everything is, is not valid: the newest commit may be lost", page))
-			continue
-		}
-		if newest == nil || binary.NativeEndian.Uint64(b[metaTxid:]) > binary.NativeEndian.Uint64(newest[metaTxid:]) {
-			newest = b
-		}
+		p.note(fmt.Sprintf("page %d, one of the two that say where everything is, is not valid: the newest commit may be lost", page))
+		return nil
+	})
+	if err == nil && meta == nil {
+		err = errors.New("no meta page is valid")
 	}
-	if newest == nil {
-		return nil, errors.New("no meta page is valid")
-	}
-	return newest, nil
+	return meta, err
 }
 
-// read returns a page with those that belong to it, nil where it is not usable.
+// read returns a page with those that belong to it, nil if it is not usable.
 // Each page is read once.
 func (p *pages) read(id uint64, in place) ([]byte, error) {
 	if id < 2 || id >= p.high {
@@ -87,7 +92,7 @@ func (p *pages) read(id uint64, in place) ([]byte, error) {
 		return nil, nil
 	}
 	head := make([]byte, pageHead)
-	if _, err := p.file.ReadAt(head, int64(id)*pageSize); err != nil { //nolint:gosec // checkWhole has seen that the file has so many pages
+	if _, err := p.file.ReadAt(head, int64(id)*PageSize); err != nil { //nolint:gosec // CheckNotTruncated has seen that the file has so many pages
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	more := uint64(binary.NativeEndian.Uint32(head[12:]))
@@ -109,8 +114,8 @@ func (p *pages) read(id uint64, in place) ([]byte, error) {
 		}
 		p.used[i] = true
 	}
-	b := make([]byte, (more+1)*pageSize)
-	if _, err := p.file.ReadAt(b, int64(id)*pageSize); err != nil { //nolint:gosec // as above
+	b := make([]byte, (more+1)*PageSize)
+	if _, err := p.file.ReadAt(b, int64(id)*PageSize); err != nil { //nolint:gosec // as above
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	return b, nil
@@ -163,12 +168,12 @@ func (p *pages) tree(id uint64, in place) error {
 		return nil
 	}
 	count := pageCount(b)
-	if count == 0 || pageHead+count*pageElement > len(b) {
+	if count == 0 || pageHead+count*PageElement > len(b) {
 		in.report(p, "page %d: a branch of %d pages", id, count)
 		return nil
 	}
 	for i := range count {
-		at := pageHead + i*pageElement
+		at := pageHead + i*PageElement
 		if uint64(at)+uint32At(b, at)+uint32At(b, at+4) > uint64(len(b)) {
 			in.report(p, "page %d: element %d reaches out of it", id, i)
 			continue
@@ -184,12 +189,12 @@ func (p *pages) tree(id uint64, in place) error {
 // within the value of page id.
 func (p *pages) leaf(b []byte, id uint64, in place) error {
 	count := pageCount(b)
-	if pageHead+count*pageElement > len(b) {
+	if pageHead+count*PageElement > len(b) {
 		in.report(p, "page %d: a leaf of %d elements does not fit", id, count)
 		return nil
 	}
 	for i := range count {
-		at := pageHead + i*pageElement
+		at := pageHead + i*PageElement
 		start := uint64(at) + uint32At(b, at+4)
 		value := start + uint32At(b, at+8)
 		end := value + uint32At(b, at+12)

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"encoding/binary"
@@ -17,13 +17,38 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// openBolt opens the file with the settings that this package stands on.
-func openBolt(path string, opts Options) (f *boltFile, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f, err = nil, &store.CorruptionError{Path: path, Reason: fmt.Sprint(p)}
-		}
-	}()
+const (
+	PageSize = 4096 // fixed, so that a file moves between machines
+
+	// AllocBytes is how much the file grows at a time. bbolt's own 16 MiB would
+	// round a small quota up by as much.
+	AllocBytes = 1 << 20
+
+	// lockTimeout is how long Open waits for another process to release the file:
+	// long enough for a reader that is just closing, not for a running agent.
+	lockTimeout = 500 * time.Millisecond
+)
+
+// Options are the settings of a file.
+type Options struct {
+	MaxBytes int64 // quota; writes that would grow the file further fail; 0 for none
+	ReadOnly bool  // opens an existing file beside other readers
+
+	// MaxMapBytes is the largest file that can be mapped; 0 is the platform's limit.
+	MaxMapBytes int64
+}
+
+// Open opens the file at path, and creates an empty one if there is none and it is not
+// opened for reading only. It does not read what is in the file, see CheckMeta and Unlock.
+func Open(path string, opts Options) (f *File, err error) {
+	err = Guarded(path, func() error {
+		f, err = open(path, opts)
+		return err
+	})
+	return f, err
+}
+
+func open(path string, opts Options) (*File, error) {
 	if err := mappable(path, opts); err != nil {
 		return nil, err
 	}
@@ -36,7 +61,7 @@ func openBolt(path string, opts Options) (f *boltFile, err error) {
 		},
 		Timeout:  lockTimeout,
 		ReadOnly: opts.ReadOnly,
-		PageSize: pageSize,
+		PageSize: PageSize,
 		// The freelist is stored, so that opening does not depend on the file's size.
 		NoFreelistSync: false,
 		FreelistType:   bbolt.FreelistMapType,
@@ -47,12 +72,12 @@ func openBolt(path string, opts Options) (f *boltFile, err error) {
 		Logger:          quietLogger{},
 	})
 	if err == nil {
-		bdb.AllocSize = allocBytes
+		bdb.AllocSize = AllocBytes
 		if !names(path, file) {
-			// Whoever held the lock put another file here, and this one is nobody's.
+			// The process that held the lock put another file here: this one has no name.
 			return nil, errors.Join(fmt.Errorf("%s: %w: it was replaced meanwhile", path, store.ErrLocked), bdb.Close())
 		}
-		return &boltFile{DB: bdb, raw: file}, nil
+		return &File{bolt: bdb, path: path, raw: file, faults: &Faults{}}, nil
 	}
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
@@ -67,7 +92,7 @@ func openBolt(path string, opts Options) (f *boltFile, err error) {
 	}
 }
 
-// names says whether path is the name of an open file.
+// names reports whether path is the name of an open file.
 func names(path string, file *os.File) bool {
 	named, err := os.Stat(path)
 	if err != nil {
@@ -81,10 +106,10 @@ func names(path string, file *os.File) bool {
 // everything. While a file is rewritten there are two of them.
 const maxMapBytes32 = 1 << 30
 
-// mappable fails where a file, or one that may grow as its quota says, can't be mapped. It would
-// be no file to set aside: a 64-bit program has no trouble with it.
+// mappable returns an error if the file, or one as large as its quota, can't be mapped. Such
+// a file is not to be set aside: a 64-bit program has no trouble with it.
 func mappable(path string, opts Options) error {
-	limit := opts.maxMapBytes
+	limit := opts.MaxMapBytes
 	switch {
 	case limit > 0:
 	case strconv.IntSize == 32:
@@ -97,7 +122,7 @@ func mappable(path string, opts Options) error {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Size() <= limit {
-		return nil //nolint:nilerr // whoever opens it says what is wrong with it
+		return nil //nolint:nilerr // opening it fails with the reason
 	}
 	return fmt.Errorf("%s: %w: it has %d bytes, of at most %d: make it smaller with a 64-bit one (snapcache compact), or move it away to begin anew",
 		path, store.ErrTooLarge, info.Size(), limit)
@@ -110,63 +135,63 @@ func mmapBytes(maxBytes int64) int {
 	return int(max(maxBytes, 1<<30))
 }
 
-// createSuffix makes the name of a new database while it is written.
-const createSuffix = ".new"
+// CreateSuffix makes the name of a new file while it is written.
+const CreateSuffix = ".new"
 
-// create makes a new database under a temporary name and renames it, so that a
-// power cut leaves either none or a whole one.
-func create(path string, opts Options) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create database directory: %w", err)
-	}
-	tmp := path + createSuffix
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// Create makes a new database file under a temporary name and renames it, so that a
+// power cut leaves either no file or a complete one. writer is the version of the program.
+func Create(path, writer string, key *EncryptionKey, opts Options) error {
+	if err := create(path, writer, key, opts); err != nil {
 		return fmt.Errorf("create database: %w", err)
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+func create(path, writer string, key *EncryptionKey, opts Options) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	tmp := path + CreateSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	defer func() {
 		if err != nil && !errors.Is(err, store.ErrLocked) {
-			_ = os.Remove(tmp) // its room may be what is missing
+			_ = os.Remove(tmp) // its space may be what is missing
 		}
 	}()
-	bdb, err := openBolt(tmp, opts)
+	f, err := Open(tmp, opts)
 	if err != nil {
-		return fmt.Errorf("create database: %w", err)
+		return err
 	}
-	cipher, err := newFileCipher(opts.Keys.Key)
-	if err != nil {
-		return errors.Join(fmt.Errorf("create database: %w", err), bdb.Close())
+	if f.cipher, err = newFileCipher(key); err == nil {
+		err = f.Update(func(tx *Tx) error { return initialise(tx, writer) })
 	}
-	err = bdb.Update(func(tx *fileTx) error {
-		meta, err := tx.CreateBucket(format.BucketMeta)
-		if err != nil {
-			return err
-		}
-		for _, name := range [][]byte{format.BucketDict, format.BucketCollections} {
-			if _, err := tx.CreateBucket(name); err != nil {
-				return err
-			}
-		}
-		return errors.Join(
-			meta.Put(format.KeyMagic, []byte(format.Magic)),
-			meta.Put(format.KeyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
-			meta.Put(format.KeyWriter, []byte(opts.Writer)),
-			cipher.sign(meta),
-			sign(tx, true),
-		)
-	})
-	if err = errors.Join(err, bdb.Close()); err != nil {
-		return fmt.Errorf("create database: %w", err)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("create database: %w", err)
-	}
-	return SyncDir(dir)
+	return os.Rename(tmp, path)
 }
 
-// Leftovers are names beside a database at path under which a crash may have left what
-// has no meaning.
-func Leftovers(path string) []string { return []string{path + createSuffix, path + compactSuffix} }
+// initialise makes the top buckets of a new file.
+func initialise(tx *Tx, writer string) error {
+	meta, err := tx.CreateBucket(format.BucketMeta)
+	if err != nil {
+		return err
+	}
+	for _, name := range [][]byte{format.BucketDict, format.BucketCollections} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		meta.Put(format.KeyMagic, []byte(format.Magic)),
+		meta.Put(format.KeyCreated, []byte(time.Now().UTC().Format(time.RFC3339))),
+		meta.Put(format.KeyWriter, []byte(writer)),
+		tx.file.cipher.writeHeader(meta),
+		Stamp(tx, true),
+	)
+}
 
 // SyncDir makes the names in a directory durable: after it returns, a rename or
 // creation in dir survives a power cut.
@@ -178,21 +203,23 @@ func SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func (db *DB) checkMeta() error {
-	return db.view(func(tx *fileTx) error {
+// CheckMeta returns an error unless the file is a database in a format that this version
+// reads.
+func (f *File) CheckMeta() error {
+	return f.View(func(tx *Tx) error {
 		meta := tx.Bucket(format.BucketMeta)
 		if meta == nil || string(meta.Get(format.KeyMagic)) != format.Magic {
-			return fmt.Errorf("%s: %w", db.path, store.ErrForeign)
+			return fmt.Errorf("%s: %w", f.path, store.ErrForeign)
 		}
 		version := meta.Get(format.KeyFormat)
 		if len(version) != 4 {
-			return &store.CorruptionError{Path: db.path, Reason: "format version is missing"}
+			return &store.CorruptionError{Path: f.path, Reason: "format version is missing"}
 		}
-		if v := binary.BigEndian.Uint32(version); v > EncryptedFormat {
-			return fmt.Errorf("%s: %w: %d, this version reads up to %d", db.path, store.ErrNewerFormat, v, EncryptedFormat)
+		if v := binary.BigEndian.Uint32(version); v > format.EncryptedFormat {
+			return fmt.Errorf("%s: %w: %d, this version reads up to %d", f.path, store.ErrNewerFormat, v, format.EncryptedFormat)
 		}
 		if tx.Bucket(format.BucketDict) == nil || tx.Bucket(format.BucketCollections) == nil {
-			return &store.CorruptionError{Path: db.path, Reason: "a top-level bucket is missing"}
+			return &store.CorruptionError{Path: f.path, Reason: "a top-level bucket is missing"}
 		}
 		return nil
 	})

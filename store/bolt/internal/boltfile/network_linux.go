@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"io/fs"
@@ -19,9 +19,9 @@ var networks = map[uint32]string{
 	unix.CODA_SUPER_MAGIC: "Coda",
 }
 
-// networkFS returns the name of the network file system that a path is on; empty where
+// NetworkFS returns the name of the network file system that a path is on; empty if
 // it is on none that is known.
-func networkFS(path string) (string, error) {
+func NetworkFS(path string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return "", &fs.PathError{Op: "statfs", Path: path, Err: err}

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"fmt"
@@ -13,14 +13,14 @@ import (
 // A file in clear is read and written with no more allocations than bbolt makes itself, but
 // one for a cursor: that there can be a key costs nobody who has none.
 func TestClearCostsNothing(t *testing.T) {
-	f, err := openBolt(filepath.Join(t.TempDir(), "clear.db"), Options{MaxBytes: DefaultMaxBytes})
+	f, err := Open(filepath.Join(t.TempDir(), "clear.db"), Options{})
 	require.NoError(t, err)
 	defer f.Close()
 	var names [][]byte
 	for i := range 500 {
 		names = append(names, fmt.Appendf(nil, "ns/o-%03d", i))
 	}
-	require.NoError(t, f.Update(func(tx *fileTx) error {
+	require.NoError(t, f.Update(func(tx *Tx) error {
 		b, err := tx.CreateBucket(format.BucketCollections)
 		require.NoError(t, err)
 		for _, name := range names {
@@ -28,8 +28,8 @@ func TestClearCostsNothing(t *testing.T) {
 		}
 		return nil
 	}))
-	err = f.Update(func(tx *fileTx) error {
-		ours, theirs := tx.Bucket(format.BucketCollections), tx.Tx.Bucket(format.BucketCollections)
+	err = f.Update(func(tx *Tx) error {
+		ours, theirs := tx.Bucket(format.BucketCollections), tx.raw.Bucket(format.BucketCollections)
 		compare := func(what string, more float64, do, plainly func()) {
 			require.InDelta(t, testing.AllocsPerRun(10, plainly), testing.AllocsPerRun(10, do), more, what)
 		}

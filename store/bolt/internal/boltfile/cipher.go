@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"bytes"
@@ -19,23 +19,23 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// fileCipher seals and opens what is in one file.
+// fileCipher encrypts and decrypts the content of one file.
 //
-// A value is sealed with AES-256-GCM: 12 random bytes, the content, 16 bytes to know it
-// by. Its associated data is the address at which it is, so that it can't be moved.
-// The same salt and key are good for 2^32 values, which is a decade of ten a second.
+// A value is sealed with AES-256-GCM: 12 random bytes, the content, a tag of 16 bytes. Its
+// associated data is its address, so that it can't be moved. One salt and key are good for
+// 2^32 values, which is a decade of ten a second.
 //
 // A name, which is a key in a bucket, is sealed with AES-SIV (RFC 5297) and the address
 // of the bucket: the same name is the same bytes, so that it can be found.
 type fileCipher struct {
-	key    *Key
+	key    *EncryptionKey
 	salt   []byte
 	values cipher.AEAD
 	names  *subtle.AESSIV
 }
 
-// newFileCipher is for a new file; nil where there is no key.
-func newFileCipher(k *Key) (*fileCipher, error) {
+// newFileCipher returns the cipher of a new file, nil without a key.
+func newFileCipher(k *EncryptionKey) (*fileCipher, error) {
 	if k == nil {
 		return nil, nil //nolint:nilnil // a file without encryption
 	}
@@ -44,7 +44,7 @@ func newFileCipher(k *Key) (*fileCipher, error) {
 	return deriveCipher(k, salt)
 }
 
-func deriveCipher(k *Key, salt []byte) (*fileCipher, error) {
+func deriveCipher(k *EncryptionKey, salt []byte) (*fileCipher, error) {
 	c := &fileCipher{key: k, salt: salt}
 	values, err := hkdf.Key(sha256.New, k.secret, salt, "snapcache values", secretBytes)
 	if err != nil {
@@ -79,20 +79,21 @@ func headerData(b []byte) []byte {
 	return append([]byte(format.Address([][]byte{format.BucketMeta}, format.KeyEncryption)), b...)
 }
 
-// errNotOpened says that something was not sealed with this key, or not here.
-var errNotOpened = errors.New("it was changed")
+// ErrNotOpened is the error for bytes that were not encrypted with this key, or not for
+// this place.
+var ErrNotOpened = errors.New("it was changed")
 
 // openCipher finds the key that an encryption header names and returns its cipher. The
 // error wraps store.ErrKey if the key is not among keys.
-func openCipher(header []byte, keys Keys) (*fileCipher, error) {
+func openCipher(header []byte, keys Keyring) (*fileCipher, error) {
 	id, _, _, ok := format.DecodeEncryptionHeader(header)
 	if !ok {
-		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
+		return nil, fmt.Errorf("meta: encryption: %w", ErrNotOpened)
 	}
 	k := keys.find(id)
 	switch {
 	case k == nil && keys.anyOpens(header):
-		return nil, fmt.Errorf("meta: encryption: the id of the key: %w", errNotOpened)
+		return nil, fmt.Errorf("meta: encryption: the id of the key: %w", ErrNotOpened)
 	case k == nil && keys.given() == "":
 		return nil, fmt.Errorf("%w: it is encrypted with key %s, and none was given", store.ErrKey, hex.EncodeToString(id[:]))
 	case k == nil:
@@ -102,7 +103,7 @@ func openCipher(header []byte, keys Keys) (*fileCipher, error) {
 }
 
 // openHeader returns the cipher of a file with an encryption header, if the key k made it.
-func (k *Key) openHeader(header []byte) (*fileCipher, error) {
+func (k *EncryptionKey) openHeader(header []byte) (*fileCipher, error) {
 	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
 	c, err := deriveCipher(k, bytes.Clone(salt))
 	if err != nil {
@@ -110,16 +111,16 @@ func (k *Key) openHeader(header []byte) (*fileCipher, error) {
 	}
 	rest := len(header) - len(tag)
 	if _, err := c.values.Open(nil, nil, tag, headerData(header[:rest:rest])); err != nil {
-		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
+		return nil, fmt.Errorf("meta: encryption: %w", ErrNotOpened)
 	}
 	return c, nil
 }
 
 // anyOpens reports whether one of the keys opens the header although its key id differs:
 // the id is corrupt then, and no key is missing.
-func (k Keys) anyOpens(header []byte) bool {
+func (k Keyring) anyOpens(header []byte) bool {
 	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
-	for _, key := range append([]*Key{k.Key}, k.Old...) {
+	for _, key := range append([]*EncryptionKey{k.Key}, k.Old...) {
 		if key == nil {
 			continue
 		}
@@ -130,15 +131,15 @@ func (k Keys) anyOpens(header []byte) bool {
 	return false
 }
 
-// format is that of a file with this cipher, or with none where it is nil.
-func (c *fileCipher) format() uint32 {
+// version returns the version of the format of a file with this cipher, nil for one in clear.
+func (c *fileCipher) version() uint32 {
 	if c == nil {
-		return Format
+		return format.PlainFormat
 	}
-	return EncryptedFormat
+	return format.EncryptedFormat
 }
 
-// keyID is the id of a cipher's key, empty where there is none.
+// keyID returns the id of the cipher's key, empty for a file in clear.
 func (c *fileCipher) keyID() string {
 	if c == nil {
 		return ""
@@ -146,9 +147,9 @@ func (c *fileCipher) keyID() string {
 	return c.key.ID()
 }
 
-// sign says in a file how it is encrypted.
-func (c *fileCipher) sign(meta *fileBucket) error {
-	if err := meta.Put(format.KeyFormat, binary.BigEndian.AppendUint32(nil, c.format())); err != nil {
+// writeHeader stores in a file how it is encrypted.
+func (c *fileCipher) writeHeader(meta *Bucket) error {
+	if err := meta.Put(format.KeyFormat, binary.BigEndian.AppendUint32(nil, c.version())); err != nil {
 		return err
 	}
 	if c == nil {
@@ -157,34 +158,46 @@ func (c *fileCipher) sign(meta *fileBucket) error {
 	return meta.Put(format.KeyEncryption, c.header())
 }
 
-// unlock finds the key of a file among keys.
-func (f *boltFile) unlock(path string, keys Keys) error {
-	return f.View(func(tx *fileTx) error {
+// Unlock finds the key of the file among keys, once CheckMeta was right. The error wraps
+// store.ErrKey if it is not there.
+func (f *File) Unlock(keys Keyring) error {
+	return f.View(func(tx *Tx) error {
 		meta := tx.Bucket(format.BucketMeta)
-		head := meta.Get(format.KeyEncryption)
-		if encrypted := binary.BigEndian.Uint32(meta.Get(format.KeyFormat)) == EncryptedFormat; encrypted != (head != nil) {
-			return &store.CorruptionError{Path: path, Reason: "meta: whether the file is encrypted is not clear"}
+		header := meta.Get(format.KeyEncryption)
+		if encrypted := binary.BigEndian.Uint32(meta.Get(format.KeyFormat)) == format.EncryptedFormat; encrypted != (header != nil) {
+			return &store.CorruptionError{Path: f.path, Reason: "meta: whether the file is encrypted is not clear"}
 		}
-		if head == nil {
+		if header == nil {
 			return nil
 		}
-		var err error
-		if f.cipher, err = openCipher(head, keys); err == nil || errors.Is(err, store.ErrKey) {
-			return withPath(path, err)
+		cipher, err := openCipher(header, keys)
+		switch {
+		case errors.Is(err, store.ErrKey):
+			return fmt.Errorf("%s: %w", f.path, err)
+		case err != nil:
+			return &store.CorruptionError{Path: f.path, Reason: err.Error()}
 		}
-		return &store.CorruptionError{Path: path, Reason: err.Error()}
+		f.cipher = cipher
+		return nil
 	})
 }
 
-func withPath(path string, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+// KeyID returns the id of the key that the file is encrypted with, empty for none.
+func (f *File) KeyID() string { return f.cipher.keyID() }
+
+// Version returns the version of the file's format.
+func (f *File) Version() int { return int(f.cipher.version()) }
+
+// NeedsRekey reports whether the file is to be rewritten under another key, or in clear.
+func (f *File) NeedsRekey(keys Keyring) bool {
+	if keys.Key == nil {
+		return f.cipher != nil
 	}
-	return nil
+	return f.cipher.keyID() != keys.Key.ID()
 }
 
-// unopened stands for a value that can't be opened. It is no record, no entry and no
-// anything: whoever reads it finds it damaged.
+// unopened stands for a value that can't be decrypted. No decoder accepts it, so that its
+// reader finds it corrupt.
 var unopened = []byte{}
 
 func (c *fileCipher) seal(value []byte, address string) []byte {
@@ -199,13 +212,13 @@ func (c *fileCipher) open(sealed []byte, address string) []byte {
 	return value
 }
 
-// unreadable is how the name of something is given that can't be opened, with the
-// bytes that it has in the file behind it. No object is called so: it is no namespace.
-const unreadable = "?/unreadable-"
+// Unreadable is the prefix of the name that a key gets if it can't be decrypted; the bytes
+// that it has in the file follow, as hex. No object has such a name: "?" is no namespace.
+const Unreadable = "?/unreadable-"
 
 // sealName seals a key of the bucket whose addresses begin with prefix.
 func (c *fileCipher) sealName(name []byte, prefix string) []byte {
-	if stored, ok := strings.CutPrefix(string(name), unreadable); ok {
+	if stored, ok := strings.CutPrefix(string(name), Unreadable); ok {
 		if b, err := hex.DecodeString(stored); err == nil {
 			return b // it can be deleted like that
 		}
@@ -217,11 +230,11 @@ func (c *fileCipher) sealName(name []byte, prefix string) []byte {
 	return b
 }
 
-// openName is the inverse of sealName. It says whether the name could be opened.
+// openName is the inverse of sealName. It reports whether the name could be decrypted.
 func (c *fileCipher) openName(sealed []byte, prefix string) (name []byte, ok bool) {
 	name, err := c.names.DecryptDeterministically(sealed, []byte(prefix))
 	if err != nil {
-		return []byte(unreadable + hex.EncodeToString(sealed)), false
+		return []byte(Unreadable + hex.EncodeToString(sealed)), false
 	}
 	return name, true
 }

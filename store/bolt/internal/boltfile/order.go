@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"bytes"
@@ -8,21 +8,20 @@ import (
 	"sync"
 )
 
-// Sealed names are in no order that means anything, and everybody who reads a
-// collection wants it in the order of the names. So those of a bucket are opened and
-// sorted once and kept in memory, until the bucket changes. That is what encryption
-// costs in memory: the names, of what is read in order, and nothing else of an object.
+// orders has the decrypted names of buckets in their order. Sealed names are in no order
+// that means anything, and a collection is read in the order of the names: so those of a
+// bucket are decrypted and sorted once and kept until the bucket changes. That is what
+// encryption costs in memory: the names of what is read in order.
 type orders struct {
 	mu sync.Mutex
 	m  map[string]order // by the prefix of the bucket's addresses
 }
 
-// order is the names of one bucket.
+// order has the names of one bucket.
 type order struct {
 	// root is the page that the bucket began with: as long as it does, it has not
-	// changed. It may begin with the same page again, but not without somebody who
-	// writes to it and forgets this first; and a page that a reader still has, nobody
-	// uses again.
+	// changed. It may begin with the same page again, but only after a write to it, which
+	// forgets this first; and a page that a reader still has is not used again.
 	root uint64
 	keys []string
 }
@@ -43,7 +42,7 @@ func (o *orders) set(prefix string, is order) {
 	o.m[prefix] = is
 }
 
-// forget drops what is known of a bucket and of those in it.
+// forget drops the names of a bucket and of those in it.
 func (o *orders) forget(path string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,8 +53,8 @@ func (o *orders) forget(path string) {
 	}
 }
 
-// change notes that the transaction changes a bucket with sealed names.
-func (b *fileBucket) change() {
+// change records that the transaction changes a bucket with sealed names.
+func (b *Bucket) change() {
 	if b.sealing < sealAll || b.tx.changed[b.prefix] {
 		return
 	}
@@ -66,16 +65,16 @@ func (b *fileBucket) change() {
 	b.tx.file.orders.forget(strings.TrimSuffix(b.prefix, "\x00"))
 }
 
-// forget drops what is known of a bucket in this one.
-func (b *fileBucket) forget(name []byte) {
+// forget drops the names of a bucket in this one.
+func (b *Bucket) forget(name []byte) {
 	if b.tx.file.cipher != nil {
 		b.tx.file.orders.forget(strings.TrimSuffix(b.prefix, "\x00") + "\x01" + string(name))
 	}
 }
 
-// keys returns the names in a bucket where they are sealed, in order. Nobody may
-// change what is returned.
-func (b *fileBucket) keys() []string {
+// keys returns the names in a bucket with sealed names, in order. The caller must not
+// change the slice.
+func (b *Bucket) keys() []string {
 	root := uint64(b.raw.Root())
 	// A small bucket has no page of its own, and one that this transaction has changed
 	// not yet.
@@ -90,7 +89,7 @@ func (b *fileBucket) keys() []string {
 	cur := b.raw.Cursor()
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if last != nil && bytes.Compare(k, last) <= 0 {
-			panic(errOrder) // as bbolt does where a file is damaged: it would go on for ever
+			panic(ErrOrder) // as bbolt does with a corrupt file: the cursor would go on for ever
 		}
 		last = k
 		name, _ := b.tx.file.cipher.openName(k, b.prefix)
@@ -103,7 +102,7 @@ func (b *fileBucket) keys() []string {
 	return keys
 }
 
-func (c *fileCursor) seekSealed(key string) (k, value []byte) {
+func (c *Cursor) seekSealed(key string) (k, value []byte) {
 	if c.keys == nil {
 		c.keys = c.bucket.keys()
 	}
@@ -111,8 +110,8 @@ func (c *fileCursor) seekSealed(key string) (k, value []byte) {
 	return c.current()
 }
 
-// current returns what the cursor is at, in a bucket with sealed names.
-func (c *fileCursor) current() (key, value []byte) {
+// current returns the entry that the cursor is at, in a bucket with sealed names.
+func (c *Cursor) current() (key, value []byte) {
 	if c.at >= len(c.keys) {
 		return nil, nil
 	}

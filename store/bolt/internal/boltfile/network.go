@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"errors"
@@ -9,12 +9,13 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// onDisk refuses a path on a network file system, for writing. The file is mapped, its
+// RefuseNetwork returns an error for a path on a network file system, which is for writing.
+// fileSystem is NetworkFS. The file is mapped, its
 // lock has to keep other machines out, and a sync has to reach the disk: over a network
 // none of these can be relied on, and a page that comes back old is damage that no
 // lock prevents. Copies of the database (snapshots) are written and read from one end to
 // the other under checksums, so these may be anywhere.
-func onDisk(path string, fileSystem func(path string) (network string, err error)) error {
+func RefuseNetwork(path string, fileSystem func(path string) (network string, err error)) error {
 	at := path
 	for {
 		network, err := fileSystem(at)

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 )
 
 // Whoever waited for the lock of a file that was replaced meanwhile must not get the
-// old one: what it wrote would be gone with it. openBolt asks names.
+// old one: what it wrote would be gone with it. Open calls names.
 func TestNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))

@@ -1,0 +1,200 @@
+package boltfile
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
+)
+
+// Committer commits write transactions to the current file of a handle, and keeps it true
+// that nothing is written on top of a commit that may not be on the disk. Its owner
+// serialises all calls but Stats.
+type Committer struct {
+	opts CommitterOptions
+
+	uncertain  *uncertainCommit // nil if all that can be read is durable
+	uncertainN int
+	dirSynced  bool // the rename that gave the file its name is durable
+	closing    bool
+
+	commits    atomic.Int64
+	commitTime atomic.Int64 // nanoseconds
+}
+
+// CommitterOptions are what a Committer works with; all of them are needed.
+type CommitterOptions struct {
+	Path   string // of the database, which may be a link to the file
+	Handle *Handle
+	Clock  clock.PassiveClock
+
+	// ViewLimit is how long a read transaction may be open.
+	ViewLimit time.Duration
+
+	// BeforeCommit is called before each commit, to end the writer's own read transactions.
+	BeforeCommit func()
+
+	// AfterUncertain is called after a commit whose last fsync failed, with the error of the
+	// first attempt to repeat it, nil if that was successful.
+	AfterUncertain func(err error)
+}
+
+// NewCommitter returns the committer of a handle that was just opened.
+func NewCommitter(opts CommitterOptions) *Committer { return &Committer{opts: opts} }
+
+// uncertainCommit is a transaction whose last fsync failed: this process sees it, and
+// whether the disk has it is not known. Only bbolt's meta page may be missing there, as the
+// data was synced before it was written; the kernel takes the page for written and will not
+// write it again, and may at any time drop it and read the old one.
+//
+// So before anything else is written, the very same page is written again and synced. Until
+// then a power cut leaves either state, each of them consistent.
+type uncertainCommit struct {
+	page  []byte // bbolt's newest meta page
+	at    int64  // its offset
+	cause error
+
+	// bbolt has forgotten which pages the transaction freed, and would use them again at
+	// once. Views from before it still read them.
+	viewed bool
+	since  time.Time
+}
+
+// errViewed is the reason to wait while views from before a failed sync are open.
+var errViewed = errors.New("what was read before it has to end first")
+
+// Commit commits fn. On nil the change is visible, but durable only once ResyncMeta returns
+// nil; on error it is neither.
+func (c *Committer) Commit(fn func(*Tx) error) error {
+	c.opts.BeforeCommit()
+	if err := c.ResyncMeta(); err != nil {
+		return err
+	}
+	start := time.Now()
+	f := c.opts.Handle.current()
+	id := 0 // of the transaction, once nothing is left but to commit it
+	err := f.Update(func(tx *Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		// With a fold half done the shutdown is not clean, even if this is the last commit.
+		if err := Stamp(tx, c.closing && FoldInProgress(tx) == 0); err != nil {
+			return err
+		}
+		id = tx.ID()
+		return nil
+	})
+	if err != nil && id != 0 {
+		err = c.noteUncertain(f, id, err)
+	}
+	if err == nil {
+		c.commits.Add(1)
+		c.commitTime.Add(int64(time.Since(start)))
+	}
+	return err
+}
+
+// noteUncertain looks at what is left of transaction id, whose commit failed with cause. It
+// returns nil if the transaction is visible all the same.
+func (c *Committer) noteUncertain(f *File, id int, cause error) error {
+	var seen int
+	if err := f.View(func(tx *Tx) error { seen = tx.ID(); return nil }); err != nil {
+		return errors.Join(cause, err)
+	}
+	if seen != id {
+		return cause // it was rolled back
+	}
+	// bbolt's two meta pages take turns. They are copied from the mapping: reading the
+	// file might bring an old one into it.
+	u := &uncertainCommit{page: make([]byte, PageSize), at: int64(id%2) * PageSize, cause: cause, since: c.opts.Clock.Now()}
+	if err := f.Read(func() error {
+		data := f.bolt.Info().Data
+		mapping := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&data))), 2*PageSize)
+		copy(u.page, mapping[u.at:])
+		return nil
+	}); err != nil {
+		return errors.Join(cause, err)
+	}
+	u.viewed = f.OpenReads() > 0
+	c.uncertain = u
+	c.uncertainN++
+	c.opts.AfterUncertain(c.ResyncMeta())
+	return nil
+}
+
+// ResyncMeta makes durable all that was committed. Nothing is written before it succeeds.
+func (c *Committer) ResyncMeta() error {
+	u := c.uncertain
+	if u == nil {
+		return c.syncParentDir()
+	}
+	f := c.opts.Handle.current()
+	if u.viewed && f.OpenReads() > 0 && c.opts.Clock.Since(u.since) < c.opts.ViewLimit {
+		return fmt.Errorf("after a failed sync: %w (it was: %w)", errViewed, u.cause)
+	}
+	if _, err := f.raw.WriteAt(u.page, u.at); err != nil {
+		return fmt.Errorf("after a failed sync: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync again: %w", err)
+	}
+	c.uncertain = nil
+	return c.syncParentDir()
+}
+
+// syncParentDir fsyncs the directory after a rename. Until it has, a power cut may bring
+// the old file back, so nothing may be written.
+func (c *Committer) syncParentDir() error {
+	if c.dirSynced {
+		return nil
+	}
+	path, err := filepath.EvalSymlinks(c.opts.Path)
+	if err == nil {
+		err = SyncDir(filepath.Dir(path))
+	}
+	c.dirSynced = err == nil
+	return err
+}
+
+// Swap makes f, which is synced and was renamed to the database's path, the current file.
+// The rename is durable only once ResyncMeta returns nil.
+func (c *Committer) Swap(f *File) {
+	c.opts.BeforeCommit()
+	c.opts.Handle.Swap(f)
+	c.uncertain, c.dirSynced = nil, false
+}
+
+// UncertainCommits returns how many commits there were whose last fsync failed.
+func (c *Committer) UncertainCommits() int { return c.uncertainN }
+
+// MarkClosing makes the commits from now on stamp the file as shut down cleanly.
+func (c *Committer) MarkClosing() { c.closing = true }
+
+// MarkCleanShutdown commits a transaction that does nothing but stamp the file as shut down
+// cleanly, unless it is stamped so already. MarkClosing comes before it.
+func (c *Committer) MarkCleanShutdown() error {
+	last := PowerLoss
+	err := c.opts.Handle.View(func(tx *Tx) error { last = shutdownOf(tx); return nil })
+	if err != nil || last == Clean {
+		return err
+	}
+	return c.Commit(func(*Tx) error { return nil })
+}
+
+// Stats returns the number of commits and the time that they took.
+func (c *Committer) Stats() (commits int64, took time.Duration) {
+	return c.commits.Load(), time.Duration(c.commitTime.Load())
+}
+
+// Epoch returns the number of rewrites of the file's buckets, see the package comment of
+// store/bolt.
+func Epoch(tx *Tx) uint64 { return metaNumber(tx, format.KeyEpoch) }
+
+// FoldInProgress returns the newest journal entry that a half done fold moves, 0 for none.
+func FoldInProgress(tx *Tx) uint64 { return metaNumber(tx, format.KeyFolding) }

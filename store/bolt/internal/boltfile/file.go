@@ -1,0 +1,82 @@
+package boltfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	bbolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// File is an open bbolt file. All access goes through its transactions, which encrypt and
+// decrypt if the file is encrypted, and through Read, which survives pages that can't be
+// read.
+type File struct {
+	bolt   *bbolt.DB
+	path   string      // for errors
+	raw    *os.File    // that bbolt has open
+	cipher *fileCipher // nil for a file in clear
+	orders orders
+	faults *Faults
+
+	readers int // guarded by Handle.mu, as is what follows
+	retired bool
+}
+
+// View runs fn in a read transaction.
+func (f *File) View(fn func(*Tx) error) error {
+	return f.Read(func() error {
+		return orClosed(f.bolt.View(func(tx *bbolt.Tx) error { return fn(f.tx(tx)) }))
+	})
+}
+
+// Update runs fn in a write transaction. It does not stamp the transaction, see Stamp.
+func (f *File) Update(fn func(*Tx) error) error {
+	return f.Read(func() error {
+		return orClosed(f.bolt.Update(func(tx *bbolt.Tx) error { return fn(f.tx(tx)) }))
+	})
+}
+
+// Begin begins a read transaction. The caller reads in Tx.Read, and ends the transaction
+// with Rollback.
+func (f *File) Begin() (tx *Tx, err error) {
+	err = f.Read(func() error {
+		raw, err := f.bolt.Begin(false)
+		if err == nil {
+			tx = f.tx(raw)
+		}
+		return orClosed(err)
+	})
+	return tx, err
+}
+
+func orClosed(err error) error {
+	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
+		return store.ErrClosed
+	}
+	return err
+}
+
+// Close closes the file. It waits for the transactions that are open.
+func (f *File) Close() error { return f.bolt.Close() }
+
+// Sync makes durable what was written.
+func (f *File) Sync() error { return f.bolt.Sync() }
+
+// Stat returns the identity and the size of the file, whatever name it has.
+func (f *File) Stat() (fs.FileInfo, error) { return f.raw.Stat() }
+
+// FreeBytes returns how much of the file is in pages that hold nothing, as of the newest
+// commit.
+func (f *File) FreeBytes() int64 {
+	stats := f.bolt.Stats()
+	return int64(stats.FreePageN+stats.PendingPageN) * PageSize
+}
+
+// OpenReads returns the number of read transactions that are open.
+func (f *File) OpenReads() int { return f.bolt.Stats().OpenTxN }
+
+func (f *File) tx(tx *bbolt.Tx) *Tx { return &Tx{raw: tx, file: f} }

@@ -1,0 +1,135 @@
+package boltfile
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// Handle is the current file of a database. Swap puts another file in its place; the old
+// one is closed when its last reader has gone, so that swapping waits for no reader. It is
+// safe for concurrent use.
+type Handle struct {
+	log *slog.Logger
+
+	mu          sync.Mutex // held for a few instructions, never for I/O
+	file        *File
+	closed      bool
+	pagesBefore int64 // written to the files before this one
+	syncBefore  time.Duration
+
+	retired sync.WaitGroup // files that were replaced and still have readers
+}
+
+// NewHandle returns the handle of an open file, which it closes.
+func NewHandle(f *File, log *slog.Logger) *Handle { return &Handle{file: f, log: log} }
+
+// Acquire returns the current file, which stays open until Release.
+func (h *Handle) Acquire() (*File, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, store.ErrClosed
+	}
+	h.file.readers++
+	return h.file, nil
+}
+
+// Release ends the use of a file that Acquire returned.
+func (h *Handle) Release(f *File) {
+	h.mu.Lock()
+	f.readers--
+	last := f.retired && f.readers == 0
+	h.mu.Unlock()
+	if last {
+		h.discard(f)
+	}
+}
+
+// View runs fn in a read transaction on the current file.
+func (h *Handle) View(fn func(*Tx) error) error {
+	f, err := h.Acquire()
+	if err != nil {
+		return err
+	}
+	defer h.Release(f)
+	return f.View(fn)
+}
+
+// Swap makes f, which has taken over the name of the current file, the current one.
+func (h *Handle) Swap(f *File) {
+	h.mu.Lock()
+	old := h.file
+	h.file, old.retired = f, true
+	f.path, f.faults = old.path, old.faults
+	tx := old.bolt.Stats().TxStats
+	h.pagesBefore, h.syncBefore = h.pagesBefore+tx.GetWrite(), h.syncBefore+tx.GetWriteTime()
+	h.retired.Add(1)
+	unread := old.readers == 0
+	h.mu.Unlock()
+	if unread {
+		h.discard(old)
+	}
+}
+
+// discard closes a replaced file that has no readers any more.
+func (h *Handle) discard(f *File) {
+	defer h.retired.Done()
+	if err := f.Close(); err != nil {
+		h.log.Warn("the file from before a compaction could not be closed", "error", err)
+	}
+}
+
+// Close closes the current file, and waits for the readers of all files. Acquire fails from
+// the start of it on.
+func (h *Handle) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	f := h.file
+	h.mu.Unlock()
+	err := f.Close()
+	h.retired.Wait()
+	return err
+}
+
+// Closed reports whether Close was called.
+func (h *Handle) Closed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closed
+}
+
+// FileStats are facts about the current file and totals over all files of a handle.
+type FileStats struct {
+	KeyID        string // of the key that the file is encrypted with; empty for none
+	NeedsRekey   bool
+	FreeBytes    int64
+	OpenReads    int
+	PagesWritten int64
+	SyncTime     time.Duration
+	ReadFaults   int64
+	ReadError    error // the newest read fault; nil for none
+}
+
+// Stats returns the stats of a handle whose file is to be encrypted as keys has it.
+func (h *Handle) Stats(keys Keyring) FileStats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	tx := h.file.bolt.Stats().TxStats
+	faults, newest := h.file.faults.Stats()
+	return FileStats{
+		KeyID: h.file.KeyID(), NeedsRekey: h.file.NeedsRekey(keys), FreeBytes: h.file.FreeBytes(), OpenReads: h.file.OpenReads(),
+		PagesWritten: h.pagesBefore + tx.GetWrite(), SyncTime: h.syncBefore + tx.GetWriteTime(),
+		ReadFaults: faults, ReadError: newest,
+	}
+}
+
+// current returns the current file. Only the writer may use it without Acquire: no other
+// swaps it.
+func (h *Handle) current() *File {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.file
+}

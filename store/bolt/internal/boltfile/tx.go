@@ -1,0 +1,76 @@
+package boltfile
+
+import (
+	bbolt "go.etcd.io/bbolt"
+)
+
+// Tx is a transaction on a file.
+type Tx struct {
+	raw     *bbolt.Tx
+	file    *File
+	changed map[string]bool // buckets with sealed names, by prefix; not those in clear
+}
+
+// Read is File.Read of the transaction's file.
+func (tx *Tx) Read(fn func() error) error { return tx.file.Read(fn) }
+
+// Rollback ends a read transaction. Ending it again does nothing.
+func (tx *Tx) Rollback() { _ = tx.raw.Rollback() } // fails only if it has ended
+
+// ID returns the number of the transaction, or of the newest one that it sees.
+func (tx *Tx) ID() int { return tx.raw.ID() }
+
+// UsedBytes returns the bytes of the file's pages that are in use.
+func (tx *Tx) UsedBytes() int64 {
+	return max(0, tx.raw.Size()-int64(tx.file.bolt.Stats().FreePageN)*PageSize)
+}
+
+// ChangedBytes returns about how many bytes of pages the transaction would write: a page
+// for each node in memory. Larger values need more.
+func (tx *Tx) ChangedBytes() int {
+	stats := tx.raw.Stats()
+	return int(stats.GetNodeCount()) * PageSize
+}
+
+// CheckTree runs bbolt's own check of the file's structure. It is for a file that
+// CheckPages found nothing wrong with.
+func (tx *Tx) CheckTree(report func(error)) {
+	for err := range tx.raw.Check() { // to the end: its goroutine waits for the receiver
+		report(err)
+	}
+}
+
+// Bucket returns a bucket at the top, nil if there is none.
+func (tx *Tx) Bucket(name []byte) *Bucket { return tx.wrap(nil, name, tx.raw.Bucket(name)) }
+
+// At returns the bucket at a path, nil if there is none.
+func (tx *Tx) At(path [][]byte) *Bucket { return tx.Bucket(path[0]).At(path[1:]) }
+
+// CreateBucket makes a bucket at the top.
+func (tx *Tx) CreateBucket(name []byte) (*Bucket, error) {
+	b, err := tx.raw.CreateBucket(name)
+	return tx.wrap(nil, name, b), err
+}
+
+// CreateBucketIfNotExists makes a bucket at the top unless it exists.
+func (tx *Tx) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
+	b, err := tx.raw.CreateBucketIfNotExists(name)
+	return tx.wrap(nil, name, b), err
+}
+
+// DeleteBucket deletes a bucket at the top.
+func (tx *Tx) DeleteBucket(name []byte) error { return tx.raw.DeleteBucket(name) }
+
+func (tx *Tx) wrap(in *Bucket, name []byte, raw *bbolt.Bucket) *Bucket {
+	if raw == nil {
+		return nil
+	}
+	b := &Bucket{tx: tx, raw: raw}
+	if in != nil {
+		b.depth = in.depth + 1
+	}
+	if tx.file.cipher != nil {
+		b.place(in, name)
+	}
+	return b
+}
