@@ -1,0 +1,89 @@
+package bolt_test
+
+import (
+	"os"
+	"runtime/debug"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// readsOfView are all reads that a view has.
+var readsOfView = []struct {
+	name string
+	read func(v store.View) error
+}{
+	{"Get", func(v store.View) error { _, err := v.Get("ns/o-1"); return err }},
+	{"Header", func(v store.View) error { _, err := v.Header("ns/o-1"); return err }},
+	{"Horizon", func(v store.View) error { _, err := v.Horizon(); return err }},
+	{"Indexes", func(v store.View) error { v.Indexes(); return nil }},
+	{"Building", func(v store.View) error { v.Building(); return nil }},
+	{"Objects", func(v store.View) (first error) {
+		for _, err := range v.Objects("", "") {
+			first = err
+			break
+		}
+		return first
+	}},
+	{"IndexKeys", func(v store.View) (first error) {
+		for _, err := range v.IndexKeys(lifeIndexes()[0].Name, "x", "") {
+			first = err
+		}
+		return first
+	}},
+	{"Changes", func(v store.View) (first error) {
+		for _, err := range v.Changes("100") {
+			first = err
+			break
+		}
+		return first
+	}},
+}
+
+// A page that the disk does not give back costs no read of a view the process: each returns,
+// with a counted fault.
+func TestView_UnreadablePage_DoesNotEndTheProcess(t *testing.T) {
+	for _, c := range readsOfView {
+		t.Run(c.name, func(t *testing.T) {
+			path := foldedSample(t)
+			db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+			require.NoError(t, err)
+			defer db.Close()
+			v, err := db.View("pods")
+			require.NoError(t, err)
+			defer v.Close()
+			require.NoError(t, os.Truncate(path, 2*4096)) // reading the mapping behind it is a fault
+			err = c.read(v)
+			stats := db.Stats()
+			require.NotZero(t, stats.ReadFaults)
+			require.ErrorAs(t, stats.ReadError, new(*store.CorruptionError))
+			if err != nil && c.name != "IndexKeys" { // which has no index then
+				require.ErrorAs(t, err, new(*store.CorruptionError))
+			}
+		})
+	}
+}
+
+// A read leaves the goroutine's own setting for faults as it was.
+func TestView_Read_RestoresPanicOnFault(t *testing.T) {
+	for _, c := range readsOfView {
+		for _, set := range []bool{false, true} {
+			t.Run(c.name, func(t *testing.T) {
+				db, err := bolt.Open(foldedSample(t), bolt.Options{})
+				require.NoError(t, err)
+				defer db.Close()
+				was := debug.SetPanicOnFault(set)
+				v, err := db.View("pods")
+				if err == nil {
+					_ = c.read(v) // whatever it finds
+					v.Close()
+				}
+				require.Equal(t, set, debug.SetPanicOnFault(was))
+				require.NoError(t, err)
+			})
+		}
+	}
+}
