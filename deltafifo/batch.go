@@ -10,6 +10,10 @@ import (
 type KeyDeltas struct {
 	Key    string
 	Deltas cache.Deltas
+
+	// Arrived is the position of each delta in the order in which all deltas of the
+	// queue arrived.
+	Arrived []uint64
 }
 
 // Batch is what a consumer takes at once.
@@ -39,9 +43,10 @@ type Batch struct {
 	Replace Replace
 }
 
-// PopBatch waits for something to do and returns all of it. Coming back for the
-// next batch says that the previous one is done. After Close it returns what is
-// left and then ErrClosed; with ctx it ends early.
+// PopBatch waits for something to do and returns all of it, so every delta of a batch
+// arrived before every delta of the next one. Coming back for the next batch says that
+// the previous one is done. After Close it returns what is left and then ErrClosed; with
+// ctx it ends early.
 func (q *Queue) PopBatch(ctx context.Context) (Batch, error) { return q.pop(ctx, 0) }
 
 // pop is PopBatch with a limit on the number of keys; 0 is none.
@@ -128,7 +133,7 @@ func (q *Queue) take(limit int) Batch {
 	q.events, q.marks = 0, 0
 	for _, key := range q.order[:n] {
 		it := q.items[key]
-		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas})
+		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas, Arrived: it.arrived})
 		q.bytes -= it.bytes
 		delete(q.items, key)
 		q.inFlight[key] = struct{}{}

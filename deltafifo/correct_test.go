@@ -22,14 +22,14 @@ func TestCorrect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "10", batch.Watermark)
 	require.Equal(t, 1, batch.Events)
-	require.Contains(t, batch.Deltas, KeyDeltas{"a", cache.Deltas{{Type: Corrected, Object: obj(t, "a", "1", 5)}}})
+	require.Contains(t, batch.Deltas, KeyDeltas{"a", cache.Deltas{{Type: Corrected, Object: obj(t, "a", "1", 5)}}, []uint64{2}})
 	b.Close()
 
 	b = q.Attend("b")
 	require.NoError(t, b.Correct(nil), "nothing came since")
 	batch, err = q.PopBatch(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []KeyDeltas{{"b", cache.Deltas{{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}}}, batch.Deltas)
+	require.Equal(t, []KeyDeltas{{"b", cache.Deltas{{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}, []uint64{3}}}, batch.Deltas)
 	_, err = q.PopBatch(expired())
 	require.Error(t, err)
 

@@ -1,6 +1,10 @@
 // Package deltafifo is the queue between a reflector and the store: deltas per
 // key, in the order in which keys first changed, with a watermark.
 //
+// Each delta carries its position in the order of arrival. A [Batch] is a contiguous
+// part of that order, so a consumer that sorts the deltas of each batch by position has
+// the stream as the server sent it.
+//
 // Its deltas are client-go's ([cache.Delta]): consecutive deletes of a key merge,
 // and an object that a list finds missing is deleted with a
 // [cache.DeletedFinalStateUnknown].

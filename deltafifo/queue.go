@@ -80,15 +80,16 @@ type Queue struct {
 
 	initial                      // how far the first list is
 	inFlight map[string]struct{} // keys of the newest batch, while it is taken
-	pushes   int                 // deltas that were ever queued
+	pushes   uint64              // deltas that were ever queued
 	attended map[*Attention]struct{}
 }
 
 // item is what is pending for one key.
 type item struct {
-	deltas cache.Deltas
-	before string // newest resourceVersion when the key was first queued
-	bytes  int64
+	deltas  cache.Deltas
+	arrived []uint64 // of each delta, the value of pushes
+	before  string   // newest resourceVersion when the key was first queued
+	bytes   int64
 }
 
 // New returns an empty queue.
@@ -268,6 +269,7 @@ func (q *Queue) put(key string, d cache.Delta) {
 		it.deltas = merged
 	} else {
 		it.deltas = append(it.deltas, d)
+		it.arrived = append(it.arrived, q.pushes)
 	}
 	size := cost(key, d)
 	it.bytes += size

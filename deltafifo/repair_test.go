@@ -19,8 +19,8 @@ func TestRepair(t *testing.T) {
 	require.Equal(t, "9", b.Watermark, "what came before 30 may be on its way")
 	require.Zero(t, b.Events)
 	require.Equal(t, []KeyDeltas{
-		{"a", cache.Deltas{{Type: Repaired, Object: obj(t, "a", "1", 30)}}},
-		{"b", cache.Deltas{{Type: Repaired, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}},
+		{"a", cache.Deltas{{Type: Repaired, Object: obj(t, "a", "1", 30)}}, []uint64{1}},
+		{"b", cache.Deltas{{Type: Repaired, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}, []uint64{2}},
 	}, b.Deltas)
 }
 
