@@ -147,6 +147,7 @@ func TestInformerMetrics(t *testing.T) {
 
 				// The next informer begins with what is stored, and without a name has none.
 				name.Release()
+				c.provider.rv = 0
 				s.set(func(s *server) { s.watchErr = errors.New("down") })
 				name = informerName(t, c.name)
 				r = run(t, newInformer(s, append(opts, informer.WithInformerName(name))...))

@@ -191,3 +191,39 @@ func TestStoredInAnotherEncoding(t *testing.T) {
 		}
 	})
 }
+
+// A resume makes one request for the probe and one for each of the newest objects that are
+// stored, of which there are at most three, and no list.
+func TestRequestsOfAResume(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		objects, probes int
+	}{
+		{name: "no object", objects: 0, probes: 1},
+		{name: "one object", objects: 1, probes: 2},
+		{name: "five objects", objects: 5, probes: 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "db")
+			synctest.Test(t, func(t *testing.T) {
+				s, db := newServer(), boltDB(t, path)
+				s.elsewhere()
+				for n := range c.objects {
+					s.put(strconv.Itoa(n))
+				}
+				r := run(t, newInformer(s, informer.WithStore(db, "pods")))
+				synctest.Wait()
+				r.stop()
+				s.set(func(s *server) { s.lists, s.probes = 0, 0 })
+				r = run(t, newInformer(s, informer.WithStore(db, "pods")))
+				synctest.Wait()
+				s.set(func(s *server) {
+					require.Equal(t, c.probes, s.probes)
+					require.Zero(t, s.lists)
+				})
+				r.stop()
+				require.NoError(t, db.Close())
+			})
+		})
+	}
+}
