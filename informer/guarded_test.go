@@ -11,7 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/informer"
@@ -159,6 +162,43 @@ func TestIndexFuncPanics(t *testing.T) {
 		require.ErrorContains(t, err, "of the index")
 		require.Equal(t, []any{"of the index"}, p.take())
 		require.NoError(t, x.Add(pod("ns", "bad", "n1", 9)))
+		r.stop()
+	})
+}
+
+// faulty panics at the first watch and the second list of a server.
+type faulty struct {
+	*server
+	lists, watches int
+}
+
+func (f *faulty) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	if f.lists++; f.lists == 2 {
+		panic("of the list")
+	}
+	return f.server.ListWithContext(ctx, opts)
+}
+
+func (f *faulty) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	if f.watches++; f.watches == 1 {
+		panic("of the watch")
+	}
+	return f.server.WatchWithContext(ctx, opts)
+}
+
+// A ListerWatcher that panics has failed, and is asked again.
+func TestListerWatcherPanics(t *testing.T) {
+	bothStores(t, func(t *testing.T, db store.DB) {
+		p, s := watchPanics(t, false), newServer()
+		s.put("a")
+		inf := informer.NewSharedIndexInformer(&faulty{server: s}, &corev1.Pod{}, 0, nil, informer.WithStore(db, "pods"), informer.WithScheme(core()))
+		r := run(t, inf)
+		time.Sleep(time.Minute)
+		s.put("b")
+		synctest.Wait()
+		require.Equal(t, []any{"of the watch", "of the list"}, p.take())
+		require.Equal(t, "2", inf.LastSyncResourceVersion())
+		require.Equal(t, 1, s.counts(), "complete lists")
 		r.stop()
 	})
 }

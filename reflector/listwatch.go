@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -152,8 +153,13 @@ func await[T any](ctx context.Context, call func() (T, error), drop func(T)) (T,
 	}
 	done := make(chan result, 1)
 	go func() {
-		v, err := call()
-		done <- result{v, err}
+		var r result
+		defer func() { done <- r }()
+		// A client that panics is the program's to crash with; else it is one that failed.
+		defer utilruntime.HandleCrashWithContext(ctx, func(_ context.Context, p any) {
+			r.err = fmt.Errorf("the client panicked: %v", p)
+		})
+		r.value, r.err = call()
 	}()
 	select {
 	case r := <-done:
