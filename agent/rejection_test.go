@@ -91,7 +91,6 @@ func TestHintOfForbiddenSecrets(t *testing.T) {
 		due      bool
 	}{
 		{"secrets", "secrets", true, errForbidden, true},
-		{"secrets in the singular", "secret", true, errForbidden, true},
 		{"nothing is stored", "secrets", false, errForbidden, false},
 		{"the credential is not accepted", "secrets", true, errUnauthorized, false},
 		{"another resource is forbidden", "secrets", true, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")), false},

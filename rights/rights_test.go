@@ -95,3 +95,16 @@ func TestObjects(t *testing.T) {
 		"rbac.authorization.k8s.io/v1 Role till/edge", "rbac.authorization.k8s.io/v1 RoleBinding till/edge",
 	}, kinds)
 }
+
+func TestEach(t *testing.T) {
+	all := of(t, "- resource: pods\n  fieldSelector: spec.nodeName=a\n- resource: widgets.example.com\n  namespaces: [till, shop]\n- resource: namespaces").Each()
+	read := []string{"get", "list", "watch"}
+	require.Equal(t, []Right{
+		{Verbs: read, Resource: "namespaces"},
+		{Verbs: []string{"list", "watch"}, Resource: "pods"},
+		{Verbs: []string{"get"}, Resource: "namespaces", Name: "kube-system", Namespace: "kube-system"},
+		{Verbs: []string{"get"}, Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Name: "widgets.example.com"},
+		{Verbs: read, Group: "example.com", Resource: "widgets", Namespace: "shop"},
+		{Verbs: read, Group: "example.com", Resource: "widgets", Namespace: "till"},
+	}, all)
+}

@@ -30,14 +30,15 @@ func configCommand() *cli.Command {
 				Usage:     "check a configuration file",
 				UsageText: "snapcache config check --config FILE [--kubeconfig FILE]",
 				Description: `Checks a configuration file as the agent would: everything that is wrong with it,
-each with its line and field. With --kubeconfig the server is asked as well whether
-it has each resource.
+each with its line and field. Without --kubeconfig no server is asked. With it the server
+is asked as well whether it has each resource, and whether it grants the user of that
+kubeconfig all rights that config rbac prints: those that are missing are named.
 
    snapcache config check --config agent.yaml
    snapcache config check --config agent.yaml --kubeconfig ~/.kube/config
 
-Exits with 2 where something is wrong with the configuration, and with 1 where the
-server could not be asked.`,
+Exits with 2 if something is wrong with the configuration, and with 1 if the server
+could not be asked or does not grant all rights.`,
 				Flags:  []cli.Flag{configFileFlag(), kubeconfigFlag()},
 				Action: checkConfig,
 			},
@@ -78,11 +79,11 @@ func checkConfig(c *cli.Context) error {
 	}
 	asked := ""
 	if path := c.String("kubeconfig"); path != "" {
-		server, err := checkResources(c.Context, cfg, path)
+		server, err := askServer(c.Context, cfg, path)
 		if err != nil {
 			return err
 		}
-		asked = ", all known to " + server
+		asked = ", all known to " + server + ", which grants all rights"
 	}
 	where := string(cfg.Store.Type)
 	if cfg.Store.Type == config.StoreBolt {
@@ -93,8 +94,8 @@ func checkConfig(c *cli.Context) error {
 	return err
 }
 
-// checkResources asks the server for each resource and returns the server's name.
-func checkResources(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
+// askServer asks the server for each resource and the rights on them, and returns the server's name.
+func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
 	connection, err := upstream.LoadConfig(kubeconfig)
 	if err != nil {
 		return "", withCode(exitUsage, err)
@@ -106,6 +107,21 @@ func checkResources(ctx context.Context, cfg *config.AgentConfiguration, kubecon
 	defer cluster.Close()
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
+	unanswered := func(err error) error {
+		return fmt.Errorf("the configuration is valid, but %s could not be asked: %s", cluster.Server(), upstream.Describe(err))
+	}
+	if err := checkResources(ctx, cluster, cfg, unanswered); err != nil {
+		return "", err
+	}
+	missing, err := missingRights(ctx, cluster, cfg)
+	if err != nil {
+		return "", unanswered(err)
+	}
+	return cluster.Server(), missingError(cluster.Server(), missing)
+}
+
+// checkResources asks the server for each resource. unanswered makes the error if it can't be asked.
+func checkResources(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, unanswered func(error) error) error {
 	var wrong []error
 	for i, r := range cfg.Resources {
 		found, err := cluster.Resolve(ctx, r.Resource.Resource, r.Resource.Version, r.Resource.Group)
@@ -114,13 +130,13 @@ func checkResources(ctx context.Context, cfg *config.AgentConfiguration, kubecon
 		case errors.As(err, new(*upstream.NoResourceError)), errors.Is(err, upstream.ErrNotWatchable):
 			wrong = append(wrong, fmt.Errorf("%s.resource: %w", field, err))
 		case err != nil:
-			return "", fmt.Errorf("%s could not be asked: %s", cluster.Server(), upstream.Describe(err))
+			return unanswered(err)
 		case !found.Namespaced && len(r.Namespaces) > 0:
 			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s live in no namespace: leave it out", field, r.Resource))
 		}
 	}
 	if len(wrong) > 0 {
-		return "", withCode(exitUsage, errors.Join(wrong...))
+		return withCode(exitUsage, errors.Join(wrong...))
 	}
-	return cluster.Server(), nil
+	return nil
 }

@@ -30,7 +30,7 @@ var rightsIDs = []string{"configmaps", "pods", "widgets.example.com@shop-0001"}
 
 // TestRights gives a service account what `config rbac` prints, on a server that goes by it:
 // the agent lists, watches, compares, heals and resumes with just that. With one verb less it
-// says what is missing.
+// says what is missing, and so does `config check`.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -40,6 +40,9 @@ func TestRights(t *testing.T) {
 
 	t.Run("all", func(t *testing.T) {
 		x := rightsSite(t, cp, "all", "", "")
+		checked := x.checkConfig()
+		require.Zero(t, checked.code, checked.stderr)
+		require.Contains(t, string(checked.stdout), "3 resources, all known to "+cp.URL()+", which grants all rights")
 		a := x.start()
 		a.requireIdentified("uid:")
 		for i := range rightsIDs[:2] {
@@ -71,6 +74,11 @@ func TestRights(t *testing.T) {
 		for resource, id := range map[string]string{"configmaps": "configmaps", "pods": "pods", "widgets": "widgets.example.com@shop-0001"} {
 			t.Run("no "+verb+" on "+resource, func(t *testing.T) {
 				x := rightsSite(t, cp, "no-"+verb+"-"+resource, resource, verb)
+				where := map[string]string{
+					"configmaps": "configmaps in all of the cluster", "pods": "pods in all of the cluster",
+					"widgets": "widgets.example.com in the namespace shop-0001",
+				}
+				x.requireMissing(cp, verb+" on "+where[resource]+": it can't be cached")
 				a := x.start()
 				want := `cannot ` + verb + ` resource "` + resource + `"`
 				a.await(want, func(s *localapi.Status) string {
@@ -87,6 +95,7 @@ func TestRights(t *testing.T) {
 
 	t.Run("no get on configmaps", func(t *testing.T) {
 		x := rightsSite(t, cp, "no-get-configmaps", "configmaps", "get")
+		x.requireMissing(cp, "get on configmaps in all of the cluster: objects that are damaged or differ can't be fetched again")
 		a := x.start()
 		a.awaitInStep(anywhere(rightsIDs...))
 		a.stop()
@@ -102,6 +111,7 @@ func TestRights(t *testing.T) {
 
 	t.Run("no get on kube-system", func(t *testing.T) {
 		x := rightsSite(t, cp, "no-get-kube-system", "namespaces", "get")
+		x.requireMissing(cp, "get on namespaces kube-system: the cluster will be identified by its CA and address")
 		a := x.start()
 		a.requireIdentified("ca:")
 		a.stop()
@@ -109,6 +119,7 @@ func TestRights(t *testing.T) {
 
 	t.Run("no get on the definition", func(t *testing.T) {
 		x := rightsSite(t, cp, "no-get-definition", "customresourcedefinitions", "get")
+		x.requireMissing(cp, "get on customresourcedefinitions.apiextensions.k8s.io widgets.example.com: a change of its schema will not be noticed")
 		a := x.start()
 		a.awaitInStep(anywhere(rightsIDs...))
 		a.stop()
@@ -116,6 +127,50 @@ func TestRights(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(log), "grant get on customresourcedefinitions")
 	})
+}
+
+// TestConfigCheckRights has `config check` ask the server for the rights of users that lack some.
+func TestConfigCheckRights(t *testing.T) {
+	t.Parallel()
+	cp := quietControlPlane(t)
+	x := newSite(t, settings{resources: withSecrets + "- resource: pods\n  namespaces: [shop-0001, shop-0002]\n", consent: true})
+	secrets := "get, list, watch on secrets in all of the cluster: it can't be cached"
+
+	x.kubeconfig = kubeconfig(t, cp, controlplane.Admin)
+	r := x.checkConfig()
+	require.Zero(t, r.code, r.stderr)
+	x.kubeconfig = kubeconfig(t, cp, controlplane.Reader)
+	x.requireMissing(cp, secrets)
+	x.kubeconfig = kubeconfig(t, cp, controlplane.Nobody)
+	x.requireMissing(cp, "get, list, watch on configmaps in all of the cluster: it can't be cached", secrets,
+		"get, list, watch on services in all of the cluster: it can't be cached",
+		"get on namespaces kube-system: the cluster will be identified by its CA and address",
+		"get, list, watch on pods in the namespace shop-0001: it can't be cached",
+		"get, list, watch on pods in the namespace shop-0002: it can't be cached")
+
+	r = x.run("config", "check", "--config", x.config)
+	require.Zero(t, r.code, "without --kubeconfig no server is asked: %s", r.stderr)
+	require.NotContains(t, string(r.stdout), "rights")
+}
+
+// checkConfig checks the configuration, with the rights of the agent's user.
+func (x *site) checkConfig() result {
+	x.t.Helper()
+	return x.run("config", "check", "--config", x.config, "--kubeconfig", x.kubeconfig)
+}
+
+// requireMissing expects config check to name the rights that are missing, and no other.
+func (x *site) requireMissing(cp *controlplane.ControlPlane, rights ...string) {
+	x.t.Helper()
+	var want strings.Builder
+	for _, right := range rights {
+		want.WriteString("snapcache: " + cp.URL() + " does not grant " + right + "\n")
+	}
+	want.WriteString("snapcache: the configuration is valid, but rights are missing: snapcache config rbac prints the manifest that grants them\n")
+	r := x.checkConfig()
+	require.Equal(x.t, 1, r.code, "exit code of config check")
+	require.Empty(x.t, r.stdout)
+	require.Equal(x.t, want.String(), r.stderr)
 }
 
 // requireIdentified wants all collections to be of a cluster that is known by its UID, or by

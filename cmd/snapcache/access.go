@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/rights"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// missingRights asks the server which of the rights that a configuration needs it does not grant.
+// Each has only the verbs that are missing.
+func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration) ([]rights.Right, error) {
+	var missing []rights.Right
+	for _, right := range rights.Of(cfg).Each() {
+		lacks := right
+		lacks.Verbs = nil
+		for _, verb := range right.Verbs {
+			allowed, err := cluster.Allowed(ctx, authorizationv1.ResourceAttributes{
+				Verb: verb, Group: right.Group, Resource: right.Resource, Name: right.Name, Namespace: right.Namespace,
+			})
+			if err != nil {
+				return nil, err
+			}
+			if !allowed {
+				lacks.Verbs = append(lacks.Verbs, verb)
+			}
+		}
+		if len(lacks.Verbs) > 0 {
+			missing = append(missing, lacks)
+		}
+	}
+	return missing, nil
+}
+
+// missingError is the error for rights that the server does not grant, a line for each; nil for none.
+func missingError(server string, missing []rights.Right) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, right := range missing {
+		errs = append(errs, fmt.Errorf("%s does not grant %s", server, describeRight(right)))
+	}
+	return errors.Join(append(errs, errors.New("the configuration is valid, but rights are missing: snapcache config rbac prints the manifest that grants them"))...)
+}
+
+// describeRight is a missing right in words, and what the agent does without it.
+func describeRight(right rights.Right) string {
+	text := strings.Join(right.Verbs, ", ") + " on " + schema.GroupResource{Group: right.Group, Resource: right.Resource}.String()
+	switch {
+	case right.Name != "":
+		text += " " + right.Name
+	case right.Namespace != "":
+		text += " in the namespace " + right.Namespace
+	default:
+		text += " in all of the cluster"
+	}
+	switch {
+	case right.Resource == "namespaces" && right.Name != "":
+		text += ": the cluster will be identified by its CA and address"
+	case right.Name != "":
+		text += ": a change of its schema will not be noticed"
+	case slices.Equal(right.Verbs, []string{"get"}):
+		text += ": objects that are damaged or differ can't be fetched again"
+	default:
+		text += ": it can't be cached"
+	}
+	return text
+}
