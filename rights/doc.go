@@ -1,16 +1,15 @@
-// Package rights says what an agent may have to be allowed on a kube-apiserver for a
-// configuration, and writes it as RBAC objects.
+// Package rights computes the RBAC permissions that an agent with a given configuration needs on a
+// kube-apiserver, and returns them as RBAC objects.
 //
-// It is all that the agent asks for, and no more:
+// These are all requests of the agent:
 //
-//   - list and watch on each resource in its namespaces, or in all. That is for lists,
-//     watches, the probes before a resume and comparisons, which ask for metadata.
-//   - get on it too where it has no selector: an object that is damaged or differs is asked for
-//     by its name. With a selector that is a list of one, as only the server knows what selectors
-//     mean.
+//   - list and watch on each resource, in its namespaces or in all of them: for lists, watches, the
+//     probe before a resume and comparisons, which read only metadata.
+//   - get on each resource without a selector: an object that is corrupt or differs is read by its
+//     name. With a selector, the agent lists that one object instead, because only the server can
+//     evaluate selectors.
 //   - get on the namespace kube-system, whose UID identifies the cluster.
-//   - get on the definitions of custom resources by their names, to notice when schemas change.
+//   - get on the definitions of custom resources by name, to notice when schemas change.
 //
-// Discovery is needed besides. Every cluster allows it to whoever is authenticated
-// (system:discovery).
+// Discovery is needed too. Every cluster allows it to all authenticated users (system:discovery).
 package rights

@@ -8,13 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Account is a service account: who gets rights, and what the roles and bindings are called.
+// Account is the service account that receives the permissions. The roles and bindings have its
+// name.
 type Account struct {
 	Name, Namespace string
 }
 
-// Objects returns the service account with the roles and bindings that give it the rights, in
-// the order in which they can be created. The namespaces have to be there.
+// Objects returns the service account and the roles and bindings that grant it the permissions, in
+// the order in which they can be created. The namespaces have to exist.
 func (r Rights) Objects(a Account) []any {
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: a.Name, Namespace: a.Namespace}}
 	objects := []any{

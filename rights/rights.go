@@ -11,14 +11,13 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Rights are rules by where they count.
+// Rights are RBAC rules, by the scope they apply to.
 type Rights struct {
 	Cluster    []rbacv1.PolicyRule
 	Namespaced map[string][]rbacv1.PolicyRule // by namespace
 }
 
-// Of returns the rights that an agent with a configuration needs. The configuration has its
-// defaults.
+// Of returns the permissions that an agent with cfg needs. cfg has its defaults.
 func Of(cfg *config.AgentConfiguration) Rights {
 	everywhere, in := kinds{}, map[string]kinds{}
 	var definitions []string

@@ -18,7 +18,7 @@ func of(t *testing.T, resources string) Rights {
 	return Of(cfg)
 }
 
-// rule is one in words.
+// words returns each rule as text.
 func words(rules []rbacv1.PolicyRule) []string {
 	var all []string
 	for _, r := range rules {
@@ -29,20 +29,24 @@ func words(rules []rbacv1.PolicyRule) []string {
 
 func TestOf(t *testing.T) {
 	const kubeSystem = "[get] [] [namespaces] [kube-system]"
-	for name, test := range map[string]struct {
+	for _, test := range []struct {
+		name      string
 		resources string
 		cluster   []string
 		in        map[string][]string
 	}{
-		"one": {
+		{
+			name:      "one",
 			resources: "- resource: pods",
 			cluster:   []string{"[get list watch] [] [pods] []", kubeSystem},
 		},
-		"of one group together, those with a selector without get": {
+		{
+			name:      "one rule per group; with a selector, none has get",
 			resources: "- resource: pods\n  fieldSelector: spec.nodeName=a\n- resource: services\n- resource: deployments.v1.apps\n- resource: configmaps",
 			cluster:   []string{"[get list watch] [] [configmaps services] []", "[list watch] [] [pods] []", "[get list watch] [apps] [deployments] []", kubeSystem},
 		},
-		"some namespaces": {
+		{
+			name:      "some namespaces",
 			resources: "- resource: pods\n  namespaces: [shop, till]\n- resource: configmaps\n  namespaces: [shop]\n  labelSelector: a=b\n- resource: nodes",
 			cluster:   []string{"[get list watch] [] [nodes] []", kubeSystem},
 			in: map[string][]string{
@@ -50,7 +54,8 @@ func TestOf(t *testing.T) {
 				"till": {"[get list watch] [] [pods] []"},
 			},
 		},
-		"custom resources, and built-in ones of groups with a dot": {
+		{
+			name:      "custom resources, and built-in ones of groups with a dot",
 			resources: "- resource: widgets.v1.example.com\n- resource: gadgets.example.com\n  namespaces: [shop]\n- resource: endpointslices.discovery.k8s.io",
 			cluster: []string{
 				"[get list watch] [discovery.k8s.io] [endpointslices] []", "[get list watch] [example.com] [widgets] []", kubeSystem,
@@ -59,7 +64,7 @@ func TestOf(t *testing.T) {
 			in: map[string][]string{"shop": {"[get list watch] [example.com] [gadgets] []"}},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			r := of(t, test.resources)
 			require.Equal(t, test.cluster, words(r.Cluster))
 			require.Len(t, r.Namespaced, len(test.in))

@@ -19,13 +19,13 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// label marks the ConfigMaps that want a digest; byDigest is the index of it.
+// label marks the ConfigMaps that need a digest; byDigest is the index over it.
 const (
 	label    = "digest"
 	byDigest = "digest"
 )
 
-// controller brings files in step with ConfigMaps.
+// controller keeps files up to date with ConfigMaps.
 type controller struct {
 	indexer cache.Indexer
 	synced  cache.DoneChecker
@@ -55,10 +55,9 @@ func newController(inf cache.SharedIndexInformer, dir string) (*controller, erro
 	return c, nil
 }
 
-// enqueue has a ConfigMap looked at. A handler does no more than that: the work is
-// the workers', from what the cache says then.
+// enqueue adds a ConfigMap to the work queue. A handler does no more: workers read the cache later.
 func (c *controller) enqueue(obj any) {
-	// A deletion that was noticed late comes as a DeletedFinalStateUnknown.
+	// A deletion that was noticed late arrives as a DeletedFinalStateUnknown.
 	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if err != nil {
 		slog.Error("an object without a key", "error", err)
@@ -67,12 +66,12 @@ func (c *controller) enqueue(obj any) {
 	c.queue.Add(key)
 }
 
-// run works until ctx ends.
+// run processes the queue until ctx ends.
 func (c *controller) run(ctx context.Context, workers int) error {
 	if !cache.WaitFor(ctx, "", c.synced) {
 		return nil
 	}
-	// What went while nobody watched has no event after a crash: the files tell.
+	// After a crash there is no event for objects deleted meanwhile, but their files still exist.
 	if err := c.enqueueFiles(); err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (c *controller) run(ctx context.Context, workers int) error {
 	return nil
 }
 
-// enqueueFiles has the ConfigMap of every file looked at.
+// enqueueFiles adds the ConfigMap of every file to the work queue.
 func (c *controller) enqueueFiles() error {
 	files, err := filepath.Glob(filepath.Join(c.dir, "*.digest"))
 	if err != nil {
@@ -107,7 +106,7 @@ func (c *controller) enqueueFiles() error {
 	return nil
 }
 
-// work does one thing; false says that there will be no more.
+// work processes one key. It returns false when the queue has shut down.
 func (c *controller) work() bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
@@ -115,7 +114,7 @@ func (c *controller) work() bool {
 	}
 	defer c.queue.Done(key)
 	if err := c.reconcile(key); err != nil {
-		slog.Error("will be tried again", "configmap", key, "error", err)
+		slog.Error("reconcile failed, will retry", "configmap", key, "error", err)
 		c.queue.AddRateLimited(key)
 		return true
 	}
@@ -123,7 +122,7 @@ func (c *controller) work() bool {
 	return true
 }
 
-// reconcile brings the file of a ConfigMap in step.
+// reconcile brings the file of a ConfigMap up to date.
 func (c *controller) reconcile(key string) error {
 	obj, exists, err := c.indexer.GetByKey(key)
 	if err != nil {
@@ -153,7 +152,7 @@ func (c *controller) reconcile(key string) error {
 	return nil
 }
 
-// digest is a digest of a ConfigMap's data.
+// digest returns a digest of a ConfigMap's data.
 func digest(m *corev1.ConfigMap) string {
 	var b []byte
 	for _, name := range slices.Sorted(maps.Keys(m.Data)) {

@@ -1,10 +1,10 @@
-// Controller is a small, complete controller on a durable cache. For each ConfigMap
-// with the label "digest: wanted" it keeps a file with a digest of its data, named
-// namespace.name, and removes the file with the ConfigMap.
+// Controller is a small, complete controller on a durable cache. For each ConfigMap with the label
+// "digest: wanted" it keeps a file with a digest of its data, named namespace.name, and removes the
+// file with the ConfigMap.
 //
-// Killed and started again it does not list the ConfigMaps anew: what it knew is in
-// its cache, and the server sends what has changed. Its own work it remembers in
-// the files, so it does only what is to be done.
+// After a kill and a restart it does not list the ConfigMaps again: its cache has the state before,
+// and the server sends what has changed since. Its results are in the files, so it does only the
+// work that is left.
 //
 //	go run ./examples/controller -kubeconfig ~/.kube/config -state /tmp/digests
 package main
@@ -30,14 +30,14 @@ import (
 )
 
 func main() {
-	// The signals are listened to until the process ends.
+	// The signals are handled until the process ends.
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "path of the kubeconfig")
-	state := flag.String("state", "digests", "folder for the cache and the files")
-	workers := flag.Int("workers", 2, "how many ConfigMaps are worked on at once")
+	state := flag.String("state", "digests", "directory for the cache and the files")
+	workers := flag.Int("workers", 2, "number of ConfigMaps processed at once")
 	flag.Parse()
 	if err := run(ctx, *kubeconfig, *state, *workers); err != nil {
-		slog.Error("the controller ends", "error", err)
+		slog.Error("controller failed", "error", err)
 		os.Exit(1)
 	}
 }
@@ -73,7 +73,7 @@ func run(ctx context.Context, kubeconfig, state string, workers int) (err error)
 		return err
 	}
 	factory.StartWithContext(ctx)
-	// Before db.Close: an informer that runs writes.
+	// Before db.Close, because a running informer writes.
 	defer factory.Shutdown()
 	if err := factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
 		return fmt.Errorf("wait for the cache: %w", err)
