@@ -1,12 +1,12 @@
-// Package systemd is what the agent has to do with systemd: it tells it how it is (ready, reloading,
-// stopping, in a word or two, and alive), takes its socket, and logs to its journal. The unit files are
-// beside it.
+// Package systemd connects the agent to systemd: notifications of its state (ready, reloading,
+// stopping, a status line, alive), socket activation, and logging to the journal. The unit files
+// are in the same directory.
 //
-// What holds:
+// Invariants:
 //
 //   - Without systemd ($NOTIFY_SOCKET unset) every call does nothing and returns no error, so that
-//     callers need not ask where they run.
-//   - The watchdog is fed only while the agent calls itself healthy. A watchdog that is fed by a timer
-//     alone would tell that the timer works.
-//   - No call blocks on systemd for longer than one datagram to a local socket takes.
+//     callers need not check where they run.
+//   - The watchdog is fed only while the agent reports that it is healthy. If only a timer fed it,
+//     it would prove no more than that the timer works.
+//   - No call blocks on systemd for longer than it takes to send a datagram to a local socket.
 package systemd

@@ -12,16 +12,16 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// fieldPrefix is what the names of our fields in the journal begin with: the attribute "collection" is
-// SNAPCACHE_COLLECTION there.
+// fieldPrefix begins the names of our journal fields: the attribute "collection" becomes
+// SNAPCACHE_COLLECTION.
 const fieldPrefix = "SNAPCACHE_"
 
-// Journal returns a handler that logs to journald where standard error is connected to it, as systemd
-// connects it, and otherwise where beside does. In the journal each line has its priority, so that
+// Journal returns a handler that logs to journald if standard error is connected to it, as systemd
+// connects it. Otherwise it returns beside. In the journal each line has a priority, so that
 // `journalctl -p warning` finds it, and each attribute is a field as well as part of the text:
-// `journalctl SNAPCACHE_COLLECTION=pods`. A line that journald does not take goes to beside.
+// `journalctl SNAPCACHE_COLLECTION=pods`. If journald does not accept a line, beside logs it.
 func Journal(level slog.Leveler, beside slog.Handler) slog.Handler {
-	// An error says that there is something in $JOURNAL_STREAM that nobody understands.
+	// On an error the content of $JOURNAL_STREAM is not valid.
 	if connected, err := journal.StderrIsJournalStream(); err != nil || !connected || !journal.Enabled() {
 		return beside
 	}
@@ -32,8 +32,8 @@ type journalHandler struct {
 	level  slog.Leveler
 	send   func(message string, priority journal.Priority, fields map[string]string) error
 	beside slog.Handler
-	attrs  []slog.Attr // named by their whole path
-	group  string      // the path that names begin with, with its dot
+	attrs  []slog.Attr // keys are full paths
+	group  string      // prefix of the keys, with its dot
 }
 
 // Enabled implements slog.Handler.
@@ -82,7 +82,7 @@ func (h journalHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// flatten appends an attribute under its whole path, those of a group one by one.
+// flatten appends an attribute under its full path; a group's attributes one by one.
 func flatten(attrs []slog.Attr, path string, a slog.Attr) []slog.Attr {
 	a.Value = a.Value.Resolve()
 	switch {
@@ -101,7 +101,7 @@ func flatten(attrs []slog.Attr, path string, a slog.Attr) []slog.Attr {
 	return append(attrs, a)
 }
 
-// fieldName is an attribute's name as journald takes it: capitals, digits and underscores.
+// fieldName converts an attribute's key to journald's characters: capitals, digits and underscores.
 func fieldName(key string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -114,7 +114,7 @@ func fieldName(key string) string {
 	}, key)
 }
 
-// quoted is a value as slog's text handler writes it: quoted where it would not be seen where it ends.
+// quoted returns value as slog's text handler writes it: quoted if its end would not be visible.
 func quoted(value string) string {
 	special := func(r rune) bool { return r == '"' || r == '=' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
 	if value == "" || strings.ContainsFunc(value, special) {
@@ -123,7 +123,7 @@ func quoted(value string) string {
 	return value
 }
 
-// priority is a level in syslog's words.
+// priority converts a level to a syslog priority.
 func priority(level slog.Level) journal.Priority {
 	switch {
 	case level >= slog.LevelError:

@@ -13,14 +13,14 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// entry is a line as journald is given it.
+// entry is a line as journald receives it.
 type entry struct {
 	message  string
 	priority journal.Priority
 	fields   map[string]string
 }
 
-// journald takes what a handler sends, or refuses it.
+// journald records what a handler sends, or fails.
 type journald struct {
 	entries []entry
 	err     error
@@ -70,7 +70,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// What was added to a logger does not show in another that was made from the same one.
+// Attributes added to one logger do not appear in another derived from the same logger.
 func TestJournalSiblings(t *testing.T) {
 	var j journald
 	log := slog.New(journalHandler{level: slog.LevelInfo, send: j.send, beside: slog.DiscardHandler}).With("a", 1, "b", 2, "c", 3)
@@ -83,7 +83,7 @@ func TestJournalSiblings(t *testing.T) {
 	}
 }
 
-// A line that journald does not take is not lost.
+// If journald does not accept a line, it is logged elsewhere.
 func TestJournalGone(t *testing.T) {
 	j := journald{err: errors.New("no journald")}
 	var out bytes.Buffer
@@ -99,7 +99,7 @@ func TestJournalElsewhere(t *testing.T) {
 	for _, stream := range []string{"", "1:1", "nonsense"} {
 		t.Setenv("JOURNAL_STREAM", stream)
 		if got := Journal(slog.LevelInfo, beside); got != slog.Handler(beside) {
-			t.Errorf("JOURNAL_STREAM=%q: %T, want what is logged to otherwise", stream, got)
+			t.Errorf("JOURNAL_STREAM=%q: %T, want the handler beside the journal", stream, got)
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// inherit has TestMain's process be the service that systemd gave sockets to.
+// inherit makes TestMain's process act as a service that inherits sockets from systemd.
 const inherit = "SNAPCACHE_TEST_INHERIT"
 
-// TestInherited is the service: it says what it was given, and answers one connection.
+// TestInherited is the service: it reports what it inherited, and answers one connection.
 func TestInherited(t *testing.T) {
 	if os.Getenv(inherit) == "" {
 		t.Skip("run by TestListener")
@@ -41,8 +41,8 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// service runs TestInherited with sockets as systemd gives them: from descriptor 3 on, with the process's
-// own id in the environment, which a shell knows best.
+// service runs TestInherited with sockets as systemd passes them: from descriptor 3 on, and with
+// the process's own id in the environment, which a shell sets.
 func service(t *testing.T, sockets ...*os.File) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -94,7 +94,7 @@ func TestListener(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// Before the service accepts it, as a client does that has it started.
+		// Before the service accepts it, like a client whose connection starts the service.
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
@@ -107,18 +107,19 @@ func TestListener(t *testing.T) {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 		if _, err := os.Stat(path); err != nil {
-			t.Errorf("the service took the socket's file away: %v", err)
+			t.Errorf("the service removed the socket's file: %v", err)
 		}
 	})
-	for name, test := range map[string]struct {
+	for _, test := range []struct {
+		name    string
 		sockets []*os.File
 		want    string
 	}{
-		"none":         {nil, "none"},
-		"two":          {[]*os.File{unixFile, unixFile}, "error: systemd gave 2 sockets"},
-		"a TCP socket": {[]*os.File{tcpFile}, "error: systemd gave a socket on 127.0.0.1"},
+		{"none", nil, "none"},
+		{"two", []*os.File{unixFile, unixFile}, "error: systemd passed 2 sockets"},
+		{"a TCP socket", []*os.File{tcpFile}, "error: systemd passed a socket on 127.0.0.1"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			out, err := service(t, test.sockets...).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), test.want) {
 				t.Errorf("want %q: %v\n%s", test.want, err, out)

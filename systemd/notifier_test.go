@@ -25,7 +25,7 @@ type manager struct {
 
 func listen(t *testing.T) *manager {
 	t.Helper()
-	// Not t.TempDir: with the test's name in it, it may be too long for a socket.
+	// Not t.TempDir: it contains the test's name, and may be too long for a socket.
 	dir, err := os.MkdirTemp("", "notify")
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +41,8 @@ func listen(t *testing.T) *manager {
 	return &manager{t: t, conn: conn}
 }
 
-// expect reads one datagram. Datagrams on a unix socket are neither lost nor reordered, so this also says
-// that nothing came before it.
+// expect reads one datagram. Datagrams on a unix socket are neither lost nor reordered, so it also
+// proves that no other came before.
 func (m *manager) expect(want string) {
 	m.t.Helper()
 	if got := m.receive(want); got != want {
@@ -50,10 +50,10 @@ func (m *manager) expect(want string) {
 	}
 }
 
-// receive is the next datagram; want is what a failure tells.
+// receive returns the next datagram. want is for the failure message.
 func (m *manager) receive(want string) string {
 	m.t.Helper()
-	// Only a failing test waits so long.
+	// Only a failing test waits this long.
 	if err := m.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		m.t.Fatal(err)
 	}
@@ -87,14 +87,14 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A reload has the time at which it began, by the clock that systemd compares.
+// A reload has its start time, by the clock that systemd compares it with.
 func TestReloading(t *testing.T) {
 	m := listen(t)
-	if err := NewNotifier(clock.RealClock{}).Reloading("reading it anew"); err != nil {
+	if err := NewNotifier(clock.RealClock{}).Reloading("reading it again"); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(m.receive("RELOADING=1"), "\n")
-	if len(lines) != 3 || lines[0] != "RELOADING=1" || lines[2] != "STATUS=reading it anew" {
+	if len(lines) != 3 || lines[0] != "RELOADING=1" || lines[2] != "STATUS=reading it again" {
 		t.Fatalf("got %q", lines)
 	}
 	usec, err := strconv.ParseInt(strings.TrimPrefix(lines[1], "MONOTONIC_USEC="), 10, 64)
@@ -125,11 +125,11 @@ func TestWithoutSystemd(t *testing.T) {
 func TestSocketGone(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
 	if err := NewNotifier(clock.RealClock{}).Ready(); err == nil {
-		t.Error("no error although nobody listens")
+		t.Error("no error although no one listens")
 	}
 }
 
-// tickerClock tells when a ticker was made, so that a test knows from when on stepping the clock has an
+// tickerClock reports on made when a ticker was made: from then on, stepping the clock has an
 // effect.
 type tickerClock struct {
 	*clocktesting.FakeClock
@@ -156,7 +156,7 @@ func TestWatchdog(t *testing.T) {
 	go func() {
 		done <- n.Watchdog(ctx, func(interval time.Duration) bool {
 			if interval != time.Minute {
-				t.Errorf("told an interval of %v", interval)
+				t.Errorf("healthy was called with the interval %v", interval)
 			}
 			return <-health
 		})
@@ -178,7 +178,7 @@ func TestWatchdog(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	// Had the unhealthy tick sent a ping, it would be in front of this.
+	// If the unhealthy tick had sent a ping, it would come before this.
 	if err := n.Status("end"); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestWatchdogEnvironment(t *testing.T) {
 		pid  string
 		bad  bool
 	}{
-		{name: "of another process", usec: "60000000", pid: strconv.Itoa(os.Getpid() + 1)},
+		{name: "for another process", usec: "60000000", pid: strconv.Itoa(os.Getpid() + 1)},
 		{name: "no number", usec: "60s", bad: true},
 		{name: "zero", usec: "0", bad: true},
 	} {

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// unitFiles are what a package installs for systemd.
+// unitFiles are the units that a package installs.
 var unitFiles = []string{"snapcache.service", "snapcache.socket", "snapcache-snapshot.service", "snapcache-snapshot.timer"}
 
-// settings are the lines of a unit file that set something, as "ExecStart=/usr/bin/snapcache ...".
+// settings returns the settings in a unit file, such as "ExecStart=/usr/bin/snapcache ...".
 func settings(t *testing.T, unit string) []string {
 	t.Helper()
 	data, err := os.ReadFile(unit)
@@ -30,7 +30,7 @@ func settings(t *testing.T, unit string) []string {
 	return lines
 }
 
-// analyze is systemd-analyze, which reads the units as systemd does.
+// analyze runs systemd-analyze, which parses units as systemd does.
 func analyze(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("systemd-analyze")
@@ -46,15 +46,15 @@ func analyze(t *testing.T) string {
 	return path
 }
 
-// TestUnitsVerify has systemd itself read the units; whatever it says about them is an error.
+// systemd parses the units without a warning.
 func TestUnitsVerify(t *testing.T) {
 	command := []string{"verify", "--man=no"}
-	// It checks that the program exists, so this one stands in for snapcache.
+	// It checks that the program exists, so the test binary takes the place of snapcache.
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It takes a unit's name from the file's, and finds the others in the same directory.
+	// It takes a unit's name from the file's name, and finds the others in the same directory.
 	dir := t.TempDir()
 	for _, name := range unitFiles {
 		data, err := os.ReadFile(name)
@@ -73,8 +73,8 @@ func TestUnitsVerify(t *testing.T) {
 	}
 }
 
-// TestUnitsExposure holds the services to what they are shut off from. The threshold is ten times what
-// `systemd-analyze security` prints.
+// The services stay isolated from the rest of the system. The threshold is ten times the number
+// that `systemd-analyze security` prints.
 func TestUnitsExposure(t *testing.T) {
 	for unit, threshold := range map[string]string{"snapcache.service": "11", "snapcache-snapshot.service": "3"} {
 		path, err := filepath.Abs(unit)
@@ -88,7 +88,7 @@ func TestUnitsExposure(t *testing.T) {
 	}
 }
 
-// TestUnitSettings has the settings that others rely on.
+// Other parts of the project rely on these settings.
 func TestUnitSettings(t *testing.T) {
 	for unit, wanted := range map[string][]string{
 		"snapcache.service": {
@@ -96,13 +96,13 @@ func TestUnitSettings(t *testing.T) {
 			"ExecStart=/usr/bin/snapcache run --config /etc/snapcache/agent.yaml",
 			"ExecReload=/usr/bin/snapcache reload",
 			"StateDirectory=snapcache",      // $STATE_DIRECTORY: the default path of the database
-			"StateDirectoryMode=0700",       // the design's promise
+			"StateDirectoryMode=0700",       // only the agent's user reads the database
 			"RuntimeDirectory=snapcache",    // $RUNTIME_DIRECTORY: the default path of the socket
-			"RuntimeDirectoryPreserve=yes",  // or the end of the service would take the socket away
+			"RuntimeDirectoryPreserve=yes",  // or systemd would remove the socket with the service
 			"RestartPreventExitStatus=2",    // the exit code for usage and configuration
-			"Environment=GOTRACEBACK=crash", // or a panic would end with that code
+			"Environment=GOTRACEBACK=crash", // or a panic would have that exit code
 			"SystemCallErrorNumber=EPERM",   // or one refused call would end the agent
-			"StartLimitIntervalSec=30",      // longer, and a node with a bad morning would stay down: see RestartSec
+			"StartLimitIntervalSec=30",      // a longer one would stop the restarts: see RestartSec
 			"StartLimitBurst=5",
 			"RestartSec=10",
 			"Environment=KUBECONFIG=%d/kubeconfig",
@@ -122,10 +122,10 @@ func TestUnitSettings(t *testing.T) {
 	}
 	for _, line := range settings(t, "snapcache.service") {
 		if strings.Contains(line, "network-online.target") {
-			t.Errorf("%s: the service must come up without a network", line)
+			t.Errorf("%s: the service must start without a network", line)
 		}
 		if strings.HasPrefix(line, "ProcSubset=") {
-			t.Errorf("%s: would hide /proc/sys/kernel/random/boot_id", line)
+			t.Errorf("%s: it would hide /proc/sys/kernel/random/boot_id", line)
 		}
 	}
 }
