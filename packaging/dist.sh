@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the packages of this commit: dist.sh [ARCH...], of amd64, arm64 and armv7. They are put
-# into $DIST (dist), with the programs themselves, what is in them, and checksums. The same
-# commit gives the same bytes, wherever it is built.
+# Builds the packages of this commit: dist.sh [ARCH...], for amd64, arm64 and armv7. $DIST (dist)
+# receives them, the bare programs, SBOMs and checksums. The same commit gives the same bytes on any
+# machine.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
@@ -15,11 +15,11 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 umask 022
 
-# tool is the path of a program that packaging/go.mod names.
+# tool prints the path of a program that packaging/go.mod names.
 tool() { "$go" tool -C packaging -n "$1"; }
 
 # package_version turns v1.2.3-rc.1 into 1.2.3~rc.1, which packages sort before 1.2.3, and
-# v1.2.3-4-gabc into 1.2.3+4.gabc, which is after. Without a tag it is the commit's time.
+# v1.2.3-4-gabc into 1.2.3+4.gabc, which they sort after it. Without a tag it is the commit's time.
 package_version() {
 	case $VERSION in
 	v[0-9]*) sed -E 's/^v//; s/-dirty$/+dirty/; s/-([0-9]+)-g([0-9a-f]+)/+\1.g\2/; s/-/~/g' <<<"$VERSION" ;;
@@ -37,7 +37,7 @@ build() { # build ARCH FILE
 	GOOS=linux GOARCH=${1%v7} GOARM=$goarm "$go" build -trimpath -buildvcs=auto -ldflags "-s -w -X main.version=$VERSION" -o "$2" ./cmd/snapcache
 }
 
-# notices are those of the modules that are in the program, as they ask for.
+# notices prints the notices of the modules in the program, as their licences require.
 notices() {
 	local path version dir notice
 	echo "The modules that are in snapcache, each with the notices of its authors. Go's standard library,"
@@ -52,7 +52,7 @@ notices() {
 		done
 }
 
-# layout puts what all architectures share where nfpm.yaml looks for it.
+# layout puts the files that all architectures share in the places that nfpm.yaml names.
 layout() {
 	local native=$stage/native shell
 	"$go" build -trimpath -ldflags "-X main.version=$VERSION" -o "$native" ./cmd/snapcache
@@ -84,7 +84,7 @@ package() { # package ARCH
 		{ cat "$stage/bom.log" >&2 && return 1; }
 	cp "$stage/snapcache" "$DIST/$name"
 	cp "$stage/snapcache.cdx.json" "$DIST/$name.cdx.json"
-	# The time of a file in the package is the commit's.
+	# Files in the package have the time of the commit.
 	find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	for packager in deb rpm; do
 		(cd "$stage" && ARCH=${arch/armv7/arm7} VERSION=$(package_version) "$nfpm" package --packager "$packager" --target "$DIST" >"$stage/nfpm.log" 2>&1) ||

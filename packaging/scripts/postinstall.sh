@@ -7,8 +7,8 @@ configure | [1-9]*)
 	if command -v systemd-sysusers >/dev/null; then
 		systemd-sysusers snapcache.conf
 	fi
-	# It is not started by itself: without a kubeconfig it has nothing to do. One that runs goes on
-	# with the new program.
+	# The service is not started: without a kubeconfig it has nothing to do. If it runs, it is
+	# restarted with the new program.
 	if [ -d /run/systemd/system ]; then
 		systemctl daemon-reload
 		systemctl try-restart snapcache.service

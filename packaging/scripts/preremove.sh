@@ -1,6 +1,6 @@
 #!/bin/sh
-# deb: remove, or upgrade NEW-VERSION. rpm: the number of versions that are left, 0 or 1. While it
-# is upgraded the service goes on; postinstall.sh restarts it.
+# deb: remove, or upgrade NEW-VERSION. rpm: the number of versions left, 0 or 1. During an upgrade
+# the service runs on; postinstall.sh restarts it.
 set -e
 
 case "$1" in
