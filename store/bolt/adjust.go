@@ -11,4 +11,5 @@ func (db *DB) Adjust(flushInterval, historyRetention time.Duration, historyBytes
 	defer db.write.Unlock()
 	db.opts.FlushInterval, db.opts.HistoryRetention, db.opts.HistoryBytes = flushInterval, historyRetention, historyBytes
 	db.opts.setDefaults()
+	db.log.SetInterval(db.opts.FlushInterval)
 }

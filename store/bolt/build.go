@@ -9,11 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidwall/btree"
-
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 const (
@@ -147,7 +146,7 @@ func (b *build) step() (built []string, after next, err error) {
 		return nil, stepWait, nil
 	}
 	objects := 0
-	err = db.hiddenLocked(func(tx *boltfile.Tx) error {
+	err = db.log.Hidden(func(tx *boltfile.Tx) error {
 		coll, err := b.c.bucket(tx)
 		if err != nil {
 			return err
@@ -202,8 +201,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	if objs == nil || root == nil {
 		return nil, 0, c.damage("a bucket is missing")
 	}
-	none := &overlay{tree: &btree.Map[string, cell]{}}
-	v := &view{db: c.db, tx: tx, over: none, id: c.id, gen: name}
+	v := &view{db: c.db, tx: tx, over: writeback.NoOverlay(), id: c.id, gen: name}
 	entries := make([][]string, len(indexes))
 	after, size := []byte(build.After), 0
 	cur := objs.Cursor()

@@ -13,6 +13,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 const (
@@ -293,7 +294,7 @@ func (c *check) journal(tx *boltfile.Tx) {
 			report(k, "entries before it are missing")
 		}
 		last = seq
-		v := journalEntry(b, k)
+		v := writeback.JournalEntry(b, k)
 		c.report.JournalEntries++
 		c.report.JournalBytes += int64(len(v))
 		entry, err := format.DecodeJournalEntry(c.db.codecs, 0, k, v)

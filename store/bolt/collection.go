@@ -19,6 +19,8 @@ type collection struct {
 	id      string
 	indexes []store.Index // ordered by name
 
+	packFunc func(key, value []byte) ([]byte, error) // pack, as a value that is made once
+
 	mu        sync.Mutex // guards what follows
 	info      store.Info // what is stored
 	want      store.Info // what Open was given; differs from info until a replacement commits
@@ -85,7 +87,9 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 			return nil, fmt.Errorf("collection %s: index %q is given twice", info.ID, x.Name)
 		}
 	}
-	return &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes}, nil
+	c := &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes}
+	c.packFunc = c.pack
+	return c, nil
 }
 
 // loadAsIs reads the stored collection where opening it changes nothing, which is what

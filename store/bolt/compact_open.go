@@ -12,6 +12,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 // When a database compacts itself. What it costs is flash: all that is in use is
@@ -34,7 +35,7 @@ const (
 	compactRetry = time.Hour
 
 	// compactSpare is how much disk a compaction leaves for what is written meanwhile.
-	compactSpare = maxUnflushedBytes
+	compactSpare = 16 << 20
 )
 
 // ErrBusy says that a compaction was given up because the buckets of the file were
@@ -217,9 +218,8 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	db := c.db
 	db.write.Lock()
 	defer db.write.Unlock()
-	switch epoch, err := db.readEpoch(); {
-	case db.handle.Closed():
-		return before, store.ErrClosed
+	var epoch uint64
+	switch err := db.view(func(tx *boltfile.Tx) error { epoch = boltfile.Epoch(tx); return nil }); {
 	case err != nil:
 		return before, err
 	case epoch != c.epoch, db.committer.UncertainCommits() != c.uncertainN:
@@ -232,7 +232,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	err = c.old.View(func(src *boltfile.Tx) error {
 		scrubs = scrubDue(src)
 		return c.dst.Update(func(dst *boltfile.Tx) error {
-			return errors.Join(copyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), boltfile.Stamp(dst, false))
+			return errors.Join(writeback.CopyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), boltfile.Stamp(dst, false))
 		})
 	})
 	if err = errors.Join(err, c.dst.Sync()); err != nil {
@@ -257,7 +257,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 		return after, err
 	}
 	if err := db.committer.ResyncMeta(); err != nil {
-		db.noteFlush(err)
+		db.log.NoteFlush(err)
 		return after, err
 	}
 	return after, nil
@@ -273,28 +273,6 @@ func (c *compaction) stillNamed() error {
 		return errors.Join(errors.New("the file has lost its name to another"), err)
 	}
 	return nil
-}
-
-// copyJournal copies the journal, which is at most a little more than a fold's worth.
-func copyJournal(dst, src *boltfile.Tx) error {
-	from := src.Bucket(format.BucketJournal)
-	if from == nil {
-		return nil
-	}
-	to, err := dst.CreateBucket(format.BucketJournal)
-	if err != nil {
-		return err
-	}
-	if err := to.SetSequence(from.Sequence()); err != nil {
-		return err
-	}
-	return from.ForEachBucket(func(key []byte) error {
-		entry, err := to.CreateBucket(key)
-		if err != nil {
-			return err
-		}
-		return entry.Put(format.KeyEntry, journalEntry(from, key))
-	})
 }
 
 // sizes returns the file's size, and how much of it is free, as of the newest commit.

@@ -16,6 +16,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 // Format is the version of the file format that this package writes, and EncryptedFormat
@@ -123,33 +124,18 @@ type DB struct {
 	handle *boltfile.Handle
 	heads  heads
 
-	mem memtable
-
-	write         sync.Mutex // held for every change; guards what follows
-	committer     *boltfile.Committer
-	dirty         map[string]int // addresses of cells that are not durable, with their bytes
-	dirtyBytes    int
-	dirtySince    time.Time // when the oldest of them came; zero for none
-	dirtyChanges  bool      // they are more than checkpoints
-	timer         clock.Timer
-	timerAt       time.Time
-	retryIn       time.Duration // between the two newest tries of a flush that fails
-	journalBytes  int
-	journalLast   uint64 // sequence number of its newest entry, or what it was when it was dropped
-	journalDamage *store.CorruptionError
-	folded        time.Time         // when the newest fold was
-	trimmedAt     time.Time         // when the histories were trimmed
-	builds        map[string]*build // of indexes, by collection
-	filling       map[string]bool   // collections of which a replacement fills a generation
-	writerViews   map[string]*view  // by collection: see writerView
-	compacting    bool              // so folds and builds wait
-	compactAt     time.Time         // not before
-	rekeying      bool              // until the file has the key that it is to have
+	write       sync.Mutex // held for every change; guards what follows
+	committer   *boltfile.Committer
+	log         *writeback.Log
+	trimmedAt   time.Time         // when the histories were trimmed
+	builds      map[string]*build // of indexes, by collection
+	filling     map[string]bool   // collections of which a replacement fills a generation
+	writerViews map[string]*view  // by collection: see writerView
+	compacting  bool              // so folds and builds wait
+	compactAt   time.Time         // not before
+	rekeying    bool              // until the file has the key that it is to have
 
 	background *background
-
-	mu       sync.Mutex // guards what follows, for a few instructions
-	flushErr error
 
 	compactions  atomic.Int64
 	compactTime  atomic.Int64 // nanoseconds
@@ -186,7 +172,7 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		opts.stepRecords = stepRecords
 	}
 	if opts.sliceBytes == 0 {
-		opts.sliceBytes = sliceBytes
+		opts.sliceBytes = writeback.SliceBytes
 	}
 	if opts.foldStep == nil {
 		opts.foldStep = func() error { return nil }
@@ -245,12 +231,20 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		return nil, errors.Join(err, f.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, handle: boltfile.NewHandle(f, opts.Logger), codecs: format.NewCodecs(), dirty: map[string]int{}, folded: opts.Clock.Now(), trimmedAt: opts.Clock.Now(),
+		path: path, opts: opts, handle: boltfile.NewHandle(f, opts.Logger), codecs: format.NewCodecs(), trimmedAt: opts.Clock.Now(),
 		builds: map[string]*build{}, filling: map[string]bool{}, writerViews: map[string]*view{}, background: newBackground(),
 	}
 	db.committer = boltfile.NewCommitter(boltfile.CommitterOptions{
 		Path: path, Handle: db.handle, Clock: opts.Clock, ViewLimit: opts.ViewLimit,
-		BeforeCommit: db.closeWriterViews, AfterUncertain: db.noteFlush,
+		BeforeCommit: db.closeWriterViews, AfterUncertain: func(err error) { db.log.NoteFlush(err) },
+	})
+	db.log = writeback.New(writeback.Options{
+		Path: path, Handle: db.handle, Committer: db.committer, Codecs: db.codecs, Clock: opts.Clock, Logger: opts.Logger,
+		Interval: opts.FlushInterval, SliceBytes: opts.sliceBytes, OnTime: db.flushOnTime,
+		Hooks: writeback.Hooks{
+			BeforeFlush: db.trimInTime, BeforeFold: db.trimHistory, MayFold: func() bool { return !db.compacting },
+			AfterFold: db.considerCompaction, FoldStep: opts.foldStep,
+		},
 	})
 	if err := db.begin(); err != nil {
 		db.codecs.Close()
@@ -261,12 +255,12 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 
 // begin reads what is needed before anything else and repairs what a crash left.
 func (db *DB) begin() error {
-	if err := db.replay(); err != nil || db.opts.ReadOnly {
+	if err := db.log.Replay(); err != nil || db.opts.ReadOnly {
 		return err
 	}
-	if db.journalDamage != nil {
+	if db.log.JournalDamage() != nil {
 		// Nothing may be appended behind the damage.
-		if err := db.fold(); err != nil {
+		if err := db.log.Fold(); err != nil {
 			return err
 		}
 	}
@@ -312,7 +306,7 @@ func (db *DB) Drop(id string) error {
 
 // Stats returns sizes and write totals.
 func (db *DB) Stats() store.Stats {
-	s := store.Stats{Path: db.path, FlushError: db.flushError()}
+	s := store.Stats{Path: db.path, FlushError: db.log.Err()}
 	s.Commits, s.CommitTime = db.committer.Stats()
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
@@ -324,6 +318,30 @@ func (db *DB) Stats() store.Stats {
 	s.ReadFaults, s.ReadError = file.ReadFaults, file.ReadError
 	return s
 }
+
+// Flush makes what was applied durable: one value in the journal for all collections, in
+// one small transaction. It folds if the journal has grown large or old.
+func (db *DB) Flush() error {
+	db.write.Lock()
+	defer db.write.Unlock()
+	if db.handle.Closed() {
+		return store.ErrClosed
+	}
+	return db.log.Flush()
+}
+
+// flushOnTime is called by the timer of the log.
+func (db *DB) flushOnTime() {
+	db.write.Lock()
+	defer db.write.Unlock()
+	if !db.handle.Closed() {
+		db.log.FlushIfDue()
+	}
+}
+
+// JournalDamage returns the damage that was met when the journal was replayed,
+// nil for none. What follows it in the journal was given up.
+func (db *DB) JournalDamage() error { return db.log.JournalDamage() }
 
 // Close makes everything durable, waits for open views and closes the file. The
 // file is closed whatever the error. Closing twice does nothing.
@@ -337,14 +355,8 @@ func (db *DB) Close() error {
 	db.closeWriterViews()
 	var err error
 	if !db.opts.ReadOnly {
-		if db.timer != nil {
-			db.timer.Stop()
-		}
 		db.committer.MarkClosing()
-		if err = db.fold(); err != nil {
-			// There may be room for less.
-			err = errors.Join(err, db.append())
-		}
+		err = db.log.Close()
 		err = errors.Join(err, db.committer.MarkCleanShutdown(), db.committer.ResyncMeta())
 	}
 	err = errors.Join(err, db.handle.Close())
@@ -360,17 +372,12 @@ func (db *DB) update(fn func(*boltfile.Tx) error) error {
 	return db.updateLocked(fn)
 }
 
-// updateLocked is update for whoever holds the write lock.
+// updateLocked is update for the holder of the write lock.
 func (db *DB) updateLocked(fn func(*boltfile.Tx) error) error {
 	if db.handle.Closed() {
 		return store.ErrClosed
 	}
-	if db.mem.size() > 0 {
-		if err := db.fold(); err != nil {
-			return err
-		}
-	}
-	return db.rewrite(func(tx *boltfile.Tx) (bool, error) { return true, fn(tx) })
+	return db.log.Update(fn)
 }
 
 // hidden runs a transaction that changes nothing that a reader sees.
@@ -380,12 +387,7 @@ func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
 	if db.handle.Closed() {
 		return store.ErrClosed
 	}
-	return db.hiddenLocked(fn)
-}
-
-// hiddenLocked is hidden for whoever holds the write lock.
-func (db *DB) hiddenLocked(fn func(*boltfile.Tx) error) error {
-	return db.rewrite(func(tx *boltfile.Tx) (bool, error) { return false, fn(tx) })
+	return db.log.Hidden(fn)
 }
 
 // view runs fn in a read transaction on the file, without the memtable.

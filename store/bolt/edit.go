@@ -3,6 +3,7 @@ package bolt
 import (
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 // table is a bucket that can be read and written: one of the file in a write
@@ -21,7 +22,7 @@ var (
 // edit is a set of changes to the memtable that become visible as one.
 type edit struct {
 	base  *view
-	cells map[string]cell
+	cells map[string]writeback.Cell
 }
 
 // editTable is one bucket in an edit.
@@ -39,28 +40,28 @@ func (e *edit) table(path ...[]byte) *editTable {
 func (t *editTable) Get(key []byte) []byte {
 	addr := t.prefix + string(key)
 	if c, ok := t.edit.cells[addr]; ok {
-		if c.deleted {
+		if c.Deleted {
 			return nil
 		}
-		return c.value
+		return c.Value
 	}
 	return t.edit.base.lookupAt(addr, t.path, key)
 }
 
 // Put sets a key.
 func (t *editTable) Put(key, value []byte) error {
-	t.edit.cells[t.prefix+string(key)] = cell{value: value}
+	t.edit.cells[t.prefix+string(key)] = writeback.Cell{Value: value}
 	return nil
 }
 
 // putToPack sets a key to a record that is to be compressed before it is written.
 func (t *editTable) putToPack(key, value []byte, by *collection) error {
-	t.edit.cells[t.prefix+string(key)] = cell{value: value, packer: by}
+	t.edit.cells[t.prefix+string(key)] = writeback.Cell{Value: value, Pack: by.packFunc}
 	return nil
 }
 
 // Delete removes a key.
 func (t *editTable) Delete(key []byte) error {
-	t.edit.cells[t.prefix+string(key)] = cell{deleted: true}
+	t.edit.cells[t.prefix+string(key)] = writeback.Cell{Deleted: true}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 // Fold lets tests fold when they want.
@@ -18,21 +19,21 @@ func (db *DB) Fold() error {
 	if db.handle.Closed() {
 		return store.ErrClosed
 	}
-	return db.fold()
+	return db.log.Fold()
 }
 
 // JournalBytes lets tests see how much the journal holds.
 func (db *DB) JournalBytes() int {
 	db.write.Lock()
 	defer db.write.Unlock()
-	return db.journalBytes
+	return db.log.JournalBytes()
 }
 
 // NearFold says whether a journal that grows by twice as much as since the numbers
 // before would be folded, and returns the numbers now.
 func (db *DB) NearFold(bytes, cells int) (near bool, bytesNow, cellsNow int) {
-	bytesNow, cellsNow = db.JournalBytes(), db.mem.cells()
-	near = bytesNow+2*(bytesNow-bytes) >= foldBytes || cellsNow+2*(cellsNow-cells) >= maxCells
+	bytesNow, cellsNow = db.JournalBytes(), db.log.Cells()
+	near = bytesNow+2*(bytesNow-bytes) >= writeback.FoldBytes || cellsNow+2*(cellsNow-cells) >= writeback.MaxCells
 	return near, bytesNow, cellsNow
 }
 

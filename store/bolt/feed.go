@@ -91,7 +91,7 @@ func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 		if err != nil {
 			return head, err
 		}
-		for k, b := cur.seek(nil); k != nil; k, b = cur.next(k) {
+		for k, b := cur.Seek(nil); k != nil; k, b = cur.Next(k) {
 			head.Bytes += format.FeedBytes(k, b, nil)
 			if string(name) == string(format.BucketFeed) {
 				head.Entries++
@@ -140,7 +140,7 @@ func (g *generation) findEntry(key string) (rv string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for k, b := cur.seek(nil); k != nil; k, b = cur.next(k) {
+	for k, b := cur.Seek(nil); k != nil; k, b = cur.Next(k) {
 		if at, e, err := format.DecodeFeedEntry(k, b); err == nil && !e.Deleted && e.Key == key {
 			return at, nil
 		}

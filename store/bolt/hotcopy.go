@@ -11,6 +11,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 // copySpareBytes is what stays free on the disk beside a copy and what is made of it:
@@ -98,14 +99,14 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 
 // freeze makes all that was applied durable and returns a transaction that reads
 // just that, of the file that is to be released then, with the memtable, which is the same as the journal then.
-func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *overlay, error) {
+func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *writeback.Overlay, error) {
 	db.write.Lock()
 	defer db.write.Unlock()
 	if db.handle.Closed() {
 		return nil, nil, nil, store.ErrClosed
 	}
 	if !db.opts.ReadOnly {
-		if err := db.flushLocked(); err != nil {
+		if err := db.log.Flush(); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -118,11 +119,11 @@ func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *overlay, error) {
 		db.handle.Release(f)
 		return nil, nil, nil, err
 	}
-	return f, tx, db.mem.snapshot(), nil
+	return f, tx, db.log.Snapshot(), nil
 }
 
 // inventory returns the collections that a transaction sees.
-func (db *DB) inventory(tx *boltfile.Tx, over *overlay) ([]CopiedCollection, error) {
+func (db *DB) inventory(tx *boltfile.Tx, over *writeback.Overlay) ([]CopiedCollection, error) {
 	found := []CopiedCollection{}
 	err := tx.Read(func() error {
 		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {

@@ -65,18 +65,18 @@ func (v *view) namespaces() ([]string, error) {
 	var found []string
 	clusterScoped := false
 	use := func([]byte, []byte) {}
-	k, err := v.step(func() ([]byte, []byte) { return cur.seek(nil) }, use)
+	k, err := v.step(func() ([]byte, []byte) { return cur.Seek(nil) }, use)
 	for err == nil && k != nil {
 		ns, _, ok := bytes.Cut(k, []byte{'/'})
 		if !ok {
 			clusterScoped = true
 			at := k
-			k, err = v.step(func() ([]byte, []byte) { return cur.next(at) }, use)
+			k, err = v.step(func() ([]byte, []byte) { return cur.Next(at) }, use)
 			continue
 		}
 		found = append(found, string(ns))
 		past := append(bytes.Clone(ns), '/'+1)
-		k, err = v.step(func() ([]byte, []byte) { return cur.seek(past) }, use)
+		k, err = v.step(func() ([]byte, []byte) { return cur.Seek(past) }, use)
 	}
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ func (db *DB) Purge(id string) error {
 	if db.handle.Closed() {
 		return store.ErrClosed
 	}
-	if err := db.fold(); err != nil { // drops the journal
+	if err := db.log.Fold(); err != nil { // drops the journal
 		return err
 	}
 	err := db.updateLocked(func(tx *boltfile.Tx) error {

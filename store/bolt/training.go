@@ -230,7 +230,7 @@ func (c *collection) train(changes []store.Change) error {
 		if objects == nil {
 			return nil
 		}
-		if c.db.flushError() != nil {
+		if c.db.log.Err() != nil {
 			return nil // there is hardly room for it
 		}
 		// Where there is none, records go on without.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -16,6 +17,13 @@ const (
 	// trimInterval is how long a history may grow past its bounds, where no fold comes.
 	trimInterval = time.Hour
 )
+
+// trimInTime trims the histories if that was not done for trimInterval.
+func (db *DB) trimInTime() {
+	if db.opts.Clock.Since(db.trimmedAt) >= trimInterval {
+		db.trimHistory()
+	}
+}
 
 // trimHistory forgets what is too old or too much of each collection's history. It
 // comes before a flush, and before a fold, so that what is forgotten costs no write of
@@ -37,13 +45,12 @@ func (db *DB) trimHistory() {
 		if err != nil || len(cells) == 0 {
 			continue // a damaged history stays as it is: whoever reads it is told
 		}
-		db.mem.put(cells)
-		db.soil(cells, true)
+		db.log.Put(cells, true)
 	}
 }
 
 // trimmed returns what to change in order to trim a collection's history.
-func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
+func (db *DB) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	v, err := db.newView(id)
 	if err != nil {
 		return nil, err
@@ -58,19 +65,19 @@ func (db *DB) trimmed(id string) (cells map[string]cell, err error) {
 
 // trim returns what to change so that the history has at most maxBytes and nothing older
 // than oldest.
-func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]cell, error) {
+func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]writeback.Cell, error) {
 	head, err := v.head()
 	if err != nil {
 		return nil, err
 	}
-	e := &edit{base: v, cells: map[string]cell{}}
+	e := &edit{base: v, cells: map[string]writeback.Cell{}}
 	t := feedTable{e.table(v.path(format.BucketFeed)...), e.table(v.path(format.BucketTombs)...)}
 	cur, err := v.cursor(v.path(format.BucketFeed))
 	if err != nil {
 		return nil, err
 	}
 	was := head
-	for k, b := cur.seek(nil); k != nil && len(e.cells) < trimEntries; k, b = cur.next(k) {
+	for k, b := cur.Seek(nil); k != nil && len(e.cells) < trimEntries; k, b = cur.Next(k) {
 		rv, entry, err := format.DecodeFeedEntry(k, b)
 		if err != nil {
 			// Its number can still be read: that of the key.

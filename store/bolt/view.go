@@ -16,6 +16,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 // view is a read transaction on one collection, under the memtable as it was when
@@ -24,7 +25,7 @@ type view struct {
 	db      *DB
 	file    *boltfile.File // of tx, to release; nil for a view that is not handed out
 	tx      *boltfile.Tx
-	over    *overlay
+	over    *writeback.Overlay
 	id      string
 	gen     []byte // name of the current generation
 	info    store.Info
@@ -52,12 +53,12 @@ func (db *DB) View(id string) (_ store.View, err error) {
 	return v, nil
 }
 
-func (db *DB) newView(id string) (*view, error) { return db.viewUnder(id, db.mem.snapshot) }
+func (db *DB) newView(id string) (*view, error) { return db.viewUnder(id, db.log.Snapshot) }
 
 // baseView is a view of what there is, for whoever holds the write lock and until
 // something is put into the memtable. It takes no snapshot, which would make what is
 // put next copy its way to each cell.
-func (db *DB) baseView(id string) (*view, error) { return db.viewUnder(id, db.mem.live) }
+func (db *DB) baseView(id string) (*view, error) { return db.viewUnder(id, db.log.Live) }
 
 // writerView is a baseView that stays open for the next batch of its collection:
 // beginning a transaction costs a third of what a small batch does. It is open until
@@ -84,7 +85,7 @@ func (db *DB) closeWriterViews() {
 	clear(db.writerViews)
 }
 
-func (db *DB) viewUnder(id string, overlay func() *overlay) (*view, error) {
+func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay) (*view, error) {
 	for {
 		// The memtable first: what a fold moves into the file meanwhile is then in
 		// both, and not in neither.
@@ -101,7 +102,7 @@ func (db *DB) viewUnder(id string, overlay func() *overlay) (*view, error) {
 		v := &view{db: db, file: f, tx: tx, over: over, id: id}
 		fits := false
 		err = v.read(func() error {
-			if fits = over.fits(boltfile.Epoch(tx)); !fits {
+			if fits = over.Fits(boltfile.Epoch(tx)); !fits {
 				return nil
 			}
 			return v.load()
@@ -123,8 +124,8 @@ func (v *view) load() error {
 		return fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
 	}
 	rawState := b.Get(format.KeyState)
-	if c, ok := v.over.get(format.Address(format.CollectionPath(v.id), format.KeyState)); ok {
-		rawState = c.value
+	if c, ok := v.over.Get(format.Address(format.CollectionPath(v.id), format.KeyState)); ok {
+		rawState = c.Value
 	}
 	var err error
 	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b.Get(format.KeyInfo), rawState); err != nil {
@@ -170,7 +171,7 @@ func (v *view) bucket(path [][]byte) *boltfile.Bucket {
 
 // lookup returns the value of a key, nil where there is none.
 func (v *view) lookup(path [][]byte, key []byte) []byte {
-	if v.over.tree.Len() == 0 {
+	if v.over.Empty() {
 		return v.lookupAt("", path, key)
 	}
 	return v.lookupAt(format.Address(path, key), path, key)
@@ -178,11 +179,11 @@ func (v *view) lookup(path [][]byte, key []byte) []byte {
 
 // lookupAt is lookup where the address is known already.
 func (v *view) lookupAt(addr string, path [][]byte, key []byte) []byte {
-	if c, ok := v.over.get(addr); ok {
-		if c.deleted {
+	if c, ok := v.over.Get(addr); ok {
+		if c.Deleted {
 			return nil
 		}
-		return c.value
+		return c.Value
 	}
 	if b := v.bucket(path); b != nil {
 		return b.Get(key)
@@ -409,8 +410,8 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 				item, itemErr = row(k, val)
 			}
 		}
-		k, err := v.step(func() ([]byte, []byte) { return cur.seek([]byte(max(prefix, after))) }, use)
-		next := func() ([]byte, []byte) { return cur.next(k) }
+		k, err := v.step(func() ([]byte, []byte) { return cur.Seek([]byte(max(prefix, after))) }, use)
+		next := func() ([]byte, []byte) { return cur.Next(k) }
 		if err == nil && after != "" && string(k) == after {
 			k, err = v.step(next, use)
 		}
@@ -429,13 +430,13 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 	}
 }
 
-func (v *view) cursor(path [][]byte) (cur *cursor, err error) {
+func (v *view) cursor(path [][]byte) (cur *writeback.Cursor, err error) {
 	err = v.read(func() error {
 		b := v.bucket(path)
 		if b == nil {
 			return v.corrupt("", errBucketMissing)
 		}
-		cur = v.over.cursor(path, b)
+		cur = v.over.Cursor(path, b)
 		return nil
 	})
 	return cur, err

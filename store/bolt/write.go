@@ -7,12 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/btree"
-
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -75,21 +74,20 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 			db.closeWriterViews()
 		}
 	}()
-	if err := db.room(); err != nil {
+	if err := db.log.Reserve(); err != nil {
 		return state, err
 	}
 	base, err := db.writerView(c.id)
 	if err != nil {
 		return state, err
 	}
-	e := &edit{base: base, cells: make(map[string]cell, len(writes)+1)}
+	e := &edit{base: base, cells: make(map[string]writeback.Cell, len(writes)+1)}
 	if err := base.tx.Read(func() error { return c.write(e, writes, cp, &state) }); err != nil {
 		return state, err
 	}
-	db.mem.put(e.cells)
+	db.log.Put(e.cells, len(writes) > 0)
 	base.state = state
-	db.soil(e.cells, len(writes) > 0)
-	db.heads.changed(c.id, e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].value, state)
+	db.heads.changed(c.id, e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].Value, state)
 	return state, nil
 }
 
@@ -187,9 +185,8 @@ func fileGeneration(c *collection, tx *boltfile.Tx, gen *boltfile.Bucket, name [
 	if objects == nil || root == nil || feed == nil || tombs == nil {
 		return nil, missing
 	}
-	none := &overlay{tree: &btree.Map[string, cell]{}}
 	g := &generation{
-		c: c, view: &view{db: c.db, tx: tx, over: none, id: c.id, gen: name}, root: gen, objects: objects,
+		c: c, view: &view{db: c.db, tx: tx, over: writeback.NoOverlay(), id: c.id, gen: name}, root: gen, objects: objects,
 		history: feedTable{feed, tombs},
 	}
 	for _, x := range c.indexes {
@@ -345,7 +342,7 @@ func (g *generation) dropIndexed(t table, name, key string) error {
 	}
 	suffix := append([]byte{0}, key...)
 	var found [][]byte
-	for k, _ := cur.seek(nil); k != nil; k, _ = cur.next(k) {
+	for k, _ := cur.Seek(nil); k != nil; k, _ = cur.Next(k) {
 		if bytes.HasSuffix(k, suffix) {
 			found = append(found, bytes.Clone(k))
 		}

@@ -1,4 +1,4 @@
-package bolt
+package writeback
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// replay puts what the journal holds into the memtable, when the file is opened.
+// Replay puts what the journal holds into the memtable, when the file is opened.
 // At a damaged entry it stops: what comes before is a consistent state, with an
 // older checkpoint, and the watch sends the rest again.
 //
@@ -19,59 +19,59 @@ import (
 // its addresses, and merging neighbours, the younger over the older, costs a third
 // of the comparisons that putting each cell into the memtable by itself does. What is
 // merged are places in the entries, not cells.
-func (db *DB) replay() error {
-	return db.view(func(tx *boltfile.Tx) error {
-		db.mem.epoch = boltfile.Epoch(tx)
+func (l *Log) Replay() error {
+	return l.opts.Handle.View(func(tx *boltfile.Tx) error {
+		l.mem.epoch = boltfile.Epoch(tx)
 		needed := boltfile.FoldInProgress(tx)
 		b := tx.Bucket(format.BucketJournal)
 		if b == nil {
-			return db.requireJournal(needed)
+			return l.requireJournal(needed)
 		}
 		entries := make(chan *format.JournalCells, 1)
-		merged := make(chan iter.Seq2[string, cell])
+		merged := make(chan iter.Seq2[string, Cell])
 		go func() { merged <- mergeJournal(entries) }()
-		err := tx.Read(func() error { return db.decodeEntries(b, entries) }) // which returns if it panics
+		err := tx.Read(func() error { return l.decodeEntries(b, entries) }) // which returns if it panics
 		close(entries)
-		db.mem.load(<-merged)
+		l.mem.load(<-merged)
 		if err != nil {
 			return err
 		}
-		return db.requireJournal(needed)
+		return l.requireJournal(needed)
 	})
 }
 
 // requireJournal returns an error unless the journal could be read up to its entry needed.
 // After a fold that is half done, some of its cells are in the buckets and others only in
 // the journal: without it the buckets are no consistent state.
-func (db *DB) requireJournal(needed uint64) error {
-	if db.journalLast >= needed {
+func (l *Log) requireJournal(needed uint64) error {
+	if l.journal.last >= needed {
 		return nil
 	}
-	reason := fmt.Sprintf("a fold was half done, and of the journal that it needs, up to entry %d, there is no more than up to %d", needed, db.journalLast)
-	if db.journalDamage != nil {
-		reason += ": " + db.journalDamage.Reason
+	reason := fmt.Sprintf("a fold was half done, and of the journal that it needs, up to entry %d, there is no more than up to %d", needed, l.journal.last)
+	if l.journal.damage != nil {
+		reason += ": " + l.journal.damage.Reason
 	}
-	return &store.CorruptionError{Path: db.path, Reason: reason}
+	return &store.CorruptionError{Path: l.opts.Path, Reason: reason}
 }
 
 // decodeEntries sends the cells of one journal entry after the other.
-func (db *DB) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCells) error {
+func (l *Log) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCells) error {
 	damaged := func(err error) {
-		db.journalDamage = &store.CorruptionError{Path: db.path, Reason: err.Error()}
+		l.journal.damage = &store.CorruptionError{Path: l.opts.Path, Reason: err.Error()}
 	}
 	cur, n := b.Cursor(), uint32(0)
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
-		if len(k) != 8 || binary.BigEndian.Uint64(k) <= db.journalLast {
+		if len(k) != 8 || binary.BigEndian.Uint64(k) <= l.journal.last {
 			damaged(fmt.Errorf("journal: %w", boltfile.ErrOrder))
 			return nil
 		}
-		v := journalEntry(b, k)
-		entry, err := format.DecodeJournalEntry(db.codecs, n, k, v)
+		v := JournalEntry(b, k)
+		entry, err := format.DecodeJournalEntry(l.opts.Codecs, n, k, v)
 		if err != nil {
 			damaged(err)
 			return nil
 		}
-		db.journalBytes, db.journalLast = db.journalBytes+len(v), binary.BigEndian.Uint64(k)
+		l.journal.bytes, l.journal.last = l.journal.bytes+len(v), binary.BigEndian.Uint64(k)
 		n++
 		entries <- entry
 	}
@@ -80,7 +80,7 @@ func (db *DB) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCe
 
 // mergeJournal merges entries, which come from the oldest to the newest, and returns
 // their cells in the order of their addresses, of each address the newest.
-func mergeJournal(entries <-chan *format.JournalCells) iter.Seq2[string, cell] {
+func mergeJournal(entries <-chan *format.JournalCells) iter.Seq2[string, Cell] {
 	m := &merger{}
 	var runs [][]format.CellRef // each of them much longer than the next
 	for e := range entries {
@@ -94,10 +94,10 @@ func mergeJournal(entries <-chan *format.JournalCells) iter.Seq2[string, cell] {
 	for i := len(runs) - 1; i >= 0; i-- {
 		all = m.merge(runs[i], all)
 	}
-	return func(yield func(string, cell) bool) {
+	return func(yield func(string, Cell) bool) {
 		for _, r := range all {
 			addr, value, deleted := m.entries[r.Entry].Cell(r)
-			if !yield(addr, cell{value: value, deleted: deleted}) {
+			if !yield(addr, Cell{Value: value, Deleted: deleted}) {
 				return
 			}
 		}
@@ -107,7 +107,7 @@ func mergeJournal(entries <-chan *format.JournalCells) iter.Seq2[string, cell] {
 // merger merges cells of the entries that it has.
 type merger struct{ entries []*format.JournalCells }
 
-// merge merges two ordered runs of cells. Where both have an address, the younger one's
+// merge merges two ordered runs of cells. If both have an address, the younger one's
 // cell counts.
 func (m *merger) merge(older, younger []format.CellRef) []format.CellRef {
 	if len(older) == 0 {

@@ -1,0 +1,234 @@
+package writeback
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
+)
+
+// Log is the write-back of a database: a memtable that readers see at once, a journal that
+// makes it durable, and the fold that moves it into the buckets. Its owner, the writer,
+// serialises all calls but Snapshot, Err, Cells and JournalDamage.
+type Log struct {
+	opts Options
+	mem  memtable
+
+	dirty    map[string]int // addresses of cells that are not durable, with their bytes
+	schedule schedule
+	timer    clock.Timer // nil unless it is set
+	timerAt  time.Time
+
+	journal journal
+	folded  time.Time // when the newest fold was
+
+	mu  sync.Mutex // guards what follows, for a few instructions
+	err error      // of the newest flush
+}
+
+// journal is what is known of the journal in the file.
+type journal struct {
+	bytes  int
+	last   uint64 // sequence number of the newest entry, or what it was when it was dropped
+	damage *store.CorruptionError
+}
+
+// Options are what a Log works with; all of them are needed.
+type Options struct {
+	Path      string // for errors
+	Handle    *boltfile.Handle
+	Committer *boltfile.Committer
+	Codecs    *format.Codecs
+	Clock     clock.WithDelayedExecution
+	Logger    *slog.Logger
+
+	// Interval is after how long changes are made durable, see Log.SetInterval.
+	Interval time.Duration
+
+	// SliceBytes bounds the pages that one transaction of a fold writes, see SliceBytes.
+	SliceBytes int
+
+	// OnTime is called by the timer, in a goroutine of its own. It calls FlushIfDue as the
+	// writer, unless the database is closed.
+	OnTime func()
+
+	Hooks
+}
+
+// Hooks are called by the writer's goroutine.
+type Hooks struct {
+	BeforeFlush func()       // before a flush; it may Put
+	BeforeFold  func()       // before a fold that the journal's size calls for; it may Put
+	MayFold     func() bool  // reports whether a flush may fold
+	AfterFold   func()       // after a fold
+	FoldStep    func() error // between two slices of a fold; its error ends the fold
+}
+
+// New returns the log of a file that was just opened. Replay comes next.
+func New(opts Options) *Log {
+	return &Log{
+		opts: opts, dirty: map[string]int{}, schedule: schedule{interval: opts.Interval}, folded: opts.Clock.Now(),
+	}
+}
+
+// errBehind is the error for changes while the file can't be written.
+var errBehind = errors.New("changes wait to be made durable and there is no room for more")
+
+// Reserve returns an error unless more may be put. It flushes if much waits.
+func (l *Log) Reserve() error {
+	switch l.schedule.pressure(l.opts.Clock.Now()) {
+	case mustWait:
+		return fmt.Errorf("%w: %w", errBehind, l.Err())
+	case mustFlush:
+		if err := l.Flush(); err != nil {
+			return fmt.Errorf("%w: %w", errBehind, err)
+		}
+	case shouldFlush:
+		_ = l.Flush() // Err has the error, and the timer tries again
+	case noPressure:
+	}
+	return nil
+}
+
+// Put makes cells visible, all at once, and durable in time. changes is false if they are
+// no more than a checkpoint.
+func (l *Log) Put(cells map[string]Cell, changes bool) {
+	l.mem.put(cells)
+	more := 0
+	for addr, c := range cells {
+		n := c.size(addr)
+		more += n - l.dirty[addr]
+		l.dirty[addr] = n
+	}
+	l.schedule.add(l.opts.Clock.Now(), more, changes)
+	l.setTimer()
+}
+
+// SetInterval sets the flush interval, from the next change on.
+func (l *Log) SetInterval(d time.Duration) { l.schedule.interval = d }
+
+// Snapshot returns the memtable as it is. It costs a copy of the root at most.
+func (l *Log) Snapshot() *Overlay { return l.mem.snapshot() }
+
+// Live returns the memtable itself, which only the writer may use, until the next Put. It
+// takes no snapshot, which would make the next Put copy its way to each cell.
+func (l *Log) Live() *Overlay { return l.mem.live() }
+
+// Cells returns the number of cells in the memtable.
+func (l *Log) Cells() int { return l.mem.cells() }
+
+// JournalBytes returns the size of the journal.
+func (l *Log) JournalBytes() int { return l.journal.bytes }
+
+// JournalDamage returns the corruption that Replay met, nil for none. What follows it in
+// the journal was given up.
+func (l *Log) JournalDamage() error {
+	if l.journal.damage == nil {
+		return nil
+	}
+	return l.journal.damage
+}
+
+// setTimer sets the timer to when a flush is due, unless it is set to an earlier time.
+func (l *Log) setTimer() {
+	at, ok := l.schedule.due()
+	if !ok || l.timer != nil && !at.Before(l.timerAt) {
+		return
+	}
+	l.stopTimer()
+	l.timerAt = at
+	l.timer = l.opts.Clock.AfterFunc(max(0, at.Sub(l.opts.Clock.Now())), l.opts.OnTime)
+}
+
+func (l *Log) stopTimer() {
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+}
+
+// FlushIfDue flushes if it is time, after the timer has called.
+func (l *Log) FlushIfDue() {
+	l.timer = nil
+	due, ok := l.schedule.due()
+	switch {
+	case !ok: // there was a flush since the timer was set
+	case l.opts.Clock.Now().Before(due):
+		l.setTimer()
+	default:
+		_ = l.Flush() // Err has the error, and it is tried again
+	}
+}
+
+// Flush makes durable what was put: one value in the journal, in one small transaction. It
+// folds if the journal has grown large or old.
+func (l *Log) Flush() error {
+	err := l.flush()
+	l.NoteFlush(err)
+	return err
+}
+
+func (l *Log) flush() error {
+	if l.schedule.bytes > maxJournalBytes {
+		return l.Fold()
+	}
+	l.opts.BeforeFlush()
+	if err := l.append(); err != nil {
+		return err
+	}
+	if err := l.opts.Committer.ResyncMeta(); err != nil {
+		return err
+	}
+	if !l.foldDue() || !l.opts.MayFold() {
+		return nil
+	}
+	l.opts.BeforeFold()
+	return l.Fold()
+}
+
+// NoteFlush records whether what was put can be made durable, and if it can't sets the timer
+// for the next try.
+func (l *Log) NoteFlush(err error) {
+	l.mu.Lock()
+	was := l.err
+	l.err = err
+	l.mu.Unlock()
+	if err == nil {
+		l.schedule.succeeded()
+		if was != nil {
+			l.opts.Logger.Info("the database can be written again")
+		}
+		return
+	}
+	if was == nil {
+		l.opts.Logger.Error("the database can't be written; what changes is kept in memory, and it is tried again", "error", err)
+	}
+	l.schedule.failed(l.opts.Clock.Now())
+	l.stopTimer()
+	l.setTimer()
+}
+
+// Err returns the error of the newest flush.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Close folds, or at least appends to the journal, and stops the timer.
+func (l *Log) Close() error {
+	l.stopTimer()
+	err := l.Fold()
+	if err != nil {
+		// There may be room for less.
+		err = errors.Join(err, l.append())
+	}
+	return err
+}
