@@ -1,7 +1,9 @@
 package informer
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -13,7 +15,7 @@ import (
 // difference is what a batch changes.
 type difference struct {
 	changes []store.Change
-	notes   []note
+	notes   []note // in the order of arrival
 	counts  Counts
 }
 
@@ -26,17 +28,17 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 		return d, err
 	}
 	defer end()
-	first := !l.opts.Collection.State().Synced
 	for _, kd := range b.Deltas {
-		if err := l.key(now, kd, b.List, first, &d); err != nil {
+		if err := l.key(now, kd, b.List, &d); err != nil {
 			return difference{}, err
 		}
 	}
+	slices.SortFunc(d.notes, func(a, b note) int { return cmp.Compare(a.arrived, b.arrived) })
 	return d, nil
 }
 
 // key works out what the deltas of one key change.
-func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList, first bool, d *difference) error {
+func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
 	old, at, err := header(now, kd.Key)
 	if err != nil {
 		return err
@@ -52,11 +54,12 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList, first bool, d *di
 	var result *object.Object
 	deletion := "" // resourceVersion of the newest one
 	changed := false
-	deltas := kd.Deltas
+	deltas, arrived := kd.Deltas, kd.Arrived
 	if isList {
-		deltas = deltas[len(deltas)-1:] // nobody sees a list before it is complete
+		last := len(deltas) - 1 // no one sees a list before it is complete
+		deltas, arrived = deltas[last:], arrived[last:]
 	}
-	for _, delta := range deltas {
+	for i, delta := range deltas {
 		o, _ := delta.Object.(*object.Object)
 		if delta.Type == deltafifo.Repaired && (at != damaged || changed) {
 			// The server was asked at some time in the past. If an event of this key came
@@ -76,9 +79,13 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList, first bool, d *di
 		}
 		if delta.Type == cache.Deleted || (corrected || delta.Type == deltafifo.Repaired) && o == nil {
 			if shown {
-				d.note(l, l.deletedNote(kd.Key, o, current))
+				n := note{kind: noteDelete, key: kd.Key, old: current, arrived: arrived[i]}
+				if o != nil {
+					n.new = l.value(o)
+				}
+				d.note(l, n)
 			} else if isList {
-				d.note(l, note{kind: noteNone, key: kd.Key})
+				d.note(l, note{kind: noteNone, key: kd.Key, arrived: arrived[i]})
 			}
 			result, exists, shown, changed, current = nil, false, false, true, nil
 			if deletion = ""; o != nil {
@@ -89,15 +96,16 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList, first bool, d *di
 		if o == nil {
 			continue
 		}
-		next := &value{key: kd.Key}
-		if !isList {
-			next = l.value(o)
-		} // else it is read from the store: the handlers wait for the whole list
+		next := l.value(o)
+		n := note{kind: noteAdd, key: kd.Key, old: current, new: next, arrived: arrived[i]}
 		if current != nil {
-			d.note(l, note{kind: noteUpdate, key: kd.Key, old: current, new: next})
-		} else {
-			d.note(l, note{kind: noteAdd, key: kd.Key, new: next, initial: isList && first})
+			n.kind = noteUpdate
 		}
+		if isList {
+			// Read from the store again: the handlers wait for the whole list.
+			n.new = nil
+		}
+		d.note(l, n)
 		result, exists, shown, changed, current = o, true, true, true, next
 		if corrected || delta.Type == deltafifo.Repaired {
 			// The watch may still be on its way to this state.
@@ -147,7 +155,7 @@ func (l *Loop) value(o *object.Object) *value {
 	if l.opts.Processor == nil {
 		return nil
 	}
-	return valueOf(o, l.opts.Processor.opts.Decoding())
+	return &value{o, l.opts.Processor.opts.Decoding()}
 }
 
 // stored returns what handlers saw last of a key; nil where its record is damaged.
@@ -160,14 +168,4 @@ func (l *Loop) stored(now lookup, key string) (*value, error) {
 		return nil, err
 	}
 	return l.value(o), nil
-}
-
-// deletedNote is what handlers hear of a delete: the object as the event has it,
-// or, where a list only found it missing, what was known of it.
-func (l *Loop) deletedNote(key string, deleted *object.Object, current *value) note {
-	n := note{kind: noteDelete, key: key, old: current}
-	if deleted != nil {
-		n.new = l.value(deleted)
-	}
-	return n
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -86,7 +88,7 @@ type Loop struct {
 type list struct {
 	replacement store.Replacement
 	newest      newest
-	notes       []note
+	notes       []note // in the list's order
 	counts      Counts
 }
 
@@ -160,7 +162,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.Bookmarks > 0 {
 		cp.LastBookmark = start.UTC()
 	}
-	err = l.commit(ctx, diff.notes, func() error {
+	err = l.commit(ctx, diff.notes, nil, func() error {
 		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp})
 	})
 	if err != nil {
@@ -202,7 +204,8 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,
 		Newest: l.list.newest.keys(),
 	}
-	err := l.commit(ctx, l.list.notes, func() error {
+	deleted, listed := l.list.split()
+	err := l.commit(ctx, deleted, listed, func() error {
 		if err := l.list.replacement.Commit(cp); err != nil {
 			return err
 		}
@@ -218,6 +221,20 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	l.applied(l.list.counts, start)
 	l.list = nil
 	return nil
+}
+
+// split returns the deletions of a list, by key, and the rest in the list's order.
+func (l *list) split() (deleted, listed []note) {
+	for _, n := range l.notes {
+		switch n.kind {
+		case noteDelete:
+			deleted = append(deleted, n)
+		case noteAdd, noteUpdate:
+			listed = append(listed, n)
+		}
+	}
+	slices.SortFunc(deleted, func(a, b note) int { return strings.Compare(a.key, b.key) })
+	return deleted, listed
 }
 
 // abort forgets a list that came in halfway.
@@ -271,12 +288,12 @@ func (l *Loop) failed(err error) {
 	}
 }
 
-// commit makes a batch visible and hands its notes to the handlers.
-func (l *Loop) commit(ctx context.Context, notes []note, apply func() error) error {
+// commit makes a batch visible and hands it to the handlers, see [Processor.commit].
+func (l *Loop) commit(ctx context.Context, notes, listed []note, apply func() error) error {
 	return l.retry(ctx, func() error {
 		if l.opts.Processor == nil {
 			return apply()
 		}
-		return l.opts.Processor.commit(notes, apply)
+		return l.opts.Processor.commit(notes, listed, apply)
 	})
 }

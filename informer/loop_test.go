@@ -161,7 +161,7 @@ func TestHandlersAndStore(t *testing.T) {
 		// A relist tells only what changed: c is the same, d is new, a is missing.
 		p.list(t, store.ReasonExpired, "30", obj("c", "3", 12), obj("d", "4", 25))
 		synctest.Wait()
-		require.Equal(t, []string{"add d@25 false", "delete unknown a@11"}, p.rec.take())
+		require.Equal(t, []string{"delete unknown a@11", "add d@25 false"}, p.rec.take())
 		require.EqualValues(t, 2, p.coll.State().Count)
 	})
 }
@@ -207,7 +207,7 @@ func TestAbortedList(t *testing.T) {
 		require.EqualValues(t, 1, p.coll.State().Count)
 		p.list(t, store.ReasonExpired, "12", obj("b", "2", 11))
 		synctest.Wait()
-		require.Equal(t, []string{"add b@11 false", "delete unknown a@9"}, p.rec.take())
+		require.Equal(t, []string{"delete unknown a@9", "add b@11 false"}, p.rec.take())
 	})
 }
 

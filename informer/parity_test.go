@@ -32,11 +32,11 @@ func (s step) String() string { return s.op + " " + strings.Join(s.names, ",") }
 const long = 3 * time.Minute
 
 // scenario runs a script through one informer. What it returns, line by line, is
-// what the contract fixes: which calls each handler got in each step, in order for
-// each object; and after each step what can be read.
+// which calls each handler got in each step, in their order over all objects, and after
+// each step what can be read.
 //
-// Left out are updates that change nothing. A relist makes client-go tell them to
-// handlers that never asked for a resync; ours tells what has changed.
+// Left out are updates that change nothing. A relist makes client-go deliver them to
+// handlers that never asked for a resync; ours delivers what has changed.
 func scenario(t *testing.T, script []step, make maker) (trace []string) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -120,8 +120,7 @@ func scenario(t *testing.T, script []step, make maker) (trace []string) {
 						calls = append(calls, call)
 					}
 				}
-				slices.SortStableFunc(calls, func(a, b string) int { return strings.Compare(podOf(a), podOf(b)) })
-				trace = append(trace, fmt.Sprintf("  %s synced %v: %s", name, regs[name].HasSynced(), strings.Join(calls, ", ")))
+				trace = append(trace, fmt.Sprintf("  %s synced %v: %s", name, regs[name].HasSynced(), strings.Join(ordered(calls), ", ")))
 			}
 			trace = append(trace, fmt.Sprintf("  synced %v, stopped %v, RV %s", inf.HasSynced(), inf.IsStopped(), inf.LastSyncResourceVersion()), "  "+content(inf))
 		}
@@ -131,6 +130,29 @@ func scenario(t *testing.T, script []step, make maker) (trace []string) {
 		trace = append(trace, fmt.Sprintf("stopped %v: %s", inf.IsStopped(), content(inf)))
 	})
 	return trace
+}
+
+// ordered returns calls as client-go's order fixes them: the initial list of a handler that
+// joins, and the deletions that a list found, come from a map there, so each run of these
+// is sorted. Everything else stays in its place.
+func ordered(calls []string) []string {
+	unordered := func(call string) string {
+		switch {
+		case strings.HasPrefix(call, "add ") && strings.HasSuffix(call, " true"):
+			return "initial list"
+		case strings.HasPrefix(call, "delete unknown "):
+			return "deletions"
+		}
+		return ""
+	}
+	for i := 0; i < len(calls); {
+		end := i + 1
+		for run := unordered(calls[i]); run != "" && end < len(calls) && unordered(calls[end]) == run; end++ {
+		}
+		slices.Sort(calls[i:end])
+		i = end
+	}
+	return calls
 }
 
 // podOf is the name of the pod that a call is about.
@@ -210,7 +232,7 @@ func TestParity(t *testing.T) {
 // TestParityOfAnyScript is TestParity on stories that nobody thought of.
 func TestParityOfAnyScript(t *testing.T) {
 	names := rapid.SampledFrom([]string{"a", "b", "ab", "c"})
-	burst := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", "A", "B", "AB"}), 1, 6)
+	burst := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", "c", "A", "B", "AB", "C"}), 1, 12)
 	rapid.Check(t, func(rt *rapid.T) {
 		script := []step{st("burst", burst.Draw(rt, "before")...)}
 		if rapid.Bool().Draw(rt, "early handler") {
@@ -233,7 +255,8 @@ func TestParityOfAnyScript(t *testing.T) {
 			}
 		}
 		want := scenario(t, script, ofClientGo)
-		got := scenario(t, script, ours[rapid.SampledFrom([]string{"memory", "bolt"}).Draw(rt, "store")])
-		require.Equal(rt, strings.Join(want, "\n"), strings.Join(got, "\n"))
+		for store, make := range ours {
+			require.Equal(rt, strings.Join(want, "\n"), strings.Join(scenario(t, script, make), "\n"), store)
+		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,8 +47,9 @@ type ProcessorOptions struct {
 // Processor delivers notes to handlers: to each in order and at its own pace, as
 // client-go's sharedProcessor does. It is safe for concurrent use.
 type Processor struct {
-	opts   ProcessorOptions
-	synced chan struct{} // closed with the first complete list
+	opts     ProcessorOptions
+	listings *listings
+	synced   chan struct{} // closed with the first complete list
 
 	// mu is held while a batch becomes visible and its notes are handed out, so that
 	// a handler that joins finds each change either in the store or among its notes.
@@ -70,9 +72,11 @@ func NewProcessor(opts ProcessorOptions) *Processor {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	return &Processor{
+	p := &Processor{
 		opts: opts, check: opts.Resync, synced: make(chan struct{}), listeners: map[*Registration]struct{}{},
 	}
+	p.listings = newListings(opts.Collection, opts.Decoding, &p.wg)
+	return p
 }
 
 // AddHandler subscribes a handler. Once the processor has started it gets every
@@ -127,22 +131,14 @@ func (p *Processor) start(r *Registration) error {
 	if r.running {
 		return nil
 	}
-	v, err := p.opts.Collection.View()
-	if err != nil {
-		return err
-	}
-	defer v.Close()
-	synced := v.State().Synced
-	if synced {
-		var keys []string
-		if err := p.keys(v, func(key string) { keys = append(keys, key) }); err != nil {
+	if p.opts.Collection.State().Synced {
+		l, err := p.all()
+		if err != nil {
 			return err
 		}
-		for _, key := range keys {
-			r.add(note{kind: noteAdd, key: key, new: &value{key: key}, initial: true})
+		if len(l.keys) > 0 {
+			r.add(note{kind: noteInitial, listing: l})
 		}
-	}
-	if synced {
 		r.tracker.UpstreamHasSynced()
 	}
 	r.running = true
@@ -150,19 +146,31 @@ func (p *Processor) start(r *Registration) error {
 	return nil
 }
 
-// keys calls each with every key that can be read.
-func (p *Processor) keys(v store.View, each func(string)) error {
+// all returns a listing of all objects that can be read, which is shared by the handlers
+// that ask for it in the same state. The caller holds the lock.
+func (p *Processor) all() (*listing, error) {
+	state := p.opts.Collection.State()
+	if l := p.listings.shared(state); l != nil {
+		return l, nil
+	}
+	v, err := p.opts.Collection.View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	l := &listing{of: state, keys: make([]string, 0, state.Count)}
 	for h, err := range v.Headers("", "") {
 		switch {
 		case err == nil:
-			each(h.Key)
+			l.keys = append(l.keys, h.Key)
 		case errors.As(err, new(*store.CorruptionError)):
 			p.opts.OnError(err)
 		default:
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	p.listings.share(l)
+	return l, nil
 }
 
 // Stop ends all subscriptions and waits for the handlers to return.
@@ -177,31 +185,47 @@ func (p *Processor) Stop() {
 	p.wg.Wait()
 }
 
-// commit makes a batch visible by apply and hands out its notes. Between the two
+// commit makes changes visible by apply and hands them out: notes one by one, and then
+// listed, of which the new objects are read from the store, as a listing. Between the two
 // no handler joins.
-func (p *Processor) commit(notes []note, apply func() error) error {
+func (p *Processor) commit(notes, listed []note, apply func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range notes {
-		if n.old == nil {
-			continue
-		}
-		for r := range p.listeners {
-			r.pin(n.old)
-		}
-	}
+	p.listings.pin(notes)
+	p.listings.pin(listed)
+	first := !p.opts.Collection.State().Synced
 	if err := apply(); err != nil {
 		return err
 	}
+	if len(listed) > 0 && len(p.listeners) > 0 {
+		notes = append(slices.Clip(notes), p.listed(listed, first))
+	}
 	for r := range p.listeners {
-		for _, n := range notes {
-			r.add(n)
-		}
+		r.add(notes...)
 	}
 	if p.opts.Collection.State().Synced {
 		p.setSynced()
 	}
 	return nil
+}
+
+// listed returns the note of what a list brought. The caller holds the lock.
+func (p *Processor) listed(listed []note, first bool) note {
+	n := note{kind: noteListed, listing: &listing{keys: make([]string, len(listed))}}
+	for i, one := range listed {
+		n.listing.keys[i] = one.key
+	}
+	if first { // it is all that there is
+		n.kind = noteInitial
+		n.listing.of = p.opts.Collection.State()
+		p.listings.share(n.listing)
+		return n
+	}
+	n.listing.olds = make([]*value, len(listed))
+	for i, one := range listed {
+		n.listing.olds[i] = one.old
+	}
+	return n
 }
 
 // setSynced tells once that there is a complete list. The caller holds the lock.

@@ -232,7 +232,8 @@ func TestResyncCheckPeriod(t *testing.T) {
 	})
 }
 
-// A resync piles nothing up before a handler that has not got the object yet.
+// A resync piles nothing up before a handler that is still getting all objects, be it for
+// its initial list or for the resync before.
 func TestResyncLeavesOutWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
@@ -240,15 +241,30 @@ func TestResyncLeavesOutWhatWaits(t *testing.T) {
 		g := &gate{leave: make(chan struct{})}
 		_, err := p.proc.AddHandler(g, cache.HandlerOptions{})
 		require.NoError(t, err)
-		synctest.Wait()
-		time.Sleep(time.Second)
-		require.NoError(t, p.proc.Resync())
-		time.Sleep(time.Second)
-		require.NoError(t, p.proc.Resync())
+		resync := func() {
+			time.Sleep(time.Second)
+			require.NoError(t, p.proc.Resync())
+			synctest.Wait()
+		}
+		step := func() {
+			g.leave <- struct{}{}
+			synctest.Wait()
+		}
+		resync()
+		step()
+		resync()
+		step()
+		require.Equal(t, []string{"add a@3 true", "add b@4 true"}, g.take())
+		resync()
+		step()
+		resync()
+		step()
+		require.Equal(t, []string{"update a@3 a@3", "update b@4 b@4"}, g.take())
+		resync()
 		close(g.leave)
 		synctest.Wait()
-		require.Equal(t, []string{"add a@3 true", "add b@4 true", "update a@3 a@3"}, g.take(),
-			"the call for a was going on; b was still to come")
+		require.Equal(t, []string{"update a@3 a@3", "update b@4 b@4"}, g.take())
+		require.Len(t, p.rec.take(), 2+5*2, "the others don't wait for it")
 	})
 }
 

@@ -37,11 +37,11 @@ type Registration struct {
 	resync    time.Duration // as granted
 	next      time.Time     // of the next resync
 
-	mu       sync.Mutex
-	changed  *sync.Cond
-	pending  *buffer.TypedRingGrowing[note] // grows with what the handler has not taken
-	deferred map[string]*value              // of pending, what is not read yet
-	ended    bool
+	mu      sync.Mutex
+	changed *sync.Cond
+	pending *buffer.TypedRingGrowing[note] // grows with what the handler has not taken
+	whole   int                            // listings of all objects that the handler has not finished with
+	ended   bool
 }
 
 var _ cache.ResourceEventHandlerRegistration = (*Registration)(nil)
@@ -65,8 +65,7 @@ func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.Han
 		p: p, handler: h, logger: klog.Background(),
 		tracker: synctrack.NewSingleFileTracker(p.opts.Name + eventHandler + handlerName(h)),
 		stop:    make(chan struct{}), finished: make(chan struct{}),
-		pending:  buffer.NewTypedRingGrowing[note](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
-		deferred: map[string]*value{},
+		pending: buffer.NewTypedRingGrowing[note](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
 	}
 	r.changed = sync.NewCond(&r.mu)
 	if opts.Logger != nil {
@@ -91,39 +90,34 @@ func (r *Registration) HasSyncedChecker() cache.DoneChecker { return r.tracker }
 // returned. [cache.ShutDownEventHandler] waits for it.
 func (r *Registration) ShutdownChan() <-chan struct{} { return r.finished }
 
-func (r *Registration) add(n note) {
+// add appends notes to those that wait for the handler.
+func (r *Registration) add(notes ...note) {
+	if len(notes) == 0 {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n.initial {
-		r.tracker.Start()
+	for _, n := range notes {
+		if n.listing != nil {
+			r.p.listings.acquire(n.listing)
+		}
+		switch n.kind {
+		case noteInitial:
+			r.tracker.Start()
+			r.whole++
+		case noteResync:
+			r.whole++
+		}
+		r.pending.WriteOne(n)
 	}
-	if n.new != nil && n.new.loaded.Load() == nil {
-		r.deferred[n.new.key] = n.new
-	}
-	r.pending.WriteOne(n)
 	r.changed.Signal()
 }
 
-// addResync adds an update of key that changes nothing, unless the handler is
-// about to get the object anyway.
-func (r *Registration) addResync(key string) {
-	r.mu.Lock()
-	_, waits := r.deferred[key]
-	r.mu.Unlock()
-	if !waits {
-		v := &value{key: key}
-		r.add(note{kind: noteUpdate, key: key, old: v, new: v})
-	}
-}
-
-// pin keeps an object that is about to change, where the handler has not got it.
-func (r *Registration) pin(old *value) {
+// getsAll reports that the handler has not finished with a listing of all objects.
+func (r *Registration) getsAll() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if v, ok := r.deferred[old.key]; ok {
-		v.pin(old.loaded.Load())
-		delete(r.deferred, old.key)
-	}
+	return r.whole > 0
 }
 
 // end ends the subscription. It is called once, under the processor's lock.
@@ -141,43 +135,41 @@ func (r *Registration) end() {
 // run delivers notes until the subscription ends.
 func (r *Registration) run() {
 	defer close(r.finished)
+	defer r.drop()
 	for {
 		n, ok := r.take()
-		if !ok {
+		switch {
+		case !ok:
 			return
-		}
-		if !r.deliver(n) {
-			timer := r.p.opts.Clock.NewTimer(crashPause)
-			select {
-			case <-r.stop:
-			case <-timer.C():
-			}
-			timer.Stop()
+		case n.listing != nil:
+			r.list(n)
+		case !r.deliver(n):
+			r.pause()
 		}
 	}
 }
 
-// deliver calls the handler; false says that it panicked.
+// pause leaves a handler that panicked alone for a while.
+func (r *Registration) pause() {
+	timer := r.p.opts.Clock.NewTimer(crashPause)
+	defer timer.Stop()
+	select {
+	case <-r.stop:
+	case <-timer.C():
+	}
+}
+
+// deliver calls the handler with a note that is no listing; false means that it panicked.
 func (r *Registration) deliver(n note) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(r.logger)
-	if n.initial {
-		defer r.tracker.Finished()
-	}
 	switch n.kind {
 	case noteAdd:
 		if o := r.object(n.new); o != nil {
-			r.handler.OnAdd(o, n.initial)
+			r.handler.OnAdd(o, false)
 		}
 	case noteUpdate:
-		o := r.object(n.new)
-		old := o
-		if n.old != n.new {
-			old = r.object(n.old)
-		}
-		if old != nil && o != nil {
-			r.handler.OnUpdate(old, o)
-		} else if o != nil { // what was there before can't be read, so the handler never got it
-			r.handler.OnAdd(o, false)
+		if o := r.object(n.new); o != nil {
+			r.update(n.old, o)
 		}
 	case noteDelete:
 		if n.new == nil {
@@ -189,22 +181,100 @@ func (r *Registration) deliver(n note) (ok bool) {
 	return true
 }
 
-// object reads and decodes a value; nil where that is not possible.
+// update calls OnUpdate, or OnAdd if what was there before is unknown or can't be decoded,
+// so that the handler never got it.
+func (r *Registration) update(old *value, o any) {
+	if before := r.object(old); before != nil {
+		r.handler.OnUpdate(before, o)
+	} else {
+		r.handler.OnAdd(o, false)
+	}
+}
+
+// list delivers the objects of a listing.
+func (r *Registration) list(n note) {
+	l := n.listing
+	defer r.p.listings.release(l)
+	next := r.p.listings.chunk(l, 0)
+	for number := range l.chunks() {
+		c := next
+		if number+1 < l.chunks() {
+			next = r.p.listings.chunk(l, number+1) // loads while the handler is called
+		}
+		select {
+		case <-c.done:
+		case <-r.stop:
+			return
+		}
+		for i := range c.items {
+			select {
+			case <-r.stop:
+				return
+			default:
+			}
+			if !r.deliverItem(n, c, i) {
+				r.pause()
+			}
+		}
+	}
+	if n.kind == noteInitial {
+		r.tracker.Finished()
+	}
+	if n.kind != noteListed {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.whole--
+	}
+}
+
+// deliverItem calls the handler with one object of a listing; false means that it panicked.
+func (r *Registration) deliverItem(n note, c *chunk, i int) (ok bool) {
+	defer utilruntime.HandleCrashWithLogger(r.logger)
+	it := &c.items[i]
+	switch {
+	case it.err != nil:
+		r.failed(it.err)
+	case it.object == nil: // the decoder panicked
+	case n.kind == noteInitial:
+		r.handler.OnAdd(it.object, true)
+	case n.kind == noteResync:
+		r.handler.OnUpdate(it.object, it.object)
+	default:
+		r.update(n.listing.olds[c.first()+i], it.object)
+	}
+	return true
+}
+
+// object decodes a value; nil if there is none or that is not possible.
 func (r *Registration) object(v *value) any {
 	if v == nil {
 		return nil
 	}
-	o, err := v.get(r.p)
-	r.mu.Lock()
-	if r.deferred[v.key] == v {
-		delete(r.deferred, v.key)
-	}
-	r.mu.Unlock()
+	o, err := v.get()
 	if err != nil {
-		r.p.opts.OnError(fmt.Errorf("handler %T: %w", r.handler, err))
+		r.failed(err)
 		return nil
 	}
 	return o
+}
+
+func (r *Registration) failed(err error) {
+	r.p.opts.OnError(fmt.Errorf("handler %T: %w", r.handler, err))
+}
+
+// drop forgets what the handler has not taken when its subscription ended.
+func (r *Registration) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		n, ok := r.pending.ReadOne()
+		if !ok {
+			return
+		}
+		if n.listing != nil {
+			r.p.listings.release(n.listing)
+		}
+	}
 }
 
 func (r *Registration) take() (note, bool) {

@@ -10,8 +10,8 @@ import (
 const minResync = time.Second
 
 // Resync calls OnUpdate of the handlers whose period has passed, with every object
-// as it is stored for old and new. It asks the server nothing. An object that
-// still waits for the handler is left out.
+// as it is stored for old and new. It asks the server nothing. A handler that is still
+// getting its initial list, or the resync before, is left out.
 func (p *Processor) Resync() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -19,23 +19,23 @@ func (p *Processor) Resync() error {
 	var due []*Registration
 	for r := range p.listeners {
 		if r.resync > 0 && !now.Before(r.next) {
-			due = append(due, r)
 			r.next = now.Add(r.resync)
+			if !r.getsAll() {
+				due = append(due, r)
+			}
 		}
 	}
 	if len(due) == 0 || !p.started {
 		return nil
 	}
-	v, err := p.opts.Collection.View()
+	l, err := p.all()
 	if err != nil {
 		return err
 	}
-	defer v.Close()
-	return p.keys(v, func(key string) {
-		for _, r := range due {
-			r.addResync(key)
-		}
-	})
+	for _, r := range due {
+		r.add(note{kind: noteResync, listing: l})
+	}
+	return nil
 }
 
 // wantsResync works out a new handler's period. The first handlers decide how

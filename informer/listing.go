@@ -1,0 +1,228 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+const (
+	// chunkObjects is how many objects of a listing are read and decoded together.
+	chunkObjects = 128
+
+	// recentChunks is how many chunks are kept for the handlers that come to them next.
+	// Besides these, a handler holds the chunk it is at and the next one.
+	recentChunks = 8
+)
+
+// errChanged is what is left of an object that was unreadable in the state of a listing,
+// once it has changed.
+var errChanged = errors.New("the object could not be read, and has changed since")
+
+// listing is objects of a collection in one state, on their way to handlers. It holds
+// their keys; the objects are read when a handler comes to them.
+type listing struct {
+	keys []string
+	olds []*value    // what handlers saw last of each key; nil unless it is for noteListed
+	of   store.State // the state, for a listing of all objects
+
+	// Under the lock of listings.
+	readers int               // handlers that have not finished with it
+	pinned  map[string]*value // objects that changed since, as they were; nil if unreadable
+}
+
+// chunks is how many chunks a listing has.
+func (l *listing) chunks() int { return (len(l.keys) + chunkObjects - 1) / chunkObjects }
+
+// chunk is decoded objects of a listing, shared by the handlers that get them.
+type chunk struct {
+	listing *listing
+	number  int
+	done    chan struct{} // closed when items is complete
+	items   []item
+}
+
+// item is a decoded object, or why there is none.
+type item struct {
+	object any
+	err    error
+}
+
+// first is the index in the listing of the chunk's first object.
+func (c *chunk) first() int { return c.number * chunkObjects }
+
+func (c *chunk) keys() []string {
+	return c.listing.keys[c.first():min(c.first()+chunkObjects, len(c.listing.keys))]
+}
+
+// listings are the listings that handlers are reading. It is safe for concurrent use.
+type listings struct {
+	collection store.Collection
+	decoding   func() Decode
+	wg         *sync.WaitGroup // for the goroutines that load chunks
+	loading    chan struct{}   // one element for each chunk that is being loaded
+
+	mu     sync.Mutex
+	open   map[*listing]struct{} // those with readers
+	newest *listing              // of all objects, as nothing has changed since; nil for none
+	recent []*chunk              // most recently used first
+}
+
+func newListings(collection store.Collection, decoding func() Decode, wg *sync.WaitGroup) *listings {
+	return &listings{
+		collection: collection, decoding: decoding, wg: wg, loading: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		open: map[*listing]struct{}{},
+	}
+}
+
+// shared returns the listing of all objects in a state, nil if no handler is reading
+// that.
+func (s *listings) shared(state store.State) *listing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newest == nil || s.newest.of != state {
+		return nil
+	}
+	return s.newest
+}
+
+// share makes l what shared returns, until an object changes or its last reader is done.
+func (s *listings) share(l *listing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.newest = l
+}
+
+// acquire adds a reader of l.
+func (s *listings) acquire(l *listing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.readers++
+	s.open[l] = struct{}{}
+}
+
+// release removes a reader of l.
+func (s *listings) release(l *listing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.readers--; l.readers > 0 {
+		return
+	}
+	delete(s.open, l)
+	s.recent = slices.DeleteFunc(s.recent, func(c *chunk) bool { return c.listing == l })
+	if s.newest == l {
+		s.newest = nil
+	}
+}
+
+// pin keeps the objects that the store is about to change, as the handlers saw them last,
+// for those that have not come to them yet.
+func (s *listings) pin(changes []note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(changes) > 0 {
+		s.newest = nil
+	}
+	for l := range s.open {
+		for _, n := range changes {
+			if l.pinned == nil {
+				l.pinned = map[string]*value{}
+			}
+			if _, ok := l.pinned[n.key]; !ok {
+				l.pinned[n.key] = n.old
+			}
+		}
+	}
+}
+
+// chunk returns a chunk of l, which is loaded by the time that it is done.
+func (s *listings) chunk(l *listing, number int) *chunk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.recent, func(c *chunk) bool { return c.listing == l && c.number == number })
+	if at >= 0 {
+		c := s.recent[at]
+		copy(s.recent[1:at+1], s.recent[:at])
+		s.recent[0] = c
+		return c
+	}
+	c := &chunk{listing: l, number: number, done: make(chan struct{})}
+	s.recent = slices.Insert(s.recent, 0, c)
+	if len(s.recent) > recentChunks {
+		s.recent = slices.Delete(s.recent, recentChunks, len(s.recent))
+	}
+	s.wg.Go(func() {
+		s.loading <- struct{}{}
+		defer func() { <-s.loading }()
+		s.load(c)
+	})
+	return c
+}
+
+// load reads and decodes the objects of a chunk, as they are in the state of the listing.
+func (s *listings) load(c *chunk) {
+	defer close(c.done)
+	keys := c.keys()
+	c.items = make([]item, len(keys))
+	values := make([]*value, len(keys))
+	decode := s.decoding()
+	objects, err := s.read(keys)
+	s.mu.Lock()
+	for i, key := range keys {
+		// Pinning comes before the change: what was read is of the right state unless it
+		// was pinned.
+		pinned, ok := c.listing.pinned[key]
+		switch {
+		case ok && pinned == nil:
+			c.items[i].err = fmt.Errorf("%s: %w", key, errChanged)
+		case ok:
+			values[i] = pinned
+		case err != nil:
+			c.items[i].err = err
+		case objects[i].err != nil:
+			c.items[i].err = objects[i].err
+		default:
+			values[i] = &value{objects[i].object, decode}
+		}
+	}
+	s.mu.Unlock()
+	for i, v := range values {
+		if v != nil {
+			c.items[i].decode(v)
+		}
+	}
+}
+
+// decode decodes a value. If that panics and the process survives it, there is neither an
+// object nor an error.
+func (it *item) decode(v *value) {
+	defer utilruntime.HandleCrash()
+	it.object, it.err = v.get()
+}
+
+// stored is an object as it is stored, or why it could not be read.
+type stored struct {
+	object *object.Object
+	err    error
+}
+
+// read reads the objects of keys in the newest state.
+func (s *listings) read(keys []string) ([]stored, error) {
+	now, end, err := lookups(s.collection)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	objects := make([]stored, len(keys))
+	for i, key := range keys {
+		objects[i].object, objects[i].err = now.Get(key)
+	}
+	return objects, nil
+}
