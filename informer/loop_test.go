@@ -87,7 +87,12 @@ func startLingering(t *testing.T, coll store.Collection, linger time.Duration) *
 }
 
 func startWith(t *testing.T, coll store.Collection, linger time.Duration, opts informer.ProcessorOptions) *pipeline {
-	q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}, Linger: linger})
+	return startQueue(t, coll, deltafifo.Options{Linger: linger}, opts)
+}
+
+func startQueue(t *testing.T, coll store.Collection, queue deltafifo.Options, opts informer.ProcessorOptions) *pipeline {
+	queue.Known = informer.Known{Collection: coll}
+	q := deltafifo.New(queue)
 	q.Start(coll.State().RV)
 	opts.Collection = coll
 	proc := informer.NewProcessor(opts)
