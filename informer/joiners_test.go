@@ -391,3 +391,36 @@ func TestJoinersGetWhatIsAtHand(t *testing.T) {
 		})
 	}
 }
+
+// A correction moves no resourceVersion of the collection. A handler that joins after it gets
+// the corrected object all the same, and one that joined before it the object as it was.
+func TestJoinerAfterCorrection(t *testing.T) {
+	for _, c := range collections {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				coll := c.open(t)
+				fill(t, coll, storetest.Put(obj("a", "u", 1)), storetest.Put(obj("b", "u", 3)))
+				p := start(t, coll)
+				require.NoError(t, p.queue.Update(obj("b", "u", 12)))
+				require.NoError(t, p.queue.Update(obj("a", "u", 13)))
+				synctest.Wait()
+				state := coll.State()
+				before, after := &gate{leave: make(chan struct{})}, &recorder{}
+				_, err := p.proc.AddHandler(before, cache.HandlerOptions{})
+				require.NoError(t, err)
+				attention := p.queue.Attend("ns/b")
+				defer attention.Close()
+				require.NoError(t, attention.Correct(obj("b", "u", 11)))
+				synctest.Wait()
+				require.Equal(t, state, coll.State())
+				_, err = p.proc.AddHandler(after, cache.HandlerOptions{})
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Equal(t, []string{"add a@13 true", "add b@11 true"}, after.take())
+				close(before.leave)
+				synctest.Wait()
+				require.Equal(t, []string{"add a@13 true", "add b@12 true", "update b@12 b@11"}, before.take())
+			})
+		})
+	}
+}
