@@ -28,6 +28,8 @@ type proxy struct {
 
 	mu        sync.Mutex
 	server    *http.Server
+	cuts      int           // how often connections were cut
+	watches   int           // answers to watches that have begun since, and not ended
 	held      chan struct{} // closed when requests may go on; nil where they may
 	failing   bool          // requests are answered with 500
 	failed    int           // such answers since failing began
@@ -77,6 +79,8 @@ func (p *proxy) down() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.server.Close()
+	p.cuts++
+	p.watches = 0
 }
 
 // up lets connections through again.
@@ -132,6 +136,13 @@ func (p *proxy) seen() int {
 	return p.bookmarks
 }
 
+// watching is how many watches are open.
+func (p *proxy) watching() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.watches
+}
+
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	failing := p.failing && path.Base(r.URL.Path) == p.resource
@@ -160,15 +171,32 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(w, r)
 }
 
-// count counts the bookmarks in an answer.
+// count counts the bookmarks in an answer, and the answer itself while it is that of an
+// open watch.
 func (p *proxy) count(r *http.Response) error {
-	r.Body = &counting{ReadCloser: r.Body, proxy: p}
+	body := &counting{ReadCloser: r.Body, proxy: p, end: func() {}}
+	r.Body = body
+	if !r.Request.URL.Query().Has("watch") || r.StatusCode != http.StatusOK {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watches++
+	cuts := p.cuts
+	body.end = sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.cuts == cuts {
+			p.watches--
+		}
+	})
 	return nil
 }
 
 type counting struct {
 	io.ReadCloser
 	proxy *proxy
+	end   func()
 }
 
 func (c *counting) Read(b []byte) (int, error) {
@@ -179,4 +207,9 @@ func (c *counting) Read(b []byte) (int, error) {
 		c.proxy.bookmarks += found
 	}
 	return n, err
+}
+
+func (c *counting) Close() error {
+	c.end()
+	return c.ReadCloser.Close()
 }
