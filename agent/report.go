@@ -8,6 +8,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	"github.com/snapcache/snapcache/internal/logging"
 	"github.com/snapcache/snapcache/localapi"
 )
 
@@ -53,7 +54,7 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	if a.config().Encryption.On() { // systemd has it in its journal
 		for _, problem := range []*string{&s.Agent.Problem, &s.Store.Problem} {
 			if *problem != "" {
-				*problem = withheld
+				*problem = logging.Withheld
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/agent"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/logging"
 	"github.com/snapcache/snapcache/systemd"
 )
 
@@ -78,9 +79,9 @@ func run(c *cli.Context) error {
 		opts.Progress = os.Stderr
 		log = lineClearer{log}
 	}
-	opts.Logger = slog.New(agent.Sparing(newHandler(cfg.Log.Format, opts.Level, log)))
+	opts.Logger = slog.New(logging.RateLimit(newHandler(cfg.Log.Format, opts.Level, log)))
 	if cfg.Encryption.On() {
-		opts.Logger = slog.New(agent.Nameless(opts.Logger.Handler()))
+		opts.Logger = slog.New(logging.Redact(opts.Logger.Handler()))
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what a library says may have any name in it
 	} else {
 		klog.SetSlogLogger(opts.Logger)

@@ -1,4 +1,4 @@
-package agent
+package logging
 
 import (
 	"bytes"
@@ -19,9 +19,9 @@ func logAt(log *slog.Logger, when time.Time, n int, level slog.Level, message st
 	}
 }
 
-func TestSparing(t *testing.T) {
+func TestRateLimit(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(Sparing(slog.NewTextHandler(&out, nil)))
+	log := slog.New(RateLimit(slog.NewTextHandler(&out, nil)))
 	lines := func() []string {
 		all := strings.Split(strings.TrimSpace(out.String()), "\n")
 		out.Reset()
@@ -56,7 +56,7 @@ func TestSparing(t *testing.T) {
 }
 
 // What is remembered does not grow with what is logged.
-func TestSparingForgets(t *testing.T) {
+func TestRateLimitForgets(t *testing.T) {
 	l := &lines{kinds: map[kind]*repeated{}}
 	for i := range 3 * lineKinds {
 		pass, _ := l.pass(kind{message: strings.Repeat("x", i)}, time.Unix(0, 0))

@@ -1,4 +1,4 @@
-package agent
+package logging
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Whatever is logged, in whatever way, the name does not get out, and what may be told does.
-func TestNamelessLog(t *testing.T) {
+// TestRedact logs errors with a name in them in every way: the name is left out, the rest is not.
+func TestRedact(t *testing.T) {
 	const name = "marker-17"
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
 	for text, err := range map[string]error{
@@ -36,7 +36,7 @@ func TestNamelessLog(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			var out bytes.Buffer
-			log := slog.New(Nameless(slog.NewTextHandler(&out, nil)))
+			log := slog.New(Redact(slog.NewTextHandler(&out, nil)))
 			log.Warn("a", "error", err)
 			require.Contains(t, out.String(), text)
 			log.Warn("b", "key", name, "error", err.Error(), "cause", name, "rv", 5)
@@ -48,5 +48,5 @@ func TestNamelessLog(t *testing.T) {
 			require.NotContains(t, out.String(), "key=")
 		})
 	}
-	require.False(t, Nameless(slog.DiscardHandler).Enabled(context.Background(), slog.LevelError))
+	require.False(t, Redact(slog.DiscardHandler).Enabled(context.Background(), slog.LevelError))
 }

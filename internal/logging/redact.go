@@ -1,9 +1,8 @@
-package agent
+package logging
 
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -23,20 +22,19 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// withheld stands for an error of which nothing can be told that is sure to name no
-// object. snapcache status tells it.
-const withheld = "withheld, as the cache is encrypted: see snapcache status"
+// Withheld stands for an error of which no part is sure to name no object. snapcache status has
+// the error.
+const Withheld = "withheld, as the cache is encrypted: see snapcache status"
 
-// Nameless returns a handler that lets nothing of an object into h: where a cache is
-// encrypted, the log must not give its names away. It drops the attribute "key", and
-// of errors it tells only what is known to have no names in it. Messages and the other
-// attributes have none.
-func Nameless(h slog.Handler) slog.Handler { return nameless{h} }
+// Redact returns a handler that passes nothing of an object on to h: if a cache is encrypted, the
+// log must not give its names away. It drops the attribute "key", and keeps of errors only what is
+// known to have no names in it. Messages and the other attributes have none.
+func Redact(h slog.Handler) slog.Handler { return redacting{h} }
 
-type nameless struct{ slog.Handler }
+type redacting struct{ slog.Handler }
 
 // Handle implements slog.Handler.
-func (n nameless) Handle(ctx context.Context, r slog.Record) error {
+func (n redacting) Handle(ctx context.Context, r slog.Record) error {
 	clean := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		clean.AddAttrs(withoutNames([]slog.Attr{a})...)
@@ -46,12 +44,12 @@ func (n nameless) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (n nameless) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return nameless{n.Handler.WithAttrs(withoutNames(attrs))}
+func (n redacting) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return redacting{n.Handler.WithAttrs(withoutNames(attrs))}
 }
 
 // WithGroup implements slog.Handler.
-func (n nameless) WithGroup(name string) slog.Handler { return nameless{n.Handler.WithGroup(name)} }
+func (n redacting) WithGroup(name string) slog.Handler { return redacting{n.Handler.WithGroup(name)} }
 
 func withoutNames(attrs []slog.Attr) []slog.Attr {
 	clean := make([]slog.Attr, 0, len(attrs))
@@ -64,9 +62,9 @@ func withoutNames(attrs []slog.Attr) []slog.Attr {
 		case v.Kind() == slog.KindGroup:
 			a.Value = slog.GroupValue(withoutNames(v.Group())...)
 		case isError:
-			a.Value = slog.StringValue(NamelessText(err))
+			a.Value = slog.StringValue(RedactedText(err))
 		case a.Key == "error" || a.Key == "cause":
-			a.Value = slog.StringValue(withheld) // text of which it is not known what is in it
+			a.Value = slog.StringValue(Withheld) // text that may have any name in it
 		}
 		clean = append(clean, a)
 	}
@@ -83,26 +81,26 @@ var plainErrors = []error{
 	upstream.ErrAhead, upstream.ErrLags, upstream.ErrBadList, upstream.ErrNoObject, upstream.ErrTooLarge, upstream.ErrNotWatchable,
 }
 
-// NamelessText is an error without the names of objects that it may have: its kind, and
-// those of the errors that it wraps which are known to have no names in them.
-func NamelessText(err error) string {
-	var parts []string
+// RedactedText is an error without the names of objects that it may have: its kind, and those of
+// the errors that it wraps which are known to have no names in them.
+func RedactedText(err error) string {
+	var kept []string
 	if kind := upstream.Kind(err); kind != "" && kind != upstream.Other {
-		parts = append(parts, string(kind))
+		kept = append(kept, string(kind))
 	}
-	tell(err, func(text string) {
-		if !slices.Contains(parts, text) {
-			parts = append(parts, text)
+	parts(err, func(text string) {
+		if !slices.Contains(kept, text) {
+			kept = append(kept, text)
 		}
 	})
-	if len(parts) == 0 {
-		return withheld
+	if len(kept) == 0 {
+		return Withheld
 	}
-	return strings.Join(parts, ": ")
+	return strings.Join(kept, ": ")
 }
 
-// tell calls fn with what may be told of the errors in err, from the outside in.
-func tell(err error, fn func(string)) {
+// parts calls fn with the parts of err that have no names in them, from the outside in.
+func parts(err error, fn func(string)) {
 	if slices.Contains(plainErrors, err) {
 		fn(err.Error())
 		return
@@ -130,21 +128,11 @@ func tell(err error, fn func(string)) {
 	switch e := err.(type) { //nolint:errorlint // as above
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil {
-			tell(inner, fn)
+			parts(inner, fn)
 		}
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
-			tell(inner, fn)
+			parts(inner, fn)
 		}
 	}
-}
-
-// told is an error as whoever started the process may be told it, which ends up in the
-// log as well.
-func (a *Agent) told(err error) error {
-	var exit *ExitError
-	if err == nil || !a.config().Encryption.On() || errors.As(err, &exit) && exit.Code == ExitUsage || errors.Is(err, store.ErrLocked) {
-		return err // about the configuration
-	}
-	return errors.New(NamelessText(err))
 }

@@ -1,4 +1,4 @@
-package agent
+package logging
 
 import (
 	"context"
@@ -19,16 +19,15 @@ const (
 	lineKinds = 1000
 )
 
-// Sparing returns a handler that passes on to h what is new, and of what comes again and
-// again one line a minute, with the attribute "suppressed" that says how many were left
-// out since the one before. Lines are of one kind that have the same level and message,
-// and the same attributes from With: what they say of it besides, as an error or a time,
-// may differ.
-func Sparing(h slog.Handler) slog.Handler {
-	return sparing{Handler: h, lines: &lines{kinds: map[kind]*repeated{}}}
+// RateLimit returns a handler that passes the first lines of each kind on to h, and then one a
+// minute, with the attribute "suppressed" for the number of lines that were left out since the
+// previous one. Lines are of one kind if they have the same level and message, and the same
+// attributes from With; their own attributes, such as an error or a time, may differ.
+func RateLimit(h slog.Handler) slog.Handler {
+	return rateLimited{Handler: h, lines: &lines{kinds: map[kind]*repeated{}}}
 }
 
-type sparing struct {
+type rateLimited struct {
 	slog.Handler
 	of    string // what was added by With
 	lines *lines
@@ -52,7 +51,7 @@ type repeated struct {
 }
 
 // Handle implements slog.Handler.
-func (s sparing) Handle(ctx context.Context, r slog.Record) error {
+func (s rateLimited) Handle(ctx context.Context, r slog.Record) error {
 	pass, suppressed := s.lines.pass(kind{r.Level, s.of, r.Message}, r.Time)
 	if !pass {
 		return nil
@@ -64,7 +63,7 @@ func (s sparing) Handle(ctx context.Context, r slog.Record) error {
 	return s.Handler.Handle(ctx, r)
 }
 
-// pass says whether a line is passed on, and how many were not since the last that was.
+// pass reports whether a line is passed on, and how many of its kind were not since the previous one.
 func (l *lines) pass(k kind, now time.Time) (pass bool, suppressed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +84,7 @@ func (l *lines) pass(k kind, now time.Time) (pass bool, suppressed int) {
 }
 
 // WithAttrs implements slog.Handler.
-func (s sparing) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (s rateLimited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	s.Handler = s.Handler.WithAttrs(attrs)
 	for _, a := range attrs {
 		s.of += a.String() + "\n"
@@ -94,7 +93,7 @@ func (s sparing) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 // WithGroup implements slog.Handler.
-func (s sparing) WithGroup(name string) slog.Handler {
+func (s rateLimited) WithGroup(name string) slog.Handler {
 	s.Handler = s.Handler.WithGroup(name)
 	s.of += name + ".\n"
 	return s
