@@ -7,8 +7,8 @@ import "time"
 // remembered of what changed; what is too much is forgotten within the hour. 0 is the
 // default of each.
 func (db *DB) Adjust(flushInterval, historyRetention time.Duration, historyBytes int64) {
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	db.opts.FlushInterval, db.opts.HistoryRetention, db.opts.HistoryBytes = flushInterval, historyRetention, historyBytes
 	db.opts.setDefaults()
 	db.log.SetInterval(db.opts.FlushInterval)

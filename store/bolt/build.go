@@ -43,23 +43,22 @@ type build struct {
 	objects int // read so far
 }
 
-// startBuild makes c the one whose functions build the indexes of its collection.
-// The caller holds the write lock.
-func (db *DB) startBuild(c *collection, work bool) {
-	delete(db.builds, c.id) // the one before, if any, ends by itself
-	if !work {
-		return
-	}
-	b := &build{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	db.builds[c.id] = b
-	if !db.opts.byHand {
-		db.background.start(b.run)
-	}
+// indexer builds the indexes of a database in the background. The write lock guards it.
+type indexer struct {
+	builds   map[string]*build // by collection
+	spilling map[string]bool   // collections of which a replacement fills a generation
 }
 
-// resumeBuilds wakes builds that wait. The caller holds the write lock.
-func (db *DB) resumeBuilds() {
-	for _, b := range db.builds {
+func newIndexer() indexer {
+	return indexer{builds: map[string]*build{}, spilling: map[string]bool{}}
+}
+
+// busy reports whether buckets are about to change by a build or a replacement.
+func (x *indexer) busy() bool { return len(x.builds) > 0 || len(x.spilling) > 0 }
+
+// wake wakes the builds that wait.
+func (x *indexer) wake() {
+	for _, b := range x.builds {
 		select {
 		case b.wake <- struct{}{}:
 		default:
@@ -67,12 +66,23 @@ func (db *DB) resumeBuilds() {
 	}
 }
 
-// filled says that a replacement of a collection has ended, for better or worse.
-func (db *DB) filled(id string) {
-	db.write.Lock()
-	defer db.write.Unlock()
-	delete(db.filling, id)
-	db.resumeBuilds()
+// spillDone ends what Replace began for a collection, whether it was committed or not.
+func (x *indexer) spillDone(id string) {
+	delete(x.spilling, id)
+	x.wake()
+}
+
+// startBuild makes c the collection whose functions build the indexes of its ID.
+func (db locked) startBuild(c *collection, work bool) {
+	delete(db.indexer.builds, c.id) // the one before, if any, ends by itself
+	if !work {
+		return
+	}
+	b := &build{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	db.indexer.builds[c.id] = b
+	if !db.hooks.byHand {
+		db.background.start(b.run)
+	}
 }
 
 // run takes steps until there is nothing left to do.
@@ -90,7 +100,7 @@ func (b *build) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			if !failing {
-				db.opts.Logger.Warn("an index can't be built for now; readers are told so, and it is tried again", "collection", b.c.id, "error", err)
+				db.opts.Logger.Warn("an index can't be built for now; readers get an error that says so, and it is tried again", "collection", b.c.id, "error", err)
 			}
 			b.wait(ctx, buildRetry)
 		case next == stepWait:
@@ -123,7 +133,7 @@ type next int
 
 const (
 	stepMore next = iota
-	stepWait      // for somebody who needs the file to stay as it is
+	stepWait      // until the file may change again
 	stepDone
 )
 
@@ -133,16 +143,15 @@ var errIdle = errors.New("nothing to do")
 // step does a bounded piece of the work, and returns the names of the indexes that
 // it completed.
 func (b *build) step() (built []string, after next, err error) {
-	db := b.c.db
-	db.write.Lock()
-	defer db.write.Unlock()
+	db := b.c.db.lock()
+	defer db.unlock()
 	switch {
-	case db.handle.Closed() || db.builds[b.c.id] != b:
+	case db.handle.Closed() || db.indexer.builds[b.c.id] != b:
 		return nil, stepDone, nil
-	case db.filling[b.c.id]:
+	case db.indexer.spilling[b.c.id]:
 		// A replacement copies the indexes of this generation to the next one.
 		return nil, stepWait, nil
-	case db.compacting:
+	case db.compactor.running:
 		return nil, stepWait, nil
 	}
 	objects := 0
@@ -167,12 +176,12 @@ func (b *build) step() (built []string, after next, err error) {
 		if gen.Bucket(format.BucketDropped) == nil {
 			return errIdle
 		}
-		_, err = sweep(gen, db.opts.stepRecords)
+		_, err = sweep(gen, db.hooks.stepRecords)
 		return err
 	})
 	switch {
 	case errors.Is(err, errIdle), errors.Is(err, store.ErrNoCollection):
-		delete(db.builds, b.c.id)
+		delete(db.indexer.builds, b.c.id)
 		return nil, stepDone, nil
 	case err != nil:
 		return nil, stepMore, fmt.Errorf("collection %s: indexes: %w", b.c.id, err)
@@ -209,7 +218,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	if k != nil && len(after) > 0 && bytes.Equal(k, after) {
 		k, raw = cur.Next()
 	}
-	for ; k != nil && objects < c.db.opts.stepRecords && size < stepBytes; k, raw = cur.Next() {
+	for ; k != nil && objects < c.db.hooks.stepRecords && size < stepBytes; k, raw = cur.Next() {
 		if len(after) > 0 && bytes.Compare(k, after) <= 0 {
 			return nil, 0, c.damage(boltfile.ErrOrder.Error())
 		}

@@ -40,15 +40,15 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	if err != nil {
 		return nil, err
 	}
-	db.write.Lock()
-	defer db.write.Unlock()
-	db.considerRekey()
-	if c.loadAsIs() {
-		db.startBuild(c, false)
+	l := db.lock()
+	defer l.unlock()
+	l.rekeyIfDue()
+	if c.loadAsIs(l) {
+		l.startBuild(c, false)
 		return c, nil
 	}
 	var work bool
-	err = db.updateLocked(func(tx *boltfile.Tx) error {
+	err = l.update(func(tx *boltfile.Tx) error {
 		var err error
 		work, err = c.load(tx)
 		return err
@@ -59,7 +59,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	if err != nil {
 		return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
 	}
-	db.startBuild(c, work)
+	l.startBuild(c, work)
 	return c, nil
 }
 
@@ -92,12 +92,11 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 	return c, nil
 }
 
-// loadAsIs reads the stored collection where opening it changes nothing, which is what
-// a restart is: no transaction then, and no fold of what the journal holds. It says
-// whether that is so; where anything is wrong, load says what. The caller holds the
-// write lock.
-func (c *collection) loadAsIs() (ok bool) {
-	v, err := c.db.baseView(c.id)
+// loadAsIs reads the stored collection if opening it changes nothing, as after a restart:
+// there is no transaction then, and no fold of what the journal holds. It reports whether
+// that is so; if anything is wrong, load returns the error.
+func (c *collection) loadAsIs(db locked) (ok bool) {
+	v, err := db.baseView(c.id)
 	if err != nil {
 		return false
 	}

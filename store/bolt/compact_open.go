@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/snapcache/snapcache/store"
@@ -76,9 +77,7 @@ func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
 	c := &compaction{db: db}
 	before, after, err = c.run(ctx)
 	if c.renamed {
-		db.compactions.Add(1)
-		db.compactTime.Add(int64(db.opts.Clock.Since(start)))
-		db.compactBytes.Add(before - after)
+		db.compactor.note(db.opts.Clock.Since(start), before-after)
 	}
 	if err != nil {
 		if db.handle.Closed() || db.background.ctx.Err() != nil {
@@ -87,6 +86,33 @@ func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
 		return before, after, fmt.Errorf("compact %s: %w", db.path, err)
 	}
 	return before, after, nil
+}
+
+// compactor decides when a database compacts itself, and counts compactions.
+type compactor struct {
+	running   bool      // guarded by the write lock: folds and builds wait meanwhile
+	notBefore time.Time // guarded by the write lock
+
+	count atomic.Int64
+	took  atomic.Int64 // nanoseconds
+	saved atomic.Int64 // bytes by which the file became smaller
+}
+
+// note counts a compaction.
+func (c *compactor) note(took time.Duration, saved int64) {
+	c.count.Add(1)
+	c.took.Add(int64(took))
+	c.saved.Add(saved)
+}
+
+func (c *compactor) stats() (count int64, took time.Duration, saved int64) {
+	return c.count.Load(), time.Duration(c.took.Load()), c.saved.Load()
+}
+
+// due reports whether a compaction pays for a file of size bytes of which free are free, and
+// the newest one is long enough ago. minFree is compactMinFree.
+func (c *compactor) due(now time.Time, size, free, minFree int64) bool {
+	return !c.running && !now.Before(c.notBefore) && free >= minFree && free >= compactFreeFactor*(size-free)
 }
 
 // compactStep is a moment in a compaction, for tests to look at it, and to end it there.
@@ -124,7 +150,7 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if err != nil {
 		return before, before, err
 	}
-	if err := checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare, db.opts.freeDisk); err != nil {
+	if err := checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare, db.hooks.freeDisk); err != nil {
 		return before, before, err
 	}
 	tmp := c.path + compactSuffix
@@ -134,11 +160,11 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if c.dst, err = c.old.OpenSuccessor(tmp, db.opts.Keys, db.opts.file()); err != nil {
 		return before, before, errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err = db.opts.compactStep(stepBegun); err == nil {
+	if err = db.hooks.compactStep(stepBegun); err == nil {
 		err = c.copy(ctx, tmp)
 	}
 	if err == nil {
-		err = db.opts.compactStep(stepCopied)
+		err = db.hooks.compactStep(stepCopied)
 	}
 	if err == nil {
 		after, err = c.finish(tmp, before)
@@ -151,13 +177,12 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 
 // begin takes hold of the file as it is.
 func (c *compaction) begin() error {
-	db := c.db
-	db.write.Lock()
-	defer db.write.Unlock()
+	db := c.db.lock()
+	defer db.unlock()
 	if db.handle.Closed() {
 		return store.ErrClosed
 	}
-	if db.compacting {
+	if db.compactor.running {
 		return ErrBusy
 	}
 	f, err := db.handle.Acquire()
@@ -169,7 +194,7 @@ func (c *compaction) begin() error {
 		return err
 	}
 	c.old, c.uncertainN = f, db.committer.UncertainCommits()
-	db.compacting = true
+	db.compactor.running = true
 	return c.src.Read(func() error { c.epoch = boltfile.Epoch(c.src); return nil })
 }
 
@@ -180,10 +205,10 @@ func (c *compaction) end() {
 	}
 	c.endRead()
 	c.db.handle.Release(c.old)
-	c.db.write.Lock()
-	defer c.db.write.Unlock()
-	c.db.compacting = false
-	c.db.resumeBuilds()
+	db := c.db.lock()
+	defer db.unlock()
+	db.compactor.running = false
+	db.indexer.wake()
 }
 
 // rekeys reports whether the new file has another key.
@@ -215,9 +240,8 @@ func (c *compaction) copy(ctx context.Context, tmp string) error {
 
 // finish copies the journal and puts the new file in the old one's place.
 func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
-	db := c.db
-	db.write.Lock()
-	defer db.write.Unlock()
+	db := c.db.lock()
+	defer db.unlock()
 	var epoch uint64
 	switch err := db.view(func(tx *boltfile.Tx) error { epoch = boltfile.Epoch(tx); return nil }); {
 	case err != nil:
@@ -242,10 +266,10 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	if err != nil {
 		return before, err
 	}
-	if after = info.Size(); after >= before && !c.rekeys() && !scrubs && !db.opts.compactAnyway {
+	if after = info.Size(); after >= before && !c.rekeys() && !scrubs && !db.hooks.compactAnyway {
 		return before, nil
 	}
-	if err := db.opts.compactStep(stepSynced); err != nil {
+	if err := db.hooks.compactStep(stepSynced); err != nil {
 		return before, err
 	}
 	if err := os.Rename(tmp, c.path); err != nil {
@@ -253,7 +277,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	}
 	c.renamed = true
 	db.committer.Swap(c.dst)
-	if err := db.opts.compactStep(stepNamed); err != nil {
+	if err := db.hooks.compactStep(stepNamed); err != nil {
 		return after, err
 	}
 	if err := db.committer.ResyncMeta(); err != nil {
@@ -284,30 +308,31 @@ func (db *DB) sizes() (size, free int64, err error) {
 	return info.Size(), db.handle.Stats(db.opts.Keys).FreeBytes, nil
 }
 
-// considerCompaction starts a compaction where it pays. The caller holds the write
-// lock, and has just folded.
-func (db *DB) considerCompaction() {
+// compactIfDue starts a compaction if it pays. It comes after a fold.
+func (db locked) compactIfDue() {
+	if db.hooks.byHand || db.indexer.busy() {
+		return
+	}
 	now := db.opts.Clock.Now()
-	if db.opts.byHand || db.compacting || now.Before(db.compactAt) || len(db.builds) > 0 || len(db.filling) > 0 {
-		return
-	}
 	size, free, err := db.sizes()
-	if err != nil || free < db.opts.compactMinFree || free < compactFreeFactor*(size-free) {
+	if err != nil || !db.compactor.due(now, size, free, db.hooks.compactMinFree) {
 		return
 	}
-	db.compactAt = now.Add(compactEvery)
-	db.background.start(func(ctx context.Context) {
-		start := db.opts.Clock.Now()
-		before, after, err := db.Compact(ctx)
-		if err != nil && ctx.Err() == nil {
-			db.opts.Logger.Warn("the database could not be compacted; it goes on as it is", "error", err)
-			db.write.Lock()
-			defer db.write.Unlock()
-			db.compactAt = db.opts.Clock.Now().Add(compactRetry)
-		}
-		if err == nil {
-			db.opts.Logger.Info("database compacted", "before_bytes", before, "after_bytes", after,
-				"took", db.opts.Clock.Since(start).Round(time.Millisecond))
-		}
-	})
+	db.compactor.notBefore = now.Add(compactEvery)
+	db.background.start(db.compactInBackground)
+}
+
+func (db *DB) compactInBackground(ctx context.Context) {
+	start := db.opts.Clock.Now()
+	before, after, err := db.Compact(ctx)
+	switch {
+	case err == nil:
+		db.opts.Logger.Info("database compacted", "before_bytes", before, "after_bytes", after,
+			"took", db.opts.Clock.Since(start).Round(time.Millisecond))
+	case ctx.Err() == nil:
+		db.opts.Logger.Warn("the database could not be compacted; it goes on as it is", "error", err)
+		l := db.lock()
+		defer l.unlock()
+		l.compactor.notBefore = db.opts.Clock.Now().Add(compactRetry)
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -86,7 +85,7 @@ type Options struct {
 	// nowhere.
 	Logger *slog.Logger
 
-	tuning
+	hooks *hooks // nil in production
 }
 
 // setDefaults sets what [DB.Adjust] can change.
@@ -102,44 +101,25 @@ func (opts *Options) setDefaults() {
 	}
 }
 
-// tuning is what only tests change. Its zero value is what everybody gets.
-type tuning struct {
-	byHand         bool         // nothing starts by itself
-	stepRecords    int          // see the constant
-	sliceBytes     int          // see the constant
-	foldStep       func() error // between two slices of a fold
-	compactMinFree int64        // see the constant
-	compactAnyway  bool         // also where there is nothing to gain
-	compactStep    func(compactStep) error
-	freeDisk       func(dir string) (int64, error)
-	networkFS      func(path string) (string, error)
-	maxMapBytes    int64 // see the constant
-}
-
 // DB is an open database. See [store.DB].
 type DB struct {
 	path   string
 	opts   Options
 	codecs *format.Codecs
+	hooks  hooks
 	handle *boltfile.Handle
 	heads  heads
 
 	write       sync.Mutex // held for every change; guards what follows
 	committer   *boltfile.Committer
 	log         *writeback.Log
-	trimmedAt   time.Time         // when the histories were trimmed
-	builds      map[string]*build // of indexes, by collection
-	filling     map[string]bool   // collections of which a replacement fills a generation
-	writerViews map[string]*view  // by collection: see writerView
-	compacting  bool              // so folds and builds wait
-	compactAt   time.Time         // not before
-	rekeying    bool              // until the file has the key that it is to have
+	writerViews map[string]*view // by collection, see locked.writerView
+	historian   historian
+	indexer     indexer
+	compactor   compactor
+	rekeyer     rekeyer
 
 	background *background
-
-	compactions  atomic.Int64
-	compactTime  atomic.Int64 // nanoseconds
-	compactBytes atomic.Int64 // by which they made the file smaller
 }
 
 var _ store.DB = (*DB)(nil)
@@ -168,29 +148,9 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opts.stepRecords == 0 {
-		opts.stepRecords = stepRecords
-	}
-	if opts.sliceBytes == 0 {
-		opts.sliceBytes = writeback.SliceBytes
-	}
-	if opts.foldStep == nil {
-		opts.foldStep = func() error { return nil }
-	}
-	if opts.compactMinFree == 0 {
-		opts.compactMinFree = compactMinFree
-	}
-	if opts.compactStep == nil {
-		opts.compactStep = func(compactStep) error { return nil }
-	}
-	if opts.freeDisk == nil {
-		opts.freeDisk = boltfile.FreeDisk
-	}
-	if opts.networkFS == nil {
-		opts.networkFS = boltfile.NetworkFS
-	}
+	hooks := opts.hooks.withDefaults()
 	if !opts.ReadOnly {
-		if err := boltfile.RefuseNetwork(path, opts.networkFS); err != nil {
+		if err := boltfile.RefuseNetwork(path, hooks.networkFS); err != nil {
 			return nil, err
 		}
 	}
@@ -231,19 +191,20 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		return nil, errors.Join(err, f.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, handle: boltfile.NewHandle(f, opts.Logger), codecs: format.NewCodecs(), trimmedAt: opts.Clock.Now(),
-		builds: map[string]*build{}, filling: map[string]bool{}, writerViews: map[string]*view{}, background: newBackground(),
+		path: path, opts: opts, hooks: hooks, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
+		writerViews: map[string]*view{}, historian: historian{trimmedAt: opts.Clock.Now()}, indexer: newIndexer(), background: newBackground(),
 	}
+	writer := locked{db} // the committer and the log call back with the lock held
 	db.committer = boltfile.NewCommitter(boltfile.CommitterOptions{
 		Path: path, Handle: db.handle, Clock: opts.Clock, ViewLimit: opts.ViewLimit,
-		BeforeCommit: db.closeWriterViews, AfterUncertain: func(err error) { db.log.NoteFlush(err) },
+		BeforeCommit: writer.closeViews, AfterUncertain: func(err error) { db.log.NoteFlush(err) },
 	})
 	db.log = writeback.New(writeback.Options{
 		Path: path, Handle: db.handle, Committer: db.committer, Codecs: db.codecs, Clock: opts.Clock, Logger: opts.Logger,
-		Interval: opts.FlushInterval, SliceBytes: opts.sliceBytes, OnTime: db.flushOnTime,
+		Interval: opts.FlushInterval, SliceBytes: hooks.sliceBytes, OnTime: db.flushOnTime,
 		Hooks: writeback.Hooks{
-			BeforeFlush: db.trimInTime, BeforeFold: db.trimHistory, MayFold: func() bool { return !db.compacting },
-			AfterFold: db.considerCompaction, FoldStep: opts.foldStep,
+			BeforeFlush: writer.trimIfDue, BeforeFold: writer.trimHistories, MayFold: func() bool { return !db.compactor.running },
+			AfterFold: writer.compactIfDue, FoldStep: hooks.foldStep,
 		},
 	})
 	if err := db.begin(); err != nil {
@@ -295,7 +256,7 @@ func (db *DB) Drop(id string) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
-		delete(db.filling, id)
+		delete(db.indexer.spilling, id)
 		return tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id))
 	})
 	if err != nil {
@@ -311,7 +272,7 @@ func (db *DB) Stats() store.Stats {
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
 	}
-	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactions.Load(), time.Duration(db.compactTime.Load()), db.compactBytes.Load()
+	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactor.stats()
 	file := db.handle.Stats(db.opts.Keys)
 	s.EncryptionKey, s.EncryptionDue = file.KeyID, file.NeedsRekey && !db.opts.ReadOnly
 	s.PagesWritten, s.SyncTime = file.PagesWritten, file.SyncTime
@@ -322,8 +283,8 @@ func (db *DB) Stats() store.Stats {
 // Flush makes what was applied durable: one value in the journal for all collections, in
 // one small transaction. It folds if the journal has grown large or old.
 func (db *DB) Flush() error {
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	if db.handle.Closed() {
 		return store.ErrClosed
 	}
@@ -332,8 +293,8 @@ func (db *DB) Flush() error {
 
 // flushOnTime is called by the timer of the log.
 func (db *DB) flushOnTime() {
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	if !db.handle.Closed() {
 		db.log.FlushIfDue()
 	}
@@ -347,12 +308,12 @@ func (db *DB) JournalDamage() error { return db.log.JournalDamage() }
 // file is closed whatever the error. Closing twice does nothing.
 func (db *DB) Close() error {
 	db.background.stop()
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	if db.handle.Closed() {
 		return nil
 	}
-	db.closeWriterViews()
+	l.closeViews()
 	var err error
 	if !db.opts.ReadOnly {
 		db.committer.MarkClosing()
@@ -364,30 +325,21 @@ func (db *DB) Close() error {
 	return err
 }
 
-// update runs a transaction that changes what readers see, after a fold, so that
-// file and memtable never tell different stories.
+// update is locked.update.
 func (db *DB) update(fn func(*boltfile.Tx) error) error {
-	db.write.Lock()
-	defer db.write.Unlock()
-	return db.updateLocked(fn)
+	l := db.lock()
+	defer l.unlock()
+	return l.update(fn)
 }
 
-// updateLocked is update for the holder of the write lock.
-func (db *DB) updateLocked(fn func(*boltfile.Tx) error) error {
-	if db.handle.Closed() {
-		return store.ErrClosed
-	}
-	return db.log.Update(fn)
-}
-
-// hidden runs a transaction that changes nothing that a reader sees.
+// hidden commits a transaction that changes nothing that a reader sees.
 func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
-	db.write.Lock()
-	defer db.write.Unlock()
-	if db.handle.Closed() {
+	l := db.lock()
+	defer l.unlock()
+	if l.handle.Closed() {
 		return store.ErrClosed
 	}
-	return db.log.Hidden(fn)
+	return l.log.Hidden(fn)
 }
 
 // view runs fn in a read transaction on the file, without the memtable.
@@ -395,12 +347,12 @@ func (db *DB) view(fn func(*boltfile.Tx) error) error { return db.handle.View(fn
 
 // resyncMeta makes durable what was committed.
 func (db *DB) resyncMeta() error {
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	return db.committer.ResyncMeta()
 }
 
 // file returns the options of the file.
 func (opts Options) file() boltfile.Options {
-	return boltfile.Options{MaxBytes: opts.MaxBytes, ReadOnly: opts.ReadOnly, MaxMapBytes: opts.maxMapBytes}
+	return boltfile.Options{MaxBytes: opts.MaxBytes, ReadOnly: opts.ReadOnly, MaxMapBytes: opts.hooks.withDefaults().maxMapBytes}
 }

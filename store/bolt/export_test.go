@@ -12,10 +12,21 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
+// hooked returns opts with hooks that set changed.
+func hooked(opts Options, set func(*hooks)) Options {
+	h := hooks{}
+	if opts.hooks != nil {
+		h = *opts.hooks
+	}
+	set(&h)
+	opts.hooks = &h
+	return opts
+}
+
 // Fold lets tests fold when they want.
 func (db *DB) Fold() error {
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	if db.handle.Closed() {
 		return store.ErrClosed
 	}
@@ -24,8 +35,8 @@ func (db *DB) Fold() error {
 
 // JournalBytes lets tests see how much the journal holds.
 func (db *DB) JournalBytes() int {
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	return db.log.JournalBytes()
 }
 
@@ -55,40 +66,34 @@ func Sign(tx *bbolt.Tx, closed bool) error {
 // ByHand makes options under which nothing happens in the background, and builds and
 // sweeps of indexes go on by so many records a step, with BuildStep.
 func ByHand(opts Options, records int) Options {
-	opts.byHand, opts.stepRecords = true, records
-	return opts
+	return hooked(opts, func(h *hooks) { h.byHand, h.stepRecords = true, records })
 }
 
 // InSteps makes options under which builds and sweeps go on by so many records a step.
 func InSteps(opts Options, records int) Options {
-	opts.stepRecords = records
-	return opts
+	return hooked(opts, func(h *hooks) { h.stepRecords = records })
 }
 
 // CompactAt makes options under which a database compacts itself from so many free
 // bytes on, on a disk with as much room as free says; nil is the disk that there is.
 func CompactAt(opts Options, minFree int64, free func(dir string) (int64, error)) Options {
-	opts.compactMinFree, opts.freeDisk = minFree, free
-	return opts
+	return hooked(opts, func(h *hooks) { h.compactMinFree, h.freeDisk = minFree, free })
 }
 
 // CompactAnyway makes options under which a compaction counts that gains nothing.
 func CompactAnyway(opts Options) Options {
-	opts.compactAnyway = true
-	return opts
+	return hooked(opts, func(h *hooks) { h.compactAnyway = true })
 }
 
 // CompactSteps makes options under which a compaction calls at each step.
 func CompactSteps(opts Options, at func(step string) error) Options {
-	opts.compactStep = func(s compactStep) error { return at(string(s)) }
-	return opts
+	return hooked(opts, func(h *hooks) { h.compactStep = func(s compactStep) error { return at(string(s)) } })
 }
 
 // InSlices makes options under which one transaction of a fold writes about so many
 // bytes, and between happens between two of them. Its error ends the fold there.
 func InSlices(opts Options, bytes int, between func() error) Options {
-	opts.sliceBytes, opts.foldStep = bytes, between
-	return opts
+	return hooked(opts, func(h *hooks) { h.sliceBytes, h.foldStep = bytes, between })
 }
 
 // WaitForBackground returns when nothing goes on in the background.
@@ -114,9 +119,9 @@ func (db *DB) WaitForBuilds() {
 }
 
 func (db *DB) runningBuilds() []*build {
-	db.write.Lock()
-	defer db.write.Unlock()
-	return slices.Collect(maps.Values(db.builds))
+	l := db.lock()
+	defer l.unlock()
+	return slices.Collect(maps.Values(l.indexer.builds))
 }
 
 // HotCopyWith is Copy on a disk with as much room as free says.
@@ -127,8 +132,7 @@ var NetworkFS = boltfile.NetworkFS
 
 // OnFileSystem returns options under which fileSystem says what a path is on.
 func OnFileSystem(opts Options, fileSystem func(path string) (string, error)) Options {
-	opts.networkFS = fileSystem
-	return opts
+	return hooked(opts, func(h *hooks) { h.networkFS = fileSystem })
 }
 
 // OpenReads returns how many transactions read the file.
@@ -138,6 +142,5 @@ func (db *DB) OpenReads() int {
 
 // Mapping returns opts for a platform that maps files of at most so many bytes.
 func Mapping(opts Options, limit int64) Options {
-	opts.maxMapBytes = limit
-	return opts
+	return hooked(opts, func(h *hooks) { h.maxMapBytes = limit })
 }

@@ -58,7 +58,7 @@ type CopiedCollection struct {
 // progress, unless it is nil, is called now and then with the bytes that were copied
 // and about how many there are.
 func (db *DB) Copy(ctx context.Context, dir string, progress func(done, total int64)) (*Copy, error) {
-	return db.copyTo(ctx, dir, progress, db.opts.freeDisk)
+	return db.copyTo(ctx, dir, progress, db.hooks.freeDisk)
 }
 
 func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Copy, error) {
@@ -100,8 +100,8 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 // freeze makes all that was applied durable and returns a transaction that reads
 // just that, of the file that is to be released then, with the memtable, which is the same as the journal then.
 func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *writeback.Overlay, error) {
-	db.write.Lock()
-	defer db.write.Unlock()
+	l := db.lock()
+	defer l.unlock()
 	if db.handle.Closed() {
 		return nil, nil, nil, store.ErrClosed
 	}

@@ -148,7 +148,7 @@ func (c *collection) dropIndexes(gen, root *boltfile.Bucket, keep func(name stri
 		return err
 	}
 	for _, name := range drop {
-		if root.Bucket(name).FewerThan(c.db.opts.stepRecords) {
+		if root.Bucket(name).FewerThan(c.db.hooks.stepRecords) {
 			if err := root.DeleteBucket(name); err != nil {
 				return err
 			}

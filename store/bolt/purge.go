@@ -14,19 +14,19 @@ import (
 // dictionaries, and what the journal has of it. What is left in pages of the file that
 // are free now is gone after [DB.Scrub], which the file says is due until then.
 func (db *DB) Purge(id string) error {
-	db.write.Lock()
-	defer db.write.Unlock()
-	if db.handle.Closed() {
+	l := db.lock()
+	defer l.unlock()
+	if l.handle.Closed() {
 		return store.ErrClosed
 	}
-	if err := db.log.Fold(); err != nil { // drops the journal
+	if err := l.log.Fold(); err != nil { // drops the journal
 		return err
 	}
-	err := db.updateLocked(func(tx *boltfile.Tx) error {
+	err := l.update(func(tx *boltfile.Tx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
-		delete(db.filling, id)
+		delete(db.indexer.spilling, id)
 		if err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id)); err != nil {
 			return err
 		}

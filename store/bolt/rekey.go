@@ -10,18 +10,21 @@ import (
 // get to its end, because a list changed the buckets meanwhile or the disk was full.
 const rekeyRetry = 30 * time.Second
 
-// rekeyDue says that the file that counts is not encrypted as it is to be.
-func (db *DB) rekeyDue() bool {
-	return db.handle.Stats(db.opts.Keys).NeedsRekey
+// rekeyer rewrites the file if it is not encrypted with the key of the options. The write
+// lock guards it.
+type rekeyer struct {
+	started bool
 }
 
-// considerRekey begins to rewrite the file where it is not encrypted as it is to be.
-// The caller holds the write lock.
-func (db *DB) considerRekey() {
-	if db.rekeying || db.opts.ReadOnly || db.opts.byHand || !db.rekeyDue() {
+// rekeyDue reports whether the current file is not encrypted with the key of the options.
+func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).NeedsRekey }
+
+// rekeyIfDue starts to rewrite the file, once for an open database.
+func (db locked) rekeyIfDue() {
+	if db.rekeyer.started || db.opts.ReadOnly || db.hooks.byHand || !db.rekeyDue() {
 		return
 	}
-	db.rekeying = true
+	db.rekeyer.started = true
 	db.background.start(db.rekey)
 }
 

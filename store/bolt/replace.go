@@ -155,7 +155,7 @@ func (r *replacement) begin() error {
 			return err
 		}
 		// What is not complete begins anew there, once this has ended.
-		r.c.db.filling[r.c.id] = true
+		r.c.db.indexer.spilling[r.c.id] = true
 		build.After = ""
 		gen = n + 1
 		if err := b.DeleteBucket(format.GenName(gen)); err != nil {
@@ -340,7 +340,9 @@ func (r *replacement) end() {
 	r.c.mu.Lock()
 	r.c.replacing = false
 	r.c.mu.Unlock()
-	r.c.db.filled(r.c.id)
+	db := r.c.db.lock()
+	defer db.unlock()
+	db.indexer.spillDone(r.c.id)
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {

@@ -18,18 +18,25 @@ const (
 	trimInterval = time.Hour
 )
 
-// trimInTime trims the histories if that was not done for trimInterval.
-func (db *DB) trimInTime() {
-	if db.opts.Clock.Since(db.trimmedAt) >= trimInterval {
-		db.trimHistory()
+// historian trims the histories of a database. The write lock guards it.
+type historian struct {
+	trimmedAt time.Time
+}
+
+// due reports whether the histories were not trimmed for trimInterval.
+func (h *historian) due(now time.Time) bool { return now.Sub(h.trimmedAt) >= trimInterval }
+
+// trimIfDue trims the histories if it is time.
+func (db locked) trimIfDue() {
+	if db.historian.due(db.opts.Clock.Now()) {
+		db.trimHistories()
 	}
 }
 
-// trimHistory forgets what is too old or too much of each collection's history. It
-// comes before a flush, and before a fold, so that what is forgotten costs no write of
-// its own. The caller holds the write lock.
-func (db *DB) trimHistory() {
-	db.trimmedAt = db.opts.Clock.Now()
+// trimHistories drops what is too old or too much of each collection's history. It
+// comes before a flush, and before a fold, so that it costs no write of its own.
+func (db locked) trimHistories() {
+	db.historian.trimmedAt = db.opts.Clock.Now()
 	var ids []string
 	err := db.view(func(tx *boltfile.Tx) error {
 		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
@@ -38,12 +45,12 @@ func (db *DB) trimHistory() {
 		})
 	})
 	if err != nil {
-		return // the fold meets it too, and tells
+		return // the fold meets it too, and returns it
 	}
 	for _, id := range ids {
 		cells, err := db.trimmed(id)
 		if err != nil || len(cells) == 0 {
-			continue // a damaged history stays as it is: whoever reads it is told
+			continue // a corrupt history stays as it is: reading it returns the error
 		}
 		db.log.Put(cells, true)
 	}

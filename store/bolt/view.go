@@ -55,36 +55,6 @@ func (db *DB) View(id string) (_ store.View, err error) {
 
 func (db *DB) newView(id string) (*view, error) { return db.viewUnder(id, db.log.Snapshot) }
 
-// baseView is a view of what there is, for whoever holds the write lock and until
-// something is put into the memtable. It takes no snapshot, which would make what is
-// put next copy its way to each cell.
-func (db *DB) baseView(id string) (*view, error) { return db.viewUnder(id, db.log.Live) }
-
-// writerView is a baseView that stays open for the next batch of its collection:
-// beginning a transaction costs a third of what a small batch does. It is open until
-// something is committed, or the file exchanged or closed, and so keeps no page from being
-// used again. The caller holds the write lock, does not close it, and tells it the
-// state that it makes; all else of a view changes with a commit only.
-func (db *DB) writerView(id string) (*view, error) {
-	if v := db.writerViews[id]; v != nil {
-		return v, nil
-	}
-	v, err := db.baseView(id)
-	if err == nil {
-		db.writerViews[id] = v
-	}
-	return v, err
-}
-
-// closeWriterViews comes before whatever changes the file. The caller holds the write
-// lock.
-func (db *DB) closeWriterViews() {
-	for _, v := range db.writerViews {
-		v.Close()
-	}
-	clear(db.writerViews)
-}
-
 func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay) (*view, error) {
 	for {
 		// The memtable first: what a fold moves into the file meanwhile is then in

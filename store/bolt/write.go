@@ -66,12 +66,11 @@ func (c *collection) Apply(batch store.Batch) error {
 
 // applyWrites puts sorted writes into the memtable.
 func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state store.State, err error) {
-	db := c.db
-	db.write.Lock()
-	defer db.write.Unlock()
+	db := c.db.lock()
+	defer db.unlock()
 	defer func() {
 		if err != nil {
-			db.closeWriterViews()
+			db.closeViews()
 		}
 	}()
 	if err := db.log.Reserve(); err != nil {

@@ -1,0 +1,48 @@
+package bolt
+
+import (
+	"cmp"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
+)
+
+// hooks are what tests change.
+type hooks struct {
+	byHand         bool  // nothing starts in the background
+	stepRecords    int   // see the constant
+	compactMinFree int64 // see the constant
+	compactAnyway  bool  // also if there is nothing to gain
+	sliceBytes     int   // see writeback.SliceBytes
+	maxMapBytes    int64 // see boltfile.Options
+
+	foldStep    func() error            // between two slices of a fold
+	compactStep func(compactStep) error // at each step of a compaction
+	freeDisk    func(dir string) (int64, error)
+	networkFS   func(path string) (string, error)
+}
+
+// withDefaults returns the hooks with what is not set as it is in production, which h is nil
+// in.
+func (h *hooks) withDefaults() hooks {
+	var d hooks
+	if h != nil {
+		d = *h
+	}
+	d.stepRecords = cmp.Or(d.stepRecords, stepRecords)
+	d.compactMinFree = cmp.Or(d.compactMinFree, compactMinFree)
+	d.sliceBytes = cmp.Or(d.sliceBytes, writeback.SliceBytes)
+	if d.foldStep == nil {
+		d.foldStep = func() error { return nil }
+	}
+	if d.compactStep == nil {
+		d.compactStep = func(compactStep) error { return nil }
+	}
+	if d.freeDisk == nil {
+		d.freeDisk = boltfile.FreeDisk
+	}
+	if d.networkFS == nil {
+		d.networkFS = boltfile.NetworkFS
+	}
+	return d
+}

@@ -1,0 +1,64 @@
+package bolt
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var morning = time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC)
+
+func TestCompactor_Due(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name       string
+		running    bool
+		notBefore  time.Time
+		size, free int64
+		want       bool
+	}{
+		{"twice as much free as in use", false, time.Time{}, 48 * mib, 32 * mib, true},
+		{"less than that", false, time.Time{}, 49 * mib, 32 * mib, false},
+		{"too little to be worth a look", false, time.Time{}, 16 * mib, 15 * mib, false},
+		{"one is running", true, time.Time{}, 48 * mib, 32 * mib, false},
+		{"too soon after the one before", false, morning.Add(time.Second), 48 * mib, 32 * mib, false},
+		{"long enough after it", false, morning, 48 * mib, 32 * mib, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := compactor{running: c.running, notBefore: c.notBefore}
+			require.Equal(t, c.want, x.due(morning, c.size, c.free, compactMinFree))
+		})
+	}
+}
+
+func TestCompactor_Stats_AddUp(t *testing.T) {
+	var c compactor
+	c.note(time.Second, 100)
+	c.note(2*time.Second, -10)
+	count, took, saved := c.stats()
+	require.Equal(t, []int64{2, int64(3 * time.Second), 90}, []int64{count, int64(took), saved})
+}
+
+func TestHistorian_Due(t *testing.T) {
+	h := historian{trimmedAt: morning}
+	require.False(t, h.due(morning.Add(trimInterval-1)))
+	require.True(t, h.due(morning.Add(trimInterval)))
+}
+
+// A build that waits is woken by the end of a replacement, once; one that does not wait has
+// the wake-up for its next wait.
+func TestIndexer_SpillDone_WakesBuilds(t *testing.T) {
+	x := newIndexer()
+	require.False(t, x.busy())
+	x.spilling["pods"] = true
+	require.True(t, x.busy())
+	b := &build{wake: make(chan struct{}, 1)}
+	x.builds["nodes"] = b
+	x.spillDone("pods")
+	x.wake() // does not block
+	require.Len(t, b.wake, 1)
+	require.True(t, x.busy(), "the build goes on")
+	delete(x.builds, "nodes")
+	require.False(t, x.busy())
+}
