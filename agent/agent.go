@@ -65,7 +65,7 @@ type Agent struct {
 	stopping  <-chan struct{} // closed when the agent is to stop
 	notifier  *systemd.Notifier
 	damages   *damages
-	keys      bolt.Keys
+	keys      bolt.Keyring
 	drawn     string        // the progress line on the terminal
 	verifying chan struct{} // held by a comparison with the server that somebody asked for
 	reloads   chan reloadRequest
@@ -99,7 +99,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		return &ExitError{Code: ExitUsage, Err: err}
 	}
 	restConfig.UserAgent = "snapcache/" + opts.Version
-	if a.keys, err = bolt.ReadKeys(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles); err != nil {
+	if a.keys, err = bolt.ReadKeyring(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles); err != nil {
 		return &ExitError{Code: ExitUsage, Err: err}
 	}
 	if err := a.awaitStore(ctx); err != nil {

@@ -178,7 +178,7 @@ func (c *collection) open(db store.DB, r upstream.Resource) error {
 		return err
 	}
 	if bolted, durable := db.(*bolt.DB); durable && c.configured().Resource.IsSecrets() {
-		if refused, err := bolted.Refused(c.id); err == nil { // what can't be read counts from now on
+		if refused, err := bolted.ForbiddenFor(c.id); err == nil { // what can't be read counts from now on
 			c.track.note(func(s *seen) { s.refused = refused })
 		}
 	}

@@ -69,7 +69,7 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after 
 		c.denied = false
 	}
 	if refused != now.refused && durable {
-		if err := db.SetRefused(c.id, refused); err != nil {
+		if err := db.SetForbiddenFor(c.id, refused); err != nil {
 			c.log.Warn("for how long it has been forbidden could not be noted", "error", err)
 		}
 	}
@@ -113,11 +113,11 @@ func (a *Agent) scrub(ctx context.Context) {
 		return
 	}
 	for {
-		due, err := db.ScrubDue()
+		due, err := db.SanitizeDue()
 		if err != nil || !due {
 			return
 		}
-		if err = db.Scrub(ctx); err == nil {
+		if err = db.Sanitize(ctx); err == nil {
 			a.log.Info("the database was rewritten, so that nothing of what was purged is left in it")
 			return
 		}

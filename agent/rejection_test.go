@@ -120,7 +120,7 @@ func TestHintOfForbiddenSecrets(t *testing.T) {
 					require.NoError(t, r.Commit(store.Checkpoint{RV: "1"}))
 				}
 				if bolted, ok := db.(*bolt.DB); ok {
-					require.NoError(t, bolted.SetRefused("secrets", 20*time.Hour))
+					require.NoError(t, bolted.SetForbiddenFor("secrets", 20*time.Hour))
 					require.NoError(t, c.open(db, resource), "as after a restart")
 				} else {
 					c.track.note(func(s *seen) { s.refused = 20 * time.Hour })

@@ -37,7 +37,7 @@ func filled(t *testing.T) string {
 	raw, err := os.ReadFile(live)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	require.Equal(t, bolt.Closed, bolt.EndingOf(live))
+	require.Equal(t, bolt.Clean, bolt.LastShutdown(live))
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	return path
 }
@@ -58,14 +58,14 @@ func cut(t *testing.T, path string, change func(gen *bbolt.Bucket) error) {
 
 func TestOpenAfterKill(t *testing.T) {
 	path := filled(t)
-	require.Equal(t, bolt.Killed, bolt.EndingOf(path))
+	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
 	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, func(string, int64) { t.Error("no record should be checked") })
 	require.NoError(t, err)
-	require.Equal(t, restore.File{Path: path, Outcome: restore.Opened, Ending: bolt.Killed}, verdict)
+	require.Equal(t, restore.File{Path: path, Outcome: restore.Opened, Ending: bolt.Crashed}, verdict)
 	require.NoError(t, db.Close())
 	db, verdict, err = restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.NoError(t, err)
-	require.Equal(t, bolt.Closed, verdict.Ending)
+	require.Equal(t, bolt.Clean, verdict.Ending)
 	require.NoError(t, db.Close())
 }
 
@@ -94,7 +94,7 @@ func TestOpenAfterPowerCut(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filled(t)
 			cut(t, path, tc.change)
-			require.Equal(t, bolt.Cut, bolt.EndingOf(path))
+			require.Equal(t, bolt.PowerLoss, bolt.LastShutdown(path))
 			told := map[string]int64{}
 			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, func(id string, n int64) { told[id] = n })
 			require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestOpenAfterLostWrites(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("writer"), []byte("x")) }))
 	require.NoError(t, db.Close())
-	require.Equal(t, bolt.Cut, bolt.EndingOf(path), "the newest transaction is not snapcache's")
+	require.Equal(t, bolt.PowerLoss, bolt.LastShutdown(path), "the newest transaction is not snapcache's")
 	db2, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.NoError(t, err)
 	defer db2.Close()

@@ -39,7 +39,7 @@ type File struct {
 	// Ending is how the file was left. Checked is the number of records that were checked for that
 	// reason: all after a power cut, none otherwise. Damaged is how many of them are corrupt by
 	// themselves. They are not served, so the file stays in use.
-	Ending           bolt.Ending
+	Ending           bolt.Shutdown
 	Checked, Damaged int64
 
 	// MovedTo is the path to which the file was renamed.
@@ -106,7 +106,7 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 				verdict.Skipped = []error{err}
 			}
 		}
-	} else if verdict.Ending = bolt.EndingOf(path); verdict.Ending == bolt.Cut {
+	} else if verdict.Ending = bolt.LastShutdown(path); verdict.Ending == bolt.PowerLoss {
 		if err := look(path, opts.Keys, &verdict, progress); err != nil {
 			return Replace(ctx, path, opts, err, from, now)
 		}
@@ -119,7 +119,7 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 }
 
 // look checks a file that may differ from what was written.
-func look(path string, keys bolt.Keys, verdict *File, progress func(string, int64)) error {
+func look(path string, keys bolt.Keyring, verdict *File, progress func(string, int64)) error {
 	report, err := bolt.Check(path, keys, progress)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func Reset(path string, remove bool, now time.Time) (aside string, err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 	if remove {
-		for _, name := range append(bolt.Leftovers(path), path+newSuffix) {
+		for _, name := range append(bolt.TempFiles(path), path+newSuffix) {
 			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return "", fmt.Errorf("reset: %w", err)
 			}

@@ -169,7 +169,7 @@ func put(t *testing.T, path, bucket, key, value string) {
 // If the key of a file is missing, the file is good: it is not set aside, and no snapshot takes its
 // place. The agent does not start.
 func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
-	key := func(n byte) *bolt.Key {
+	key := func(n byte) *bolt.EncryptionKey {
 		k, err := bolt.ParseKey([]byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))))
 		require.NoError(t, err)
 		return k
@@ -178,7 +178,7 @@ func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "cache.db")
-			db, err := bolt.Open(path, bolt.Options{Keys: bolt.Keys{Key: key(1)}})
+			db, err := bolt.Open(path, bolt.Options{Keys: bolt.Keyring{Primary: key(1)}})
 			require.NoError(t, err)
 			_, err = db.Open(store.Info{ID: "pods"})
 			require.NoError(t, err)
@@ -188,11 +188,11 @@ func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, raw.Update(func(*bbolt.Tx) error { return nil })) // not snapcache's
 				require.NoError(t, raw.Close())
-				require.Equal(t, bolt.Cut, bolt.EndingOf(path))
+				require.Equal(t, bolt.PowerLoss, bolt.LastShutdown(path))
 			}
 			before, err := os.ReadFile(path)
 			require.NoError(t, err)
-			for _, keys := range []bolt.Keys{{}, {Key: key(2), Old: []*bolt.Key{key(3)}}} {
+			for _, keys := range []bolt.Keyring{{}, {Primary: key(2), Previous: []*bolt.EncryptionKey{key(3)}}} {
 				_, _, err = restore.Open(t.Context(), path, bolt.Options{Keys: keys}, restore.Sources{}, now, nil)
 				require.ErrorIs(t, err, store.ErrKey)
 			}
@@ -205,7 +205,7 @@ func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
 			if killed {
 				return
 			}
-			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{Keys: bolt.Keys{Key: key(2), Old: []*bolt.Key{key(1)}}}, restore.Sources{}, now, nil)
+			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{Keys: bolt.Keyring{Primary: key(2), Previous: []*bolt.EncryptionKey{key(1)}}}, restore.Sources{}, now, nil)
 			require.NoError(t, err)
 			require.Equal(t, restore.Opened, verdict.Outcome)
 			require.NoError(t, db.Close())

@@ -78,7 +78,7 @@ func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now
 		return verdict, err
 	}
 	verdict.From = from
-	if err := bolt.GiveTo(tmp, info); err != nil {
+	if err := bolt.ChownLike(tmp, info); err != nil {
 		return verdict, errors.Join(fmt.Errorf("give the database to the agent's user: %w", err), os.Remove(tmp))
 	}
 	if verdict.Outcome == Replaced {

@@ -66,7 +66,7 @@ func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Pr
 	if err := d.sweep(); err != nil {
 		return nil, err
 	}
-	c, err := db.Copy(ctx, d.Path, func(done, total int64) { progress(StepCopy, done, total) })
+	c, err := db.Backup(ctx, d.Path, func(done, total int64) { progress(StepCopy, done, total) })
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ func (d Dir) make(database string) (owner fs.FileInfo, err error) {
 	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nil, err
 	}
-	return owner, bolt.GiveTo(d.Path, owner)
+	return owner, bolt.ChownLike(d.Path, owner)
 }
 
 // put writes a snapshot under a temporary name and renames it once it is on disk.
-func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifest, c *bolt.Copy, progress Progress) (*Snapshot, error) {
+func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifest, c *bolt.Backup, progress Progress) (*Snapshot, error) {
 	tmp, path := filepath.Join(d.Path, tempPrefix+name), filepath.Join(d.Path, name)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -121,7 +121,7 @@ func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifes
 	}
 	d.at("synced")
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = bolt.GiveTo(tmp, owner)
+		err = bolt.ChownLike(tmp, owner)
 	}
 	if err == nil {
 		err = os.Rename(tmp, path)

@@ -105,7 +105,7 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 // Open opens the database in the snapshot at path for reading. It is unpacked to a file beside it,
 // or in the system's temporary directory if that fails. The file is unlinked once it is open, so
 // its space is freed when the database is closed.
-func Open(ctx context.Context, path string, keys bolt.Keys, progress Progress) (db *bolt.DB, m *Manifest, err error) {
+func Open(ctx context.Context, path string, keys bolt.Keyring, progress Progress) (db *bolt.DB, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
 		db, err = bolt.Open(file, bolt.Options{ReadOnly: true, MaxBytes: unpacked.Database.Bytes, Keys: keys})
@@ -120,7 +120,7 @@ func Open(ctx context.Context, path string, keys bolt.Keys, progress Progress) (
 // Check verifies the snapshot at path and then checks the database in it, see bolt.Check. It
 // returns an error if a checksum of the snapshot does not match. The report has the problems of the
 // database, which it had when the snapshot was made.
-func Check(ctx context.Context, path string, keys bolt.Keys, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
+func Check(ctx context.Context, path string, keys bolt.Keyring, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
 		if report, err = bolt.Check(file, keys, nil); err != nil {

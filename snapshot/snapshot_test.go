@@ -93,7 +93,7 @@ func (s *source) create(t require.TestingT, at time.Time) *snapshot.Snapshot {
 
 // requireModel checks that the content of a snapshot equals the model.
 func requireModel(t storetest.T, path string, m *storetest.Model) {
-	db, manifest, err := snapshot.Open(context.Background(), path, bolt.Keys{}, nil)
+	db, manifest, err := snapshot.Open(context.Background(), path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	defer db.Close()
 	v, err := db.View("pods")
@@ -132,7 +132,7 @@ func TestCreate(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), file.Mode().Perm())
 	require.Equal(t, file.Size(), x.Bytes)
 
-	report, m, err := snapshot.Check(t.Context(), x.Path, bolt.Keys{}, nil)
+	report, m, err := snapshot.Check(t.Context(), x.Path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.True(t, report.OK(), report.Problems)
 	require.Equal(t, x.Manifest, m)
@@ -265,7 +265,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, tc.content, 0o600))
-			_, _, err := snapshot.Open(t.Context(), path, bolt.Keys{}, nil)
+			_, _, err := snapshot.Open(t.Context(), path, bolt.Keyring{}, nil)
 			require.Error(t, err)
 			if tc.is != nil {
 				require.ErrorIs(t, err, tc.is)
@@ -277,9 +277,9 @@ func TestVerdicts(t *testing.T) {
 			require.Len(t, entries, 1, "temporary files are removed")
 		})
 	}
-	_, _, err = snapshot.Open(t.Context(), filepath.Join(t.TempDir(), "none.snap"), bolt.Keys{}, nil)
+	_, _, err = snapshot.Open(t.Context(), filepath.Join(t.TempDir(), "none.snap"), bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, snapshot.ErrNoSnapshot)
-	_, _, err = snapshot.Open(t.Context(), t.TempDir(), bolt.Keys{}, nil)
+	_, _, err = snapshot.Open(t.Context(), t.TempDir(), bolt.Keyring{}, nil)
 	require.ErrorContains(t, err, "not a regular file")
 }
 

@@ -32,7 +32,7 @@ const (
 )
 
 // describe makes the manifest of a copy. It reads all of the copy for its checksum.
-func describe(ctx context.Context, c *bolt.Copy, writer string, now time.Time) (*Manifest, error) {
+func describe(ctx context.Context, c *bolt.Backup, writer string, now time.Time) (*Manifest, error) {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, &reader{ctx: ctx, r: io.NewSectionReader(c.File, 0, c.Bytes)}); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func describe(ctx context.Context, c *bolt.Copy, writer string, now time.Time) (
 }
 
 // write writes the complete file of a snapshot.
-func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Copy, progress Progress) error {
+func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Backup, progress Progress) error {
 	head, err := m.encode()
 	if err != nil {
 		return err

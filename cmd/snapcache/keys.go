@@ -14,16 +14,16 @@ func encryptionFlag() cli.Flag {
 
 // readKeys reads the keys that a command opens databases and snapshots with. It is
 // called only where one is opened: who asks an agent needs none.
-func readKeys(c *cli.Context) (bolt.Keys, error) {
+func readKeys(c *cli.Context) (bolt.Keyring, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {
-		return bolt.Keys{}, err
+		return bolt.Keyring{}, err
 	}
 	path := cfg.Encryption.KeyFile
 	if c.String(keyFlag) != "" {
 		path = c.String(keyFlag)
 	}
-	keys, err := bolt.ReadKeys(path, cfg.Encryption.OldKeyFiles)
+	keys, err := bolt.ReadKeyring(path, cfg.Encryption.OldKeyFiles)
 	if err != nil {
 		return keys, withCode(exitUsage, err)
 	}

@@ -41,7 +41,7 @@ type lookup struct {
 	unpacked *unpacked
 
 	// keys are what a file is opened with.
-	keys func() (bolt.Keys, error)
+	keys func() (bolt.Keyring, error)
 }
 
 // unpacked is the database in a snapshot, nil while it is not open.
@@ -53,7 +53,7 @@ func newLookup(c *cli.Context) (lookup, error) {
 	if err != nil {
 		return lookup{}, err
 	}
-	keys := func() (bolt.Keys, error) { return readKeys(c) }
+	keys := func() (bolt.Keyring, error) { return readKeys(c) }
 	l := lookup{socket: cfg.LocalAPI.Socket, db: cfg.Store.Path, keys: keys}
 	if cfg.Store.Type == config.StoreMemory {
 		l.db = ""

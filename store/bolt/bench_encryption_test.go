@@ -18,8 +18,8 @@ func BenchmarkEncryption(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, is := range []struct {
 		name string
-		keys bolt.Keys
-	}{{"clear", bolt.Keys{}}, {"encrypted", bolt.Keys{Key: newKey(1)}}} {
+		keys bolt.Keyring
+	}{{"clear", bolt.Keyring{}}, {"encrypted", bolt.Keyring{Primary: newKey(1)}}} {
 		f := newFixtureUnder(b, pods, 2000, is.keys)
 		opts := bolt.Options{Keys: is.keys, FlushInterval: 24 * time.Hour}
 		b.Run("file/"+is.name, func(b *testing.B) {

@@ -34,11 +34,11 @@ type fixture struct {
 
 // newFixture makes a database of the first count objects.
 func newFixture(b *testing.B, d dataset, count int) *fixture {
-	return newFixtureUnder(b, d, count, bolt.Keys{})
+	return newFixtureUnder(b, d, count, bolt.Keyring{})
 }
 
 // newFixtureUnder is newFixture with a key.
-func newFixtureUnder(b *testing.B, d dataset, count int, keys bolt.Keys) *fixture {
+func newFixtureUnder(b *testing.B, d dataset, count int, keys bolt.Keyring) *fixture {
 	d.count = count
 	f := &fixture{dataset: d, path: filepath.Join(b.TempDir(), "list.db")}
 	db := openDB(b, f.path, bolt.Options{Keys: keys})

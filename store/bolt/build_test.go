@@ -112,7 +112,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 		if i == 1 {
 			require.NoError(t, db.Fold())
 		}
-		report, err := bolt.Check(asKilled(t, path), bolt.Keys{}, nil)
+		report, err := bolt.Check(asKilled(t, path), bolt.Keyring{}, nil)
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)
 		require.Contains(t, report.Notes, bolt.Problem{Collection: "pods", Reason: "index app is being built"})
@@ -124,7 +124,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 	require.Equal(t, []string{"app"}, old.Building(), "a view does not change")
 	// A crash takes what was not flushed, and the index is that of what is left.
 	for range 2 {
-		report, err := bolt.Check(asKilled(t, path), bolt.Keys{}, nil)
+		report, err := bolt.Check(asKilled(t, path), bolt.Keyring{}, nil)
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)
 		require.Empty(t, report.Notes)

@@ -134,7 +134,7 @@ var errUnsafe = errors.New("the structure of the file is damaged")
 //
 // progress, unless it is nil, is called now and then with the number of records
 // that were read of a collection, from one goroutine, until Check returns.
-func Check(path string, keys Keys, progress func(collection string, records int64)) (*CheckReport, error) {
+func Check(path string, keys Keyring, progress func(collection string, records int64)) (*CheckReport, error) {
 	if progress == nil {
 		progress = func(string, int64) {}
 	}
@@ -150,7 +150,7 @@ func Check(path string, keys Keys, progress func(collection string, records int6
 
 type check struct {
 	path     string
-	keys     Keys
+	keys     Keyring
 	progress func(string, int64)
 	report   *CheckReport
 	db       *DB

@@ -35,7 +35,7 @@ func (c *check) collections(tx *boltfile.Tx) (ids []string, err error) {
 		}
 		dicts, err := format.DecodeDictIDs(id, b.Get(format.KeyDict))
 		if err != nil {
-			c.report.failed(id, damagedHead(c.path, id, format.KeyDict, err))
+			c.report.failed(id, corruptValue(c.path, id, format.KeyDict, err))
 		}
 		for _, n := range dicts {
 			if tx.Bucket(format.BucketDict).Get(format.DictKey(n)) == nil {
@@ -135,11 +135,11 @@ func (x *collectionCheck) run() error {
 func (x *collectionCheck) loadIndexes() error {
 	specs, err := decodeIndexes(x.id, x.view.lookup(x.view.path(), format.KeyIndexes))
 	if err != nil {
-		return damagedHead(x.path, x.id, format.KeyIndexes, err)
+		return corruptValue(x.path, x.id, format.KeyIndexes, err)
 	}
 	build, err := decodeBuilding(x.id, x.view.lookup(x.view.path(), format.KeyBuilding))
 	if err != nil {
-		x.report.failed(x.id, damagedHead(x.path, x.id, format.KeyBuilding, err))
+		x.report.failed(x.id, corruptValue(x.path, x.id, format.KeyBuilding, err))
 	}
 	for _, name := range slices.Sorted(maps.Keys(build.Indexes)) {
 		x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf("index %s is being built", name)})

@@ -25,9 +25,9 @@ var mine = store.Index{Name: "mine", Spec: "mine:v1", Func: func(o *object.Objec
 
 // sampleFile writes a database with a synced collection of 40 objects, one that
 // never was synced and a journal that is not folded, as a kill leaves it.
-func sampleFile(t testing.TB) string { return sampleFileUnder(t, bolt.Keys{}) }
+func sampleFile(t testing.TB) string { return sampleFileUnder(t, bolt.Keyring{}) }
 
-func sampleFileUnder(t testing.TB, keys bolt.Keys) string {
+func sampleFileUnder(t testing.TB, keys bolt.Keyring) string {
 	dir := t.TempDir()
 	live := filepath.Join(dir, "live.db")
 	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, Writer: "test", Keys: keys})
@@ -96,7 +96,7 @@ func TestCheckFindsNothing(t *testing.T) {
 	before, err := os.ReadFile(path)
 	require.NoError(t, err)
 	progress := map[string]int64{}
-	report, err := bolt.Check(path, bolt.Keys{}, func(collection string, records int64) { progress[collection] = records })
+	report, err := bolt.Check(path, bolt.Keyring{}, func(collection string, records int64) { progress[collection] = records })
 	require.NoError(t, err)
 	require.True(t, report.OK(), report.Problems)
 	require.Equal(t, map[string]int64{"nodes": 1, "pods": 37}, progress)
@@ -210,7 +210,7 @@ func TestCheckFinds(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")
 			require.NoError(t, os.WriteFile(path, raw, 0o600))
 			edit(t, path, x.damage)
-			report, err := bolt.Check(path, bolt.Keys{}, nil)
+			report, err := bolt.Check(path, bolt.Keyring{}, nil)
 			require.NoError(t, err)
 			require.False(t, report.OK())
 			for _, p := range report.Problems {
@@ -261,7 +261,7 @@ func TestCheckPages(t *testing.T) {
 			x.damage(b[at:])
 			path := filepath.Join(t.TempDir(), "cache.db")
 			require.NoError(t, os.WriteFile(path, b, 0o600))
-			report, err := bolt.Check(path, bolt.Keys{}, nil)
+			report, err := bolt.Check(path, bolt.Keyring{}, nil)
 			require.NoError(t, err)
 			require.False(t, report.OK())
 			require.Contains(t, fmt.Sprint(report.Problems), x.reason)
@@ -273,12 +273,12 @@ func TestCheckPages(t *testing.T) {
 // What is no usable database is an error of its kind.
 func TestCheckRefuses(t *testing.T) {
 	dir := t.TempDir()
-	_, err := bolt.Check(filepath.Join(dir, "none.db"), bolt.Keys{}, nil)
+	_, err := bolt.Check(filepath.Join(dir, "none.db"), bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, store.ErrNoStore)
 
 	garbage := filepath.Join(dir, "garbage.db")
 	require.NoError(t, os.WriteFile(garbage, []byte(strings.Repeat("garbage", 10_000)), 0o600))
-	_, err = bolt.Check(garbage, bolt.Keys{}, nil)
+	_, err = bolt.Check(garbage, bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, store.ErrForeign)
 
 	path := sampleFile(t)
@@ -286,18 +286,18 @@ func TestCheckRefuses(t *testing.T) {
 	require.NoError(t, err)
 	cut := filepath.Join(dir, "cut.db")
 	require.NoError(t, os.WriteFile(cut, raw[:8*4096], 0o600))
-	_, err = bolt.Check(cut, bolt.Keys{}, nil)
+	_, err = bolt.Check(cut, bolt.Keyring{}, nil)
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 
 	newer := filepath.Join(dir, "newer.db")
 	require.NoError(t, os.WriteFile(newer, raw, 0o600))
 	edit(t, newer, func(tx *bbolt.Tx) error { return bucketAt(tx, "meta").Put([]byte("format"), []byte{0, 0, 0, 3}) })
-	_, err = bolt.Check(newer, bolt.Keys{}, nil)
+	_, err = bolt.Check(newer, bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, store.ErrNewerFormat)
 
 	db, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
-	_, err = bolt.Check(path, bolt.Keys{}, nil)
+	_, err = bolt.Check(path, bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, store.ErrLocked)
 	require.NoError(t, db.Close())
 }
@@ -315,7 +315,7 @@ func TestCheckBounds(t *testing.T) {
 		_, err := bucketAt(tx, "c/pods").CreateBucket([]byte("g2"))
 		return err
 	})
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 500, report.ProblemCount)
 	require.Len(t, report.Problems, 100)

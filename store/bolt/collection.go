@@ -120,7 +120,7 @@ func (c *collection) loadAsIs(db locked) (ok bool) {
 // loadDicts reads the dictionaries that the collection has.
 func (c *collection) loadDicts(tx *boltfile.Tx, b *boltfile.Bucket) (err error) {
 	if c.dictIDs, err = format.DecodeDictIDs(c.id, b.Get(format.KeyDict)); err != nil {
-		return damagedHead(c.db.path, c.id, format.KeyDict, err)
+		return corruptValue(c.db.path, c.id, format.KeyDict, err)
 	}
 	if n := len(c.dictIDs); n > 0 {
 		c.dictID = c.dictIDs[n-1]
@@ -275,7 +275,7 @@ func createGeneration(b *boltfile.Bucket, id string, n uint64, complete definiti
 func readGen(path, id string, b *boltfile.Bucket) (uint64, error) {
 	n, err := format.DecodeNumber[uint64](id, format.KeyGen, b.Get(format.KeyGen))
 	if err != nil {
-		return 0, damagedHead(path, id, format.KeyGen, err)
+		return 0, corruptValue(path, id, format.KeyGen, err)
 	}
 	return n, nil
 }
@@ -287,7 +287,7 @@ func readInfo(path, id string, b *boltfile.Bucket) (store.Info, error) {
 func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 	var info store.Info
 	if err := format.DecodeJSON(id, format.KeyInfo, raw, &info); err != nil {
-		return info, damagedHead(path, id, format.KeyInfo, err)
+		return info, corruptValue(path, id, format.KeyInfo, err)
 	}
 	if info.ID != id {
 		return info, &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("info is that of %q", info.ID)}
@@ -303,7 +303,7 @@ func readState(path, id string, b *boltfile.Bucket) (store.State, error) {
 func decodeState(path, id string, raw []byte) (store.State, error) {
 	var s store.State
 	if err := format.DecodeJSON(id, format.KeyState, raw, &s); err != nil {
-		return s, damagedHead(path, id, format.KeyState, err)
+		return s, corruptValue(path, id, format.KeyState, err)
 	}
 	return s, nil
 }

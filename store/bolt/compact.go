@@ -133,7 +133,7 @@ func copyInto(tmp string, src *boltfile.File, like fs.FileInfo, opts Options) (i
 }
 
 // sound checks a file and makes an error of what is wrong with it.
-func sound(path string, keys Keys) (*CheckReport, error) {
+func sound(path string, keys Keyring) (*CheckReport, error) {
 	report, err := Check(path, keys, nil)
 	if err != nil {
 		return nil, err

@@ -254,7 +254,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	}
 	scrubs := false
 	err = c.old.View(func(src *boltfile.Tx) error {
-		scrubs = scrubDue(src)
+		scrubs = sanitizeDue(src)
 		return c.dst.Update(func(dst *boltfile.Tx) error {
 			return errors.Join(writeback.CopyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), boltfile.Stamp(dst, false))
 		})

@@ -109,7 +109,7 @@ func TestCompact(t *testing.T) {
 	require.NoFileExists(t, path+".compact")
 	require.Equal(t, was, content(t, path))
 
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 	db, err := bolt.Open(path, bolt.Options{})

@@ -22,7 +22,7 @@ import (
 // life is a database that is written, flushed, folded, replaced and killed, beside
 // the models of what it must show.
 type life struct {
-	keys  bolt.Keys
+	keys  bolt.Keyring
 	dir   string
 	files int
 	path  string
@@ -200,27 +200,27 @@ func (l *life) crash(t *rapid.T) {
 // of its moment, and a crash never leaves less than the newest flush or anything
 // but a state that there was.
 func TestCrashModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keys{}) })
+	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keyring{}) })
 }
 
 // TestCrashModelEncrypted is the same with a file that is encrypted, with other keys and
 // in clear by turns: what makes it so is a compaction, which may be long in coming.
 func TestCrashModelEncrypted(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keys{Key: newKey(1)}) })
+	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keyring{Primary: newKey(1)}) })
 }
 
 // rekey opens the file again with a draw of keys, of which what there is has one.
 func (l *life) rekey(t *rapid.T) {
 	l.closeViews()
 	require.NoError(t, l.db.Close())
-	l.keys = bolt.Keys{Old: []*bolt.Key{newKey(1), newKey(2)}}
+	l.keys = bolt.Keyring{Previous: []*bolt.EncryptionKey{newKey(1), newKey(2)}}
 	if n := rapid.ByteRange(0, 2).Draw(t, "key"); n > 0 {
-		l.keys.Key = newKey(n)
+		l.keys.Primary = newKey(n)
 	}
 	l.open(t)
 }
 
-func crashModel(t *rapid.T, keys bolt.Keys) {
+func crashModel(t *rapid.T, keys bolt.Keyring) {
 	dir, err := os.MkdirTemp("", "crash")
 	require.NoError(t, err)
 	l := &life{dir: dir, keys: keys, path: filepath.Join(dir, "0.db")}
@@ -288,7 +288,7 @@ func crashModel(t *rapid.T, keys bolt.Keys) {
 			l.open(t)
 		},
 		"rekey": func(t *rapid.T) {
-			if keys.Key == nil {
+			if keys.Primary == nil {
 				t.Skip("without encryption")
 			}
 			l.rekey(t)
@@ -401,7 +401,7 @@ func TestDamagedJournalOfHalfAFold(t *testing.T) {
 		_, err := bolt.Open(path, bolt.Options{ReadOnly: readOnly})
 		require.ErrorAs(t, err, new(*store.CorruptionError))
 	}
-	_, err := bolt.Check(path, bolt.Keys{}, nil)
+	_, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 
 	path = halfFold(t)
@@ -435,7 +435,7 @@ func TestHalfAFoldIsNotClosed(t *testing.T) {
 	cut := false
 	db, err := bolt.Open(path, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 1, func() error {
 		if cut {
-			require.NotEqual(t, bolt.Closed, bolt.EndingOf(copyOf(t, path)))
+			require.NotEqual(t, bolt.Clean, bolt.LastShutdown(copyOf(t, path)))
 			return errCut
 		}
 		return nil
@@ -447,8 +447,8 @@ func TestHalfAFoldIsNotClosed(t *testing.T) {
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "a", "u", "9", nil, "x"))}, Checkpoint: storetest.Checkpoint(9)}))
 	cut = true
 	require.ErrorIs(t, db.Close(), errCut)
-	require.Equal(t, bolt.Killed, bolt.EndingOf(path))
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 	require.Contains(t, fmt.Sprint(report.Notes), "half done")
@@ -461,8 +461,8 @@ func TestHalfAFoldIsNotClosed(t *testing.T) {
 	require.EqualValues(t, 1, v.State().Count)
 	v.Close()
 	require.NoError(t, db.Close())
-	require.Equal(t, bolt.Closed, bolt.EndingOf(path))
-	report, err = bolt.Check(path, bolt.Keys{}, nil)
+	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
+	report, err = bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Notes)
 }

@@ -74,7 +74,7 @@ func TestTotalsAfterDamage(t *testing.T) {
 				require.Equal(t, m.State().Count, c.State().Count)
 				require.Equal(t, m.State().Bytes, c.State().Bytes)
 				require.NoError(t, db.Close())
-				report, err := bolt.Check(path, bolt.Keys{}, nil)
+				report, err := bolt.Check(path, bolt.Keyring{}, nil)
 				require.NoError(t, err)
 				require.Empty(t, report.Problems)
 			})

@@ -47,7 +47,7 @@ type Options struct {
 
 	// Keys are what the file is encrypted with. A file with another key than Keys.Key is
 	// rewritten in the background, once a collection was opened.
-	Keys Keys
+	Keys Keyring
 
 	// Writer names the program's version, for the file's meta bucket.
 	Writer string
@@ -108,7 +108,7 @@ type DB struct {
 	codecs *format.Codecs
 	hooks  hooks
 	handle *boltfile.Handle
-	heads  heads
+	meta   metaCache
 
 	write       sync.Mutex // held for every change; guards what follows
 	committer   *boltfile.Committer
@@ -160,7 +160,7 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		if opts.ReadOnly {
 			return nil, fmt.Errorf("%s: %w", path, store.ErrNoStore)
 		}
-		if err := boltfile.Create(path, opts.Writer, opts.Keys.Key, opts.file()); err != nil {
+		if err := boltfile.Create(path, opts.Writer, opts.Keys.Primary, opts.file()); err != nil {
 			return nil, err
 		}
 	case err != nil:

@@ -71,6 +71,6 @@
 // of it. Nothing above these knows. The memtable is in clear.
 //
 // There is no setting that trades durability for speed: no NoSync, ever. The one file
-// that is not synced is a copy (see [DB.Copy]), which has no name to be found by after
+// that is not synced is a copy (see [DB.Backup]), which has no name to be found by after
 // a crash.
 package bolt

@@ -22,7 +22,7 @@ import (
 )
 
 // newKey returns the key number n.
-func newKey(n byte) *bolt.Key {
+func newKey(n byte) *bolt.EncryptionKey {
 	k, err := bolt.ParseKey(keyText(n))
 	if err != nil {
 		panic(err)
@@ -142,7 +142,7 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 func TestNothingInClear(t *testing.T) {
 	for name, opts := range map[string]bolt.Options{"memory": {}, "generations": {ReplaceBudget: 1}} {
 		t.Run(name, func(t *testing.T) {
-			opts.Keys.Key = newKey(1)
+			opts.Keys.Primary = newKey(1)
 			m := &marked{random: rand.New(rand.NewPCG(1, 1))}
 			for when, raw := range m.fill(t, t.TempDir(), opts) {
 				require.Empty(t, m.found(raw), when)
@@ -150,7 +150,7 @@ func TestNothingInClear(t *testing.T) {
 			}
 
 			// Without a key it is all there, or one would find nothing ever.
-			opts.Keys.Key = nil
+			opts.Keys.Primary = nil
 			m = &marked{random: rand.New(rand.NewPCG(1, 1))}
 			for when, raw := range m.fill(t, t.TempDir(), opts) {
 				require.NotEmpty(t, m.found(raw), when)
@@ -163,7 +163,7 @@ func TestNothingInClear(t *testing.T) {
 func TestNamesDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {
-		path := sampleFileUnder(t, bolt.Keys{Key: newKey(1)})
+		path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
 		for _, bucket := range []string{"c/pods/g1/objects", "c/pods/g1/index/app", "c/nodes/g1/objects"} {
 			for _, k := range keysAt(t, path, bucket) {
 				require.False(t, seen[k], bucket)
@@ -177,12 +177,12 @@ func TestNamesDiffer(t *testing.T) {
 // A key that is missing, or another one, is told as such by whoever opens the file, and
 // the file stays as it is.
 func TestWrongKey(t *testing.T) {
-	path := sampleFileUnder(t, bolt.Keys{Key: newKey(1)})
+	path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
 	was := readFile(t, path)
-	for text, keys := range map[string]bolt.Keys{
+	for text, keys := range map[string]bolt.Keyring{
 		"it is encrypted with key " + newKey(1).ID() + ", and none was given":                                           {},
-		"it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(2).ID() + ", " + newKey(3).ID():  {Key: newKey(2), Old: []*bolt.Key{newKey(3)}},
-		"no key for the database: it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(4).ID(): {Old: []*bolt.Key{newKey(4)}},
+		"it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(2).ID() + ", " + newKey(3).ID():  {Primary: newKey(2), Previous: []*bolt.EncryptionKey{newKey(3)}},
+		"no key for the database: it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(4).ID(): {Previous: []*bolt.EncryptionKey{newKey(4)}},
 	} {
 		for name, open := range map[string]func() error{
 			"open":      func() error { _, err := bolt.Open(path, bolt.Options{Keys: keys}); return err },
@@ -198,8 +198,8 @@ func TestWrongKey(t *testing.T) {
 			require.Equal(t, was, readFile(t, path), name)
 		}
 	}
-	require.Equal(t, bolt.Killed, bolt.EndingOf(path), "which needs no key")
-	report, err := bolt.Check(path, bolt.Keys{Old: []*bolt.Key{newKey(2), newKey(1)}}, nil)
+	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path), "which needs no key")
+	report, err := bolt.Check(path, bolt.Keyring{Previous: []*bolt.EncryptionKey{newKey(2), newKey(1)}}, nil)
 	require.NoError(t, err)
 	require.True(t, report.OK(), report.Problems)
 	require.Equal(t, newKey(1).ID(), report.Key)
@@ -207,20 +207,20 @@ func TestWrongKey(t *testing.T) {
 
 // A key whose id was damaged in the file is none that is missing: the file is damaged.
 func TestDamagedKeyID(t *testing.T) {
-	path := sampleFileUnder(t, bolt.Keys{Key: newKey(1)})
+	path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
 	edit(t, path, func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
 		head := bytes.Clone(meta.Get([]byte("encryption")))
 		head[3] ^= 1
 		return meta.Put([]byte("encryption"), head)
 	})
-	for _, keys := range []bolt.Keys{{Key: newKey(1)}, {Key: newKey(2), Old: []*bolt.Key{newKey(3), newKey(1)}}} {
+	for _, keys := range []bolt.Keyring{{Primary: newKey(1)}, {Primary: newKey(2), Previous: []*bolt.EncryptionKey{newKey(3), newKey(1)}}} {
 		_, err := bolt.Open(path, bolt.Options{Keys: keys})
 		require.ErrorAs(t, err, new(*store.CorruptionError))
 		require.ErrorContains(t, err, "the id of the key: it was changed")
 		require.NotErrorIs(t, err, store.ErrKey)
 	}
-	_, err := bolt.Open(path, bolt.Options{Keys: bolt.Keys{Key: newKey(2)}})
+	_, err := bolt.Open(path, bolt.Options{Keys: bolt.Keyring{Primary: newKey(2)}})
 	require.ErrorIs(t, err, store.ErrKey)
 }
 
@@ -229,7 +229,7 @@ func TestDamagedKeyID(t *testing.T) {
 func TestFormatOfEncrypted(t *testing.T) {
 	require.Equal(t, []byte{0, 0, 0, 1}, valueAt(t, sampleFile(t), "meta", "format"))
 	require.Nil(t, valueAt(t, sampleFile(t), "meta", "encryption"))
-	require.Equal(t, []byte{0, 0, 0, 2}, valueAt(t, sampleFileUnder(t, bolt.Keys{Key: newKey(1)}), "meta", "format"))
+	require.Equal(t, []byte{0, 0, 0, 2}, valueAt(t, sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)}), "meta", "format"))
 }
 
 func TestReadKey(t *testing.T) {
@@ -246,7 +246,7 @@ func TestReadKey(t *testing.T) {
 	require.Len(t, k.ID(), 16)
 	require.NotEqual(t, newKey(2).ID(), k.ID())
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
-		text := fmt.Sprintf(format, bolt.Options{Keys: bolt.Keys{Key: k}})
+		text := fmt.Sprintf(format, bolt.Options{Keys: bolt.Keyring{Primary: k}})
 		require.NotContains(t, text, "1 1 1 1", format)
 		require.NotContains(t, text, "1, 0x1", format)
 	}
@@ -275,10 +275,10 @@ func TestReadKey(t *testing.T) {
 	// A credential of systemd's, which it shows as readable for a group.
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 	write("credential", 0o440, keyText(3))
-	keys, err := bolt.ReadKeys("credential", []string{filepath.Join(dir, "good")})
+	keys, err := bolt.ReadKeyring("credential", []string{filepath.Join(dir, "good")})
 	require.NoError(t, err)
-	require.Equal(t, newKey(3).ID(), keys.Key.ID())
-	require.Equal(t, newKey(1).ID(), keys.Old[0].ID())
+	require.Equal(t, newKey(3).ID(), keys.Primary.ID())
+	require.Equal(t, newKey(1).ID(), keys.Previous[0].ID())
 	_, err = bolt.ReadKey(filepath.Join(dir, "credential"))
 	require.ErrorContains(t, err, "chmod 0400", "a path is no credential")
 }

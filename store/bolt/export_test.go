@@ -124,8 +124,8 @@ func (db *DB) runningBuilds() []*build {
 	return slices.Collect(maps.Values(l.indexer.builds))
 }
 
-// HotCopyWith is Copy on a disk with as much room as free says.
-var HotCopyWith = (*DB).copyTo
+// HotCopyWith is Backup on a disk with as much room as free says.
+var HotCopyWith = (*DB).backupTo
 
 // NetworkFS is boltfile.NetworkFS.
 var NetworkFS = boltfile.NetworkFS

@@ -14,7 +14,7 @@ import (
 
 // feedTable is the history of a generation, to write to.
 type feedTable struct {
-	feed, tombs table
+	feed, tombstones table
 }
 
 var _ history.Table = feedTable{}
@@ -41,25 +41,25 @@ func (t feedTable) Put(rv string, e history.Entry) (int64, error) {
 // Delete implements [history.Table]. What a deletion keeps goes with its entry.
 func (t feedTable) Delete(rv string) (int64, error) {
 	key := history.Key(rv)
-	b, last := t.feed.Get(key), t.tombs.Get(key)
+	b, last := t.feed.Get(key), t.tombstones.Get(key)
 	n := format.FeedBytes(key, b, last)
 	if last != nil {
-		if err := t.tombs.Delete(key); err != nil {
+		if err := t.tombstones.Delete(key); err != nil {
 			return 0, err
 		}
 	}
 	return n, t.feed.Delete(key)
 }
 
-// bury keeps the record of what was deleted.
-func (t feedTable) bury(rv string, rec []byte) (int64, error) {
+// putTombstone keeps the record of what was deleted.
+func (t feedTable) putTombstone(rv string, rec []byte) (int64, error) {
 	key := history.Key(rv)
-	return int64(len(key) + len(rec)), t.tombs.Put(key, bytes.Clone(rec))
+	return int64(len(key) + len(rec)), t.tombstones.Put(key, bytes.Clone(rec))
 }
 
 func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
-	if head, err = v.db.heads.historyOf(v.id, raw); err != nil {
-		return head, damagedHead(v.db.path, v.id, format.KeyHistory, err)
+	if head, err = v.db.meta.history(v.id, raw); err != nil {
+		return head, corruptValue(v.db.path, v.id, format.KeyHistory, err)
 	}
 	return head, nil
 }
@@ -116,7 +116,7 @@ func (g *generation) note(w write, stored []byte, old format.Record, damaged boo
 		}
 	case stored != nil:
 		c.Old = &history.Version{UID: old.Uid, RV: old.Rv}
-		c.Bury = func(rv string) (int64, error) { return g.history.bury(rv, stored) }
+		c.Bury = func(rv string) (int64, error) { return g.history.putTombstone(rv, stored) }
 	}
 	g.changes = append(g.changes, c)
 	return nil
@@ -163,7 +163,7 @@ func (g *generation) closeLog() error {
 	if err := putJSON(g.root, g.c.id, format.KeyHistory, head); err != nil {
 		return err
 	}
-	g.c.db.heads.recorded(g.c.id, g.root.Get(format.KeyHistory), head)
+	g.c.db.meta.setHistory(g.c.id, g.root.Get(format.KeyHistory), head)
 	return nil
 }
 

@@ -4,42 +4,42 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 )
 
-// Key is a key that databases are encrypted with, see [ParseKey] and [ReadKey].
-type Key = boltfile.EncryptionKey
+// EncryptionKey is a key that databases are encrypted with, see [ParseKey] and [ReadKey].
+type EncryptionKey = boltfile.EncryptionKey
 
-// Keys are the keys that a database is opened with. The zero value is for one that is not
+// Keyring are the keys that a database is opened with. The zero value is for one that is not
 // encrypted.
-type Keys = boltfile.Keyring
+type Keyring = boltfile.Keyring
 
 // ParseKey reads the content of a key file: 32 bytes as base64, with white space around it.
-func ParseKey(text []byte) (*Key, error) { return boltfile.ParseKey(text) }
+func ParseKey(text []byte) (*EncryptionKey, error) { return boltfile.ParseKey(text) }
 
 // ReadKey reads a key file, see [ParseKey]. A file that others than its owner may read
 // is refused. A name without a slash is that of a credential if systemd gave the process
 // any ($CREDENTIALS_DIRECTORY), and that of a file otherwise.
-func ReadKey(path string) (*Key, error) { return boltfile.ReadKey(path) }
+func ReadKey(path string) (*EncryptionKey, error) { return boltfile.ReadKey(path) }
 
-// ReadKeys reads the key file of the key to write with, empty for none, and those of keys
+// ReadKeyring reads the key file of the key to write with, empty for none, and those of keys
 // that were used before.
-func ReadKeys(path string, old []string) (Keys, error) { return boltfile.ReadKeys(path, old) }
+func ReadKeyring(path string, old []string) (Keyring, error) { return boltfile.ReadKeyring(path, old) }
 
-// Ending is how the last process that wrote a file left it.
-type Ending = boltfile.Shutdown
+// Shutdown is how the last process that wrote a file left it.
+type Shutdown = boltfile.Shutdown
 
 const (
 	// Closed: the file was closed.
-	Closed = boltfile.Clean
+	Clean = boltfile.Clean
 	// Killed: the process ended without closing the file, and the machine has been up
 	// since: all that was written is there.
-	Killed = boltfile.Crashed
+	Crashed = boltfile.Crashed
 	// Cut: the machine stopped, or the file comes from another machine. The file has to be
 	// checked before it is trusted: see [Check].
-	Cut = boltfile.PowerLoss
+	PowerLoss = boltfile.PowerLoss
 )
 
-// EndingOf returns how the database at path was left. It follows little of what is in
+// LastShutdown returns how the database at path was left. It follows little of what is in
 // the file, and survives any corruption. A file that it can't read is Cut.
-func EndingOf(path string) Ending { return boltfile.LastShutdown(path) }
+func LastShutdown(path string) Shutdown { return boltfile.LastShutdown(path) }
 
 // Lock takes the lock of the database at path, whatever state the file is in, until
 // the returned function is called. If another process has the file open the error
@@ -50,8 +50,8 @@ func Lock(path string) (unlock func() error, err error) { return boltfile.Lock(p
 // creation in dir survives a power cut.
 func SyncDir(dir string) error { return boltfile.SyncDir(dir) }
 
-// Leftovers are names beside a database at path under which a crash may have left files
+// TempFiles are names beside a database at path under which a crash may have left files
 // without meaning.
-func Leftovers(path string) []string {
+func TempFiles(path string) []string {
 	return []string{path + boltfile.CreateSuffix, path + compactSuffix}
 }

@@ -28,7 +28,7 @@ const fuzzPatience = 30 * time.Second
 // the length of the file) and what is flipped there. cut is how much is missing at
 // the end.
 func FuzzOpen(f *testing.F) {
-	keys := bolt.Keys{Key: newKey(1)}
+	keys := bolt.Keyring{Primary: newKey(1)}
 	files := map[bool][]byte{false: usedPart(f, sampleFile(f)), true: usedPart(f, sampleFileUnder(f, keys))}
 	at := func(offset int, xor byte) []byte {
 		return []byte{byte(offset), byte(offset >> 8), byte(offset >> 16), xor}
@@ -94,7 +94,7 @@ func usedPart(f *testing.F, path string) []byte {
 }
 
 // readDamaged reads a file in every way there is and returns what should not be.
-func readDamaged(path string, keys bolt.Keys, stored map[string]bool) (wrong string) {
+func readDamaged(path string, keys bolt.Keyring, stored map[string]bool) (wrong string) {
 	debug.SetPanicOnFault(true)
 	report, err := bolt.Check(path, keys, nil)
 	switch {

@@ -34,9 +34,9 @@ import (
 // The golden databases are what format 1 looks like, and format 2, which is the same
 // encrypted with key number 7. Later versions must read them for as long as they read
 // these formats: they are made anew only while no version is released.
-var goldenFiles = map[string]bolt.Keys{
+var goldenFiles = map[string]bolt.Keyring{
 	"testdata/golden-v1.db.gz": {},
-	"testdata/golden-v2.db.gz": {Key: newKey(7)},
+	"testdata/golden-v2.db.gz": {Primary: newKey(7)},
 }
 
 var update = flag.Bool("update", false, "make the golden database anew")
@@ -105,7 +105,7 @@ func goldenClass(name string) *object.Object {
 
 // writeGolden makes the golden database: a generation that is not the first one, a
 // leftover of another, dictionary and raw records, and a journal of two entries.
-func writeGolden(t *testing.T, path string, keys bolt.Keys) {
+func writeGolden(t *testing.T, path string, keys bolt.Keyring) {
 	live := filepath.Join(t.TempDir(), "live.db")
 	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1, Writer: "golden", Keys: keys})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func writeGolden(t *testing.T, path string, keys bolt.Keys) {
 	require.NoError(t, bdb.Close())
 }
 
-func golden(t *testing.T, file string, keys bolt.Keys) string {
+func golden(t *testing.T, file string, keys bolt.Keyring) string {
 	if *update {
 		path := filepath.Join(t.TempDir(), "new.db")
 		writeGolden(t, path, keys)
@@ -187,7 +187,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func readGolden(t *testing.T, path string, keys bolt.Keys) {
+func readGolden(t *testing.T, path string, keys bolt.Keyring) {
 	report, err := bolt.Check(path, keys, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
@@ -222,7 +222,7 @@ func TestFormat(t *testing.T) {
 		fresh := filepath.Join(t.TempDir(), "fresh.db")
 		writeGolden(t, fresh, keys)
 		var secret []byte
-		if keys.Key != nil {
+		if keys.Primary != nil {
 			secret = bytes.Repeat([]byte{7}, 32)
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) { readFormat(t, golden(t, file, keys), secret) })

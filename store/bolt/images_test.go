@@ -216,7 +216,7 @@ func (x *images) open(name string, image []byte, honest bool) {
 		x.lying++
 	}
 	require.NoError(t, os.WriteFile(x.path, image, 0o600))
-	report, err := bolt.Check(x.path, bolt.Keys{}, nil)
+	report, err := bolt.Check(x.path, bolt.Keyring{}, nil)
 	if err != nil || !report.OK() {
 		require.False(t, honest, "%s: refused: %v %v", name, err, report)
 		x.refused++

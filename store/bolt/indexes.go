@@ -53,7 +53,7 @@ func decodeBuilding(id string, raw []byte) (b building, err error) {
 // the collection was opened with.
 func (c *collection) readIndexes(gen *boltfile.Bucket) (complete definitions, build building, err error) {
 	if complete, err = decodeIndexes(c.id, gen.Get(format.KeyIndexes)); err != nil {
-		return nil, build, damagedHead(c.db.path, c.id, format.KeyIndexes, err)
+		return nil, build, corruptValue(c.db.path, c.id, format.KeyIndexes, err)
 	}
 	if build, err = decodeBuilding(c.id, gen.Get(format.KeyBuilding)); err != nil {
 		// Only how far they are is lost.
@@ -85,7 +85,7 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 	}
 	hadComplete, err := decodeIndexes(c.id, gen.Get(format.KeyIndexes))
 	if err != nil {
-		return false, damagedHead(c.db.path, c.id, format.KeyIndexes, err)
+		return false, corruptValue(c.db.path, c.id, format.KeyIndexes, err)
 	}
 	had, damage := decodeBuilding(c.id, gen.Get(format.KeyBuilding))
 	if damage != nil {

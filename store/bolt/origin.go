@@ -7,14 +7,14 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// SetOrigin notes in the file that what is in it came from elsewhere: see Origin.
+// SetOrigin stores where the content of the file came from, see Origin.
 func (db *DB) SetOrigin(origin string) error {
 	return db.hidden(func(tx *boltfile.Tx) error { return tx.Bucket(format.BucketMeta).Put(format.KeyOrigin, []byte(origin)) })
 }
 
-// Origin tells where the content of the file came from, such as a snapshot that may
-// have been made on another machine; empty where it was made here. It stays for as
-// long as the file does.
+// Origin returns where the content of the file came from, such as a snapshot that may
+// have been made on another machine; empty if it was made here. It stays for as long as
+// the file exists.
 func (db *DB) Origin() (origin string, err error) {
 	err = db.view(func(tx *boltfile.Tx) error {
 		origin = string(tx.Bucket(format.BucketMeta).Get(format.KeyOrigin))
@@ -23,6 +23,6 @@ func (db *DB) Origin() (origin string, err error) {
 	return origin, err
 }
 
-// GiveTo gives a new file or directory to the owner of another: root may make what an
+// ChownLike gives a new file or directory to the owner of another: root may make what an
 // agent must be able to open.
-func GiveTo(path string, like fs.FileInfo) error { return boltfile.ChownLike(path, like) }
+func ChownLike(path string, like fs.FileInfo) error { return boltfile.ChownLike(path, like) }

@@ -12,7 +12,7 @@ import (
 
 // Purge deletes a collection as Drop does, for good: its objects, indexes, history,
 // dictionaries, and what the journal has of it. What is left in pages of the file that
-// are free now is gone after [DB.Scrub], which the file says is due until then.
+// are free now is gone after [DB.Sanitize], which is due until then, see SanitizeDue.
 func (db *DB) Purge(id string) error {
 	l := db.lock()
 	defer l.unlock()
@@ -38,33 +38,33 @@ func (db *DB) Purge(id string) error {
 	return db.committer.ResyncMeta()
 }
 
-// ScrubDue says that something was purged and the file was not rewritten since.
-func (db *DB) ScrubDue() (due bool, err error) {
-	err = db.view(func(tx *boltfile.Tx) error { due = scrubDue(tx); return nil })
+// SanitizeDue reports whether something was purged and the file was not rewritten since.
+func (db *DB) SanitizeDue() (due bool, err error) {
+	err = db.view(func(tx *boltfile.Tx) error { due = sanitizeDue(tx); return nil })
 	return due, err
 }
 
-func scrubDue(tx *boltfile.Tx) bool {
+func sanitizeDue(tx *boltfile.Tx) bool {
 	return tx.Bucket(format.BucketMeta).Get(format.KeySanitize) != nil
 }
 
-// Scrub rewrites the file so that nothing of what was purged is in it. It is
-// [DB.Compact] also where that saves no room; the errors are the same. What the disk
+// Sanitize rewrites the file so that nothing of what was purged is in it. It is
+// [DB.Compact] even if that saves no space; the errors are the same. What the disk
 // itself keeps of the old file's blocks is beyond its reach.
-func (db *DB) Scrub(ctx context.Context) error {
+func (db *DB) Sanitize(ctx context.Context) error {
 	_, _, err := db.Compact(ctx)
 	if err != nil {
 		return err
 	}
-	if due, err := db.ScrubDue(); err != nil || !due {
+	if due, err := db.SanitizeDue(); err != nil || !due {
 		return err
 	}
-	return fmt.Errorf("scrub %s: %w", db.path, ErrBusy)
+	return fmt.Errorf("sanitize %s: %w", db.path, ErrBusy)
 }
 
-// SetRefused notes for how long the collection's owner was refused what is stored of it,
-// so that a restart does not forget it. 0 is not at all.
-func (db *DB) SetRefused(id string, d time.Duration) error {
+// SetForbiddenFor stores for how long the API server has forbidden to read what the
+// collection is a copy of, so that the time goes on after a restart. 0 is not at all.
+func (db *DB) SetForbiddenFor(id string, d time.Duration) error {
 	return db.hidden(func(tx *boltfile.Tx) error {
 		b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
 		switch {
@@ -77,8 +77,8 @@ func (db *DB) SetRefused(id string, d time.Duration) error {
 	})
 }
 
-// Refused returns what SetRefused noted. What can't be read counts as 0.
-func (db *DB) Refused(id string) (d time.Duration, err error) {
+// ForbiddenFor returns what SetForbiddenFor stored. What can't be read counts as 0.
+func (db *DB) ForbiddenFor(id string) (d time.Duration, err error) {
 	err = db.view(func(tx *boltfile.Tx) error {
 		if b := tx.Bucket(format.BucketCollections).Bucket([]byte(id)); b != nil {
 			if n, err := format.DecodeNumber[uint64](id, format.KeyForbiddenFor, b.Get(format.KeyForbiddenFor)); err == nil {

@@ -83,13 +83,13 @@ func TestPurge(t *testing.T) {
 		require.NoError(t, r.Commit(storetest.Checkpoint(1000)))
 		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{{Key: "ns/o0001", RV: "1001"}}, Checkpoint: storetest.Checkpoint(1001)}))
 	}
-	require.NoError(t, db.SetRefused("purge", time.Hour))
+	require.NoError(t, db.SetForbiddenFor("purge", time.Hour))
 	require.NoError(t, db.Close())
 	before := records(t, path)
 	require.Equal(t, 400, count(t, path, before["purge"]))
 
 	db = open()
-	refused, err := db.Refused("purge")
+	refused, err := db.ForbiddenFor("purge")
 	require.NoError(t, err)
 	require.Equal(t, time.Hour, refused)
 	for _, id := range ids {
@@ -98,7 +98,7 @@ func TestPurge(t *testing.T) {
 		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{noisy(id, 2, 1002)}, Checkpoint: storetest.Checkpoint(1002)}))
 	}
 	require.NoError(t, db.Flush(), "to the journal")
-	due, err := db.ScrubDue()
+	due, err := db.SanitizeDue()
 	require.NoError(t, err)
 	require.False(t, due)
 	require.NoError(t, db.Purge("purge"))
@@ -114,13 +114,13 @@ func TestPurge(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	db = open()
-	due, err = db.ScrubDue()
+	due, err = db.SanitizeDue()
 	require.NoError(t, err)
 	require.True(t, due, "a restart knows of it")
 	was := inode(t, path)
-	require.NoError(t, db.Scrub(t.Context()))
+	require.NoError(t, db.Sanitize(t.Context()))
 	require.NotEqual(t, was, inode(t, path))
-	due, err = db.ScrubDue()
+	due, err = db.SanitizeDue()
 	require.NoError(t, err)
 	require.False(t, due)
 	require.NoError(t, db.Close())
@@ -129,7 +129,7 @@ func TestPurge(t *testing.T) {
 	after := records(t, path)
 	require.Len(t, after, 1)
 	require.Len(t, after["keep"], 400)
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.True(t, report.OK(), "%v", report.Problems)
 }

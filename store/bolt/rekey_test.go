@@ -20,12 +20,12 @@ import (
 )
 
 // keysOf makes keys of their numbers, 0 for none.
-func keysOf(current byte, old ...byte) (keys bolt.Keys) {
+func keysOf(current byte, old ...byte) (keys bolt.Keyring) {
 	if current != 0 {
-		keys.Key = newKey(current)
+		keys.Primary = newKey(current)
 	}
 	for _, n := range old {
-		keys.Old = append(keys.Old, newKey(n))
+		keys.Previous = append(keys.Previous, newKey(n))
 	}
 	return keys
 }
@@ -40,7 +40,7 @@ func TestRekey(t *testing.T) {
 	model := storetest.NewModel(info, lifeIndexes()...)
 	m := &marked{random: rand.New(rand.NewPCG(2, 2))}
 	rv := 10_000
-	for i, keys := range []bolt.Keys{keysOf(0), keysOf(1), keysOf(2, 1), keysOf(2), keysOf(0, 2), keysOf(3)} {
+	for i, keys := range []bolt.Keyring{keysOf(0), keysOf(1), keysOf(2, 1), keysOf(2), keysOf(0, 2), keysOf(3)} {
 		db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, Keys: keys, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		was := db.Stats()
@@ -68,8 +68,8 @@ func TestRekey(t *testing.T) {
 		db.WaitForBackground()
 		now := db.Stats()
 		require.False(t, now.EncryptionDue)
-		if keys.Key != nil {
-			require.Equal(t, keys.Key.ID(), now.EncryptionKey)
+		if keys.Primary != nil {
+			require.Equal(t, keys.Primary.ID(), now.EncryptionKey)
 		} else {
 			require.Empty(t, now.EncryptionKey)
 		}
@@ -77,11 +77,11 @@ func TestRekey(t *testing.T) {
 		sameAs(t, db, model)
 		require.NoError(t, db.Close())
 
-		report, err := bolt.Check(path, bolt.Keys{Key: keys.Key}, nil) // without the old ones
+		report, err := bolt.Check(path, bolt.Keyring{Primary: keys.Primary}, nil) // without the old ones
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)
-		if keys.Key != nil {
-			_, err = bolt.Check(path, bolt.Keys{Old: keys.Old}, nil)
+		if keys.Primary != nil {
+			_, err = bolt.Check(path, bolt.Keyring{Previous: keys.Previous}, nil)
 			require.ErrorIs(t, err, store.ErrKey)
 			require.Empty(t, m.found(readFile(t, path)))
 		} else {
@@ -95,7 +95,7 @@ func TestRekey(t *testing.T) {
 // A kill at any step leaves a file that is whole, with one key or with the other, and
 // the next start goes on.
 func TestRekeyKilled(t *testing.T) {
-	for name, keys := range map[string][2]bolt.Keys{
+	for name, keys := range map[string][2]bolt.Keyring{
 		"encrypted": {keysOf(0), keysOf(1)}, "rotated": {keysOf(1), keysOf(2, 1)}, "decrypted": {keysOf(2), keysOf(0, 2)},
 	} {
 		for _, step := range []string{"begun", "copied", "synced", "named"} {
@@ -135,7 +135,7 @@ func TestRekeyKilled(t *testing.T) {
 				require.NoError(t, err)
 				require.False(t, db.Stats().EncryptionDue)
 				require.NoError(t, db.Close())
-				require.Equal(t, whole, contentOf(t, crashed, bolt.Keys{Key: keys[1].Key}))
+				require.Equal(t, whole, contentOf(t, crashed, bolt.Keyring{Primary: keys[1].Primary}))
 			})
 		}
 	}
@@ -144,17 +144,17 @@ func TestRekeyKilled(t *testing.T) {
 // Without an agent it is compact that rewrites a file, also where nothing is to be gained.
 func TestRekeyOffline(t *testing.T) {
 	path := sampleFile(t)
-	whole := contentOf(t, path, bolt.Keys{})
-	for i, keys := range []bolt.Keys{keysOf(0), keysOf(1), keysOf(1), keysOf(2, 1), keysOf(0, 2)} {
+	whole := contentOf(t, path, bolt.Keyring{})
+	for i, keys := range []bolt.Keyring{keysOf(0), keysOf(1), keysOf(1), keysOf(2, 1), keysOf(0, 2)} {
 		_, _, err := bolt.Compact(path, bolt.Options{Keys: keys})
 		require.NoError(t, err, i)
-		only := bolt.Keys{Key: keys.Key}
+		only := bolt.Keyring{Primary: keys.Primary}
 		require.Equal(t, whole, contentOf(t, path, only), i)
 		report, err := bolt.Check(path, only, nil)
 		require.NoError(t, err, i)
 		require.Empty(t, report.Problems, i)
-		if keys.Key != nil {
-			require.Equal(t, keys.Key.ID(), report.Key, i)
+		if keys.Primary != nil {
+			require.Equal(t, keys.Primary.ID(), report.Key, i)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func TestRekeyWithoutRoom(t *testing.T) {
 	require.Empty(t, db.Stats().EncryptionKey)
 	require.NoError(t, db.Close(), "which does not wait for the next try")
 	require.Empty(t, log)
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 }

@@ -25,11 +25,11 @@ type replacement struct {
 	bytes   int    // of pending
 	highest string // resourceVersion of any object that was brought
 
-	gen     uint64            // the new generation; 0 while the difference is in memory
-	state   store.State       // totals of the new generation
-	touched map[string]string // keys written to it, with the resourceVersion of their deletion where that was told
-	kept    bool              // it is what readers see, and may not be durable
-	done    bool
+	gen       uint64            // the new generation; 0 while the difference is in memory
+	state     store.State       // totals of the new generation
+	touched   map[string]string // keys written to it, with the resourceVersion of their deletion where that was told
+	committed bool              // it is what readers see, and may not be durable
+	done      bool
 }
 
 // Replace starts to replace the collection's content.
@@ -229,8 +229,8 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
 	}
 	c := r.c
-	if r.kept {
-		return r.settle()
+	if r.committed {
+		return r.finish()
 	}
 	if r.gen != 0 && len(r.pending) > 0 {
 		if err := r.spill(); err != nil {
@@ -275,12 +275,12 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	c.mu.Lock()
 	c.state, c.info = state, c.want
 	c.mu.Unlock()
-	r.kept = true
-	return r.settle()
+	r.committed = true
+	return r.finish()
 }
 
-// settle ends a replacement that readers see, once it is durable.
-func (r *replacement) settle() error {
+// finish ends a replacement that readers see, once it is durable.
+func (r *replacement) finish() error {
 	if err := r.c.db.resyncMeta(); err != nil {
 		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
 	}
@@ -329,7 +329,7 @@ func (r *replacement) Abort() error {
 		return nil
 	}
 	defer r.end()
-	if r.gen == 0 || r.kept {
+	if r.gen == 0 || r.committed {
 		return nil // kept: it is too late
 	}
 	return r.dropGeneration(r.gen)

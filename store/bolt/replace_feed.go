@@ -108,6 +108,6 @@ func (r *replacement) change(key string, before, now *generation) (history.Chang
 		return c, err
 	}
 	c.Old = &history.Version{UID: rec.Uid, RV: rec.Rv}
-	c.Bury = func(rv string) (int64, error) { return now.history.bury(rv, stored) }
+	c.Bury = func(rv string) (int64, error) { return now.history.putTombstone(rv, stored) }
 	return c, nil
 }

@@ -73,7 +73,7 @@ func sampleVersions() map[string]bool {
 }
 
 // served reads all that a file gives away, and returns what of it never was.
-func served(t *testing.T, path string, keys bolt.Keys, versions map[string]bool) (wrong []string) {
+func served(t *testing.T, path string, keys bolt.Keyring, versions map[string]bool) (wrong []string) {
 	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
 	if err != nil {
 		return nil
@@ -106,7 +106,7 @@ func served(t *testing.T, path string, keys bolt.Keys, versions map[string]bool)
 }
 
 // contentOf is all that a sound file tells.
-func contentOf(t *testing.T, path string, keys bolt.Keys) (lines []string) {
+func contentOf(t *testing.T, path string, keys bolt.Keyring) (lines []string) {
 	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
 	require.NoError(t, err)
 	defer db.Close()
@@ -139,7 +139,7 @@ func contentOf(t *testing.T, path string, keys bolt.Keys) (lines []string) {
 // that somebody with the disk in his hands can. Nothing that was changed is ever
 // served, and Check finds it unless it is of something that the journal has anew.
 func TestTampering(t *testing.T) {
-	keys := bolt.Keys{Key: newKey(1)}
+	keys := bolt.Keyring{Primary: newKey(1)}
 	sample := sampleFileUnder(t, keys)
 	raw := readFile(t, sample)
 	versions := sampleVersions()
@@ -227,7 +227,7 @@ func TestTampering(t *testing.T) {
 // What was tampered with is counted where it is read, a list heals it, and what has lost
 // its name is deleted under the one that it is given.
 func TestTamperedIsHealed(t *testing.T) {
-	keys := bolt.Keys{Key: newKey(1)}
+	keys := bolt.Keyring{Primary: newKey(1)}
 	path := sampleFileUnder(t, keys)
 	_, entries := entriesOf(t, path)
 	of := entries["c/pods/g1/objects"]
@@ -278,7 +278,7 @@ func TestTamperedIsHealed(t *testing.T) {
 // A whole file in clear can't be slipped in under the head of an encrypted one, nor the
 // other way round.
 func TestTamperedHead(t *testing.T) {
-	keys := bolt.Keys{Key: newKey(1)}
+	keys := bolt.Keyring{Primary: newKey(1)}
 	for name, change := range map[string]func(meta *bbolt.Bucket) error{
 		"format":  func(meta *bbolt.Bucket) error { return meta.Put([]byte("format"), []byte{0, 0, 0, 1}) },
 		"no head": func(meta *bbolt.Bucket) error { return meta.Delete([]byte("encryption")) },
@@ -305,8 +305,8 @@ func flipAt(b *bbolt.Bucket, key string, at int) error {
 // A value is good at its own address alone: neither in another collection under the same
 // name, nor in clear with a checksum that is right.
 func TestTamperedAcross(t *testing.T) {
-	keys := bolt.Keys{Key: newKey(1)}
-	sealed := func(keys bolt.Keys, payloads map[string]string) string {
+	keys := bolt.Keyring{Primary: newKey(1)}
+	sealed := func(keys bolt.Keyring, payloads map[string]string) string {
 		path := filepath.Join(t.TempDir(), "cache.db")
 		db, err := bolt.Open(path, bolt.Options{Keys: keys})
 		require.NoError(t, err)
@@ -319,7 +319,7 @@ func TestTamperedAcross(t *testing.T) {
 		return path
 	}
 	const objects = "c/pods/g1/objects"
-	planted := valueAt(t, sealed(bolt.Keys{}, map[string]string{"pods": "planted"}), objects, "shop/a")
+	planted := valueAt(t, sealed(bolt.Keyring{}, map[string]string{"pods": "planted"}), objects, "shop/a")
 	require.NotEmpty(t, planted)
 	path := sealed(keys, map[string]string{"pods": "of pods", "nodes": "of nodes"})
 	was := readFile(t, path)

@@ -83,7 +83,7 @@ func dictionaries(t *testing.T, path string) (n int) {
 
 func requireSound(t *testing.T, path string) {
 	t.Helper()
-	report, err := bolt.Check(path, bolt.Keys{}, nil)
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 }

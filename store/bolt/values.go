@@ -25,8 +25,8 @@ func putNumber[N uint32 | uint64](t table, id string, name []byte, n N) error {
 	return t.Put(name, b)
 }
 
-// damagedHead returns the error for a value of a collection that failed its check with
+// corruptValue returns the error for a value of a collection that failed its check with
 // err.
-func damagedHead(path, id string, name []byte, err error) error {
+func corruptValue(path, id string, name []byte, err error) error {
 	return &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("%s: %v", name, err)}
 }

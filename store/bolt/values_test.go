@@ -73,7 +73,7 @@ func TestSealedValues(t *testing.T) {
 				if bit%7 > 0 {
 					continue // Check takes longer than all of the rest
 				}
-				report, err := bolt.Check(path, bolt.Keys{}, nil)
+				report, err := bolt.Check(path, bolt.Keyring{}, nil)
 				require.NoError(t, err)
 				require.Contains(t, report.Problems, bolt.Problem{Collection: "pods", Reason: damage.Reason}, "bit %d", bit)
 			}

@@ -98,7 +98,7 @@ func (v *view) load() error {
 		rawState = c.Value
 	}
 	var err error
-	if v.info, v.state, err = v.db.heads.read(v.db.path, v.id, b.Get(format.KeyInfo), rawState); err != nil {
+	if v.info, v.state, err = v.db.meta.read(v.db.path, v.id, b.Get(format.KeyInfo), rawState); err != nil {
 		return err
 	}
 	gen, err := readGen(v.db.path, v.id, b)
@@ -110,7 +110,7 @@ func (v *view) load() error {
 		return v.corrupt("", errBucketMissing)
 	}
 	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes)); err != nil {
-		return damagedHead(v.db.path, v.id, format.KeyIndexes, err)
+		return corruptValue(v.db.path, v.id, format.KeyIndexes, err)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	}
 	db.log.Put(e.cells, len(writes) > 0)
 	base.state = state
-	db.heads.changed(c.id, e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].Value, state)
+	db.meta.setState(c.id, e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].Value, state)
 	return state, nil
 }
 

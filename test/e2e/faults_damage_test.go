@@ -83,7 +83,7 @@ func TestFaultDamage(t *testing.T) {
 	t.Run("encrypted", func(t *testing.T) {
 		random := random(t)
 		x := newPlainStore(t, random)
-		for x.keys.Key == nil {
+		for x.keys.Primary == nil {
 			x.rotate()
 		}
 		x.damageEach(times(80, everyDamage))

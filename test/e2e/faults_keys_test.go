@@ -19,19 +19,19 @@ const faultyKeys = 3
 // rotate gives the store a key that it may have had before, or none where it need not
 // have one. What is there under another one can still be read.
 func (x *faultyStore) rotate() {
-	var keys []*bolt.Key
+	var keys []*bolt.EncryptionKey
 	for n := range faultyKeys {
 		k, err := bolt.ParseKey([]byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{byte(n + 1)}, 32))))
 		require.NoError(x.t, err)
 		keys = append(keys, k)
 	}
-	x.keys = bolt.Keys{Old: keys}
+	x.keys = bolt.Keyring{Previous: keys}
 	choices := faultyKeys + 1
 	if x.sealed {
 		choices = faultyKeys
 	}
 	if n := x.random.IntN(choices); n < faultyKeys {
-		x.keys.Key = keys[n]
+		x.keys.Primary = keys[n]
 	}
 }
 

@@ -142,7 +142,7 @@ func (p *powerCuts) judge(x *faultyStore, what string, verdict restore.File) boo
 	what += "; " + verdict.String()
 	x.genuine(what)
 	err := x.settle(among)
-	if err != nil && p.lies > 0 && verdict.Ending == bolt.Closed {
+	if err != nil && p.lies > 0 && verdict.Ending == bolt.Clean {
 		// A file that was closed is not looked through.
 		p.unnoticed++
 		return false

@@ -33,8 +33,8 @@ type faultyStore struct {
 	snaps  snapshot.Dir
 	now    time.Time
 	db     *bolt.DB
-	keys   bolt.Keys // that it is encrypted with
-	sealed bool      // it always is
+	keys   bolt.Keyring // that it is encrypted with
+	sealed bool         // it always is
 	rv     int
 
 	colls   []*faultyCollection

@@ -120,7 +120,7 @@ func (k *EncryptionKey) openHeader(header []byte) (*fileCipher, error) {
 // the id is corrupt then, and no key is missing.
 func (k Keyring) anyOpens(header []byte) bool {
 	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
-	for _, key := range append([]*EncryptionKey{k.Key}, k.Old...) {
+	for _, key := range append([]*EncryptionKey{k.Primary}, k.Previous...) {
 		if key == nil {
 			continue
 		}
@@ -190,10 +190,10 @@ func (f *File) Version() int { return int(f.cipher.version()) }
 
 // NeedsRekey reports whether the file is to be rewritten under another key, or in clear.
 func (f *File) NeedsRekey(keys Keyring) bool {
-	if keys.Key == nil {
+	if keys.Primary == nil {
 		return f.cipher != nil
 	}
-	return f.cipher.keyID() != keys.Key.ID()
+	return f.cipher.keyID() != keys.Primary.ID()
 }
 
 // unopened stands for a value that can't be decrypted. No decoder accepts it, so that its

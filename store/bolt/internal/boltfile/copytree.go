@@ -207,7 +207,7 @@ func (f *File) OpenSuccessor(path string, keys Keyring, opts Options) (*File, er
 	}
 	to.cipher = f.cipher
 	if f.NeedsRekey(keys) {
-		if to.cipher, err = newFileCipher(keys.Key); err != nil {
+		if to.cipher, err = newFileCipher(keys.Primary); err != nil {
 			return nil, errors.Join(err, to.Close())
 		}
 	}

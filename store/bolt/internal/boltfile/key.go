@@ -31,10 +31,10 @@ type EncryptionKey struct {
 // not encrypted.
 type Keyring struct {
 	// Key is the key that everything is written with; nil to write in clear.
-	Key *EncryptionKey
+	Primary *EncryptionKey
 
 	// Old has further keys that an existing file may be encrypted with.
-	Old []*EncryptionKey
+	Previous []*EncryptionKey
 }
 
 // ParseKey reads what is in a key file: 32 bytes as base64, with white space around it.
@@ -87,11 +87,11 @@ func ReadKey(path string) (*EncryptionKey, error) {
 	return k, nil
 }
 
-// ReadKeys reads the key file of the key to write with, empty for none, and those of keys
+// ReadKeyring reads the key file of the key to write with, empty for none, and those of keys
 // that were used before.
-func ReadKeys(path string, old []string) (keys Keyring, err error) {
+func ReadKeyring(path string, old []string) (keys Keyring, err error) {
 	if path != "" {
-		if keys.Key, err = ReadKey(path); err != nil {
+		if keys.Primary, err = ReadKey(path); err != nil {
 			return Keyring{}, err
 		}
 	}
@@ -100,7 +100,7 @@ func ReadKeys(path string, old []string) (keys Keyring, err error) {
 		if err != nil {
 			return Keyring{}, err
 		}
-		keys.Old = append(keys.Old, k)
+		keys.Previous = append(keys.Previous, k)
 	}
 	return keys, nil
 }
@@ -116,10 +116,10 @@ func (k *EncryptionKey) GoString() string { return k.String() }
 
 // find returns the key with an id, nil if there is none.
 func (k Keyring) find(id [format.KeyIDBytes]byte) *EncryptionKey {
-	if k.Key != nil && k.Key.id == id {
-		return k.Key
+	if k.Primary != nil && k.Primary.id == id {
+		return k.Primary
 	}
-	for _, old := range k.Old {
+	for _, old := range k.Previous {
 		if old.id == id {
 			return old
 		}
@@ -130,10 +130,10 @@ func (k Keyring) find(id [format.KeyIDBytes]byte) *EncryptionKey {
 // given lists the ids of the keys.
 func (k Keyring) given() string {
 	var ids []string
-	if k.Key != nil {
-		ids = append(ids, k.Key.ID())
+	if k.Primary != nil {
+		ids = append(ids, k.Primary.ID())
 	}
-	for _, old := range k.Old {
+	for _, old := range k.Previous {
 		ids = append(ids, old.ID())
 	}
 	return strings.Join(ids, ", ")

@@ -19,8 +19,8 @@ import (
 )
 
 // hotCopyTo copies a database to a file with a name.
-func hotCopyTo(t storetest.T, db *bolt.DB, path string) *bolt.Copy {
-	c, err := db.Copy(context.Background(), filepath.Dir(path), nil)
+func hotCopyTo(t storetest.T, db *bolt.DB, path string) *bolt.Backup {
+	c, err := db.Backup(context.Background(), filepath.Dir(path), nil)
 	require.NoError(t, err)
 	defer c.File.Close()
 	f, err := os.Create(path)
@@ -153,7 +153,7 @@ func TestCopyBesideWriter(t *testing.T) {
 	}
 	for i := range copies {
 		file := filepath.Join(filepath.Dir(path), fmt.Sprintf("copy-%d.db", i))
-		report, err := bolt.Check(file, bolt.Keys{}, nil)
+		report, err := bolt.Check(file, bolt.Keyring{}, nil)
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)
 		c, err := bolt.Open(file, bolt.Options{ReadOnly: true})
@@ -199,7 +199,7 @@ func TestCopyIsSmall(t *testing.T) {
 	require.NoError(t, err)
 	fill(r, 20_000, 30_000)
 
-	c, err := db.Copy(t.Context(), filepath.Dir(path), func(done, total int64) { require.LessOrEqual(t, done, total) })
+	c, err := db.Backup(t.Context(), filepath.Dir(path), func(done, total int64) { require.LessOrEqual(t, done, total) })
 	require.NoError(t, err)
 	defer c.File.Close()
 	before, err := os.Stat(path)
@@ -247,7 +247,7 @@ func TestCopyRefuses(t *testing.T) {
 			db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
 			require.NoError(t, err)
 			defer db.Close()
-			_, err = db.Copy(t.Context(), filepath.Dir(path), nil)
+			_, err = db.Backup(t.Context(), filepath.Dir(path), nil)
 			require.ErrorAs(t, err, new(*store.CorruptionError))
 			require.ErrorContains(t, err, tc.want)
 			entries, err := os.ReadDir(filepath.Dir(path))
@@ -269,10 +269,10 @@ func TestCopyRefuses(t *testing.T) {
 		require.NoError(t, r.Apply([]store.Change{storetest.Put(storetest.Object("", fmt.Sprint(i), "u", "1", nil, fmt.Sprintf("%0400d", i*i*i)))}))
 	}
 	require.NoError(t, r.Commit(storetest.Checkpoint(1)))
-	_, err = db.Copy(ctx, filepath.Dir(path), nil)
+	_, err = db.Backup(ctx, filepath.Dir(path), nil)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, db.Close())
-	_, err = db.Copy(t.Context(), filepath.Dir(path), nil)
+	_, err = db.Backup(t.Context(), filepath.Dir(path), nil)
 	require.ErrorIs(t, err, store.ErrClosed)
 }
 

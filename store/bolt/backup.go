@@ -18,8 +18,8 @@ import (
 // the database comes first.
 const copySpareBytes = 16 << 20
 
-// Copy is a copy of a database as it was at one moment.
-type Copy struct {
+// Backup is a copy of a database as it was at one moment.
+type Backup struct {
 	// File holds the copy, from offset 0 to Bytes. It has no name, and is gone when it
 	// is closed, which is the caller's to do.
 	File  *os.File
@@ -31,16 +31,16 @@ type Copy struct {
 	Key    string
 
 	// Collections are what is in the copy, ordered by ID.
-	Collections []CopiedCollection
+	Collections []BackupCollection
 }
 
-// CopiedCollection is one collection of a copy.
-type CopiedCollection struct {
+// BackupCollection is one collection of a copy.
+type BackupCollection struct {
 	Info  store.Info
 	State store.State
 }
 
-// Copy makes everything durable and copies it, file and journal, to a file in dir,
+// Backup makes everything durable and copies it, file and journal, to a file in dir,
 // while others read and write. The copy has no free pages, with what once was in them,
 // and no unfinished generations in it, so that it is as small as can be.
 //
@@ -57,11 +57,11 @@ type CopiedCollection struct {
 //
 // progress, unless it is nil, is called now and then with the bytes that were copied
 // and about how many there are.
-func (db *DB) Copy(ctx context.Context, dir string, progress func(done, total int64)) (*Copy, error) {
-	return db.copyTo(ctx, dir, progress, db.hooks.freeDisk)
+func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total int64)) (*Backup, error) {
+	return db.backupTo(ctx, dir, progress, db.hooks.freeDisk)
 }
 
-func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Copy, error) {
+func (db *DB) backupTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Backup, error) {
 	if err := db.JournalDamage(); err != nil && db.opts.ReadOnly {
 		return nil, err // opened for writing, what was damaged is gone
 	}
@@ -82,7 +82,7 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 	if err != nil {
 		return nil, err
 	}
-	f, err := db.copyFile(ctx, dir, from, tx, func(done int64) {
+	f, err := db.backupFile(ctx, dir, from, tx, func(done int64) {
 		if progress != nil {
 			progress(min(done, used), used)
 		}
@@ -94,7 +94,7 @@ func (db *DB) copyTo(ctx context.Context, dir string, progress func(done, total 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy database: %w", err), f.Close())
 	}
-	return &Copy{File: f, Bytes: info.Size(), Format: from.Version(), Key: from.KeyID(), Collections: collections}, nil
+	return &Backup{File: f, Bytes: info.Size(), Format: from.Version(), Key: from.KeyID(), Collections: collections}, nil
 }
 
 // freeze makes all that was applied durable and returns a transaction that reads
@@ -123,24 +123,24 @@ func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *writeback.Overlay, error)
 }
 
 // inventory returns the collections that a transaction sees.
-func (db *DB) inventory(tx *boltfile.Tx, over *writeback.Overlay) ([]CopiedCollection, error) {
-	found := []CopiedCollection{}
+func (db *DB) inventory(tx *boltfile.Tx, over *writeback.Overlay) ([]BackupCollection, error) {
+	found := []BackupCollection{}
 	err := tx.Read(func() error {
 		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
 			v := &view{db: db, tx: tx, over: over, id: string(id)}
 			if err := v.load(); err != nil {
 				return err
 			}
-			found = append(found, CopiedCollection{Info: v.info, State: v.state})
+			found = append(found, BackupCollection{Info: v.info, State: v.state})
 			return nil
 		})
 	})
 	return found, err
 }
 
-// copyFile writes what a transaction reads to a new file, and takes the file's name
+// backupFile writes what a transaction reads to a new file, and takes the file's name
 // away as soon as it is open.
-func (db *DB) copyFile(ctx context.Context, dir string, from *boltfile.File, tx *boltfile.Tx, progress func(int64)) (f *os.File, err error) {
+func (db *DB) backupFile(ctx context.Context, dir string, from *boltfile.File, tx *boltfile.Tx, progress func(int64)) (f *os.File, err error) {
 	tmp, err := os.MkdirTemp(dir, ".copy-*")
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
@@ -157,7 +157,7 @@ func (db *DB) copyFile(ctx context.Context, dir string, from *boltfile.File, tx 
 	}
 	f, err = os.Open(path)
 	if err == nil {
-		h := &hotCopy{path: db.path, src: tx}
+		h := &backup{path: db.path, src: tx}
 		err = errors.Join(os.RemoveAll(tmp), h.run(ctx, dst, progress))
 	}
 	if err = errors.Join(err, dst.Close()); err != nil {
@@ -169,13 +169,13 @@ func (db *DB) copyFile(ctx context.Context, dir string, from *boltfile.File, tx 
 	return f, nil
 }
 
-// hotCopy copies what a transaction reads.
-type hotCopy struct {
+// backup copies what a transaction reads.
+type backup struct {
 	path string // of the source, for errors
 	src  *boltfile.Tx
 }
 
-func (h *hotCopy) run(ctx context.Context, dst *boltfile.File, progress func(int64)) error {
+func (h *backup) run(ctx context.Context, dst *boltfile.File, progress func(int64)) error {
 	var current map[string]string
 	err := h.src.Read(func() (err error) {
 		current, err = h.generations()
@@ -202,7 +202,7 @@ func (h *hotCopy) run(ctx context.Context, dst *boltfile.File, progress func(int
 }
 
 // generations returns the name of each collection's current generation.
-func (h *hotCopy) generations() (map[string]string, error) {
+func (h *backup) generations() (map[string]string, error) {
 	current := map[string]string{}
 	all := h.src.Bucket(format.BucketCollections)
 	err := all.ForEachBucket(func(id []byte) error {
@@ -214,7 +214,7 @@ func (h *hotCopy) generations() (map[string]string, error) {
 }
 
 // verify verifies what there is in a value to verify it by.
-func (h *hotCopy) verify(path [][]byte, e boltfile.CopiedEntry) error {
+func (h *backup) verify(path [][]byte, e boltfile.CopiedEntry) error {
 	k, v := e.Key, e.Value
 	var err error
 	damage := &store.CorruptionError{Path: h.path}
@@ -260,7 +260,7 @@ func (h *hotCopy) verify(path [][]byte, e boltfile.CopiedEntry) error {
 }
 
 // verifyTombstone verifies the record of a deleted object, whose key the feed has.
-func (h *hotCopy) verifyTombstone(path [][]byte, k, v []byte) error {
+func (h *backup) verifyTombstone(path [][]byte, k, v []byte) error {
 	b := h.src.At(append(path[:3:3], format.BucketFeed))
 	if b == nil {
 		return format.ErrFeedEntry

@@ -10,15 +10,16 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// heads remembers the decoded info and state of each collection, with the bytes
-// that they were decoded from. A list looks up every one of its items in a view of
-// its own; without this, most of that time would go into decoding the same JSON.
-type heads struct {
+// metaCache has the decoded info, state and history head of each collection, with the bytes
+// that they were decoded from. A list looks up each of its items in a view of its own:
+// without the cache, most of that time would go into decoding the same JSON. It is safe
+// for concurrent use.
+type metaCache struct {
 	mu sync.Mutex
-	m  map[string]head
+	m  map[string]cachedMeta
 }
 
-type head struct {
+type cachedMeta struct {
 	rawInfo, rawState []byte
 	info              store.Info
 	state             store.State
@@ -28,10 +29,10 @@ type head struct {
 }
 
 // read decodes info and state of a collection.
-func (h *heads) read(path, id string, rawInfo, rawState []byte) (store.Info, store.State, error) {
-	h.mu.Lock()
-	known, ok := h.m[id]
-	h.mu.Unlock()
+func (c *metaCache) read(path, id string, rawInfo, rawState []byte) (store.Info, store.State, error) {
+	c.mu.Lock()
+	known, ok := c.m[id]
+	c.mu.Unlock()
 	sameInfo, sameState := ok && bytes.Equal(known.rawInfo, rawInfo), ok && bytes.Equal(known.rawState, rawState)
 	if sameInfo && sameState {
 		return known.info, known.state, nil
@@ -49,54 +50,54 @@ func (h *heads) read(path, id string, rawInfo, rawState []byte) (store.Info, sto
 		}
 		known.rawState = bytes.Clone(rawState)
 	}
-	h.keep(id, known)
+	c.put(id, known)
 	return known.info, known.state, nil
 }
 
-// changed takes note of a collection's new state, so that nobody has to decode it.
-func (h *heads) changed(id string, rawState []byte, state store.State) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if known, ok := h.m[id]; ok {
+// setState sets the new state of a collection, so that it is not decoded.
+func (c *metaCache) setState(id string, rawState []byte, state store.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.m[id]; ok {
 		// What is decoded has no monotonic clock.
 		for _, t := range []*time.Time{&state.LastEvent, &state.LastBookmark, &state.LastList} {
 			*t = t.Round(0)
 		}
 		known.rawState, known.state = rawState, state
-		h.m[id] = known
+		c.m[id] = known
 	}
 }
 
-// historyOf decodes the head of a collection's history.
-func (h *heads) historyOf(id string, raw []byte) (head history.Head, err error) {
-	h.mu.Lock()
-	known, ok := h.m[id]
-	h.mu.Unlock()
+// history decodes the head of a collection's history.
+func (c *metaCache) history(id string, raw []byte) (head history.Head, err error) {
+	c.mu.Lock()
+	known, ok := c.m[id]
+	c.mu.Unlock()
 	if ok && len(raw) > 0 && bytes.Equal(known.rawHistory, raw) {
 		return known.history, nil
 	}
 	if err := format.DecodeJSON(id, format.KeyHistory, raw, &head); err != nil {
 		return head, err
 	}
-	h.recorded(id, bytes.Clone(raw), head)
+	c.setHistory(id, bytes.Clone(raw), head)
 	return head, nil
 }
 
-// recorded takes note of the new head of a collection's history.
-func (h *heads) recorded(id string, raw []byte, head history.Head) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if known, ok := h.m[id]; ok {
+// setHistory sets the new head of a collection's history.
+func (c *metaCache) setHistory(id string, raw []byte, head history.Head) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.m[id]; ok {
 		known.rawHistory, known.history = raw, head
-		h.m[id] = known
+		c.m[id] = known
 	}
 }
 
-func (h *heads) keep(id string, known head) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.m == nil {
-		h.m = map[string]head{}
+func (c *metaCache) put(id string, known cachedMeta) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.m == nil {
+		c.m = map[string]cachedMeta{}
 	}
-	h.m[id] = known
+	c.m[id] = known
 }
