@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
 )
 
 // handle is a collection whose indexes can change while it is in use: the store
@@ -43,10 +44,10 @@ func (h *handle) Info() store.Info          { return h.current.Load().Info() }
 func (h *handle) State() store.State        { return h.current.Load().State() }
 func (h *handle) View() (store.View, error) { return h.current.Load().View() }
 
-// getter is for who wants one object and no view, where the store has that.
-func (h *handle) getter() (store.Getter, bool) {
-	g, ok := h.current.Load().Collection.(store.Getter)
-	return g, ok
+// inMemory is the collection if the store is in memory.
+func (h *handle) inMemory() (*memory.Collection, bool) {
+	c, ok := h.current.Load().Collection.(*memory.Collection)
+	return c, ok
 }
 
 func (h *handle) Apply(b store.Batch) error {

@@ -199,7 +199,7 @@ func (x *Indexer) get(key string) (any, error) {
 	if err := x.open(); err != nil {
 		return nil, err
 	}
-	if g, ok := x.coll.getter(); ok {
+	if g, ok := x.coll.inMemory(); ok {
 		decode := x.decoder.decoding()
 		o, err := g.Get(key)
 		if err != nil {

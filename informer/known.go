@@ -6,6 +6,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
 )
 
 // Known shows a queue what a collection holds. See deltafifo.Known.
@@ -58,8 +59,8 @@ func lookups(c store.Collection) (l lookup, end func(), err error) {
 	if h, ok := c.(*handle); ok {
 		c = h.current.Load().Collection
 	}
-	if g, ok := c.(store.Getter); ok {
-		return getter{g}, func() {}, nil
+	if m, ok := c.(*memory.Collection); ok {
+		return getter{m}, func() {}, nil
 	}
 	v, err := c.View()
 	if err != nil {
@@ -69,7 +70,7 @@ func lookups(c store.Collection) (l lookup, end func(), err error) {
 }
 
 // getter is a lookup without a view.
-type getter struct{ store.Getter }
+type getter struct{ *memory.Collection }
 
 // Header implements lookup.
 func (g getter) Header(key string) (store.Header, error) {

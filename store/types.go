@@ -250,25 +250,6 @@ type Collection interface {
 	View() (View, error)
 }
 
-// Getter is a [Collection] that finds one object of its newest state without a
-// view, faster than with one. Two calls may see two states.
-type Getter interface {
-	// Get returns the object at key, or ErrNotFound.
-	Get(key string) (*object.Object, error)
-}
-
-// Lister is a [Collection] that lists objects of its newest state into a slice without a
-// view, several times as fast as a view's iterator. What one call returns is of one state;
-// two calls may see two.
-type Lister interface {
-	// List returns all objects, ordered by key.
-	List() ([]*object.Object, error)
-
-	// ByIndex returns the objects that an index files under value, ordered by key.
-	// ErrNoIndex where there is no such index.
-	ByIndex(index, value string) ([]*object.Object, error)
-}
-
 // Replacement collects the difference between a collection and a complete list.
 // Until Commit nothing of it is visible; a crash before Commit leaves the old
 // state. It is for one goroutine.

@@ -1,170 +1,261 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tidwall/btree"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// content is the objects of a collection with everything derived from them. One
-// that is published is never changed again; changes are made to a copy.
+// content is a state of a collection: its objects and all that is derived from them.
 type content struct {
-	objects pages[*object.Object]
-	indexes []indexTree // by name
-	bytes   int64       // the sum of the objects' sizes
+	info    *store.Info // never changed
+	state   store.State
+	slots   slots
+	keys    *btree.Map[string, int32] // where in slots an object is, by key
+	indexes []index                   // by name
 	feed    feed
-	owner   *owner // of what belongs to no other content
+	gone    bool // the collection was dropped
 
-	unsettled []edit[*object.Object] // keys that are not as they should be in objects yet
-	graves    []*filed               // what was deleted; some is back
-	dead      []*filed               // what has no place any more; some is back
-	encoding  []byte                 // room for values
-	shared    *sharedValues
-	strange   bool // an object was stored under a key that is not its own
+	// byKey finds an object of the newest state faster than keys does. Snapshots don't use it.
+	byKey map[string]entry
 }
 
-// filed is an object and the values that it is filed under: nobody asks an index
-// function twice about one object. There is one for a key for as long as there is an object, which
-// the indexes point to as well. Its key is the very string that the pages have, which two looks
-// find equal without reading it.
-type filed struct {
-	key    string
-	object *object.Object
-	values values
-	size   int // of the object: not to look at one that goes
-
-	page, item int32 // where it was found last: it may be elsewhere by now
-	grave      bool  // in graves
+// entry is an object's place in slots and its value.
+type entry struct {
+	value any
+	pos   int32
 }
 
-// set files what is.
-func (f *filed) set(is *filed) { f.object, f.values, f.size = is.object, is.values, is.size }
-
-// refiling is a change of what is filed at a key.
-type refiling struct {
-	*filed // nil where nothing is or was there
-	was    filed
-	is     filed
-	stays  bool // filed, with nothing in it, until it is swept out
+// index is an index with its entries in order.
+type index struct {
+	store.Index
+	entries *btree.BTreeG[indexEntry]
 }
 
-// begin sets what was filed, and makes a place for what will be where there is none.
-func (r *refiling) begin() {
-	switch {
-	case r.filed != nil:
-		r.was, r.is.key = *r.filed, r.key
-	case r.is.object != nil:
-		r.filed = &filed{key: r.is.key}
+type indexEntry struct {
+	store.IndexEntry
+	pos int32
+}
+
+// change is a change with what the indexes make of it.
+type change struct {
+	store.Change
+	values [][]string
+}
+
+// degree of the trees: a node has up to twice as many keys, all of which the first change
+// after a snapshot copies.
+const degree = 16
+
+func newContent(info *store.Info) *content {
+	return &content{
+		info: info, slots: newSlots(), keys: btree.NewMap[string, int32](degree), feed: newFeed(history.Head{}), byKey: map[string]entry{},
 	}
 }
 
-func newContent() *content {
-	return &content{feed: newFeed(history.Head{}), owner: new(owner), shared: new(sharedValues)}
+func newIndex(x store.Index) index {
+	before := func(a, b indexEntry) bool { return a.Compare(b.IndexEntry) < 0 }
+	return index{x, btree.NewBTreeGOptions(before, btree.Options{Degree: degree, NoLocks: true})}
 }
 
-// snapshot returns what c is now, for readers. It costs the same for any number of
-// objects, but for what is unsettled. It must not run beside another method of c: it
-// settles, and takes what c has out of its hands.
+// snapshot returns a copy of c for readers. It takes the same time for any number of objects,
+// and must not run beside another method of c.
 func (c *content) snapshot() *content {
-	c.settle()
-	d := &content{objects: c.objects, indexes: slices.Clone(c.indexes), bytes: c.bytes, feed: c.feed.copy(), owner: new(owner)}
+	d := *c
+	d.slots, d.keys, d.feed = c.slots.copy(), c.keys.Copy(), c.feed.copy()
+	d.indexes = slices.Clone(c.indexes)
 	for i := range d.indexes {
-		c.indexes[i].settle(c.owner)
-		d.indexes[i] = indexTree{Index: c.indexes[i].Index, values: c.indexes[i].values}
+		d.indexes[i].entries = c.indexes[i].entries.Copy()
 	}
-	c.owner = new(owner)
-	return d
+	return &d
 }
 
-// copy is snapshot for a writer.
-func (c *content) copy() *content {
-	d := c.snapshot()
-	d.shared, d.strange = new(sharedValues), c.strange
-	for i, x := range c.indexes {
-		d.indexes[i].newest = maps.Clone(x.newest)
-	}
-	return d
-}
-
-// check returns why changes can't be made.
-func check(changes []store.Change) error {
-	for _, ch := range changes {
-		if ch.Key == "" {
-			return errEmptyKey
-		}
+// object returns the object at key, nil for none. Not for snapshots.
+func (c *content) object(key string) *object.Object {
+	if e, ok := c.byKey[key]; ok {
+		return c.slots.at(e.pos).object
 	}
 	return nil
 }
 
-// reindex makes indexes the ones of c. Entries of those whose name and spec are
-// known are kept, the others are built from the objects, which were filed as byKey says and
-// are filed anew.
-func (c *content) reindex(indexes []store.Index, byKey map[string]*filed) {
-	next, known := make([]indexTree, len(indexes)), make([]int, len(indexes))
-	same := len(indexes) == len(c.indexes)
-	for i, x := range indexes {
-		if known[i] = c.indexAt(x.Name, x.Spec); known[i] >= 0 {
-			next[i] = c.indexes[known[i]]
-			next[i].Index = x
-		} else {
-			next[i] = newIndexTree(x)
+// errEmptyKey is the error of a change without a key.
+var errEmptyKey = errors.New("change without a key")
+
+// prepare checks changes and asks the index functions. It changes nothing. It appends to all.
+func (c *content) prepare(changes []store.Change, all []change) ([]change, error) {
+	for _, ch := range changes {
+		if ch.Key == "" {
+			return nil, errEmptyKey
 		}
-		same = same && known[i] == i
+		all = append(all, change{ch, c.values(ch.Object)})
 	}
-	old := make([][]string, len(c.indexes))
+	return all, nil
+}
+
+// values are what the indexes file an object under.
+func (c *content) values(o *object.Object) [][]string {
+	if o == nil || len(c.indexes) == 0 {
+		return nil
+	}
+	values := make([][]string, len(c.indexes))
+	for i, x := range c.indexes {
+		values[i] = x.Values(o)
+	}
+	return values
+}
+
+// apply makes prepared changes with a checkpoint. forgetful leaves the history as it is.
+func (c *content) apply(changes []change, cp store.Checkpoint, forgetful bool) error {
+	var log []history.Change
+	for i := range changes {
+		if old := c.set(&changes[i]); !forgetful {
+			log = append(log, c.feed.change(changes[i].Change, old))
+		}
+	}
+	known := c.state.RV
+	c.state.Checkpoint = cp
+	if forgetful {
+		return nil
+	}
+	return c.feed.record(log, known, cp) // in memory it never fails
+}
+
+// set makes one change and returns the object that was at its key, nil for none.
+func (c *content) set(ch *change) *object.Object {
+	at, had := c.byKey[ch.Key]
+	pos := at.pos
+	next := &record{ch.Key, ch.Object, ch.values}
+	switch {
+	case had && ch.Object == nil:
+		return c.remove(pos).object
+	case ch.Object == nil:
+		return nil
+	case !had:
+		pos = int32(c.slots.count)
+		c.keys.Set(ch.Key, pos)
+		c.file(next, pos)
+		c.store(next, pos)
+		return nil
+	}
+	old := c.slots.at(pos)
+	if next.key = old.key; sameValues(old.values, next.values) {
+		next.values = old.values
+	} else {
+		c.unfile(old)
+		c.file(next, pos)
+	}
+	c.total(-1, old)
+	c.store(next, pos)
+	return old.object
+}
+
+// store puts a record in its place.
+func (c *content) store(r *record, pos int32) {
+	c.total(1, r)
+	v := value(r.object)
+	c.slots.set(pos, r, v)
+	c.byKey[r.key] = entry{v, pos}
+}
+
+// remove deletes the object at pos. The last one takes its place.
+func (c *content) remove(pos int32) *record {
+	old := c.slots.at(pos)
+	c.unfile(old)
+	c.total(-1, old)
+	c.keys.Delete(old.key)
+	delete(c.byKey, old.key)
+	if last, v := c.slots.pop(); last != old {
+		c.slots.set(pos, last, v)
+		c.keys.Set(last.key, pos)
+		c.file(last, pos)
+		c.byKey[last.key] = entry{v, pos}
+	}
+	return old
+}
+
+func (c *content) total(n int64, r *record) {
+	c.state.Count += n
+	c.state.Bytes += n * int64(r.object.Size())
+}
+
+// value is what readers of Go values get of an object.
+func value(o *object.Object) any { return o }
+
+// file puts a record into the indexes, or tells them its new place.
+func (c *content) file(r *record, pos int32) {
+	for i, values := range r.values {
+		for _, v := range values {
+			c.indexes[i].entries.Set(indexEntry{store.IndexEntry{Value: v, Key: r.key}, pos})
+		}
+	}
+}
+
+func (c *content) unfile(r *record) {
+	for i, values := range r.values {
+		for _, v := range values {
+			c.indexes[i].entries.Delete(indexEntry{IndexEntry: store.IndexEntry{Value: v, Key: r.key}})
+		}
+	}
+}
+
+func sameValues(a, b [][]string) bool { return slices.EqualFunc(a, b, slices.Equal[[]string]) }
+
+// reindex makes indexes the ones of a draft. Those whose name and spec are known are kept, the
+// others are built.
+func (c *content) reindex(indexes []store.Index) {
+	next, known := make([]index, len(indexes)), make([]int, len(indexes))
+	for i, x := range indexes {
+		next[i] = newIndex(x)
+		known[i] = slices.IndexFunc(c.indexes, func(have index) bool { return have.Name == x.Name && have.Spec == x.Spec })
+		if known[i] >= 0 {
+			next[i].entries = c.indexes[known[i]].entries
+		}
+	}
+	same := c.hasIndexes(indexes)
 	c.indexes = next
 	if same {
 		return
 	}
-	for _, f := range byKey {
-		rest := f.values
-		for i := range old {
-			old[i], rest = rest.next(old[i][:0])
-		}
-		c.encoding = c.encoding[:0]
+	for pos := range int32(c.slots.count) {
+		old := c.slots.at(pos)
+		r := &record{old.key, old.object, make([][]string, len(next))}
 		for i, x := range next {
 			if known[i] >= 0 {
-				c.encoding = appendValues(c.encoding, old[known[i]])
-			} else {
-				c.encoding = appendValues(c.encoding, x.Values(f.object))
+				r.values[i] = old.values[known[i]]
+				continue
+			}
+			r.values[i] = x.Values(r.object)
+			for _, v := range r.values[i] {
+				x.entries.Set(indexEntry{store.IndexEntry{Value: v, Key: r.key}, pos})
 			}
 		}
-		f.values = c.shared.of(c.encoding)
-		rest = f.values
-		for i := range next {
-			var of []string
-			if of, rest = rest.next(nil); known[i] < 0 {
-				for _, v := range of {
-					next[i].move(v, f, false, c.owner)
-				}
-			}
-		}
+		c.slots.set(pos, r, c.slots.value(pos))
 	}
 }
 
-// indexAt returns the position of the index of that name and spec, -1 for none.
-func (c *content) indexAt(name, spec string) int {
-	return slices.IndexFunc(c.indexes, func(x indexTree) bool { return x.Name == name && x.Spec == spec })
+// hasIndexes reports whether the collection has exactly these, by name and spec.
+func (c *content) hasIndexes(indexes []store.Index) bool {
+	return slices.EqualFunc(c.indexes, indexes, func(a index, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec })
 }
 
 // index returns the index of that name.
-func (c *content) index(name string) (*indexTree, bool) {
-	i, ok := slices.BinarySearchFunc(c.indexes, name, func(x indexTree, name string) int {
-		return strings.Compare(x.Name, name)
-	})
+func (c *content) index(name string) (*index, bool) {
+	i, ok := slices.BinarySearchFunc(c.indexes, name, func(x index, name string) int { return strings.Compare(x.Name, name) })
 	if !ok {
 		return nil, false
 	}
 	return &c.indexes[i], true
 }
 
-// sortIndexes returns indexes ordered by name, or an error where they can't be
-// the indexes of one collection.
+// sortIndexes returns indexes ordered by name, or an error if they can't be the indexes of one
+// collection.
 func sortIndexes(indexes []store.Index) ([]store.Index, error) {
 	indexes = slices.Clone(indexes)
 	slices.SortFunc(indexes, func(a, b store.Index) int { return strings.Compare(a.Name, b.Name) })

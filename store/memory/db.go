@@ -42,9 +42,9 @@ func New(opts ...Option) *DB {
 // Option is a choice about a store that is made when it is.
 type Option func(*DB)
 
-// WithoutHistory is for whoever never asks for Changes, as an informer: half of what
+// WithoutHistory is for programs that never ask for Changes, such as an informer: half of what
 // a change costs is its place in the history. [store.View.Horizon] is zero then, and
-// Changes fails with a [store.TooOldError] always.
+// Changes always fails with a [store.TooOldError].
 func WithoutHistory() Option { return func(db *DB) { db.forgetful = true } }
 
 // Open implements [store.DB]. Two calls with one ID return the same collection,
@@ -58,26 +58,32 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	}
 	db.admin.Lock()
 	defer db.admin.Unlock()
-
-	c, err := db.lookup(info.ID)
+	c, err := db.collection(&info)
 	if err != nil {
 		return nil, err
 	}
-	if c == nil {
-		c = newCollection(db, &info)
-		if err := c.open(&info, indexes); err != nil {
-			return nil, err
-		}
-		if err := db.add(c); err != nil {
-			return nil, err
-		}
-	} else if err := c.open(&info, indexes); err != nil {
+	if err := c.open(&info, indexes); err != nil {
 		return nil, err
 	}
-	return &handle{collection: c, want: &info}, nil
+	return &Collection{collection: c, want: &info}, nil
 }
 
-// lookup returns the collection of that ID, nil where there is none.
+// collection returns the collection of that ID, which it makes if it is new.
+func (db *DB) collection(info *store.Info) (*collection, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	c := db.collections[info.ID]
+	if c == nil {
+		c = &collection{db: db, id: info.ID, now: newContent(info)}
+		db.collections[info.ID] = c
+	}
+	return c, nil
+}
+
+// lookup returns the collection of that ID, nil if there is none.
 func (db *DB) lookup(id string) (*collection, error) {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
@@ -85,16 +91,6 @@ func (db *DB) lookup(id string) (*collection, error) {
 		return nil, store.ErrClosed
 	}
 	return db.collections[id], nil
-}
-
-func (db *DB) add(c *collection) error {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.closed.Load() {
-		return store.ErrClosed
-	}
-	db.collections[c.id] = c
-	return nil
 }
 
 // Collections implements [store.DB].
@@ -123,8 +119,8 @@ func (db *DB) View(id string) (store.View, error) {
 	return c.View()
 }
 
-// Drop implements [store.DB]. Open views stay as they are; whoever still holds
-// the collection or a replacement of it gets [store.ErrNoCollection].
+// Drop implements [store.DB]. Open views stay as they are; a handle on
+// the collection, or a replacement of it, returns [store.ErrNoCollection].
 func (db *DB) Drop(id string) error {
 	db.admin.Lock()
 	defer db.admin.Unlock()
@@ -159,14 +155,6 @@ func (db *DB) Close() error {
 	db.closed.Store(true)
 	db.mu.Unlock()
 	db.views.Wait()
-	return nil
-}
-
-// checkOpen returns [store.ErrClosed] once Close was called.
-func (db *DB) checkOpen() error {
-	if db.closed.Load() {
-		return store.ErrClosed
-	}
 	return nil
 }
 

@@ -24,8 +24,7 @@ func (v *view) Building() []string { return nil }
 // IndexKeys implements [store.View].
 func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		err := v.valueEntries(index, value, after, func(e store.IndexEntry) bool { return yield(e.Key, nil) })
-		if err != nil {
+		if err := v.filed(index, value, after, func(key string, _ int32) bool { return yield(key, nil) }); err != nil {
 			yield("", err)
 		}
 	}
@@ -34,159 +33,116 @@ func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 // IndexEntries implements [store.View].
 func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	return func(yield func(store.IndexEntry, error) bool) {
-		err := v.entries(index, prefix, after, func(e store.IndexEntry) bool { return yield(e, nil) })
+		err := v.entries(index, prefix, after, func(e indexEntry) bool { return yield(e.IndexEntry, nil) })
 		if err != nil {
 			yield(store.IndexEntry{}, err)
 		}
 	}
 }
 
-// valueEntries calls each for the entries of one value whose keys come after the
-// key after, until it returns false. An error means that there would have been more.
-func (v *view) valueEntries(index, value, after string, each func(store.IndexEntry) bool) error {
-	x, err := v.usableIndex(index)
-	if err != nil {
-		return err
+// filed calls each for the keys filed under one value that come after the key after, until it
+// returns false. An error means that there would have been more.
+func (v *view) filed(index, value, after string, each func(key string, pos int32) bool) error {
+	from := store.IndexEntry{Value: value, Key: after}
+	one := func(e indexEntry) bool { return e.Value == value && each(e.Key, e.pos) }
+	if index != store.NamespaceIndex {
+		return v.entries(index, value, from, one)
 	}
-	each = v.guard(each, &err)
-	if index == store.NamespaceIndex {
-		v.namespaceEntries(value, after, each)
-		return err
+	return v.guard(from, one, func(each func(indexEntry) bool) { v.ofNamespace(value, after, each) })
+}
+
+// entries calls each for the entries whose values start with prefix and that come after the
+// entry after, until it returns false. An error means that there would have been more.
+func (v *view) entries(name, prefix string, after store.IndexEntry, each func(indexEntry) bool) error {
+	if name == store.NamespaceIndex {
+		return v.guard(after, each, func(each func(indexEntry) bool) { v.byNamespace(prefix, after, each) })
 	}
-	if b, ok := x.values.get(value); ok {
-		bucketEntries(b.settled(), value, after, each)
+	x, ok := v.index(name)
+	if !ok && !v.closed {
+		return v.c.wrap(fmt.Errorf("index %q: %w", name, store.ErrNoIndex))
+	}
+	from := after
+	if prefix > after.Value {
+		from = store.IndexEntry{Value: prefix}
+	}
+	return v.guard(after, each, func(each func(indexEntry) bool) {
+		x.entries.Ascend(indexEntry{IndexEntry: from}, func(e indexEntry) bool { return strings.HasPrefix(e.Value, prefix) && each(e) })
+	})
+}
+
+// guard calls walk, whose entries it hands to each but for the entry after. It returns an error
+// if the view is closed, or each closes it.
+func (v *view) guard(after store.IndexEntry, each func(indexEntry) bool, walk func(each func(indexEntry) bool)) error {
+	err := v.usable()
+	if err == nil {
+		walk(func(e indexEntry) bool {
+			if e.IndexEntry != after && !each(e) {
+				return false
+			}
+			err = v.usable()
+			return err == nil
+		})
 	}
 	return err
 }
 
-// bucketEntries calls each for the keys of a value that come after the key after, and
-// reports whether it always returned true.
-func bucketEntries(b *pages[*filed], value, after string, each func(store.IndexEntry) bool) bool {
-	c := b.seek(after)
-	if c.valid() && c.key() == after {
-		c.next()
-	}
-	for ; c.valid(); c.page, c.item = c.page+1, 0 {
-		for _, key := range b.list[c.page].keys[c.item:] {
-			if !each(store.IndexEntry{Value: value, Key: key}) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// entries is valueEntries for all values that start with prefix.
-func (v *view) entries(index, prefix string, after store.IndexEntry, each func(store.IndexEntry) bool) error {
-	x, err := v.usableIndex(index)
-	if err != nil {
-		return err
-	}
-	each = v.guard(each, &err)
-	if index != store.NamespaceIndex {
-		for c := x.values.seek(max(prefix, after.Value)); c.valid() && strings.HasPrefix(c.key(), prefix); c.next() {
-			key := ""
-			if c.key() == after.Value {
-				key = after.Key
-			}
-			if !bucketEntries(c.value().settled(), c.key(), key, each) {
-				break
-			}
-		}
-		return err
-	}
+// byNamespace is entries of the namespace index, which is not stored but read out of the order
+// of keys.
+func (v *view) byNamespace(prefix string, after store.IndexEntry, each func(indexEntry) bool) {
 	// Namespaces in the order of the keys are not in their own order: "a-b/x" comes
-	// before "a/x". So they are gathered first; there are few of them.
-	for _, ns := range v.namespaces() {
-		if !strings.HasPrefix(ns, prefix) || ns < after.Value {
-			continue
-		}
-		key := ""
+	// before "a/x". So they are collected first; there are few of them.
+	for _, ns := range v.namespaces(prefix) {
+		from := ""
 		if ns == after.Value {
-			key = after.Key
+			from = after.Key
 		}
-		if !v.namespaceEntries(ns, key, each) {
-			return err
+		if ns >= after.Value && !v.ofNamespace(ns, from, each) {
+			return
 		}
-	}
-	return nil
-}
-
-// usableIndex returns the index of that name; for [store.NamespaceIndex], which
-// is not stored, nil.
-func (v *view) usableIndex(name string) (*indexTree, error) {
-	if err := v.usable(); err != nil {
-		return nil, err
-	}
-	x, ok := v.index(name)
-	if !ok && name != store.NamespaceIndex {
-		return nil, v.c.wrap(fmt.Errorf("index %q: %w", name, store.ErrNoIndex))
-	}
-	return x, nil
-}
-
-// guard returns each, made to stop with an error in *err where it closes the view.
-func (v *view) guard(each func(store.IndexEntry) bool, err *error) func(store.IndexEntry) bool {
-	return func(e store.IndexEntry) bool {
-		if !each(e) {
-			return false
-		}
-		if v.closed {
-			*err = v.usable()
-		}
-		return !v.closed
 	}
 }
 
-// namespaces returns the namespaces in order, with "" for the keys without any
-// whether there are some or not. It leaps over each namespace's keys.
-func (v *view) namespaces() []string {
-	found := []string{""}
-	for c := v.objects.seek(""); c.valid(); {
-		ns := store.KeyNamespace(c.key())
+// namespaces returns the namespaces with a prefix in order, with "" for the keys without any
+// whether there are some or not. It skips each namespace's keys.
+func (v *view) namespaces(prefix string) (found []string) {
+	if prefix == "" {
+		found = append(found, "")
+	}
+	it := v.keys.Iter()
+	for ok := it.Seek(prefix); ok && strings.HasPrefix(it.Key(), prefix); {
+		ns := store.KeyNamespace(it.Key())
 		if ns == "" {
-			c.next()
+			ok = it.Next()
 			continue
 		}
 		found = append(found, ns)
-		c = v.objects.seek(afterNamespace(ns))
+		ok = it.Seek(afterNamespace(ns))
 	}
 	slices.Sort(found)
 	return found
 }
 
-// namespaceEntries calls each for the keys of a namespace that come after the key
-// after, in order, and reports whether it always returned true.
-func (v *view) namespaceEntries(ns, after string, each func(store.IndexEntry) bool) bool {
+// ofNamespace calls each for the keys of a namespace from a key on, and reports whether it
+// always returned true.
+func (v *view) ofNamespace(ns, from string, each func(indexEntry) bool) bool {
+	prefix := ""
 	if ns != "" {
-		prefix := ns + "/"
-		for c := v.objects.seek(max(prefix, after)); c.valid() && strings.HasPrefix(c.key(), prefix); c.next() {
-			if c.key() == after {
-				continue
-			}
-			// "a/b" is no namespace, though there may be a key "a/b/c".
-			if store.KeyNamespace(c.key()) != ns {
-				return true
-			}
-			if !each(store.IndexEntry{Value: ns, Key: c.key()}) {
-				return false
-			}
-		}
-		return true
+		prefix = ns + "/"
 	}
-	for c := v.objects.seek(after); c.valid(); {
-		if other := store.KeyNamespace(c.key()); other != "" {
-			c = v.objects.seek(afterNamespace(other))
+	it := v.keys.Iter()
+	for ok := it.Seek(max(prefix, from)); ok && strings.HasPrefix(it.Key(), prefix); {
+		// "a/b" is no namespace, though there may be a key "a/b/c".
+		if other := store.KeyNamespace(it.Key()); other != ns {
+			ok = it.Seek(afterNamespace(other))
 			continue
 		}
-		if c.key() != after && !each(store.IndexEntry{Key: c.key()}) {
+		if !each(indexEntry{store.IndexEntry{Value: ns, Key: it.Key()}, it.Value()}) {
 			return false
 		}
-		c.next()
+		ok = it.Next()
 	}
 	return true
 }
 
-// afterNamespace is the least string behind all keys of a namespace: "0" follows
-// "/".
+// afterNamespace is the least string behind all keys of a namespace: "0" follows "/".
 func afterNamespace(ns string) string { return ns + "0" }

@@ -1,32 +1,25 @@
 package memory
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// replacement changes a copy of the content, which Commit makes the collection's.
+// replacement makes changes in a draft, which Commit installs. No other change is made until
+// it ends.
 type replacement struct {
 	c    *collection
 	info *store.Info // what the collection is a copy of once this is committed
 
-	// The rest belongs to the one goroutine that drives the replacement.
-	work    *content
-	stored  map[string]*filed // by key, when this began; no other change is made until it ends
-	touched map[string]touch
-	highest string // resourceVersion of any object that was brought
-	failed  error  // why it can't be committed any more
-}
-
-// touch is what a replacement makes of a key.
-type touch struct {
-	*filed        // where it will be, or was
-	is     filed  // its object is nil where there will be none
-	rv     string // of its deletion, if one was told
+	// The rest belongs to the one goroutine that uses the replacement.
+	draft   *content
+	touched map[string]string // the resourceVersion of a deletion, as far as it is known, by key
+	highest string            // resourceVersion of any object that was brought
+	failed  error             // why it can't be committed any more
 }
 
 var _ store.Replacement = (*replacement)(nil)
@@ -37,25 +30,15 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
 	}
-	if err := check(changes); err != nil {
+	prepared, err := r.draft.prepare(changes, nil)
+	if err != nil {
 		r.failed = err
 		return r.c.wrap(err)
 	}
-	// Not under the collection's lock: a replacement owns its content.
-	for _, ch := range changes {
-		change := refiling{filed: r.stored[ch.Key], is: r.work.filed(ch)}
-		before, again := r.touched[ch.Key]
-		if again && before.is.object == nil {
-			change.filed = nil
-		} else if again {
-			change.filed = before.filed
-		}
-		if change.begin(); again {
-			change.was = before.is
-		}
-		r.work.apply(&change)
-		r.touched[change.is.key] = touch{change.filed, change.is, ch.RV}
-		if ch.Object != nil {
+	for i := range prepared {
+		ch := &prepared[i]
+		r.draft.set(ch)
+		if r.touched[ch.Key] = ch.RV; ch.Object != nil {
 			r.highest = history.Higher(r.highest, ch.Object.GetResourceVersion())
 		}
 	}
@@ -67,93 +50,65 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
 	}
-	objects := r.objects()
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
+	r.c.writer.Lock()
+	defer r.c.writer.Unlock()
 	if r.c.repl != r { // dropped meanwhile
 		return r.c.wrap(store.ErrNoCollection)
 	}
 	if err := r.record(cp); err != nil {
 		return r.c.wrap(err)
 	}
-	r.c.hot.Lock()
-	defer r.c.hot.Unlock()
-	r.file()
-	r.c.install(r.work, head{info: r.info, state: store.State{Checkpoint: cp, Synced: true}}, objects)
+	r.draft.info, r.draft.state.Checkpoint, r.draft.state.Synced = r.info, cp, true
+	r.c.install(r.draft)
 	r.c.db.commits.Add(1)
 	r.end()
 	return nil
 }
 
-// objects returns what there will be by key.
-func (r *replacement) objects() map[string]*filed {
-	objects := make(map[string]*filed, r.work.objects.count)
-	maps.Copy(objects, r.stored)
-	for key, t := range r.touched {
-		if t.is.object == nil {
-			delete(objects, key)
-		} else {
-			objects[t.key] = t.filed
-		}
-	}
-	return objects
-}
-
-// file puts what was brought where it will be. The caller holds c.hot: readers of the state
-// before look there too.
-func (r *replacement) file() {
-	for _, t := range r.touched {
-		if t.is.object != nil {
-			t.set(&t.is)
-		}
-	}
-}
-
-// record takes the difference into the history, or begins it anew. The caller holds
-// c.mu.
+// record adds the difference to the history, or begins another. The caller holds writer.
 func (r *replacement) record(cp store.Checkpoint) error {
-	if r.c.db.forgetful {
+	was, d := r.c.now, r.draft
+	switch {
+	case r.c.db.forgetful:
+		return nil
+	case was.info.Scope() != r.info.Scope() || !store.ContinuesHistory(was.state, cp) || !d.feed.head.Recording():
+		d.feed = newFeed(history.Begin(cp.RV, r.highest, cp.Proven()))
 		return nil
 	}
-	stored := r.c.publish()
-	if stored.info.Scope() != r.info.Scope() || !store.ContinuesHistory(stored.state, cp) || !stored.feed.head.Recording() {
-		r.work.feed = newFeed(history.Begin(cp.RV, r.highest, cp.Proven()))
-		return nil
-	}
-	var changes []store.Change
-	var before []*object.Object
+	var changes []history.Change
 	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
-		now := r.touched[key]
-		changes = append(changes, store.Change{Key: key, Object: now.is.object, RV: now.rv})
-		var was *object.Object
-		if f := r.stored[key]; f != nil {
-			was = f.object
-		}
-		before = append(before, was)
+		ch := store.Change{Key: key, Object: d.object(key), RV: r.touched[key]}
+		changes = append(changes, d.feed.change(ch, was.object(key)))
 	}
-	return r.work.feed.record(changes, before, stored.state.RV, cp)
+	return d.feed.record(changes, was.state.RV, cp)
 }
 
 // Abort implements [store.Replacement].
 func (r *replacement) Abort() error {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
+	r.c.writer.Lock()
+	defer r.c.writer.Unlock()
 	r.end()
 	return nil
 }
 
-// end lets another writer in. The caller holds c.mu.
+// end lets another writer in. The caller holds writer.
 func (r *replacement) end() {
 	if r.c.repl == r {
 		r.c.repl = nil
 	}
-	r.work, r.stored, r.touched, r.failed = nil, nil, nil, errEnded
+	r.draft, r.touched, r.failed = nil, nil, errEnded
 }
 
-// usable says why no more can be done with the replacement than to abort it.
+// errEnded is the error of a replacement that was committed or aborted before.
+var errEnded = errors.New("replacement has ended")
+
+// usable returns why no more can be done with the replacement than to abort it.
 func (r *replacement) usable() error {
 	if r.failed != nil {
 		return r.failed
 	}
-	return r.c.db.checkOpen()
+	if r.c.db.closed.Load() {
+		return store.ErrClosed
+	}
+	return nil
 }

@@ -157,7 +157,7 @@ func readGeneration(h Harness, coll store.Collection, g generations, viaDB bool)
 	if err != nil {
 		return 0, err
 	}
-	if l, ok := coll.(store.Lister); ok && !viaDB {
+	if l, ok := coll.(lister); ok && !viaDB {
 		n, err := g.checkLists(l)
 		if err == nil && n < floor {
 			err = fmt.Errorf("the state was at %d before the list", floor)

@@ -4,19 +4,40 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
-// DiffLists is Diff for the lists of a [store.Lister].
-func (m *Model) DiffLists(l store.Lister) error {
-	got, err := l.List()
+// lister is a collection that lists what it holds without a view, as store/memory does. Each
+// value is an object.
+type lister interface {
+	Values() ([]any, error)                           // in no order
+	ValuesByIndex(index, value string) ([]any, error) // ordered by key
+}
+
+func objects(values []any, err error) ([]*object.Object, error) {
+	list := make([]*object.Object, len(values))
+	for i, v := range values {
+		list[i], _ = v.(*object.Object)
+	}
+	return list, err
+}
+
+// DiffLists is Diff for the lists of a collection, if it has such.
+func (m *Model) DiffLists(c store.Collection) error {
+	l, ok := c.(lister)
+	if !ok {
+		return nil
+	}
+	got, err := objects(l.Values())
 	if err == nil {
+		slices.SortFunc(got, func(a, b *object.Object) int { return strings.Compare(a.Key(), b.Key()) })
 		err = m.diffList(got, m.Keys("", ""))
 	}
 	if err != nil {
-		return fmt.Errorf("in List: %w", err)
+		return fmt.Errorf("in Values: %w", err)
 	}
 	for _, x := range m.Indexes {
 		if err := m.diffByIndex(l, x.Name, m.Entries(x)); err != nil {
@@ -26,22 +47,22 @@ func (m *Model) DiffLists(l store.Lister) error {
 	if err := m.diffByIndex(l, store.NamespaceIndex, m.namespaceEntries()); err != nil {
 		return err
 	}
-	_, err = l.ByIndex("absent-index", "")
-	return diffError("ByIndex of none", err, store.ErrNoIndex)
+	_, err = l.ValuesByIndex("absent-index", "")
+	return diffError("ValuesByIndex of none", err, store.ErrNoIndex)
 }
 
-func (m *Model) diffByIndex(l store.Lister, index string, entries []store.IndexEntry) error {
+func (m *Model) diffByIndex(l lister, index string, entries []store.IndexEntry) error {
 	want := map[string][]string{"": nil, "a/x": nil, "absent": nil} // the values that are there, and some that need not be
 	for _, e := range entries {
 		want[e.Value] = append(want[e.Value], e.Key)
 	}
 	for value, keys := range want {
-		got, err := l.ByIndex(index, value)
+		got, err := objects(l.ValuesByIndex(index, value))
 		if err == nil {
 			err = m.diffList(got, keys)
 		}
 		if err != nil {
-			return fmt.Errorf("in ByIndex %q of %q: %w", index, value, err)
+			return fmt.Errorf("in ValuesByIndex %q of %q: %w", index, value, err)
 		}
 	}
 	return nil
@@ -58,9 +79,9 @@ func (m *Model) diffList(got []*object.Object, keys []string) error {
 	return nil
 }
 
-// checkLists is check for the lists of a [store.Lister], each of which is of one generation.
-func (g generations) checkLists(l store.Lister) (n int, err error) {
-	all, err := l.List()
+// checkLists is check for the lists of a collection, each of which is of one generation.
+func (g generations) checkLists(l lister) (n int, err error) {
+	all, err := objects(l.Values())
 	if err != nil || len(all) == 0 {
 		return 0, fmt.Errorf("%d objects: %w", len(all), err)
 	}
@@ -68,7 +89,7 @@ func (g generations) checkLists(l store.Lister) (n int, err error) {
 	if n, err = strconv.Atoi(rv); err != nil || len(all) != g.count(n) {
 		return n, fmt.Errorf("%d objects, want %d: %w", len(all), g.count(n), err)
 	}
-	under, err := l.ByIndex("gen", rv)
+	under, err := objects(l.ValuesByIndex("gen", rv))
 	if len(under) != 0 && len(under) != g.count(n) || err != nil { // by now there may be another generation
 		return n, fmt.Errorf("%d objects in the index, want none or %d: %w", len(under), g.count(n), err)
 	}

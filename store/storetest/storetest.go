@@ -168,9 +168,7 @@ func (s *subject) check(t T) {
 		if got, want := s.coll.State(), s.model.State(); !sameState(got, want) {
 			t.Fatalf("Collection.State: %+v, want %+v", got, want)
 		}
-		if l, ok := s.coll.(store.Lister); ok {
-			require.NoError(t, s.model.DiffLists(l))
-		}
+		require.NoError(t, s.model.DiffLists(s.coll))
 		v := s.view(t)
 		s.model.Equal(t, v)
 		v.Close()

@@ -17,9 +17,9 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// TestSettle makes changes that wait for their places by the thousand, with a look at
-// what comes out only now and then.
-func TestSettle(t *testing.T) {
+// Batches and replacements of every size leave what a plain map has, in the collection and in
+// views that were opened before.
+func TestChangesBesideModel(t *testing.T) {
 	words := store.Index{Name: "words", Spec: "words", Func: func(o *object.Object) []string {
 		return strings.Fields(strings.ReplaceAll(o.Labels()["words"], "-", " "))
 	}}
@@ -33,7 +33,7 @@ func TestSettle(t *testing.T) {
 		model, rv := map[string]*object.Object{}, 1
 		draw := func() store.Change {
 			rv++
-			name := "n-" + strconv.Itoa(rapid.IntRange(0, 700).Draw(t, "name"))
+			name := "n-" + strconv.Itoa(rapid.IntRange(0, 1500).Draw(t, "name"))
 			if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
 				return store.Change{Key: "ns/" + name, RV: strconv.Itoa(rv)}
 			}
@@ -43,47 +43,61 @@ func TestSettle(t *testing.T) {
 			}
 			return storetest.Put(storetest.Object("ns", name, name, strconv.Itoa(rv), labels, ""))
 		}
-		set := func(ch store.Change) {
-			if ch.Object == nil {
-				delete(model, ch.Key)
-			} else {
-				model[ch.Key] = ch.Object
-			}
+		type past struct {
+			view  store.View
+			model map[string]*object.Object
 		}
-		for range rapid.IntRange(1, 2).Draw(t, "looks") {
-			writes := rapid.SampledFrom([]int{0, 1, 30, 1100}).Draw(t, "writes")
-			if rapid.Bool().Draw(t, "in a list") {
-				r, err := coll.Replace()
-				require.NoError(t, err)
-				for range writes {
-					ch := draw()
-					set(ch)
-					require.NoError(t, r.Apply([]store.Change{ch}))
+		var all []past
+		set := func(changes []store.Change) []store.Change {
+			for _, ch := range changes {
+				if model[ch.Key] = ch.Object; ch.Object == nil {
+					delete(model, ch.Key)
 				}
-				require.NoError(t, r.Commit(storetest.Checkpoint(rv)))
-			} else {
-				for range writes {
-					ch := draw()
-					set(ch)
+			}
+			return changes
+		}
+		for range rapid.IntRange(1, 3).Draw(t, "steps") {
+			size := rapid.SampledFrom([]int{1, 30, 140, 3000}).Draw(t, "size")
+			changes := map[string]store.Change{} // keys are unique
+			for range size {
+				ch := draw()
+				changes[ch.Key] = ch
+			}
+			batch := set(slices.Collect(maps.Values(changes)))
+			switch rapid.SampledFrom([]string{"batch", "one by one", "replacement"}).Draw(t, "kind") {
+			case "batch":
+				require.NoError(t, coll.Apply(store.Batch{Changes: batch, Checkpoint: storetest.Checkpoint(rv)}))
+			case "one by one":
+				for _, ch := range batch {
 					require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{ch}}))
 				}
+			case "replacement":
+				r, err := coll.Replace()
+				require.NoError(t, err)
+				for part := range slices.Chunk(batch, 100) {
+					require.NoError(t, r.Apply(part))
+				}
+				require.NoError(t, r.Commit(storetest.Checkpoint(rv)))
 			}
-			for key, o := range model { // what needs no place
-				got, err := coll.(store.Getter).Get(key)
+			v, err := coll.View()
+			require.NoError(t, err)
+			defer v.Close()
+			all = append(all, past{v, maps.Clone(model)})
+			for key, o := range model {
+				got, err := coll.(*memory.Collection).Get(key)
 				require.NoError(t, err)
 				require.Same(t, o, got)
-				break
 			}
-			compare(t, coll, model, words)
+			require.NoError(t, (&storetest.Model{Objects: model, Indexes: []store.Index{words}}).DiffLists(coll))
+		}
+		for _, p := range all {
+			compare(t, p.view, p.model, words)
 		}
 	})
 }
 
-// compare compares what a collection has, by key and by an index, with a model.
-func compare(t *rapid.T, coll store.Collection, model map[string]*object.Object, index store.Index) {
-	v, err := coll.View()
-	require.NoError(t, err)
-	defer v.Close()
+// compare compares what a view has, by key and by an index, with a model.
+func compare(t *rapid.T, v store.View, model map[string]*object.Object, index store.Index) {
 	bytes := 0
 	var entries []store.IndexEntry
 	keys := slices.Sorted(maps.Keys(model))
@@ -110,5 +124,4 @@ func compare(t *rapid.T, coll store.Collection, model map[string]*object.Object,
 		entries = entries[1:]
 	}
 	require.Empty(t, entries)
-	require.NoError(t, (&storetest.Model{Objects: model, Indexes: []store.Index{index}}).DiffLists(coll.(store.Lister)))
 }
