@@ -49,8 +49,9 @@ func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 	return newTypedCodec(example, scheme)
 }
 
-func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) typedCodec {
-	c := typedCodec{typ: reflect.TypeOf(example).Elem(), gvk: kindOf(example, scheme)}
+func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) *typedCodec {
+	c := &typedCodec{typ: reflect.TypeOf(example).Elem(), gvk: kindOf(example, scheme)}
+	c.apiVersion, c.kind = c.gvk.ToAPIVersionAndKind()
 	_, metadata := example.(*metav1.PartialObjectMetadata)
 	c.bare = !metadata && !c.gvk.Empty() && example.GetObjectKind().GroupVersionKind().Empty()
 	return c
@@ -110,11 +111,37 @@ type typedCodec struct {
 	typ  reflect.Type
 	gvk  schema.GroupVersionKind
 	bare bool // objects are handed out without apiVersion and kind
+
+	apiVersion, kind string // of gvk
 }
 
-func (c typedCodec) Encode(obj runtime.Object) (*object.Object, error) { return encode(obj, c.gvk) }
+func (c *typedCodec) Encode(obj runtime.Object) (*object.Object, error) { return encode(obj, c.gvk) }
 
-func (c typedCodec) Decode(o *object.Object) (runtime.Object, error) {
+// share returns obj, a pointer to typ, as an object with obj as its Go form: encoded only if its
+// size is not known otherwise.
+func (c *typedCodec) share(obj runtime.Object) (*object.Object, error) {
+	apiVersion, kind := c.apiVersion, c.kind
+	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+		apiVersion, kind = gvk.ToAPIVersionAndKind()
+		if c.bare {
+			obj = obj.DeepCopyObject()
+			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		}
+	}
+	if v, ok := obj.(object.Go); ok {
+		return object.FromGo(v, apiVersion, kind, c)
+	}
+	o, err := c.Encode(obj)
+	if err != nil {
+		return nil, err
+	}
+	return o.WithGo(obj), nil
+}
+
+// EncodeGo implements [object.Encoder].
+func (c *typedCodec) EncodeGo(obj runtime.Object) ([]byte, error) { return encodeJSON(obj, c.gvk) }
+
+func (c *typedCodec) Decode(o *object.Object) (runtime.Object, error) {
 	v := reflect.New(c.typ).Interface().(runtime.Object)
 	if o.Protobuf() {
 		if err := o.Into(v); err != nil {
@@ -136,6 +163,18 @@ func encode(obj runtime.Object, gvk schema.GroupVersionKind) (*object.Object, er
 	if o, ok := obj.(*object.Object); ok {
 		return o, nil
 	}
+	raw, err := encodeJSON(obj, gvk)
+	if err != nil {
+		return nil, err
+	}
+	o, err := object.FromValid(raw)
+	if err != nil {
+		return nil, fmt.Errorf("encode a %T: %w", obj, err)
+	}
+	return o, nil
+}
+
+func encodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
 	raw, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode a %T: %w", obj, err)
@@ -144,9 +183,5 @@ func encode(obj runtime.Object, gvk schema.GroupVersionKind) (*object.Object, er
 		apiVersion, kind := gvk.ToAPIVersionAndKind()
 		raw = object.WithType(raw, apiVersion, kind)
 	}
-	o, err := object.FromValid(raw)
-	if err != nil {
-		return nil, fmt.Errorf("encode a %T: %w", obj, err)
-	}
-	return o, nil
+	return raw, nil
 }

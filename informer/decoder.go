@@ -1,10 +1,7 @@
 package informer
 
 import (
-	"runtime"
-	"sync"
 	"sync/atomic"
-	"weak"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/lru"
@@ -24,8 +21,7 @@ type decoder struct {
 	// what was read later.
 	kept atomic.Pointer[kept]
 
-	// same is what was decoded of the very object: see exact.
-	same keptForLife
+	last atomic.Pointer[exactly] // what exact decoded last
 }
 
 // kept are decoded objects at hand.
@@ -34,15 +30,24 @@ type kept interface {
 	add(*object.Object, any)
 }
 
+// exactly is a decoded object with the one that it was decoded from.
+type exactly struct {
+	object *object.Object
+	value  any
+}
+
 // decoding returns what decodes objects that are read after the call.
 func (d *decoder) decoding() Decode {
 	k := *d.kept.Load()
 	return func(o *object.Object) (any, error) {
+		if v := o.Go(); v != nil {
+			return v, nil
+		}
 		if v, ok := k.get(o); ok {
 			return v, nil
 		}
 		v, err := d.fresh(o)
-		if err == nil && v != any(o) { // what is kept for its life must not keep itself
+		if err == nil {
 			k.add(o, v)
 		}
 		return v, err
@@ -52,11 +57,11 @@ func (d *decoder) decoding() Decode {
 // scanning is decoding for one of many objects, which must not drive those that
 // are in use out of what is kept by use.
 func (d *decoder) scanning() Decode {
-	k, ok := (*d.kept.Load()).(*keptByUse)
-	if !ok {
-		return d.decoding()
-	}
+	k := *d.kept.Load()
 	return func(o *object.Object) (any, error) {
+		if v := o.Go(); v != nil {
+			return v, nil
+		}
 		if v, ok := k.get(o); ok {
 			return v, nil
 		}
@@ -66,14 +71,17 @@ func (d *decoder) scanning() Decode {
 
 // exact decodes for an index, whose values must be those of the object that is asked
 // of and not of another with the same resourceVersion: the store asks of what it
-// removes as well, while a list replaces it.
+// removes as well, while a list replaces it. All indexes are asked of one object in turn.
 func (d *decoder) exact(o *object.Object) (any, error) {
-	if v, ok := d.same.get(o); ok {
+	if v := o.Go(); v != nil {
 		return v, nil
 	}
+	if l := d.last.Load(); l != nil && l.object == o {
+		return l.value, nil
+	}
 	v, err := d.fresh(o)
-	if err == nil && v != any(o) {
-		d.same.add(o, v)
+	if err == nil {
+		d.last.Store(&exactly{o, v})
 	}
 	return v, err
 }
@@ -101,19 +109,6 @@ type keptNot struct{}
 
 func (keptNot) get(*object.Object) (any, bool) { return nil, false }
 func (keptNot) add(*object.Object, any)        {}
-
-// keptForLife keeps a decoded object for as long as somebody has its encoded one.
-// It fits a store in memory, which hands out the same *object.Object each time.
-type keptForLife struct{ m sync.Map } // weak.Pointer[object.Object] → any
-
-func (k *keptForLife) get(o *object.Object) (any, bool) { return k.m.Load(weak.Make(o)) }
-
-func (k *keptForLife) add(o *object.Object, v any) {
-	p := weak.Make(o)
-	if _, had := k.m.LoadOrStore(p, v); !had {
-		runtime.AddCleanup(o, func(p weak.Pointer[object.Object]) { k.m.Delete(p) }, p)
-	}
-}
 
 // keptByUse keeps the decoded objects that were used last.
 type keptByUse struct{ lru *lru.Cache }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 )
@@ -36,6 +37,8 @@ type Indexer struct {
 	unnamed string // see unnamed
 	errors  atomic.Uint64
 	log     atomic.Pointer[slog.Logger]
+	raw     bool // what is handed out is what is stored
+	shares  bool // the store holds what is handed out, see encode
 
 	fed     atomic.Bool            // an informer runs or has run, whose checkpoint counts
 	writing sync.Mutex             // held by callers that write, so that rv is of the newest write
@@ -66,14 +69,12 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	if o.decoded < 0 {
 		x.decoder.size = defaultDecoded
 	}
+	_, x.raw = o.codec.(rawCodec)
 	_, inMemory := o.db.(*memory.DB)
-	_, raw := o.codec.(rawCodec)
-	switch {
-	case raw || o.decoded == 0:
+	x.shares = inMemory && o.decoded < 0 && !x.raw
+	if x.raw || o.decoded == 0 {
 		x.decoder.keep(keptNot{})
-	case o.decoded < 0 && inMemory:
-		x.decoder.keep(&x.decoder.same)
-	default:
+	} else {
 		x.decoder.keep(keepByUse(x.decoder.size))
 	}
 	return x
@@ -184,6 +185,13 @@ func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
 
 // GetByKey returns the object that is stored under key.
 func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
+	if c, ok := x.inMemory(); ok {
+		if v, ok := c.Value(key); ok {
+			if _, encoded := v.(*object.Object); !encoded {
+				return v, true, nil
+			}
+		}
+	}
 	item, err = x.get(key)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, false, nil
@@ -239,10 +247,13 @@ func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 	}
 }
 
-// List returns all objects, ordered by key. Where decoding them takes longer than a view of
-// the store may stay open, it goes on in another: then they are of more than one state, as
-// objects are that a watch brings one after the other.
+// List returns all objects: ordered by key, or in no order if they are in memory. If decoding them
+// takes longer than a view of the store may stay open, it goes on in another: then they are of more
+// than one state, as objects are that a watch brings one after the other.
 func (x *Indexer) List() []any {
+	if c, ok := x.inMemory(); ok {
+		return x.listInMemory(c)
+	}
 	decode := x.decoder.scanning()
 	var list []any
 	for last := ""; ; {
@@ -322,6 +333,9 @@ func (x *Indexer) ByIndex(name, value string) ([]any, error) {
 }
 
 func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]any, error) {
+	if c, ok := x.inMemory(); ok && len(values) == 1 {
+		return x.byValueInMemory(c, storeName(name, fn), storeValue(values[0]))
+	}
 	read := x.reading()
 	v, err := x.view()
 	if err != nil {

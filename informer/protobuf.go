@@ -15,7 +15,7 @@ import (
 
 // protobufCodec stores Go types as Kubernetes' protobuf.
 type protobufCodec struct {
-	typedCodec
+	*typedCodec
 	serializer *protobuf.Serializer
 }
 

@@ -208,7 +208,7 @@ func (s *sharedIndexInformer) encodeExpected(obj runtime.Object) (*object.Object
 		return nil, err
 	}
 	if s.transform == nil {
-		return s.indexer.opts.codec.Encode(obj)
+		return s.indexer.encode(obj)
 	}
 	out, err := s.transform(obj)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *sharedIndexInformer) encodeExpected(obj runtime.Object) (*object.Object
 	if !ok {
 		return nil, fmt.Errorf("transform: a %T can't be stored", out)
 	}
-	return s.indexer.opts.codec.Encode(o)
+	return s.indexer.encode(o)
 }
 
 // expected refuses an object of another type than the example's.

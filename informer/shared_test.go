@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -300,24 +299,6 @@ func TestMutationDetector(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(out), "cache *v1.Pod modified")
 	require.NotContains(t, string(out), "test timed out")
-}
-
-// What is kept decoded goes with what the store has.
-func TestDecodedObjectsGoWithTheirVersion(t *testing.T) {
-	x := informer.NewIndexer(&corev1.Pod{}, nil)
-	for n := range 100 {
-		require.NoError(t, x.Add(pod("ns", "a", "n1", n)))
-		require.Len(t, x.List(), 1)
-	}
-	first, _, err := x.GetByKey("ns/a")
-	require.NoError(t, err)
-	second, _, err := x.GetByKey("ns/a")
-	require.NoError(t, err)
-	require.Same(t, first, second, "decoded once")
-	for x.Decoded() > 1 { // the test's timeout ends it, too
-		runtime.GC()
-	}
-	require.Equal(t, 1, x.Decoded())
 }
 
 // However often informers are started and stopped, at whatever moment: nothing of

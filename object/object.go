@@ -30,6 +30,7 @@ type Object struct {
 	uid        string
 	rv         string
 	labels     map[string]string
+	form       *goForm // nil for none
 }
 
 var (
@@ -69,13 +70,21 @@ func FromValid(raw []byte) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.name == "" {
-		return nil, ErrNoMetadata
-	}
-	if n := len(o.Key()); n > MaxKeyBytes {
-		return nil, fmt.Errorf("%w: a key of %d bytes is over the limit of %d", ErrInvalid, n, MaxKeyBytes)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	return o, nil
+}
+
+// check returns an error if the object can't be stored.
+func (o *Object) check() error {
+	if o.name == "" {
+		return ErrNoMetadata
+	}
+	if n := len(o.namespace) + 1 + len(o.name); n > MaxKeyBytes && len(o.Key()) > MaxKeyBytes {
+		return fmt.Errorf("%w: a key of %d bytes is over the limit of %d", ErrInvalid, len(o.Key()), MaxKeyBytes)
+	}
+	return nil
 }
 
 // ParseBookmark reads the object of a BOOKMARK event. By the API's contract only its
@@ -147,10 +156,21 @@ func parseMeta(raw []byte) (*Object, error) {
 
 // Raw returns the object as it is stored: JSON, or protobuf if [Object.Protobuf]. The caller must
 // not change it.
-func (o *Object) Raw() []byte { return o.raw }
+func (o *Object) Raw() []byte {
+	if f := o.lazy(); f != nil {
+		return f.bytes(o)
+	}
+	return o.raw
+}
 
-// Size is the length of Raw in bytes.
-func (o *Object) Size() int { return len(o.raw) }
+// Size is the length of Raw in bytes. For an object that came in its Go form it is the length that
+// it would have as protobuf, which is known without encoding it.
+func (o *Object) Size() int {
+	if f := o.lazy(); f != nil {
+		return f.size
+	}
+	return len(o.raw)
+}
 
 // Kind returns the object's kind, such as "Pod".
 func (o *Object) Kind() string { return o.kind }
@@ -203,7 +223,7 @@ func (o *Object) Into(v any) error {
 	if o.Protobuf() {
 		decode = func(_ []byte, v any) error { return o.intoProtobuf(v) }
 	}
-	if err := decode(o.raw, v); err != nil {
+	if err := decode(o.Raw(), v); err != nil {
 		return fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
 	}
 	return nil
@@ -216,7 +236,7 @@ func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	if o.Protobuf() {
 		return nil, fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), o.intoProtobuf(u))
 	}
-	if err := u.UnmarshalJSON(o.raw); err != nil {
+	if err := u.UnmarshalJSON(o.Raw()); err != nil {
 		return nil, fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
 	}
 	return u, nil
@@ -245,7 +265,7 @@ func (o *Object) GetObjectMeta() metav1.Object {
 func (o *Object) intoMeta(m *metav1.ObjectMeta) {
 	// The bytes are valid JSON. If a field has a type that Kubernetes does not allow, the fields
 	// parsed so far still identify the object.
-	_ = json.Unmarshal([]byte(gjson.GetBytes(o.raw, "metadata").Raw), m)
+	_ = json.Unmarshal([]byte(gjson.GetBytes(o.Raw(), "metadata").Raw), m)
 }
 
 // GetObjectKind returns the object's group, version and kind, as

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // protobufPrefix begins the output of Kubernetes' protobuf serializer.
@@ -24,17 +23,12 @@ func (o *Object) Protobuf() bool { return bytes.HasPrefix(o.raw, protobufPrefix)
 // base64: only their Go type can decode them.
 func (o *Object) JSON() []byte {
 	if !o.Protobuf() {
-		return o.raw
+		return o.Raw()
 	}
 	out, err := json.Marshal(struct {
 		metav1.PartialObjectMetadata
 		Protobuf []byte `json:"protobuf"`
-	}{metav1.PartialObjectMetadata{
-		TypeMeta: metav1.TypeMeta{APIVersion: o.apiVersion, Kind: o.kind},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid), ResourceVersion: o.rv, Labels: o.labels,
-		},
-	}, o.raw})
+	}{o.metadata(), o.raw})
 	if err != nil {
 		return []byte("{}") // strings and bytes always marshal
 	}

@@ -203,7 +203,8 @@ func (p *lister) pages(ctx context.Context) (string, error) {
 		if kind := list.GetObjectKind().GroupVersionKind(); kind.Kind == "Table" && kind.Group == metav1.GroupName {
 			return "", fmt.Errorf("%w: the client returns a Table", upstream.ErrBadList)
 		}
-		if err := meta.EachListItem(list, p.item); err != nil {
+		// With memory of their own: one that is kept in its Go form must not keep the whole page.
+		if err := meta.EachListItemWithAlloc(list, p.item); err != nil {
 			return "", err
 		}
 		if first {

@@ -180,15 +180,13 @@ func (c *collection) Get(key string) (*object.Object, error) {
 	return nil, c.missing(key)
 }
 
-// Value returns what [Collection.Values] has for key, or [store.ErrNotFound].
-func (c *collection) Value(key string) (any, error) {
+// Value returns the object at key as [Collection.Values] has it. ok is false if there is none, or
+// it can't be read; then Get has the error.
+func (c *collection) Value(key string) (v any, ok bool) {
 	c.mu.RLock()
 	e, ok := c.now.byKey[key]
 	c.mu.RUnlock()
-	if ok && !c.db.closed.Load() {
-		return e.value, nil
-	}
-	return nil, c.missing(key)
+	return e.value, ok && !c.db.closed.Load()
 }
 
 // missing returns why there is nothing at key.
@@ -201,17 +199,18 @@ func (c *collection) missing(key string) error {
 	return c.notFound(key)
 }
 
-// Values returns all objects, in no order.
-func (c *collection) Values() ([]any, error) {
+// Values returns all objects, in no order: each in its Go form, which the caller must not change,
+// or as an *object.Object if it came without one, as so many did. The slice is the caller's.
+func (c *collection) Values() (list []any, encoded int64, err error) {
 	s, err := c.readable()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return s.slots.all(), nil
+	return s.slots.all(), s.encoded, nil
 }
 
-// ValuesByIndex returns the values of the objects that an index files under value, ordered by
-// key. [store.ErrNoIndex] if there is no such index.
+// ValuesByIndex is Values for the objects that an index files under value, ordered by key.
+// [store.ErrNoIndex] if there is no such index.
 func (c *collection) ValuesByIndex(index, value string) (list []any, err error) {
 	s, err := c.readable()
 	if err != nil {

@@ -21,7 +21,8 @@ type content struct {
 	keys    *btree.Map[string, int32] // where in slots an object is, by key
 	indexes []index                   // by name
 	feed    feed
-	gone    bool // the collection was dropped
+	encoded int64 // how many objects have no Go form
+	gone    bool  // the collection was dropped
 
 	// byKey finds an object of the newest state faster than keys does. Snapshots don't use it.
 	byKey map[string]entry
@@ -181,12 +182,20 @@ func (c *content) remove(pos int32) *record {
 }
 
 func (c *content) total(n int64, r *record) {
+	if r.object.Go() == nil {
+		c.encoded += n
+	}
 	c.state.Count += n
 	c.state.Bytes += n * int64(r.object.Size())
 }
 
-// value is what readers of Go values get of an object.
-func value(o *object.Object) any { return o }
+// value is what readers of values get of an object: its Go form, or the object if it has none.
+func value(o *object.Object) any {
+	if v := o.Go(); v != nil {
+		return v
+	}
+	return o
+}
 
 // file puts a record into the indexes, or tells them its new place.
 func (c *content) file(r *record, pos int32) {

@@ -144,7 +144,7 @@ func TestGet_Dropped_Closed(t *testing.T) {
 	require.NoError(t, db.Drop("configmaps"))
 	_, err = get(coll)("shop/a")
 	require.ErrorIs(t, err, store.ErrNoCollection)
-	_, err = coll.(*memory.Collection).Values()
+	_, _, err = coll.(*memory.Collection).Values()
 	require.ErrorIs(t, err, store.ErrNoCollection)
 	coll, err = db.Open(other)
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestGet_Dropped_Closed(t *testing.T) {
 	require.NoError(t, db.Close())
 	_, err = get(coll)("shop/a")
 	require.ErrorIs(t, err, store.ErrClosed)
-	_, err = coll.(*memory.Collection).Values()
+	_, _, err = coll.(*memory.Collection).Values()
 	require.ErrorIs(t, err, store.ErrClosed)
 	_, err = coll.(*memory.Collection).ValuesByIndex(store.NamespaceIndex, "shop")
 	require.ErrorIs(t, err, store.ErrClosed)
@@ -236,7 +236,7 @@ func TestObjectAtTwoKeys(t *testing.T) {
 	require.NoError(t, r.Commit(storetest.Checkpoint(1)))
 	want["shop/b"] = put("b", 2).Object // under its own key
 	apply("shop/b", want["shop/b"])
-	list, err := coll.(*memory.Collection).Values()
+	list, _, err := coll.(*memory.Collection).Values()
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	for key, o := range want {

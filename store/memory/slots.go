@@ -21,7 +21,7 @@ const chunkSize = 128
 type chunk struct {
 	owner   *owner
 	records [chunkSize]*record
-	values  [chunkSize]any // what readers of Go values get, see [Collection.Values]
+	values  [chunkSize]any // see [Collection.Values]
 }
 
 // owner identifies the slots that may change a chunk in place. It has a size, so that no two

@@ -13,7 +13,7 @@ import (
 // lister is a collection that lists what it holds without a view, as store/memory does. Each
 // value is an object.
 type lister interface {
-	Values() ([]any, error)                           // in no order
+	Values() (list []any, encoded int64, err error)   // in no order
 	ValuesByIndex(index, value string) ([]any, error) // ordered by key
 }
 
@@ -31,7 +31,11 @@ func (m *Model) DiffLists(c store.Collection) error {
 	if !ok {
 		return nil
 	}
-	got, err := objects(l.Values())
+	all, encoded, err := l.Values()
+	got, err := objects(all, err)
+	if err == nil && encoded != int64(len(all)) {
+		err = fmt.Errorf("%d objects, of which %d are counted as encoded", len(all), encoded)
+	}
 	if err == nil {
 		slices.SortFunc(got, func(a, b *object.Object) int { return strings.Compare(a.Key(), b.Key()) })
 		err = m.diffList(got, m.Keys("", ""))
@@ -81,7 +85,8 @@ func (m *Model) diffList(got []*object.Object, keys []string) error {
 
 // checkLists is check for the lists of a collection, each of which is of one generation.
 func (g generations) checkLists(l lister) (n int, err error) {
-	all, err := objects(l.Values())
+	values, _, err := l.Values()
+	all, err := objects(values, err)
 	if err != nil || len(all) == 0 {
 		return 0, fmt.Errorf("%d objects: %w", len(all), err)
 	}

@@ -1,0 +1,104 @@
+package informer
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store/memory"
+)
+
+// A store in memory keeps an object in its Go form beside the encoded one, or in place of it until
+// its bytes are asked for. That is the very object that came, as with client-go, unless the codec
+// is one of the caller's.
+
+// encode returns obj as it is stored. The caller must not change obj afterwards.
+func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
+	if !x.shares {
+		return x.opts.codec.Encode(obj)
+	}
+	o, err := share(x.opts.codec, obj)
+	if err == nil && o.Go() != nil {
+		x.decoder.detector.AddObject(o.Go())
+	}
+	return o, err
+}
+
+// share returns obj encoded by codec, with its Go form.
+func share(codec Codec, obj runtime.Object) (*object.Object, error) {
+	typed, ok := codec.(*typedCodec)
+	if ok && reflect.TypeOf(obj) == reflect.PointerTo(typed.typ) {
+		return typed.share(obj)
+	}
+	o, err := codec.Encode(obj)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := codec.(unstructuredCodec); ok && obj.GetObjectKind().GroupVersionKind().Kind == o.Kind() {
+		if _, ok := obj.(runtime.Unstructured); ok {
+			return o.WithGo(obj), nil
+		}
+	}
+	v, err := codec.Decode(o)
+	if err != nil {
+		return o, nil //nolint:nilerr // its readers get the error
+	}
+	return o.WithGo(v), nil
+}
+
+// inMemory returns the collection if its objects can be read without a view: those of a store in
+// memory, which holds what readers get.
+func (x *Indexer) inMemory() (*memory.Collection, bool) {
+	if !x.shares && !x.raw || !x.coll.isOpen() {
+		return nil, false
+	}
+	return x.coll.inMemory()
+}
+
+// handedOut returns a value of a collection in memory as readers get it.
+func (x *Indexer) handedOut(v any, decode Decode) (any, error) {
+	if o, ok := v.(*object.Object); ok && !x.raw {
+		return decode(o)
+	}
+	return v, nil
+}
+
+// listInMemory is List.
+func (x *Indexer) listInMemory(c *memory.Collection) []any {
+	decode := x.decoder.scanning()
+	list, encoded, err := c.Values()
+	if err != nil {
+		x.failed(err)
+		return nil
+	}
+	if encoded == 0 || x.raw {
+		return list
+	}
+	return x.decoded(list, decode)
+}
+
+// decoded decodes those of list that have no Go form, in place, and leaves out what can't be read.
+func (x *Indexer) decoded(list []any, decode Decode) []any {
+	kept := list[:0]
+	for _, v := range list {
+		item, err := x.handedOut(v, decode)
+		if err != nil {
+			x.failed(err)
+			continue
+		}
+		kept = append(kept, item)
+	}
+	return kept
+}
+
+// byValueInMemory is byValues for one value.
+func (x *Indexer) byValueInMemory(c *memory.Collection, index, value string) ([]any, error) {
+	decode := x.decoder.decoding()
+	list, err := c.ValuesByIndex(index, value)
+	if err != nil {
+		x.failed(err)
+		return nil, err
+	}
+	return x.decoded(list, decode), nil
+}
