@@ -51,6 +51,7 @@ func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 
 func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) *typedCodec {
 	c := &typedCodec{typ: reflect.TypeOf(example).Elem(), gvk: kindOf(example, scheme)}
+	c.pointer = reflect.PointerTo(c.typ)
 	c.apiVersion, c.kind = c.gvk.ToAPIVersionAndKind()
 	_, metadata := example.(*metav1.PartialObjectMetadata)
 	c.bare = !metadata && !c.gvk.Empty() && example.GetObjectKind().GroupVersionKind().Empty()
@@ -108,9 +109,10 @@ func (c unstructuredCodec) Decode(o *object.Object) (runtime.Object, error) {
 
 type typedCodec struct {
 	jsonEncoding
-	typ  reflect.Type
-	gvk  schema.GroupVersionKind
-	bare bool // objects are handed out without apiVersion and kind
+	typ     reflect.Type
+	pointer reflect.Type // to typ
+	gvk     schema.GroupVersionKind
+	bare    bool // objects are handed out without apiVersion and kind
 
 	apiVersion, kind string // of gvk
 }

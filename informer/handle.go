@@ -44,9 +44,13 @@ func (h *handle) Info() store.Info          { return h.current.Load().Info() }
 func (h *handle) State() store.State        { return h.current.Load().State() }
 func (h *handle) View() (store.View, error) { return h.current.Load().View() }
 
-// inMemory is the collection if the store is in memory.
+// inMemory returns the collection if it is open and in memory.
 func (h *handle) inMemory() (*memory.Collection, bool) {
-	c, ok := h.current.Load().Collection.(*memory.Collection)
+	o := h.current.Load()
+	if o == nil {
+		return nil, false
+	}
+	c, ok := o.Collection.(*memory.Collection)
 	return c, ok
 }
 

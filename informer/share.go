@@ -28,7 +28,7 @@ func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
 // share returns obj encoded by codec, with its Go form.
 func share(codec Codec, obj runtime.Object) (*object.Object, error) {
 	typed, ok := codec.(*typedCodec)
-	if ok && reflect.TypeOf(obj) == reflect.PointerTo(typed.typ) {
+	if ok && reflect.TypeOf(obj) == typed.pointer {
 		return typed.share(obj)
 	}
 	o, err := codec.Encode(obj)
@@ -50,7 +50,7 @@ func share(codec Codec, obj runtime.Object) (*object.Object, error) {
 // inMemory returns the collection if its objects can be read without a view: those of a store in
 // memory, which holds what readers get.
 func (x *Indexer) inMemory() (*memory.Collection, bool) {
-	if !x.shares && !x.raw || !x.coll.isOpen() {
+	if !x.shares && !x.raw {
 		return nil, false
 	}
 	return x.coll.inMemory()

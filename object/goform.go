@@ -26,7 +26,6 @@ type goForm struct {
 	encode Encoder
 	once   sync.Once
 	raw    []byte
-	size   int
 }
 
 // Encoder encodes objects that came in their Go form.
@@ -47,7 +46,7 @@ func FromGo(v Go, apiVersion, kind string, encode Encoder) (*Object, error) {
 			apiVersion: apiVersion, kind: kind, namespace: v.GetNamespace(), name: v.GetName(),
 			uid: string(v.GetUID()), rv: v.GetResourceVersion(), labels: v.GetLabels(),
 		},
-		goForm{value: v, encode: encode, size: v.Size()},
+		goForm{value: v, encode: encode},
 	}
 	o := &both.Object
 	o.form = &both.goForm
@@ -71,6 +70,10 @@ func (o *Object) Go() runtime.Object {
 	}
 	return o.form.value
 }
+
+// Encoded reports whether the object came with its bytes. Those of an object that came in its Go
+// form are made when they are first asked for.
+func (o *Object) Encoded() bool { return o.lazy() == nil }
 
 // lazy returns the form that the bytes are to be made from; nil for an object that has them.
 func (o *Object) lazy() *goForm {

@@ -164,10 +164,10 @@ func (o *Object) Raw() []byte {
 }
 
 // Size is the length of Raw in bytes. For an object that came in its Go form it is the length that
-// it would have as protobuf, which is known without encoding it.
+// it would have as protobuf, which is found without encoding it.
 func (o *Object) Size() int {
 	if f := o.lazy(); f != nil {
-		return f.size
+		return f.value.(Go).Size()
 	}
 	return len(o.raw)
 }

@@ -113,7 +113,8 @@ type State struct {
 	// not be read as if it were whole.
 	Synced bool `json:"synced"`
 
-	// Count is the number of objects, Bytes the length of their JSON.
+	// Count is the number of objects, Bytes the length of their JSON. Objects that are held in
+	// memory in their Go form, and not encoded, are not part of Bytes.
 	Count int64 `json:"count"`
 	Bytes int64 `json:"bytes"`
 }

@@ -118,18 +118,14 @@ func (c *Collection) Apply(b store.Batch) error {
 	if info := c.now.info; info != c.want && info.Scope() != c.want.Scope() {
 		return c.wrap(store.ErrScope)
 	}
-	var few [4]change
+	var few [1]change
 	changes, err := c.now.prepare(b.Changes, few[:0])
 	if err != nil {
 		return c.wrap(err)
 	}
-	cp := &b.Checkpoint
-	if *cp == (store.Checkpoint{}) {
-		cp = &c.now.state.Checkpoint
-	}
 	if len(changes) > mostInPlace {
 		d := c.draft()
-		if err := d.apply(changes, *cp, c.db.forgetful); err != nil {
+		if err := d.apply(changes, &b.Checkpoint, c.db.forgetful); err != nil {
 			return c.wrap(err)
 		}
 		c.install(d)
@@ -137,7 +133,7 @@ func (c *Collection) Apply(b store.Batch) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.seen = nil
-		if err := c.now.apply(changes, *cp, c.db.forgetful); err != nil {
+		if err := c.now.apply(changes, &b.Checkpoint, c.db.forgetful); err != nil {
 			return c.wrap(err)
 		}
 	}

@@ -62,8 +62,14 @@ func newContent(info *store.Info) *content {
 }
 
 func newIndex(x store.Index) index {
-	before := func(a, b indexEntry) bool { return a.Compare(b.IndexEntry) < 0 }
-	return index{x, btree.NewBTreeGOptions(before, btree.Options{Degree: degree, NoLocks: true})}
+	return index{x, btree.NewBTreeGOptions(indexBefore, btree.Options{Degree: degree, NoLocks: true})}
+}
+
+func indexBefore(a, b indexEntry) bool {
+	if a.Value != b.Value {
+		return a.Value < b.Value
+	}
+	return a.Key < b.Key
 }
 
 // snapshot returns a copy of c for readers. It takes the same time for any number of objects,
@@ -112,8 +118,9 @@ func (c *content) values(o *object.Object) [][]string {
 	return values
 }
 
-// apply makes prepared changes with a checkpoint. forgetful leaves the history as it is.
-func (c *content) apply(changes []change, cp store.Checkpoint, forgetful bool) error {
+// apply makes prepared changes, with a checkpoint unless it is zero. forgetful leaves the history
+// as it is.
+func (c *content) apply(changes []change, cp *store.Checkpoint, forgetful bool) error {
 	var log []history.Change
 	for i := range changes {
 		if old := c.set(&changes[i]); !forgetful {
@@ -121,11 +128,13 @@ func (c *content) apply(changes []change, cp store.Checkpoint, forgetful bool) e
 		}
 	}
 	known := c.state.RV
-	c.state.Checkpoint = cp
+	if *cp != (store.Checkpoint{}) {
+		c.state.Checkpoint = *cp
+	}
 	if forgetful {
 		return nil
 	}
-	return c.feed.record(log, known, cp) // in memory it never fails
+	return c.feed.record(log, known, &c.state.Checkpoint) // in memory it never fails
 }
 
 // set makes one change and returns the object that was at its key, nil for none.
@@ -185,8 +194,10 @@ func (c *content) total(n int64, r *record) {
 	if r.object.Go() == nil {
 		c.encoded += n
 	}
+	if r.object.Encoded() {
+		c.state.Bytes += n * int64(r.object.Size())
+	}
 	c.state.Count += n
-	c.state.Bytes += n * int64(r.object.Size())
 }
 
 // value is what readers of values get of an object: its Go form, or the object if it has none.

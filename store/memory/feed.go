@@ -90,7 +90,7 @@ func versionOf(o *object.Object) *history.Version {
 }
 
 // record adds the changes of a batch, which moves the checkpoint from known to next.
-func (f *feed) record(changes []history.Change, known string, next store.Checkpoint) error {
+func (f *feed) record(changes []history.Change, known string, next *store.Checkpoint) error {
 	proven := next.Proven()
 	log := history.NewLog(f.head, f, known, next.RV, proven)
 	if err := log.Add(changes); err != nil {
