@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Age is seconds as people say them: "12s", "5m3s", "3h12m", "2d4h".
+// Age formats seconds for people: "12s", "5m3s", "3h12m", "2d4h".
 func Age(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// An index that is being built says so, on every way; everything else is answered.
+// While an index is being built, every source returns an error for it and answers everything else.
 func TestIndexBuilding(t *testing.T) {
 	db, _ := newBolt(t)
 	fixture(t, db)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// values is a query as it travels.
+// values encodes a query as URL parameters.
 func (q ChangeQuery) values() url.Values {
 	v := url.Values{}
 	if q.Since != "" {
@@ -28,7 +28,7 @@ func (q ChangeQuery) values() url.Values {
 	return v
 }
 
-// parseChangeQuery is the way back.
+// parseChangeQuery decodes the parameters made by values.
 func parseChangeQuery(v url.Values) (q ChangeQuery, err error) {
 	q.Since, q.Namespace = v.Get("since"), v.Get("namespace")
 	if s := v.Get("sinceTime"); s != "" {

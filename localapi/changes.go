@@ -13,48 +13,47 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Bookmark is the type of a [Change] that says up to where changes were told.
+// Bookmark is the type of a [Change] that carries only the resourceVersion up to which changes are
+// complete.
 const Bookmark store.EventType = "BOOKMARK"
 
-// ChangeQuery says which changes are wanted: those after Since, a resourceVersion,
-// or those that the cache heard of at SinceTime or later, in whole seconds. One of
-// the two is needed.
+// ChangeQuery selects changes: those after Since, a resourceVersion, or those that the cache
+// received at SinceTime or later, in whole seconds. Exactly one of the two must be set.
 type ChangeQuery struct {
 	Since     string
 	SinceTime time.Time
 
-	// Namespace is the only one to tell about; empty for all. It does not matter where
-	// the objects live in none.
+	// Namespace limits the changes to one namespace; empty for all. It is ignored for
+	// cluster-scoped objects.
 	Namespace string
 
-	// Objects asks for the objects too.
+	// Objects includes the objects.
 	Objects bool
 
-	// Follow asks for what comes, too, until the context ends.
+	// Follow also delivers later changes, until the context ends.
 	Follow bool
 }
 
-// Change is the newest change of one object, or a deletion, or a [Bookmark].
+// Change is the newest change of one object, its deletion, or a [Bookmark].
 type Change struct {
 	Type store.EventType `json:"type"`
 
-	// ResourceVersion is that of the change. Of a bookmark it is what to give as Since
-	// to go on from here.
+	// ResourceVersion is that of the change. That of a bookmark is the Since with which to
+	// continue.
 	ResourceVersion string `json:"resourceVersion"`
 
-	// Time is when the cache heard of the change.
+	// Time is when the cache received the change.
 	Time time.Time `json:"time,omitzero"`
 
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 
-	// Object is what is there now, or what was there last; nil where it was not asked
-	// for.
+	// Object is the current state, or the last one of a deleted object; nil unless
+	// [ChangeQuery.Objects] is set.
 	Object *object.Object `json:"object,omitempty"`
 }
 
-// encodeChange returns a change as JSON, with the object byte for byte but for
-// white space.
+// encodeChange returns a change as JSON, with the object's bytes unchanged except for white space.
 func encodeChange(c Change) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -68,7 +67,7 @@ func encodeChange(c Change) ([]byte, error) {
 func decodeChange(b []byte) (Change, error) {
 	var c struct {
 		Change
-		Object json.RawMessage `json:"object"` // in the place of Change's
+		Object json.RawMessage `json:"object"` // hides the field of Change
 	}
 	err := json.Unmarshal(b, &c)
 	if err == nil && c.Object != nil {
@@ -81,7 +80,7 @@ func decodeChange(b []byte) (Change, error) {
 func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error {
 	switch {
 	case (q.Since == "") == q.SinceTime.IsZero():
-		return fmt.Errorf("%w: changes since when: a resourceVersion or a time is needed", ErrBadQuery)
+		return fmt.Errorf("%w: either since, a resourceVersion, or sinceTime is needed", ErrBadQuery)
 	case q.Follow && r.opts.Changed == nil:
 		return fmt.Errorf("collection %s: %w", collection, ErrNoFollow)
 	}
@@ -89,7 +88,8 @@ func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	for {
 		var changed <-chan struct{}
 		if q.Follow {
-			// Before the view is taken, so that whatever is not in it is heard of.
+			// Before the view is taken, so that any change that is not in the view closes the
+			// channel.
 			changed = r.opts.Changed(collection)
 		}
 		if err := t.tell(ctx, each); err != nil || !q.Follow {
@@ -99,32 +99,32 @@ func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-r.opts.Done:
-			return fmt.Errorf("%w any more: it is stopping", ErrNoAgent)
+			return fmt.Errorf("%w any more: the agent is stopping", ErrNoAgent)
 		case <-changed:
 		}
 	}
 }
 
-// teller tells the changes of a collection, from one view after the other.
+// teller streams the changes of a collection, from one view after another.
 type teller struct {
 	r          *reader
 	collection string
 	q          ChangeQuery
 
-	begun bool        // there was a view
-	state store.State // of the newest
+	begun bool        // a view was read
+	state store.State // of the newest view
 
-	// ahead are the changes past state.RV that were told: they come again.
+	// ahead are the changes past state.RV that were sent: the next view has them again.
 	ahead map[place]bool
 }
 
-// place is where a change stands in a history.
+// place identifies a change in a history.
 type place struct {
 	rv, key string
 	deleted bool
 }
 
-// tell passes on what a new view has, and then how far that reaches.
+// tell sends the changes in a new view, then a bookmark.
 func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 	sp := newSpool(t.r.opts.SpoolDir)
 	defer sp.close()
@@ -154,13 +154,13 @@ func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 		err = damaged.err()
 	}
 	if err != nil || !anything && t.state.RV == before {
-		// After damage there is nothing to go on from: what changed is not complete.
+		// After a corrupt entry there is no bookmark: the changes so far are not complete.
 		return err
 	}
 	return each(Change{Type: Bookmark, ResourceVersion: t.state.RV})
 }
 
-// copy calls each for what a view has after what was told before.
+// copy calls each for the changes in a view after the last one.
 func (t *teller) copy(ctx context.Context, v store.View, damaged *damage, each func(Change) error) error {
 	from, err := v.Horizon()
 	if err != nil {
@@ -187,8 +187,8 @@ func (t *teller) copy(ctx context.Context, v store.View, damaged *damage, each f
 		at := place{e.RV, e.Key, e.Deleted}
 		if past(e.RV, now.RV) {
 			if past(e.FirstRV, now.RV) {
-				// To go on from the checkpoint means not to know of this object, and so not
-				// to be told when it goes. It is for the next time.
+				// A client that resumes at the checkpoint does not know this object, and would not
+				// receive its deletion. So the next view sends the change.
 				continue
 			}
 			if t.q.Follow {
@@ -212,18 +212,18 @@ func (t *teller) remember(p place) {
 	t.ahead[p] = true
 }
 
-// byTime says that what is wanted now begins at a time.
+// byTime reports whether the next view is read from a time.
 func (t *teller) byTime() bool { return !t.begun && t.q.Since == "" }
 
-// from is the time that a query by time begins at. Histories know seconds.
+// from returns the time at which a query by time begins, in whole seconds as in histories.
 func (t *teller) from() time.Time { return t.q.SinceTime.Truncate(time.Second) }
 
-// since returns the resourceVersion after which the view is to be read. A history
-// that can't tell all from there on is an error.
+// since returns the resourceVersion after which to read the view. It fails if the history is not
+// complete from there.
 func (t *teller) since(from store.Horizon, now store.State) (string, error) {
 	switch {
 	case t.byTime():
-		// What the horizon has moved past may be of that same second.
+		// Changes before the horizon may have the same second.
 		if !from.Time.Before(t.from()) {
 			return "", tooOld(t.from().UTC().Format(time.RFC3339), from)
 		}
@@ -231,18 +231,18 @@ func (t *teller) since(from store.Horizon, now store.State) (string, error) {
 	case !t.begun:
 		return t.q.Since, nil
 	case !now.LastList.Equal(t.state.LastList) && !store.ContinuesHistory(t.state, now.Checkpoint):
-		// The same numbers may mean something else now.
+		// The same resourceVersions may have another meaning now.
 		return "", t.anew(from, now)
 	}
 	return t.state.RV, nil
 }
 
-// elsewhere says that a key is of another namespace than the one that is wanted.
+// elsewhere reports whether key is outside the requested namespace.
 func (t *teller) elsewhere(v store.View, key string) bool {
 	return t.q.Namespace != "" && v.Info().Namespaced && store.KeyNamespace(key) != t.q.Namespace
 }
 
-// what says what an event is to the one who asks.
+// what returns the type of an event, as seen by a client that has the state at since.
 func (t *teller) what(e store.Event, since string) (what store.EventType, ok bool) {
 	if !t.byTime() {
 		return e.Since(since)
@@ -264,7 +264,7 @@ func (t *teller) change(e store.Event, what store.EventType) Change {
 	return c
 }
 
-// explain says for one who asks why the store can't tell.
+// explain turns an error of the store into one for the client.
 func (t *teller) explain(err error, from store.Horizon, now store.State) error {
 	since := t.q.Since
 	if t.begun {
@@ -282,17 +282,17 @@ func (t *teller) explain(err error, from store.Horizon, now store.State) error {
 }
 
 func tooOld(what string, from store.Horizon) error {
-	return fmt.Errorf("%s is %w: the history begins after RV %s, at %s: list anew",
+	return fmt.Errorf("%s is %w: the history begins after RV %s, at %s: list again",
 		what, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339))
 }
 
-// anew is for one who followed a history that is gone.
+// anew returns the error for a client whose history is gone.
 func (t *teller) anew(from store.Horizon, now store.State) error {
-	return fmt.Errorf("resourceVersion %s is %w: the history began anew after RV %s, at %s (%s): list anew",
+	return fmt.Errorf("resourceVersion %s is %w: the history began again after RV %s, at %s (%s): list again",
 		t.state.RV, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339), now.ListReason)
 }
 
-// past says that a is a number past b.
+// past reports whether a and b are comparable and a is greater.
 func past(a, b string) bool {
 	cmp, ok := object.CompareRV(a, b)
 	return ok && cmp > 0

@@ -15,22 +15,21 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// happened is an event of a server, of which the store may not have heard yet.
+// happened is an event of a server, which the store may not have received yet.
 type happened struct {
 	rv       int
 	key, uid string // no uid is a deletion
 }
 
-// world is a server, and a collection that takes its events in key by key, as the
-// queue hands them on: those of some keys early, with a checkpoint below which
-// nothing is pending.
+// world is a server, and a collection that receives its events key by key as from the queue: those
+// of some keys early, with a checkpoint before all pending events.
 type world struct {
 	t       *rapid.T
 	db      store.DB
 	c       store.Collection
 	rv      int
 	pending []happened
-	known   map[string]string // what the store has: UID by key
+	known   map[string]string // the store's content: UID by key
 }
 
 func newWorld(t *rapid.T) *world {
@@ -43,7 +42,7 @@ func newWorld(t *rapid.T) *world {
 	return w
 }
 
-// happen lets something happen on the server.
+// happen creates one event on the server.
 func (w *world) happen() {
 	key := "ns/" + rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(w.t, "key")
 	uid := w.known[key]
@@ -71,7 +70,7 @@ func (w *world) change(h happened) store.Change {
 	return put("ns", h.key[len("ns/"):], h.uid, h.rv)
 }
 
-// take lets the store hear of some keys: the newest of each.
+// take applies the newest event of some keys to the store.
 func (w *world) take(all bool) {
 	newest := map[string]happened{}
 	var left []happened
@@ -98,7 +97,7 @@ func (w *world) take(all bool) {
 	require.NoError(w.t, w.c.Apply(store.Batch{Changes: changes, Checkpoint: goesOn(cp)}))
 }
 
-// list lets the store be listed: deletions are found, nobody told when.
+// list replaces the store's content by a list: deletions are found, without the time they happened.
 func (w *world) list() {
 	newest := map[string]happened{}
 	for _, h := range w.pending {
@@ -115,15 +114,15 @@ func (w *world) list() {
 	require.NoError(w.t, r.Commit(goesOn(w.rv)))
 }
 
-// mirror is somebody who keeps a copy by what changes tell.
+// mirror is a client that maintains a copy from changes.
 type mirror struct {
 	t        *rapid.T
 	position string
 	has      map[string]string // UID by key
-	newer    map[string]bool   // what it left out of a dump, as changes tell of it
+	newer    map[string]bool   // left out of a dump, because a change will deliver it
 }
 
-// begin makes a copy of what there is, as the manual says.
+// begin makes the initial copy, as the manual describes it.
 func (m *mirror) begin(w *world) {
 	v, err := w.c.View()
 	require.NoError(m.t, err)
@@ -139,7 +138,7 @@ func (m *mirror) begin(w *world) {
 	}
 }
 
-// hear takes one change. strict is for those who are never told twice.
+// hear applies one change. strict means that no change may be delivered twice.
 func (m *mirror) hear(c Change, strict bool) error {
 	if c.Type == Bookmark {
 		m.position = c.ResourceVersion
@@ -161,9 +160,8 @@ func (m *mirror) hear(c Change, strict bool) error {
 	return nil
 }
 
-// TestChangesModel lets two mirrors live by what they are told: one asks anew each
-// time, one follows. What they hear must fit what they have, and in the end they
-// have what there is.
+// Two clients maintain copies: one queries again each time, one follows. Each change must fit the
+// copy, and in the end the copies equal the store.
 func TestChangesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)

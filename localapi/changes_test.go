@@ -17,21 +17,21 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// goesOn is a checkpoint that lets the history of the one before go on.
+// goesOn returns a checkpoint that continues the history of the previous one.
 func goesOn(rv int) store.Checkpoint {
 	cp := storetest.Checkpoint(rv)
 	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
 	return cp
 }
 
-// at is when what came with a checkpoint was heard of.
+// at returns the time at which changes with checkpoint rv were received.
 func at(rv int) time.Time { return goesOn(rv).Proven() }
 
-// put sets an object with characters that encoding/json would escape.
+// put stores an object with characters that encoding/json would escape.
 func put(ns, name, uid string, rv int) store.Change {
 	o, err := object.Parse(fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":"%d"},"data":{"payload":"<%d>"}}`, ns, name, uid, rv, rv))
 	if err != nil {
-		panic(err) // only for names that no test has
+		panic(err) // only for bad names, which no test uses
 	}
 	return storetest.Put(o)
 }
@@ -51,7 +51,7 @@ func apply(t *testing.T, c store.Collection, cp store.Checkpoint, changes ...sto
 	require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: cp}))
 }
 
-// eventful is a collection to which something happened since it was listed.
+// eventful returns a collection that has changed since its list.
 func eventful(t *testing.T, db store.DB) store.Collection {
 	c, err := db.Open(storetest.Info("configmaps"))
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func eventful(t *testing.T, db store.DB) store.Collection {
 	return c
 }
 
-// stores are the two stores, each eventful.
+// stores returns the two stores, each eventful.
 func stores(t *testing.T) map[string]struct {
 	store.DB
 	store.Collection
@@ -76,7 +76,7 @@ func stores(t *testing.T) map[string]struct {
 	}{"memory": {mem, eventful(t, mem)}, "bolt": {db, eventful(t, db)}}
 }
 
-// line is a change in short.
+// line formats a change in short form.
 func line(c Change) string {
 	if c.Type == Bookmark {
 		return "BOOKMARK " + c.ResourceVersion
@@ -92,7 +92,7 @@ func told(src Source, q ChangeQuery) (lines []string, err error) {
 	return lines, err
 }
 
-// TestChanges is what every Source tells of changes.
+// Every Source delivers the same changes.
 func TestChanges(t *testing.T) {
 	file, path := newBolt(t)
 	eventful(t, file)
@@ -147,7 +147,7 @@ func testChangeFields(t *testing.T, src Source) {
 			}
 			payload, _ := c.Object.Field("data.payload")
 			versions, payloads = append(versions, c.Object.GetResourceVersion()), append(payloads, payload)
-			require.Contains(t, string(c.Object.Raw()), `"payload":"<`, "byte for byte")
+			require.Contains(t, string(c.Object.Raw()), `"payload":"<`, "the object's bytes are unchanged")
 			got[i].Object = nil
 		}
 		require.Equal(t, []Change{
@@ -157,7 +157,7 @@ func testChangeFields(t *testing.T, src Source) {
 			{Type: Bookmark, ResourceVersion: "18"},
 		}, got)
 		if objects {
-			require.Equal(t, []string{"13", "7", "18"}, versions, "of a deletion what was there last")
+			require.Equal(t, []string{"13", "7", "18"}, versions, "a deletion has the last state of the object")
 			require.Equal(t, []string{"<13>", "<7>", "<18>"}, payloads)
 		}
 	}
@@ -169,11 +169,11 @@ func testChangeErrors(t *testing.T, src Source) {
 		want error
 		text string
 	}{
-		{ChangeQuery{Since: "9"}, ErrTooOld, "collection configmaps: resourceVersion 9 is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list anew"},
-		{ChangeQuery{Since: "x"}, ErrTooOld, "collection configmaps: resourceVersion x is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list anew"},
-		{ChangeQuery{SinceTime: at(10)}, ErrTooOld, "collection configmaps: 2026-01-02T03:14:07Z is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list anew"},
+		{ChangeQuery{Since: "9"}, ErrTooOld, "collection configmaps: resourceVersion 9 is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list again"},
+		{ChangeQuery{Since: "x"}, ErrTooOld, "collection configmaps: resourceVersion x is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list again"},
+		{ChangeQuery{SinceTime: at(10)}, ErrTooOld, "collection configmaps: 2026-01-02T03:14:07Z is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list again"},
 		{ChangeQuery{Since: "19"}, ErrAhead, "collection configmaps: resourceVersion 19 is ahead of the cache, which is at 18"},
-		{ChangeQuery{}, ErrBadQuery, "bad query: changes since when: a resourceVersion or a time is needed"},
+		{ChangeQuery{}, ErrBadQuery, "bad query: either since, a resourceVersion, or sinceTime is needed"},
 		{ChangeQuery{Since: "10", SinceTime: at(10)}, ErrBadQuery, ""},
 		{ChangeQuery{Since: "10", Follow: true}, ErrNoFollow, "collection configmaps: following needs the running agent"},
 	} {
@@ -192,7 +192,7 @@ func testChangeErrors(t *testing.T, src Source) {
 	require.ErrorIs(t, src.Changes(context.Background(), "absent", ChangeQuery{Since: "10"}, nil), ErrNoCollection)
 }
 
-// In no namespace the namespace does not matter; names have no slash.
+// For cluster-scoped objects the namespace is ignored, and names have no slash.
 func TestChangesInNoNamespace(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
@@ -207,9 +207,9 @@ func TestChangesInNoNamespace(t *testing.T) {
 	require.Equal(t, []string{"12 ADDED edge-2", "BOOKMARK 12"}, got)
 }
 
-// What is past the checkpoint comes again to who goes on from there. What appeared
-// there is not told before the checkpoint is past it, or nobody would hear that it
-// went.
+// A change past the checkpoint is delivered again to a client that resumes at the checkpoint. An
+// object that appeared past the checkpoint is delivered only once the checkpoint is past it;
+// otherwise its deletion would never be delivered.
 func TestChangesPastTheCheckpoint(t *testing.T) {
 	for name, s := range stores(t) {
 		src := FromDB(s.DB, options(t, name))
@@ -224,7 +224,7 @@ func TestChangesPastTheCheckpoint(t *testing.T) {
 	}
 }
 
-// Damaged entries don't hide the others, but nobody is told to go on from there.
+// Corrupt entries don't hide the others, but no bookmark follows them.
 func TestChangesDamaged(t *testing.T) {
 	db, path := newBolt(t)
 	eventful(t, db)
@@ -239,12 +239,12 @@ func TestChangesDamaged(t *testing.T) {
 		requireDamage(t, err, "a/x")
 		require.Equal(t, []string{"14 DELETED a/y", "18 ADDED a/y"}, got, way)
 		got, err = told(src, ChangeQuery{Since: "10", Namespace: "b"})
-		require.NoError(t, err, "of what was not asked for")
+		require.NoError(t, err, "entries outside the query don't matter")
 		require.Equal(t, []string{"BOOKMARK 18"}, got, way)
 	}
 }
 
-// Where the history as a whole is damaged, only what changed can't be told.
+// If the history as a whole is corrupt, only queries for changes fail.
 func TestHistoryDamaged(t *testing.T) {
 	db, path := newBolt(t)
 	eventful(t, db)
@@ -277,7 +277,7 @@ func TestHistoryDamaged(t *testing.T) {
 	}
 }
 
-// The status says where the history begins.
+// The status contains the beginning of the history.
 func TestStatusTellsHistory(t *testing.T) {
 	for name, s := range stores(t) {
 		src := FromDB(s.DB, options(t, name))

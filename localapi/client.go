@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxErrorBytes bounds the body of an answer that is an error.
+	// maxErrorBytes limits the body of an error answer.
 	maxErrorBytes = 1 << 20
 
-	// maxStatusBytes bounds a status.
+	// maxStatusBytes limits a status.
 	maxStatusBytes = 16 << 20
 )
 
-// Client is the Source of a running agent. It keeps no connection between calls,
-// so there is nothing to close.
+// Client is the Source of a running agent. It keeps no connection between calls, so it needs no
+// Close.
 type Client struct {
 	socket string
 	http   *http.Client
@@ -33,8 +33,8 @@ type Client struct {
 
 var _ Source = (*Client)(nil)
 
-// NewClient returns the client of the agent that listens on a unix socket. Errors
-// of its calls wrap [ErrNoAgent] where nobody answers there.
+// NewClient returns the client of the agent that listens on a unix socket. If no agent answers,
+// errors of its calls wrap [ErrNoAgent].
 func NewClient(socket string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -43,7 +43,7 @@ func NewClient(socket string) *Client {
 	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
 		DialContext:       dial,
 		DisableKeepAlives: true,
-		// The way to a socket is short: compressing would cost more than it saves.
+		// Over a local socket, compression would cost more than it saves.
 		DisableCompression: true,
 	}}}
 }
@@ -124,8 +124,8 @@ func (c *Client) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	}, "collections", collection, "changes")
 }
 
-// lines calls each for the lines of a stream, which are valid until it returns.
-// It returns each's errors as they are.
+// lines calls each for the lines of a stream, which are valid until it returns. Errors of each are
+// returned unchanged.
 func (c *Client) lines(ctx context.Context, query url.Values, each func([]byte) error, path ...string) error {
 	return c.stream(ctx, http.MethodGet, query, each, path...)
 }
@@ -159,8 +159,8 @@ func (c *Client) stream(ctx context.Context, method string, query url.Values, ea
 	}
 }
 
-// readLine returns the next line without its end. It is in r's buffer, or in long
-// where it is longer than that.
+// readLine returns the next line without its end. The line is in r's buffer, or in long if it does
+// not fit there.
 func readLine(r *bufio.Reader, long *[]byte) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -208,11 +208,11 @@ func (c *Client) ask(ctx context.Context, method string, query url.Values, path 
 	if failed, isError, err := asWireError(body); err == nil && isError {
 		return nil, fromWire(failed)
 	}
-	return nil, fmt.Errorf("agent on %s: HTTP %s for %s: it may be of another version", c.socket, resp.Status, req.URL.Path)
+	return nil, fmt.Errorf("agent on %s: HTTP %s for %s: it may have another version", c.socket, resp.Status, req.URL.Path)
 }
 
-// noAnswer says in few words why there was no answer: net/http's own text repeats
-// a URL that means nothing to anyone.
+// noAnswer returns a short error for a failed connection: net/http's text repeats a URL that means
+// nothing to the user.
 func (c *Client) noAnswer(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return err
@@ -229,17 +229,17 @@ func (c *Client) noAnswer(ctx context.Context, err error) error {
 	return fmt.Errorf("%w on %s: %w", ErrNoAgent, c.socket, err)
 }
 
-// wrap names the agent in an error in the middle of an answer.
+// wrap adds the agent to an error in the middle of an answer.
 func (c *Client) wrap(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("agent on %s: the answer was cut short: %w", c.socket, err)
+		return fmt.Errorf("agent on %s: the answer was truncated: %w", c.socket, err)
 	default:
 		return fmt.Errorf("agent on %s: %w", c.socket, err)
 	}
 }
 
-// closeBody gives up the rest of an answer, so its error does not matter.
+// closeBody discards the rest of an answer, so its error does not matter.
 func closeBody(body io.Closer) { _ = body.Close() }

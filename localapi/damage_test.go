@@ -13,8 +13,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// spoil changes the stored bytes of records, or with spoilInfo a collection's
-// description.
+// spoil changes the stored bytes of records or, with spoilInfo, a collection's description.
 func spoil(t *testing.T, path, collection string, keys ...string) {
 	db, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
@@ -35,7 +34,7 @@ func spoil(t *testing.T, path, collection string, keys ...string) {
 	require.NoError(t, db.Close())
 }
 
-// damagedSources are the ways to the fixture with two damaged records.
+// damagedSources returns all kinds of Source on the fixture with two corrupt records.
 func damagedSources(t *testing.T) map[string]Source {
 	db, path := newBolt(t)
 	fixture(t, db)
@@ -49,8 +48,7 @@ func damagedSources(t *testing.T) map[string]Source {
 	return map[string]Source{"bolt": src, "socket": serve(t, src)}
 }
 
-// Damaged records don't hide the others, and the answer ends in an error that
-// names them.
+// Corrupt records don't hide the others, and the answer ends in an error that names them.
 func TestDamagedRecords(t *testing.T) {
 	for name, src := range damagedSources(t) {
 		t.Run(name, func(t *testing.T) {
@@ -72,11 +70,11 @@ func TestDamagedRecords(t *testing.T) {
 			requireDamage(t, err, "a/one")
 
 			objects, err = objectKeys(src, "configmaps", ObjectQuery{Namespace: "a-b"})
-			require.NoError(t, err, "what was not asked for does not matter")
+			require.NoError(t, err, "records outside the query don't matter")
 			require.Len(t, objects, 1)
 
 			objects, err = objectKeys(src, "nodes", ObjectQuery{})
-			require.Empty(t, objects, "nothing is left")
+			require.Empty(t, objects, "all objects of the query are corrupt")
 			requireDamage(t, err, "edge-1", "edge-2")
 			values, err = src.Index(context.Background(), "nodes", "namespace")
 			require.Empty(t, values)
@@ -126,8 +124,8 @@ func TestDamagedCollection(t *testing.T) {
 	}
 }
 
-// An index and the objects are one state: a key that is only in the index is
-// damage, not something that vanished.
+// An index and the objects are one state: a key that is only in the index is corruption, not an
+// object that was deleted.
 func TestIndexNamesNothing(t *testing.T) {
 	db, path := newBolt(t)
 	fixture(t, db)
@@ -147,10 +145,10 @@ func TestIndexNamesNothing(t *testing.T) {
 	keys, err := allKeys(FromDB(db, options(t, "bolt")), "configmaps", KeyQuery{Index: "app", Value: "till"})
 	require.Len(t, keys, 1)
 	requireDamage(t, err, "a/one")
-	require.ErrorContains(t, err, "index app names it")
+	require.ErrorContains(t, err, "it is in index app")
 }
 
-// What an answer says about damage is bounded, and what is counted is right.
+// The list of corrupt records in an answer is limited, but the count is exact.
 func TestDamageIsBounded(t *testing.T) {
 	var d damage
 	require.NoError(t, d.err())
@@ -159,7 +157,7 @@ func TestDamageIsBounded(t *testing.T) {
 		c := &store.CorruptionError{Path: "f", Collection: "c", Key: fmt.Sprint(i), Reason: "r"}
 		require.True(t, d.add(fmt.Errorf("wrapped: %w", c)))
 		if i < maxDamages {
-			require.True(t, d.add(c), "the same again")
+			require.True(t, d.add(c), "the same record again")
 		}
 	}
 	var all *DamageError

@@ -9,32 +9,31 @@ import (
 )
 
 var (
-	// ErrBadQuery says that a question can't be understood, such as one with a label
-	// selector that does not parse.
+	// ErrBadQuery means that a query is not valid, for example because its label selector does not
+	// parse.
 	ErrBadQuery = errors.New("bad query")
 
-	// ErrNoAgent says that nobody answers on a socket.
+	// ErrNoAgent means that no agent answers on a socket.
 	ErrNoAgent = errors.New("no agent answers")
 
-	// ErrSocketTaken says that a socket can't be listened on because an agent
-	// answers there.
+	// ErrSocketTaken means that an agent already listens on a socket.
 	ErrSocketTaken = errors.New("another agent answers")
 )
 
-// maxDamages bounds how many damaged records an answer names.
+// maxDamages limits the corrupt records that an answer names.
 const maxDamages = 100
 
-// DamageError says that stored records are damaged. Everything else that was
-// asked for was given before it is returned.
+// DamageError means that stored records are corrupt. Everything else in the query was delivered
+// before.
 type DamageError struct {
-	// Damages are the first of them, in key order.
+	// Damages are the first corrupt records, in key order.
 	Damages []*store.CorruptionError
 
-	// More is how many there are besides.
+	// More is the number of further corrupt records.
 	More int
 }
 
-// Error names each damaged record on a line of its own.
+// Error has each corrupt record on a line of its own.
 func (e *DamageError) Error() string {
 	var b strings.Builder
 	for i, d := range e.Damages {
@@ -49,7 +48,7 @@ func (e *DamageError) Error() string {
 	return b.String()
 }
 
-// Unwrap makes errors.As find a *store.CorruptionError.
+// Unwrap lets errors.As find a *store.CorruptionError.
 func (e *DamageError) Unwrap() []error {
 	errs := make([]error, len(e.Damages))
 	for i, d := range e.Damages {
@@ -58,14 +57,14 @@ func (e *DamageError) Unwrap() []error {
 	return errs
 }
 
-// damage collects what a scan finds damaged. A key that is met several times, as
-// in an index, counts once as long as it is among those that are named.
+// damage collects the corrupt records of a scan. A key that is found several times, as in an index,
+// counts once as long as it is among the named ones.
 type damage struct {
 	found DamageError
 	seen  map[string]bool
 }
 
-// add takes err and says whether it is damage, which a scan goes on after.
+// add records err and reports whether it is corruption, after which a scan continues.
 func (d *damage) add(err error) bool {
 	var c *store.CorruptionError
 	if !errors.As(err, &c) {
@@ -86,7 +85,7 @@ func (d *damage) add(err error) bool {
 	return true
 }
 
-// err returns what was found, nil for nothing.
+// err returns the collected errors, or nil if there are none.
 func (d *damage) err() error {
 	if len(d.found.Damages) == 0 {
 		return nil

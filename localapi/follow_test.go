@@ -14,10 +14,10 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// patience is how long a test waits for what does not come.
+// patience limits how long a test waits for an event.
 const patience = 20 * time.Second
 
-// bell is the Changed of a source, rung by the test.
+// bell implements Changed of a source; the test rings it.
 type bell struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -41,7 +41,7 @@ func (b *bell) ring() {
 	}
 }
 
-// follower is somebody who follows an eventful collection since RV 15.
+// follower follows an eventful collection from RV 15.
 type follower struct {
 	t      *testing.T
 	c      store.Collection
@@ -52,8 +52,8 @@ type follower struct {
 	ended  chan error
 }
 
-// following calls test with a follower of each store, in the process and over a
-// socket, that has heard of all there is.
+// following runs test with a follower of each store, in the process and over a socket, that has
+// received all existing changes.
 func following(t *testing.T, test func(t *testing.T, f *follower)) {
 	for _, way := range []string{"", "socket"} {
 		for name, s := range stores(t) {
@@ -83,14 +83,14 @@ func following(t *testing.T, test func(t *testing.T, f *follower)) {
 				select {
 				case <-f.ended:
 				case <-f.lines:
-					t.Error("there is more than was expected")
+					t.Error("more changes than expected")
 				}
 			})
 		}
 	}
 }
 
-// hears waits for lines.
+// hears waits for these changes.
 func (f *follower) hears(want ...string) {
 	f.t.Helper()
 	for _, w := range want {
@@ -98,24 +98,24 @@ func (f *follower) hears(want ...string) {
 		case got := <-f.lines:
 			require.Equal(f.t, w, got)
 		case err := <-f.ended:
-			f.t.Fatalf("it ended with %v in the place of %s", err, w)
+			f.t.Fatalf("the stream ended with %v instead of %s", err, w)
 		case <-time.After(patience):
-			f.t.Fatalf("waited in vain for %s", w)
+			f.t.Fatalf("timed out waiting for %s", w)
 		}
 	}
 }
 
-// ends waits for the end.
+// ends waits for the end of the stream.
 func (f *follower) ends() error {
 	f.t.Helper()
 	select {
 	case got := <-f.lines:
-		f.t.Fatalf("%s in the place of the end", got)
+		f.t.Fatalf("%s instead of the end", got)
 	case err := <-f.ended:
 		f.ended <- err // for following
 		return err
 	case <-time.After(patience):
-		f.t.Fatal("waited in vain for the end")
+		f.t.Fatal("timed out waiting for the end")
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func TestFollow(t *testing.T) {
 	following(t, func(t *testing.T, f *follower) {
 		f.apply(goesOn(20), put("a", "x", "u1", 19), put("b", "m", "u6", 20))
 		f.hears("19 MODIFIED a/x", "20 ADDED b/m", "BOOKMARK 20")
-		f.bell.ring() // for nothing
+		f.bell.ring() // without a change
 		f.apply(goesOn(21))
 		f.hears("BOOKMARK 21")
 		f.apply(goesOn(23), del("b/m", 23))
@@ -141,8 +141,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// What is past the checkpoint is told once, and what appeared there when the
-// checkpoint is past it.
+// A change past the checkpoint is delivered once; an object that appeared there is delivered when
+// the checkpoint is past it.
 func TestFollowPastTheCheckpoint(t *testing.T) {
 	following(t, func(_ *testing.T, f *follower) {
 		f.apply(goesOn(20), put("a", "x", "u1", 22), put("b", "m", "u6", 24))
@@ -156,7 +156,7 @@ func TestFollowPastTheCheckpoint(t *testing.T) {
 	})
 }
 
-// What happens between a look and the wait for the next one is not missed.
+// A change between reading a view and waiting is not missed.
 func TestFollowMissesNothing(t *testing.T) {
 	for name, s := range stores(t) {
 		b := &bell{}
@@ -183,39 +183,40 @@ func TestFollowMissesNothing(t *testing.T) {
 	}
 }
 
-// A history that is gone can't be followed, even where its numbers go on.
+// A history that is gone can't be followed, even if its resourceVersions continue.
 func TestFollowedHistoryIsGone(t *testing.T) {
 	cp := func(rv int, cluster string, reason store.Reason) store.Checkpoint {
 		cp := goesOn(rv)
 		cp.Cluster, cp.ListReason = cluster, string(reason)
 		return cp
 	}
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(f *follower)
 		text   string
 	}{
-		"another cluster, further on": {func(f *follower) {
+		{"another cluster, further on", func(f *follower) {
 			replace(f.t, f.c, cp(30, "two", store.ReasonClusterChanged), put("a", "x", "v1", 29))
-		}, "resourceVersion 18 is too old: the history began anew after RV 30, at 2026-01-02T03:34:07Z (cluster-changed): list anew"},
-		"another cluster, not so far": {func(f *follower) {
+		}, "resourceVersion 18 is too old: the history began again after RV 30, at 2026-01-02T03:34:07Z (cluster-changed): list again"},
+		{"another cluster, not so far", func(f *follower) {
 			replace(f.t, f.c, cp(3, "two", store.ReasonClusterChanged), put("a", "x", "v1", 2))
-		}, "the history began anew after RV 3, "},
-		"an older state, caught up": {func(f *follower) {
+		}, "the history began again after RV 3, "},
+		{"an older state, caught up", func(f *follower) {
 			replace(f.t, f.c, cp(16, "one", store.ReasonRVAhead), put("a", "x", "u1", 16))
 			next := cp(19, "one", store.ReasonRVAhead)
 			next.LastList = cp(16, "", "").LastList
 			apply(f.t, f.c, next, put("a", "x", "u1", 19))
-		}, "the history began anew after RV 16, "},
-		"a checkpoint that goes back": {func(f *follower) {
+		}, "the history began again after RV 16, "},
+		{"a checkpoint that goes back", func(f *follower) {
 			next := goesOn(17)
 			next.LastList = goesOn(18).LastList
 			apply(f.t, f.c, next)
-		}, "the history began anew after RV 17, "},
-		"one number twice": {func(f *follower) {
+		}, "the history began again after RV 17, "},
+		{"one number twice", func(f *follower) {
 			apply(f.t, f.c, goesOn(20), put("a", "x", "u1", 19), put("b", "z", "u3", 19))
 		}, "resourceVersion 18 is too old: the history begins after RV 20, "},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			following(t, func(t *testing.T, f *follower) {
 				tc.change(f)
 				f.bell.ring()
@@ -232,7 +233,7 @@ func TestFollowEnds(t *testing.T) {
 		close(f.stop)
 		err := f.ends()
 		require.ErrorIs(t, err, ErrNoAgent)
-		require.EqualError(t, err, "no agent answers any more: it is stopping")
+		require.EqualError(t, err, "no agent answers any more: the agent is stopping")
 	})
 	following(t, func(t *testing.T, f *follower) {
 		f.cancel()
@@ -240,7 +241,7 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
-// A follower that takes its time holds up nobody, and hears of all in the end.
+// A slow follower blocks no other client and no writer, and receives everything in the end.
 func TestSlowFollowerHoldsNothing(t *testing.T) {
 	for _, way := range []string{"db", "socket"} {
 		t.Run(way, func(t *testing.T) {
@@ -275,7 +276,7 @@ func TestSlowFollowerHoldsNothing(t *testing.T) {
 					require.NoError(t, db.Flush())
 					b.ring()
 				}
-				require.Less(t, size()-before, int64(4<<20), "an open view would keep every page of 300 flushes")
+				require.Less(t, size()-before, int64(4<<20), "the file must not keep the pages of 300 flushes for an open view")
 				return nil
 			})
 			require.ErrorIs(t, err, context.Canceled)

@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// dialTimeout is how long a socket's owner may take to accept a connection.
+// dialTimeout limits how long a socket's owner may take to accept a connection.
 const dialTimeout = 2 * time.Second
 
-// Listen listens on a unix socket that only this user can connect to. It creates
-// the parent directory for this user only. A socket that was left behind by a
-// process that is gone is replaced; where an agent answers, the error is
-// [ErrSocketTaken]; anything else at path is left alone. Closing the listener
-// removes the socket.
+// Listen listens on a unix socket that only this user can connect to, and creates its directory for
+// this user only. A socket left behind by an ended process is replaced. If an agent answers, the
+// error is [ErrSocketTaken]; any other file at path is left unchanged. Closing the listener removes
+// the socket.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("socket %s: create its directory: %w", path, err)
@@ -28,8 +27,8 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		// On Linux the file gets the mode of the socket, so that nobody else can
-		// connect between here and the Chmod below. Elsewhere this has no effect.
+		// On Linux the file gets the mode of the socket, so that no other user can connect before
+		// the Chmod below. Elsewhere this has no effect.
 		return conn.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
 	}}
 	listener, err := config.Listen(context.Background(), "unix", path)
@@ -42,7 +41,7 @@ func Listen(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// removeStale removes a socket on which nobody listens.
+// removeStale removes a socket that no process listens on.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -51,7 +50,7 @@ func removeStale(path string) error {
 	case err != nil:
 		return fmt.Errorf("socket %s: %w", path, err)
 	case info.Mode()&fs.ModeSocket == 0:
-		return fmt.Errorf("socket %s: a file of another kind is there: move it away or configure another path", path)
+		return fmt.Errorf("socket %s: the file there is not a socket: move it away or configure another path", path)
 	}
 	conn, err := net.DialTimeout("unix", path, dialTimeout)
 	switch {
@@ -59,12 +58,12 @@ func removeStale(path string) error {
 		return errors.Join(fmt.Errorf("%w on %s: stop it, or configure another socket and database", ErrSocketTaken, path), conn.Close())
 	case errors.Is(err, syscall.ECONNREFUSED):
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w on %s, if slowly: stop it, or configure another socket and database", ErrSocketTaken, path)
+		return fmt.Errorf("%w on %s, but slowly: stop it, or configure another socket and database", ErrSocketTaken, path)
 	default:
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("socket %s: remove what a stopped agent left: %w", path, err)
+		return fmt.Errorf("socket %s: remove the socket of a stopped agent: %w", path, err)
 	}
 	return nil
 }

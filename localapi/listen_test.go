@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stale leaves a socket on which nobody listens, as a killed process does.
+// stale leaves a socket that no process listens on, as a killed process does.
 func stale(t *testing.T, path string) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestListenNeverRemovesFiles(t *testing.T) {
 	require.NoError(t, os.Symlink(path, link))
 	for _, p := range []string{path, link, dir} {
 		_, err := Listen(p)
-		require.ErrorContains(t, err, "a file of another kind is there")
+		require.ErrorContains(t, err, "the file there is not a socket")
 	}
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)

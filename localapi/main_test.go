@@ -23,10 +23,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// now is what the sources' clocks say: an hour after checkpoint 5 was proven.
+// now is the time of the sources' clocks: an hour after checkpoint 5 was proven.
 var now = storetest.Checkpoint(5).Proven().Add(time.Hour)
 
-// fixture is what every database in these tests holds.
+// fixture is the content of every database in these tests.
 //
 //	configmaps    synced, with objects in a, a-b and shop, and the index "app"
 //	nodes         synced, in no namespace
@@ -88,7 +88,7 @@ func newBolt(t *testing.T) (*bolt.DB, string) {
 	return db, path
 }
 
-// sources are all the ways to the fixture.
+// sources returns all kinds of Source on the fixture.
 func sources(t *testing.T) map[string]Source {
 	mem := memory.New()
 	t.Cleanup(func() { require.NoError(t, mem.Close()) })
@@ -112,13 +112,13 @@ func sources(t *testing.T) map[string]Source {
 	}
 }
 
-// serve puts a source behind a real socket.
+// serve serves a source on a real socket.
 func serve(t *testing.T, src Source) *Client {
 	return NewClient(serveHandler(t, Handler(src)))
 }
 
 func serveHandler(t *testing.T, h http.Handler) (socket string) {
-	// Not t.TempDir: it has the test's name in it, and a socket's path is short.
+	// Not t.TempDir: it contains the test's name, and a socket's path must be short.
 	dir, err := os.MkdirTemp("", "api")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -153,7 +153,7 @@ func allKeys(src Source, id string, q KeyQuery) ([]Key, error) {
 	return keys, err
 }
 
-// many returns objects whose payload does not compress to nothing.
+// many returns objects whose payload does not compress well.
 func many(n, bytes int) []*object.Object {
 	objects := make([]*object.Object, n)
 	for i := range objects {

@@ -18,35 +18,34 @@ import (
 
 // Options are the settings of a Source on a database. The zero value works.
 type Options struct {
-	// Status is given what the database knows, to add what only an agent does; nil
-	// for nothing to add. It is called by many goroutines.
+	// Status, if not nil, receives the status from the database, to add what only an agent knows.
+	// It must be safe for concurrent use.
 	Status func(*Status)
 
-	// StoreType and Verdict are passed on in [StoreStatus].
+	// StoreType and Verdict are copied to [StoreStatus].
 	StoreType, Verdict string
 
-	// SpoolDir is where answers that are too large for memory wait, as files without
-	// a name. Where that fails, and where it is empty, os.TempDir is used.
+	// SpoolDir is the directory for answers that are too large for memory, as unlinked files. If it
+	// is empty or not writable, os.TempDir is used.
 	SpoolDir string
 
-	// Changed returns a channel that is closed at the next change of a collection, for
-	// those who follow it; nil where nobody tells. Done lets them go: it is closed when
-	// no more changes are to come.
+	// Changed returns a channel that is closed at the next change of a collection. If it is nil,
+	// changes can't be followed. Done is closed when no more changes will come; it ends the
+	// followers.
 	Changed func(collection string) <-chan struct{}
 	Done    <-chan struct{}
 
-	// Clock tells the age of what is stored; nil for the real one.
+	// Clock measures the age of the data; nil for the real one.
 	Clock clock.PassiveClock
 }
 
-// FromDB answers from an open database.
+// FromDB answers from an open database, which the caller closes.
 func FromDB(db store.DB, opts Options) Source {
 	return FromOpener(func() (store.DB, error) { return unclosed{db}, nil }, opts)
 }
 
-// FromOpener answers from a database that is opened for each question and closed
-// before the answer is passed on, so that the lock on a file is not held at the
-// pace of whoever reads the answer.
+// FromOpener answers from a database that is opened for each query and closed before the answer is
+// delivered, so that a slow client does not hold the lock on a file.
 func FromOpener(open func() (store.DB, error), opts Options) Source {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -54,7 +53,7 @@ func FromOpener(open func() (store.DB, error), opts Options) Source {
 	return &reader{open: open, opts: opts}
 }
 
-// unclosed is a database that others close.
+// unclosed is a database that the caller closes.
 type unclosed struct{ store.DB }
 
 func (unclosed) Close() error { return nil }
@@ -93,7 +92,7 @@ func (r *reader) Index(ctx context.Context, collection, index string) ([]IndexVa
 // entries calls each for every entry of an index.
 func entries(ctx context.Context, db store.DB, v store.View, index string, damaged *damage, each func(string, store.Header)) error {
 	if index == store.NamespaceIndex {
-		// Keys start with their namespace, so one scan has it all.
+		// Keys start with their namespace, so one scan of the headers is enough.
 		for h, err := range v.Headers("", "") {
 			switch {
 			case ctx.Err() != nil:
@@ -224,8 +223,8 @@ func (r *reader) Objects(ctx context.Context, collection string, q ObjectQuery, 
 	return damaged.err()
 }
 
-// take is a step of a scan: it passes item on, or takes note of damage. Its error
-// ends the scan.
+// take handles one step of a scan: it passes item to each, or records corruption. Its error ends
+// the scan.
 func take[T any](ctx context.Context, item T, err error, damaged *damage, each func(T) error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -239,8 +238,8 @@ func take[T any](ctx context.Context, item T, err error, damaged *damage, each f
 	}
 }
 
-// view calls fn with a view of a collection that was synced, and returns fn's
-// errors with the collection's name. When it returns, nothing is open any more.
+// view calls fn with a view of a synced collection, and adds the collection's name to fn's errors.
+// The view and the database are closed when it returns.
 func (r *reader) view(collection string, fn func(store.DB, store.View) error) error {
 	return r.database(func(db store.DB) error {
 		v, err := db.View(collection)
@@ -270,7 +269,8 @@ func (r *reader) database(fn func(store.DB) error) (err error) {
 	return fn(db)
 }
 
-// checkIndex names the indexes that there are where it isn't among them.
+// checkIndex returns an error if the collection has no complete index of that name. It lists the
+// existing ones.
 func checkIndex(v store.View, index string) error {
 	if slices.Contains(v.Building(), index) {
 		return fmt.Errorf("%s: %w", index, store.ErrIndexBuilding)
@@ -282,14 +282,14 @@ func checkIndex(v store.View, index string) error {
 	return fmt.Errorf("%w: %q; there are %s", ErrNoIndex, index, strings.Join(names, ", "))
 }
 
-// header looks up a key that an index names. Index and objects are one state, so
-// a key that is in one only is damage.
+// header looks up a key from an index. Index and objects are one state, so a key that is only in
+// the index is corruption.
 func header(db store.DB, v store.View, index, key string) (store.Header, error) {
 	h, err := v.Header(key)
 	if errors.Is(err, store.ErrNotFound) {
 		return h, &store.CorruptionError{
 			Path: db.Stats().Path, Collection: v.Info().ID, Key: key,
-			Reason: fmt.Sprintf("index %s names it and it is not there", index),
+			Reason: fmt.Sprintf("it is in index %s, but not stored", index),
 		}
 	}
 	return h, err

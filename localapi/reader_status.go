@@ -10,7 +10,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// phaseStored is the phase of a collection that nobody keeps in step.
+// phaseStored is the phase of a collection that no agent updates.
 const phaseStored = "stored"
 
 // Status implements [Source].
@@ -36,7 +36,7 @@ func (r *reader) Status(ctx context.Context) (*Status, error) {
 			}
 			c, err := describe(db, info, now)
 			if errors.Is(err, store.ErrNoCollection) {
-				continue // it was dropped in between
+				continue // dropped meanwhile
 			}
 			if err != nil {
 				return err
@@ -55,8 +55,8 @@ func (r *reader) Status(ctx context.Context) (*Status, error) {
 	return status, nil
 }
 
-// describe tells what is stored of a collection. Damage of one collection must not
-// hide the others, so it is what is told of that one.
+// describe returns the status of a stored collection. Corruption of one collection must not hide
+// the others, so it becomes part of that collection's status.
 func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	v, err := db.View(info.ID)
 	if errors.As(err, new(*store.CorruptionError)) {
@@ -75,17 +75,17 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	c.ListReason, c.LastList = state.ListReason, state.LastList
 	if state.Synced {
 		if c.HistorySince, err = v.Horizon(); err != nil {
-			c.Problem = err.Error() // of the history alone
+			c.Problem = err.Error() // only of the history
 		}
 	}
 	if c.Proven = state.Proven(); !c.Proven.IsZero() {
-		// A clock that was set back makes nothing younger than now.
+		// If the clock was set back, the age is 0.
 		c.AgeSeconds = max(0, now.Sub(c.Proven).Seconds())
 	}
 	return c, nil
 }
 
-// identity tells what a collection is a copy of.
+// identity returns the fields that identify a collection.
 func identity(info store.Info) Collection {
 	return Collection{
 		ID: info.ID, Group: info.Group, Version: info.Version, Resource: info.Resource, Kind: info.Kind,

@@ -7,23 +7,22 @@ import (
 	"net/http"
 )
 
-// ReloadPattern is where a [ReloadHandler] is served.
+// ReloadPattern is the mux pattern of a [ReloadHandler].
 const ReloadPattern = "POST " + apiPath + "/reload"
 
-// ErrRefused says that a configuration was not put in force. The one before is.
+// ErrRefused means that a new configuration was refused, and the previous one stays in force.
 var ErrRefused = errors.New("the configuration was refused")
 
-// Reload has the configuration read anew, and returns what changed, in words, once it is
-// in force.
+// Reload reads the configuration again and, once it is in force, returns the changes in words.
 type Reload func(ctx context.Context) (changes []string, err error)
 
-// reloadAnswer is the answer.
+// reloadAnswer is the body of the answer.
 type reloadAnswer struct {
 	Changes []string `json:"changes"`
 }
 
-// ReloadHandler reloads for each request. The answer comes when the configuration is in
-// force, or with the reason Refused and status 422 when it is not going to be.
+// ReloadHandler reloads for each request. It answers once the configuration is in force or, if that
+// is refused, with the reason Refused and status 422.
 func ReloadHandler(reload Reload) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := newStream(w)
@@ -35,8 +34,8 @@ func ReloadHandler(reload Reload) http.Handler {
 	})
 }
 
-// Reload has the agent read its configuration anew, and returns what changed. The error is
-// [ErrRefused] where the configuration before stays in force.
+// Reload makes the agent read its configuration again, and returns the changes. If the previous
+// configuration stays in force, the error is [ErrRefused].
 func (c *Client) Reload(ctx context.Context) (changes []string, err error) {
 	err = c.stream(ctx, http.MethodPost, nil, func(line []byte) error {
 		var a reloadAnswer

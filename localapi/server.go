@@ -20,32 +20,30 @@ const streamBufferBytes = 32 << 10
 //	GET /v1alpha1/collections/{id}/objects?namespace=&labelSelector=
 //	GET /v1alpha1/collections/{id}/changes?since=&sinceTime=&namespace=&objects=&follow=
 //
-// The status is one JSON document. The others are streams of JSON, one value a
-// line: [IndexValue], [Key], the objects as they are stored, and [Change]. sinceTime
-// is an RFC 3339 time, objects and follow are true or false. With follow the stream
-// does not end by itself.
+// The status is one JSON document. The others are streams of JSON, one value per line:
+// [IndexValue], [Key], the objects as stored, and [Change]. sinceTime is an RFC 3339 time, objects
+// and follow are true or false. With follow the stream does not end by itself.
 //
-// An error is JSON of the form {"error": "text", "reason": "NoIndex"}. Where
-// nothing was sent before, it is the body under a fitting status:
+// An error is JSON of the form {"error": "text", "reason": "NoIndex"}. If no line was sent before,
+// it is the body of an answer with a matching status:
 //
 //	NotSynced     503   the collection has no complete list yet
 //	NoCollection  404
 //	NoIndex       404
 //	IndexBuilding 503   the index is not complete yet
 //	BadRequest    400
-//	TooOld        410   changes since then can't all be told any more
-//	Ahead         504   the collection is not there yet
+//	TooOld        410   the history no longer reaches back that far
+//	Ahead         504   the collection has not reached that resourceVersion
 //	NoFollow      501
-//	Stopping      503   the agent that was followed
-//	Damaged       500   with the list "damages" of what could not be given
+//	Stopping      503   the agent stops while a client follows
+//	Damaged       500   with the list "damages" of the corrupt records
 //	Internal      500
 //
-// Otherwise it is the last line of the stream. Damaged there means that all else
-// was given. After any other reason the connection is cut besides, so that nobody
-// takes a part for the whole.
+// Otherwise it is the last line of the stream. If its reason is Damaged, everything else was
+// delivered. After any other reason the connection is also aborted, so that no client takes a part
+// for the whole.
 //
-// Answers don't hold up the store however slowly they are read, so the server
-// needs no write timeout.
+// A slow client does not block the store, so the server needs no write timeout.
 func Handler(src Source) http.Handler {
 	h := handler{src}
 	mux := http.NewServeMux()
@@ -70,7 +68,7 @@ func (h handler) status(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(append(body, '\n')) // a disconnected client needs no answer
 }
 
 func (h handler) index(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +76,7 @@ func (h handler) index(w http.ResponseWriter, r *http.Request) {
 	values, err := h.src.Index(r.Context(), r.PathValue("id"), r.PathValue("index"))
 	for _, v := range values {
 		if err := s.value(v); err != nil {
-			break // seen by end
+			break // end reports it
 		}
 	}
 	s.end(err)
@@ -115,13 +113,13 @@ func (h handler) changes(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// stream is an answer of many lines. Until the first of them the answer may still
-// become an error.
+// stream is an answer of many lines. Until the first line is sent it can still become an error
+// answer.
 type stream struct {
 	w       http.ResponseWriter
 	buf     *bufio.Writer
 	started bool
-	lost    error // why the client can't be written to
+	lost    error // why the client can't be reached
 }
 
 func newStream(w http.ResponseWriter) *stream {
@@ -161,7 +159,7 @@ func (s *stream) line(b []byte) error {
 	return err
 }
 
-// flush sends what was collected.
+// flush sends the collected lines.
 func (s *stream) flush() error {
 	err := s.buf.Flush()
 	if err == nil {
@@ -193,14 +191,14 @@ func (s *stream) end(err error) {
 		abort()
 	}
 	if !whole {
-		// What is cut off has to leave this process first, with the reason.
+		// The lines and the reason have to leave this process before the abort.
 		_ = http.NewResponseController(s.w).Flush()
 		abort()
 	}
 }
 
-// abort cuts the connection. net/http knows no other way than this panic, which it
-// recovers and does not log.
+// abort closes the connection without completing the answer. net/http offers only this panic for
+// it, which it recovers and does not log.
 func abort() { panic(http.ErrAbortHandler) }
 
 func sendError(w http.ResponseWriter, err error) {
@@ -211,5 +209,5 @@ func sendError(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(append(body, '\n')) // a disconnected client needs no answer
 }

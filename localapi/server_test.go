@@ -22,8 +22,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// A reader that takes its time holds up nobody: while it stands still the store
-// is written, nothing grows, and the store can be closed.
+// A slow reader blocks no one: while it waits, the store accepts writes, the file does not grow,
+// and the store can be closed.
 func TestSlowReaderHoldsNothing(t *testing.T) {
 	for _, way := range []string{"db", "socket"} {
 		t.Run(way, func(t *testing.T) {
@@ -51,17 +51,16 @@ func TestSlowReaderHoldsNothing(t *testing.T) {
 						return err
 					}
 				}
-				require.Less(t, stat()-before, int64(4<<20), "an open view would keep every page of 300 commits")
+				require.Less(t, stat()-before, int64(4<<20), "the file must not keep the pages of 300 commits for an open view")
 				return db.Close() // waits for open views
 			})
 			require.NoError(t, err)
-			require.Equal(t, len(objects), read, "and it gets the state it asked for, whole")
+			require.Equal(t, len(objects), read, "the slow reader receives its complete state")
 		})
 	}
 }
 
-// The lock on a file is not held while an answer is being read, so an agent can
-// start meanwhile.
+// The lock on a file is not held while a client reads the answer, so an agent can start meanwhile.
 func TestFileIsNotHeld(t *testing.T) {
 	db, path := newBolt(t)
 	fixture(t, db)
@@ -99,8 +98,8 @@ func (f failing) Objects(ctx context.Context, id string, q ObjectQuery, each fun
 	})
 }
 
-// An answer that failed in the middle never looks whole: the client gets the
-// reason, and a client that knows nothing of the last line a cut connection.
+// An answer that failed in the middle never looks complete: the client gets the reason, and a
+// client that does not understand the last line sees an aborted connection.
 func TestFailureInMidStream(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
@@ -117,7 +116,7 @@ func TestFailureInMidStream(t *testing.T) {
 	require.Equal(t, 51, bytes.Count(answer.body, []byte("\n")))
 }
 
-// A connection that breaks without a word is an error too.
+// A connection that breaks without an error line is an error too.
 func TestCutConnection(t *testing.T) {
 	socket := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"kind":"A","apiVersion":"v1","metadata":{"name":"a"}}`+"\n"+`{"kind":"A","apiVer`)
@@ -127,11 +126,11 @@ func TestCutConnection(t *testing.T) {
 	got, err := objectKeys(NewClient(socket), "a", ObjectQuery{})
 	require.Equal(t, []string{"a"}, got)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.ErrorContains(t, err, "cut short")
+	require.ErrorContains(t, err, "truncated")
 	require.ErrorContains(t, err, socket)
 }
 
-// When the client goes away the handler stops, though there is much more to send.
+// When the client disconnects, the handler stops before the end of the answer.
 func TestClientGoesAway(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
@@ -149,38 +148,39 @@ func TestClientGoesAway(t *testing.T) {
 	<-ended
 }
 
-// The HTTP side of errors is a contract for other clients as well.
+// The HTTP status and body of errors are a contract for other clients.
 func TestErrorAnswers(t *testing.T) {
 	db, _ := newBolt(t)
 	fixture(t, db)
 	socket := serveHandler(t, Handler(FromDB(db, options(t, "bolt"))))
-	for path, want := range map[string]struct {
+	for _, want := range []struct {
+		name   string
 		code   int
 		reason string
 	}{
-		"pods@shop/objects":                      {503, "NotSynced"},
-		"pods@shop/keys":                         {503, "NotSynced"},
-		"pods%40shop/index/namespace":            {503, "NotSynced"},
-		"absent/objects":                         {404, "NoCollection"},
-		"configmaps/index/absent":                {404, "NoIndex"},
-		"configmaps/keys?index=absent":           {404, "NoIndex"},
-		"configmaps/objects?labelSelector=a+in+": {400, "BadRequest"},
-		"configmaps/changes":                     {400, "BadRequest"},
-		"configmaps/changes?since=5&objects=no+": {400, "BadRequest"},
-		"configmaps/changes?sinceTime=yesterday": {400, "BadRequest"},
-		"configmaps/changes?since=4":             {410, "TooOld"},
-		"configmaps/changes?since=6":             {504, "Ahead"},
-		"configmaps/changes?since=5&follow=true": {501, "NoFollow"},
-		"pods@shop/changes?since=5":              {503, "NotSynced"},
-		"absent/changes?since=5":                 {404, "NoCollection"},
+		{"pods@shop/objects", 503, "NotSynced"},
+		{"pods@shop/keys", 503, "NotSynced"},
+		{"pods%40shop/index/namespace", 503, "NotSynced"},
+		{"absent/objects", 404, "NoCollection"},
+		{"configmaps/index/absent", 404, "NoIndex"},
+		{"configmaps/keys?index=absent", 404, "NoIndex"},
+		{"configmaps/objects?labelSelector=a+in+", 400, "BadRequest"},
+		{"configmaps/changes", 400, "BadRequest"},
+		{"configmaps/changes?since=5&objects=no+", 400, "BadRequest"},
+		{"configmaps/changes?sinceTime=yesterday", 400, "BadRequest"},
+		{"configmaps/changes?since=4", 410, "TooOld"},
+		{"configmaps/changes?since=6", 504, "Ahead"},
+		{"configmaps/changes?since=5&follow=true", 501, "NoFollow"},
+		{"pods@shop/changes?since=5", 503, "NotSynced"},
+		{"absent/changes?since=5", 404, "NoCollection"},
 	} {
-		answer := get(t, socket, "/v1alpha1/collections/"+path)
-		require.Equal(t, want.code, answer.code, path)
+		answer := get(t, socket, "/v1alpha1/collections/"+want.name)
+		require.Equal(t, want.code, answer.code, want.name)
 		require.Equal(t, "application/json", answer.contentType)
 		var body map[string]string
 		require.NoError(t, json.Unmarshal(answer.body, &body))
-		require.Equal(t, want.reason, body["reason"], path)
-		require.NotEmpty(t, body["error"], path)
+		require.Equal(t, want.reason, body["reason"], want.name)
+		require.NotEmpty(t, body["error"], want.name)
 	}
 	require.Equal(t, 404, get(t, socket, "/v2/status").code)
 
@@ -226,8 +226,7 @@ func TestNoAgent(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoAgent)
 }
 
-// A server that is no agent, or one of another version, is told from an error of
-// the agent.
+// A server that is not an agent, or has another version, is reported as such.
 func TestOtherServer(t *testing.T) {
 	socket := serveHandler(t, http.NotFoundHandler())
 	_, err := NewClient(socket).Status(context.Background())
@@ -245,7 +244,7 @@ func TestOtherServer(t *testing.T) {
 	require.ErrorIs(t, err, object.ErrInvalid)
 }
 
-// answer is what another client than ours gets.
+// answer is what an HTTP client receives.
 type answer struct {
 	code        int
 	contentType string

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// SnapshotPattern is where a [SnapshotHandler] is served.
+// SnapshotPattern is the mux pattern of a [SnapshotHandler].
 const SnapshotPattern = "POST " + apiPath + "/snapshots"
 
-// progressEvery is how often the progress of a snapshot is sent.
+// progressEvery is the shortest time between two progress lines.
 const progressEvery = 200 * time.Millisecond
 
-// SnapshotStatus tells about copies of the database.
+// SnapshotStatus describes the snapshots of the database.
 type SnapshotStatus struct {
 	Dir string `json:"dir"`
 
-	// Name, Bytes and Newest are of the newest one that can be read; empty where there
-	// is none.
+	// Name, Bytes and Newest describe the newest readable snapshot. They are empty if there is
+	// none.
 	Name   string    `json:"name,omitempty"`
 	Bytes  int64     `json:"bytes,omitempty"`
 	Newest time.Time `json:"newest,omitzero"`
 
-	// Made and Failed count those of this process.
+	// Made and Failed count since the start of this process.
 	Made   int64 `json:"made"`
 	Failed int64 `json:"failed"`
 
-	// Problem is why the last one could not be made.
+	// Problem is why the last attempt failed.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Snapshot is a copy of the database that was made.
+// Snapshot is a snapshot that was made.
 type Snapshot struct {
 	Name    string    `json:"name"`
 	Path    string    `json:"path"`
@@ -41,11 +41,11 @@ type Snapshot struct {
 	Created time.Time `json:"created"`
 }
 
-// CreateSnapshot makes a snapshot. It tells how far it is: the step that it is in, and
-// how many bytes of how many are done of that.
+// CreateSnapshot makes a snapshot. progress receives the current step, and how many of its bytes
+// are done.
 type CreateSnapshot func(ctx context.Context, progress func(step string, done, total int64)) (*Snapshot, error)
 
-// snapshotLine is a line of the answer: progress, and at the end the snapshot.
+// snapshotLine is a line of the answer: progress, or at the end the snapshot.
 type snapshotLine struct {
 	Step     string    `json:"step,omitempty"`
 	Done     int64     `json:"done,omitempty"`
@@ -53,8 +53,8 @@ type snapshotLine struct {
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 }
 
-// SnapshotHandler makes a snapshot for each request. It ends with the request. The
-// answer is a stream as those of [Handler] are.
+// SnapshotHandler makes a snapshot for each request, and aborts it if the client disconnects. The
+// answer is a stream like those of [Handler].
 func SnapshotHandler(create CreateSnapshot) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := newStream(w)
@@ -66,7 +66,7 @@ func SnapshotHandler(create CreateSnapshot) http.Handler {
 			}
 			told = now
 			if s.value(snapshotLine{Step: step, Done: done, Total: total}) == nil && s.buf.Flush() == nil {
-				_ = http.NewResponseController(w).Flush() // a client that is gone ends the request
+				_ = http.NewResponseController(w).Flush() // a disconnected client ends the request
 			}
 		})
 		if err == nil {
@@ -76,8 +76,8 @@ func SnapshotHandler(create CreateSnapshot) http.Handler {
 	})
 }
 
-// CreateSnapshot has the agent make a snapshot, and tells progress, unless it is nil,
-// how far that is. It is given up where ctx ends.
+// CreateSnapshot makes the agent create a snapshot. progress may be nil. When ctx ends, the agent
+// aborts the snapshot.
 func (c *Client) CreateSnapshot(ctx context.Context, progress func(step string, done, total int64)) (*Snapshot, error) {
 	var made *Snapshot
 	err := c.stream(ctx, http.MethodPost, nil, func(line []byte) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// snapshots serves the making of snapshots, and returns a client.
+// snapshots serves create, and returns a client.
 func snapshots(t *testing.T, create localapi.CreateSnapshot) *localapi.Client {
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	l, err := localapi.Listen(socket)
@@ -48,12 +48,13 @@ func TestCreateSnapshot(t *testing.T) {
 }
 
 func TestCreateSnapshotFails(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		err     error
 		damaged bool
 	}{
-		"damaged": {&store.CorruptionError{Path: "db", Collection: "pods", Key: "a", Reason: "x"}, true},
-		"other":   {errors.New("no room"), false},
+		{"damaged", &store.CorruptionError{Path: "db", Collection: "pods", Key: "a", Reason: "x"}, true},
+		{"other", errors.New("no room"), false},
 	} {
 		for _, begun := range []bool{false, true} {
 			client := snapshots(t, func(_ context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
@@ -63,14 +64,14 @@ func TestCreateSnapshotFails(t *testing.T) {
 				return nil, tc.err
 			})
 			got, err := client.CreateSnapshot(t.Context(), nil)
-			require.Nil(t, got, name)
-			require.EqualError(t, err, tc.err.Error(), name)
-			require.Equal(t, tc.damaged, errors.As(err, new(*store.CorruptionError)), name)
+			require.Nil(t, got, tc.name)
+			require.EqualError(t, err, tc.err.Error(), tc.name)
+			require.Equal(t, tc.damaged, errors.As(err, new(*store.CorruptionError)), tc.name)
 		}
 	}
 }
 
-// Whoever asked and has gone needs none.
+// If the client disconnects, the snapshot is aborted.
 func TestCreateSnapshotIsGivenUp(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	client := snapshots(t, func(ctx context.Context, _ func(string, int64, int64)) (*localapi.Snapshot, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// TestSource is what every Source promises, on every way to the same content.
+// Every Source gives the same answers for the same content.
 func TestSource(t *testing.T) {
 	tests := map[string]func(*testing.T, Source){
 		"status":       testStatus,
@@ -67,7 +67,7 @@ func testStatus(t *testing.T, src Source) {
 	require.True(t, empty.Synced)
 	require.Zero(t, empty.Objects)
 	require.Equal(t, "apps", empty.Group)
-	require.False(t, pods.Synced, "never synced is not empty")
+	require.False(t, pods.Synced, "never synced differs from empty")
 	require.Equal(t, "shop", pods.Namespace)
 	require.True(t, pods.Proven.IsZero())
 	require.Zero(t, pods.AgeSeconds)
@@ -148,8 +148,7 @@ func testObjects(t *testing.T, src Source) {
 	}
 }
 
-// Objects arrive byte for byte as they are stored, the long one and the one with
-// what JSON escapes among them.
+// Objects arrive byte for byte as stored, including long ones and characters that JSON escapes.
 func testObjectBytes(t *testing.T, src Source) {
 	var keys []Key
 	payload := map[string]string{}
@@ -177,7 +176,7 @@ func testSentinels(t *testing.T, src Source) {
 
 	_, err = src.Index(ctx, "configmaps", "absent")
 	require.ErrorIs(t, err, ErrNoIndex)
-	require.ErrorContains(t, err, "namespace, app", "it says what there is")
+	require.ErrorContains(t, err, "namespace, app", "the error lists the existing indexes")
 	_, err = src.Index(ctx, "configmaps", "a/b ?")
 	require.ErrorIs(t, err, ErrNoIndex)
 	_, err = allKeys(src, "configmaps", KeyQuery{Index: "absent"})
@@ -215,7 +214,7 @@ func testEachFails(t *testing.T, src Source) {
 	require.ErrorIs(t, err, full)
 }
 
-// What each was given stays as it was when the call has gone on.
+// An object passed to each stays valid and unchanged after the call.
 func testEachKeeps(t *testing.T, src Source) {
 	var kept []*object.Object
 	var raw []string
@@ -249,7 +248,7 @@ func testCancelled(t *testing.T, src Source) {
 	require.Equal(t, 1, calls)
 }
 
-// An agent adds to the status what only it knows.
+// The agent's hook adds to the status.
 func TestStatusHook(t *testing.T) {
 	db, _ := newBolt(t)
 	fixture(t, db)
@@ -268,7 +267,7 @@ func TestStatusHook(t *testing.T) {
 	}
 }
 
-// A clock that was set back does not make data younger than new.
+// If the clock was set back, the age is 0.
 func TestAgeIsNeverNegative(t *testing.T) {
 	db, _ := newBolt(t)
 	info := storetest.Info("a")

@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	// spoolMemoryBytes is how much of a spool, compressed, is kept in memory before
-	// it goes to a file.
+	// spoolMemoryBytes is how much of a spool, compressed, stays in memory before it goes to a
+	// file.
 	spoolMemoryBytes = 1 << 20
 
-	// spoolBlockBytes is the unit of compression. Both ends hold a few blocks.
+	// spoolBlockBytes is the unit of compression. Writer and reader each hold a few blocks.
 	spoolBlockBytes = 64 << 10
 
-	// maxEntryBytes bounds one entry; it is the stores' limit for an object.
+	// maxEntryBytes limits one entry. It is the stores' limit for an object.
 	maxEntryBytes = 64 << 20
 )
 
-// spool holds a sequence of byte strings between the view that they are copied
-// out of and the consumer, who may take all the time in the world. It is filled
-// by add, then read by each, and closed. It is for one goroutine.
+// spool holds a sequence of byte strings between the view they are copied from and a consumer of
+// any speed. It is filled by add, then read by each, then closed. It is for one goroutine.
 type spool struct {
 	sink *sink
 	w    *s2.Writer
@@ -46,7 +45,7 @@ func newSpool(dir string) *spool {
 }
 
 func spoolOn(s *sink) *spool {
-	// With a concurrency of 1 no goroutine is started and one block is held.
+	// With a concurrency of 1 there are no goroutines, and one block is held.
 	return &spool{sink: s, w: s2.NewWriter(s, s2.WriterConcurrency(1), s2.WriterBlockSize(spoolBlockBytes))}
 }
 
@@ -63,8 +62,8 @@ func (s *spool) add(b []byte) error {
 	return nil
 }
 
-// each ends the filling and calls fn with every entry, in a buffer of its own
-// that fn may keep. It returns fn's errors as they are.
+// each ends the filling and calls fn with every entry, in a buffer that fn may keep. Errors of fn
+// are returned unchanged.
 func (s *spool) each(ctx context.Context, fn func([]byte) error) error {
 	if err := s.w.Close(); err != nil {
 		return fmt.Errorf("spool: %w", err)
@@ -106,18 +105,18 @@ func readEntry(r *bufio.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// close frees what the spool holds. Nothing can be lost in it.
+// close frees the spool. It loses nothing, so it returns no error.
 func (s *spool) close() {
 	if s.sink.file != nil {
 		_ = s.sink.file.Close()
 	}
 }
 
-// sink takes the compressed stream: up to limit bytes in memory, then all of it in
-// the first of the files that can be made and has room.
+// sink receives the compressed stream: up to limit bytes in memory, then all of it in the first
+// file that can be created and has space.
 //
-// What is in a file is encrypted with AES-256-CTR and a key that is in this sink and
-// nowhere else: the objects may be those of a database that is encrypted.
+// The content of a file is encrypted with AES-256-CTR and a key that exists only in this sink: the
+// objects may come from an encrypted database.
 type sink struct {
 	limit  int
 	create []func() (*os.File, error)
@@ -127,13 +126,13 @@ type sink struct {
 	written int64 // bytes in file
 
 	block cipher.Block  // nil while there is no file
-	seal  cipher.Stream // at the end of what was written
+	seal  cipher.Stream // at position written
 }
 
-// stream returns the key stream from the start. A key is used for one stream.
+// stream returns the key stream from its start. A key is used for only one stream.
 func (s *sink) stream() cipher.Stream { return cipher.NewCTR(s.block, make([]byte, aes.BlockSize)) }
 
-// encrypt returns what comes next in the file.
+// encrypt returns p encrypted for the next position in the file.
 func (s *sink) encrypt(p []byte) ([]byte, error) {
 	if s.block == nil {
 		key := make([]byte, 32)
@@ -149,8 +148,7 @@ func (s *sink) encrypt(p []byte) ([]byte, error) {
 	return sealed, nil
 }
 
-// unlinkedIn makes files in dir that are gone when they are closed, however the
-// process ends.
+// unlinkedIn creates files in dir that are freed when they are closed or the process ends.
 func unlinkedIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) {
 		f, err := os.CreateTemp(dir, "snapcache-spool-*")
@@ -194,8 +192,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	}
 }
 
-// spill moves what there is, head or else the content of the file that failed with
-// cause, to the next file.
+// spill moves the content, which is head or else the file that failed with cause, to the next file.
 func (s *sink) spill(cause error, head []byte) error {
 	failed := errors.New("no temporary file can be written")
 	if cause != nil {
@@ -216,7 +213,7 @@ func (s *sink) spill(cause error, head []byte) error {
 			n, err = io.Copy(f, io.NewSectionReader(s.file, 0, s.written))
 		}
 		if err != nil {
-			_ = f.Close() // nothing of it is used
+			_ = f.Close() // its content is discarded
 			failed = fmt.Errorf("%w: %w", failed, err)
 			continue
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// What goes into a spool comes out of it, whether it stayed in memory, went to a
-// file, or went from one file to another because there was no room.
+// A spool returns what was added, whether it stayed in memory, went to a file, or moved from a full
+// file to another one.
 func TestSpoolGivesWhatItTook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SampledFrom([]int{0, 1, 100, 5_000, spoolBlockBytes - 2, spoolBlockBytes + 3, 300_000})
@@ -54,7 +54,7 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 	})
 }
 
-// roomFor makes files that take so many bytes and refuse the rest, as a full disk does.
+// roomFor creates files that accept size bytes and fail then, as on a full disk.
 func roomFor(size int64) func() (*os.File, error) {
 	return func() (*os.File, error) {
 		fd, err := unix.MemfdCreate("full", unix.MFD_ALLOW_SEALING)
@@ -96,7 +96,7 @@ func TestSpoolStops(t *testing.T) {
 	require.ErrorIs(t, sp.each(ctx, nil), context.Canceled)
 }
 
-// Files have no name, so nothing is left whatever happens to the process.
+// Files have no name, so nothing is left after any end of the process.
 func TestSpoolLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	s := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(dir)}}
@@ -109,11 +109,11 @@ func TestSpoolLeavesNothing(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-// What is in a file can't be read by whoever gets hold of the disk.
+// The content of a file on disk is encrypted.
 func TestSpoolFilesAreEncrypted(t *testing.T) {
 	marker := []byte("a marker that is nowhere in the file, and much longer than what one finds by chance")
 	s := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(t.TempDir())}}
-	// Written straight: compressed, it would not be found in any case.
+	// Without compression, which would hide the marker in any case.
 	for range 3 {
 		n, err := s.Write(marker)
 		require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestSpoolFilesAreEncrypted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, bytes.Repeat(marker, 3), got)
 
-	// Another one has another key.
+	// Another spool has another key.
 	other := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(t.TempDir())}}
 	_, err = other.Write(marker)
 	require.NoError(t, err)
@@ -138,8 +138,7 @@ func TestSpoolFilesAreEncrypted(t *testing.T) {
 	require.NotEqual(t, raw[:len(marker)], again)
 }
 
-// TestMemory dumps many objects and looks at the heap all along: it holds a few
-// objects and buffers, never the collection.
+// A dump of many objects holds a few objects and buffers in the heap, never the collection.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes 25 MB")

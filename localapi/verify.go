@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// VerifyPattern is where a [VerifyHandler] is served.
+// VerifyPattern is the mux pattern of a [VerifyHandler].
 const VerifyPattern = "POST " + apiPath + "/verify"
 
-// Verification is what came of comparing a collection with the server.
+// Verification is the result of comparing a collection with the server.
 type Verification struct {
 	Collection string    `json:"collection"`
 	Time       time.Time `json:"time"` // when it ended
 	Seconds    float64   `json:"seconds"`
 
-	// Objects is how many objects the server had.
+	// Objects is the number of objects on the server.
 	Objects int64 `json:"objects"`
 
-	// Missing are those of them that are not stored, Extra what is stored and the server
-	// does not have, Stale what is stored in another version, or of another object.
+	// Missing counts objects that are not stored, Extra stored objects that are not on the server,
+	// and Stale stored objects with another version or UID.
 	Missing int64 `json:"missing"`
 	Extra   int64 `json:"extra"`
 	Stale   int64 `json:"stale"`
 
-	// Undecided are differences of which could not be told whether they are real:
-	// objects that changed all the time, or a watch that was too slow.
+	// Undecided counts differences that could not be confirmed: the objects kept changing, or the
+	// watch was too slow.
 	Undecided int64 `json:"undecided,omitempty"`
 
-	// Repaired is how many of the differences were healed.
+	// Repaired counts the differences that were repaired.
 	Repaired int64 `json:"repaired,omitempty"`
 
-	// MostDiffer says that most of the collection differs: the numbers above are those of
-	// a sample. Relisted says that it was to be repaired and so the collection was listed.
+	// MostDiffer reports that most of the collection differs, so that the numbers above are those
+	// of a sample. Relisted reports that the collection was listed again to repair it.
 	MostDiffer bool `json:"mostDiffer,omitempty"`
 	Relisted   bool `json:"relisted,omitempty"`
 
@@ -48,10 +48,10 @@ type Verification struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Drift is how many differences there were.
+// Drift returns the number of differences.
 func (v Verification) Drift() int64 { return v.Missing + v.Extra + v.Stale }
 
-// Left is how many of them are still there.
+// Left returns the number of differences that were not repaired.
 func (v Verification) Left() int64 {
 	if v.Relisted {
 		return 0
@@ -59,18 +59,18 @@ func (v Verification) Left() int64 {
 	return v.Drift() - v.Repaired
 }
 
-// VerifyProgress is how far a verification is: objects that were compared, of about so
-// many.
+// VerifyProgress is the progress of a verification: the objects compared so far, and the
+// approximate total.
 type VerifyProgress struct {
 	Collection string `json:"collection"`
 	Done       int64  `json:"done"`
 	Total      int64  `json:"total"`
 }
 
-// VerifyQuery says what to verify.
+// VerifyQuery selects what to verify.
 type VerifyQuery struct {
 	Collections []string // IDs; none for all
-	Repair      bool     // differences are healed
+	Repair      bool     // repair the differences
 }
 
 // Verify compares collections with the server and calls each for the result of each.
@@ -82,8 +82,8 @@ type verifyLine struct {
 	Result   *Verification   `json:"result,omitempty"`
 }
 
-// VerifyHandler verifies for each request. It ends with the request. The answer is a
-// stream as those of [Handler] are.
+// VerifyHandler verifies for each request, and stops if the client disconnects. The answer is a
+// stream like those of [Handler].
 func VerifyHandler(verify Verify) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := newStream(w)
@@ -107,7 +107,7 @@ func VerifyHandler(verify Verify) http.Handler {
 			}
 			told = now
 			if s.value(verifyLine{Progress: &p}) == nil {
-				_ = s.flush() // a client that is gone ends the request
+				_ = s.flush() // a disconnected client ends the request
 			}
 		}, func(v Verification) error {
 			if err := s.value(verifyLine{Result: &v}); err != nil {
@@ -118,8 +118,8 @@ func VerifyHandler(verify Verify) http.Handler {
 	})
 }
 
-// Verify has the agent compare what is stored with the server. It tells progress,
-// unless that is nil, and calls each for each collection's result.
+// Verify makes the agent compare stored objects with the server, and calls each for each
+// collection's result. progress may be nil.
 func (c *Client) Verify(ctx context.Context, q VerifyQuery, progress func(VerifyProgress), each func(Verification) error) error {
 	query := url.Values{"collection": q.Collections, "repair": {strconv.FormatBool(q.Repair)}}
 	return c.stream(ctx, http.MethodPost, query, func(line []byte) error {

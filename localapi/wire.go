@@ -15,7 +15,7 @@ import (
 // apiPath is the prefix of all paths.
 const apiPath = "/v1alpha1"
 
-// Reasons that are not in the table of sentinels.
+// Reasons without an entry in sentinels.
 const (
 	reasonDamaged  = "Damaged"
 	reasonInternal = "Internal"
@@ -33,19 +33,18 @@ var sentinels = []struct {
 	{store.ErrIndexBuilding, "IndexBuilding", http.StatusServiceUnavailable},
 	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
 	{ErrTooOld, "TooOld", http.StatusGone},
-	{ErrAhead, "Ahead", http.StatusGatewayTimeout}, // as a kube-apiserver answers it
+	{ErrAhead, "Ahead", http.StatusGatewayTimeout}, // the status that a kube-apiserver uses
 	{ErrNoFollow, "NoFollow", http.StatusNotImplemented},
 	{ErrNoAgent, "Stopping", http.StatusServiceUnavailable},
 	{ErrRefused, "Refused", http.StatusUnprocessableEntity},
 }
 
-// wireError is an error as it travels: as the body of an answer that is nothing
-// else, and as the last line of a stream.
+// wireError is an error in JSON: the body of an error answer, or the last line of a stream.
 type wireError struct {
 	Error  string `json:"error"` // first, see asWireError
 	Reason string `json:"reason"`
 
-	// Damages are for the reason Damaged.
+	// Damages are set if the reason is Damaged.
 	Damages []wireDamage `json:"damages,omitempty"`
 	More    int          `json:"more,omitempty"`
 }
@@ -57,7 +56,7 @@ type wireDamage struct {
 	Reason     string `json:"reason"`
 }
 
-// toWire returns what is sent for err, and the HTTP status.
+// toWire returns the JSON form of err, and its HTTP status.
 func toWire(err error) (wireError, int) {
 	w := wireError{Error: err.Error(), Reason: reasonInternal}
 	for _, s := range sentinels {
@@ -82,7 +81,7 @@ func toWire(err error) (wireError, int) {
 	return w, http.StatusInternalServerError
 }
 
-// fromWire is the way back.
+// fromWire returns the error for its JSON form.
 func fromWire(w wireError) error {
 	for _, s := range sentinels {
 		if w.Reason == s.reason {
@@ -99,7 +98,7 @@ func fromWire(w wireError) error {
 	return &remoteError{text: w.Error, err: all}
 }
 
-// remoteError is an error of the other side, in its words.
+// remoteError is an error of the agent, with its text.
 type remoteError struct {
 	text string
 	err  error
@@ -110,8 +109,8 @@ func (e *remoteError) Unwrap() error { return e.err }
 
 var errorPrefix = []byte(`{"error":`)
 
-// asWireError tells the line that ends a stream with an error from the lines
-// before it. An object could begin the same way, but it has metadata.
+// asWireError decodes a line if it is an error that ends a stream. An object could begin the same
+// way, but it has metadata.
 func asWireError(line []byte) (wireError, bool, error) {
 	var w wireError
 	if !bytes.HasPrefix(line, errorPrefix) || gjson.GetBytes(line, "metadata").Exists() {

@@ -9,11 +9,11 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// staleAfter is the age in seconds from which data that is out of step is an alarm. Less is
-// the jitter and the backoff of an ordinary reconnection.
+// staleAfter is the age in seconds from which data that is not caught up is an alarm. An ordinary
+// reconnection, with jitter and backoff, takes less.
 const staleAfter = 5 * 60
 
-// level is how much something wants attention. It is a class of the style too.
+// level is the severity of a fact. It is a CSS class too.
 type level string
 
 const (
@@ -22,23 +22,23 @@ const (
 	bad  level = "bad"
 )
 
-// alarm is something that somebody may have to do something about.
+// alarm is a fact that a person may have to act on.
 type alarm struct {
 	Level level
-	Where string // collections, or what else it is about
+	Where string // collections, or another part of the agent
 	What  string
-	Why   string // in words; may be empty
+	Why   string // the cause; may be empty
 }
 
-// alarms returns what wants attention: the worst first, and of that what touches everything
-// before what touches a collection.
+// alarms returns the alarms, the worst first; within a level, those of the whole agent come before
+// those of collections.
 func alarms(s *localapi.Status) []alarm {
 	var all []alarm
 	add := func(on bool, l level, where, what, why string) {
 		if !on {
 			return
 		}
-		// What all collections have, such as no network, is said once.
+		// A problem that all collections have, such as no network, is shown once.
 		for i, a := range all {
 			if a.Level == l && a.What == what && a.Why == why {
 				all[i].Where += ", " + where
@@ -48,7 +48,7 @@ func alarms(s *localapi.Status) []alarm {
 		all = append(all, alarm{l, where, what, why})
 	}
 	add(s.Store.Problem != "", bad, "store", "changes can't be stored", s.Store.Problem)
-	add(s.Store.ReadProblem != "", bad, "store", "the disk does not give back parts of the file", s.Store.ReadProblem)
+	add(s.Store.ReadProblem != "", bad, "store", "the disk fails to read parts of the file", s.Store.ReadProblem)
 	add(s.Store.Quarantined != "", warn, "store", "the file was set aside at the start", s.Store.Quarantined)
 	if x := s.Snapshots; x != nil {
 		add(x.Problem != "", warn, "snapshots", "the last one could not be made", x.Problem)
@@ -58,14 +58,14 @@ func alarms(s *localapi.Status) []alarm {
 		add(!c.Damaged && !c.Synced && c.Problem != "", bad, c.ID, "never synced", problem(c))
 		add(c.Synced && !c.InStep && c.AgeSeconds >= staleAfter, bad, c.ID, "data is "+roughly(c.AgeSeconds)+" old", problem(c))
 		add(c.Synced && !c.InStep && c.AgeSeconds < staleAfter && c.Problem != "", warn, c.ID, "out of step", problem(c))
-		add(c.Untrusted != "", warn, c.ID, "what is stored is not the server's any more until it is listed", c.Untrusted)
-		add(c.DamagedRecords > 0, bad, c.ID, english.Plural(int(c.DamagedRecords), "damaged record", "")+", left out of all answers", "")
+		add(c.Untrusted != "", warn, c.ID, "the stored objects are not the server's any more; a list will replace them", c.Untrusted)
+		add(c.DamagedRecords > 0, bad, c.ID, english.Plural(int(c.DamagedRecords), "corrupt record", "")+", left out of all answers", "")
 		add(c.RefusedSeconds > 0, warn, c.ID, "forbidden for "+localapi.Age(c.RefusedSeconds)+": all of it will be deleted", "")
 		if c.Purged != nil {
 			add(true, warn, c.ID, fmt.Sprintf("%s deleted because the server forbids them", english.Plural(int(c.Purged.Objects), "object", "")), "")
 		}
 		if v := c.Verification; v != nil {
-			add(v.Left() > 0, bad, c.ID, "differs from the server: "+drift(v), "snapcache verify --repair heals it")
+			add(v.Left() > 0, bad, c.ID, "differs from the server: "+drift(v), "snapcache verify --repair fixes it")
 			add(v.Problem != "", warn, c.ID, "could not be compared with the server", v.Problem)
 		}
 	}
@@ -75,8 +75,8 @@ func alarms(s *localapi.Status) []alarm {
 
 func urgency(l level) int { return slices.Index([]level{bad, warn}, l) }
 
-// problem is why a collection is not in step: in words, with the class where it is not
-// said in words.
+// problem returns why a collection is not caught up, with the class of the problem if its text is
+// hidden.
 func problem(c localapi.Collection) string {
 	if c.Problem == elsewhere && c.ProblemKind != "" {
 		return c.ProblemKind + "; " + elsewhere

@@ -2,11 +2,11 @@ package statuspage
 
 import "github.com/snapcache/snapcache/localapi"
 
-// elsewhere takes the place of what is not for everybody.
-const elsewhere = "snapcache status says why"
+// elsewhere replaces text that is not public.
+const elsewhere = "snapcache status shows why"
 
-// bare returns what of a status is in the metrics too. What is not copied here is not
-// shown: a field that is added to the status has to be thought about first.
+// bare returns the part of a status that the metrics contain too. It copies field by field, so a
+// new field of the status stays hidden until it is added here.
 func bare(s *localapi.Status) *localapi.Status {
 	b := &localapi.Status{
 		Store: localapi.StoreStatus{

@@ -8,22 +8,22 @@ import (
 	"github.com/dustin/go-humanize/english"
 )
 
-// The chart's own units: the page scales it.
+// The units of the chart; the page scales it.
 const (
 	barWidth    = 3
 	barStep     = 4
 	chartHeight = 40
 )
 
-// chart is the events of an hour, drawn: a bar a minute.
+// chart is a bar chart of an hour's events, a bar per minute.
 type chart struct {
 	Width, Height int
 	Path          string // of an SVG
-	Label         string // what can be seen, in words
-	Most          string // the highest bar, as a caption
+	Label         string // the content in words
+	Most          string // caption of the highest bar
 }
 
-// newChart draws counts, the oldest first; nil where there are none.
+// newChart draws counts, the oldest first. It returns nil if there are none.
 func newChart(counts []int64) *chart {
 	if len(counts) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func newChart(counts []int64) *chart {
 		if n <= 0 {
 			continue
 		}
-		// One event in a busy hour is to be seen, too.
+		// A single event is visible even in a busy hour.
 		height := max(1, float64(n)/float64(most)*chartHeight)
 		fmt.Fprintf(&path, "M%d %dv-%.4gh%dv%.4gz", i*barStep, chartHeight, height, barWidth, height)
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// watched is a page that is served, with a number of objects and a clock to turn.
+// watched is a served page with a variable number of objects and a fake clock.
 type watched struct {
 	objects atomic.Int64
-	asked   chan struct{} // one for each time that the status was asked for
+	asked   chan struct{} // one element for each call of Status
 	clock   *testingclock.FakeClock
 	done    chan struct{}
 	server  *httptest.Server
@@ -38,7 +38,7 @@ func newWatched(t *testing.T) *watched {
 	return w
 }
 
-// answer is what came of opening the stream.
+// answer is the result of opening the stream.
 type answer struct {
 	code int
 	kind string
@@ -54,19 +54,19 @@ func (w *watched) open(t *testing.T) answer {
 	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Body}
 }
 
-// second lets a second pass, and returns when the status was asked for.
+// second advances the clock by a second, and returns when the status was read.
 func (w *watched) second(t *testing.T) {
 	t.Helper()
 	w.clock.Step(time.Second)
 	select {
 	case <-w.asked:
 	case <-time.After(time.Minute):
-		t.Fatal("nobody asked for the status")
+		t.Fatal("the status was not read")
 	}
 }
 
-// A stream sends the content at once, again when it changed, and a sign of life where it
-// did not. It ends with the agent.
+// A stream sends the content at once, again when it changed, and a keep-alive when it did not. It
+// ends with the agent.
 func TestEvents(t *testing.T) {
 	w := newWatched(t)
 	w.objects.Store(5)
@@ -94,7 +94,7 @@ func TestEvents(t *testing.T) {
 	}
 	w.objects.Store(6)
 	w.second(t)
-	require.Contains(t, content(next()), "<b>6</b> objects", "the next that comes is what changed")
+	require.Contains(t, content(next()), "<b>6</b> objects", "the next event has the changed content")
 	for range keepAlive / time.Second {
 		w.second(t)
 	}
@@ -105,7 +105,8 @@ func TestEvents(t *testing.T) {
 	require.Empty(t, rest)
 }
 
-// One more than may watch is refused; the page itself is not, and one that goes makes room.
+// If too many viewers are connected, another stream is refused, but not the page. A viewer that
+// disconnects frees a place.
 func TestEventsBounded(t *testing.T) {
 	w := newWatched(t)
 	var all []answer

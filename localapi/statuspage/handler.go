@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// refreshEvery is how often the status is looked at for somebody who watches.
+	// refreshEvery is how often the status is read for a viewer.
 	refreshEvery = time.Second
 
-	// keepAlive is how long a stream may say nothing: what is in between may take it for dead.
+	// keepAlive is how long a stream may be silent: a proxy may take a silent connection for dead.
 	keepAlive = 15 * time.Second
 
-	// sendTimeout is how long a browser may take for what it is sent before it is given up.
+	// sendTimeout limits how long a browser may take to receive an event.
 	sendTimeout = 10 * time.Second
 
-	// maxViewers is how many can watch at the same time. The page itself is there for all.
+	// maxViewers limits the streams open at the same time. The page itself has no limit.
 	maxViewers = 8
 )
 
@@ -54,22 +54,22 @@ func hash(source string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Options are the settings of a page. Source is needed.
+// Options are the settings of a page. Source is required.
 type Options struct {
-	// Source is what is shown. It has to be a running agent's.
+	// Source provides the status. It has to be a running agent's.
 	Source localapi.Source
 
-	// Node is the name of the machine, to tell one page from another.
+	// Node is the name of the machine, to distinguish several pages.
 	Node string
 
-	// Bare leaves out what the metrics don't tell: problems in words, addresses, paths and
-	// selectors. It is for where others than the agent's user can read the page.
+	// Bare leaves out what the metrics don't contain: texts of problems, addresses, paths and
+	// selectors. Set it if other users than the agent's can read the page.
 	Bare bool
 
 	// Done ends the streams; nil for never.
 	Done <-chan struct{}
 
-	// Clock is the time; nil for the real one.
+	// Clock is nil for the real one.
 	Clock clock.WithTicker
 }
 
@@ -78,7 +78,7 @@ type Options struct {
 //	GET /         the page
 //	GET /events   a stream of server-sent events, each with the page's content
 //
-// Where eight are watching the stream is refused (503), and the page goes on asking for it.
+// If eight viewers are connected, the stream is refused (503), and the page retries.
 func Handler(opts Options) http.Handler {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -92,10 +92,10 @@ func Handler(opts Options) http.Handler {
 
 type handler struct {
 	opts    Options
-	viewers chan struct{} // one element for each
+	viewers chan struct{} // one element per open stream
 }
 
-// shown is what the template gets.
+// shown is the input of the template.
 type shown struct {
 	Style  template.CSS
 	Script template.JS
@@ -116,7 +116,7 @@ func (h *handler) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(body.Bytes()) // a browser that is gone needs no answer
+	_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
 }
 
 func headers(w http.ResponseWriter) {
@@ -126,10 +126,10 @@ func headers(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 }
 
-// unreadable says that there is no status, and why to those who may know.
+// unreadable returns the message for a failed status, with the cause unless Bare is set.
 func (h *handler) unreadable(err error) string {
 	if h.opts.Bare {
-		return "the status can't be read: the agent's log says why"
+		return "the status can't be read: the agent's log has the cause"
 	}
 	return "the status can't be read: " + err.Error()
 }
@@ -145,14 +145,14 @@ func (h *handler) view(ctx context.Context) (view, error) {
 	return newView(s, h.opts.Node, h.opts.Clock.Now()), nil
 }
 
-// events sends the page's content whenever it changed.
+// events sends the page's content whenever it changes.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	headers(w)
 	select {
 	case h.viewers <- struct{}{}:
 		defer func() { <-h.viewers }()
 	default:
-		http.Error(w, "too many are watching: close another page", http.StatusServiceUnavailable)
+		http.Error(w, "too many viewers: close another page", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -163,7 +163,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	for {
 		event, err := h.event(r.Context())
 		if err != nil {
-			return // the page asks again, and is told
+			return // the page reconnects, and gets the error
 		}
 		if now := h.opts.Clock.Now(); !bytes.Equal(event, last) {
 			last, sent = event, now
@@ -183,8 +183,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// event returns the content as a server-sent event. As JSON it is one line whatever is
-// in it.
+// event returns the content as a server-sent event. As JSON it is one line.
 func (h *handler) event(ctx context.Context) ([]byte, error) {
 	v, err := h.view(ctx)
 	if err != nil {
@@ -213,10 +212,10 @@ func send(w http.ResponseWriter, b []byte) error {
 	return c.Flush()
 }
 
-// LocalHost refuses requests (403) that a browser was made to send by the name of somebody
-// else's site: a name on the internet may lead to a loopback address, and what is there
-// would belong to that site then. Addresses on loopback and names without a dot, as those
-// that tunnels and the agent's own client use, are let through.
+// LocalHost refuses requests (403) whose Host is a public name. Such a name may resolve to a
+// loopback address (DNS rebinding), and the page would then belong to the origin of another site.
+// Loopback addresses and names without a dot, which tunnels and the agent's own client use, are
+// accepted.
 func LocalHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !local(r.Host) {

@@ -18,7 +18,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// told is a Source that has a status and nothing else.
+// told is a Source that has only a status.
 type told struct {
 	localapi.Source
 	status func() (*localapi.Status, error)
@@ -32,7 +32,7 @@ func saying(s *localapi.Status) told {
 
 var now = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-// get asks for the page at a fixed time.
+// get requests the page at a fixed time.
 func get(t *testing.T, opts Options) (*httptest.ResponseRecorder, string) {
 	t.Helper()
 	opts.Clock = testingclock.NewFakeClock(now)
@@ -41,7 +41,7 @@ func get(t *testing.T, opts Options) (*httptest.ResponseRecorder, string) {
 	return w, w.Body.String()
 }
 
-// everything is a status in which every string says which field it is.
+// everything returns a status in which every string contains the name of its field.
 func everything() *localapi.Status {
 	s := &localapi.Status{Agent: &localapi.AgentStatus{}, Snapshots: &localapi.SnapshotStatus{}, Collections: []localapi.Collection{{
 		Verification: &localapi.Verification{}, Purged: &localapi.Purge{}, Synced: true, Indexes: []string{""}, Building: []string{""},
@@ -77,8 +77,7 @@ func fill(v reflect.Value, name string) {
 	}
 }
 
-// What everybody on the machine may see has no string in it but those that the metrics
-// have as well, whatever the status gets besides.
+// The public page contains no string that the metrics don't have, for any field of the status.
 func TestBare(t *testing.T) {
 	strs := regexp.MustCompile(`field\.[A-Za-z.]+`)
 	found := func(bare bool) map[string]bool {
@@ -110,7 +109,7 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// The page tells what the status has, in words.
+// The page shows the status in words.
 func TestPage(t *testing.T) {
 	_, body := get(t, Options{Node: "edge-7", Source: saying(&localapi.Status{
 		Agent:     &localapi.AgentStatus{Version: "v1.2.3", Started: now.Add(-26 * time.Hour), Server: "https://10.0.0.1:6443", Connected: true},
@@ -144,7 +143,7 @@ func TestPage(t *testing.T) {
 	require.Contains(t, body, "No alarms")
 }
 
-// Each thing that can be wrong is an alarm, and alone one.
+// Each fault is one alarm.
 func TestAlarms(t *testing.T) {
 	in := localapi.Collection{ID: "pods", Synced: true, InStep: true}
 	with := func(f func(*localapi.Collection)) localapi.Status {
@@ -155,19 +154,19 @@ func TestAlarms(t *testing.T) {
 	for want, s := range map[string]localapi.Status{
 		"":                                  {Collections: []localapi.Collection{in}},
 		"bad store changes can't be stored": {Store: localapi.StoreStatus{Problem: "x"}},
-		"bad store the disk does not give back parts of the file":                  {Store: localapi.StoreStatus{ReadProblem: "x"}},
-		"warn store the file was set aside at the start":                           {Store: localapi.StoreStatus{Quarantined: "damaged"}},
-		"warn snapshots the last one could not be made":                            {Snapshots: &localapi.SnapshotStatus{Problem: "x"}},
-		"bad pods can't be read":                                                   with(func(c *localapi.Collection) { *c = localapi.Collection{ID: "pods", Damaged: true, Problem: "x"} }),
-		"bad pods never synced":                                                    with(func(c *localapi.Collection) { c.Synced, c.InStep, c.Problem = false, false, "x" }),
-		"bad pods data is 5m old":                                                  with(func(c *localapi.Collection) { c.InStep, c.AgeSeconds = false, 300 }),
-		"warn pods out of step":                                                    with(func(c *localapi.Collection) { c.InStep, c.AgeSeconds, c.Problem = false, 299, "x" }),
-		"warn pods what is stored is not the server's any more until it is listed": with(func(c *localapi.Collection) { c.Untrusted = "rv-ahead" }),
-		"bad pods 2 damaged records, left out of all answers":                      with(func(c *localapi.Collection) { c.DamagedRecords = 2 }),
-		"warn pods forbidden for 1m0s: all of it will be deleted":                  with(func(c *localapi.Collection) { c.RefusedSeconds = 60 }),
-		"warn pods 3 objects deleted because the server forbids them":              with(func(c *localapi.Collection) { c.Purged = &localapi.Purge{Objects: 3} }),
-		"bad pods differs from the server: 1 missing, 2 extra, 3 stale":            with(func(c *localapi.Collection) { c.Verification = &localapi.Verification{Missing: 1, Extra: 2, Stale: 3} }),
-		"warn pods could not be compared with the server":                          with(func(c *localapi.Collection) { c.Verification = &localapi.Verification{Problem: "x"} }),
+		"bad store the disk fails to read parts of the file": {Store: localapi.StoreStatus{ReadProblem: "x"}},
+		"warn store the file was set aside at the start":     {Store: localapi.StoreStatus{Quarantined: "damaged"}},
+		"warn snapshots the last one could not be made":      {Snapshots: &localapi.SnapshotStatus{Problem: "x"}},
+		"bad pods can't be read":                             with(func(c *localapi.Collection) { *c = localapi.Collection{ID: "pods", Damaged: true, Problem: "x"} }),
+		"bad pods never synced":                              with(func(c *localapi.Collection) { c.Synced, c.InStep, c.Problem = false, false, "x" }),
+		"bad pods data is 5m old":                            with(func(c *localapi.Collection) { c.InStep, c.AgeSeconds = false, 300 }),
+		"warn pods out of step":                              with(func(c *localapi.Collection) { c.InStep, c.AgeSeconds, c.Problem = false, 299, "x" }),
+		"warn pods the stored objects are not the server's any more; a list will replace them": with(func(c *localapi.Collection) { c.Untrusted = "rv-ahead" }),
+		"bad pods 2 corrupt records, left out of all answers":                                  with(func(c *localapi.Collection) { c.DamagedRecords = 2 }),
+		"warn pods forbidden for 1m0s: all of it will be deleted":                              with(func(c *localapi.Collection) { c.RefusedSeconds = 60 }),
+		"warn pods 3 objects deleted because the server forbids them":                          with(func(c *localapi.Collection) { c.Purged = &localapi.Purge{Objects: 3} }),
+		"bad pods differs from the server: 1 missing, 2 extra, 3 stale":                        with(func(c *localapi.Collection) { c.Verification = &localapi.Verification{Missing: 1, Extra: 2, Stale: 3} }),
+		"warn pods could not be compared with the server":                                      with(func(c *localapi.Collection) { c.Verification = &localapi.Verification{Problem: "x"} }),
 		"bad pods, nodes data is 2h0m old": {Collections: []localapi.Collection{
 			{ID: "pods", Synced: true, AgeSeconds: 7201, Problem: "no network"}, {ID: "nodes", Synced: true, AgeSeconds: 7202, Problem: "no network"},
 		}},
@@ -180,8 +179,7 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
-// Nothing that comes from the server or the disk is HTML, and the policy is that of what
-// is in the page.
+// Text from the server or the disk is escaped, and the policy matches the page's style and script.
 func TestEscaped(t *testing.T) {
 	s := everything()
 	const evil = `"><script>alert(1)</script><b onclick='x'>`
@@ -203,7 +201,7 @@ func TestEscaped(t *testing.T) {
 	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 }
 
-// A database that does not answer is an error, whose text is not for everybody.
+// If the database can't be read, the page shows an error, without the cause if it is public.
 func TestUnreadable(t *testing.T) {
 	broken := told{status: func() (*localapi.Status, error) { return nil, errors.New("/secret/path: no") }}
 	w, body := get(t, Options{Source: broken})
@@ -214,7 +212,7 @@ func TestUnreadable(t *testing.T) {
 	require.NotContains(t, body, "/secret")
 }
 
-// A site of somebody else that leads here by its name gets nothing.
+// A request with the name of another site is refused.
 func TestLocalHost(t *testing.T) {
 	for host, want := range map[string]int{
 		"localhost": 200, "localhost:9743": 200, "127.0.0.1:9743": 200, "127.8.9.1": 200, "[::1]:9743": 200, "[::1]": 200, "snapcache": 200, "": 200,

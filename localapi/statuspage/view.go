@@ -12,11 +12,11 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// view is what the template shows, in words.
+// view is the input of the template, in words.
 type view struct {
 	Node        string
 	Level       level
-	Verdict     string // how much can be relied on, in some words
+	Verdict     string // the reliability of the cache, in a few words
 	Summary     string
 	Alarms      []alarm
 	Collections []card
@@ -26,19 +26,19 @@ type view struct {
 // card is one collection.
 type card struct {
 	ID       string
-	Name     []string // the ID in pieces, between which a line may end
+	Name     []string // the ID in parts, between which a line may break
 	Level    level
 	State    string
-	Progress string // of a list that is under way
-	Objects  string // empty where there was no complete list
+	Progress string // of a running list
+	Objects  string // empty without a complete list
 	Facts    []fact
-	Chart    *chart // nil where nobody counts
+	Chart    *chart // nil without counts
 }
 
-// fact is a name and what there is to say about it.
+// fact is a name and a value.
 type fact struct {
 	Name, Value string
-	Time        string // the value's time, exactly; empty for none
+	Time        string // the exact time of the value; empty for none
 }
 
 func newView(s *localapi.Status, node string, now time.Time) view {
@@ -61,7 +61,7 @@ func newView(s *localapi.Status, node string, now time.Time) view {
 	return v
 }
 
-// verdict says how much of the cache can be relied on.
+// verdict rates the reliability of the cache.
 func verdict(s *localapi.Status) (level, string) {
 	inStep, synced := 0, 0
 	var age float64
@@ -120,7 +120,7 @@ func newCard(c localapi.Collection, now time.Time) card {
 	return x
 }
 
-// add adds a fact, unless there is nothing to say.
+// add adds a fact unless its value is empty.
 func (x *card) add(name, value string) {
 	if value != "" {
 		x.Facts = append(x.Facts, fact{Name: name, Value: value})
@@ -143,7 +143,7 @@ func state(c localapi.Collection) (level, string) {
 	return warn, c.Phase
 }
 
-// lists are the complete lists of this process by reason.
+// lists returns this process's complete lists by reason.
 func lists(c localapi.Collection) string {
 	if c.Lists == 0 {
 		return "none since the start"
@@ -163,7 +163,7 @@ func compared(v *localapi.Verification) string {
 	case v.Left() > 0:
 		return drift(v)
 	case v.Drift() > 0:
-		return "differences were healed"
+		return "differences were repaired"
 	}
 	return "no difference"
 }
@@ -179,7 +179,7 @@ func selection(c localapi.Collection) string {
 	return strings.Join(parts, "; ")
 }
 
-// facts are about the whole agent.
+// facts returns the facts about the whole agent.
 func facts(s *localapi.Status, now time.Time) []fact {
 	var all []fact
 	add := func(name, value string) {
@@ -219,13 +219,12 @@ func facts(s *localapi.Status, now time.Time) []fact {
 	return all
 }
 
-// at is a fact of a time.
+// at returns a fact with a time.
 func at(name, value string, t time.Time) fact {
 	return fact{Name: name, Value: value, Time: t.UTC().Format(time.RFC3339)}
 }
 
-// ago says how long it is since t, as exactly as people want to know: what it says must
-// not change every second.
+// ago formats the time since t without seconds: the text must not change every second.
 func ago(now, t time.Time) string {
 	d := max(0, now.Sub(t))
 	if d < time.Minute {
@@ -234,7 +233,7 @@ func ago(now, t time.Time) string {
 	return roughly(d.Seconds()) + " ago"
 }
 
-// roughly is an age of a minute or more without the seconds.
+// roughly formats an age of a minute or more without seconds.
 func roughly(seconds float64) string {
 	if seconds < time.Hour.Seconds() {
 		return fmt.Sprintf("%dm", int(seconds)/60)

@@ -60,7 +60,7 @@ func TestChanges(t *testing.T) {
 	a.stop()
 	code, stderr := f.wait()
 	require.Equal(t, codeFailure, code, stderr)
-	requireOneLine(t, stderr, "it is stopping")
+	requireOneLine(t, stderr, "the agent is stopping")
 	x.requireChanges(cp, since)
 
 	d.round("two")
@@ -88,7 +88,7 @@ func TestChanges(t *testing.T) {
 		for _, tooOld := range []string{"1", "700h"} {
 			r := x.run("changes", "configmaps", "--since", tooOld, "--config", x.config)
 			require.Equal(t, 5, r.code, "%s: --since %s: %s", from, tooOld, r.stderr)
-			requireOneLine(t, r.stderr, "too old: the history begins after RV "+since[0].listed, "list anew")
+			requireOneLine(t, r.stderr, "too old: the history begins after RV "+since[0].listed, "list again")
 			require.Empty(t, r.stdout)
 		}
 		r := x.run("changes", "configmaps", "--since", "999999999", "--config", x.config)
@@ -105,7 +105,7 @@ func TestChanges(t *testing.T) {
 	a.awaitListed("scope-changed", "configmaps")
 	r = x.run("changes", "configmaps", "--since", since[0].rv, "--follow", "--config", x.config)
 	require.Equal(t, 5, r.code, r.stderr)
-	requireOneLine(t, r.stderr, "too old: the history begins after RV ", "list anew")
+	requireOneLine(t, r.stderr, "too old: the history begins after RV ", "list again")
 	a.stop()
 }
 
