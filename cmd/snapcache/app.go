@@ -11,30 +11,30 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// outputBufferBytes is what is collected before it is written to standard output.
+// outputBufferBytes is the size of the buffer for standard output.
 const outputBufferBytes = 64 << 10
 
-const appDescription = `snapcache lists and watches a kube-apiserver and keeps what it sees in one file.
+const appDescription = `snapcache lists and watches a kube-apiserver and stores the objects in one file.
 After a restart, a crash or a power cut it answers from that file at once and
-resumes where it stopped.
+resumes its watches.
 
    snapcache run --config agent.yaml     run the agent
    snapcache status                      how fresh is the cache?
-   snapcache dump pods -n shop           what is in it, with an agent or without
-   snapcache changes pods --since 1h     what came, changed and went
+   snapcache dump pods -n shop           print cached objects, with an agent or without
+   snapcache changes pods --since 1h     print what was added, modified and deleted
 
 Exit codes:
    0  ok
    1  failure
    2  wrong usage or configuration
-   3  not there yet: what was asked for has no complete list, or an index that is
-      being built
-   4  damaged: stored records could not be read (the others were printed), or
-      check found something else wrong
-   5  too old: what changed since then can't all be told any more
-   6  drift: verify found the cache to differ from the server, and did not heal it`
+   3  not ready: a requested resource has no complete list yet, or an index is
+      still being built
+   4  corrupt: stored records could not be read (the others were printed), or
+      check found another problem
+   5  too old: the history no longer reaches back that far
+   6  drift: verify found differences from the server and did not repair them`
 
-// newApp returns the command line.
+// newApp returns the command line application.
 func newApp(out, errOut io.Writer) *cli.App {
 	app := &cli.App{
 		Name:           "snapcache",
@@ -59,7 +59,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 	return app
 }
 
-// finish sets what all commands have in common.
+// finish sets the options that all commands share.
 func finish(c *cli.Command) {
 	c.OnUsageError = wrongUsage
 	if len(c.Subcommands) == 0 {
@@ -85,19 +85,19 @@ func execute(args []string, out, errOut io.Writer) int {
 		err = flushErr
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return exitOK // whoever reads has read enough
+		return exitOK // the reader has read enough
 	}
 	report(errOut, err)
 	return exitCode(err)
 }
 
-// report prints an error, each of its lines under the program's name.
+// report prints an error. Each line begins with the program's name.
 func report(w io.Writer, err error) {
 	if err == nil {
 		return
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(err.Error()), "\n") {
-		_, _ = fmt.Fprintf(w, "snapcache: %s\n", line) // there is no other place to report to
+		_, _ = fmt.Fprintf(w, "snapcache: %s\n", line) // there is no other place to report an error
 	}
 }
 
@@ -105,7 +105,7 @@ func wrongUsage(c *cli.Context, err error, _ bool) error {
 	return usagef("%w: see %s --help", err, commandName(c))
 }
 
-// noCommand is where there is none, or one that does not exist.
+// noCommand runs if the command is missing or unknown.
 func noCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		if c.Command.Name == c.App.Name {
@@ -123,7 +123,7 @@ func commandName(c *cli.Context) string {
 	return c.App.Name
 }
 
-// atMost fails where there are more arguments than a command takes.
+// atMost fails if there are more than n arguments.
 func atMost(c *cli.Context, n int) error {
 	if c.NArg() > n {
 		return usagef("unexpected argument %q: see %s --help", c.Args().Get(n), commandName(c))

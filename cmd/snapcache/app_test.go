@@ -60,8 +60,8 @@ func TestArrange(t *testing.T) {
 	require.Empty(t, arrange(newApp(io.Discard, io.Discard), nil))
 }
 
-// arrange knows options by their names only, so a name must mean one kind of
-// option in all commands; and what has formats says so in one place.
+// arrange looks options up by name only, so a name must be the same kind of option in all commands.
+// Output formats are defined in one place.
 func TestFlagsAgree(t *testing.T) {
 	isBool := map[string]bool{}
 	var walk func([]*cli.Command)
@@ -114,7 +114,7 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// brokenPipe is what a reader leaves that has gone.
+// brokenPipe is the output after its reader has exited.
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, &wrapped{syscall.EPIPE} }
@@ -123,7 +123,7 @@ type wrapped struct{ error }
 
 func (w *wrapped) Unwrap() error { return w.error }
 
-// "snapcache dump | head" ends without a word.
+// "snapcache dump | head" ends without an error.
 func TestBrokenPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	db, err := bolt.Open(path, bolt.Options{})
@@ -142,8 +142,8 @@ func TestBrokenPipe(t *testing.T) {
 	}
 }
 
-// An index that is being built is no mistake of whoever asks: it says what to do, and
-// what is complete is printed.
+// While an index is being built, the error is not one of usage and names the next step, and
+// complete collections are printed.
 func TestIndexBuilding(t *testing.T) {
 	live := filepath.Join(t.TempDir(), "live.db")
 	db, err := bolt.Open(live, bolt.Options{})

@@ -7,11 +7,10 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// arrange puts a command line in the order that urfave/cli reads: it takes options
-// only between a command and its first argument, while people who know kubectl
-// write them anywhere. It also takes -ojson apart, and makes
-// "--index NAME VALUE" "--index NAME --value VALUE", so that VALUE is told from
-// the resource. What it does not understand it leaves for urfave/cli to refuse.
+// arrange reorders a command line for urfave/cli, which accepts options only between a command and
+// its first argument; kubectl users write them anywhere. It also splits -ojson, and rewrites
+// "--index NAME VALUE" as "--index NAME --value VALUE", so that VALUE is not taken for the
+// resource. It leaves anything else for urfave/cli to refuse.
 func arrange(app *cli.App, args []string) []string {
 	if len(args) == 0 {
 		return args
@@ -21,11 +20,11 @@ func arrange(app *cli.App, args []string) []string {
 		rest = a.next(rest)
 	}
 	if a.unknown {
-		// That there is no such command matters more than its options.
+		// A wrong command matters more than wrong options.
 		return append(append([]string{args[0]}, a.path...), a.positional...)
 	}
 	if slices.ContainsFunc(a.flags, isHelp) {
-		a.positional = nil // urfave/cli would take them for the names of help topics
+		a.positional = nil // urfave/cli would take them for help topics
 	}
 	out := append([]string{args[0]}, a.appFlags...)
 	out = append(append(out, a.path...), a.flags...)
@@ -36,15 +35,14 @@ func arrange(app *cli.App, args []string) []string {
 }
 
 type arranger struct {
-	takesValue map[string]bool // by name without dashes, of all commands
-	commands   []*cli.Command  // that may come next; none after the last
-	unknown    bool            // a word was in the place of a command and is none
+	takesValue map[string]bool // options of all commands, without dashes
+	commands   []*cli.Command  // the commands that may come next; empty after the last
+	unknown    bool            // a word in the place of a command is not one
 
 	appFlags, path, flags, positional []string
 }
 
-// next sorts in the first of the words, with those that belong to it, and returns
-// the others.
+// next sorts in the first word and the value that belongs to it, and returns the rest.
 func (a *arranger) next(words []string) []string {
 	word, rest := words[0], words[1:]
 	switch {
@@ -70,7 +68,7 @@ func (a *arranger) next(words []string) []string {
 	case takes && len(rest) > 0:
 		a.flags, rest = append(a.flags, word, rest[0]), rest[1:]
 	case takes:
-		// The value is missing, and nothing may take its place.
+		// The value is missing, and no other word may take its place.
 		a.flags, a.positional = append(a.flags, word), nil
 	default:
 		a.flags = append(a.flags, word)
@@ -81,7 +79,7 @@ func (a *arranger) next(words []string) []string {
 	return rest
 }
 
-// argument takes a word that is no option: a command, or an argument of one.
+// argument sorts in a word that is not an option: a command, or an argument of one.
 func (a *arranger) argument(word string) {
 	for _, c := range a.commands {
 		if c.HasName(word) {
@@ -106,8 +104,8 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// valueFlags says of every option of the commands whether it takes a value. A name
-// means the same kind of option everywhere.
+// valueFlags returns for every option whether it takes a value. A name is the same kind of option
+// in all commands.
 func valueFlags(commands []*cli.Command) map[string]bool {
 	takes := map[string]bool{}
 	for _, c := range commands {

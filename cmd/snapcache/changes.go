@@ -17,34 +17,35 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-const changesDescription = `Tells what was added, modified and deleted since then, across restarts of the agent,
-from the running agent or, without one, from the database file. Of several changes
-of one object it tells the newest; what came and went again it leaves out.
+const changesDescription = `Prints what was added, modified and deleted since then, across restarts of the
+agent, from the running agent or, without one, from the database file. Of several
+changes of one object it prints the newest; objects that were added and deleted
+since then are left out.
 
-   snapcache changes pods --since 1h                  what was heard of in the last hour
+   snapcache changes pods --since 1h                  received in the last hour
    snapcache changes pods --since 48211 -n shop       all since that resourceVersion
    snapcache changes pods --since 2026-01-02T15:04:05Z
-   snapcache changes pods --since 10m --follow        ... and what comes, until Ctrl-C
-   snapcache changes pods --since 6h --from 20260304T050607.000Z   as a snapshot knows them
+   snapcache changes pods --since 10m --follow        ... and later changes, until Ctrl-C
+   snapcache changes pods --since 6h --from 20260304T050607.000Z   from a snapshot
    snapcache changes configmaps --since 48211 -o json | jq -r 'select(.type == "DELETED").name'
 
-Times are those at which the cache heard of a change, in whole seconds.
-snapcache inspect shows the resourceVersion that a collection is at, and since when
-its changes are known (history.retention and history.maxSize of the configuration).
+Times are those at which the cache received a change, in whole seconds.
+snapcache inspect shows a collection's resourceVersion, and the beginning of its
+history (see history.retention and history.maxSize in the configuration).
 
--o json prints one JSON object a line, as kubectl get --watch --output-watch-events
-does: type (ADDED, MODIFIED or DELETED) and object, which for DELETED is what was
-there last, and besides resourceVersion, time, namespace and name. The line
+-o json prints one JSON object per line, as kubectl get --watch
+--output-watch-events does: type (ADDED, MODIFIED or DELETED) and object, which for
+DELETED is the last state, plus resourceVersion, time, namespace and name. The line
 {"type":"BOOKMARK","resourceVersion":"48300"} comes last, with --follow after each
-lot: all up to there was told, and --since 48300 goes on from there. Something may
-come again then. Without -o json that number is printed to standard error.
+batch: all changes up to there were printed, and --since 48300 continues. A change
+may be printed again then. Without -o json that number goes to standard error.
 
-Exits with 5 where --since is before the history, or the history that was followed
-is gone: then a program that keeps a copy has to read everything anew (snapcache
-dump). Exits with 3 where the resource was never synced, and with 4, without a
-BOOKMARK, where stored records are damaged; the others are printed.`
+Exits with 5 if --since is before the history, or if the history that was followed
+is gone: a program that keeps a copy then has to read everything again (snapcache
+dump). Exits with 3 if the resource was never synced, and with 4, without a
+BOOKMARK, if stored records are corrupt; the others are printed.`
 
-// sinceHelp says what --since takes.
+// sinceHelp describes the values of --since.
 const sinceHelp = "a resourceVersion (snapcache inspect shows them), a duration such as 30m, or a time such as 2026-01-02T15:04:05Z"
 
 func changesCommand() *cli.Command {
@@ -54,9 +55,9 @@ func changesCommand() *cli.Command {
 		UsageText:   "snapcache changes RESOURCE --since RV|DURATION|TIME [-n NAMESPACE] [--follow] [-o table|json]",
 		Description: changesDescription,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "since", Usage: "changes after `RV`, or as long as a duration ago, or since a time"},
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what comes, until interrupted; needs the running agent"},
-			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects of this `NAMESPACE`; without effect on what is in none"},
+			&cli.StringFlag{Name: "since", Usage: "changes after `RV`, or within a duration, or since a time"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "continue with later changes, until interrupted; needs the running agent"},
+			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects in this `NAMESPACE`; no effect on cluster-scoped resources"},
 			newOutputFlag("changes"),
 		}, readFlags()...),
 		Action: changes,
@@ -80,20 +81,20 @@ func changes(c *cli.Context) error {
 	if query.Follow {
 		interruptible, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		// After the first signal the next one does what it does by default.
+		// After the first signal, the next one has its default effect.
 		defer context.AfterFunc(interruptible, stop)()
 		ctx = interruptible
 	}
 	printer := newChangePrinter(c.String(outputFlag), c.App.Writer, query.Follow)
 	err = printChanges(ctx, look, c.Args().First(), query, printer)
 	if query.Follow && ctx.Err() != nil {
-		err = nil // that is how following ends
+		err = nil // the normal end of --follow
 	}
 	if err != nil {
 		return err
 	}
 	if position := printer.position(); position != "" {
-		_, err = fmt.Fprintf(c.App.ErrWriter, "snapcache: to go on from here: --since %s\n", position)
+		_, err = fmt.Fprintf(c.App.ErrWriter, "snapcache: to continue from here: --since %s\n", position)
 	}
 	return err
 }
@@ -105,7 +106,7 @@ func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 	}
 	since := c.String("since")
 	if !c.Args().Present() {
-		return q, usagef("name a RESOURCE: see %s --help", commandName(c))
+		return q, usagef("RESOURCE is missing: see %s --help", commandName(c))
 	}
 	if since == "" {
 		return q, usagef("--since is needed: %s", sinceHelp)
@@ -125,8 +126,7 @@ func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 	return q, nil
 }
 
-// printChanges finds the one collection that a resource means, and prints what
-// changed.
+// printChanges prints the changes of the one collection that resource names.
 func printChanges(ctx context.Context, look lookup, resource string, query localapi.ChangeQuery, printer changePrinter) error {
 	src, status, err := look.open(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func printChanges(ctx context.Context, look lookup, resource string, query local
 		return err
 	}
 	if len(readable) > 1 {
-		return usagef("%s is cached in parts, each with a history of its own: name one: %s", resource, cachedList(readable))
+		return usagef("%s is cached in parts, each with its own history: choose one: %s", resource, cachedList(readable))
 	}
 	err = src.Changes(ctx, readable[0].ID, query, printer.change)
 	var damage *localapi.DamageError
@@ -150,17 +150,16 @@ func printChanges(ctx context.Context, look lookup, resource string, query local
 	return printer.flush()
 }
 
-// changePrinter writes changes one by one.
+// changePrinter prints changes one by one.
 type changePrinter interface {
 	change(localapi.Change) error
 	flush() error
 
-	// position is where to go on, for people; empty where it was printed.
+	// position returns where to continue, for people; empty if it was printed already.
 	position() string
 }
 
-// newChangePrinter returns the printer of a format. One that follows shows each lot
-// of changes at once.
+// newChangePrinter returns the printer for a format. With follow it flushes after each batch.
 func newChangePrinter(format string, w io.Writer, follow bool) changePrinter {
 	out := flusher{w: w, each: follow}
 	if format == "json" {
@@ -171,7 +170,7 @@ func newChangePrinter(format string, w io.Writer, follow bool) changePrinter {
 	return &changeTable{flusher: out, table: newTable(w, "TIME", "EVENT", "NAMESPACE", "NAME", ">RV")}
 }
 
-// flusher pushes on what a buffered writer holds.
+// flusher flushes a buffered writer if each is set.
 type flusher struct {
 	w    io.Writer
 	each bool
@@ -184,7 +183,7 @@ func (f flusher) flush() error {
 	return nil
 }
 
-// changeLines prints JSON, a change a line.
+// changeLines prints JSON, one change per line.
 type changeLines struct {
 	flusher
 	e *json.Encoder

@@ -46,7 +46,7 @@ func changesLine(t *testing.T, args ...string) *cli.Context {
 	return cli.NewContext(newApp(io.Discard, io.Discard), set, nil)
 }
 
-// Who follows sees each lot at once, not when a buffer is full.
+// With --follow each batch is printed at once, not when a buffer is full.
 func TestFollowedChangesAreFlushed(t *testing.T) {
 	for _, format := range outputFormats["changes"] {
 		for _, follow := range []bool{true, false} {

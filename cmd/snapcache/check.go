@@ -12,24 +12,24 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-const checkDescription = `Reads all of a database and says what is wrong with it: the structure of the file,
-the journal, and of each collection the records, their number and the indexes.
-Changes nothing.
+const checkDescription = `Reads all of a database and reports what is wrong with it: the structure of the
+file, the journal, and the records, counts and indexes of each collection.
+It changes nothing.
 
    snapcache check                        the agent's database, while the agent does not run
-   snapcache check --db copy-of-cache.db  a file and nothing else
+   snapcache check --db copy-of-cache.db  only this file
    snapcache check --from 20260304T050607.000Z   a snapshot
    snapcache check -o json | jq .problems
 
-An agent that runs has the file for itself: stop it, or check a copy.
-Exits with 4 where something is damaged. An agent that is started on such a file
-leaves out what it can't read; to fetch everything anew, move the file away and
+A running agent locks the file: stop it, or check a copy.
+Exits with 4 if something is corrupt. An agent that starts on such a file leaves
+out the parts it can't read; to fetch everything again, move the file away and
 start the agent.`
 
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "check",
-		Usage:       "look for damage in a database",
+		Usage:       "look for corruption in a database",
 		UsageText:   "snapcache check [--db FILE] [-o text|json]",
 		Description: checkDescription,
 		Flags:       append(fileFlags("check"), fromSnapshotFlag(), newOutputFlag("check")),
@@ -50,10 +50,10 @@ func check(c *cli.Context) error {
 	if err != nil || report.OK() {
 		return err
 	}
-	return withCode(exitDamaged, fmt.Errorf("%s is damaged: %s", path, plural(report.ProblemCount, "problem", "problems")))
+	return withCode(exitDamaged, fmt.Errorf("%s is corrupt: %s", path, plural(report.ProblemCount, "problem", "problems")))
 }
 
-// checked returns what was checked, and what was found.
+// checked returns the path that was checked, and the report.
 func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) {
 	keys, err := readKeys(c)
 	if err != nil {
@@ -69,7 +69,7 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 		return path, report, err
 	}
 	if c.String(dbFlag) != "" {
-		return "", nil, usagef("--from is in the place of --db: leave that out")
+		return "", nil, usagef("--from replaces --db: leave out --db")
 	}
 	if err := atMost(c, 0); err != nil {
 		return "", nil, err
@@ -119,16 +119,16 @@ func writeCheck(c *cli.Context, report *bolt.CheckReport) error {
 	return writeLines(w, append(lines, file)...)
 }
 
-// fileFlags say where the commands that want a file and no agent find it.
+// fileFlags are the options of the commands that need a file and no agent.
 func fileFlags(command string) []cli.Flag {
 	return []cli.Flag{
 		configFileFlag(),
-		&cli.StringFlag{Name: dbFlag, Usage: command + " this database `FILE`; without one that of the configuration", TakesFile: true},
+		&cli.StringFlag{Name: dbFlag, Usage: command + " this database `FILE`; default: that of the configuration", TakesFile: true},
 		encryptionFlag(),
 	}
 }
 
-// filePath returns the database file that a command without an agent works on.
+// filePath returns the database file for a command without an agent.
 func filePath(c *cli.Context) (string, error) {
 	if err := atMost(c, 0); err != nil {
 		return "", err
@@ -141,13 +141,13 @@ func filePath(c *cli.Context) (string, error) {
 		return "", err
 	}
 	if cfg.Store.Type == config.StoreMemory {
-		return "", usagef("the configuration keeps the cache in memory: name a file with --db")
+		return "", usagef("the configuration keeps the cache in memory: give a file with --db")
 	}
 	return cfg.Store.Path, nil
 }
 
-// offlineError says what to do about a database that can't be worked on. instead is
-// what else can be done while an agent has it open.
+// offlineError adds the next step to an error for a database that can't be opened. instead is an
+// alternative if an agent has it open.
 func offlineError(path, instead string, err error) error {
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("the database %s is %w: stop the agent, or %s", path, inUse{err}, instead)

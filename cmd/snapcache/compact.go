@@ -10,24 +10,24 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-const compactDescription = `Rewrites a database without the space that is free in it. The file never shrinks by
-itself: what deleted objects took is used again for new ones.
+const compactDescription = `Rewrites a database without its free space. The file never shrinks by itself:
+the space of deleted objects is reused for new ones.
 
    snapcache compact                        the agent's database, while the agent does not run
-   snapcache compact --db copy-of-cache.db  a file and nothing else
+   snapcache compact --db copy-of-cache.db  only this file
    snapcache compact --encryption-key-file new.key --config agent.yaml   under a new key
 
-With a key that the file is not encrypted with it is rewritten under that, if the
-configuration names the old one. Without any key in clear.
-The new file is made beside the old one, which takes disk for both, and replaces it
-when it is complete and checked: a crash or a full disk leaves the old one as it was.
-An agent that runs has the file for itself: stop it first. A damaged file is left
-alone (exit code 4): see snapcache check.`
+If the file is encrypted with another key, and the configuration names that one
+as old, it is rewritten under the new key; without any key, unencrypted.
+The new file is made beside the old one, which takes disk space for both, and
+replaces it when it is complete and checked: a crash or a full disk leaves the old
+one unchanged. A running agent locks the file: stop it first. A corrupt file is not
+changed (exit code 4): see snapcache check.`
 
 func compactCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "compact",
-		Usage:       "make a database as small as it can be",
+		Usage:       "make a database as small as possible",
 		UsageText:   "snapcache compact [--db FILE]",
 		Description: compactDescription,
 		Flags:       fileFlags("compact"),

@@ -18,11 +18,11 @@ import (
 //go:embed completion
 var completionScripts embed.FS
 
-// completionWord ends a command line that a shell's script wants completed. It is
-// urfave/cli's, whose own way of answering it knows options only.
+// completionWord ends a command line that a shell's script asks to complete. It is urfave/cli's
+// word, but urfave/cli itself completes only options.
 const completionWord = "--generate-bash-completion"
 
-// completionTimeout is how long a shell waits for the names of what is cached.
+// completionTimeout limits how long a shell waits for the names of cached resources.
 const completionTimeout = time.Second
 
 func shells() []string { return []string{"bash", "zsh", "fish"} }
@@ -30,9 +30,9 @@ func shells() []string { return []string{"bash", "zsh", "fish"} }
 func completionCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
-		Usage:     "the script that completes commands in a shell",
+		Usage:     "print the completion script for a shell",
 		UsageText: "snapcache completion bash|zsh|fish",
-		Description: `Prints a script that completes commands, options and the names of what is cached.
+		Description: `Prints a script that completes commands, options and the names of cached resources.
 
    source <(snapcache completion bash)        for this shell
    snapcache completion bash > /etc/bash_completion.d/snapcache
@@ -44,7 +44,7 @@ func completionCommand() *cli.Command {
 			}
 			shell := c.Args().First()
 			if !slices.Contains(shells(), shell) {
-				return usagef("name a shell: one of %s", strings.Join(shells(), ", "))
+				return usagef("give a shell: one of %s", strings.Join(shells(), ", "))
 			}
 			script, err := completionScripts.ReadFile("completion/snapcache." + shell)
 			if err != nil {
@@ -55,8 +55,8 @@ func completionCommand() *cli.Command {
 	}
 }
 
-// completionRequest returns the words of a command line that a shell wants
-// completed; the last of them, which may be empty, is the one to complete.
+// completionRequest returns the words of a command line to complete. The last one, which may be
+// empty, is the one to complete.
 func completionRequest(args []string) ([]string, bool) {
 	if n := len(args); n >= 3 && args[n-1] == completionWord {
 		return args[1 : n-1], true
@@ -64,12 +64,11 @@ func completionRequest(args []string) ([]string, bool) {
 	return nil, false
 }
 
-// complete prints candidates for the last word, each on a line. It prints all that
-// may stand there; the shell picks those that begin with what is typed. Where it
-// prints none, the shell offers files.
+// complete prints candidates for the last word, one per line. It prints all that are possible; the
+// shell filters them by what is typed. If there are none, the shell offers files.
 func complete(app *cli.App, words []string, w io.Writer) {
 	last := len(words) - 1
-	before := slices.DeleteFunc(slices.Clone(words[:last]), func(s string) bool { return s == "=" }) // bash parts --a=b
+	before := slices.DeleteFunc(slices.Clone(words[:last]), func(s string) bool { return s == "=" }) // bash splits --a=b
 	command, path, arguments := commandOf(app, before)
 	flags, subcommands := app.Flags, app.Commands
 	if command != nil {
@@ -105,7 +104,7 @@ func complete(app *cli.App, words []string, w io.Writer) {
 	}
 }
 
-// completeValue offers values of an option.
+// completeValue prints values of an option.
 func completeValue(app *cli.App, command *cli.Command, name string, before []string, w io.Writer) {
 	switch {
 	case command == nil:
@@ -119,15 +118,15 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 		candidate(w, "bolt")
 		candidate(w, "memory")
 	case name == indexFlag:
-		// The option itself, without its value, would not parse.
+		// The option without its value would not parse.
 		completeFromCache(app, command, before[:len(before)-1], w, func(c localapi.Collection) []string {
 			return append([]string{store.NamespaceIndex}, c.Indexes...)
 		})
 	}
 }
 
-// completeFromCache offers names of what is cached where the words look for it.
-// Without an answer there is nothing to offer.
+// completeFromCache prints names from the cache that the words select. If it can't be read, it
+// prints none.
 func completeFromCache(app *cli.App, command *cli.Command, before []string, w io.Writer, names func(localapi.Collection) []string) {
 	command.Action = func(c *cli.Context) error {
 		look, err := newLookup(c)
@@ -152,10 +151,10 @@ func completeFromCache(app *cli.App, command *cli.Command, before []string, w io
 		return nil
 	}
 	app.Writer, app.ErrWriter = io.Discard, io.Discard
-	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell has no place for errors
+	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell does not show errors
 }
 
-// completeSnapshots offers the names of the snapshots where the words look for them.
+// completeSnapshots prints the names of the snapshots in the directory that the words select.
 func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io.Writer) {
 	command.Action = func(c *cli.Context) error {
 		dir, _, err := snapshotDir(c)
@@ -169,11 +168,11 @@ func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io
 		return err
 	}
 	app.Writer, app.ErrWriter = io.Discard, io.Discard
-	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell has no place for errors
+	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell does not show errors
 }
 
-// commandOf finds the command that words name, with its path and the number of
-// arguments behind it; nil where there is none yet.
+// commandOf returns the command that words name, its path and the number of arguments after it; nil
+// if there is none yet.
 func commandOf(app *cli.App, words []string) (command *cli.Command, path string, arguments int) {
 	takes := valueFlags(app.Commands)
 	commands := app.Commands
@@ -198,5 +197,5 @@ func commandOf(app *cli.App, words []string) (command *cli.Command, path string,
 	return command, path, arguments
 }
 
-// candidate prints one. A shell that is gone needs none.
+// candidate prints one candidate. If the shell is gone, errors don't matter.
 func candidate(w io.Writer, s string) { _, _ = fmt.Fprintln(w, s) }

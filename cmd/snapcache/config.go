@@ -13,13 +13,13 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// serverTimeout is how long config check waits for the server in all.
+// serverTimeout limits how long config check waits for the server in total.
 const serverTimeout = 30 * time.Second
 
 func configCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "config",
-		Usage:     "check a configuration file, print the default one, or the rights that one needs",
+		Usage:     "check a configuration file, print the default one, or the permissions that one needs",
 		UsageText: "snapcache config check|default|rbac",
 		Description: `   snapcache config check --config agent.yaml
    snapcache config default > agent.yaml
@@ -29,24 +29,24 @@ func configCommand() *cli.Command {
 				Name:      "check",
 				Usage:     "check a configuration file",
 				UsageText: "snapcache config check --config FILE [--kubeconfig FILE]",
-				Description: `Checks a configuration file as the agent would: everything that is wrong with it,
-each with its line and field. Without --kubeconfig no server is asked. With it the server
-is asked as well whether it has each resource, and whether it grants the user of that
-kubeconfig all rights that config rbac prints: those that are missing are named.
+				Description: `Checks a configuration file as the agent does, and reports every error with its line
+and field. With --kubeconfig it also asks the server whether it has each resource, and
+whether it grants the user of that kubeconfig all permissions that config rbac prints,
+and names the missing ones.
 
    snapcache config check --config agent.yaml
    snapcache config check --config agent.yaml --kubeconfig ~/.kube/config
 
-Exits with 2 if something is wrong with the configuration, and with 1 if the server
-could not be asked or does not grant all rights.`,
+Exits with 2 if the configuration has an error, and with 1 if the server could not
+be asked or does not grant all permissions.`,
 				Flags:  []cli.Flag{configFileFlag(), kubeconfigFlag()},
 				Action: checkConfig,
 			},
 			{
 				Name:      "default",
-				Usage:     "print the configuration of an agent that is given none",
+				Usage:     "print the default configuration",
 				UsageText: "snapcache config default",
-				Description: `Prints all settings with their defaults, for this user and environment.
+				Description: `Prints all settings with their defaults for this user and environment.
 
    snapcache config default > agent.yaml`,
 				Action: func(c *cli.Context) error {
@@ -66,7 +66,7 @@ could not be asked or does not grant all rights.`,
 }
 
 func kubeconfigFlag() cli.Flag {
-	return &cli.StringFlag{Name: "kubeconfig", Usage: "how to reach the kube-apiserver: this `FILE` and no other", TakesFile: true}
+	return &cli.StringFlag{Name: "kubeconfig", Usage: "use only this kubeconfig `FILE`", TakesFile: true}
 }
 
 func checkConfig(c *cli.Context) error {
@@ -83,18 +83,19 @@ func checkConfig(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		asked = ", all known to " + server + ", which grants all rights"
+		asked = ", all served by " + server + ", which grants all permissions"
 	}
-	where := string(cfg.Store.Type)
+	place := string(cfg.Store.Type)
 	if cfg.Store.Type == config.StoreBolt {
-		where += " at " + cfg.Store.Path
+		place += " at " + cfg.Store.Path
 	}
 	_, err = fmt.Fprintf(c.App.Writer, "ok: %s%s; store %s; socket %s\n",
-		plural(int64(len(cfg.Resources)), "resource", "resources"), asked, where, cfg.LocalAPI.Socket)
+		plural(int64(len(cfg.Resources)), "resource", "resources"), asked, place, cfg.LocalAPI.Socket)
 	return err
 }
 
-// askServer asks the server for each resource and the rights on them, and returns the server's name.
+// askServer asks the server for each resource and the permissions on them, and returns the server's
+// address.
 func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
 	connection, err := upstream.LoadConfig(kubeconfig)
 	if err != nil {
@@ -132,7 +133,7 @@ func checkResources(ctx context.Context, cluster *upstream.Cluster, cfg *config.
 		case err != nil:
 			return unanswered(err)
 		case !found.Namespaced && len(r.Namespaces) > 0:
-			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s live in no namespace: leave it out", field, r.Resource))
+			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s are cluster-scoped: leave the field out", field, r.Resource))
 		}
 	}
 	if len(wrong) > 0 {

@@ -9,22 +9,22 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-const dumpDescription = `Prints cached objects as kubectl understands them, from the running agent or,
-without one, from the database file. One RESOURCE, or everything that is cached.
+const dumpDescription = `Prints cached objects in kubectl's formats, from the running agent or, without
+one, from the database file: one RESOURCE, or everything that is cached.
 
 RESOURCE is named as in kubectl: pods, Pod, deployments.apps, widgets.v1.example.com.
 
    snapcache dump pods -n shop                    the pods of a namespace, as YAML
    snapcache dump deployments.apps -o json        one List, as kubectl get -o json prints it
    snapcache dump pods -l app=till -o name        pod/till-1 ...
-   snapcache dump -o ndjson | jq .metadata.name   everything, one object a line
+   snapcache dump -o ndjson | jq .metadata.name   everything, one object per line
    snapcache dump configmaps | kubectl apply --dry-run=client -f -
-   snapcache dump --db copy-of-cache.db           from a file and nothing else
+   snapcache dump --db copy-of-cache.db           only from this file
    snapcache dump pods --from 20260304T050607.000Z   from a snapshot
 
-Objects are without what the configuration drops (managedFields by default).
-Exits with 3 where something that was asked for was never synced and with 4 where
-stored records are damaged; the others are printed.`
+Objects lack the fields that the configuration drops (managedFields by default).
+Exits with 3 if a requested resource was never synced, and with 4 if stored records
+are corrupt; the others are printed.`
 
 func dumpCommand() *cli.Command {
 	return &cli.Command{
@@ -33,7 +33,7 @@ func dumpCommand() *cli.Command {
 		UsageText:   "snapcache dump [RESOURCE] [-n NAMESPACE] [-l SELECTOR] [-o yaml|json|ndjson|name]",
 		Description: dumpDescription,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects of this `NAMESPACE`; without effect on what is in none"},
+			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects in this `NAMESPACE`; no effect on cluster-scoped resources"},
 			&cli.StringFlag{Name: "selector", Aliases: []string{"l"}, Usage: "only objects whose labels match `SELECTOR`, as in kubectl"},
 			newOutputFlag("dump"),
 		}, readFlags()...),
@@ -72,7 +72,7 @@ func dump(c *cli.Context) error {
 		case errors.As(err, &damage):
 			damages = append(damages, damage)
 		case err != nil:
-			return err // what was printed is not ended, so that nobody takes it for the whole
+			return err // the output stays without its end, so that no reader takes it for complete
 		}
 	}
 	if err := printer.end(); err != nil {
@@ -81,9 +81,9 @@ func dump(c *cli.Context) error {
 	return errors.Join(damaged(damages), notSynced(missing))
 }
 
-// readableCollections returns the collections to read, and those that were not
-// asked for by name and can't be read yet. One that was asked for is an error: a
-// part of a resource would look like the whole of it.
+// readableCollections returns the collections to read, and those that can't be read yet and were
+// not requested by name. For a requested one that is an error: part of a resource would look
+// complete.
 func readableCollections(status *localapi.Status, resource, namespace string) (readable, missing []localapi.Collection, err error) {
 	if len(status.Collections) == 0 {
 		return nil, nil, nothingCached()

@@ -13,7 +13,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// The exit codes. They are documented in the help and in doc.go.
+// The exit codes, as documented in the help and in doc.go.
 const (
 	exitOK        = 0
 	exitFailure   = 1
@@ -24,7 +24,7 @@ const (
 	exitDrift     = 6
 )
 
-// codedError is an error with an exit code of its own.
+// codedError is an error with its own exit code.
 type codedError struct {
 	code int
 	err  error
@@ -39,7 +39,7 @@ func usagef(format string, args ...any) error {
 	return withCode(exitUsage, fmt.Errorf(format, args...))
 }
 
-// exitCode returns the code for an error: its own, or that of the kind it is of.
+// exitCode returns the exit code of an error: its own, or that of its kind.
 func exitCode(err error) int {
 	var coded *codedError
 	var exit *agent.ExitError
@@ -52,7 +52,7 @@ func exitCode(err error) int {
 		return exit.Code
 	case errors.Is(err, localapi.ErrNoCollection), errors.Is(err, localapi.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
 		errors.As(err, new(*config.Error)), errors.As(err, new(cli.ExitCoder)):
-		return exitUsage // urfave/cli makes exit errors of its own for a help topic that does not exist
+		return exitUsage // urfave/cli returns an ExitCoder for an unknown help topic
 	case errors.Is(err, localapi.ErrNotSynced), errors.Is(err, store.ErrIndexBuilding):
 		return exitNotSynced
 	case errors.Is(err, localapi.ErrTooOld):
@@ -64,10 +64,10 @@ func exitCode(err error) int {
 	}
 }
 
-// shownDamages is how many damaged records are named.
+// shownDamages limits the corrupt records that are named.
 const shownDamages = 5
 
-// damaged makes one error of the damage in several collections.
+// damaged joins the corruption found in several collections into one error.
 func damaged(found []*localapi.DamageError) error {
 	var named []error
 	count := 0
@@ -83,8 +83,8 @@ func damaged(found []*localapi.DamageError) error {
 		return nil
 	}
 	if more := count - len(named); more > 0 {
-		named = append(named, fmt.Errorf("and %d more damaged records", more))
+		named = append(named, fmt.Errorf("and %d more corrupt records", more))
 	}
-	named = append(named, errors.New("the damaged records were left out; an agent that runs and is online fetches them again"))
+	named = append(named, errors.New("the corrupt records were left out; a running agent that is online fetches them again"))
 	return withCode(exitDamaged, errors.Join(named...))
 }

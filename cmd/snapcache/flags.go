@@ -9,7 +9,7 @@ import (
 	"github.com/snapcache/snapcache/config"
 )
 
-// Names of options that more than one place needs.
+// Names of options that are used in more than one place.
 const (
 	configFlag    = "config"
 	socketFlag    = "socket"
@@ -25,32 +25,31 @@ const (
 
 func configFileFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: configFlag, Usage: "the agent's configuration `FILE`; without one the defaults count", EnvVars: []string{"SNAPCACHE_CONFIG"},
+		Name: configFlag, Usage: "the agent's configuration `FILE`; default: the built-in defaults", EnvVars: []string{"SNAPCACHE_CONFIG"},
 		TakesFile: true,
 	}
 }
 
-// lookupFlags say where the commands that read find the cache.
+// lookupFlags are the options with which the reading commands find the cache.
 func lookupFlags() []cli.Flag {
 	return []cli.Flag{
 		configFileFlag(),
-		&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH` and no other", TakesFile: true},
-		&cli.StringFlag{Name: dbFlag, Usage: "read this database `FILE` and no other", TakesFile: true},
+		&cli.StringFlag{Name: socketFlag, Usage: "ask only the agent on this `PATH`", TakesFile: true},
+		&cli.StringFlag{Name: dbFlag, Usage: "read only this database `FILE`", TakesFile: true},
 		encryptionFlag(),
 	}
 }
 
-// readFlags are lookupFlags with a snapshot in the place of the cache.
+// readFlags are lookupFlags and the option for a snapshot.
 func readFlags() []cli.Flag {
 	return append(lookupFlags(), fromSnapshotFlag())
 }
 
 func fromSnapshotFlag() cli.Flag {
-	return &cli.StringFlag{Name: fromFlag, Usage: "read this `SNAPSHOT`, a name in the directory of snapshots or a file", TakesFile: true}
+	return &cli.StringFlag{Name: fromFlag, Usage: "read this `SNAPSHOT`: a name in the snapshot directory, or a file", TakesFile: true}
 }
 
-// outputFormats are the values of -o by command, for the completion too; the
-// first is the default.
+// outputFormats are the values of -o by command, also for the completion. The first is the default.
 var outputFormats = map[string][]string{
 	"changes": {"table", "json"},
 	"check":   {"text", "json"},
@@ -63,7 +62,7 @@ var outputFormats = map[string][]string{
 	"version": {"text", "json"},
 }
 
-// newOutputFlag is -o of a command. Only what it knows gets through.
+// newOutputFlag returns option -o of a command. It refuses unknown formats.
 func newOutputFlag(command string) cli.Flag {
 	formats := outputFormats[command]
 	return &cli.StringFlag{
@@ -77,7 +76,7 @@ func newOutputFlag(command string) cli.Flag {
 	}
 }
 
-// loadConfig returns the configuration that --config names, or the default one.
+// loadConfig returns the configuration from --config, or the default one.
 func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	if path := c.String(configFlag); path != "" {
 		return config.Load(path)
@@ -85,7 +84,7 @@ func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	return config.Default(), nil
 }
 
-// validConfig is loadConfig, checked as an agent checks it.
+// validConfig returns the configuration after the agent's validation.
 func validConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	cfg, err := loadConfig(c)
 	if err == nil {

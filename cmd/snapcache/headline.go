@@ -10,7 +10,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// printStatus shows a status, freshness first.
+// printStatus prints a status, freshness first.
 func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := writeStrings(w, headline(s), "\n\n"); err != nil {
 		return err
@@ -33,7 +33,7 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	return writeLines(w, append(lines, storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
 }
 
-// headline says in one line how much of the cache can be relied on.
+// headline summarises the freshness of the cache in one line.
 func headline(s *localapi.Status) string {
 	var objects int64
 	inStep, unsynced := 0, 0
@@ -83,7 +83,7 @@ func headline(s *localapi.Status) string {
 	return text
 }
 
-// state is what the agent is doing for a collection.
+// state returns the agent's activity for a collection.
 func state(c localapi.Collection) string {
 	if c.Phase != "listing" {
 		return c.Phase
@@ -98,7 +98,7 @@ func state(c localapi.Collection) string {
 	return text
 }
 
-// untrustedLines tells of content that is about to be replaced.
+// untrustedLines reports collections whose content will be replaced.
 func untrustedLines(collections []localapi.Collection) []string {
 	var lines []string
 	for _, c := range collections {
@@ -109,20 +109,20 @@ func untrustedLines(collections []localapi.Collection) []string {
 	return lines
 }
 
-// damageLines tells of records that the agent can't serve.
+// damageLines reports corrupt records, which the agent can't serve.
 func damageLines(collections []localapi.Collection) []string {
 	var lines []string
 	for _, c := range collections {
 		if c.DamagedRecords > 0 {
 			lines = append(lines, fmt.Sprintf("%s: %s left out until fetched again",
-				c.ID, plural(c.DamagedRecords, "damaged record is", "damaged records are")))
+				c.ID, plural(c.DamagedRecords, "corrupt record is", "corrupt records are")))
 		}
 	}
 	return lines
 }
 
-// verifyLines tell what came of the newest comparisons with the server: of each that
-// found something, and in one line of the others.
+// verifyLines reports the newest comparisons with the server: a line for each that found a
+// difference, and one line for the others.
 func verifyLines(collections []localapi.Collection) []string {
 	var lines []string
 	same, oldest := int64(0), 0.0
@@ -138,7 +138,7 @@ func verifyLines(collections []localapi.Collection) []string {
 		}
 		line := fmt.Sprintf("%s: verified %s ago: %s", c.ID, humanAge(age), verificationResult(*v))
 		if v.Problem == "" {
-			line += fmt.Sprintf(" (%d missing, %d extra, %d stale): snapcache verify --repair heals it", v.Missing, v.Extra, v.Stale)
+			line += fmt.Sprintf(" (%d missing, %d extra, %d stale): snapcache verify --repair fixes it", v.Missing, v.Extra, v.Stale)
 		}
 		lines = append(lines, line)
 	}
@@ -148,7 +148,7 @@ func verifyLines(collections []localapi.Collection) []string {
 	return lines
 }
 
-// purgeLines tell what was deleted, or will be, because the server forbids it.
+// purgeLines reports deletions, past or pending, because the server forbids the resource.
 func purgeLines(collections []localapi.Collection) []string {
 	var lines []string
 	for _, c := range collections {
@@ -157,13 +157,13 @@ func purgeLines(collections []localapi.Collection) []string {
 				c.ID, p.Time.Local().Format(time.DateTime), plural(p.Objects, "object was", "objects were")))
 		}
 		if c.RefusedSeconds > 0 {
-			lines = append(lines, fmt.Sprintf("%s: the server has forbidden it for %s: what is stored is deleted after secrets.purgeAfter", c.ID, humanAge(c.RefusedSeconds)))
+			lines = append(lines, fmt.Sprintf("%s: forbidden by the server for %s: the stored objects are deleted after secrets.purgeAfter", c.ID, humanAge(c.RefusedSeconds)))
 		}
 	}
 	return lines
 }
 
-// agentLine tells about the agent's process.
+// agentLine describes the agent's process.
 func agentLine(a *localapi.AgentStatus) string {
 	if a == nil {
 		return ""

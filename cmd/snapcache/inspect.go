@@ -12,32 +12,32 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-const inspectDescription = `Looks into the cache, through the running agent or, without one, into the database
-file: the collections with their checkpoints, an index, or keys.
+const inspectDescription = `Shows the cache's internals, through the running agent or, without one, from the
+database file: the collections with their checkpoints, an index, or keys.
 
    snapcache inspect                                collections: checkpoint, age, count, size, verdict, history
    snapcache inspect --index namespace              every namespace of each collection
-   snapcache inspect pods --index namespace         ... of one
+   snapcache inspect pods --index namespace         ... of pods only
    snapcache inspect pods --index namespace shop    the keys of a namespace
    snapcache inspect pods --index node edge-1       the keys under a value of a configured index
    snapcache inspect pods --keys                    all keys with resourceVersion and size
-   snapcache inspect --db copy-of-cache.db          a file and nothing else
+   snapcache inspect --db copy-of-cache.db          only this file
    snapcache inspect --from 20260304T050607.000Z    a snapshot
 
 Sizes are those of the objects' JSON; in the file they are compressed. Exits with 3
-where something that was asked for was never synced, or an index is still being
-built, and with 4 where stored records are damaged; the others are printed.`
+if a requested resource was never synced or an index is still being built, and with
+4 if stored records are corrupt; the others are printed.`
 
 func inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "inspect",
-		Usage:       "look into the cache: checkpoints, indexes, keys",
+		Usage:       "show checkpoints, indexes and keys of the cache",
 		UsageText:   "snapcache inspect [RESOURCE] [--index NAME [VALUE]] [--keys] [-o table|json]",
 		Description: inspectDescription,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: indexFlag, Usage: "the values of index `NAME`, or with a VALUE behind it the keys under that"},
-			&cli.StringFlag{Name: valueFlag, Hidden: true}, // what arrange makes of VALUE
-			&cli.BoolFlag{Name: "keys", Usage: "the keys"},
+			&cli.StringFlag{Name: indexFlag, Usage: "the values of index `NAME`, or with a VALUE after it the keys with that value"},
+			&cli.StringFlag{Name: valueFlag, Hidden: true}, // set by arrange
+			&cli.BoolFlag{Name: "keys", Usage: "print the keys"},
 			newOutputFlag("inspect"),
 		}, readFlags()...),
 		Action: inspect,
@@ -52,11 +52,11 @@ func inspect(c *cli.Context) error {
 	query := localapi.KeyQuery{Index: index, Value: c.String(valueFlag)}
 	switch {
 	case c.IsSet(indexFlag) && index == "":
-		return usagef("--index wants the name of an index, such as %s", store.NamespaceIndex)
+		return usagef("--index needs the name of an index, such as %s", store.NamespaceIndex)
 	case c.IsSet(valueFlag) && index == "":
-		return usagef("--value wants an --index")
+		return usagef("--value needs an --index")
 	case c.Bool("keys") && index != "" && !c.IsSet(valueFlag):
-		return usagef("--keys of index %s: give a value behind --index %s", index, index)
+		return usagef("--keys of index %s: give a value after --index %s", index, index)
 	}
 	look, err := newLookup(c)
 	if err != nil {
@@ -98,8 +98,7 @@ func inspect(c *cli.Context) error {
 	return errors.Join(damaged(in.damages), notSynced(missing), building)
 }
 
-// withoutBuilding leaves out the collections whose index is being built, and makes an
-// error of them.
+// withoutBuilding drops the collections whose index is being built, and returns an error for them.
 func withoutBuilding(collections []localapi.Collection, index string) (complete []localapi.Collection, err error) {
 	for _, c := range collections {
 		if slices.Contains(c.Building, index) {
@@ -111,7 +110,7 @@ func withoutBuilding(collections []localapi.Collection, index string) (complete 
 	return complete, err
 }
 
-// withIndex leaves out the collections that don't have an index.
+// withIndex drops the collections that don't have an index.
 func withIndex(collections []localapi.Collection, index string) ([]localapi.Collection, error) {
 	var found []localapi.Collection
 	have := []string{store.NamespaceIndex}
@@ -157,7 +156,7 @@ func inspectCollections(c *cli.Context, status *localapi.Status, resource string
 	return writeLines(c.App.Writer, append(problemLines(selected), storeLine(status.Store))...)
 }
 
-// indexNames lists a collection's indexes in one column.
+// indexNames joins the names of a collection's indexes for a table cell.
 func indexNames(c localapi.Collection) string {
 	names := slices.Clone(c.Indexes)
 	for _, name := range c.Building {

@@ -11,8 +11,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// inspection prints what indexes and keys of collections hold. Damage is collected
-// and ends nothing.
+// inspection prints indexes and keys of collections. It collects corruption and continues.
 type inspection struct {
 	src         localapi.Source
 	w           io.Writer
@@ -21,7 +20,7 @@ type inspection struct {
 	damages     []*localapi.DamageError
 }
 
-// noDamage takes note of damage and returns every other error.
+// noDamage records corruption and returns every other error.
 func (in *inspection) noDamage(err error) error {
 	var damage *localapi.DamageError
 	if errors.As(err, &damage) {
@@ -38,7 +37,7 @@ type indexAnswer struct {
 	Values     []localapi.IndexValue `json:"values"`
 }
 
-// index prints the values of an index with what is under them.
+// index prints the values of an index, with counts and sizes.
 func (in *inspection) index(ctx context.Context, index string) error {
 	answers := []indexAnswer{}
 	for _, c := range in.collections {
@@ -54,7 +53,7 @@ func (in *inspection) index(ctx context.Context, index string) error {
 	return indexTable(in.w, index, answers)
 }
 
-// total is the name of a line that sums up others. No namespace is written so.
+// total names a line with the sum of others. No namespace has capitals.
 const total = "TOTAL"
 
 func indexTable(w io.Writer, index string, answers []indexAnswer) error {
@@ -89,7 +88,7 @@ func indexTable(w io.Writer, index string, answers []indexAnswer) error {
 	return t.flush()
 }
 
-// keys prints keys as they come: there may be more of them than fit in memory.
+// keys prints keys one by one: they may not fit in memory.
 func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 	if in.json {
 		return in.keysJSON(ctx, query)
@@ -106,7 +105,7 @@ func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 	return t.flush()
 }
 
-// keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], a key a line.
+// keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], one key per line.
 func (in *inspection) keysJSON(ctx context.Context, query localapi.KeyQuery) error {
 	separator := "["
 	for _, c := range in.collections {

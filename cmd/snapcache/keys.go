@@ -8,12 +8,12 @@ import (
 
 func encryptionFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: keyFlag, Usage: "the key of what is encrypted is in this `FILE`; without one in those of the configuration", TakesFile: true,
+		Name: keyFlag, Usage: "read the encryption key from this `FILE`; default: the files in the configuration", TakesFile: true,
 	}
 }
 
-// readKeys reads the keys that a command opens databases and snapshots with. It is
-// called only where one is opened: who asks an agent needs none.
+// readKeys reads the keys that open databases and snapshots. It is called only to open one: a query
+// to an agent needs no key.
 func readKeys(c *cli.Context) (bolt.Keyring, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"snapcache": main})
 }
 
-// leakChecked is goleak.VerifyTestMain for a TestMain that is testscript's.
+// leakChecked is goleak.VerifyTestMain for testscript's TestMain.
 type leakChecked struct{ *testing.M }
 
 func (m leakChecked) Run() int {
@@ -26,8 +26,8 @@ func (m leakChecked) Run() int {
 	return code
 }
 
-// TestScripts runs the stories in testdata. Beside testscript's own commands they
-// have those of scripts_test.go.
+// TestScripts runs the scenarios in testdata. They have testscript's own commands and those of
+// scripts_test.go.
 func TestScripts(t *testing.T) {
 	path := emulated(t)
 	testscript.Run(t, testscript.Params{
@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 			"mkdb": makeDB, "spoil": spoil, "edit": editDB, "seal": sealDB, "bloat": bloatDB, "lock": lockDB, "serve": serve, "code": code,
 		},
 		Setup: func(env *testscript.Env) error {
-			// Neither the defaults of this machine nor of this user.
+			// Don't use the defaults of this machine and user.
 			env.Setenv("STATE_DIRECTORY", env.WorkDir+"/state")
 			env.Setenv("RUNTIME_DIRECTORY", env.WorkDir+"/run")
 			env.Setenv("SNAPCACHE_CONFIG", "")
@@ -51,8 +51,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// emulated is what has to stand first in the PATH for scripts to find a snapcache that the emulator of
-// `make test-cross` runs. Nothing where the tests are programs of this machine.
+// emulated returns a PATH prefix with a snapcache that runs under the emulator of `make
+// test-cross`, or nothing if the tests run natively.
 func emulated(t *testing.T) string {
 	t.Helper()
 	emulator := os.Getenv("SNAPCACHE_TEST_EXEC")
@@ -64,7 +64,7 @@ func emulated(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	// The name it is called by makes the test program snapcache.
+	// The name of the program makes the test binary act as snapcache.
 	script := fmt.Sprintf("#!/bin/sh\nexec %s -0 snapcache %q \"$@\"\n", emulator, self)
 	if err := os.WriteFile(filepath.Join(dir, "snapcache"), []byte(script), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)

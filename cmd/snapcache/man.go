@@ -10,10 +10,10 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// manSection is that of commands for everybody.
+// manSection is the section of user commands.
 const manSection = 1
 
-// manTemplate is the Markdown of one page; its App is one command.
+// manTemplate is the Markdown template of one page. Its App is one command.
 const manTemplate = `% {{ .App.Name }} {{ .SectionNum }} "" "snapcache {{ .App.Version }}" "snapcache"
 # NAME
 
@@ -41,11 +41,11 @@ const manTemplate = `% {{ .App.Name }} {{ .SectionNum }} "" "snapcache {{ .App.V
 {{ .App.Metadata.others }}
 `
 
-// manCommand is for whoever makes a package, so that help does not show it.
+// manCommand is for packagers, so the help does not list it.
 func manCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "man",
-		Usage:     "the manual pages",
+		Usage:     "write the manual pages",
 		UsageText: "snapcache man DIR",
 		Description: `Writes the manual page of each command to a directory.
 
@@ -56,14 +56,14 @@ func manCommand() *cli.Command {
 				return err
 			}
 			if !c.Args().Present() {
-				return usagef("name the directory for the manual pages")
+				return usagef("give the directory for the manual pages")
 			}
 			return writeManPages(c.App, c.Args().First())
 		},
 	}
 }
 
-// writeManPages writes a page for the program and one for each of its commands.
+// writeManPages writes a page for the program and one for each command.
 func writeManPages(app *cli.App, dir string) error {
 	cli.MarkdownDocTemplate = manTemplate
 	pages := []*cli.Command{{
@@ -82,8 +82,8 @@ func writeManPages(app *cli.App, dir string) error {
 		if err != nil {
 			return fmt.Errorf("manual page of %s: %w", page.HelpName, err)
 		}
-		// Everybody may read it.
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", page.HelpName, manSection)), []byte(text), 0o644); err != nil { //nolint:gosec // a manual is no secret
+		// Readable for all users.
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", page.HelpName, manSection)), []byte(text), 0o644); err != nil { //nolint:gosec // a manual is public
 			return err
 		}
 	}
@@ -108,13 +108,13 @@ func manPage(app *cli.App, page *cli.Command, pages []*cli.Command) (string, err
 	}).ToManWithSection(manSection)
 }
 
-// above is the page that a command is on; empty for the program's own.
+// above returns the name of the page that lists a command; empty for the program itself.
 func above(page *cli.Command) string {
 	return page.HelpName[:max(0, strings.LastIndex(page.HelpName, "-"))]
 }
 
-// markdown makes what is indented in a description literal: it needs four spaces, and an
-// empty line before it.
+// markdown makes the indented lines of a description literal: they need four spaces, and an empty
+// line before them.
 func markdown(description string) string {
 	var b strings.Builder
 	literal := true
@@ -132,7 +132,7 @@ func markdown(description string) string {
 	return b.String()
 }
 
-// shown are the commands that help shows.
+// shown returns the commands that help lists.
 func shown(commands []*cli.Command) []*cli.Command {
 	return slices.DeleteFunc(slices.Clone(commands), func(c *cli.Command) bool { return c.Hidden || c.Name == "help" })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// writeJSON prints a value for programs, readable for people.
+// writeJSON prints a value as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -27,7 +27,7 @@ func writeStrings(w io.Writer, parts ...string) error {
 	return nil
 }
 
-// writeLines prints lines, without the empty ones, below an empty one.
+// writeLines prints the lines that are not empty, after an empty line.
 func writeLines(w io.Writer, lines ...string) error {
 	begun := false
 	for _, l := range lines {
@@ -45,7 +45,7 @@ func writeLines(w io.Writer, lines ...string) error {
 	return nil
 }
 
-// storeLine tells about the database.
+// storeLine describes the database.
 func storeLine(s localapi.StoreStatus) string {
 	parts := []string{"store: " + s.Type}
 	if s.Path != "" {
@@ -73,7 +73,7 @@ func storeLine(s localapi.StoreStatus) string {
 	return line
 }
 
-// snapshotLine tells about the newest snapshot; nothing where there is none.
+// snapshotLine describes the newest snapshot. It is empty if there is none.
 func snapshotLine(s *localapi.SnapshotStatus) string {
 	if s == nil || s.Name == "" && s.Problem == "" {
 		return ""
@@ -88,7 +88,7 @@ func snapshotLine(s *localapi.SnapshotStatus) string {
 	return line
 }
 
-// collectionAge is how old a collection's content may be.
+// collectionAge returns the age of a collection's content.
 func collectionAge(c localapi.Collection) string {
 	switch {
 	case !c.Synced:
@@ -102,7 +102,7 @@ func collectionAge(c localapi.Collection) string {
 	}
 }
 
-// listed tells when a collection was listed last, and why.
+// listed returns when a collection was last listed, and why.
 func listed(c localapi.Collection) string {
 	if c.LastList.IsZero() {
 		return c.ListReason
@@ -110,7 +110,7 @@ func listed(c localapi.Collection) string {
 	return fmt.Sprintf("%s (%s)", c.LastList.Local().Format(time.DateTime), c.ListReason)
 }
 
-// historySince tells after which resourceVersion changes are known, and its time.
+// historySince returns the beginning of a collection's history: resourceVersion and time.
 func historySince(c localapi.Collection) string {
 	h := c.HistorySince
 	if h.RV == "" {
@@ -119,8 +119,7 @@ func historySince(c localapi.Collection) string {
 	return fmt.Sprintf("%s (%s)", h.RV, h.Time.Local().Format(time.DateTime))
 }
 
-// problemLines tells what is wrong with collections, once where it is the same
-// with many.
+// problemLines returns the problems of collections, one line for collections with the same problem.
 func problemLines(collections []localapi.Collection) []string {
 	var problems []string
 	ids := map[string][]string{}

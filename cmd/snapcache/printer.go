@@ -14,8 +14,8 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// printer writes objects one by one. Without end, what it wrote does not read as a
-// whole, where the format lets that be told.
+// printer prints objects one by one. Without end the output is not complete, and in most formats
+// not valid.
 type printer interface {
 	object(*object.Object) error
 	end() error
@@ -71,7 +71,7 @@ func (p *listPrinter) end() error {
 	return err
 }
 
-// linePrinter prints one object a line.
+// linePrinter prints one object per line.
 type linePrinter struct{ w io.Writer }
 
 func (p linePrinter) object(o *object.Object) error {
@@ -106,12 +106,12 @@ func (p namePrinter) object(o *object.Object) error {
 
 func (namePrinter) end() error { return nil }
 
-// yamlPrinter prints one document an object.
+// yamlPrinter prints one document per object.
 //
-// It does what sigs.k8s.io/yaml's JSONToYAML does, for any JSON. That one reads the
-// JSON with a YAML parser, which refuses what JSON allows ("\/", escaped surrogate
-// pairs, the characters U+007F and U+FFFF, keys of more than 1024 bytes), and writes
-// the key "<<" so that it reads as an instruction.
+// It does what sigs.k8s.io/yaml's JSONToYAML does, but for any JSON. JSONToYAML reads the JSON with
+// a YAML parser, which refuses some valid JSON ("\/", escaped surrogate pairs, the characters
+// U+007F and U+FFFF, keys of more than 1024 bytes), and writes the key "<<" in a way that reads as
+// a merge instruction.
 type yamlPrinter struct {
 	w     io.Writer
 	buf   bytes.Buffer
@@ -133,7 +133,7 @@ func (p *yamlPrinter) object(o *object.Object) error {
 
 func (*yamlPrinter) end() error { return nil }
 
-// writeYAML uses an encoder once: it never lets go of what it has encoded.
+// writeYAML uses each encoder once: an encoder keeps all that it has encoded in memory.
 func writeYAML(w io.Writer, raw []byte) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -151,8 +151,8 @@ func writeYAML(w io.Writer, raw []byte) error {
 	return errors.Join(e.Encode(v), e.Close())
 }
 
-// exactNumbers replaces JSON numbers, in place, by the Go type that holds them
-// without loss where there is one.
+// exactNumbers replaces JSON numbers, in place, by the Go type that holds them without loss, if
+// there is one.
 func exactNumbers(v any) (any, error) {
 	var err error
 	switch v := v.(type) {

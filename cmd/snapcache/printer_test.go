@@ -13,7 +13,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Whatever JSON is stored, a Kubernetes client that reads our YAML gets the same.
+// For any stored JSON, a Kubernetes client reads the same object from our YAML.
 func TestYAMLIsTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "a"}, "v": anyJSON(4).Draw(t, "value")})
@@ -43,7 +43,7 @@ func anyJSON(depth int) *rapid.Generator[any] {
 		rapid.MapOfN(text, below, 0, 4).AsAny(), rapid.SliceOfN(below, 0, 4).AsAny())...)
 }
 
-// requireSameInYAML prints an object twice: documents don't touch each other.
+// requireSameInYAML prints an object twice: documents are independent.
 func requireSameInYAML(t require.TestingT, raw []byte) {
 	o, err := object.Parse(raw)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func requireSameInYAML(t require.TestingT, raw []byte) {
 	require.JSONEq(t, string(raw), string(back), "%s", first)
 }
 
-// JSON that sigs.k8s.io/yaml's own way does not take, or changes.
+// JSON that sigs.k8s.io/yaml's conversion refuses or changes.
 func TestYAMLOfOddJSON(t *testing.T) {
 	for _, v := range []string{
 		`"\ud83d\ude00"`, `"\/"`, `"` + "\x7f" + `"`, `"` + "\uffff" + `"`, `{"` + strings.Repeat("k", 2000) + `":1}`, `{"<<":{"x":1}}`,
@@ -74,7 +74,7 @@ func TestYAMLOfOddJSON(t *testing.T) {
 	require.Equal(t, "metadata:\n  name: a\nv:\n- 12345678901234567890\n- 123456789012\n", out.String())
 }
 
-// A List that was not ended is not taken for a whole one.
+// A List without its end is not valid.
 func TestListIsWholeOrNot(t *testing.T) {
 	o, err := object.Parse([]byte(`{"metadata":{"name":"a"}}`))
 	require.NoError(t, err)

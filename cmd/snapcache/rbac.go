@@ -13,17 +13,17 @@ import (
 func rbacCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "rbac",
-		Usage:     "print the rights that an agent needs on the server",
+		Usage:     "print the permissions that an agent needs on the server",
 		UsageText: "snapcache config rbac [--config FILE] [--name NAME] [--namespace NAMESPACE] [-o yaml|json]",
-		Description: `Prints a service account with the roles and bindings that let an agent with this
-configuration do its work, and nothing else: list and watch on what is cached, get
-where it has no selector, and get by name on the namespace kube-system and on the
+		Description: `Prints a service account with the roles and bindings that an agent with this
+configuration needs, and no more: list and watch on the cached resources, get on those
+without a selector, and get by name on the namespace kube-system and on the
 definitions of custom resources.
 
    snapcache config rbac --config agent.yaml | kubectl apply -f -
    snapcache config rbac --config agent.yaml --name edge --namespace system -o json
 
-What is cached in some namespaces gets a role in each of them; they have to be there.`,
+A resource that is cached in some namespaces gets a role in each; they have to exist.`,
 		Flags: []cli.Flag{
 			configFileFlag(),
 			&cli.StringFlag{Name: "name", Value: "snapcache", Usage: "`NAME` of the service account, the roles and the bindings", Action: validName("name")},
@@ -34,8 +34,8 @@ What is cached in some namespaces gets a role in each of them; they have to be t
 	}
 }
 
-// validName lets through what Kubernetes takes for the name of a namespace, and of everything
-// else here.
+// validName accepts what Kubernetes accepts as the name of a namespace and of all other objects
+// here.
 func validName(flag string) func(*cli.Context, string) error {
 	return func(_ *cli.Context, v string) error {
 		if problems := validation.IsDNS1123Label(v); len(problems) > 0 {

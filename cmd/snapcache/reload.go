@@ -11,31 +11,31 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// reloadTimeout is how long an agent may take. It asks the server for new resources, and
-// lets the collections that change store what is on its way.
+// reloadTimeout limits how long an agent may take. It asks the server for new resources, and lets
+// changed collections store what they have received.
 const reloadTimeout = 90 * time.Second
 
 func reloadCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "reload",
-		Usage:     "have the running agent read its configuration anew",
+		Usage:     "make the running agent read its configuration again",
 		UsageText: "snapcache reload [--config FILE] [--socket PATH]",
-		Description: `Has the running agent read the configuration file anew that it was started with, and
-waits until that is in force. What did not change goes on as it was: it is not listed
-again, its watch goes on, and so do its readers.
+		Description: `Makes the running agent read its configuration file again, and waits until that is in
+force. Unchanged resources are not affected: they are not listed again, and their
+watches and readers continue.
 
-   snapcache reload --config agent.yaml     --config says where the agent's socket is
+   snapcache reload --config agent.yaml     --config contains the path of the agent's socket
    systemctl reload snapcache               the same
 
 Resources, indexes, selectors, transforms, intervals, history, snapshots, health and the
-log's level can change. kubeconfig, encryption, the socket, metrics, the log's format,
-and the store's type, path and maxSize want a restart.
+log level can change. kubeconfig, encryption, the socket, metrics, the log format,
+and the store's type, path and maxSize need a restart.
 
-A configuration that is wrong, or wants a restart, is refused as a whole, and the one
-before stays in force. Exits with 2 then.`,
+A configuration that is wrong, or needs a restart, is refused as a whole, and the
+previous one stays in force. The command then exits with 2.`,
 		Flags: []cli.Flag{
 			configFileFlag(),
-			&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH` and no other", TakesFile: true},
+			&cli.StringFlag{Name: socketFlag, Usage: "ask only the agent on this `PATH`", TakesFile: true},
 		},
 		Action: reload,
 	}
@@ -49,7 +49,7 @@ func reload(c *cli.Context) error {
 	if socket == "" {
 		cfg, err := loadConfig(c)
 		if err != nil {
-			return fmt.Errorf("%w (nothing was reloaded; where the agent's socket is can be said with --socket)", err)
+			return fmt.Errorf("%w (nothing was reloaded; give the agent's socket with --socket)", err)
 		}
 		socket = cfg.LocalAPI.Socket
 	}

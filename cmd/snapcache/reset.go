@@ -15,28 +15,28 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-const resetDescription = `Gives up a database on purpose, while the agent does not run: it is renamed to
-FILE.reset-TIME. The agent lists everything anew at its next start (initial), or begins
-with restore.seed where that is set.
+const resetDescription = `Discards a database, while the agent does not run: it is renamed to FILE.reset-TIME.
+At its next start the agent lists everything again (initial), or starts from
+restore.seed if that is set.
 
-   snapcache reset                       asks first
-   snapcache reset --yes                 does not
-   snapcache reset --delete --yes        keeps no file
+   snapcache reset                       asks for confirmation
+   snapcache reset --yes                 does not ask
+   snapcache reset --delete --yes        deletes the file
    snapcache reset --db old.db
 
-Snapshots stay as they are: to go back to one, see snapcache snapshot restore. Exits with
-2 where nobody can be asked and --yes was not given.`
+Snapshots are not affected: to restore one, see snapcache snapshot restore. Exits with
+2 if there is no terminal for the question and --yes was not given.`
 
 func resetCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "reset",
-		Usage:       "give up a database on purpose",
+		Usage:       "discard a database",
 		UsageText:   "snapcache reset [--db FILE] [--delete] [--yes]",
 		Description: resetDescription,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "delete", Usage: "delete the file instead of renaming it"},
 			&cli.BoolFlag{Name: "yes", Usage: "do not ask"},
-		}, fileFlags("give up")...),
+		}, fileFlags("discard")...),
 		Action: reset,
 	}
 }
@@ -47,7 +47,7 @@ func reset(c *cli.Context) error {
 		return err
 	}
 	if !c.Bool("yes") {
-		if err := confirm(c, fmt.Sprintf("Give up the database %s, so that everything is listed anew?", path)); err != nil {
+		if err := confirm(c, fmt.Sprintf("Discard the database %s, so that everything is listed again?", path)); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func reset(c *cli.Context) error {
 	case errors.Is(err, store.ErrLocked):
 		return fmt.Errorf("the database %s is %w: stop the agent first", path, inUse{err})
 	case errors.Is(err, store.ErrNoStore):
-		return fmt.Errorf("there is %w at %s: nothing to give up", store.ErrNoStore, path)
+		return fmt.Errorf("there is %w at %s: nothing to discard", store.ErrNoStore, path)
 	case err != nil:
 		return err
 	case aside == "":
@@ -65,13 +65,13 @@ func reset(c *cli.Context) error {
 	return writeStrings(c.App.Writer, path, ": set aside as ", aside, "\n")
 }
 
-// errNotConfirmed says that somebody thought better of it.
+// errNotConfirmed means that the user did not confirm.
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
-// confirm asks on the terminal. Where there is none it is an error.
+// confirm asks on the terminal. Without a terminal it returns an error.
 func confirm(c *cli.Context, question string) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return usagef("nobody can be asked here: give --yes")
+		return usagef("there is no terminal for the question: give --yes")
 	}
 	if _, err := fmt.Fprintf(c.App.ErrWriter, "%s [y/N] ", question); err != nil {
 		return err

@@ -10,9 +10,8 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// selectCollections returns the collections that a RESOURCE argument means: all
-// for none, those of one resource (one for each namespace, where it is cached so),
-// or the one of an ID such as "pods@shop".
+// selectCollections returns the collections that a RESOURCE argument selects: all for "", those of
+// one resource (one per namespace, if it is cached so), or the one of an ID such as "pods@shop".
 func selectCollections(all []localapi.Collection, resource string) ([]localapi.Collection, error) {
 	if resource == "" {
 		return all, nil
@@ -35,7 +34,7 @@ func selectCollections(all []localapi.Collection, resource string) ([]localapi.C
 	case len(found) == 0:
 		return nil, usagef("%s is not cached: %s", resource, cachedList(all))
 	case len(groups) > 1 && groups[""]:
-		// As with kubectl, a name without a group is the core group's first.
+		// As in kubectl, a name without a group is first one of the core group.
 		return slices.DeleteFunc(found, func(c localapi.Collection) bool { return c.Group != "" }), nil
 	case len(groups) > 1:
 		return nil, usagef("%s is ambiguous: %s", resource, cachedList(found))
@@ -43,16 +42,16 @@ func selectCollections(all []localapi.Collection, resource string) ([]localapi.C
 	return found, nil
 }
 
-// isResource says whether a collection is of a resource, named in lower case by
-// its plural or its kind, with or without version and group.
+// isResource reports whether a collection is of a resource. It is named in lower case by its plural
+// or kind, with or without version and group.
 func isResource(c localapi.Collection, wanted config.ResourceName) bool {
 	return (wanted.Resource == c.Resource || wanted.Resource == strings.ToLower(c.Kind)) &&
 		(wanted.Group == "" || wanted.Group == c.Group) &&
 		(wanted.Version == "" || wanted.Version == c.Version || c.Version == "")
 }
 
-// inNamespace leaves out what can't hold objects of a namespace. It is an error
-// where nothing is left: that the namespace is not cached does not make it empty.
+// inNamespace drops collections that can't hold objects of a namespace. If none is left, it returns
+// an error: a namespace that is not cached is not empty.
 func inNamespace(collections []localapi.Collection, namespace string) ([]localapi.Collection, error) {
 	if namespace == "" {
 		return collections, nil
@@ -64,12 +63,12 @@ func inNamespace(collections []localapi.Collection, namespace string) ([]localap
 		}
 	}
 	if len(found) == 0 && len(collections) > 0 {
-		return nil, usagef("nothing of namespace %s is cached: %s", namespace, cachedList(collections))
+		return nil, usagef("namespace %s is not cached: %s", namespace, cachedList(collections))
 	}
 	return found, nil
 }
 
-// cachedList names what there is.
+// cachedList lists the collections for a message.
 func cachedList(collections []localapi.Collection) string {
 	if len(collections) == 0 {
 		return "nothing is"
@@ -81,7 +80,7 @@ func cachedList(collections []localapi.Collection) string {
 	return "there is " + strings.Join(ids, ", ")
 }
 
-// synced parts the collections into those that can be read and those that can't.
+// synced splits the collections into readable and unreadable ones.
 func synced(collections []localapi.Collection) (yes, no []localapi.Collection) {
 	for _, c := range collections {
 		if c.Synced {
@@ -93,8 +92,8 @@ func synced(collections []localapi.Collection) (yes, no []localapi.Collection) {
 	return yes, no
 }
 
-// notSynced is the error for collections that can not be read: those without a
-// complete list, and those that are damaged as a whole.
+// notSynced is the error for collections that can't be read: those without a complete list, and
+// those that are corrupt as a whole.
 func notSynced(collections []localapi.Collection) error {
 	var ids []string
 	var unreadable []error
@@ -112,11 +111,11 @@ func notSynced(collections []localapi.Collection) error {
 	if len(ids) == 0 {
 		return errors.Join(unreadable...)
 	}
-	return errors.Join(append(unreadable, withCode(exitNotSynced, fmt.Errorf("%s: %w: no list of it is complete yet%s; snapcache status tells how far the agent is",
+	return errors.Join(append(unreadable, withCode(exitNotSynced, fmt.Errorf("%s: %w: no list is complete yet%s; snapcache status shows the progress",
 		strings.Join(ids, ", "), localapi.ErrNotSynced, why)))...)
 }
 
 // nothingCached is the error for a cache without collections.
 func nothingCached() error {
-	return withCode(exitNotSynced, fmt.Errorf("nothing is cached yet: %w; snapcache status tells how far the agent is", localapi.ErrNotSynced))
+	return withCode(exitNotSynced, fmt.Errorf("nothing is cached yet: %w; snapcache status shows the progress", localapi.ErrNotSynced))
 }

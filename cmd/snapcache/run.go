@@ -19,8 +19,7 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// gcPercent trades some CPU for memory, which an edge node shares with its
-// workload. $GOGC overrules it.
+// gcPercent trades CPU for memory, which an edge node shares with its workload. $GOGC overrides it.
 const gcPercent = 50
 
 func runCommand() *cli.Command {
@@ -28,22 +27,22 @@ func runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run the agent",
 		UsageText: "snapcache run [--config FILE] [--kubeconfig FILE] [--store bolt|memory]",
-		Description: `Lists and watches the configured resources and keeps them on disk, until it is
-ended. It answers from disk at once, before it has talked to any server.
+		Description: `Lists and watches the configured resources and stores them on disk, until it is
+stopped. It answers from disk at once, before it has contacted any server.
 
-   snapcache run                                  the defaults; the server is found as kubectl finds it
+   snapcache run                                  with the defaults, and kubectl's kubeconfig
    snapcache run --config agent.yaml
    snapcache run --config agent.yaml --kubeconfig edge.kubeconfig
    snapcache run --store memory                   without a database, to try it out
 
-SIGINT and SIGTERM end it in good order, a second one at once. SIGHUP reads the
-configuration file anew, as snapcache reload does. It logs to standard error, or to the
-systemd journal where that is connected to it. Exits with 2 where the configuration is
+SIGINT and SIGTERM stop it cleanly, a second one at once. SIGHUP makes it read the
+configuration file again, as snapcache reload does. It logs to standard error, or to
+the systemd journal if that is connected to it. Exits with 2 if the configuration is
 wrong.`,
 		Flags: []cli.Flag{
 			configFileFlag(),
 			kubeconfigFlag(),
-			&cli.StringFlag{Name: "store", Usage: "`TYPE` of the store: bolt or memory, whatever the configuration says"},
+			&cli.StringFlag{Name: "store", Usage: "`TYPE` of the store: bolt or memory; overrides the configuration"},
 		},
 		Action: run,
 	}
@@ -62,7 +61,7 @@ func run(c *cli.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// After the first signal the next one does what it does by default.
+	// After the first signal, the next one has its default effect.
 	defer context.AfterFunc(ctx, stop)()
 
 	hangup := make(chan os.Signal, 1)
@@ -82,15 +81,15 @@ func run(c *cli.Context) error {
 	opts.Logger = slog.New(logging.RateLimit(newHandler(cfg.Log.Format, opts.Level, log)))
 	if cfg.Encryption.On() {
 		opts.Logger = slog.New(logging.Redact(opts.Logger.Handler()))
-		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what a library says may have any name in it
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // a library's messages may contain names
 	} else {
 		klog.SetSlogLogger(opts.Logger)
 	}
 	return agent.Run(ctx, cfg, opts)
 }
 
-// runConfig is the configuration of an agent: what --config says, and what other options
-// say instead.
+// runConfig returns the configuration of an agent: that of --config, with the other options
+// applied.
 func runConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {
@@ -108,8 +107,7 @@ func runConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	return cfg, nil
 }
 
-// lineClearer writes to a terminal whose last line may show progress: that line
-// makes way.
+// lineClearer writes to a terminal whose last line may show progress. It clears that line first.
 type lineClearer struct{ io.Writer }
 
 func (l lineClearer) Write(p []byte) (int, error) {
@@ -119,8 +117,8 @@ func (l lineClearer) Write(p []byte) (int, error) {
 	return l.Writer.Write(p)
 }
 
-// newHandler logs to the journal where standard error is connected to it, and in the
-// format of the configuration elsewhere.
+// newHandler logs to the journal if standard error is connected to it, otherwise in the configured
+// format.
 func newHandler(format config.LogFormat, level slog.Leveler, w io.Writer) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level}
 	if format == config.LogJSON {

@@ -24,7 +24,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// content is what mkdb puts into a database.
+// content is a collection that mkdb writes.
 type content struct {
 	store.Info
 	Synced  bool              `json:"synced"`
@@ -43,7 +43,7 @@ type change struct {
 	Deleted map[string]string `json:"deleted"` // resourceVersions by key
 }
 
-// makeDB: mkdb FILE CONTENT makes a database. CONTENT is YAML, a list of content.
+// makeDB: mkdb FILE CONTENT creates a database. CONTENT is YAML, a list of content.
 func makeDB(ts *testscript.TestScript, _ bool, args []string) {
 	var contents []content
 	ts.Check(yaml.UnmarshalStrict([]byte(ts.ReadFile(args[1])), &contents))
@@ -104,7 +104,7 @@ func (c content) put(db store.DB) error {
 	return nil
 }
 
-// changes sets objects.
+// changes returns the changes that store objects.
 func (c content) changes(objects []json.RawMessage) ([]store.Change, error) {
 	var changes []store.Change
 	for _, raw := range objects {
@@ -138,8 +138,7 @@ func spoil(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(db.Close())
 }
 
-// signed makes a change behind the store's back one that its newest transaction
-// accounts for.
+// signed makes a change outside the store look like part of its newest transaction.
 func signed(fn func(*bbolt.Tx) error) func(*bbolt.Tx) error {
 	return func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
@@ -148,8 +147,8 @@ func signed(fn func(*bbolt.Tx) error) func(*bbolt.Tx) error {
 	}
 }
 
-// editDB: edit FILE BUCKET/... KEY [VALUE] sets or deletes a key behind the store's
-// back. In KEY and VALUE \0 is a zero byte.
+// editDB: edit FILE BUCKET/... KEY [VALUE] sets or deletes a key outside the store. In KEY and
+// VALUE \0 is a zero byte.
 func editDB(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
@@ -168,8 +167,8 @@ func editDB(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(db.Close())
 }
 
-// sealDB: seal FILE COLLECTION KEY CONTENT sets one of a collection's sealed values,
-// checksum and all.
+// sealDB: seal FILE COLLECTION KEY CONTENT sets one of a collection's checksummed values, with a
+// valid checksum.
 func sealDB(ts *testscript.TestScript, neg bool, args []string) {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Checksum([]byte(args[1]+"\x00"+args[2]+"\x00"+args[3]), table)
@@ -177,7 +176,7 @@ func sealDB(ts *testscript.TestScript, neg bool, args []string) {
 	editDB(ts, neg, []string{args[0], "c/" + args[1], args[2], value})
 }
 
-// bloatDB: bloat FILE makes a database grow by something that it does not keep.
+// bloatDB: bloat FILE grows a database by data that it does not keep.
 func bloatDB(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
@@ -192,16 +191,15 @@ func bloatDB(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(db.Close())
 }
 
-// lockDB: lock FILE keeps a database open as an agent does, to the end of the script.
+// lockDB: lock FILE keeps a database open as an agent does, until the script ends.
 func lockDB(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bolt.Open(ts.MkAbs(args[0]), bolt.Options{})
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(db.Close()) })
 }
 
-// serve: serve FILE SOCKET [STATUS] serves a database as an agent does, to the end
-// of the script. STATUS is YAML: a status that is laid over what the database
-// tells, its collections by ID.
+// serve: serve FILE SOCKET [STATUS] serves a database as an agent does, until the script ends.
+// STATUS is YAML: a status that overrides the database's, with its collections by ID.
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	db, err := bolt.Open(path, bolt.Options{})
@@ -217,7 +215,7 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 		s.Agent = over.Agent
 		for i := range s.Collections {
 			if raw := over.Collections[s.Collections[i].ID]; raw != nil {
-				_ = json.Unmarshal(raw, &s.Collections[i]) // what does not fit shows in the output
+				_ = json.Unmarshal(raw, &s.Collections[i]) // a mismatch is visible in the output
 			}
 		}
 	}})

@@ -21,24 +21,24 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-const snapshotDescription = `Copies of the database in files of their own: compressed, with a manifest and with
-checksums, made while the agent works.
+const snapshotDescription = `Copies of the database in files of their own: compressed, with a manifest and
+checksums, made while the agent runs.
 
-   snapcache snapshot create                 a copy of what is cached now
+   snapcache snapshot create                 copy the current database
    snapcache snapshot list
-   snapcache snapshot verify                 do they stand their checksums?
-   snapcache snapshot restore NAME           put one in the place of the database
+   snapcache snapshot verify                 verify the checksums
+   snapcache snapshot restore NAME           replace the database by one
    snapcache snapshot prune --keep 3
    snapcache dump pods --from NAME           read one
 
-A snapshot holds what the database holds, Secrets too where they are cached: keep it
-as you keep the database. To begin another node with one, copy the file there and name
-it as restore.seed in the configuration.`
+A snapshot contains all that the database contains, including Secrets if they are
+cached: protect it like the database. To start another node from one, copy the file
+there and set it as restore.seed in the configuration.`
 
 func snapshotCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "snapshot",
-		Usage:       "make, look at and restore copies of the database",
+		Usage:       "make, list and restore copies of the database",
 		UsageText:   "snapcache snapshot create|list|verify|restore|prune",
 		Description: snapshotDescription,
 		Subcommands: []*cli.Command{
@@ -46,13 +46,13 @@ func snapshotCommand() *cli.Command {
 				Name:      "create",
 				Usage:     "make a snapshot",
 				UsageText: "snapcache snapshot create [--db FILE] [--dir DIR]",
-				Description: `Has the running agent make a snapshot, or makes one of the database where none runs.
-Old ones are removed as the configuration says. Ctrl-C gives it up.
+				Description: `Makes the running agent create a snapshot or, without one, creates it from the database.
+Old ones are removed as configured. Ctrl-C aborts.
 
    snapcache snapshot create
    snapcache snapshot create --db copy-of-cache.db --dir /media/usb
 
-Exits with 4 where the database is damaged: no snapshot is made then.`,
+Exits with 4 if the database is corrupt: no snapshot is made then.`,
 				Flags:  append([]cli.Flag{snapshotDirFlag()}, lookupFlags()...),
 				Action: createSnapshot,
 			},
@@ -60,42 +60,42 @@ Exits with 4 where the database is damaged: no snapshot is made then.`,
 				Name:      "list",
 				Usage:     "list the snapshots",
 				UsageText: "snapcache snapshot list [--dir DIR] [-o table|json]",
-				Description: `Lists the snapshots with what their manifests say, oldest first. The rest of them is
-not read: see verify.
+				Description: `Lists the snapshots with the content of their manifests, oldest first. The rest of the
+files is not read: see verify.
 
    snapcache snapshot list
    snapcache snapshot list -o json | jq '.[].manifest.collections'
 
-Exits with 4 where a manifest is damaged.`,
+Exits with 4 if a manifest is corrupt.`,
 				Flags:  []cli.Flag{newOutputFlag("list"), snapshotDirFlag(), configFileFlag()},
 				Action: listSnapshots,
 			},
 			{
 				Name:      "verify",
-				Usage:     "read snapshots and compare them with their checksums",
+				Usage:     "read snapshots and verify their checksums",
 				UsageText: "snapcache snapshot verify [SNAPSHOT...] [--dir DIR]",
-				Description: `Reads all of a snapshot, compares it with its checksums and checks the database in
-it. Without a name all that there are.
+				Description: `Reads all of a snapshot, verifies its checksums and checks the database in it. Without
+a name it verifies all snapshots.
 
    snapcache snapshot verify
    snapcache snapshot verify /media/usb/seed.snap
 
-Exits with 4 where one is damaged.`,
+Exits with 4 if one is corrupt.`,
 				Flags:  []cli.Flag{snapshotDirFlag(), configFileFlag(), encryptionFlag()},
 				Action: verifySnapshots,
 			},
 			{
 				Name:      "restore",
-				Usage:     "put a snapshot in the place of the database",
+				Usage:     "replace the database by a snapshot",
 				UsageText: "snapcache snapshot restore SNAPSHOT [--db FILE] [--dir DIR]",
-				Description: `Puts what a snapshot has in the place of the database, while the agent does not run.
+				Description: `Replaces the database by the content of a snapshot, while the agent does not run.
 The old database stays beside it under another name.
 
    snapcache snapshot restore 20260304T050607.000Z
    snapcache snapshot restore /media/usb/seed.snap --db /var/lib/snapcache/cache.db
 
-An agent that starts on it resumes from there, on the same cluster and where the
-server still remembers; otherwise it lists.`,
+An agent that starts on it resumes from there if the cluster is the same and the
+server still has the history; otherwise it lists.`,
 				Flags:  append([]cli.Flag{snapshotDirFlag()}, fileFlags("restore into")...),
 				Action: restoreSnapshot,
 			},
@@ -103,14 +103,14 @@ server still remembers; otherwise it lists.`,
 				Name:      "prune",
 				Usage:     "remove old snapshots",
 				UsageText: "snapcache snapshot prune [--keep N] [--max-age DURATION] [--dir DIR]",
-				Description: `Removes old snapshots and what a crash left. The newest good one always stays, and so
-does what was not made here.
+				Description: `Removes old snapshots and what a crash left behind. The newest good one always stays,
+and so do files that were not made here.
 
-   snapcache snapshot prune                as the configuration says
+   snapcache snapshot prune                as configured
    snapcache snapshot prune --keep 3 --max-age 168h`,
 				Flags: []cli.Flag{
-					&cli.IntFlag{Name: "keep", Usage: "how many to keep, instead of what the configuration says"},
-					&cli.DurationFlag{Name: "max-age", Usage: "how old they may be, instead of what the configuration says"},
+					&cli.IntFlag{Name: "keep", Usage: "how many to keep; default: as configured"},
+					&cli.DurationFlag{Name: "max-age", Usage: "their maximum age; default: as configured"},
 					snapshotDirFlag(), configFileFlag(),
 				},
 				Action: pruneSnapshots,
@@ -120,7 +120,7 @@ does what was not made here.
 }
 
 func snapshotDirFlag() cli.Flag {
-	return &cli.StringFlag{Name: dirFlag, Usage: "the `DIR` of the snapshots; without one that of the configuration", TakesFile: true}
+	return &cli.StringFlag{Name: dirFlag, Usage: "the `DIR` of the snapshots; default: that of the configuration", TakesFile: true}
 }
 
 // snapshotDir returns the directory of the snapshots, and the configuration.
@@ -134,13 +134,12 @@ func snapshotDir(c *cli.Context) (snapshot.Dir, *config.AgentConfiguration, erro
 		d.Path = path
 	}
 	if d.Path == "" {
-		return d, nil, usagef("no directory of snapshots is known: give --dir or --config")
+		return d, nil, usagef("the directory of snapshots is not known: give --dir or --config")
 	}
 	return d, cfg, nil
 }
 
-// interruptible returns a context that ends with Ctrl-C, so that what is half done is
-// cleared away.
+// interruptible returns a context that Ctrl-C ends, so that partial files are removed.
 func interruptible(c *cli.Context) (context.Context, func()) {
 	return signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
 }
@@ -168,8 +167,8 @@ func createSnapshot(c *cli.Context) error {
 	return writeStrings(c.App.Writer, fmt.Sprintf("%s: %s, %s\n", made.Path, plural(made.Objects, "object", "objects"), humanBytes(made.Bytes)))
 }
 
-// makeSnapshot asks the agent, or works on the file where there is none, or where what
-// is asked for is not the agent's to do.
+// makeSnapshot asks the agent, or opens the file if there is no agent or the options name another
+// file or directory.
 func makeSnapshot(ctx context.Context, look lookup, dir snapshot.Dir, elsewhere bool, cfg *config.AgentConfiguration, progress snapshot.Progress) (*localapi.Snapshot, error) {
 	if !look.onlyFile && !elsewhere {
 		tell := func(step string, done, total int64) { progress(snapshot.Step(step), done, total) }
@@ -179,7 +178,7 @@ func makeSnapshot(ctx context.Context, look lookup, dir snapshot.Dir, elsewhere 
 		}
 	}
 	if look.onlyFile && !elsewhere {
-		return nil, usagef("--db names a database: give the --dir of its snapshots too")
+		return nil, usagef("--db needs --dir, the directory for its snapshots")
 	}
 	keys, err := look.keys()
 	if err != nil {
@@ -250,8 +249,8 @@ func listSnapshots(c *cli.Context) error {
 	return errors.Join(append(bad, err)...)
 }
 
-// clusters names the clusters of a snapshot's collections, which is one but for the
-// time that a node moves to another.
+// clusters returns the clusters of a snapshot's collections: one, except while a node moves to
+// another cluster.
 func clusters(m *snapshot.Manifest) string {
 	var names []string
 	seen := map[string]bool{}
@@ -322,7 +321,7 @@ func restoreSnapshot(c *cli.Context) error {
 	}
 	name := c.Args().First()
 	if name == "" {
-		return usagef("name a snapshot: snapcache snapshot list shows which there are")
+		return usagef("SNAPSHOT is missing: snapcache snapshot list shows the names")
 	}
 	dir, cfg, err := snapshotDir(c)
 	if err != nil {
@@ -331,7 +330,7 @@ func restoreSnapshot(c *cli.Context) error {
 	path := c.String(dbFlag)
 	if path == "" {
 		if cfg.Store.Type == config.StoreMemory {
-			return usagef("the configuration keeps the cache in memory: name a file with --db")
+			return usagef("the configuration keeps the cache in memory: give a file with --db")
 		}
 		path = cfg.Store.Path
 	}
@@ -382,23 +381,23 @@ func pruneSnapshots(c *cli.Context) error {
 	return err
 }
 
-// snapshotError says what to do about a snapshot that can't be made or used.
+// snapshotError adds the next step to an error for a snapshot that can't be made or used.
 func snapshotError(err error) error {
 	switch {
 	case errors.Is(err, snapshot.ErrNoSnapshot):
-		return fmt.Errorf("%w: snapcache snapshot list shows which there are", err)
+		return fmt.Errorf("%w: snapcache snapshot list shows the names", err)
 	case errors.Is(err, snapshot.ErrNewerFormat):
 		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
 	case errors.Is(err, store.ErrKey):
 		return fmt.Errorf("%w: give --encryption-key-file, or the agent's --config", err)
 	case errors.Is(err, bolt.ErrNoRoom):
-		return fmt.Errorf("%w: make room, or put snapshots elsewhere (snapshots.dir)", err)
+		return fmt.Errorf("%w: free space, or put snapshots elsewhere (snapshots.dir)", err)
 	}
 	return err
 }
 
-// terminalProgress shows the progress of a snapshot in the last line of a terminal.
-// done clears that line.
+// terminalProgress shows the progress of a snapshot in the last line of a terminal. done clears
+// that line.
 func terminalProgress() (show snapshot.Progress, done func()) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return func(snapshot.Step, int64, int64) {}, func() {}

@@ -20,34 +20,32 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// answerTimeout is how long an agent may take to say how it is. Answering takes
-// milliseconds; an agent that is stopped or stuck does not answer at all.
+// answerTimeout limits how long an agent may take to return its status. That takes milliseconds; an
+// agent that is stopped or stuck does not answer at all.
 const answerTimeout = 5 * time.Second
 
-// lookup is where the commands that read find a cache: a running agent's socket,
-// else the database file. An empty path is not looked at.
+// lookup is where a reading command finds the cache: a running agent's socket, else the database
+// file. An empty path is skipped.
 type lookup struct {
 	socket, db string
 
-	// onlyFile says that the file was named and the socket was not: another agent's
-	// answer would be an answer to something else. socketFallback is where the agent
-	// that has the file open may be.
+	// onlyFile is set if the options name a file and no socket: another agent would answer for
+	// another cache. socketFallback is the socket of the agent that may have the file open.
 	onlyFile       bool
 	socketFallback string
 
-	// from is the path of a snapshot that is read instead, and unpacked what was opened
-	// for that.
+	// from is the path of a snapshot to read instead, and unpacked its open database.
 	from     string
 	unpacked *unpacked
 
-	// keys are what a file is opened with.
+	// keys returns the keys that open a file.
 	keys func() (bolt.Keyring, error)
 }
 
-// unpacked is the database in a snapshot, nil while it is not open.
+// unpacked is the database of a snapshot, nil while it is not open.
 type unpacked struct{ db *bolt.DB }
 
-// newLookup reads the look-up options.
+// newLookup reads the options.
 func newLookup(c *cli.Context) (lookup, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {
@@ -61,7 +59,7 @@ func newLookup(c *cli.Context) (lookup, error) {
 	socket, db := c.String(socketFlag), c.String(dbFlag)
 	switch {
 	case c.String(fromFlag) != "" && (socket != "" || db != ""):
-		return lookup{}, usagef("--from is in the place of --socket and --db: leave these out")
+		return lookup{}, usagef("--from replaces --socket and --db: leave them out")
 	case c.String(fromFlag) != "":
 		dir := snapshot.Dir{Path: cfg.Snapshots.Dir}
 		return lookup{from: dir.Find(c.String(fromFlag)), unpacked: &unpacked{}, keys: keys}, nil
@@ -71,12 +69,12 @@ func newLookup(c *cli.Context) (lookup, error) {
 		l = lookup{db: db, onlyFile: true, socketFallback: l.socket, keys: keys}
 	}
 	if l.socket == "" && l.db == "" {
-		return lookup{}, usagef("no socket and no database is known: give --socket, --db or --config")
+		return lookup{}, usagef("neither socket nor database is known: give --socket, --db or --config")
 	}
 	return l, nil
 }
 
-// open returns what answers, with its status.
+// open returns the source that answers, and its status.
 func (l lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	if l.from != "" {
 		return l.openSnapshot(ctx)
@@ -100,7 +98,7 @@ func (l lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, er
 	return file, status, nil
 }
 
-// openFile reads the file that was named, or asks the agent that has it open.
+// openFile reads the given file, or asks the agent that has it open.
 func (l lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	file := l.file(l.socketFallback)
 	status, err := file.Status(ctx)
@@ -114,9 +112,9 @@ func (l lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status
 	return src, status, nil
 }
 
-// openSnapshot reads the snapshot that was named, until close.
+// openSnapshot reads the given snapshot, until close.
 func (l lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.Status, error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // what is unpacked has to go
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // the unpacked file has to be removed
 	defer stop()
 	keys, err := l.keys()
 	if err != nil {
@@ -138,10 +136,10 @@ func (l lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.St
 	return src, status, err
 }
 
-// close ends the reading of a snapshot.
+// close closes the snapshot's database.
 func (l lookup) close() {
 	if l.unpacked != nil && l.unpacked.db != nil {
-		_ = l.unpacked.db.Close() // only read from
+		_ = l.unpacked.db.Close() // opened for reading
 	}
 }
 
@@ -162,9 +160,8 @@ func (l lookup) openSocket(ctx context.Context, socket string) (localapi.Source,
 	return client, status, nil
 }
 
-// file reads the database. It is opened for each question, so that an agent can
-// start while an answer is being read. socket is where there is no agent, empty
-// where that is not so sure.
+// file returns a source that opens the database for each query, so that an agent can start while an
+// answer is read. socket is a path that is known to have no agent, or empty.
 func (l lookup) file(socket string) localapi.Source {
 	open := func() (store.DB, error) {
 		keys, err := l.keys()
@@ -180,19 +177,19 @@ func (l lookup) file(socket string) localapi.Source {
 	return localapi.FromOpener(open, localapi.Options{StoreType: string(config.StoreBolt), SpoolDir: filepath.Dir(l.db)})
 }
 
-// fileError says what to do about a database that can't be opened.
+// fileError adds the next step to an error for a database that can't be opened.
 func fileError(path, socket string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoStore):
-		return fmt.Errorf("there is %w at %s: start an agent (snapcache run) or name another file with --db", store.ErrNoStore, path)
+		return fmt.Errorf("there is %w at %s: start an agent (snapcache run) or give another file with --db", store.ErrNoStore, path)
 	case errors.Is(err, store.ErrLocked) && socket == "":
-		return fmt.Errorf("the database %s is %w: see whether that agent is stuck, or give the --socket of another", path, inUse{err})
+		return fmt.Errorf("the database %s is %w: check whether that agent is stuck, or give another --socket", path, inUse{err})
 	case errors.Is(err, store.ErrLocked):
-		return fmt.Errorf("the database %s is %w: it is an agent's, and its socket is not at %s: give --socket", path, inUse{err}, socket)
+		return fmt.Errorf("the database %s is %w: an agent has it open, but no socket is at %s: give --socket", path, inUse{err}, socket)
 	case errors.Is(err, store.ErrNetworkFS):
-		return withCode(exitUsage, fmt.Errorf("%w: name a file on a local disk", err))
+		return withCode(exitUsage, fmt.Errorf("%w: give a file on a local disk", err))
 	case errors.Is(err, store.ErrForeign):
-		return fmt.Errorf("%w: name another file with --db; an agent that is started on it sets it aside", err)
+		return fmt.Errorf("%w: give another file with --db; an agent that starts on it sets it aside", err)
 	case errors.Is(err, store.ErrNewerFormat):
 		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
 	case errors.Is(err, store.ErrKey):
@@ -200,18 +197,18 @@ func fileError(path, socket string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the database %s can't be read: %w: run this as the agent's user", path, fs.ErrPermission)
 	case errors.As(err, new(*store.CorruptionError)):
-		return fmt.Errorf("%w: an agent that is started on it sets it aside", err)
+		return fmt.Errorf("%w: an agent that starts on it sets it aside", err)
 	}
 	return err
 }
 
-// inUse is store.ErrLocked in the middle of a sentence.
+// inUse is store.ErrLocked worded for the middle of a sentence.
 type inUse struct{ err error }
 
 func (inUse) Error() string   { return "in use by another process" }
 func (e inUse) Unwrap() error { return e.err }
 
-// sameFile says whether two paths lead to one file.
+// sameFile reports whether two paths lead to one file.
 func sameFile(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {

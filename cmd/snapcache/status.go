@@ -23,23 +23,23 @@ const statusDescription = `Shows how fresh the running agent's cache is: first i
 collection.
 
    snapcache status              now
-   snapcache status --watch      all the time, until Ctrl-C
+   snapcache status --watch      again after each change, until Ctrl-C
    snapcache status -o json      for programs
 
-Exits with 1 where no agent answers (snapcache inspect reads the file without one)
-and with 3 where a collection was never synced.`
+Exits with 1 if no agent answers (snapcache inspect reads the file without one)
+and with 3 if a collection was never synced.`
 
-// watchEvery is how often --watch asks.
+// watchEvery is the interval between two queries of --watch.
 const watchEvery = time.Second
 
 func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "status",
-		Usage:       "how fresh the running agent's cache is",
+		Usage:       "show how fresh the running agent's cache is",
 		UsageText:   "snapcache status [--watch] [-o table|json]",
 		Description: statusDescription,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "show it again when it changes, until interrupted"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "print it again after each change, until interrupted"},
 			newOutputFlag("status"),
 			configFileFlag(),
 			&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH`", TakesFile: true},
@@ -65,7 +65,7 @@ func status(c *cli.Context) error {
 		defer stop()
 		w := watcher{
 			ask: func(ctx context.Context) (*localapi.Status, error) { return askAgent(ctx, look) }, print: print,
-			// Past the buffer: what is seen has to be seen now.
+			// Unbuffered: each frame has to be visible at once.
 			out: os.Stdout, redraw: term.IsTerminal(int(os.Stdout.Fd())) && c.String(outputFlag) != "json",
 			clock: clock.RealClock{},
 		}
@@ -90,19 +90,19 @@ func askAgent(ctx context.Context, look lookup) (*localapi.Status, error) {
 	return s, err
 }
 
-// watcher shows the status whenever it changed.
+// watcher prints the status whenever it changes.
 type watcher struct {
 	ask    func(context.Context) (*localapi.Status, error)
 	print  func(io.Writer, *localapi.Status) error
 	out    io.Writer
-	redraw bool // on a terminal: every time, in the place of what was there
+	redraw bool // on a terminal: redraw in place every time
 	clock  clock.WithTicker
 
-	last string // what was shown, without what changes by itself
+	last string // fingerprint of what was shown
 }
 
-// run shows the status until ctx ends, which is no error. An agent that does not
-// answer may be just restarting.
+// run prints the status until ctx ends, which is not an error. If the agent does not answer, it may
+// be restarting.
 func (w *watcher) run(ctx context.Context) error {
 	ticker := w.clock.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -130,7 +130,7 @@ func (w *watcher) show(ctx context.Context) error {
 		return err
 	}
 	if w.redraw {
-		// Home, the new lines each clearing what was there, and the rest below.
+		// Go to the top left, clear the rest of each line after writing it, and clear below.
 		screen := bytes.ReplaceAll(text.Bytes(), []byte("\n"), []byte("\x1b[K\n"))
 		_, err := fmt.Fprintf(w.out, "\x1b[H%s\x1b[J", screen)
 		return err
@@ -147,7 +147,7 @@ func (w *watcher) show(ctx context.Context) error {
 	return err
 }
 
-// fingerprint is a status without what changes by itself.
+// fingerprint returns a status without the fields that change by themselves.
 func fingerprint(s *localapi.Status, err error) string {
 	if err != nil {
 		return err.Error()
@@ -157,7 +157,7 @@ func fingerprint(s *localapi.Status, err error) string {
 	for i := range same.Collections {
 		same.Collections[i].AgeSeconds = 0
 		same.Collections[i].Proven = time.Time{}
-		same.Collections[i].EventsByMinute = nil // a minute that ends changes nothing that is shown
+		same.Collections[i].EventsByMinute = nil // the end of a minute changes nothing visible
 	}
 	b, err := json.Marshal(same)
 	if err != nil {

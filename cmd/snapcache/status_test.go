@@ -42,7 +42,7 @@ func TestHeadline(t *testing.T) {
 	}
 }
 
-// screen takes what a watcher shows and hands it over frame by frame.
+// screen passes on what a watcher prints, frame by frame.
 type screen chan string
 
 func (s screen) Write(p []byte) (int, error) {
@@ -50,7 +50,7 @@ func (s screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// watched runs a watcher over answers, one each second, and returns what it wrote.
+// watched runs a watcher over answers, one per second, and returns what it wrote.
 func watched(t *testing.T, redraw bool, answers ...any) []string {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -104,7 +104,7 @@ func TestWatch(t *testing.T) {
 
 	frames := watched(t, false, answers...)
 	require.Equal(t, []string{"1 objects\n", "\n2 objects\n", "\nno agent answers\n", "\n2 objects\n"}, frames,
-		"a block whenever something but the age changed; an agent that is gone may come back")
+		"a block whenever more than the age changed; a missing agent may come back")
 
 	frames = watched(t, true, answers...)
 	require.Len(t, frames, len(answers), "a terminal is redrawn every time")
@@ -129,7 +129,7 @@ func TestTable(t *testing.T) {
 		require.Less(t, len(tbl.rows), tableBlock)
 	}
 	require.NoError(t, tbl.flush())
-	require.Equal(t, 2*tableBlock+6, strings.Count(out.String(), "\n"), "every row, and the head once")
+	require.Equal(t, 2*tableBlock+6, strings.Count(out.String(), "\n"), "every row, and the header once")
 
 	out.Reset()
 	require.NoError(t, newTable(&out, "N", "M").flush())

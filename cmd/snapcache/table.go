@@ -12,12 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// tableBlock is how many rows are laid out at once: a table of any length takes
-// the memory of so many, and its columns may shift from block to block.
+// tableBlock is how many rows are laid out at once. It limits the memory for a long table; columns
+// may shift between blocks.
 const tableBlock = 1000
 
-// table prints rows in columns. Columns whose head starts with ">" are aligned to
-// the right.
+// table prints rows in columns. If a column's header starts with ">", it is aligned to the right.
 type table struct {
 	w     *tabwriter.Writer
 	head  []string
@@ -49,7 +48,7 @@ func (t *table) row(cells ...string) error {
 	return t.flush()
 }
 
-// flush prints what was added, with the head before the first row.
+// flush prints the rows added so far, with the header before the first one.
 func (t *table) flush() error {
 	if !t.begun {
 		t.rows = append([][]string{t.head}, t.rows...)
@@ -67,7 +66,7 @@ func (t *table) flush() error {
 				row[i] = strings.Repeat(" ", width[i]-utf8.RuneCountInString(c)) + c
 			}
 		}
-		// Without a tab behind the last cell no line ends in spaces.
+		// Without a tab after the last cell no line ends in spaces.
 		if _, err := fmt.Fprintln(t.w, strings.Join(row, "\t")); err != nil {
 			return err
 		}
@@ -80,7 +79,7 @@ func humanCount(n int64) string { return humanize.Comma(n) }
 
 func humanBytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
 
-// humanAge is a time span as kubectl prints it: 12s, 5m, 3h12m.
+// humanAge formats a time span as kubectl does: 12s, 5m, 3h12m.
 func humanAge(seconds float64) string {
 	return duration.HumanDuration(time.Duration(seconds * float64(time.Second)))
 }

@@ -14,32 +14,32 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-const verifyDescription = `Has the running agent compare what is cached with the server: key, UID and
+const verifyDescription = `Makes the running agent compare the cache with the server: key, UID and
 resourceVersion of every object, which costs the server pages of metadata and no
-object. What only looks different because it is just changing is asked about again, and
-does not count.
+objects. Differences that may be caused by a change in progress are checked again and
+not counted.
 
-   snapcache verify                    all that is synced
-   snapcache verify pods secrets       some of it
+   snapcache verify                    all synced collections
+   snapcache verify pods secrets       some of them
    snapcache verify --repair           and fetch again what differs
    snapcache verify -o json            for programs
 
---repair fetches each object that differs, or removes it where the server does not have
-it, the same way as a change. Where most of a collection differs it is listed instead.
-The agent compares by itself once a week (verify.interval), without repairing: status
-says when, and what came of it.
+--repair fetches each object that differs, or removes it if the server does not have
+it, the same way as a change. If most of a collection differs, it is listed instead.
+The agent itself compares once a week (verify.interval), without repairs; status shows
+the time and the result.
 
 A collection that was never synced is reported, and the others are compared. If one of
 those that are named was never synced, none is compared.
 
-Exits with 6 if something differs and was not healed, otherwise with 1 if something could
-not be compared, as when the agent is offline, otherwise with 3 if a collection was never
-synced.`
+Exits with 6 if objects differ and were not repaired, otherwise with 1 if a collection
+could not be compared, for example because the agent is offline, otherwise with 3 if a
+collection was never synced.`
 
 func verifyCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "verify",
-		Usage:       "compare what is cached with the server",
+		Usage:       "compare the cache with the server",
 		UsageText:   "snapcache verify [RESOURCE...] [--repair] [-o table|json]",
 		Description: verifyDescription,
 		Flags: []cli.Flag{
@@ -93,7 +93,8 @@ func unsynced(chosen []localapi.Collection, results []localapi.Verification) []l
 	return missing
 }
 
-// chooseCollections returns the collections that RESOURCE arguments mean, all for none.
+// chooseCollections returns the collections that the RESOURCE arguments select; all if there are
+// none.
 func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Collection, error) {
 	if len(names) == 0 {
 		return all, nil
@@ -113,7 +114,7 @@ func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Co
 	return chosen, nil
 }
 
-// askVerify has the agent compare, and shows the progress in the last line of a terminal.
+// askVerify makes the agent compare, and shows the progress in the last line of a terminal.
 func askVerify(ctx context.Context, socket string, chosen []localapi.Collection, repair bool) ([]localapi.Verification, error) {
 	q := localapi.VerifyQuery{Repair: repair}
 	for _, x := range chosen {
@@ -147,7 +148,7 @@ func writeVerifications(c *cli.Context, results []localapi.Verification) error {
 	return t.flush()
 }
 
-// verificationResult says in a few words what came of a comparison.
+// verificationResult summarises a comparison in a few words.
 func verificationResult(v localapi.Verification) string {
 	switch {
 	case v.Unsynced:
@@ -155,20 +156,20 @@ func verificationResult(v localapi.Verification) string {
 	case v.Problem != "":
 		return "not compared: " + v.Problem
 	case v.Relisted:
-		return "most of it differed: listed anew"
+		return "most of it differed: listed again"
 	case v.MostDiffer:
 		return "MOST OF IT DIFFERS"
 	case v.Left() > 0:
 		return "DIFFERS"
 	case v.Drift() > 0:
-		return "healed"
+		return "repaired"
 	case v.Undecided > 0:
-		return fmt.Sprintf("same, but for %s that can't be told yet", plural(v.Undecided, "key", "keys"))
+		return fmt.Sprintf("same, except %s still undecided", plural(v.Undecided, "key", "keys"))
 	}
 	return "same"
 }
 
-// drift is the error for what differs, or could not be compared although it is synced.
+// drift returns an error for differences, and for failed comparisons of synced collections.
 func drift(results []localapi.Verification) error {
 	var errs []error
 	left := int64(0)
@@ -179,7 +180,7 @@ func drift(results []localapi.Verification) error {
 		}
 	}
 	if left > 0 {
-		errs = append([]error{withCode(exitDrift, fmt.Errorf("the cache differs from the server in %s: snapcache verify --repair heals it", plural(left, "object", "objects")))}, errs...)
+		errs = append([]error{withCode(exitDrift, fmt.Errorf("the cache differs from the server in %s: snapcache verify --repair fixes it", plural(left, "object", "objects")))}, errs...)
 	}
 	return errors.Join(errs...)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// version is set when a release is built: -ldflags "-X main.version=v1.2.3".
+// version is set in a release build: -ldflags "-X main.version=v1.2.3".
 var version string
 
-// programVersion is the version that was set, or what Go knows about the build.
+// programVersion returns the version set at build time, or that of Go's build info.
 func programVersion() string {
 	if version != "" {
 		return version
@@ -22,7 +22,7 @@ func programVersion() string {
 	return "(unknown)"
 }
 
-// versionAnswer is the JSON of the command.
+// versionAnswer is the JSON output of the command.
 type versionAnswer struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -33,9 +33,9 @@ type versionAnswer struct {
 func versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "version",
-		Usage:     "the version of this program",
+		Usage:     "print the version of this program",
 		UsageText: "snapcache version [-o text|json]",
-		Description: `Prints the version, and what it was built from and for.
+		Description: `Prints the version, the commit it was built from, and the platform.
 
    snapcache version
    snapcache version -o json`,

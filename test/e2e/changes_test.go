@@ -363,7 +363,7 @@ func (f *following) awaits(line string) (before []string) {
 			}
 			before = append(before, got)
 		case <-timeout:
-			f.t.Fatalf("waited in vain for %s; there was %v", line, before)
+			f.t.Fatalf("timed out waiting for %s; there was %v", line, before)
 		}
 	}
 }

@@ -152,7 +152,7 @@ func takingTurns(t *testing.T, f *faults, change func()) {
 
 	// To it, with more than it knows.
 	f.moveTo(t, other.ControlPlane)
-	f.a.awaitProblem("configmaps", "lags; nothing is lost")
+	f.a.awaitProblem("configmaps", "lags; waiting loses nothing")
 	f.goOn(t, aside)
 	other.etcd.goOn()
 	f.a.requireServers(f.cp, faultIDs...)

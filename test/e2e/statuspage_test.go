@@ -70,7 +70,7 @@ func TestStatusPage(t *testing.T) {
 	// The server goes, and the page says so: without words that are not for everybody.
 	require.NoError(t, cp.KillAPIServer(t.Context()))
 	b.awaitText(state, "not in step", func(s string) bool { return s == "waiting" || s == "resuming" })
-	b.awaitText("#alarms", "an alarm", func(s string) bool { return strings.Contains(s, "unreachable; snapcache status says why") })
+	b.awaitText("#alarms", "an alarm", func(s string) bool { return strings.Contains(s, "unreachable; snapcache status shows why") })
 	require.NotContains(t, b.text("body"), strings.TrimPrefix(cp.URL(), "https://"))
 
 	// The same page through a tunnel to the socket, as ssh -L makes it, has the words.
