@@ -17,27 +17,26 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// errEnough ends the reading of an answer.
+// errEnough stops the reading of an answer.
 var errEnough = errors.New("enough was read")
 
-// agent is the program itself, which is read through its socket.
+// agent is the snapcache program, read through its socket.
 type agent struct {
 	*process
 	launch
 	client *localapi.Client
 
-	unfollow func() // ends the reading of changes and waits; nil where nobody reads them
+	unfollow func() // stops reading changes and waits; nil if they are not read
 
 	mu      sync.Mutex
 	handled []float64
-	lost    error // why changes are not read any more
+	lost    error // why reading changes failed
 }
 
 func startAgent(binary string, l launch) (*agent, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\n")
-	// The wait that keeps a fleet from arriving at once is random, and would be all that
-	// is seen.
+	// The jitter that spreads a fleet's requests is random, and would dominate the figures.
 	fmt.Fprintf(&b, "resumeJitter: 0s\n")
 	fmt.Fprintf(&b, "store:\n  path: %s\n", filepath.Join(l.dir, "cache.db"))
 	socket := filepath.Join(l.dir, "s")
@@ -56,7 +55,7 @@ func startAgent(binary string, l launch) (*agent, error) {
 	return &agent{process: p, launch: l, client: localapi.NewClient(socket)}, nil
 }
 
-// collection is what the agent calls a resource.
+// collection returns the agent's name of a resource.
 func collection(name string) (string, error) {
 	r, err := peer.ResourceOf(name)
 	return r.GVR.GroupResource().String(), err
@@ -75,7 +74,7 @@ func (a *agent) await(ctx context.Context, event string) (time.Duration, error) 
 	return at, err
 }
 
-// hasRead reads the objects of the mark's namespace up to it.
+// hasRead reads the objects of the mark's namespace up to the mark.
 func (a *agent) hasRead(ctx context.Context) bool {
 	id, err := collection(a.read.Resource)
 	if err != nil {
@@ -89,11 +88,11 @@ func (a *agent) hasRead(ctx context.Context) bool {
 		}
 		found = o.GetResourceVersion() == a.read.RV
 		return errEnough
-	}) // it is asked again
+	}) // the caller polls
 	return found
 }
 
-// inStep asks whether the watches are up and have brought the marks.
+// inStep reports whether the watches are open and have delivered the marks.
 func (a *agent) inStep(ctx context.Context) bool {
 	status, err := a.client.Status(ctx)
 	if err != nil {
@@ -132,8 +131,8 @@ func (a *agent) contents(ctx context.Context) (map[string]peer.Content, error) {
 	return all, nil
 }
 
-// follow reads the changes of the first resource from now on, as a consumer of the agent
-// does in place of a handler.
+// follow reads the changes of the first resource from now on, as a consumer of the agent does
+// instead of a handler.
 func (a *agent) follow() error {
 	id, err := collection(a.marks[0].Resource)
 	if err != nil {
@@ -170,7 +169,7 @@ func (a *agent) follow() error {
 	return nil
 }
 
-// delays has none of commits, which the agent does not tell about.
+// delays returns no commit delays, because the agent does not report them.
 func (a *agent) delays(context.Context) (handled, durable []float64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,33 +14,33 @@ import (
 	"github.com/snapcache/snapcache/bench/peer"
 )
 
-// launch says what a peer is started with.
+// launch configures the start of a peer.
 type launch struct {
 	name       string
-	dir        string // of its own; what is durable is there
+	dir        string // its own directory, for durable data
 	kubeconfig string
 	resources  []peer.Resource
 	read       peer.Mark
 	marks      []peer.Mark
 	handler    bool
-	nodes      int // of a fleet
+	nodes      int // in a fleet
 }
 
-// subject is a peer that runs: a child or an agent.
+// subject is a running peer: a child or an agent.
 type subject interface {
 	pid() int
-	// await waits for an event and returns how long after the start it was.
+	// await waits for an event and returns how long after the start it came.
 	await(ctx context.Context, event string) (time.Duration, error)
 	contents(ctx context.Context) (map[string]peer.Content, error)
-	// reset forgets the changes so far.
+	// reset clears the delays so far.
 	reset(ctx context.Context) error
-	// delays returns the seconds from the changes since the last time to the handler
-	// and to the commit.
+	// delays returns the seconds from each change since the last call to the handler and to the
+	// commit.
 	delays(ctx context.Context) (handled, durable []float64, err error)
-	// stop asks it to end, and waits.
+	// stop asks the peer to end, and waits.
 	stop() error
 	kill() error
-	// failed is an error with the end of the log.
+	// failed adds the end of the log to an error.
 	failed(err error) error
 }
 
@@ -70,7 +70,7 @@ func startChild(binary string, l launch) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", l.name, err)
 	}
-	r, w := io.Pipe() // Wait does not close it before all has been read
+	r, w := io.Pipe() // unlike StdoutPipe, Wait does not close it before all was read
 	cmd.Stdout = w
 	p, err := start(cmd, l.name, l.dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func startChild(binary string, l launch) (*child, error) {
 		for d := json.NewDecoder(bufio.NewReader(r)); ; {
 			var e peer.Event
 			if err := d.Decode(&e); err != nil {
-				_, _ = io.Copy(io.Discard, r) // what follows is of no use
+				_, _ = io.Copy(io.Discard, r) // discard the rest
 				return
 			}
 			c.events <- e
@@ -110,7 +110,7 @@ func (c *child) next(ctx context.Context, event string) (peer.Event, error) {
 			return e, c.failed(fmt.Errorf("ended before %q: %s", event, c.cmd.ProcessState))
 		}
 		if e.Event != event {
-			return e, c.failed(fmt.Errorf("said %q in place of %q", e.Event, event))
+			return e, c.failed(fmt.Errorf("sent event %q instead of %q", e.Event, event))
 		}
 		return e, nil
 	case <-ctx.Done():

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// compared are the modules whose versions matter.
+// compared are the modules whose versions are recorded.
 var compared = []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "go.etcd.io/bbolt"}
 
-// describe notes the machine and the versions.
+// describe records the machine and the versions.
 func describe(ctx context.Context, run *result.Run) error {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

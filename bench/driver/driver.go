@@ -16,24 +16,23 @@ import (
 // Driver runs one plan.
 type Driver struct {
 	plan     Plan
-	scratch  string // folder, emptied before each stage
+	scratch  string // directory, emptied before each stage
 	log      func(format string, args ...any)
 	binaries binaries
 }
 
 type binaries struct{ agent, peer string }
 
-// Options say where a run is made.
+// Options configure a run.
 type Options struct {
-	// Dir keeps the stages that are complete, so that a run which was interrupted goes on
-	// after them, and what the peers store meanwhile.
+	// Dir keeps complete stages, so that an interrupted run continues after them, and holds the
+	// peers' data meanwhile.
 	Dir string
 	Log func(format string, args ...any)
 }
 
-// Run runs a plan to its end, and returns all that was measured. Stages that an earlier
-// run of the same plan and revision in the same folder has completed are not run again,
-// until Forget.
+// Run runs a plan to its end and returns the results. Stages that an earlier run of the same plan
+// and revision in the same directory has completed are not run again, until Forget.
 func Run(ctx context.Context, plan Plan, o Options) (*result.Run, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -74,7 +73,7 @@ func Run(ctx context.Context, plan Plan, o Options) (*result.Run, error) {
 	return run, nil
 }
 
-// Forget removes the stages that are kept of a run, once it is written elsewhere.
+// Forget removes the kept stages of a run, once its results are written elsewhere.
 func Forget(plan Plan, o Options, run *result.Run) error {
 	if err := os.RemoveAll(keptIn(o.Dir, plan, run)); err != nil {
 		return fmt.Errorf("folder of the run: %w", err)
@@ -82,13 +81,12 @@ func Forget(plan Plan, o Options, run *result.Run) error {
 	return nil
 }
 
-// keptIn is the folder of the stages that are complete. What was changed since the last
-// commit is not told apart.
+// keptIn returns the directory of the complete stages. It does not distinguish uncommitted changes.
 func keptIn(dir string, plan Plan, run *result.Run) string {
 	return filepath.Join(dir, plan.Name+"-"+run.Versions["snapcache"])
 }
 
-// stage runs all rounds of a stage on a control plane of its own.
+// stage runs all rounds of a stage on its own control plane.
 func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error) {
 	if err := os.RemoveAll(d.scratch); err != nil {
 		return result.Stage{}, fmt.Errorf("scratch folder: %w", err)
@@ -133,8 +131,7 @@ func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error
 	return done, nil
 }
 
-// build makes the programs as they are shipped: without cgo and without the race
-// detector.
+// build builds the programs as they are released: without cgo and without the race detector.
 func (d *Driver) build(ctx context.Context, dir string) error {
 	root, err := controlplane.Root()
 	if err != nil {

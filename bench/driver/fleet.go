@@ -11,11 +11,10 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// fleetResources are what a node of a fleet caches: what a proxy of services needs, and
-// configuration.
+// fleetResources are what a node of a fleet caches: what a service proxy needs, and configuration.
 var fleetResources = []string{"endpointslices.discovery.k8s.io", "configmaps"}
 
-// fleet has all nodes of a fleet start at once, without anything stored and then again.
+// fleet starts all nodes of a fleet at once, first without stored data and then again.
 func (d *Driver) fleet(ctx context.Context, s *server, f Fleet) ([]result.Fleet, error) {
 	var resources []peer.Resource
 	for _, name := range fleetResources {
@@ -77,8 +76,8 @@ func (d *Driver) fleetTurn(ctx context.Context, s *server, l launch, scenario st
 	return r, nil
 }
 
-// requests are those of the resources, and of the namespace that names the cluster. A
-// watch that is under way counts.
+// requests counts the requests for the resources and for the namespace that identifies the cluster.
+// An open watch counts.
 func requests(before, after controlplane.Totals, resources []peer.Resource) map[string]int {
 	since := after.Since(before)
 	n := map[string]int{}

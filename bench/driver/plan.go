@@ -7,15 +7,15 @@ import (
 
 // The scenarios of a start.
 const (
-	First     = "first"           // nothing is stored
-	Restart0  = "restart-0"       // nothing has changed since the peer ended, but for the mark
-	Restart1  = "restart-1"       // 1 % of the objects have
-	Restart10 = "restart-10"      // 10 % have
-	Handled   = "restart-handler" // 1 % have, and a handler is told of every object
-	Expired   = "expired"         // 1 % have, and the server remembers nothing of before: 410
+	First     = "first"           // no stored data
+	Restart0  = "restart-0"       // only the marks have changed since the peer ended
+	Restart1  = "restart-1"       // 1 % of the objects have changed
+	Restart10 = "restart-10"      // 10 % have changed
+	Handled   = "restart-handler" // 1 % have changed, and a handler receives every object
+	Expired   = "expired"         // 1 % have changed, and the server has no history: 410
 )
 
-// The peers. Agent is the program; the others are cmd/peer's.
+// The peers. Agent is the snapcache program; the others are those of cmd/peer.
 const (
 	Agent             = "agent"
 	LibraryBolt       = "library-bolt"
@@ -32,55 +32,54 @@ var (
 	allPeers = []string{Agent, LibraryBolt, LibraryMemory, Typed, TypedTrimmed, TypedJSON, Dynamic, Metadata, ControllerRuntime}
 	durable  = []string{Agent, LibraryBolt}
 	core     = []string{Agent, LibraryBolt, Typed}
-	targets  = []string{Agent, Typed} // what most of the targets are about
+	targets  = []string{Agent, Typed} // the peers of most targets
 	handlers = []string{LibraryBolt, LibraryMemory, Typed, Dynamic, ControllerRuntime}
 )
 
-// Plan is what a run consists of.
+// Plan describes a run.
 type Plan struct {
 	Name string
-	// Settle is the time from in step to the end of a measurement.
+	// Settle is the time from being caught up to the end of a measurement.
 	Settle time.Duration
 	Stages []Stage
 }
 
-// Stage is one control plane with its objects and what is done there.
+// Stage is one control plane with its objects and its measurements.
 type Stage struct {
 	Name   string
 	Pods   int
-	Others int // of each other resource, which makes all resources be cached; 0 for pods alone
+	Others int // of each other resource, so that all resources are cached; 0 for only pods
 	Rounds []Round
-	// Streams are for how long changes come at a rate, by changes a second, with each
-	// of the peers by itself.
+	// Streams are changes at a rate, with each of the peers by itself.
 	Streams []Stream
 	Fleets  []Fleet
 }
 
-// Round has each of the peers start once.
+// Round starts each of the peers once.
 type Round struct {
 	Scenario string
 	Peers    []string
 }
 
-// Stream has the peers, together where there are several, follow changes.
+// Stream lets the peers follow changes, together if there are several.
 type Stream struct {
 	Rate     float64
 	Duration time.Duration
 	Peers    []string
-	// Durable waits until the library says that all changes are durable.
+	// Durable waits until the library reports that all changes are durable.
 	Durable bool
 }
 
-// Fleet has many nodes start, Rounds times anew and Rounds times again. What the smaller of two
-// cost is held against the larger.
+// Fleet starts many nodes, Rounds times without data and Rounds times again. The cost of the
+// smaller of two fleets predicts that of the larger.
 type Fleet struct {
 	Nodes  int
 	Rounds int
 }
 
-// Plans are those that there are, by name.
+// Plans are the existing plans, by name.
 var Plans = map[string]Plan{
-	// About ten minutes on two cores with nothing else to do.
+	// About ten minutes on two otherwise idle cores.
 	"standard": {
 		Name: "standard", Settle: 2 * time.Second,
 		Stages: []Stage{
@@ -102,8 +101,8 @@ var Plans = map[string]Plan{
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 1, core), rounds(Restart1, 1, core)), Fleets: []Fleet{{Nodes: 200, Rounds: 1}}},
 		},
 	},
-	// An hour and a quarter: all peers at all sizes, more often, streams that are long enough
-	// for many flushes, and a second fleet to hold the model against.
+	// An hour and a quarter: all peers at all sizes, more rounds, streams long enough for many
+	// flushes, and a second fleet to verify the model.
 	"full": {
 		Name: "full", Settle: 2 * time.Second,
 		Stages: []Stage{
@@ -116,7 +115,7 @@ var Plans = map[string]Plan{
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 2, allPeers), rounds(Restart1, 2, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 2}, {Nodes: 200, Rounds: 2}}},
 		},
 	},
-	// That everything works. Its numbers say nothing.
+	// Only checks that everything works. Its figures mean nothing.
 	"smoke": {
 		Name: "smoke", Settle: 100 * time.Millisecond,
 		Stages: []Stage{
@@ -132,7 +131,7 @@ var Plans = map[string]Plan{
 	},
 }
 
-// everything has all scenarios: n rounds of each, but for the two that are given.
+// everything has all scenarios: n rounds of each, except for handled and expired.
 func everything(n, handled, expired int) []Round {
 	return slices.Concat(
 		rounds(First, n, allPeers), rounds(Restart0, n, allPeers), rounds(Restart1, n, core), rounds(Restart10, n, core),
@@ -140,7 +139,7 @@ func everything(n, handled, expired int) []Round {
 	)
 }
 
-// rounds are n rounds of one scenario, each in another order.
+// rounds returns n rounds of one scenario, each in another order.
 func rounds(scenario string, n int, peers []string) []Round {
 	all := make([]Round, n)
 	for i := range all {
@@ -150,7 +149,7 @@ func rounds(scenario string, n int, peers []string) []Round {
 	return all
 }
 
-// streams are n times the peers one after the other, each in another order.
+// streams returns n times the peers one after another, each time in another order.
 func streams(rate float64, d time.Duration, n int, peers ...string) []Stream {
 	var all []Stream
 	for _, r := range rounds("", n, peers) {
@@ -161,8 +160,8 @@ func streams(rate float64, d time.Duration, n int, peers ...string) []Stream {
 	return all
 }
 
-// together is one stream with all the peers at once, until what they heard of is durable:
-// for bytes, which don't depend on who else is there.
+// together returns one stream with all peers at once, until the changes they received are durable.
+// It measures bytes, which don't depend on other peers.
 func together(rate float64, d time.Duration, peers []string) []Stream {
 	return []Stream{{Rate: rate, Duration: d, Peers: peers, Durable: true}}
 }

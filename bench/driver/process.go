@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	// patience is how long anything may take: more than the slowest peer with the most
-	// objects.
+	// patience limits every wait: longer than the slowest peer with the most objects needs.
 	patience = 15 * time.Minute
 	// logTail is how much of a peer's log an error shows.
 	logTail = 2 << 10
 )
 
-// process is a child whose standard error is in a file.
+// process is a child whose standard error goes to a file.
 type process struct {
 	name    string
 	log     string
@@ -28,7 +27,7 @@ type process struct {
 	done    chan struct{} // closed when it has ended
 }
 
-// start starts a command in the folder dir, whatever else is set in cmd.
+// start starts a command in directory dir.
 func start(cmd *exec.Cmd, name, dir string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, "log"), cmd: cmd, done: make(chan struct{})}
 	log, err := os.Create(p.log)
@@ -38,7 +37,7 @@ func start(cmd *exec.Cmd, name, dir string) (*process, error) {
 	defer log.Close()
 	cmd.Stderr = log
 	cmd.Dir = dir
-	// Nothing of the environment shall matter.
+	// The environment must not influence the result.
 	cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
 	p.started = time.Now()
 	if err := cmd.Start(); err != nil {
@@ -46,15 +45,14 @@ func start(cmd *exec.Cmd, name, dir string) (*process, error) {
 	}
 	go func() {
 		defer close(p.done)
-		_ = cmd.Wait() // how it ended is in ProcessState
+		_ = cmd.Wait() // ProcessState has the result
 	}()
 	return p, nil
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// end waits until the process has ended by itself, as it was asked to, and kills it
-// where it does not.
+// end waits until the process ends as requested, and kills it if it does not.
 func (p *process) end() error {
 	select {
 	case <-p.done:
@@ -83,14 +81,14 @@ func (p *process) signal() error {
 	return nil
 }
 
-// failed is an error with the end of the log.
+// failed adds the end of the log to an error.
 func (p *process) failed(err error) error {
-	b, _ := os.ReadFile(p.log) // nothing is as good as an error here
+	b, _ := os.ReadFile(p.log) // without a log the error is returned alone
 	return fmt.Errorf("%s: %w; the end of its log:\n%s", p.name, err, b[max(0, len(b)-logTail):])
 }
 
-// poll asks until the answer is yes, the process has ended or patience has. What it tells is
-// good to a millisecond, or to a hundredth of what it took: to be asked is work for the process.
+// poll calls ok until it returns true, the process has ended or patience has. Its precision is a
+// millisecond, or a hundredth of the time so far, because each call costs the process work.
 func (p *process) poll(ctx context.Context, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

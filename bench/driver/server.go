@@ -27,11 +27,11 @@ import (
 )
 
 const (
-	// changers is how many requests are under way at once.
+	// changers limits the concurrent requests.
 	changers = 16
-	// pageSize is that of the lists that are made to know what the server has.
+	// pageSize is the page size of the lists that read the server's content.
 	pageSize = 2000
-	// seed is that of what is changed.
+	// seed of the choice of changed objects.
 	seed = 1
 )
 
@@ -49,8 +49,7 @@ type server struct {
 	idle     float64                      // seconds of CPU a second
 }
 
-// startServer starts a control plane in a temporary folder and puts the stage's objects
-// there.
+// startServer starts a control plane in a temporary directory and creates the stage's objects.
 func startServer(ctx context.Context, dir string, st Stage, log func(string, ...any)) (_ *server, err error) {
 	s := &server{resources: peer.Resources[:1], random: rand.New(rand.NewPCG(seed, uint64(st.Pods)))} //nolint:gosec // the same again
 	if st.Others > 0 {
@@ -121,7 +120,7 @@ func (s *server) stop() error {
 	return errors.Join(err, s.cp.Stop())
 }
 
-// look asks for the keys and resourceVersions of all objects.
+// look reads the keys and resourceVersions of all objects.
 func (s *server) look(ctx context.Context) error {
 	s.keys, s.versions = map[string][]string{}, map[string]map[string]string{}
 	for _, r := range s.resources {
@@ -145,8 +144,8 @@ func (s *server) look(ctx context.Context) error {
 	return nil
 }
 
-// jsonBytes is how large all objects are as JSON, as the server sends them without
-// compression. Of many it is worked out from a part.
+// jsonBytes returns the size of all objects as JSON, as the server sends them without compression.
+// For many objects it is estimated from a sample.
 func (s *server) jsonBytes(ctx context.Context) (int64, error) {
 	const pages, limit = 20, 500
 	client, err := kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin))
@@ -193,7 +192,7 @@ func (s *server) objects() (n int) {
 	return n
 }
 
-// rest waits until the apiserver has not much to do, and notes how much that is.
+// rest waits until the apiserver is almost idle, and records its remaining load.
 func (s *server) rest(ctx context.Context) error {
 	const look, enough, patience = 2 * time.Second, 0.05, 30
 	for range patience {
@@ -217,17 +216,17 @@ func (s *server) rest(ctx context.Context) error {
 	return nil
 }
 
-// cpu is what the apiserver has used, in seconds.
+// cpu returns the CPU time of the apiserver, in seconds.
 func (s *server) cpu() (float64, error) {
 	d, err := measure.CPU(s.cp.APIServerPID())
 	return d.Seconds(), err
 }
 
-// change changes a share of the objects, spread over all of a resource, and one more of
-// each resource at the end: its marks. It never changes what readMark names.
+// change changes a share of the objects, spread over all of each resource, and at the end one more
+// per resource: its marks. It never changes the object of readMark.
 func (s *server) change(ctx context.Context, share float64) (changed int, marks []peer.Mark, err error) {
 	for _, r := range s.resources {
-		keys := s.keys[r.Name][1:] // the first is what is read
+		keys := s.keys[r.Name][1:] // the first is that of readMark
 		n := int(share * float64(len(keys)))
 		order := s.random.Perm(len(keys))[:n+1]
 		results := make([]string, n)
@@ -265,7 +264,7 @@ func (s *server) readMark() peer.Mark {
 	return peer.Mark{Resource: name, Key: key, RV: s.versions[name][key]}
 }
 
-// touch changes an annotation of an object to the time, and returns its resourceVersion.
+// touch sets an annotation of an object to the time, and returns its resourceVersion.
 func (s *server) touch(ctx context.Context, r peer.Resource, key string) (string, error) {
 	namespace, name, ok := strings.Cut(key, "/")
 	if !ok {
@@ -279,7 +278,7 @@ func (s *server) touch(ctx context.Context, r peer.Resource, key string) (string
 	return o.ResourceVersion, nil
 }
 
-// forget makes the server forget what happened before: watches from there get 410.
+// forget compacts the server's history: watches from before get 410.
 func (s *server) forget(ctx context.Context) error {
 	if err := s.cp.CompactEtcd(ctx); err != nil {
 		return err
@@ -287,13 +286,13 @@ func (s *server) forget(ctx context.Context) error {
 	if err := s.cp.RestartAPIServer(ctx); err != nil {
 		return err
 	}
-	if err := s.look(ctx); err != nil { // a starting apiserver writes a few objects itself
+	if err := s.look(ctx); err != nil { // a starting apiserver writes a few objects
 		return err
 	}
 	return s.rest(ctx)
 }
 
-// contents are what every cache has to have.
+// contents are the expected content of every cache.
 func (s *server) contents() map[string]peer.Content {
 	all := map[string]peer.Content{}
 	for name, versions := range s.versions {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// stream has peers follow changes of pods at a rate. One that is not durable starts from
-// nothing, which is no part of what is measured.
+// stream lets peers follow changes of pods at a rate. Unless it is durable, it starts without
+// stored data; the start is not measured.
 func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (_ []result.Stream, err error) {
 	_, marks, err := s.change(ctx, 0)
 	if err != nil {
@@ -38,7 +38,7 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 			return nil, fmt.Errorf("changes for %s: %w", name, err)
 		}
 		subjects = append(subjects, p)
-		if err := p.reset(ctx); err != nil { // those of the start
+		if err := p.reset(ctx); err != nil { // the delays of the start
 			return nil, err
 		}
 	}
@@ -97,8 +97,7 @@ func usageOf(p subject) (u usage, err error) {
 	return u, err
 }
 
-// allDelays waits until a peer has heard of all changes, and until so many of them are
-// durable.
+// allDelays waits until a peer has received all changes, and until wanted of them are durable.
 func allDelays(ctx context.Context, p subject, changes, wanted int) (handled, durable []float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -119,11 +118,11 @@ func allDelays(ctx context.Context, p subject, changes, wanted int) (handled, du
 	}
 }
 
-// changeAt changes pods one after the other, each another one, at an even rate, and
-// returns how many. Where the server is slower than that it is fewer.
+// changeAt changes one pod after another at an even rate, and returns how many. If the server is
+// slower, it is fewer.
 func (s *server) changeAt(ctx context.Context, rate float64, d time.Duration) (int, error) {
 	pods := s.resources[0]
-	keys := s.keys[pods.Name][1:] // the first is what is read
+	keys := s.keys[pods.Name][1:] // the first is that of readMark
 	order := s.random.Perm(len(keys))
 	n := int(rate * d.Seconds())
 	results := make([]string, n)
@@ -136,8 +135,8 @@ func (s *server) changeAt(ctx context.Context, rate float64, d time.Duration) (i
 		if ctx.Err() != nil {
 			break
 		}
-		// Neighbours in time are different objects: two changes of one that come together
-		// would be one to a cache.
+		// Consecutive changes are of different objects: a cache would merge two quick changes of
+		// one.
 		g.Go(func() error {
 			rv, err := s.touch(ctx, pods, keys[order[i%len(order)]])
 			results[i] = rv

@@ -26,8 +26,8 @@ func (d *Driver) begin(l launch) (subject, error) {
 	return startChild(d.binaries.peer, l)
 }
 
-// measured starts a peer, lets it come in step and settle, and returns it running and
-// what that cost. What it has by then is compared with the server.
+// measured starts a peer, waits until it is caught up and settled, and returns it running, with the
+// cost. Its content is compared with the server's.
 func (d *Driver) measured(ctx context.Context, s *server, l launch) (_ subject, c result.Cost, err error) {
 	traffic, err := s.network.Traffic()
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *Driver) awaitInStep(ctx context.Context, p subject, c *result.Cost) err
 	return err
 }
 
-// settled reads what the peer has come to.
+// settled reads the peer's usage after it has settled.
 func (d *Driver) settled(p subject, l launch, c *result.Cost) error {
 	cpu, err := measure.CPU(p.pid())
 	if err != nil {
@@ -103,26 +103,26 @@ func (d *Driver) settled(p subject, l launch, c *result.Cost) error {
 	return err
 }
 
-// check compares what a peer has with what the server has.
+// check compares a peer's content with the server's.
 func (d *Driver) check(ctx context.Context, s *server, p subject, l launch) error {
 	got, err := p.contents(ctx)
 	if err != nil {
 		return err
 	}
 	want := s.contents()
-	if l.nodes > 0 { // a fleet has a part of the resources
+	if l.nodes > 0 { // a fleet caches only some of the resources
 		want = map[string]peer.Content{}
 		for _, r := range l.resources {
 			want[r.Name] = s.contents()[r.Name]
 		}
 	}
 	if !maps.Equal(want, got) {
-		return p.failed(fmt.Errorf("it has other objects than the server: %v, not %v", got, want))
+		return p.failed(fmt.Errorf("its objects differ from the server's: %v, not %v", got, want))
 	}
 	return nil
 }
 
-// diskBytes is what the databases below a folder take: the space, not the length.
+// diskBytes returns the disk space of the databases below a directory, not their length.
 func diskBytes(dir string) (sum int64, err error) {
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".db" {
@@ -138,7 +138,7 @@ func diskBytes(dir string) (sum int64, err error) {
 	return sum, nil
 }
 
-// round has each peer start once, after what was changed for all of them.
+// round starts each peer once, after changes that are the same for all of them.
 func (d *Driver) round(ctx context.Context, s *server, number int, r Round) ([]result.Turn, error) {
 	share := map[string]float64{Restart1: 0.01, Handled: 0.01, Expired: 0.01, Restart10: 0.1}[r.Scenario]
 	changed, marks, err := s.change(ctx, share)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCPU lets this process work and compares with what the kernel says of it otherwise.
+// CPU agrees with the kernel's other counters.
 func TestCPU(t *testing.T) {
 	before, err := CPU(os.Getpid())
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestCPU(t *testing.T) {
 	var usage unix.Rusage
 	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &usage))
 	require.InDelta(t, float64(usage.Utime.Nano()+usage.Stime.Nano())/1e9, after.Seconds(), 0.1+0.1*after.Seconds())
-	_, err = CPU(1 << 22) // more than Linux ever gives
+	_, err = CPU(1 << 22) // above the largest pid of Linux
 	require.Error(t, err)
 }
 
@@ -41,7 +41,7 @@ func TestMemory(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, after.Anon, before.Anon+more*3/4)
 	require.GreaterOrEqual(t, after.Peak, after.Anon)
-	require.EqualValues(t, 1, b[more-1]) // it is in use until here
+	require.EqualValues(t, 1, b[more-1]) // keeps the memory in use until here
 }
 
 func TestWritten(t *testing.T) {
@@ -66,7 +66,7 @@ func TestWritten(t *testing.T) {
 	require.GreaterOrEqual(t, after-before, int64(1<<20))
 }
 
-// TestNetwork sends through a network and counts, while connections are open and after.
+// Network counts bytes while connections are open, and after they are closed.
 func TestNetwork(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestNetwork(t *testing.T) {
 		require.NoError(t, err)
 		got, err := n.Traffic()
 		require.NoError(t, err)
-		require.InDelta(t, (i+1)*answered, got.Received, float64(i+1), "while it is open")
+		require.InDelta(t, (i+1)*answered, got.Received, float64(i+1), "while the connection is open")
 		require.Equal(t, i+1, got.Connections)
 		require.NoError(t, c.Close())
 		require.Eventually(t, func() bool {
@@ -109,8 +109,8 @@ func TestNetwork(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 		got, err = n.Traffic()
 		require.NoError(t, err)
-		require.InDelta(t, (i+1)*answered, got.Received, float64(i+1), "when it is gone; its end counts for a byte")
-		require.InDelta(t, (i+1)*asked, got.Sent, float64(2*(i+1)), "its begin and end count for a byte each")
+		require.InDelta(t, (i+1)*answered, got.Received, float64(i+1), "after the connection is closed; its end counts as a byte")
+		require.InDelta(t, (i+1)*asked, got.Sent, float64(2*(i+1)), "its beginning and end count as a byte each")
 	}
 	c, err := net.Dial("tcp", n.Address())
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestNetwork(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	require.NoError(t, n.Close())
 	_, err = c.Read(make([]byte, 1))
-	require.Error(t, err, "it is cut")
+	require.Error(t, err, "the connection is closed")
 	require.NoError(t, server.Close())
 	wg.Wait()
 }

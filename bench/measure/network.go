@@ -10,29 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network stands between clients and one server and counts what the server sends. It
-// passes bytes on as they are, so that TLS goes from end to end, and lets the kernel
-// copy them.
+// Network is a proxy between clients and one server that counts what the server sends. It passes
+// bytes on unchanged, so that TLS is end to end, and lets the kernel copy them.
 type Network struct {
 	listener net.Listener
 	target   string
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
-	open   map[*net.TCPConn]*net.TCPConn // to the server, and the client's beside it
-	ended  Traffic                       // of connections that are gone
+	open   map[*net.TCPConn]*net.TCPConn // the server's connection, and the client's
+	ended  Traffic                       // of closed connections
 	closed bool
 }
 
-// Traffic is what came through a network, in bytes of TCP's payload. The begin
-// and the end of a connection may count for one each.
+// Traffic is the data of a network, in bytes of TCP payload. The beginning and the end of a
+// connection may count as one byte each.
 type Traffic struct {
 	Received    int64 `json:"receivedBytes"` // by the clients, from the server
 	Sent        int64 `json:"sentBytes"`
 	Connections int   `json:"connections"`
 }
 
-// Since returns what came after earlier.
+// Since returns the traffic after earlier.
 func (t Traffic) Since(earlier Traffic) Traffic {
 	return Traffic{t.Received - earlier.Received, t.Sent - earlier.Sent, t.Connections - earlier.Connections}
 }
@@ -48,16 +47,16 @@ func NewNetwork(target string) (*Network, error) {
 	return n, nil
 }
 
-// Address is where clients connect to.
+// Address returns the address for clients.
 func (n *Network) Address() string { return n.listener.Addr().String() }
 
-// Close cuts all connections.
+// Close closes all connections.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	n.closed = true
 	err := n.listener.Close()
 	for server, client := range n.open {
-		server.Close() // what they still carry is lost, as it shall be
+		server.Close() // data in flight is lost on purpose
 		client.Close()
 	}
 	n.mu.Unlock()
@@ -65,7 +64,7 @@ func (n *Network) Close() error {
 	return err
 }
 
-// Traffic returns what came through so far.
+// Traffic returns the traffic so far.
 func (n *Network) Traffic() (Traffic, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -81,7 +80,7 @@ func (n *Network) Traffic() (Traffic, error) {
 	return sum, nil
 }
 
-// traffic asks the kernel what came through one connection.
+// traffic reads the kernel's counters of one connection.
 func traffic(c *net.TCPConn) (Traffic, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -106,7 +105,7 @@ func (n *Network) accept() {
 	}
 }
 
-// carry copies both ways until both ends are done.
+// carry copies in both directions until both ends are done.
 func (n *Network) carry(client *net.TCPConn) {
 	defer client.Close()
 	c, err := net.Dial("tcp", n.target)
@@ -139,16 +138,16 @@ func (n *Network) keep(server, client *net.TCPConn) bool {
 func (n *Network) end(server *net.TCPConn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if t, err := traffic(server); err == nil { // it is open, so there is none
+	if t, err := traffic(server); err == nil { // the connection is open, so this never fails
 		n.ended.Received += t.Received
 		n.ended.Sent += t.Sent
 	}
 	delete(n.open, server)
 }
 
-// pipe copies until one end is done, and tells both.
+// pipe copies until one end is done, and closes both.
 func pipe(to, from *net.TCPConn) {
-	_, _ = io.Copy(to, from) // how a connection ends is the ends' concern
+	_, _ = io.Copy(to, from) // errors concern the ends
 	_ = to.CloseWrite()
 	_ = from.CloseRead()
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU returns the CPU time that a living process has used, all its threads together
-// and to the nanosecond. It is the clock of clock_getcpuclockid(3).
+// CPU returns the CPU time of a living process with all its threads, in nanoseconds. It reads the
+// clock of clock_getcpuclockid(3).
 func CPU(pid int) (time.Duration, error) {
 	const scheduled = 2 // CPUCLOCK_SCHED, of a whole process
 	var t unix.Timespec
@@ -23,10 +23,10 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Memory is what of a process is in memory, in bytes.
+// Memory is the resident memory of a process, in bytes.
 type Memory struct {
-	Peak int64 `json:"peakBytes"` // the most that was resident so far (VmHWM)
-	Anon int64 `json:"anonBytes"` // resident, and the process's alone (RssAnon)
+	Peak int64 `json:"peakBytes"` // peak of the resident memory (VmHWM)
+	Anon int64 `json:"anonBytes"` // resident and private (RssAnon)
 	File int64 `json:"fileBytes"` // resident pages of files, which the kernel may take back (RssFile)
 }
 
@@ -49,8 +49,8 @@ func ReadMemory(pid int) (Memory, error) {
 	return m, nil
 }
 
-// Written returns the bytes that a living process has had written to a disk, in whole
-// pages (write_bytes of proc_pid_io(5)).
+// Written returns the bytes that a living process has written to disk, in whole pages (write_bytes
+// of proc_pid_io(5)).
 func Written(pid int) (int64, error) {
 	path := fmt.Sprintf("/proc/%d/io", pid)
 	b, err := os.ReadFile(path)
@@ -64,7 +64,7 @@ func Written(pid int) (int64, error) {
 	return n, nil
 }
 
-// value returns what stands behind a name and a colon in one of the lines.
+// value returns the value after a name and a colon in one of the lines.
 func value(b []byte, name string) string {
 	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
 		if field, v, ok := strings.Cut(s.Text(), ":"); ok && field == name {
@@ -74,8 +74,8 @@ func value(b []byte, name string) string {
 	return ""
 }
 
-// FileBytes returns the space that a file takes on its disk, which is less than its
-// length where it has holes.
+// FileBytes returns the space that a file takes on its disk. A file with holes takes less than its
+// length.
 func FileBytes(path string) (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Spread is what several measurements of one thing came to.
+// Spread summarises several measurements.
 type Spread struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
@@ -13,8 +13,8 @@ type Spread struct {
 	Count  int     `json:"count"`
 }
 
-// SpreadOf returns the spread of values, which may be none. Of an even number the
-// median is the mean of the two in the middle.
+// SpreadOf returns the spread of values, which may be empty. The median of an even number is the
+// mean of the two in the middle.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -28,8 +28,8 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: median, Low: sorted[0], High: sorted[len(sorted)-1], Count: len(sorted)}
 }
 
-// Percentile returns the value that p percent of values are at or below, by the
-// nearest rank; 0 of none.
+// Percentile returns the value that p percent of values are at or below, by nearest rank; 0 for no
+// values.
 func Percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -39,9 +39,9 @@ func Percentile(values []float64, p float64) float64 {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Exponent returns k of the curve y = c·xᵏ that is nearest to the points, by least
-// squares of the logarithms: 0 is a cost that does not depend on x, 1 one in proportion.
-// It is NaN where there are no two points with different x, all above 0.
+// Exponent returns k of the curve y = c·xᵏ that is nearest to the points, by least squares of the
+// logarithms: 0 means a cost independent of x, 1 a proportional cost. It is NaN unless there are
+// two points with different x, all above 0.
 func Exponent(points map[float64]float64) float64 {
 	var n, sx, sy, sxx, sxy float64
 	for x, y := range points {

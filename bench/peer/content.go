@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Content is what a cache has of a resource.
+// Content is a cache's content of one resource.
 type Content struct {
 	Objects int `json:"objects"`
-	// Digest is of the keys and resourceVersions, in order.
+	// Digest covers the keys and resourceVersions, in order.
 	Digest string `json:"digest"`
 }
 
-// ContentOf returns the content that consists of resourceVersions by key.
+// ContentOf returns the content for resourceVersions by key.
 func ContentOf(versions map[string]string) Content {
 	lines := make([]string, 0, len(versions))
 	for key, rv := range versions {

@@ -1,5 +1,5 @@
-// Package peer is what the driver of the benchmarks and the processes that it measures
-// say to each other. A peer is one cache of one kind in a process of its own. It is told
-// by flags what to cache and what will prove that it has it, writes an [Event] a line to
-// its standard output, and reads a command a line from its standard input.
+// Package peer is the protocol between the driver of the benchmarks and the processes that it
+// measures. A peer is one cache of one kind in its own process. Its flags name what to cache and
+// the marks that prove that it is cached. It writes an [Event] per line to standard output, and
+// reads a command per line from standard input.
 package peer

@@ -9,16 +9,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Resource is one of those that are cached.
+// Resource is a cached resource.
 type Resource struct {
-	Name string // as the agent's configuration has it
+	Name string // as in the agent's configuration
 	GVR  schema.GroupVersionResource
 	Kind string
-	// Type is its Go type; nil for a custom resource, of which nobody here has one.
+	// Type is its Go type; nil for a custom resource, which has none here.
 	Type client.Object
 }
 
-// Resources are all that the benchmarks use.
+// Resources are all resources of the benchmarks.
 var Resources = []Resource{
 	{"pods", corev1.SchemeGroupVersion.WithResource("pods"), "Pod", &corev1.Pod{}},
 	{"configmaps", corev1.SchemeGroupVersion.WithResource("configmaps"), "ConfigMap", &corev1.ConfigMap{}},
@@ -27,7 +27,7 @@ var Resources = []Resource{
 	{"widgets.v1.example.com", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, "Widget", nil},
 }
 
-// ResourceOf returns the resource of a name.
+// ResourceOf returns the resource with a name.
 func ResourceOf(name string) (Resource, error) {
 	for _, r := range Resources {
 		if r.Name == name {

@@ -17,7 +17,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart is a picture: the name of its file and SVG.
+// Chart is a picture: its file name and SVG.
 type Chart struct {
 	Name string
 	SVG  []byte
@@ -28,15 +28,14 @@ var (
 	theirsColor = color.RGBA{R: 0xb0, G: 0xb4, B: 0xba, A: 0xff}
 )
 
-// The font that texts are measured in, and how many spaces are left behind a name where
-// they are shown in a wider one.
+// The font that measures texts, and the spaces added to a name in case it is shown in a wider font.
 const (
 	font  = "Liberation Serif"
 	spare = 12
 )
 
-// Charts draws bars of one stage with a logarithmic scale: the median of each peer.
-// What has not been measured has no chart.
+// Charts draws bars of one stage on a logarithmic scale: the median of each peer. A metric without
+// measurements has no chart.
 func Charts(run *result.Run) ([]Chart, error) {
 	st := stage(run, medium)
 	if st == nil { // a small run
@@ -65,7 +64,7 @@ func Charts(run *result.Run) ([]Chart, error) {
 	return all, nil
 }
 
-// bars draws a bar for each peer; nil where none was measured.
+// bars draws a bar for each peer, or returns nil if none was measured.
 func bars(st *result.Stage, scenario string, m metric, title string, scale float64) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = title
@@ -85,7 +84,7 @@ func bars(st *result.Stage, scenario string, m metric, title string, scale float
 	if len(names) == 0 {
 		return nil, nil
 	}
-	// A logarithmic scale has no zero to begin at: it begins a decade below.
+	// A logarithmic scale has no zero: it begins a decade below.
 	p.X.Min, p.X.Max = math.Pow(10, math.Floor(math.Log10(low))-1), math.Pow(10, math.Ceil(math.Log10(high)))
 	at := 0
 	for _, peer := range peers {

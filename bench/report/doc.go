@@ -1,3 +1,3 @@
-// Package report writes what a run of the benchmarks measured: a page of Markdown,
-// charts, and which targets were reached.
+// Package report writes the results of a run of the benchmarks: a page of Markdown, charts, and
+// whether the targets were reached.
 package report

@@ -23,14 +23,14 @@ var (
 	settledFile = metric{"settled, of files", func(c result.Cost) float64 { return float64(c.File) }, size}
 	onDisk      = metric{"on disk", func(c result.Cost) float64 { return float64(c.DiskBytes) }, size}
 	writtenDisk = metric{"written", func(c result.Cost) float64 { return float64(c.WrittenBytes) }, size}
-	// settledAll is what the targets of settled memory are about: all that is resident.
+	// settledAll is the metric of the targets for settled memory: all resident memory.
 	settledAll = metric{"settled memory", func(c result.Cost) float64 { return float64(c.Anon + c.File) }, size}
 )
 
 // costs are the metrics of a start, in the order of the columns.
 var costs = []metric{readTime, inStepTime, received, clientCPU, serverCPU, peakMemory, settledAnon, settledFile, onDisk, writtenDisk}
 
-// stage returns a stage by name, nil where there is none.
+// stage returns a stage by name, or nil.
 func stage(run *result.Run, name string) *result.Stage {
 	for i := range run.Stages {
 		if run.Stages[i].Name == name {
@@ -40,7 +40,7 @@ func stage(run *result.Run, name string) *result.Stage {
 	return nil
 }
 
-// spread is what a peer's turns in a scenario came to; its Count is 0 where there was none.
+// spread returns the spread of a peer's turns in a scenario. Its Count is 0 if there were none.
 func spread(st *result.Stage, scenario, peer string, m metric) measure.Spread {
 	var values []float64
 	if st != nil {
@@ -53,7 +53,7 @@ func spread(st *result.Stage, scenario, peer string, m metric) measure.Spread {
 	return measure.SpreadOf(values)
 }
 
-// delays is what a peer's streams at a rate came to where it was alone.
+// delays returns the spread of a peer's streams at a rate, of those without other peers.
 func delays(st *result.Stage, rate float64, peer string, of func(result.Stream) float64) measure.Spread {
 	var values []float64
 	if st != nil {
@@ -66,7 +66,7 @@ func delays(st *result.Stage, rate float64, peer string, of func(result.Stream) 
 	return measure.SpreadOf(values)
 }
 
-// unique returns what of gives for each item, each once, in the order of the first.
+// unique returns the values of the items, each once, in order of first occurrence.
 func unique[T any, K comparable](items []T, of func(T) K) []K {
 	var keys []K
 	seen := map[K]bool{}

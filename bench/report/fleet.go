@@ -11,7 +11,7 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// fleetOf is what the fleets of one kind and size came to.
+// fleetOf returns the spread of the fleets of one kind and size.
 func fleetOf(st *result.Stage, nodes int, scenario, peer string, of func(result.Fleet) float64) measure.Spread {
 	var values []float64
 	for _, f := range st.Fleets {
@@ -22,7 +22,7 @@ func fleetOf(st *result.Stage, nodes int, scenario, peer string, of func(result.
 	return measure.SpreadOf(values)
 }
 
-// sizes are those of the stage's fleets, in order.
+// sizes returns the sizes of the stage's fleets, in order.
 func sizes(st *result.Stage) []int {
 	return slices.Sorted(slices.Values(unique(st.Fleets, func(f result.Fleet) int { return f.Nodes })))
 }
@@ -55,7 +55,7 @@ func fleetRow(st *result.Stage, nodes int, scenario, peer string) []string {
 		withSpread(of(func(f result.Fleet) float64 { return f.SettledCPU }), seconds))
 }
 
-// fleetStage is the stage with fleets, nil where there is none.
+// fleetStage returns the stage with fleets, or nil.
 func fleetStage(run *result.Run) *result.Stage {
 	for i := range run.Stages {
 		if len(run.Stages[i].Fleets) > 0 {
@@ -65,8 +65,8 @@ func fleetStage(run *result.Run) *result.Stage {
 	return nil
 }
 
-// model multiplies what a node of the largest fleet costs, and holds what it would have
-// said by the smallest one against the largest.
+// model multiplies the cost of a node of the largest fleet. It also compares the prediction from
+// the smallest fleet with the measured largest one.
 func model(b *strings.Builder, st *result.Stage) {
 	all := sizes(st)
 	largest := all[len(all)-1]
@@ -91,16 +91,16 @@ func model(b *strings.Builder, st *result.Stage) {
 	}
 }
 
-// What the model's apiserver has.
+// The model's apiserver.
 const (
 	modelCPUs = 8
-	modelLink = 1.25e9 // bytes a second: 10 Gbit/s
+	modelLink = 1.25e9 // bytes per second: 10 Gbit/s
 )
 
-// prediction is what nodes that restart at once, with nothing changed, cost.
+// prediction is the cost of nodes that restart at once without changes.
 type prediction struct{ bytes, cpu, seconds float64 }
 
-// predict works it out from a fleet of some nodes.
+// predict computes the prediction from a measured fleet.
 func predict(st *result.Stage, measured int, peer string, nodes int) prediction {
 	each := func(value func(result.Fleet) float64) float64 {
 		return float64(nodes) * fleetOf(st, measured, driver.Restart0, peer, func(f result.Fleet) float64 { return value(f) / float64(f.Nodes) }).Median
@@ -113,7 +113,7 @@ func predict(st *result.Stage, measured int, peer string, nodes int) prediction 
 	return p
 }
 
-// duration writes a time that may be long.
+// duration formats a time that may be long.
 func duration(s float64) string {
 	switch {
 	case s < 120:

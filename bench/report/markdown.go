@@ -13,7 +13,7 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// explained says what the peers and scenarios are.
+// explained describes the peers and scenarios.
 const explained = `Each peer is a process of its own, started anew for each figure. All go through one network, which
 counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
 
@@ -45,7 +45,7 @@ counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
 - The agent's random wait before the first request (` + "`resumeJitter`" + `) is off, and client-go's limit of requests too.
 `
 
-// Markdown returns the page. charts are the names of its pictures, beside it.
+// Markdown returns the page. charts are the file names of its pictures.
 func Markdown(run *result.Run, charts []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Side by side\n\nThis page is written by `%s`. Don't edit it. All figures are of one run:\n[what was measured](side-by-side.json) is beside it.\n\n", run.Command)
@@ -65,7 +65,7 @@ func Markdown(run *result.Run, charts []string) string {
 	return b.String()
 }
 
-// Summary returns what performance.md says of a run: the targets, the charts, and where it was.
+// Summary returns the part of performance.md about a run: the targets, the charts, and the machine.
 func Summary(run *result.Run, charts []string) string {
 	var b strings.Builder
 	b.WriteString("\n")
@@ -77,7 +77,7 @@ func Summary(run *result.Run, charts []string) string {
 	return b.String()
 }
 
-// Scale returns what scale.md says of a run: what fleets cost, and larger ones would.
+// Scale returns the part of scale.md about a run: the cost of measured and of larger fleets.
 func Scale(run *result.Run) string {
 	var b strings.Builder
 	if st := fleetStage(run); st != nil {
@@ -94,7 +94,7 @@ func pictures(b *strings.Builder, charts []string) {
 	}
 }
 
-// versions says of what, when and where a run was.
+// versions describes the subject, time and machine of a run.
 func versions(b *strings.Builder, run *result.Run) {
 	m := run.Machine
 	b.WriteString("| | |\n|---|---|\n")
@@ -195,7 +195,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		} {
 			row = append(row, withSpread(of(f), seconds))
 		}
-		// Where not all were durable at the end, those that were are the quick ones.
+		// If not all changes were durable at the end, those that were are the quick ones.
 		if of(func(s result.Stream) float64 { return float64(s.Durable.Count - s.Changes) }).Low >= 0 {
 			row = append(row, withSpread(of(func(s result.Stream) float64 { return s.Durable.P50 }), seconds),
 				withSpread(of(func(s result.Stream) float64 { return s.Durable.P99 }), seconds))
@@ -208,7 +208,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 	}
 }
 
-// growth has the exponents of what the start of a process costs.
+// growth writes the exponents of the cost of a start.
 func growth(b *strings.Builder, run *result.Run) {
 	var rows strings.Builder
 	metrics := []metric{readTime, inStepTime, received, clientCPU, serverCPU, peakMemory, settledAll, onDisk}

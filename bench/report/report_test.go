@@ -17,8 +17,8 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// example is a run with a figure for each target: client-go's are 100 of everything, and
-// ours one. Where there are three rounds the third is far off, which a median ignores.
+// example is a run with a figure for each target: client-go's are all 100, ours are 1. If there are
+// three rounds, the third is an outlier, which a median ignores.
 func example() *result.Run {
 	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	cost := func(x float64) result.Cost {
@@ -63,7 +63,7 @@ func TestTargets(t *testing.T) {
 	for _, target := range all {
 		require.Equal(t, "reached", judge(target).text, target.what)
 	}
-	// Each figure that gets worse is seen in its target.
+	// If a figure becomes worse, its target shows it.
 	for name, worse := range map[string]func(c *result.Cost){
 		"first correct read": func(c *result.Cost) { c.ReadSeconds = 3 },
 		"in step":            func(c *result.Cost) { c.InStepSeconds = 6 },
@@ -96,7 +96,7 @@ func TestTargets(t *testing.T) {
 	require.Equal(t, "not measured", judge(targets(&result.Run{})[0]).text)
 }
 
-// Less than nothing, as an idle server may leave it, is no infinite ratio.
+// A figure below zero, as an idle server may cause, does not give an infinite ratio.
 func TestTooLittleToTell(t *testing.T) {
 	run := example()
 	for i := range stage(run, medium).Turns {
@@ -122,7 +122,7 @@ func TestMarkdown(t *testing.T) {
 	require.NotContains(t, page, "%!")
 	require.Contains(t, page, "| in step after a restart with 1 % changed | agent 1.0 s (1.0 s to 50.0 s) | typed 100.0 s (100.0 s to 5000.0 s) | 20x less | 100x | reached |")
 	require.Contains(t, page, "![bytes](side-by-side/bytes.svg)")
-	require.Contains(t, page, "| restart-0 | agent | 0.00 |", "the exponent of what does not grow")
+	require.Contains(t, page, "| restart-0 | agent | 0.00 |", "the exponent of a constant cost")
 	for _, line := range strings.Split(page, "\n") {
 		if strings.HasPrefix(line, "|---") {
 			require.NotContains(t, line, "||")
@@ -131,7 +131,7 @@ func TestMarkdown(t *testing.T) {
 	requireTables(t, page)
 }
 
-// requireTables looks whether each row of a table has as many cells as its head.
+// requireTables checks that each row of a table has as many cells as its header.
 func requireTables(t *testing.T, page string) {
 	t.Helper()
 	cells := 0
@@ -148,7 +148,7 @@ func requireTables(t *testing.T, page string) {
 	}
 }
 
-// TestModel multiplies: ten times the nodes are ten times the cost.
+// Ten times the nodes cost ten times as much.
 func TestModel(t *testing.T) {
 	st := stage(example(), medium)
 	p := predict(st, 10, "fleet-typed", 1_000)
@@ -156,7 +156,7 @@ func TestModel(t *testing.T) {
 	require.InDelta(t, 1_000*100/10, p.cpu, 1)
 	require.InDelta(t, 10_000/modelCPUs, p.seconds, 1)
 	require.InDelta(t, 10*p.cpu, predict(st, 10, "fleet-typed", 10_000).cpu, 1)
-	require.InDelta(t, 80, predict(st, 5, "fleet-typed", 10).cpu, 0.1, "what the smaller one says of the larger")
+	require.InDelta(t, 80, predict(st, 5, "fleet-typed", 10).cpu, 0.1, "the prediction from the smaller fleet")
 	st.Fleets[1].Received = 1e12
 	require.InDelta(t, 1_000*1e12/10/modelLink, predict(st, 10, "fleet-typed", 1_000).seconds, 1, "the link takes longer")
 }
@@ -196,7 +196,7 @@ func TestSummary(t *testing.T) {
 	require.NoFileExists(t, page)
 
 	require.NoError(t, os.WriteFile(page, []byte("before\n"+partBegin+"old\n"+partEnd+"after\n"), 0o600))
-	for range 2 { // the second time there is one
+	for range 2 { // the second time it exists
 		require.NoError(t, Write(example(), dir))
 		got, err := os.ReadFile(page)
 		require.NoError(t, err)

@@ -9,37 +9,36 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// The stages that the targets are about.
+// The stages of the targets.
 const (
 	small  = "pods-1000"
 	medium = "pods-20000"
 	large  = "pods-100000"
 )
 
-// noise is the least that is told from nothing, in seconds of CPU: an apiserver that is
-// idle varies by more than less.
+// noise is the smallest measurable CPU time, in seconds: an idle apiserver varies by as much.
 const noise = 0.01
 
-// target is one thing that snapcache shall reach, as a ratio.
+// target is one goal of snapcache, as a ratio.
 type target struct {
 	what string
-	// ours and theirs are two figures of one run. The ratio is theirs/ours where more is
-	// better, and ours/theirs where atMost.
+	// ours and theirs are two figures of one run. The ratio is theirs/ours if more is better, and
+	// ours/theirs if atMost is set.
 	ours, theirs figure
 	ratio        float64
 	atMost       bool
-	floor        float64 // the least that ours can be told to be; 0 for none
-	why          string  // it may not be reached; empty where nothing is known to be in the way
+	floor        float64 // the smallest value of ours that can be measured; 0 for none
+	why          string  // the reason why it may not be reached; empty if none is known
 }
 
 // figure is one side of a ratio.
 type figure struct {
-	of   string // what it is a figure of
+	of   string // the subject
 	at   measure.Spread
 	text func(float64) string
 }
 
-// verdict is what came of a target.
+// verdict is the result of a target.
 type verdict struct {
 	target
 	got  float64 // NaN where it was not measured
@@ -50,7 +49,7 @@ func start(run *result.Run, stageName, scenario, peer string, m metric) figure {
 	return figure{peer, spread(stage(run, stageName), scenario, peer, m), m.text}
 }
 
-// targets are all of them, for the agent where nothing else is said.
+// targets returns all targets, for the agent unless they name another peer.
 func targets(run *result.Run) []target {
 	versus := func(what, scenario, peer string, m metric, ratio float64) target {
 		return target{what: what, ours: start(run, medium, scenario, driver.Agent, m), theirs: start(run, medium, scenario, peer, m), ratio: ratio}

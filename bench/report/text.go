@@ -8,7 +8,7 @@ import (
 	"github.com/snapcache/snapcache/bench/measure"
 )
 
-// seconds writes a time with about three digits.
+// seconds formats a time with about three digits.
 func seconds(s float64) string {
 	switch a := math.Abs(s); {
 	case a < 0.0095:
@@ -20,7 +20,7 @@ func seconds(s float64) string {
 	}
 }
 
-// size writes bytes with two or three digits.
+// size formats bytes with two or three digits.
 func size(n float64) string {
 	if n < 0 {
 		return "-" + size(-n)
@@ -28,7 +28,7 @@ func size(n float64) string {
 	return humanize.Bytes(uint64(n))
 }
 
-// times writes a ratio.
+// times formats a ratio.
 func times(r float64) string {
 	switch {
 	case math.IsNaN(r) || math.IsInf(r, 0):
@@ -40,7 +40,7 @@ func times(r float64) string {
 	}
 }
 
-// withSpread writes a median, and from where to where it goes where that can be told apart.
+// withSpread formats a median, and its range if there are several values.
 func withSpread(s measure.Spread, text func(float64) string) string {
 	switch s.Count {
 	case 0:

@@ -11,9 +11,9 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// Write writes side-by-side.md with its charts and the raw figures into a folder, and parts of
-// it into the folder's performance.md and scale.md, where they are there. The pages are last, so
-// that they are never newer than what they show.
+// Write writes side-by-side.md with its charts and the raw figures to a directory, and parts of it
+// to the directory's performance.md and scale.md, if they exist. The pages come last, so that they
+// are never newer than their content.
 func Write(run *result.Run, dir string) error {
 	charts, err := Charts(run)
 	if err != nil {
@@ -43,7 +43,7 @@ func Write(run *result.Run, dir string) error {
 	return fill(filepath.Join(dir, "scale.md"), Scale(run))
 }
 
-// fill writes a run's part of a page that is somebody's, where that is there.
+// fill replaces a run's part of a page that people maintain, if the page exists.
 func fill(page, part string) error {
 	text, err := os.ReadFile(page)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +60,7 @@ func fill(page, part string) error {
 	return result.WriteFile(page, []byte(before+partBegin+part+partEnd+after))
 }
 
-// What is between these two lines of a page is a run's.
+// A run replaces what is between these two lines of a page.
 const (
 	partBegin = "<!-- make bench writes from here -->\n"
 	partEnd   = "<!-- to here -->\n"

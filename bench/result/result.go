@@ -1,4 +1,4 @@
-// Package result is what a run of the benchmarks measured, as it is written to a file.
+// Package result defines the results of a run of the benchmarks, as they are stored in a file.
 package result
 
 import (
@@ -16,11 +16,11 @@ type Run struct {
 	Started  time.Time         `json:"started"`
 	Ended    time.Time         `json:"ended"`
 	Machine  Machine           `json:"machine"`
-	Versions map[string]string `json:"versions"` // of what was measured, by name
+	Versions map[string]string `json:"versions"` // of the measured programs, by name
 	Stages   []Stage           `json:"stages"`
 }
 
-// Machine is where it was.
+// Machine describes the machine of a run.
 type Machine struct {
 	CPUs        int    `json:"cpus"`
 	Model       string `json:"model"`
@@ -30,28 +30,28 @@ type Machine struct {
 	Go          string `json:"go"`
 }
 
-// Stage is what was measured on one control plane with one set of objects.
+// Stage is the measurements on one control plane with one set of objects.
 type Stage struct {
 	Name      string         `json:"name"`
 	Objects   int            `json:"objects"`
 	JSONBytes int64          `json:"jsonBytes"` // of all objects as the server sends them
 	Resources map[string]int `json:"resources"` // objects of each
-	// IdleCPU is what the apiserver takes with nobody connected, in seconds of CPU a
-	// second. It has been taken off what its turns say.
+	// IdleCPU is the load of the apiserver without clients, in CPU seconds per second. It is
+	// already subtracted from the turns.
 	IdleCPU float64  `json:"idleCPU"`
 	Turns   []Turn   `json:"turns,omitempty"`
 	Streams []Stream `json:"streams,omitempty"`
 	Fleets  []Fleet  `json:"fleets,omitempty"`
 }
 
-// Cost is what one start of a process cost until some time after it was in step.
+// Cost is the cost of one start of a process, until some time after it was caught up.
 type Cost struct {
 	ReadSeconds   float64 `json:"readSeconds"`   // from the start of the process to the first correct read
 	InStepSeconds float64 `json:"inStepSeconds"` // and to the last change at the server
-	// CPU seconds of the client until it was in step, and until the end of the measurement.
+	// CPU seconds of the client until it was caught up, and until the end of the measurement.
 	InStepCPU  float64 `json:"inStepCPU"`
 	SettledCPU float64 `json:"settledCPU"`
-	ServerCPU  float64 `json:"serverCPU"` // of the apiserver, until the end of the measurement, without what it takes idle
+	ServerCPU  float64 `json:"serverCPU"` // of the apiserver, until the end of the measurement, without its idle load
 	measure.Traffic
 	measure.Memory       // at the end
 	WrittenBytes   int64 `json:"writtenBytes"`
@@ -67,16 +67,16 @@ type Turn struct {
 	Cost
 }
 
-// Stream is a peer that is in step while objects are changed at a rate.
+// Stream is a peer that follows objects changed at a rate.
 type Stream struct {
 	Peer    string  `json:"peer"`
 	Round   int     `json:"round"`
-	Rate    float64 `json:"rate"` // changes a second, as asked for
+	Rate    float64 `json:"rate"` // changes per second, as requested
 	Seconds float64 `json:"seconds"`
 	Changes int     `json:"changes"`
 	Beside  int     `json:"beside,omitempty"` // peers that followed the same changes meanwhile
-	// Seconds from the moment at which a change was sent to the server to the handler's call, and to
-	// the commit that made it durable.
+	// Seconds from sending a change to the server to the handler's call, and to the commit that
+	// made it durable.
 	Handled Delay `json:"handled"`
 	Durable Delay `json:"durable"`
 
@@ -84,7 +84,7 @@ type Stream struct {
 	WrittenBytes int64   `json:"writtenBytes"`
 }
 
-// Delay is how long it took, in seconds.
+// Delay summarises delays, in seconds.
 type Delay struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50"`
@@ -102,11 +102,11 @@ type Fleet struct {
 	Peer     string         `json:"peer"`
 	Round    int            `json:"round"`
 	Nodes    int            `json:"nodes"`
-	Requests map[string]int `json:"requests"` // that the apiserver answered or goes on answering, by verb
+	Requests map[string]int `json:"requests"` // requests that the apiserver answered or still answers, by verb
 	Cost
 }
 
-// Write writes v to a file as JSON, all of it or nothing.
+// Write writes v to a file as JSON, atomically.
 func Write(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -115,7 +115,7 @@ func Write(path string, v any) error {
 	return WriteFile(path, append(b, '\n'))
 }
 
-// WriteFile writes a file, all of it or nothing.
+// WriteFile writes a file atomically.
 func WriteFile(path string, b []byte) error {
 	partial := path + ".partial"
 	if err := os.WriteFile(partial, b, 0o644); err != nil { //nolint:gosec // documentation
@@ -127,7 +127,7 @@ func WriteFile(path string, b []byte) error {
 	return nil
 }
 
-// Read reads what Write wrote.
+// Read reads a file written by Write.
 func Read(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

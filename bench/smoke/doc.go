@@ -1,3 +1,3 @@
-// Package smoke has the test that the benchmarks work: that every peer starts, reads what
-// the server has and is measured. It asserts nothing about how fast anything is.
+// Package smoke tests that the benchmarks work: every peer starts, reads the server's objects and
+// is measured. It asserts nothing about speed.
 package smoke

@@ -13,8 +13,8 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// TestSmoke runs the plan "smoke" on a real control plane. The driver itself compares
-// what each peer has with the server; here is looked whether the figures are there.
+// The plan "smoke" works on a real control plane. The driver itself compares each peer's content
+// with the server; this test checks that the figures exist.
 func TestSmoke(t *testing.T) {
 	plan := driver.Plans["smoke"]
 	dir, out := t.TempDir(), t.TempDir()
@@ -28,7 +28,7 @@ func TestSmoke(t *testing.T) {
 
 	again, err := driver.Run(t.Context(), plan, driver.Options{Dir: dir, Log: t.Logf})
 	require.NoError(t, err)
-	require.Equal(t, run.Stages, again.Stages, "a run that is repeated goes on after the stages that it has")
+	require.Equal(t, run.Stages, again.Stages, "a repeated run continues after its complete stages")
 
 	require.NoError(t, report.Write(run, out))
 	page, err := os.ReadFile(filepath.Join(out, "side-by-side.md"))

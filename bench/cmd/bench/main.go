@@ -1,5 +1,5 @@
-// Command bench runs the benchmarks side by side and writes what they say: a page, its
-// charts and the raw figures, all of it when the run is complete and nothing before.
+// Command bench runs the benchmarks side by side and writes the results: a page, its charts and the
+// raw figures. It writes them when the run is complete, and nothing before.
 package main
 
 import (
@@ -25,10 +25,10 @@ func main() {
 
 func run() error {
 	name := flag.String("plan", "standard", "the `plan`: standard, full or smoke")
-	dir := flag.String("dir", "../.build/bench", "the `folder` for what is not complete yet")
-	out := flag.String("out", "../docs", "the `folder` to write side-by-side.md to")
+	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
+	out := flag.String("out", "../docs", "the `directory` for side-by-side.md")
 	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the page")
-	again := flag.Bool("again", false, "write the page anew from side-by-side.json, and run nothing")
+	again := flag.Bool("again", false, "write the page again from side-by-side.json, without a run")
 	flag.Parse()
 	if *again {
 		var r result.Run
@@ -56,6 +56,6 @@ func run() error {
 		return err
 	}
 	log("written: %s/side-by-side.md", *out)
-	// What is complete is not needed for another try.
+	// A complete run does not need its stages any more.
 	return driver.Forget(plan, driver.Options{Dir: *dir}, r)
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// peers are all kinds of caches, by name. d is nil where there are to be no handlers.
+// peers are all kinds of caches, by name. With a nil d there are no handlers.
 var peers = map[string]func(ctx context.Context, s settings, d *delays) (*cached, error){
 	"library-bolt":       libraryOnBolt,
 	"library-memory":     libraryInMemory,
@@ -21,14 +21,14 @@ var peers = map[string]func(ctx context.Context, s settings, d *delays) (*cached
 	"controller-runtime": controllerRuntime,
 }
 
-// cached is a cache that runs, of any kind.
+// cached is a running cache of any kind.
 type cached struct {
 	synced func() bool
-	// get returns the resourceVersion of an object, empty where it is not there.
+	// get returns the resourceVersion of an object, or "" if it is not cached.
 	get func(resource, key string) string
 	// versions returns the resourceVersion of each object, by resource and key.
 	versions func() map[string]map[string]string
-	// stop waits for the end, after the context has ended.
+	// stop waits for the end. The caller has cancelled the context.
 	stop func() error
 }
 
@@ -44,7 +44,7 @@ func (c *cached) hasAll(marks []peer.Mark, whole bool) bool {
 	return true
 }
 
-// informers is a cache that consists of informers, by the resource's name.
+// informers returns a cache that consists of informers, by the resource's name.
 func informers(byName map[string]cache.SharedIndexInformer, d *delays, stop func() error) (*cached, error) {
 	if d != nil {
 		for name, inf := range byName {
@@ -73,11 +73,11 @@ func informers(byName map[string]cache.SharedIndexInformer, d *delays, stop func
 			all := map[string]map[string]string{}
 			for name, inf := range byName {
 				all[name] = map[string]string{}
-				// One by one: a list of all of them is one view of a durable store, and those
-				// have a time limit.
+				// One by one: a list of all is one view of a durable store, and views have a time
+				// limit.
 				for _, key := range inf.GetIndexer().ListKeys() {
 					obj, ok, err := inf.GetIndexer().GetByKey(key)
-					if err == nil && ok { // what can't be read is missing, which is noticed
+					if err == nil && ok { // an unreadable object counts as missing
 						all[name][key] = version(obj)
 					}
 				}

@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// typed is client-go's factory of informers as it is: its clientset asks for protobuf
-// by itself, and lists by a watch.
+// typed runs client-go's informer factory with its defaults: its clientset uses protobuf, and lists
+// by a watch.
 func typed(ctx context.Context, s settings, d *delays) (*cached, error) {
 	return typedWith(ctx, s, d)
 }
 
-// typedTrimmed drops managedFields before they are cached, as client-go's documentation
-// of transforms has it and as snapcache's agent does by default.
+// typedTrimmed is typed with a transform that drops managedFields, as client-go's documentation
+// recommends and as snapcache's agent does by default.
 func typedTrimmed(ctx context.Context, s settings, d *delays) (*cached, error) {
 	return typedWith(ctx, s, d, clientinformers.WithTransform(func(obj any) (any, error) {
 		if m, err := meta.Accessor(obj); err == nil {
@@ -32,8 +32,7 @@ func typedTrimmed(ctx context.Context, s settings, d *delays) (*cached, error) {
 	}))
 }
 
-// typedJSON is typed with a client that was told to use JSON, as it must where a
-// resource has nothing else.
+// typedJSON is typed with JSON, which resources without protobuf require.
 func typedJSON(ctx context.Context, s settings, d *delays) (*cached, error) {
 	s.config.ContentType = "application/json"
 	return typedWith(ctx, s, d)
@@ -52,7 +51,7 @@ func typedWith(ctx context.Context, s settings, d *delays, options ...clientinfo
 	customs := dynamicinformer.NewDynamicSharedInformerFactory(custom, 0)
 	byName := map[string]cache.SharedIndexInformer{}
 	for _, r := range s.resources {
-		if r.Type == nil { // there is no generated client of it
+		if r.Type == nil { // it has no generated client
 			byName[r.Name] = customs.ForResource(r.GVR).Informer()
 			continue
 		}
@@ -72,7 +71,7 @@ func typedWith(ctx context.Context, s settings, d *delays, options ...clientinfo
 	return c, err
 }
 
-// dynamicPeer is client-go's factory of informers of trees.
+// dynamicPeer runs client-go's factory of unstructured informers.
 func dynamicPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
 	client, err := dynamic.NewForConfig(s.config)
 	if err != nil {
@@ -81,7 +80,7 @@ func dynamicPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
 	return fromFactory(ctx, dynamicinformer.NewDynamicSharedInformerFactory(client, 0), s, d)
 }
 
-// metadataPeer is client-go's factory of informers of metadata alone.
+// metadataPeer runs client-go's factory of metadata informers.
 func metadataPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
 	client, err := metadata.NewForConfig(s.config)
 	if err != nil {
@@ -90,7 +89,7 @@ func metadataPeer(ctx context.Context, s settings, d *delays) (*cached, error) {
 	return fromFactory(ctx, metadatainformer.NewFilteredSharedInformerFactory(client, 0, metav1.NamespaceAll, nil), s, d)
 }
 
-// untypedFactory is what client-go's factories of trees and of metadata have in common.
+// untypedFactory is the common part of client-go's unstructured and metadata factories.
 type untypedFactory interface {
 	ForResource(resource schema.GroupVersionResource) clientinformers.GenericInformer
 	Start(stop <-chan struct{})

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// controllerRuntime is controller-runtime's cache with its defaults. It is read as
-// controllers do, so that each object that is handed out is a copy.
+// controllerRuntime runs controller-runtime's cache with its defaults. It is read as controllers
+// read it, so each read returns a copy.
 func controllerRuntime(ctx context.Context, s settings, d *delays) (*cached, error) {
 	log.SetLogger(klog.NewKlogr())
 	c, err := cache.New(s.config, cache.Options{Scheme: scheme.Scheme})
@@ -51,7 +51,7 @@ func controllerRuntime(ctx context.Context, s settings, d *delays) (*cached, err
 	}, nil
 }
 
-// typeOf returns an object of the resource's type, a tree where there is none.
+// typeOf returns an object of the resource's Go type, or an unstructured one if it has none.
 func typeOf(r peer.Resource) client.Object {
 	if r.Type != nil {
 		return r.Type
@@ -66,7 +66,7 @@ type reader struct {
 	types map[string]client.Object
 }
 
-// get waits for the cache, as controller-runtime has it.
+// get waits for the cache, as controller-runtime does.
 func (r reader) get(ctx context.Context, resource, key string) string {
 	namespace, name, err := clientcache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -85,7 +85,7 @@ func (r reader) versions(ctx context.Context) map[string]map[string]string {
 		all[name] = map[string]string{}
 		list, err := r.list(ctx, typ)
 		if err != nil {
-			continue // what is missing is noticed
+			continue // a missing resource is noticed
 		}
 		items, err := meta.ExtractList(list)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// delays is a handler of events that notes how old the changes are which it is told of.
-// Of a nil one there is nothing to take.
+// delays is an event handler that records the age of the changes it receives. A nil one records
+// nothing.
 type delays struct {
 	mu      sync.Mutex
 	handled []float64   // seconds
@@ -19,13 +19,13 @@ type delays struct {
 	durable []float64
 }
 
-// OnAdd is told of every object at the start.
+// OnAdd receives every object at the start.
 func (d *delays) OnAdd(any, bool) {}
 
-// OnDelete is not called: nothing is deleted.
+// OnDelete is not called, because the benchmark deletes nothing.
 func (d *delays) OnDelete(any) {}
 
-// OnUpdate notes the age of a change.
+// OnUpdate records the age of a change.
 func (d *delays) OnUpdate(_, obj any) {
 	now := time.Now()
 	m, err := meta.Accessor(obj)
@@ -34,7 +34,7 @@ func (d *delays) OnUpdate(_, obj any) {
 	}
 	ns, err := strconv.ParseInt(m.GetAnnotations()[peer.Stamp], 10, 64)
 	if err != nil {
-		return // changed by somebody else
+		return // not changed by the benchmark
 	}
 	at := time.Unix(0, ns)
 	d.mu.Lock()
@@ -43,7 +43,7 @@ func (d *delays) OnUpdate(_, obj any) {
 	d.waiting = append(d.waiting, at)
 }
 
-// take returns what was noted, and forgets it.
+// take returns the recorded delays and clears them.
 func (d *delays) take() (handled, durable []float64) {
 	if d == nil {
 		return nil, nil
@@ -55,7 +55,7 @@ func (d *delays) take() (handled, durable []float64) {
 	return handled, durable
 }
 
-// reset forgets everything.
+// reset clears all records.
 func (d *delays) reset() {
 	if d == nil {
 		return
@@ -65,9 +65,9 @@ func (d *delays) reset() {
 	d.handled, d.durable, d.waiting = nil, nil, nil
 }
 
-// watch notes when a store commits, until done is closed: a commit makes durable what
-// was there when it began. It looks a hundred times a second, which is how far the times
-// may be off, and lets a change wait for one look, as a commit takes some time itself.
+// watch records when a store commits, until done is closed: a commit makes durable what was applied
+// before it began. It polls every 10 ms, which limits the precision. A change has to wait for one
+// poll, because a commit takes some time itself.
 func (d *delays) watch(db *bolt.DB, done <-chan struct{}) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -79,7 +79,7 @@ func (d *delays) watch(db *bolt.DB, done <-chan struct{}) {
 		case now := <-ticker.C:
 			n := db.Stats().Commits
 			d.mu.Lock()
-			before = min(before, len(d.waiting)) // reset has been called
+			before = min(before, len(d.waiting)) // reset may have been called
 			if n != commits {
 				for _, at := range d.waiting[:before] {
 					d.durable = append(d.durable, now.Sub(at).Seconds())

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fleets are many caches of one kind in one process, each with a connection and a store
-// of its own as on a node of its own.
+// fleets are many caches of one kind in one process, each with its own connection and store, as on
+// its own node.
 var fleets = map[string]func(ctx context.Context, s settings, d *delays) (*cached, error){
 	"fleet-library": libraryOnBolt,
 	"fleet-typed":   typed,
 }
 
-// runFleet starts all nodes at once. It tells when the last one has come to a mark.
+// runFleet starts all nodes at once. It sends an event when the last one has reached a mark.
 func runFleet(ctx context.Context, s settings, start func(context.Context, settings, *delays) (*cached, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,8 +31,8 @@ func runFleet(ctx context.Context, s settings, start func(context.Context, setti
 		g.Go(func() error {
 			mine := s
 			mine.config = rest.CopyConfig(s.config)
-			// A connection of its own: client-go shares it among those that have the same
-			// certificates, to the byte.
+			// Its own connection: client-go shares one among clients with byte-identical
+			// certificates.
 			mine.config.CAData = append(slices.Clone(s.config.CAData), strings.Repeat("\n", i)...)
 			mine.state = filepath.Join(s.state, fmt.Sprintf("node-%04d", i))
 			if err := os.MkdirAll(mine.state, 0o700); err != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// libraryOnBolt is snapcache's factory of informers on the durable store.
+// libraryOnBolt runs snapcache's informer factory on the durable store.
 func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) {
 	db, err := bolt.Open(filepath.Join(s.state, "cache.db"), bolt.Options{})
 	if err != nil {
@@ -37,7 +37,7 @@ func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) 
 	return c, nil
 }
 
-// libraryInMemory is the same factory without a store, which is in memory.
+// libraryInMemory runs the same factory on the memory store.
 func libraryInMemory(ctx context.Context, s settings, d *delays) (*cached, error) {
 	return library(ctx, s, d, nil)
 }

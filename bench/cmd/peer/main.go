@@ -1,5 +1,5 @@
-// Command peer is one cache of one kind, for the benchmarks to measure from outside.
-// See package peer for what it reads and writes.
+// Command peer is one cache of one kind, which the benchmarks measure from outside. Package peer
+// describes its input and output.
 package main
 
 import (
@@ -19,19 +19,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// lookEvery is how often it is looked whether a mark is there.
+// lookEvery is the interval of checks for a mark.
 const lookEvery = time.Millisecond
 
-// settings are what the flags say.
+// settings are the values of the flags.
 type settings struct {
 	name      string
 	config    *rest.Config
-	state     string // folder
+	state     string // directory
 	resources []peer.Resource
 	handler   bool
 	read      []peer.Mark
 	inStep    []peer.Mark
-	nodes     int // of a fleet
+	nodes     int // in a fleet
 }
 
 func main() {
@@ -71,7 +71,7 @@ func run(args []string) error {
 	return c.stop()
 }
 
-// tellMarks tells the driver when all of the caches have what it waits for.
+// tellMarks sends events when all caches have reached the marks.
 func tellMarks(out *json.Encoder, s settings, caches ...*cached) error {
 	for _, wanted := range []struct {
 		event string
@@ -89,7 +89,7 @@ func tellMarks(out *json.Encoder, s settings, caches ...*cached) error {
 	return nil
 }
 
-// obey does what the driver says until it says nothing more.
+// obey executes the driver's commands until the end of its input.
 func obey(c *cached, d *delays, out *json.Encoder) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		e := peer.Event{Event: in.Text(), At: time.Now()}
@@ -117,9 +117,9 @@ func parse(args []string) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("peer NAME", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "the `file` with the connection")
-	flags.StringVar(&s.state, "state", "", "the `folder` for what is durable")
-	flags.BoolVar(&s.handler, "handler", false, "register a handler of events with each informer")
-	flags.IntVar(&s.nodes, "nodes", 1, "how many nodes a fleet has")
+	flags.StringVar(&s.state, "state", "", "the `directory` for durable data")
+	flags.BoolVar(&s.handler, "handler", false, "register an event handler with each informer")
+	flags.IntVar(&s.nodes, "nodes", 1, "number of nodes in a fleet")
 	each := func(name, usage string, to func(string) error) { flags.Func(name, usage+"; may be repeated", to) }
 	each("resource", "a `resource` to cache", func(v string) error {
 		r, err := peer.ResourceOf(v)
@@ -142,7 +142,7 @@ func parse(args []string) (settings, error) {
 	}
 	slices.Sort(known)
 	if len(args) == 0 || !slices.Contains(known, args[0]) {
-		return s, fmt.Errorf("want the name of a peer, one of %s", strings.Join(known, ", "))
+		return s, fmt.Errorf("the name of a peer is missing, one of %s", strings.Join(known, ", "))
 	}
 	s.name = args[0]
 	if err := flags.Parse(args[1:]); err != nil {
@@ -152,7 +152,7 @@ func parse(args []string) (settings, error) {
 	if s.config, err = clientcmd.BuildConfigFromFlags("", *kubeconfig); err != nil {
 		return s, err
 	}
-	s.config.QPS = -1 // client-go's limit of requests is for no cache's start
+	s.config.QPS = -1 // client-go's rate limit would delay the start of a cache
 	s.config.UserAgent = "bench-" + s.name
 	return s, nil
 }
