@@ -42,7 +42,7 @@ func TestRights(t *testing.T) {
 		x := rightsSite(t, cp, "all", "", "")
 		checked := x.checkConfig()
 		require.Zero(t, checked.code, checked.stderr)
-		require.Contains(t, string(checked.stdout), "3 resources, all known to "+cp.URL()+", which grants all rights")
+		require.Contains(t, string(checked.stdout), "3 resources, all served by "+cp.URL()+", which grants all permissions")
 		a := x.start()
 		a.requireIdentified("uid:")
 		for i := range rightsIDs[:2] {
