@@ -104,6 +104,13 @@ func (d *decoder) reset() {
 	}
 }
 
+// unversioned is for when one UID and resourceVersion may become another object at any time.
+func (d *decoder) unversioned() {
+	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
+		d.keep(keptNot{})
+	}
+}
+
 // keptNot keeps nothing.
 type keptNot struct{}
 

@@ -73,7 +73,7 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList bool, d *differenc
 		}
 		// A list speaks of what it saw, and a correction of what is there, whatever is
 		// stored; an event must be newer.
-		if !isList && !corrected && o != nil && stale(delta.Type, o, old) {
+		if !isList && !corrected && o != nil && stale(delta.Type, o, old) && !l.rewritten(now, delta.Type, o, old) {
 			d.counts.Stale++
 			continue
 		}

@@ -12,11 +12,18 @@ import (
 // Known shows a queue what a collection holds. See deltafifo.Known.
 type Known struct {
 	Collection store.Collection
+
+	// Unversioned reports whether an object may change without getting another
+	// resourceVersion: then no listed item counts as known. Nil is never.
+	Unversioned func() bool
 }
 
 // Lookup returns UID and resourceVersion of key. A damaged record counts as
 // absent, so that a list replaces it.
 func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
+	if k.Unversioned != nil && k.Unversioned() {
+		return "", "", false, nil
+	}
 	if k.Collection.State().Count == 0 { // a first list asks for each of its items
 		return "", "", false, nil
 	}

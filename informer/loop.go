@@ -70,6 +70,10 @@ type Options struct {
 	// that.
 	Around func(b deltafifo.Batch, apply func() error) error
 
+	// Unversioned reports whether an object may change without getting another
+	// resourceVersion, as with fake clients: see reflector.ListWatch. Nil is never.
+	Unversioned func() bool
+
 	Observer Observer     // nil for nobody
 	Logger   *slog.Logger // nil for nowhere
 	Clock    clock.WithTicker

@@ -88,13 +88,21 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	case coll.Info().Scope() != coll.info.Scope():
 		reason = store.ReasonScopeChanged
 	}
-	queue := deltafifo.New(deltafifo.Options{Known: Known{Collection: coll}})
+	var source *reflector.ListWatch
+	unversioned := func() bool {
+		if !source.Unversioned() {
+			return false
+		}
+		s.indexer.decoder.unversioned()
+		return true
+	}
+	queue := deltafifo.New(deltafifo.Options{Known: Known{Collection: coll, Unversioned: unversioned}})
 	queue.Start(state.RV)
 	s.indexer.feed.stored(state.RV)
 	observer := s.observer(ctx, queue)
 	o.metrics.add(observer.meter)
 	defer o.metrics.remove(observer.meter)
-	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped, WatchList: o.watchList})
+	source = reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped, WatchList: o.watchList})
 	refl := reflector.New(reflector.Options{
 		Name: o.id, Queue: queue, Identity: s.identity, Logger: log, Observer: observer, Source: source,
 		Guards:     []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)},
@@ -102,7 +110,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	})
 	loop := New(Options{
 		Name: o.id, Queue: queue, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset, Logger: log,
-		Observer: observer.meter,
+		Observer: observer.meter, Unversioned: unversioned,
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			defer func() { s.indexer.feed.stored(coll.State().RV) }()
 			return s.indexer.feed.process(len(b.Deltas), queue.Len, apply)

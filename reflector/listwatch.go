@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,6 +49,8 @@ type ListWatch struct {
 	opts   ListWatchOptions
 	client cache.ListerWatcherWithContext
 
+	unversioned atomic.Bool // see Unversioned
+
 	probed string // type of the object that the newest probe saw; "" where it does not tell
 
 	broke bool        // the newest watch-list did
@@ -68,6 +71,12 @@ func NewListWatch(lw cache.ListerWatcher, opts ListWatchOptions) *ListWatch {
 	return &ListWatch{opts: opts, client: cache.ToListerWatcherWithContext(lw)}
 }
 
+// Unversioned reports whether the client was found to be a fake, whose objects may change
+// without getting another resourceVersion: it returned a list without one (or with "0"), or
+// one of apimachinery's fake watchers, which is what the fake clients of client-go return. No
+// real server does either. It may be called at any time.
+func (l *ListWatch) Unversioned() bool { return l.unversioned.Load() }
+
 // List implements [Source].
 func (l *ListWatch) List(ctx context.Context, opts upstream.ListOptions, each func(*object.Object) error) (string, error) {
 	if s := l.take(); s != nil {
@@ -84,7 +93,11 @@ func (l *ListWatch) List(ctx context.Context, opts upstream.ListOptions, each fu
 		}
 	}
 	l.broke = false
-	return p.pages(ctx)
+	rv, err := p.pages(ctx)
+	if err == nil && (rv == "" || rv == "0") {
+		l.unversioned.Store(true)
+	}
+	return rv, err
 }
 
 // Watch implements [Source].
@@ -101,7 +114,7 @@ func (l *ListWatch) Watch(ctx context.Context, rv string, timeout time.Duration)
 // Probe implements [Source]. It asks for the newest state, not for rv: a server that has not
 // reached rv tells the client to ask again, which client-go does ten times by itself.
 func (l *ListWatch) Probe(ctx context.Context, rv string) error {
-	if rv == "" {
+	if rv == "" || l.Unversioned() {
 		return nil // a client of a test; no server lists without one
 	}
 	list, err := l.page(ctx, metav1.ListOptions{Limit: 1})
@@ -139,6 +152,10 @@ func (l *ListWatch) watch(ctx context.Context, opts metav1.ListOptions, timeout 
 	}
 	if reflect.TypeOf(w) == emptyWatch {
 		return nil, io.ErrUnexpectedEOF
+	}
+	switch w.(type) {
+	case *watch.FakeWatcher, *watch.RaceFreeFakeWatcher:
+		l.unversioned.Store(true)
 	}
 	return newStream(w, l.opts.Encode), nil
 }

@@ -154,6 +154,39 @@ func TestListWatchProbe(t *testing.T) {
 	require.Len(t, c.asked, 7, "a client that lists without a resourceVersion has nothing to be asked")
 }
 
+// The resourceVersions of a fake have no order that a probe could go by.
+func TestListWatchUnversioned(t *testing.T) {
+	real := func(metav1.ListOptions) (watch.Interface, error) { return struct{ watch.Interface }{watch.NewFake()}, nil }
+	for _, tc := range []struct {
+		name  string
+		rv    string // of the list
+		watch func(metav1.ListOptions) (watch.Interface, error)
+		want  bool
+	}{
+		{"a fake watch", "5", func(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }, true},
+		{"a race-free fake watch", "5", func(metav1.ListOptions) (watch.Interface, error) { return watch.NewRaceFreeFake(), nil }, true},
+		{"a list without resourceVersion", "", real, true},
+		{"a list at 0", "0", real, true},
+		{"a real one", "5", real, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &client{
+				lists:   []func(metav1.ListOptions) (runtime.Object, error){list(podList(tc.rv, "")), list(podList("5", ""))},
+				watches: []func(metav1.ListOptions) (watch.Interface, error){tc.watch},
+			}
+			s := source(c, reflector.ListWatchOptions{})
+			_, _, err := read(t, s, upstream.ListOptions{})
+			require.NoError(t, err)
+			w, err := s.Watch(t.Context(), "5", time.Minute)
+			require.NoError(t, err)
+			defer w.Stop()
+			require.Equal(t, tc.want, s.Unversioned())
+			err = s.Probe(t.Context(), "7")
+			require.Equal(t, !tc.want, errors.Is(err, upstream.ErrAhead))
+		})
+	}
+}
+
 // One object is asked for by its name; an answer about another one says nothing.
 func TestListWatchVersion(t *testing.T) {
 	var selector string
