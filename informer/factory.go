@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -22,11 +23,24 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// FactoryOptions are the settings of a factory. Config is needed, and Scheme for
-// Go types.
+// FactoryOptions are the settings of a factory. Either Config or Client is needed, and
+// Scheme for Go types.
 type FactoryOptions struct {
 	// Config is the connection.
 	Config *rest.Config
+
+	// Client is what the informers list and watch with, in place of Config: a client that
+	// the program has, or a fake one in its unit tests. It is one of
+	//
+	//   - a dynamic.Interface;
+	//   - a typed clientset: a kubernetes.Interface, or any other that client-gen makes.
+	//     ForResource then needs Scheme, and Scheme and the clientset have to know the
+	//     resource's Go type.
+	//
+	// Either serves informers of Go types and of trees. The cluster's identity is the UID
+	// of the namespace kube-system, read with Client; if that can't be read, or is not there,
+	// there is none, and every cluster is taken for the same.
+	Client any
 
 	// Scheme knows the Go types that InformerFor is asked for.
 	Scheme *runtime.Scheme
@@ -61,10 +75,11 @@ type FactoryOptions struct {
 // Factory makes informers, one for each resource, and runs them. It is safe for
 // concurrent use.
 type Factory struct {
-	opts    FactoryOptions
-	cluster *upstream.Cluster
-	scope   store.Scope
-	lists   lists
+	opts     FactoryOptions
+	cluster  *upstream.Cluster // nil with a Client
+	identity func(context.Context) (string, error)
+	scope    store.Scope
+	lists    lists
 
 	mu        sync.Mutex
 	informers map[factoryKey]*member
@@ -85,32 +100,49 @@ type member struct {
 
 // NewFactory returns a factory without informers.
 func NewFactory(opts FactoryOptions) (*Factory, error) {
-	if opts.Config == nil {
-		return nil, errors.New("informer factory: there is no Config")
-	}
 	if opts.Store == nil {
 		opts.Store = memory.New(memory.WithoutHistory())
 	}
 	if opts.TweakListOptions == nil {
 		opts.TweakListOptions = func(*metav1.ListOptions) {}
 	}
-	cluster, err := upstream.New(opts.Config)
-	if err != nil {
-		return nil, fmt.Errorf("informer factory: %w", err)
-	}
-	client, err := rest.HTTPClientFor(opts.Config)
-	if err != nil {
-		return nil, fmt.Errorf("informer factory: %w", err)
-	}
 	var list metav1.ListOptions
 	opts.TweakListOptions(&list)
-	return &Factory{
-		opts: opts, cluster: cluster, informers: map[factoryKey]*member{},
-		lists: lists{config: opts.Config, client: client, scheme: opts.Scheme, namespace: opts.Namespace, tweak: opts.TweakListOptions},
+	f := &Factory{
+		opts: opts, informers: map[factoryKey]*member{},
+		lists: lists{scheme: opts.Scheme, namespace: opts.Namespace, tweak: opts.TweakListOptions},
 		scope: store.Scope{
 			Namespace: opts.Namespace, LabelSelector: list.LabelSelector, FieldSelector: list.FieldSelector, Transform: opts.TransformName,
 		},
-	}, nil
+	}
+	if err := f.connect(); err != nil {
+		return nil, fmt.Errorf("informer factory: %w", err)
+	}
+	return f, nil
+}
+
+// connect sets what the informers list with.
+func (f *Factory) connect() (err error) {
+	config, client := f.opts.Config, f.opts.Client
+	switch {
+	case config == nil && client == nil:
+		return errors.New("there is neither a Config nor a Client")
+	case config != nil && client != nil:
+		return errors.New("there are both a Config and a Client, and one of them is enough")
+	case client != nil:
+		if _, ok := client.(dynamic.Interface); !ok && !isClientset(client) {
+			return fmt.Errorf("the Client is a %T, which is neither a dynamic.Interface nor a typed clientset", client)
+		}
+		f.lists.client = client
+		f.identity = f.lists.identity
+		return nil
+	}
+	if f.cluster, err = upstream.New(config); err != nil {
+		return err
+	}
+	f.lists.config, f.identity = config, f.cluster.Identity
+	f.lists.http, err = rest.HTTPClientFor(config)
+	return err
 }
 
 // InformerFor returns the informer of objects like obj, a Go type that the scheme
@@ -125,7 +157,7 @@ func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	}
 	gvk := kindOf(obj, f.opts.Scheme)
 	gvr, _ := meta.UnsafeGuessKindToResource(gvk)
-	lw, err := f.lists.typed(gvk, gvr)
+	lw, err := f.lists.typed(obj, gvk, gvr)
 	if err != nil {
 		lw = failing(fmt.Errorf("informer of %T: %w", obj, err))
 	}
@@ -154,8 +186,11 @@ func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Ob
 	scope.GVR = gvr
 	opts := append([]Option{
 		WithStore(f.opts.Store, collectionID(example, gvr.GroupResource(), f.opts.Namespace)), WithScope(scope),
-		WithScheme(f.opts.Scheme), WithIdentity(f.cluster.Identity), WithInformerName(f.opts.InformerName),
+		WithScheme(f.opts.Scheme), WithIdentity(f.identity), WithInformerName(f.opts.InformerName),
 	}, f.opts.Informers...)
+	if f.opts.Client != nil {
+		opts = append(opts, func(o *options) { o.convert = converting(example, f.opts.Scheme) })
+	}
 	inf := NewSharedIndexInformer(lw, example, f.opts.Resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, opts...)
 	if f.opts.Transform != nil {
 		// Before the start the store is all that can refuse; running tells that again.
@@ -249,7 +284,9 @@ func (f *Factory) Shutdown() {
 	f.stopping = true
 	f.mu.Unlock()
 	f.wg.Wait()
-	f.cluster.Close()
+	if f.cluster != nil {
+		f.cluster.Close()
+	}
 }
 
 // InformerName returns what names the informers in client-go's metrics.

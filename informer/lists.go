@@ -3,8 +3,11 @@ package informer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,16 +21,28 @@ import (
 // lists makes ListerWatchers of one namespace under one set of selectors.
 type lists struct {
 	config    *rest.Config
-	client    *http.Client
+	http      *http.Client
+	client    any // in place of config and http; see FactoryOptions.Client
 	scheme    *runtime.Scheme
 	namespace string
 	tweak     func(*metav1.ListOptions)
 }
 
-// typed lists Go types.
-func (l lists) typed(gvk schema.GroupVersionKind, gvr schema.GroupVersionResource) (cache.ListerWatcher, error) {
+type (
+	listFunc  = func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watchFunc = func(context.Context, metav1.ListOptions) (watch.Interface, error)
+)
+
+// typed lists Go types like example. What a dynamic client returns is to be converted.
+func (l lists) typed(example runtime.Object, gvk schema.GroupVersionKind, gvr schema.GroupVersionResource) (cache.ListerWatcher, error) {
 	if l.scheme == nil || !l.scheme.Recognizes(gvk) {
 		return nil, errors.New("the factory's scheme does not know the type")
+	}
+	if d, ok := l.client.(dynamic.Interface); ok {
+		return l.trees(d, gvr), nil
+	}
+	if l.client != nil {
+		return l.typedBy(l.client, reflect.TypeOf(example))
 	}
 	cfg := rest.CopyConfig(l.config)
 	gv := gvk.GroupVersion()
@@ -36,30 +51,87 @@ func (l lists) typed(gvk schema.GroupVersionKind, gvr schema.GroupVersionResourc
 		cfg.APIPath = "/api"
 	}
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(l.scheme).WithoutConversion()
-	c, err := rest.RESTClientForConfigAndClient(cfg, l.client)
+	c, err := rest.RESTClientForConfigAndClient(cfg, l.http)
 	if err != nil {
 		return nil, err
 	}
 	return cache.NewFilteredListWatchFromClient(c, gvr.Resource, l.namespace, l.tweak), nil
 }
 
-// dynamic lists trees.
+// dynamic lists trees. What a typed client returns is to be converted.
 func (l lists) dynamic(gvr schema.GroupVersionResource) (cache.ListerWatcher, error) {
-	client, err := dynamic.NewForConfigAndClient(l.config, l.client)
+	if d, ok := l.client.(dynamic.Interface); ok {
+		return l.trees(d, gvr), nil
+	}
+	if l.client != nil {
+		typ, err := goType(l.scheme, gvr)
+		if err != nil {
+			return nil, err
+		}
+		return l.typedBy(l.client, typ)
+	}
+	d, err := dynamic.NewForConfigAndClient(l.config, l.http)
 	if err != nil {
 		return nil, err
 	}
-	r := client.Resource(gvr).Namespace(l.namespace)
-	return &cache.ListWatch{
+	return l.trees(d, gvr), nil
+}
+
+func (l lists) trees(d dynamic.Interface, gvr schema.GroupVersionResource) cache.ListerWatcher {
+	r := d.Resource(gvr).Namespace(l.namespace)
+	return l.listWatch(d, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, opts) }, r.Watch)
+}
+
+// typedBy lists a Go type with a typed clientset.
+func (l lists) typedBy(clientset any, typ reflect.Type) (cache.ListerWatcher, error) {
+	r, err := resourceOf(clientset, typ, l.namespace)
+	if err != nil {
+		return nil, err
+	}
+	return l.listWatch(clientset, r.list, r.watch), nil
+}
+
+func (l lists) listWatch(client any, list listFunc, watches watchFunc) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			l.tweak(&opts)
-			return r.List(ctx, opts)
+			return list(ctx, opts)
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			l.tweak(&opts)
-			return r.Watch(ctx, opts)
+			return watches(ctx, opts)
 		},
-	}, nil
+	}, client)
+}
+
+// identity is that of the cluster behind the client, as upstream's Cluster.Identity; empty
+// if the client can't read the namespace kube-system.
+func (l lists) identity(ctx context.Context) (string, error) {
+	var found metav1.Object
+	var err error
+	gvr := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	if d, ok := l.client.(dynamic.Interface); ok {
+		found, err = d.Resource(gvr).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	} else {
+		typ, unknown := goType(l.scheme, gvr)
+		if unknown != nil {
+			return "", nil
+		}
+		namespaces, unknown := resourceOf(l.client, typ, "")
+		if unknown != nil {
+			return "", nil
+		}
+		found, err = namespaces.get(ctx, metav1.NamespaceSystem)
+	}
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("identity of the cluster: %w", err)
+	case found.GetUID() == "":
+		return "", nil
+	}
+	return "uid:" + string(found.GetUID()), nil
 }
 
 // failing lists nothing and says why.

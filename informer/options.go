@@ -38,6 +38,7 @@ type options struct {
 	fifo      cache.InformerMetricsProvider
 	logger    *slog.Logger // nil for the run's, see WithLogger
 	watchList bool
+	convert   func(runtime.Object) (runtime.Object, error) // nil for none
 }
 
 func newOptions(opts []Option) options {

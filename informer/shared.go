@@ -204,6 +204,13 @@ func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err 
 }
 
 func (s *sharedIndexInformer) encodeExpected(obj runtime.Object) (*object.Object, error) {
+	if convert := s.indexer.opts.convert; convert != nil {
+		converted, err := convert(obj)
+		if err != nil {
+			return nil, err
+		}
+		obj = converted
+	}
 	if err := s.expected(obj); err != nil {
 		return nil, err
 	}

@@ -134,5 +134,5 @@ func TestFactoryTypeUnknown(t *testing.T) {
 	f.Shutdown()
 	f.StartWithContext(t.Context())
 	_, err = informer.NewFactory(informer.FactoryOptions{})
-	require.ErrorContains(t, err, "there is no Config")
+	require.ErrorContains(t, err, "there is neither a Config nor a Client")
 }
