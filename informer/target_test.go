@@ -84,7 +84,7 @@ func TestTargetOfSeenLate(t *testing.T) {
 	}
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
-	lw, err := lists{config: config, client: client, tweak: func(*metav1.ListOptions) {}}.dynamic(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	lw, err := lists{config: config, http: client, tweak: func(*metav1.ListOptions) {}}.dynamic(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 	require.NoError(t, err)
 	got, known := targetOf(lw)
 	require.True(t, known)
@@ -103,7 +103,7 @@ func TestTargetOf(t *testing.T) {
 	for _, host := range []string{server.URL, "https://127.0.0.1:1"} {
 		client, err := rest.HTTPClientFor(&rest.Config{Host: host})
 		require.NoError(t, err)
-		l := lists{config: &rest.Config{Host: host}, client: client, namespace: "shop", tweak: func(o *metav1.ListOptions) { o.LabelSelector = "a=b" }}
+		l := lists{config: &rest.Config{Host: host}, http: client, namespace: "shop", tweak: func(o *metav1.ListOptions) { o.LabelSelector = "a=b" }}
 		lw, err := l.dynamic(want.GVR)
 		require.NoError(t, err)
 		got, known := targetOf(lw)
