@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -154,15 +153,6 @@ func listBesideChanges(b *testing.B, x *compared, pods []*corev1.Pod, took *[]ti
 		*took = append(*took, time.Since(before))
 	}
 	return changes
-}
-
-// cpuTime is what the process has used of the processors: the clock depends on what else runs.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func median(times []time.Duration) time.Duration {
