@@ -67,8 +67,12 @@
 // database rewrites itself beside the file and exchanges the two, after a fold and
 // at most once a day. See [DB.Compact].
 //
-// With [Options.Keys] a file is encrypted: see fileCipher for how, and fileBucket for what
-// of it. Nothing above these knows. The memtable is in clear.
+// With [Options.Keys] a file is encrypted, by package boltfile: see its fileCipher for how,
+// and its Bucket for what of it. Nothing above knows. The memtable is in clear.
+//
+// The layers are packages: internal/format has the bytes, internal/boltfile one bbolt file,
+// internal/writeback memtable, journal and fold; this package has the collections. See
+// docs/internals-store.md for types, locks and goroutines.
 //
 // There is no setting that trades durability for speed: no NoSync, ever. The one file
 // that is not synced is a copy (see [DB.Backup]), which has no name to be found by after
