@@ -33,7 +33,7 @@ func TestChangesBesideModel(t *testing.T) {
 		model, rv := map[string]*object.Object{}, 1
 		draw := func() store.Change {
 			rv++
-			name := "n-" + strconv.Itoa(rapid.IntRange(0, 1500).Draw(t, "name"))
+			name := "n-" + strconv.Itoa(rapid.IntRange(0, 900).Draw(t, "name"))
 			if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
 				return store.Change{Key: "ns/" + name, RV: strconv.Itoa(rv)}
 			}
@@ -57,7 +57,7 @@ func TestChangesBesideModel(t *testing.T) {
 			return changes
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "steps") {
-			size := rapid.SampledFrom([]int{1, 30, 140, 3000}).Draw(t, "size")
+			size := rapid.SampledFrom([]int{1, 30, 140, 1200}).Draw(t, "size")
 			changes := map[string]store.Change{} // keys are unique
 			for range size {
 				ch := draw()
