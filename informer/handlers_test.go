@@ -273,7 +273,7 @@ func TestLoggerOfTheContext(t *testing.T) {
 		} {
 			s := newServer()
 			s.put("bad")
-			var ofContext, ofProgram bytes.Buffer
+			var ofContext, ofProgram lockedBuffer // klog's writers don't take turns
 			var opts []informer.Option
 			if c.set {
 				opts = append(opts, informer.WithLogger(slog.New(slog.NewTextHandler(&ofProgram, nil))))
@@ -298,4 +298,22 @@ func TestLoggerOfTheContext(t *testing.T) {
 			require.Empty(t, other.String(), c.name)
 		}
 	})
+}
+
+// lockedBuffer is a bytes.Buffer that several goroutines write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
