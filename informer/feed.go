@@ -73,20 +73,25 @@ func (f *feed) process(keys int, waiting func() int, apply func() error) (err er
 		return apply()
 	}
 	applied := false
-	take := func(n int) error {
+	take := func(n int) {
 		if f.placed -= n; f.placed > 0 {
-			return nil
+			return
 		}
 		f.place(waiting())
 		f.mu.Unlock()
 		applied = true
 		err = apply()
-		return nil
 	}
 	for !applied {
 		_ = f.queue.PopBatch(
-			func(batch []cache.Delta, _ bool) error { return take(len(batch)) },
-			func(any, bool) error { return take(1) },
+			func(batch []cache.Delta, _ bool) error {
+				take(len(batch))
+				return nil
+			},
+			func(any, bool) error {
+				take(1)
+				return nil
+			},
 		)
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,7 +48,7 @@ func (p *panics) take() []any {
 func watchPanics(t testing.TB, crash bool) *panics {
 	p := &panics{}
 	handlers, crashes := utilruntime.PanicHandlers, utilruntime.ReallyCrash
-	utilruntime.PanicHandlers, utilruntime.ReallyCrash = append(handlers[:len(handlers):len(handlers)], p.handle), crash
+	utilruntime.PanicHandlers, utilruntime.ReallyCrash = slices.Concat(handlers, []func(context.Context, any){p.handle}), crash
 	t.Cleanup(func() { utilruntime.PanicHandlers, utilruntime.ReallyCrash = handlers, crashes })
 	return p
 }

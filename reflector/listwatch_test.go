@@ -156,7 +156,9 @@ func TestListWatchProbe(t *testing.T) {
 
 // The resourceVersions of a fake have no order that a probe could go by.
 func TestListWatchUnversioned(t *testing.T) {
-	real := func(metav1.ListOptions) (watch.Interface, error) { return struct{ watch.Interface }{watch.NewFake()}, nil }
+	real := func(metav1.ListOptions) (watch.Interface, error) {
+		return struct{ watch.Interface }{watch.NewFake()}, nil
+	}
 	for _, tc := range []struct {
 		name  string
 		rv    string // of the list

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	PageSize = 4096 // fixed, so that a file moves between machines
+	// PageSize is fixed, so that a file moves between machines.
+	PageSize = 4096
 
 	// AllocBytes is how much the file grows at a time. bbolt's own 16 MiB would
 	// round a small quota up by as much.

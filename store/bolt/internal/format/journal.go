@@ -25,6 +25,7 @@ const (
 	journalBody     = 5 // offset of the frame
 )
 
+// ErrJournal means that a journal entry does not decode.
 var ErrJournal = errors.New("journal entry is damaged")
 
 // EncodeJournalEntry returns the entry for key with the cells at addrs, which are in order.

@@ -48,6 +48,7 @@ var (
 	KeyHistory    = []byte("history")
 )
 
+// Magic is the value of the meta bucket that marks a file as one of this format.
 const Magic = "snapcache"
 
 // Versions of the file format.

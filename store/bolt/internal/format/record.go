@@ -39,8 +39,10 @@ const (
 	recordChecksum = 2 // offset of the CRC
 	recordBody     = 6 // offset of the fields
 
-	codecRaw  = 0 // the JSON as it is
-	CodecZstd = 1 // one zstd frame
+	codecRaw = 0 // the JSON as it is
+
+	// CodecZstd marks a body that is one zstd frame.
+	CodecZstd = 1
 )
 
 var (

@@ -13,10 +13,14 @@ import (
 )
 
 const (
-	// FoldBytes, MaxCells and foldInterval bound what opening has to replay: bytes of
-	// journal, cells in the memtable and time.
-	FoldBytes    = 24 << 20
-	MaxCells     = 90_000
+	// FoldBytes is the length of the journal at which a fold begins: it bounds what opening
+	// has to replay.
+	FoldBytes = 24 << 20
+
+	// MaxCells is the number of cells in the memtable at which a fold begins.
+	MaxCells = 90_000
+
+	// foldInterval is the age of the journal at which a fold begins.
 	foldInterval = 24 * time.Hour
 
 	// SliceBytes bounds the pages that one transaction of a fold writes. What it takes
