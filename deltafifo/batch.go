@@ -27,6 +27,9 @@ type Batch struct {
 	// Events and Bookmarks are how many of each the batch covers.
 	Events, Bookmarks int
 
+	// Skipped is set if the producer left out events. See [Queue.Skip].
+	Skipped bool
+
 	// Flush says that all of this is to be made durable now. See [Queue.Flush].
 	Flush bool
 
@@ -146,6 +149,7 @@ func (q *Queue) take(limit int) Batch {
 	// What is still pending began to wait at the watermark, so the watch must be
 	// able to start there again.
 	b.Flush, q.flush = q.flush, false
+	b.Skipped, q.skipped = q.skipped, false
 	b.Watermark = q.rv
 	if len(q.order) > 0 {
 		b.Watermark = q.items[q.order[0]].before
@@ -164,7 +168,7 @@ func (q *Queue) takeList(b *Batch) {
 		q.replace = nil
 	case q.replace.phase == phaseDone && len(q.order) == 0:
 		b.ListDone, b.Watermark, b.Repeated = true, q.replace.rv, q.replace.repeated
-		q.ended = true
+		q.ended, q.skipped = true, false // the list has what was left out before it
 		q.rv, q.popped = q.replace.rv, q.replace.rv
 		q.replace = nil
 	}

@@ -76,6 +76,7 @@ type Queue struct {
 	closed  bool
 	replace *replace
 	listing bool // a list is in the queue or still with the consumer
+	skipped bool // an event was left out since the newest batch or list
 	flush   bool // the consumer is to make durable what it has
 
 	initial                      // how far the first list is
@@ -214,6 +215,18 @@ func (q *Queue) Bookmark(rv string) error {
 	q.rv = rv
 	q.marks++
 	q.changed.Broadcast()
+	return nil
+}
+
+// Skip notes that the producer left out an event that it could not use. The next batch that
+// is no part of a list has it, since its watermark may be past that event.
+func (q *Queue) Skip() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.afterReplace(); err != nil {
+		return fmt.Errorf("skip: %w", err)
+	}
+	q.skipped = true
 	return nil
 }
 

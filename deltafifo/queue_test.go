@@ -453,3 +453,44 @@ func TestFlush(t *testing.T) {
 	require.True(t, b.Flush)
 	require.Equal(t, "10", b.Watermark)
 }
+
+// An event that the producer left out is in the next batch, until a list is complete: that
+// has what was left out before it. A list that is aborted does not.
+func TestSkip(t *testing.T) {
+	q := New(Options{})
+	q.Start("9")
+	pop := func() Batch {
+		b, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		return b
+	}
+	require.NoError(t, q.Skip())
+	require.NoError(t, q.Add(obj(t, "a", "1", 11)))
+	require.True(t, pop().Skipped)
+	require.NoError(t, q.Bookmark("12"))
+	require.False(t, pop().Skipped, "the consumer keeps it")
+
+	list := func(end func()) (last Batch) {
+		began := make(chan struct{})
+		go func() {
+			defer close(began)
+			_ = q.BeginReplace(t.Context(), Replace{})
+			end()
+		}()
+		last = pop()
+		<-began
+		return last
+	}
+	require.NoError(t, q.Skip())
+	require.True(t, list(q.AbortReplace).ListAborted)
+	require.NoError(t, q.Bookmark("13"))
+	require.True(t, pop().Skipped, "the list was aborted")
+	require.NoError(t, q.Skip())
+	b := list(func() { _ = q.EndReplace("14") })
+	require.True(t, b.ListDone)
+	require.False(t, b.Skipped)
+	require.NoError(t, q.Bookmark("15"))
+	require.False(t, pop().Skipped, "the list has it")
+	q.Close()
+	require.ErrorIs(t, q.Skip(), ErrClosed)
+}

@@ -138,14 +138,15 @@ func goType(scheme *runtime.Scheme, gvr schema.GroupVersionResource) (reflect.Ty
 // in the other one, a Go type or a tree.
 func converting(example runtime.Object, scheme *runtime.Scheme) func(runtime.Object) (runtime.Object, error) {
 	_, trees := example.(runtime.Unstructured)
+	typ := reflect.TypeOf(example) // and not the example, which is the program's
 	return func(obj runtime.Object) (runtime.Object, error) {
 		switch tree, ok := obj.(runtime.Unstructured); {
 		case obj == nil || ok == trees:
 			return obj, nil
 		case ok:
-			typed := reflect.New(reflect.TypeOf(example).Elem()).Interface().(runtime.Object)
+			typed := reflect.New(typ.Elem()).Interface().(runtime.Object)
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree.UnstructuredContent(), typed); err != nil {
-				return nil, fmt.Errorf("convert to a %T: %w", example, err)
+				return nil, fmt.Errorf("convert to a %s: %w", typ, err)
 			}
 			typed.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as typed clients have it
 			return typed, nil

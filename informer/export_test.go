@@ -1,6 +1,22 @@
 package informer
 
-import "context"
+import (
+	"context"
+
+	"github.com/snapcache/snapcache/store"
+)
 
 // Resyncs runs resyncs until ctx ends.
 func (p *Processor) Resyncs(ctx context.Context) { p.resyncs(ctx) }
+
+// Seats is how many collections of db have a seat.
+func Seats(db store.DB) (n int) {
+	seats.mu.Lock()
+	defer seats.mu.Unlock()
+	for at := range seats.m {
+		if at.db == db {
+			n++
+		}
+	}
+	return n
+}

@@ -74,6 +74,11 @@ type FactoryOptions struct {
 
 // Factory makes informers, one for each resource, and runs them. It is safe for
 // concurrent use.
+//
+// Each resource is a collection of the store, with an id made of resource, namespace, form
+// (Go type, metadata, unstructured) and selectors. So two factories with different namespaces
+// or selectors can share a store. Of two with the same, the informers of the second wait for
+// those of the first to stop, as with [WithStore].
 type Factory struct {
 	opts     FactoryOptions
 	cluster  *upstream.Cluster // nil with a Client
@@ -87,10 +92,12 @@ type Factory struct {
 	wg        sync.WaitGroup
 }
 
-// factoryKey tells informers apart. gvr is set for the dynamic ones only.
+// factoryKey distinguishes informers. gvr is set for the dynamic ones only, refused for one
+// that was asked for with a nil object.
 type factoryKey struct {
-	typ reflect.Type
-	gvr schema.GroupVersionResource
+	typ     reflect.Type
+	gvr     schema.GroupVersionResource
+	refused bool
 }
 
 type member struct {
@@ -146,14 +153,21 @@ func (f *Factory) connect() (err error) {
 }
 
 // InformerFor returns the informer of objects like obj, a Go type that the scheme
-// knows, making it if it is the first that asks. An object that can't be listed
-// makes an informer that never syncs and says why.
+// knows, making it if it is the first that asks. An object that can't be listed, or is
+// nil, makes an informer that never syncs and reports why. obj is not kept.
 func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := factoryKey{typ: reflect.TypeOf(obj)}
+	_, refused := formOf(obj)
+	if key.refused = refused != nil; key.refused && key.typ == nil {
+		key.typ = reflect.TypeFor[runtime.Object]()
+	}
 	if m, ok := f.informers[key]; ok {
 		return m.SharedIndexInformer
+	}
+	if refused != nil {
+		return f.add(key, failing(refused), obj, schema.GroupVersionResource{Resource: fmt.Sprintf("%T", obj)})
 	}
 	gvk := kindOf(obj, f.opts.Scheme)
 	gvr, _ := meta.UnsafeGuessKindToResource(gvk)
@@ -185,7 +199,7 @@ func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Ob
 	scope := f.scope
 	scope.GVR = gvr
 	opts := append([]Option{
-		WithStore(f.opts.Store, collectionID(example, gvr.GroupResource(), f.opts.Namespace)), WithScope(scope),
+		WithStore(f.opts.Store, collectionID(example, scope)), WithScope(scope),
 		WithScheme(f.opts.Scheme), WithIdentity(f.identity), WithInformerName(f.opts.InformerName),
 	}, f.opts.Informers...)
 	if f.opts.Client != nil {
@@ -198,22 +212,6 @@ func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Ob
 	}
 	f.informers[key] = &member{SharedIndexInformer: inf}
 	return inf
-}
-
-// collectionID names the collection of an informer: "pods", "deployments.apps@shop".
-// The three forms of one resource are three caches.
-func collectionID(example runtime.Object, gr schema.GroupResource, namespace string) string {
-	id := gr.String()
-	if namespace != "" {
-		id += "@" + namespace
-	}
-	switch example.(type) {
-	case *metav1.PartialObjectMetadata:
-		id += " (metadata)"
-	case runtime.Unstructured:
-		id += " (unstructured)"
-	}
-	return id
 }
 
 // Start runs the informers that were asked for since the last call, until stop is

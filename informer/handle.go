@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -10,72 +12,152 @@ import (
 
 // handle is a collection whose indexes can change while it is in use: the store
 // is asked for it again then, between two writes.
+//
+// Of all handles of a collection at most one is the owner, which is that of the informer
+// that runs. Meanwhile the others neither open it, which would drop the indexes of the
+// owner, nor read nor write. While there is no owner any of them may, each after opening it
+// with indexes of its own.
 type handle struct {
 	db   store.DB
 	info store.Info
+	seat *seat
 
-	current atomic.Pointer[opened]
+	refused error // why the collection is never opened; nil if it may be
 
-	// writing is held during Apply, and from Replace to the end of the replacement.
-	writing sync.Mutex
+	current atomic.Pointer[opened] // the newest opening by this handle
 }
 
-// opened is what the store returned.
-type opened struct{ store.Collection }
+// opened is what the store returned, and when.
+type opened struct {
+	store.Collection
+	tenure *tenure
+}
 
 var _ store.Collection = (*handle)(nil)
 
-// open opens the collection with indexes, for the first time or again. It waits
-// for a list that is on its way into the store.
+// newHandle returns a handle that has not opened the collection. refused, if not nil, is why
+// it never does.
+func newHandle(db store.DB, info store.Info, refused error) *handle {
+	h := &handle{db: db, info: info, refused: refused}
+	if reflect.ValueOf(db).Comparable() {
+		h.seat = seatOf(db, info.ID)
+	} else {
+		// Nothing could find out that another informer has the collection.
+		h.seat, h.refused = &seat{}, fmt.Errorf("a store of type %T can't be told from another: pass a pointer", db)
+	}
+	return h
+}
+
+// open opens the collection with indexes, for the first time or again. It waits for a list
+// that is on its way into the store, and fails while another handle is the owner.
 func (h *handle) open(indexes []store.Index) error {
-	h.writing.Lock()
-	defer h.writing.Unlock()
+	if h.refused != nil {
+		return h.refused
+	}
+	if err := h.seat.free(h); err != nil {
+		return err // at once, and not after the owner's list
+	}
+	h.seat.writing.Lock()
+	defer h.seat.writing.Unlock()
+	if err := h.seat.free(h); err != nil {
+		return err
+	}
 	c, err := h.db.Open(h.info, indexes...)
 	if err != nil {
 		return err
 	}
-	h.current.Store(&opened{c})
+	now := &opened{c, &tenure{}}
+	if h.isOpen() {
+		now.tenure = h.current.Load().tenure // what is being read stays good
+	}
+	h.seat.tenure.Store(now.tenure)
+	h.current.Store(now)
 	return nil
 }
 
-func (h *handle) isOpen() bool { return h.current.Load() != nil }
+// isOpen reports whether the collection was opened by this handle and by no other since.
+func (h *handle) isOpen() bool {
+	c := h.current.Load()
+	return c != nil && h.seat.tenure.Load() == c.tenure
+}
 
-func (h *handle) Info() store.Info          { return h.current.Load().Info() }
-func (h *handle) State() store.State        { return h.current.Load().State() }
-func (h *handle) View() (store.View, error) { return h.current.Load().View() }
-
-// inMemory returns the collection if it is open and in memory.
-func (h *handle) inMemory() (*memory.Collection, bool) {
-	o := h.current.Load()
-	if o == nil {
-		return nil, false
+// inMemory returns the newest opening if it is of this handle and in memory. What is read of c
+// counts if [handle.holds] returns nil afterwards.
+func (h *handle) inMemory() (c *memory.Collection, at *opened) {
+	if !h.isOpen() {
+		return nil, nil
 	}
-	c, ok := o.Collection.(*memory.Collection)
-	return c, ok
+	at = h.current.Load()
+	c, _ = at.Collection.(*memory.Collection)
+	return c, at
 }
 
-func (h *handle) Apply(b store.Batch) error {
-	h.writing.Lock()
-	defer h.writing.Unlock()
-	return h.current.Load().Apply(b)
+// holds returns an error if the collection was opened by another handle since c, or has
+// another owner.
+func (h *handle) holds(c *opened) error {
+	if h.seat.tenure.Load() == c.tenure {
+		return nil
+	}
+	if err := h.seat.free(h); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %q in %s was opened again meanwhile", ErrInUse, h.info.ID, nameOf(h.db))
 }
 
-func (h *handle) Replace() (store.Replacement, error) {
-	h.writing.Lock()
-	r, err := h.current.Load().Replace()
+// Info implements [store.Collection].
+func (h *handle) Info() store.Info { return h.current.Load().Info() }
+
+// State implements [store.Collection].
+func (h *handle) State() store.State { return h.current.Load().State() }
+
+// View implements [store.Collection].
+func (h *handle) View() (store.View, error) {
+	c := h.current.Load()
+	v, err := c.View()
 	if err != nil {
-		h.writing.Unlock()
 		return nil, err
 	}
-	return &replacing{Replacement: r, end: sync.OnceFunc(h.writing.Unlock)}, nil
+	if err := h.holds(c); err != nil { // now, since the view may be of later than c
+		v.Close()
+		return nil, err
+	}
+	return v, nil
 }
 
-// replacing is a replacement that keeps its collection from being opened anew.
+// Apply implements [store.Collection].
+func (h *handle) Apply(b store.Batch) error {
+	h.seat.writing.Lock()
+	defer h.seat.writing.Unlock()
+	c := h.current.Load()
+	if err := h.holds(c); err != nil {
+		return err
+	}
+	return c.Apply(b)
+}
+
+// Replace implements [store.Collection].
+func (h *handle) Replace() (store.Replacement, error) {
+	h.seat.writing.Lock()
+	c := h.current.Load()
+	err := h.holds(c)
+	var r store.Replacement
+	if err == nil {
+		r, err = c.Replace()
+	}
+	if err != nil {
+		h.seat.writing.Unlock()
+		return nil, err
+	}
+	return &replacing{Replacement: r, end: sync.OnceFunc(h.seat.writing.Unlock)}, nil
+}
+
+// replacing is a replacement that keeps its collection from being opened again.
 type replacing struct {
 	store.Replacement
 	end func()
 }
 
+// Commit implements [store.Replacement].
 func (r *replacing) Commit(cp store.Checkpoint) error {
 	err := r.Replacement.Commit(cp)
 	if err == nil {
@@ -84,6 +166,7 @@ func (r *replacing) Commit(cp store.Checkpoint) error {
 	return err
 }
 
+// Abort implements [store.Replacement].
 func (r *replacing) Abort() error {
 	defer r.end()
 	return r.Replacement.Abort()

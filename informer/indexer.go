@@ -32,6 +32,7 @@ import (
 // [WithReadErrorHandler]); what can't be read is left out then.
 type Indexer struct {
 	opts    options
+	form    form
 	coll    *handle
 	decoder *decoder
 	unnamed string // see unnamed
@@ -52,16 +53,20 @@ type Indexer struct {
 
 var _ cache.Indexer = (*Indexer)(nil)
 
-// NewIndexer returns the indexer of objects like example. Without [WithStore] it
-// is in memory.
+// NewIndexer returns the indexer of objects like example, which is not kept. Without
+// [WithStore] it is in memory. With a nil example all that it does is an error.
 func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option) *Indexer {
 	o := newOptions(opts)
+	f, refused := formOf(example)
+	if refused != nil {
+		f, example = form{typ: rawType}, &object.Object{} // the rest needs one
+	}
 	if o.codec == nil {
 		o.codec = NewCodec(example, o.scheme)
 	}
-	x := &Indexer{opts: o, unnamed: unnamed(), indexers: maps.Clone(indexers)}
+	x := &Indexer{opts: o, form: f, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.log.Store(cmp.Or(o.logger, slog.Default()))
-	x.coll = &handle{db: o.db, info: o.info(example)}
+	x.coll = newHandle(o.db, o.info(example), refused)
 	x.feed = newFeed(o.name.WithResource(schema.GroupVersionResource{
 		Group: x.coll.info.Group, Version: x.coll.info.Version, Resource: x.coll.info.Resource,
 	}), o.fifo)
@@ -107,7 +112,7 @@ func (x *Indexer) logWith(ctx context.Context) {
 	}
 }
 
-// open opens the collection, if that was not done.
+// open opens the collection, if that was not done or another handle has opened it since.
 func (x *Indexer) open() error {
 	if x.coll.isOpen() {
 		return nil
@@ -117,6 +122,14 @@ func (x *Indexer) open() error {
 	if x.coll.isOpen() {
 		return nil
 	}
+	return x.coll.open(x.storeIndexes(x.GetIndexers()))
+}
+
+// begin opens the collection for its owner, also if it is open: another handle may just be
+// about to open it.
+func (x *Indexer) begin() error {
+	x.opening.Lock()
+	defer x.opening.Unlock()
 	return x.coll.open(x.storeIndexes(x.GetIndexers()))
 }
 
@@ -185,8 +198,8 @@ func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
 
 // GetByKey returns the object that is stored under key.
 func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
-	if c, ok := x.inMemory(); ok {
-		if v, ok := c.Value(key); ok {
+	if c, at := x.inMemory(); c != nil {
+		if v, ok := c.Value(key); ok && x.coll.holds(at) == nil { // else get has the error
 			if _, encoded := v.(*object.Object); !encoded {
 				return v, true, nil
 			}
@@ -207,9 +220,12 @@ func (x *Indexer) get(key string) (any, error) {
 	if err := x.open(); err != nil {
 		return nil, err
 	}
-	if g, ok := x.coll.inMemory(); ok {
+	if c, at := x.coll.inMemory(); c != nil {
 		decode := x.decoder.decoding()
-		o, err := g.Get(key)
+		o, err := c.Get(key)
+		if held := x.coll.holds(at); held != nil {
+			return nil, held
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -251,8 +267,8 @@ func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 // takes longer than a view of the store may stay open, it goes on in another: then they are of more
 // than one state, as objects are that a watch brings one after the other.
 func (x *Indexer) List() []any {
-	if c, ok := x.inMemory(); ok {
-		return x.listInMemory(c)
+	if c, at := x.inMemory(); c != nil {
+		return x.listInMemory(c, at)
 	}
 	decode := x.decoder.scanning()
 	var list []any
@@ -333,8 +349,8 @@ func (x *Indexer) ByIndex(name, value string) ([]any, error) {
 }
 
 func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]any, error) {
-	if c, ok := x.inMemory(); ok && len(values) == 1 {
-		return x.byValueInMemory(c, storeName(name, fn), storeValue(values[0]))
+	if c, at := x.inMemory(); c != nil && len(values) == 1 {
+		return x.byValueInMemory(c, at, storeName(name, fn), storeValue(values[0]))
 	}
 	read := x.reading()
 	v, err := x.view()

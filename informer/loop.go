@@ -155,6 +155,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	}
 	cp := l.checkpoint
 	cp.RV = b.Watermark
+	cp.Skipped = cp.Skipped || b.Skipped
 	if cp == l.checkpoint && len(diff.changes) == 0 {
 		return nil // nothing but a flush
 	}

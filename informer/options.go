@@ -57,18 +57,23 @@ func newOptions(opts []Option) options {
 }
 
 // WithStore keeps the objects in db, in the collection id. In a durable store they
-// outlive the program. One collection is for one informer, and an id is for one
-// resource in one namespace under the same selectors for ever: see [WithScope] for
-// what may change. The store is the caller's to close, after the informer has
-// stopped.
+// outlive the program. An id is for one resource in one namespace under the same
+// selectors for ever: see [WithScope] for what may change. The store is the caller's to
+// close, after the informer has stopped.
+//
+// One informer has a collection from the start of its Run to the end. Others of the same id
+// and db wait meanwhile: they log a warning, report [ErrInUse] to the watch error handler and
+// to the readers of their indexers, and have not synced. db is compared as it is: two
+// wrappers of one store are two.
 func WithStore(db store.DB, id string) Option {
 	return func(o *options) { o.db, o.id = db, id }
 }
 
-// WithScope says what the ListerWatcher lists: the resource, namespace and
-// selectors, and the name of the transform. What is stored under another scope is
-// still handed out at the start, and then listed anew. Without it a
-// ListerWatcher that has changed goes unnoticed.
+// WithScope declares what the ListerWatcher lists: the resource, namespace and
+// selectors, and the name of the transform. What an earlier run stored under another scope
+// is still handed out at the start, and then listed again. While another informer runs on
+// the collection under another scope, the error that this one waits with ([ErrInUse]) has
+// both. Without WithScope a ListerWatcher that has changed goes unnoticed.
 func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 
 // WithScheme tells the kind of Go types, so that objects are stored with

@@ -29,6 +29,9 @@ func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, er
 	if scheme == nil {
 		return nil, errors.New("protobuf codec: there is no scheme")
 	}
+	if _, err := formOf(example); err != nil {
+		return nil, fmt.Errorf("protobuf codec: %w", err)
+	}
 	kinds, _, err := scheme.ObjectKinds(example)
 	if err != nil {
 		return nil, fmt.Errorf("protobuf codec: %w", err)

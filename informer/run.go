@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/snapcache/snapcache/deltafifo"
@@ -30,11 +29,15 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		klog.FromContext(ctx).Info("Warning: an informer can be run once only")
 		return
 	}
+	s.indexer.logWith(ctx)
+	owner := s.claim(ctx)
+	if owner {
+		defer s.indexer.coll.seat.leave() // after all that follows
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	s.indexer.logWith(ctx)
 	s.indexer.fed.Store(true)
 	wg.Go(func() { s.indexer.decoder.detector.Run(helpers.Done()) })
 	defer s.processor.Stop()
@@ -43,7 +46,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		defer s.mu.Unlock()
 		s.stopped = true
 	}()
-	if !s.open(ctx) {
+	if !owner || !s.open(ctx) {
 		return
 	}
 	wg.Go(func() { s.processor.resyncs(helpers) })
@@ -58,7 +61,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 func (s *sharedIndexInformer) open(ctx context.Context) bool {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 	for {
-		err := s.indexer.open()
+		err := s.indexer.begin()
 		if err == nil {
 			err = s.processor.Start()
 		}
@@ -87,6 +90,8 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 		reason = store.ReasonInitial
 	case coll.Info().Scope() != coll.info.Scope():
 		reason = store.ReasonScopeChanged
+	case state.Skipped:
+		reason = store.ReasonSkipped
 	}
 	var source *reflector.ListWatch
 	unversioned := func() bool {
@@ -131,13 +136,10 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 			id: opts.id, db: opts.db, collection: s.indexer.coll, queue: queue, readErrors: s.indexer.ReadErrors,
 			events: map[watch.EventType]uint64{}, lists: map[store.Reason]uint64{},
 		},
-		ctx: ctx, handler: s.watchError, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, informer: s.indexer.feed,
+		tell: func(err error) { s.tell(ctx, err) }, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, informer: s.indexer.feed,
 	}
 	if opts.provider != nil {
 		o.fed = reflector.Feed(opts.provider, opts.id)
-	}
-	if o.handler != nil {
-		o.stand = cache.NewReflectorWithOptions(s.lw, s.example, nil, cache.ReflectorOptions{Name: opts.id})
 	}
 	return o
 }
@@ -145,10 +147,8 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 // observer is told by the reflector what it meets.
 type observer struct {
 	*meter
-	ctx     context.Context
-	handler cache.WatchErrorHandlerWithContext // nil for none
-	stand   *cache.Reflector                   // what a handler is given
-	logger  *slog.Logger
+	tell   func(error) // calls the watch error handler
+	logger *slog.Logger
 
 	fed      reflector.Observer // client-go's metrics of reflectors
 	informer *feed              // and of informers
@@ -167,20 +167,6 @@ func (o *observer) Skipped(err error) {
 	o.meter.Skipped(err)
 	o.logger.Warn("skipped an object that can't be used", "error", err)
 	o.tell(err)
-}
-
-// tell calls the watch error handler.
-func (o *observer) tell(err error) {
-	if o.handler == nil {
-		return
-	}
-	failed := guarded(o.logger, func() error {
-		o.handler(o.ctx, o.stand, err)
-		return nil
-	})
-	if failed != nil {
-		o.logger.Error("the watch error handler failed", "error", failed)
-	}
 }
 
 // identity asks for the identity of the cluster.

@@ -49,9 +49,9 @@ func share(codec Codec, obj runtime.Object) (*object.Object, error) {
 
 // inMemory returns the collection if its objects can be read without a view: those of a store in
 // memory, which holds what readers get.
-func (x *Indexer) inMemory() (*memory.Collection, bool) {
+func (x *Indexer) inMemory() (c *memory.Collection, at *opened) {
 	if !x.shares && !x.raw {
-		return nil, false
+		return nil, nil
 	}
 	return x.coll.inMemory()
 }
@@ -65,9 +65,12 @@ func (x *Indexer) handedOut(v any, decode Decode) (any, error) {
 }
 
 // listInMemory is List.
-func (x *Indexer) listInMemory(c *memory.Collection) []any {
+func (x *Indexer) listInMemory(c *memory.Collection, at *opened) []any {
 	decode := x.decoder.scanning()
 	list, encoded, err := c.Values()
+	if err == nil {
+		err = x.coll.holds(at)
+	}
 	if err != nil {
 		x.failed(err)
 		return nil
@@ -93,9 +96,12 @@ func (x *Indexer) decoded(list []any, decode Decode) []any {
 }
 
 // byValueInMemory is byValues for one value.
-func (x *Indexer) byValueInMemory(c *memory.Collection, index, value string) ([]any, error) {
+func (x *Indexer) byValueInMemory(c *memory.Collection, at *opened, index, value string) ([]any, error) {
 	decode := x.decoder.decoding()
 	list, err := c.ValuesByIndex(index, value)
+	if held := x.coll.holds(at); held != nil {
+		err = held
+	}
 	if err != nil {
 		x.failed(err)
 		return nil, err

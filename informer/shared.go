@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"time"
 
@@ -13,15 +12,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/upstream"
 )
 
 // sharedIndexInformer is client-go's SharedIndexInformer on this module's parts.
 type sharedIndexInformer struct {
 	lw        cache.ListerWatcher
-	example   runtime.Object
+	form      form
 	indexer   *Indexer
 	processor *Processor
+	stand     *cache.Reflector // what a watch error handler is given
 
 	mu         sync.Mutex // guards what follows
 	watchError cache.WatchErrorHandlerWithContext
@@ -42,14 +41,28 @@ var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
 //
 // Objects handed out, to handlers or by the indexer, are shared: nobody may change
 // them.
+//
+// Of example the Go type and, of an unstructured one, apiVersion and kind are read before
+// the function returns; the object is not kept. With a nil example the informer never syncs:
+// the watch error handler, the log and the reads of its indexer get the error.
+//
+// Of all informers of one collection one runs at a time. While it runs, others wait, have not
+// synced, and report [ErrInUse] in the same ways; the next begins when that one's Run has
+// returned. The indexer of an informer that has stopped can be read until another informer of
+// the collection runs.
 func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers, opts ...Option) cache.SharedIndexInformer {
 	x := NewIndexer(example, indexers, opts...)
+	name := fmt.Sprintf("SharedIndexInformer %T", example)
+	if x.coll.refused != nil {
+		example = nil // also a nil pointer, which the reflector would read
+	}
 	return &sharedIndexInformer{
-		lw: lw, example: example, indexer: x,
+		lw: lw, form: x.form, indexer: x,
 		processor: NewProcessor(ProcessorOptions{
-			Name: fmt.Sprintf("SharedIndexInformer %T", example), Collection: x.coll, Resync: resync, OnError: x.failed,
+			Name: name, Collection: x.coll, Resync: resync, OnError: x.failed,
 			Decoding: x.decoder.decoding,
 		}),
+		stand: cache.NewReflectorWithOptions(lw, example, nil, cache.ReflectorOptions{Name: x.opts.id}),
 	}
 }
 
@@ -140,7 +153,8 @@ func (s *sharedIndexInformer) SetWatchErrorHandlerWithContext(h cache.WatchError
 }
 
 // SetTransform implements [cache.SharedInformer]. What f returns must be an object
-// with a name; it is what is stored. Beside a durable store its name belongs in
+// with a name, of the type of the informer's objects; it is what is stored. With another type
+// the informer does not sync, and the watch error handler and the log get the error. Beside a durable store its name belongs in
 // [WithScope]: without one, what another run stored is listed anew at the start.
 func (s *sharedIndexInformer) SetTransform(f cache.TransformFunc) error {
 	s.mu.Lock()
@@ -190,14 +204,34 @@ func (c controller) HasSynced() bool                     { return c.s.HasSynced(
 func (c controller) HasSyncedChecker() cache.DoneChecker { return c.s.HasSyncedChecker() }
 func (c controller) LastSyncResourceVersion() string     { return c.s.LastSyncResourceVersion() }
 
-// encode makes what is stored of what was listed or watched. Whatever is wrong with
-// one object is no reason to do without the others.
+// tell calls the watch error handler of an informer that has started.
+func (s *sharedIndexInformer) tell(ctx context.Context, err error) {
+	if s.watchError == nil {
+		return
+	}
+	log := s.indexer.logger().With("collection", s.indexer.opts.id)
+	failed := guarded(log, func() error {
+		s.watchError(ctx, s.stand, err)
+		return nil
+	})
+	if failed != nil {
+		log.Error("the watch error handler failed", "error", failed)
+	}
+}
+
+// encode makes what is stored of what was listed or watched. Whatever is wrong with one
+// object is no reason to do without the others, but a transform that changes the type is
+// wrong with all of them.
 func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err error) {
 	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec are the program's
 		o, err = s.encodeExpected(obj)
 		return err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, errTransformedType):
+		s.indexer.logger().Error("the informer can't go on", "collection", s.indexer.opts.id, "error", err)
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", object.ErrInvalid, err)
 	}
 	return o, nil
@@ -211,7 +245,7 @@ func (s *sharedIndexInformer) encodeExpected(obj runtime.Object) (*object.Object
 		}
 		obj = converted
 	}
-	if err := s.expected(obj); err != nil {
+	if err := s.form.takes(obj); err != nil {
 		return nil, err
 	}
 	if s.transform == nil {
@@ -221,29 +255,9 @@ func (s *sharedIndexInformer) encodeExpected(obj runtime.Object) (*object.Object
 	if err != nil {
 		return nil, fmt.Errorf("transform: %w", err)
 	}
-	o, ok := out.(runtime.Object)
-	if !ok {
-		return nil, fmt.Errorf("transform: a %T can't be stored", out)
+	o, err := s.form.transformed(out)
+	if err != nil {
+		return nil, err
 	}
 	return s.indexer.encode(o)
-}
-
-// expected refuses an object of another type than the example's.
-func (s *sharedIndexInformer) expected(obj runtime.Object) error {
-	if obj == nil {
-		return errors.New("an event without an object")
-	}
-	_, sent := obj.(*object.Object)
-	_, wanted := s.example.(*object.Object)
-	if sent || wanted {
-		return nil // JSON is of any type
-	}
-	if reflect.TypeOf(obj) != reflect.TypeOf(s.example) {
-		return fmt.Errorf("%w: expected a %T, the server sent a %T", upstream.ErrWrongType, s.example, obj)
-	}
-	want, got := s.example.GetObjectKind().GroupVersionKind(), obj.GetObjectKind().GroupVersionKind()
-	if _, ok := obj.(runtime.Unstructured); ok && !want.Empty() && got != want {
-		return fmt.Errorf("%w: expected a %s, the server sent a %s", upstream.ErrWrongType, want, got)
-	}
-	return nil
 }

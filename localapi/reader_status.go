@@ -72,7 +72,7 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	c.Indexes, c.Building = append(c.Indexes, v.Indexes()...), v.Building()
 	c.Synced, c.Objects, c.Bytes = state.Synced, state.Count, state.Bytes
 	c.ResourceVersion, c.Cluster = state.RV, state.Cluster
-	c.ListReason, c.LastList = state.ListReason, state.LastList
+	c.ListReason, c.LastList, c.SkippedEvents = state.ListReason, state.LastList, state.Skipped
 	if state.Synced {
 		if c.HistorySince, err = v.Horizon(); err != nil {
 			c.Problem = err.Error() // only of the history

@@ -190,6 +190,10 @@ type Collection struct {
 	// The objects stay readable until then.
 	Untrusted string `json:"untrusted,omitempty"`
 
+	// SkippedEvents is set if the watch brought events that were left out, since their
+	// objects were of another type. The next start lists.
+	SkippedEvents bool `json:"skippedEvents,omitempty"`
+
 	// ListReason is why the newest complete list was made, LastList is when.
 	ListReason string    `json:"listReason,omitempty"`
 	LastList   time.Time `json:"lastList,omitzero"`

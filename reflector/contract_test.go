@@ -93,7 +93,8 @@ func TestExpectedType(t *testing.T) {
 	log := play(t, s, time.Minute, func(o *reflector.Options) { initial(o); o.APIVersion = "v1" })
 	require.Equal(t, 1, has(log, "item"), "%q", log)
 	require.Zero(t, has(log, "add"), "%q", log)
-	require.Equal(t, "skipped: x: expected a v1 Pod, the server sent a example.com/v1 Pod", log[len(log)-1])
+	require.Equal(t, []string{"skipped: x: expected a v1 Pod, the server sent a example.com/v1 Pod", "skip"}, log[len(log)-2:])
+	require.Equal(t, 3, has(log, "skip"), "an item of a list is not an event")
 }
 
 func TestResync(t *testing.T) {

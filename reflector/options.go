@@ -34,6 +34,7 @@ type Queue interface {
 	Update(obj any) error
 	Delete(obj any) error
 	Bookmark(rv string) error
+	Skip() error
 	Flush()
 	BeginReplace(ctx context.Context, r deltafifo.Replace) error
 	ReplaceItem(obj any) error

@@ -204,6 +204,10 @@ func (s *script) EndReplace(rv string) error {
 	s.note("end %s", rv)
 	return nil
 }
+func (s *script) Skip() error {
+	s.note("skip")
+	return nil
+}
 func (s *script) AbortReplace()       { s.note("abort") }
 func (s *script) KeepItem(key string) { s.note("keep %s", key) }
 func (s *script) DropItem(key string) { s.note("drop %s", key) }

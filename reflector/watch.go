@@ -155,7 +155,11 @@ func (r *Reflector) event(e watch.Event) error {
 	}
 	o, ok := e.Object.(*object.Object)
 	if !ok {
-		r.opts.Observer.Skipped(unusable(e))
+		why := unusable(e)
+		r.opts.Observer.Skipped(why)
+		if errors.Is(why, upstream.ErrWrongType) {
+			return r.opts.Queue.Skip()
+		}
 		return nil
 	}
 	var err error
@@ -164,7 +168,7 @@ func (r *Reflector) event(e watch.Event) error {
 		err = r.opts.Queue.Bookmark(o.GetResourceVersion())
 	case watch.Added, watch.Modified, watch.Deleted:
 		if !r.expected(o) {
-			return nil
+			return r.opts.Queue.Skip()
 		}
 		switch e.Type {
 		case watch.Added:

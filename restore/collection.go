@@ -19,6 +19,8 @@ func Judge(stored, want store.Info, state store.State) Collection {
 		return Collection{Reason: store.ReasonInitial}
 	case stored.Scope() != want.Scope():
 		return Collection{Reason: store.ReasonScopeChanged}
+	case state.Skipped:
+		return Collection{Reason: store.ReasonSkipped}
 	default:
 		return Collection{RV: state.RV}
 	}

@@ -130,6 +130,7 @@ func TestJudge(t *testing.T) {
 		{"namespace", change(func(i *store.Info) { i.Namespace = "a" }), synced, "list: scope-changed"},
 		{"transform", change(func(i *store.Info) { i.Transform = "" }), synced, "list: scope-changed"},
 		{"version", change(func(i *store.Info) { i.Version = "v2" }), synced, "list: scope-changed"},
+		{"skipped", info, store.State{Synced: true, Checkpoint: store.Checkpoint{RV: "7", Skipped: true}}, "list: skipped-events"},
 	} {
 		require.Equal(t, tc.text, restore.Judge(info, tc.want, tc.state).String(), tc.name)
 	}

@@ -21,6 +21,9 @@ const (
 	ReasonSchemaChanged Reason = "schema-changed"
 	// ReasonSilentClose: resumed watches end at once without a word.
 	ReasonSilentClose Reason = "silent-close"
+	// ReasonSkipped: events at or before the checkpoint were left out, since their
+	// objects were of another type.
+	ReasonSkipped Reason = "skipped-events"
 	// ReasonVerifyFailed: a comparison with the server found a difference.
 	ReasonVerifyFailed Reason = "verify-failed"
 	// ReasonRequested: an operator asked for it.
@@ -37,7 +40,7 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonInitial, ReasonExpired, ReasonClusterChanged, ReasonRVAhead, ReasonScopeChanged,
-		ReasonSchemaChanged, ReasonSilentClose, ReasonVerifyFailed, ReasonRequested,
+		ReasonSchemaChanged, ReasonSilentClose, ReasonSkipped, ReasonVerifyFailed, ReasonRequested,
 		ReasonStoreReadError, ReasonRecovered,
 	}
 }
@@ -48,7 +51,7 @@ func Reasons() []Reason {
 // gone and may have used the same numbers.
 func (r Reason) TrustsVersions() bool {
 	switch r {
-	case ReasonInitial, ReasonExpired, ReasonSilentClose, ReasonRequested, ReasonStoreReadError:
+	case ReasonInitial, ReasonExpired, ReasonSilentClose, ReasonSkipped, ReasonRequested, ReasonStoreReadError:
 		return true
 	}
 	return false

@@ -84,6 +84,11 @@ type Checkpoint struct {
 	// ListReason is why the newest list was made, "initial" for the first.
 	ListReason string `json:"listReason,omitempty"`
 
+	// Skipped is set if the watch brought events at or below RV that were left out, since
+	// their objects were of another type than the collection's. No watch resumes from such a
+	// checkpoint; the next complete list ends it.
+	Skipped bool `json:"skipped,omitempty"`
+
 	// Newest are the keys of objects with the highest resourceVersions at or below RV,
 	// highest first, as far as they are known; empty ones come last. A server that has
 	// these otherwise has another history than the one that RV is of.

@@ -29,7 +29,7 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	lines := slices.Concat(problemLines(s.Collections), untrustedLines(s.Collections), damageLines(s.Collections), verifyLines(s.Collections), purgeLines(s.Collections))
+	lines := slices.Concat(problemLines(s.Collections), untrustedLines(s.Collections), skippedLines(s.Collections), damageLines(s.Collections), verifyLines(s.Collections), purgeLines(s.Collections))
 	return writeLines(w, append(lines, storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
 }
 
@@ -104,6 +104,17 @@ func untrustedLines(collections []localapi.Collection) []string {
 	for _, c := range collections {
 		if c.Untrusted != "" {
 			lines = append(lines, fmt.Sprintf("%s: UNTRUSTED until it is listed: %s", c.ID, c.Untrusted))
+		}
+	}
+	return lines
+}
+
+// skippedLines returns the collections whose watch brought objects of another type.
+func skippedLines(collections []localapi.Collection) []string {
+	var lines []string
+	for _, c := range collections {
+		if c.SkippedEvents {
+			lines = append(lines, c.ID+": events with objects of another type were skipped: it is listed at the next start")
 		}
 	}
 	return lines

@@ -29,6 +29,7 @@ type content struct {
 	store.Info
 	Synced  bool              `json:"synced"`
 	RV      string            `json:"rv"`
+	Skipped bool              `json:"skipped"`
 	Age     string            `json:"age"`     // since it was proven, such as "3h12m"
 	Labels  []string          `json:"labels"`  // indexed by
 	Objects []json.RawMessage `json:"objects"` // without apiVersion and kind
@@ -81,6 +82,7 @@ func (c content) put(db store.DB) error {
 	}
 	cp := store.Checkpoint{
 		RV: c.RV, Cluster: "uid:1", LastEvent: time.Now().Add(-age), LastList: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ListReason: "initial",
+		Skipped: c.Skipped,
 	}
 	if err := errors.Join(r.Apply(changes), r.Commit(cp)); err != nil {
 		return err

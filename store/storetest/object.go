@@ -64,6 +64,7 @@ func Checkpoint(rv int) store.Checkpoint {
 	return store.Checkpoint{
 		RV: strconv.Itoa(rv), Cluster: "cluster-" + strconv.Itoa(rv%2), ListReason: "reason-" + strconv.Itoa(rv),
 		LastEvent: at, LastBookmark: at.Add(time.Second), LastList: at.Add(2 * time.Second),
+		Skipped: rv%2 == 1,
 	}
 }
 

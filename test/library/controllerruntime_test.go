@@ -179,7 +179,7 @@ func TestSeveralNamespaces(t *testing.T) {
 	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
 	require.Equal(t, store.Scope{GVR: configMaps, Namespace: one}, infos[0].Scope())
 	require.Equal(t, store.Scope{GVR: configMaps, Namespace: two, LabelSelector: "keep=yes"}, infos[1].Scope())
-	require.Equal(t, "configmaps@"+two, infos[1].ID)
+	require.Equal(t, "configmaps@"+two+" [labels keep=yes]", infos[1].ID)
 
 	put(t, c, one, "a", "2", nil)
 	put(t, c, two, "b", "2", keep)

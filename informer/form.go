@@ -1,0 +1,78 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// form is the Go type of an informer's objects and, of trees, their kind, as the example
+// had them when the informer was made. The example itself is not kept: it is the
+// program's, which may write to it at any time.
+type form struct {
+	typ reflect.Type
+	gvk schema.GroupVersionKind // of the example itself; only trees are compared by it
+}
+
+// errNoExample is the error of an informer that was made with a nil example.
+var errNoExample = errors.New("there is no example of the objects: pass a pointer to an object, such as &corev1.Pod{}")
+
+// formOf returns the form of objects like example. The error names what is wrong with
+// the example.
+func formOf(example runtime.Object) (form, error) {
+	v := reflect.ValueOf(example)
+	switch {
+	case !v.IsValid():
+		return form{}, errNoExample
+	case v.Kind() != reflect.Pointer:
+		return form{}, fmt.Errorf("the example is a %T, which is not a pointer", example)
+	case v.IsNil():
+		return form{}, fmt.Errorf("the example is a nil %T: %w", example, errNoExample)
+	}
+	return form{typ: v.Type(), gvk: example.GetObjectKind().GroupVersionKind()}, nil
+}
+
+// rawType is the type of objects as they are stored, which are of any kind.
+var rawType = reflect.TypeFor[*object.Object]()
+
+// takes returns an error if obj is not of this form.
+func (f form) takes(obj runtime.Object) error {
+	if obj == nil {
+		return errors.New("an event without an object")
+	}
+	sent := reflect.TypeOf(obj)
+	switch {
+	case sent == rawType, f.typ == rawType:
+		return nil
+	case sent != f.typ:
+		return fmt.Errorf("%w: expected a %s, the server sent a %s", upstream.ErrWrongType, f.typ, sent)
+	}
+	got := obj.GetObjectKind().GroupVersionKind()
+	if _, tree := obj.(runtime.Unstructured); tree && !f.gvk.Empty() && got != f.gvk {
+		return fmt.Errorf("%w: expected a %s, the server sent a %s", upstream.ErrWrongType, f.gvk, got)
+	}
+	return nil
+}
+
+// errTransformedType is the error of a transform that returns objects of another type than
+// the informer's. A store that is durable has to decode them before any transform has run.
+var errTransformedType = errors.New("the transform returns objects of another type than the informer's")
+
+// transformed returns what a transform made of an object, as it is stored.
+func (f form) transformed(out any) (runtime.Object, error) {
+	if v := reflect.ValueOf(out); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, errors.New("transform: it returned no object")
+	}
+	o, ok := out.(runtime.Object)
+	if ok && (f.typ == rawType || reflect.TypeOf(out) == f.typ || reflect.TypeOf(out) == rawType) {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: a %T, and the informer was made with a %s: return that type, or make the informer with an example of the other one "+
+		"and a client that lists it, such as &metav1.PartialObjectMetadata{} and a metadata client", errTransformedType, out, f.typ)
+}

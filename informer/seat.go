@@ -1,0 +1,166 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// ErrInUse is the error of an informer, and of the reads of its indexer, while another
+// informer has the collection in the same store.
+var ErrInUse = errors.New("the collection is in use by another informer")
+
+// seat is the place of the one writer of a collection in a store. All handles of the
+// collection share it.
+type seat struct {
+	// writing is held while the collection is opened, during Apply, and from Replace to the
+	// end of the replacement. An owner keeps it for as long as a list takes.
+	writing sync.Mutex
+
+	// tenure is that of the handle that opened the collection last, whose indexes it has;
+	// nil before that, and between take and the owner's first opening.
+	tenure atomic.Pointer[tenure]
+
+	mu    sync.Mutex // guards what follows, for a few instructions
+	owner *handle    // of the informer that runs; nil for none
+	freed chan struct{}
+}
+
+// tenure is the time in which one handle opens the collection and no other does. Two of
+// them differ by their address.
+type tenure struct{ _ byte }
+
+// take makes h the owner. While another handle is, it returns that one and a channel that
+// is closed when it has left.
+func (s *seat) take(h *handle) (other *handle, freed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner != nil {
+		return s.owner, s.freed
+	}
+	s.owner, s.freed = h, make(chan struct{})
+	if !h.isOpen() {
+		s.tenure.Store(nil) // the views of others fail from here on
+	}
+	return nil, nil
+}
+
+// leave ends what take began.
+func (s *seat) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.freed)
+	s.owner, s.freed = nil, nil
+}
+
+// free returns an error while a handle other than h is the owner.
+func (s *seat) free(h *handle) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner == nil || s.owner == h {
+		return nil
+	}
+	return h.inUse(s.owner)
+}
+
+// seats are those of all collections that there are handles of. A seat goes with the last
+// of its handles.
+var seats = struct {
+	mu sync.Mutex
+	m  map[place]weak.Pointer[seat]
+}{m: map[place]weak.Pointer[seat]{}}
+
+// place is a collection in a store.
+type place struct {
+	db store.DB
+	id string
+}
+
+// seatOf returns the seat of a collection. db can be compared.
+func seatOf(db store.DB, id string) *seat {
+	at := place{db, id}
+	seats.mu.Lock()
+	defer seats.mu.Unlock()
+	if s := seats.m[at].Value(); s != nil {
+		return s
+	}
+	s := &seat{}
+	seats.m[at] = weak.Make(s)
+	runtime.AddCleanup(s, vacate, at)
+	return s
+}
+
+// vacate forgets a seat that has no handle any more.
+func vacate(at place) {
+	seats.mu.Lock()
+	defer seats.mu.Unlock()
+	if seats.m[at].Value() == nil { // else there is a new one
+		delete(seats.m, at)
+	}
+}
+
+// claim makes the informer the owner of its collection. It waits for an owner before it, and
+// reports that; false means that ctx ended first.
+func (s *sharedIndexInformer) claim(ctx context.Context) bool {
+	coll, log := s.indexer.coll, s.indexer.logger().With("collection", s.indexer.opts.id)
+	if coll.refused != nil {
+		log.Error("the informer never syncs", "error", coll.refused)
+		s.tell(ctx, coll.refused)
+		<-ctx.Done()
+		return false
+	}
+	for waited := false; ; waited = true {
+		owner, freed := coll.seat.take(coll)
+		if owner == nil {
+			if waited {
+				log.Info("the other informer has stopped, and this one begins")
+			}
+			return true
+		}
+		err := coll.inUse(owner)
+		log.Warn("the informer waits for another one of the same collection to stop, and has not synced until then", "error", err)
+		s.tell(ctx, err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-freed:
+		}
+	}
+}
+
+// inUse returns the error of h while owner has the collection.
+func (h *handle) inUse(owner *handle) error {
+	err := fmt.Errorf("%w: %q in %s: share that informer or its factory, or give this one another id or store (informer.WithStore)",
+		ErrInUse, h.info.ID, nameOf(h.db))
+	if a, b := owner.info.Scope(), h.info.Scope(); a != b {
+		err = fmt.Errorf("%w; that one's scope is %s, this one's is %s", err, textOf(a), textOf(b))
+	}
+	return err
+}
+
+// textOf is what an error calls a scope.
+func textOf(s store.Scope) string {
+	text := s.GVR.GroupVersion().String() + "/" + s.GVR.Resource
+	for _, part := range []struct{ name, value string }{
+		{"namespace", s.Namespace}, {"labels", s.LabelSelector}, {"fields", s.FieldSelector}, {"transform", s.Transform}, {"encoding", s.Encoding},
+	} {
+		if part.value != "" {
+			text += " " + part.name + " " + part.value
+		}
+	}
+	return text
+}
+
+// nameOf is what an error calls a store.
+func nameOf(db store.DB) string {
+	if path := db.Stats().Path; path != "" {
+		return path
+	}
+	return "the store in memory"
+}
