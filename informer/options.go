@@ -85,8 +85,8 @@ func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme =
 // codec was made for.
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 
-// WithDecoded keeps the n objects that were used last in decoded form. The default
-// is all of them for a store in memory and 1024 for any other.
+// WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. A store
+// in memory by default holds all objects as they came, which must not be changed afterwards.
 func WithDecoded(n int) Option { return func(o *options) { o.decoded = n } }
 
 // WithIndexVersion promises that the function of an index returns the same values

@@ -198,11 +198,14 @@ func (c *collection) missing(key string) error {
 // Values returns all objects, in no order: each in its Go form, which the caller must not change,
 // or as an *object.Object if it came without one, as so many did. The slice is the caller's.
 func (c *collection) Values() (list []any, encoded int64, err error) {
-	s, err := c.readable()
+	c.mu.Lock()
+	err = c.unreadable(c.now)
+	slots, encoded := c.now.slots.copy(), c.now.encoded // the trees are not needed
+	c.mu.Unlock()
 	if err != nil {
 		return nil, 0, err
 	}
-	return s.slots.all(), s.encoded, nil
+	return slots.all(), encoded, nil
 }
 
 // ValuesByIndex is Values for the objects that an index files under value, ordered by key.
