@@ -183,7 +183,6 @@ func TestExampleDropped(t *testing.T) {
 			dropped := weak.Make(example)
 			inf := informer.NewSharedIndexInformer(asTrees(t, s), example, 0, nil, informer.WithStore(reopen(), "pods"))
 			require.NoError(t, inf.SetWatchErrorHandler(func(*cache.Reflector, error) {}))
-			example = nil
 			r := run(t, inf)
 			synctest.Wait()
 			for range 10 {
