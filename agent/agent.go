@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/exit"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/restore"
@@ -59,7 +61,7 @@ type Agent struct {
 	started   time.Time
 	db        store.DB
 	verdict   restore.File
-	elsewhere bool       // what is stored came from a snapshot, which may be another node's
+	foreign   bool       // what is stored came from a snapshot, which may be another node's
 	snapshots *snapshots // nil for a store that has none
 	source    localapi.Source
 	stopping  <-chan struct{} // closed when the agent is to stop
@@ -69,12 +71,13 @@ type Agent struct {
 	drawn     string        // the progress line on the terminal
 	verifying chan struct{} // held by a comparison with the server that somebody asked for
 	reloads   chan reloadRequest
-	vitals    vitals
-	ready     atomic.Bool // systemd was told so
+	stall     collection.StallDetector // for the watchdog alone
+	stalled   atomic.Pointer[string]   // what is stuck, for the status; nil for nothing
+	ready     atomic.Bool              // systemd was notified of it
 
 	mu          sync.Mutex // guards what follows
 	cfg         *config.AgentConfiguration
-	collections []*collection // a new slice when a reload changes it
+	collections []*collection.Collection // a new slice when a reload changes it
 	cluster     *upstream.Cluster
 	reloaded    chan struct{} // closed by the next reload; nil where nobody waits
 	refusal     string        // why the newest configuration is not the one in force; empty where it is
@@ -106,7 +109,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		if ctx.Err() != nil {
 			return nil // it was ended while it restored a snapshot
 		}
-		return a.told(err)
+		return a.redactError(err)
 	}
 	err = a.serve(ctx, restConfig)
 	a.extended(func() {
@@ -117,7 +120,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if err == nil {
 		a.log.Info("stopped")
 	}
-	return a.told(err)
+	return a.redactError(err)
 }
 
 // openStore opens the database and the collections that it knows already.
@@ -163,11 +166,11 @@ func openError(err error) error {
 		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
 	case errors.Is(err, store.ErrKey):
 		// The file is good: it stays where it is until somebody brings its key.
-		return usage("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
+		return exit.Usagef("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
 	case errors.Is(err, store.ErrTooLarge):
-		return usage("%w", err) // which says what to do
+		return exit.Usagef("%w", err) // which says what to do
 	case errors.Is(err, store.ErrNetworkFS):
-		return usage("%w: give a store.path on a local disk; snapshots.dir may be anywhere", err)
+		return exit.Usagef("%w: give a store.path on a local disk; snapshots.dir may be anywhere", err)
 	}
 	return err
 }
@@ -203,7 +206,7 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	if err != nil {
 		return err
 	}
-	a.elsewhere = origin != ""
+	a.foreign = origin != ""
 	if err := db.JournalDamage(); err != nil {
 		a.log.Error("the journal is damaged; what follows the damage was given up and comes again", "error", err)
 	}
@@ -221,16 +224,16 @@ func (a *Agent) openCollections() error {
 	for _, info := range stored {
 		known[info.ID] = info
 	}
-	var collections []*collection
-	for _, w := range wantedBy(a.config()) {
-		c := a.newCollection(w)
+	var collections []*collection.Collection
+	for _, w := range collection.Specs(a.config()) {
+		c := collection.New(w, a.collectionOptions(false))
 		collections = append(collections, c)
-		info, ok := known[c.id]
-		delete(known, c.id)
-		if version := w.entry.Resource.Version; !ok || version != "" && version != info.Version {
+		info, ok := known[c.ID]
+		delete(known, c.ID)
+		if version := w.Entry.Resource.Version; !ok || version != "" && version != info.Version {
 			continue
 		}
-		if err := c.open(a.db, upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced}); err != nil {
+		if err := c.Open(upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced}); err != nil {
 			return err
 		}
 	}
@@ -296,15 +299,15 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	a.mu.Unlock()
 	a.log.Info("connecting", "server", cluster.Server())
 	group, running := errgroup.WithContext(ctx)
-	keepers := newKeepers(running, group, a, cluster)
+	supervisors := collection.NewSupervisors(running, group, cluster)
 	for _, c := range a.all() {
-		keepers.start(c)
+		supervisors.Start(c)
 	}
-	group.Go(func() error { a.reloadsOn(running, keepers); return nil })
+	group.Go(func() error { a.reloadsOn(running, cluster, supervisors); return nil })
 	group.Go(func() error { a.repair(running); return nil })
 	group.Go(func() error { a.verifications(running); return nil })
 	group.Go(func() error { a.purges(running); return nil })
-	group.Go(func() error { a.versions(running, cluster); return nil })
+	group.Go(func() error { collection.FollowVersions(running, a.clock, cluster, a.all); return nil })
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()
@@ -317,14 +320,22 @@ func (a *Agent) config() *config.AgentConfiguration {
 	return a.cfg
 }
 
+// collectionOptions are those of this agent's collections. reloaded is set if a reload adds them.
+func (a *Agent) collectionOptions(reloaded bool) collection.Options {
+	return collection.Options{
+		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.foreign, Reloaded: reloaded,
+		PurgeAfter: func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
+	}
+}
+
 // all are the collections. The slice is not changed.
-func (a *Agent) all() []*collection {
+func (a *Agent) all() []*collection.Collection {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.collections
 }
 
-func (a *Agent) setCollections(c []*collection) {
+func (a *Agent) setCollections(c []*collection.Collection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.collections = c
@@ -333,8 +344,8 @@ func (a *Agent) setCollections(c []*collection) {
 // nextChange returns a channel that is closed at the next change of a collection.
 func (a *Agent) nextChange(id string) <-chan struct{} {
 	for _, c := range a.all() {
-		if c.id == id {
-			return c.track.nextChange()
+		if c.ID == id {
+			return c.Tracker.NextChange()
 		}
 	}
 	return nil // whoever asks learns from the store that there is none
@@ -345,7 +356,7 @@ func (a *Agent) listen() (net.Listener, error) {
 	path := a.config().LocalAPI.Socket
 	given, err := systemd.Listener()
 	if err != nil {
-		return nil, usage("%w", err)
+		return nil, exit.Usagef("%w", err)
 	}
 	if given == nil {
 		return localapi.Listen(path)

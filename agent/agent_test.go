@@ -19,15 +19,12 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/config"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
-	"github.com/snapcache/snapcache/upstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -199,24 +196,8 @@ func TestBoltOptions(t *testing.T) {
 	require.EqualValues(t, 64<<10, opts.HistoryBytes)
 }
 
-func TestAppliedWakesThoseWhoWait(t *testing.T) {
-	track := newTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))
-	a := &Agent{collections: []*collection{{id: "pods", track: track}}}
-	track.Applied(informer.Counts{}, 0) // nobody waits
-	first, same := a.nextChange("pods"), a.nextChange("pods")
-	track.Applied(informer.Counts{}, 0)
-	woken := func(c <-chan struct{}) bool {
-		select {
-		case <-c:
-			return true
-		default:
-			return false
-		}
-	}
-	require.True(t, woken(first))
-	require.True(t, woken(same))
-	require.False(t, woken(a.nextChange("pods")), "nothing changed since")
-	require.Nil(t, a.nextChange("absent"))
+func TestNextChange_NoCollection(t *testing.T) {
+	require.Nil(t, (&Agent{}).nextChange("absent"))
 }
 
 func TestGarbageIsSetAside(t *testing.T) {
@@ -335,17 +316,6 @@ func TestMetrics(t *testing.T) {
 	require.NotContains(t, string(body), `snapcache_checkpoint_age_seconds{collection="widgets.example.com"}`)
 	require.Contains(t, string(body), `snapcache_collection_checkpoint_age_seconds{collection="pods"} 3`)
 	require.NoError(t, stop())
-}
-
-func TestScopeIsCanonical(t *testing.T) {
-	info := func(label, field string) store.Info {
-		c := &collection{id: "pods", wanted: wanted{entry: config.Resource{LabelSelector: label, FieldSelector: field}}}
-		i, err := c.info(upstream.Resource{})
-		require.NoError(t, err)
-		return i
-	}
-	require.Equal(t, info("a=b,c in (d,e)", "x=y,z=w"), info("c in (e, d), a = b", "x==y,z=w"))
-	require.NotEqual(t, info("a=b", ""), info("a=c", ""))
 }
 
 func TestHeadline(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 )
@@ -78,7 +79,7 @@ func (a *Agent) live() []check {
 
 // pipeline says whether what comes from the server gets into the store: see healthy.
 func (a *Agent) pipeline() check {
-	if stuck := a.vitals.told.Load(); stuck != nil {
+	if stuck := a.stalled.Load(); stuck != nil {
 		return check{"pipeline", "failed: " + *stuck, true}
 	}
 	return check{name: "pipeline", is: "ok"}
@@ -90,7 +91,7 @@ func (a *Agent) fresh() []check {
 	limit := a.config().Health.MaxStaleness.Duration
 	var checks []check
 	for _, c := range a.all() {
-		checks = append(checks, freshness(c.id, a.describe(c, c.track.get()), limit))
+		checks = append(checks, freshness(c.ID, a.describe(c, c.Tracker.Stats()), limit))
 	}
 	slices.SortFunc(checks, func(x, y check) int { return strings.Compare(x.name, y.name) })
 	return checks
@@ -125,7 +126,7 @@ func (a *Agent) tellReady(ctx context.Context) {
 			return
 		}
 		a.tell(a.notifier.Starting("waiting to be in step: " + missing))
-		if sleepUnlessWoken(ctx, a.clock, inStepEvery, reloaded) != nil {
+		if sleep.UnlessWoken(ctx, a.clock, inStepEvery, reloaded) != nil {
 			return
 		}
 	}
@@ -135,8 +136,8 @@ func (a *Agent) tellReady(ctx context.Context) {
 func (a *Agent) notInStep() string {
 	var missing []string
 	for _, c := range a.all() {
-		if !a.describe(c, c.track.get()).InStep {
-			missing = append(missing, c.id)
+		if !a.describe(c, c.Tracker.Stats()).InStep {
+			missing = append(missing, c.ID)
 		}
 	}
 	return strings.Join(missing, ", ")

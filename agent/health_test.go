@@ -95,7 +95,7 @@ func TestNotReady(t *testing.T) {
 	t.Run("stuck", func(t *testing.T) {
 		a := &Agent{}
 		what := "changes of pods do not get into the store"
-		a.vitals.told.Store(&what)
+		a.stalled.Store(&what)
 		require.Equal(t, check{"pipeline", "failed: " + what, true}, a.pipeline())
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/restore"
@@ -120,9 +121,9 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	stats := m.a.db.Stats()
 	failing := stats.FlushError != nil
 	for _, c := range m.a.all() {
-		seen := c.track.get()
-		failing = failing || seen.store != nil
-		m.collection(c, seen, gauge, counter)
+		stats := c.Tracker.Stats()
+		failing = failing || stats.Store != nil
+		m.collection(c, stats, gauge, counter)
 	}
 	counter(descCommits, float64(stats.Commits))
 	counter(descCommitTime, stats.CommitTime.Seconds())
@@ -159,54 +160,52 @@ func (m metricsCollector) snapshots(gauge, counter send) {
 
 type send func(d *prometheus.Desc, v float64, labels ...string)
 
-func (m metricsCollector) collection(c *collection, seen seen, gauge, counter send) {
-	c.mu.Lock()
-	stored, source, queue := c.stored, c.source, c.queue
-	c.mu.Unlock()
-	s := m.a.describe(c, seen)
-	gauge(descSynced, number(s.Synced), c.id)
-	gauge(descInStep, number(s.InStep), c.id)
-	gauge(descUntrusted, number(s.Untrusted != ""), c.id)
+func (m metricsCollector) collection(c *collection.Collection, stats collection.Stats, gauge, counter send) {
+	stored, source, queue, ok := c.Live()
+	s := m.a.describe(c, stats)
+	gauge(descSynced, number(s.Synced), c.ID)
+	gauge(descInStep, number(s.InStep), c.ID)
+	gauge(descUntrusted, number(s.Untrusted != ""), c.ID)
 	if s.Synced {
 		// An age of a collection without data would look fresh.
-		gauge(descAge, s.AgeSeconds, c.id)
+		gauge(descAge, s.AgeSeconds, c.ID)
 	}
 	if stored != nil {
-		gauge(descObjects, float64(s.Objects), c.id)
-		gauge(descBytes, float64(s.Bytes), c.id)
+		gauge(descObjects, float64(s.Objects), c.ID)
+		gauge(descBytes, float64(s.Bytes), c.ID)
 	}
 	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
-		counter(descEvents, float64(seen.events[t]), c.id, string(t))
+		counter(descEvents, float64(stats.Events[t]), c.ID, string(t))
 	}
 	for _, reason := range store.Reasons() {
-		counter(descRelists, float64(seen.lists[reason]), c.id, string(reason))
+		counter(descRelists, float64(stats.Lists[reason]), c.ID, string(reason))
 	}
-	counter(descHeldBack, float64(seen.heldBack), c.id)
-	counter(descResumes, float64(seen.resumes), c.id)
-	counter(descChanges, float64(seen.counts.Added), c.id, "added")
-	counter(descChanges, float64(seen.counts.Updated), c.id, "updated")
-	counter(descChanges, float64(seen.counts.Deleted), c.id, "deleted")
-	counter(descStale, float64(seen.counts.Stale), c.id)
+	counter(descHeldBack, float64(stats.HeldBack), c.ID)
+	counter(descResumes, float64(stats.Resumes), c.ID)
+	counter(descChanges, float64(stats.Counts.Added), c.ID, "added")
+	counter(descChanges, float64(stats.Counts.Updated), c.ID, "updated")
+	counter(descChanges, float64(stats.Counts.Deleted), c.ID, "deleted")
+	counter(descStale, float64(stats.Counts.Stale), c.ID)
 	for _, kind := range upstream.ErrorKinds() {
-		counter(descFailures, float64(seen.failures[kind]), c.id, string(kind))
+		counter(descFailures, float64(stats.Failures[kind]), c.ID, string(kind))
 	}
-	counter(descSkipped, float64(seen.skipped), c.id)
-	_, found := m.a.damages.of(c.id)
-	counter(descDamaged, float64(found), c.id)
-	gauge(descUnreadable, float64(s.DamagedRecords), c.id)
-	if c.configured().Resource.IsSecrets() {
-		counter(descPurges, float64(seen.purges), c.id)
+	counter(descSkipped, float64(stats.Skipped), c.ID)
+	_, found := m.a.damages.of(c.ID)
+	counter(descDamaged, float64(found), c.ID)
+	gauge(descUnreadable, float64(s.DamagedRecords), c.ID)
+	if c.Configured().Resource.IsSecrets() {
+		counter(descPurges, float64(stats.Purges), c.ID)
 	}
-	for _, kind := range driftKinds() {
-		counter(descDrift, float64(seen.drifts[kind]), c.id, string(kind))
+	for _, kind := range collection.DriftKinds() {
+		counter(descDrift, float64(stats.Drifts[kind]), c.ID, string(kind))
 	}
-	if !seen.verifiedAt.IsZero() {
-		gauge(descVerified, float64(seen.verifiedAt.UnixMilli())/1000, c.id)
+	if !stats.VerifiedAt.IsZero() {
+		gauge(descVerified, float64(stats.VerifiedAt.UnixMilli())/1000, c.ID)
 	}
-	if source != nil {
-		counter(descReceived, float64(source.BytesReceived()), c.id)
-		gauge(descQueueLen, float64(queue.Len()), c.id)
-		gauge(descQueueBytes, float64(queue.Bytes()), c.id)
+	if ok {
+		counter(descReceived, float64(source.BytesReceived()), c.ID)
+		gauge(descQueueLen, float64(queue.Len()), c.ID)
+		gauge(descQueueBytes, float64(queue.Bytes()), c.ID)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -24,86 +26,83 @@ const (
 // from which the right to a Secret was taken is not to keep it.
 func (a *Agent) purges(ctx context.Context) {
 	last := a.clock.Now()
+	denied := map[*collection.Collection]bool{} // found forbidden by the last look
 	a.scrub(ctx)
 	for {
 		reloaded := a.nextReload()
 		after := a.config().Secrets.PurgeAfter.Duration
 		every := min(after/purgeLooks, purgeLookMost)
-		if sleepUnlessWoken(ctx, a.clock, every, reloaded) != nil {
+		if sleep.UnlessWoken(ctx, a.clock, every, reloaded) != nil {
 			return
 		}
 		// What has passed by the clock that nobody sets: many a device comes up in 1970.
 		passed := min(a.clock.Since(last), 2*every)
 		last = a.clock.Now()
+		still := map[*collection.Collection]bool{}
 		for _, c := range a.all() {
-			if c.configured().Resource.IsSecrets() {
-				a.considerPurge(ctx, c, passed, after)
+			if c.Configured().Resource.IsSecrets() {
+				still[c] = a.considerPurge(ctx, c, passed, after, denied[c])
 			}
 		}
+		denied = still
 		a.scrub(ctx)
 	}
 }
 
-// considerPurge looks whether a collection is still forbidden, and purges it where it has
-// been for so long and the server says so once more.
-func (a *Agent) considerPurge(ctx context.Context, c *collection, passed, after time.Duration) {
-	c.mu.Lock()
-	stored, source, resolved := c.stored, c.source, c.resource
-	c.mu.Unlock()
-	if stored == nil || source == nil || !stored.State().Synced {
-		return // there is nothing of it
+// considerPurge checks whether a collection is still forbidden, and purges it if it has been for after
+// and the server confirms it. wasDenied is what the last call returned: whether it was forbidden.
+func (a *Agent) considerPurge(ctx context.Context, c *collection.Collection, passed, after time.Duration, wasDenied bool) (denied bool) {
+	stored, source, _, ok := c.Live()
+	if stored == nil || !ok || !stored.State().Synced {
+		return wasDenied // there is nothing to purge
 	}
-	resource := resolved.GVR.GroupResource()
+	resource := c.Resource().GVR.GroupResource()
 	db, durable := a.db.(*bolt.DB)
-	now := c.track.get()
-	refused := now.refused
-	switch denied := upstream.Denied(now.problem, resource); {
-	case now.phase == reflector.PhaseWatching:
-		refused = 0
-	case denied && !c.denied:
-		c.denied = true
-	case denied:
-		refused += passed
-	}
-	if now.phase == reflector.PhaseWatching {
-		c.denied = false
-	}
-	if refused != now.refused && durable {
-		if err := db.SetForbiddenFor(c.id, refused); err != nil {
-			c.log.Warn("for how long it has been forbidden could not be noted", "error", err)
+	now := c.Tracker.Stats()
+	forbiddenFor := now.ForbiddenFor
+	switch {
+	case now.Phase == reflector.PhaseWatching:
+		forbiddenFor, denied = 0, false
+	case !upstream.Denied(now.Problem, resource):
+		denied = wasDenied
+	default:
+		denied = true
+		if wasDenied {
+			forbiddenFor += passed
 		}
 	}
-	c.track.note(func(s *seen) { s.refused = refused })
-	if refused < after {
-		return
+	if forbiddenFor != now.ForbiddenFor && durable {
+		if err := db.SetForbiddenFor(c.ID, forbiddenFor); err != nil {
+			c.Log.Warn("for how long it has been forbidden could not be noted", "error", err)
+		}
 	}
-	limited, cancel := context.WithTimeout(ctx, repairTimeout)
+	c.Tracker.SetForbiddenFor(forbiddenFor)
+	if forbiddenFor < after {
+		return denied
+	}
+	limited, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
 	if err := source.Probe(limited, "0"); !upstream.Denied(err, resource) {
-		return // it can't be told now; where it is allowed the watch is soon up
+		return denied // not known now; if it is allowed the watch is soon up
 	}
 	objects := stored.State().Count
-	err := c.interrupt(ctx, func() error {
+	err := c.Pause(ctx, func() error {
 		if durable {
-			return db.Purge(c.id)
+			return db.Purge(c.ID)
 		}
-		return a.db.Drop(c.id)
+		return a.db.Drop(c.ID)
 	})
 	if ctx.Err() != nil {
-		return
+		return denied
 	}
 	if err != nil {
-		c.log.Error("what is forbidden could not be deleted; it is tried again", "error", err)
-		return
+		c.Log.Error("what is forbidden could not be deleted; it is tried again", "error", err)
+		return denied
 	}
-	c.denied = false
-	c.track.note(func(s *seen) {
-		s.refused = 0
-		s.purges++
-		s.purge = &localapi.Purge{Time: a.clock.Now().UTC(), Objects: objects}
-	})
-	c.log.Error("PURGED: the server has not let it be read for so long that all that was stored of it was deleted; snapshots from before still have it",
+	c.Tracker.Purged(localapi.Purge{Time: a.clock.Now().UTC(), Objects: objects})
+	c.Log.Error("PURGED: the server has not let it be read for so long that all that was stored of it was deleted; snapshots from before still have it",
 		"objects", objects, "after", after)
+	return false
 }
 
 // scrub rewrites the file where something was purged from it.
@@ -128,7 +127,7 @@ func (a *Agent) scrub(ctx context.Context) {
 			a.log.Error("the database could not be rewritten, so its free pages still have some of what was purged; it is tried again", "error", err)
 			return
 		}
-		if sleep(ctx, a.clock, time.Second) != nil {
+		if sleep.For(ctx, a.clock, time.Second) != nil {
 			return
 		}
 	}

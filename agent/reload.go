@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -21,9 +22,9 @@ const (
 	// are new in a configuration. Where it can't be asked they are taken as they are.
 	askTimeout = 10 * time.Second
 
-	// adoptTimeout is how long a reload waits for a collection to go on as it is
+	// applyTimeout is how long a reload waits for a collection to go on as it is
 	// configured now. One that takes longer does so later.
-	adoptTimeout = 30 * time.Second
+	applyTimeout = 30 * time.Second
 )
 
 // reloadRequest asks for a reload.
@@ -53,27 +54,27 @@ func (a *Agent) reload(ctx context.Context) ([]string, error) {
 }
 
 // reloadsOn serves reloads, one after the other, until ctx ends.
-func (a *Agent) reloadsOn(ctx context.Context, k *keepers) {
+func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.opts.Hangup:
-			_, _ = a.reloadOnce(ctx, k) // it is logged, and in the status
+			_, _ = a.reloadOnce(ctx, cluster, supervisors) // it is logged, and in the status
 		case r := <-a.reloads:
-			changes, err := a.reloadOnce(ctx, k)
+			changes, err := a.reloadOnce(ctx, cluster, supervisors)
 			r.done <- reloadResult{changes, err}
 		}
 	}
 }
 
 // reloadOnce reads the configuration anew, and tells what came of it.
-func (a *Agent) reloadOnce(ctx context.Context, k *keepers) ([]string, error) {
+func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	ready := a.ready.Load()
 	if ready {
 		a.tell(a.notifier.Reloading("reading the configuration anew"))
 	}
-	changes, err := a.adopt(ctx, k)
+	changes, err := a.apply(ctx, cluster, supervisors)
 	a.mu.Lock()
 	a.refusal = ""
 	if err != nil {
@@ -98,8 +99,8 @@ func oneLine(err error) string {
 	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
 }
 
-// adopt puts the newest configuration in force, or returns why not.
-func (a *Agent) adopt(ctx context.Context, k *keepers) ([]string, error) {
+// apply puts the newest configuration in force, or returns why not.
+func (a *Agent) apply(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	if a.opts.Load == nil {
 		return nil, fmt.Errorf("%w: this agent can't read it anew: restart it", localapi.ErrRefused)
 	}
@@ -108,20 +109,20 @@ func (a *Agent) adopt(ctx context.Context, k *keepers) ([]string, error) {
 		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
 	}
 	before := a.config()
-	if err := fixed(before, next); err != nil {
+	if err := immutable(before, next); err != nil {
 		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
 	}
-	p := planned(a.all(), next)
-	if err := p.known(ctx, k.cluster); err != nil {
+	p := newPlan(a.all(), next)
+	if err := p.known(ctx, cluster); err != nil {
 		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
 	}
-	a.force(next)
+	a.applySettings(next)
 	changes := changedSettings(before, next)
-	return append(changes, a.carryOut(ctx, k, p)...), nil
+	return append(changes, a.execute(ctx, supervisors, p)...), nil
 }
 
-// fixed refuses a change of what a running agent can't change.
-func fixed(before, next *config.AgentConfiguration) error {
+// immutable returns an error if a setting differs that a running agent can't change.
+func immutable(before, next *config.AgentConfiguration) error {
 	var errs []error
 	for _, x := range []struct {
 		field     string
@@ -169,8 +170,8 @@ func changedSettings(before, next *config.AgentConfiguration) []string {
 	return changes
 }
 
-// force puts everything in force but the collections.
-func (a *Agent) force(next *config.AgentConfiguration) {
+// applySettings puts everything in force but the collections.
+func (a *Agent) applySettings(next *config.AgentConfiguration) {
 	a.mu.Lock()
 	a.cfg, a.loaded = next, a.clock.Now()
 	if a.reloaded != nil {
@@ -200,83 +201,50 @@ func (a *Agent) nextReload() <-chan struct{} {
 
 // plan is what a configuration makes of the collections.
 type plan struct {
-	added   []wantedIn
-	removed []*collection
+	added   []collection.Scoped
+	removed []*collection.Collection
 	changed []change
 	order   []string // the IDs of all that there are to be
-	asks    []wantedIn
+	asks    []collection.Scoped
 }
 
 // change is one collection that is configured in another way.
 type change struct {
-	collection *collection
-	to         wanted
-	what       []string // fields
+	collection *collection.Collection
+	to         collection.Spec
+	fields     []string
 }
 
-// planned compares the collections with what a configuration wants.
-func planned(all []*collection, next *config.AgentConfiguration) plan {
+// newPlan compares the collections with what a configuration wants.
+func newPlan(all []*collection.Collection, next *config.AgentConfiguration) plan {
 	var p plan
-	byID := map[string]*collection{}
+	byID := map[string]*collection.Collection{}
 	for _, c := range all {
-		byID[c.id] = c
+		byID[c.ID] = c
 	}
-	for _, w := range wantedBy(next) {
-		p.order = append(p.order, w.id)
-		c := byID[w.id]
-		delete(byID, w.id)
+	for _, w := range collection.Specs(next) {
+		p.order = append(p.order, w.ID)
+		c := byID[w.ID]
+		delete(byID, w.ID)
 		if c == nil {
 			p.added = append(p.added, w)
 			p.asks = append(p.asks, w)
 			continue
 		}
-		was := c.toBe()
-		what := was.differs(w.wanted)
-		if len(what) > 0 {
-			p.changed = append(p.changed, change{c, w.wanted, what})
+		was := c.Desired()
+		if fields := was.Differs(w.Spec); len(fields) > 0 {
+			p.changed = append(p.changed, change{c, w.Spec, fields})
 		}
-		if was.entry.Resource.Version != w.entry.Resource.Version {
+		if was.Entry.Resource.Version != w.Entry.Resource.Version {
 			p.asks = append(p.asks, w)
 		}
 	}
 	for _, c := range all {
-		if byID[c.id] != nil {
+		if byID[c.ID] != nil {
 			p.removed = append(p.removed, c)
 		}
 	}
 	return p
-}
-
-// toBe is what the collection is, or is about to be.
-func (c *collection) toBe() wanted {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.next != nil {
-		return *c.next
-	}
-	return c.wanted
-}
-
-// differs names the fields by which a collection is configured in another way. Where it
-// stands in the file is none, and how long a start is put off matters at the next.
-func (w wanted) differs(to wanted) []string {
-	var what []string
-	for _, x := range []struct {
-		field    string
-		was, now any
-	}{
-		{"version", w.entry.Resource.Version, to.entry.Resource.Version},
-		{"labelSelector", w.entry.LabelSelector, to.entry.LabelSelector},
-		{"fieldSelector", w.entry.FieldSelector, to.entry.FieldSelector},
-		{"indexes", w.entry.Indexes, to.entry.Indexes},
-		{"transform", w.entry.Transform, to.entry.Transform},
-		{"relist", w.relist, to.relist},
-	} {
-		if !equality.Semantic.DeepEqual(x.was, x.now) {
-			what = append(what, x.field)
-		}
-	}
-	return what
 }
 
 // known refuses resources that the server does not have. Where it can't be asked they are
@@ -286,58 +254,57 @@ func (p plan) known(ctx context.Context, cluster *upstream.Cluster) error {
 	defer cancel()
 	var wrong []error
 	for _, w := range p.asks {
-		r, err := cluster.Resolve(ctx, w.entry.Resource.Resource, w.entry.Resource.Version, w.entry.Resource.Group)
+		r, err := cluster.Resolve(ctx, w.Entry.Resource.Resource, w.Entry.Resource.Version, w.Entry.Resource.Group)
 		switch {
 		case errors.As(err, new(*upstream.NoResourceError)), errors.Is(err, upstream.ErrNotWatchable):
-			wrong = append(wrong, fmt.Errorf("%s.resource: %w", w.field, err))
-		case err == nil && w.ns != "" && !r.Namespaced:
-			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s live in no namespace: remove the field", w.field, r.GVR.Resource))
+			wrong = append(wrong, fmt.Errorf("%s.resource: %w", w.Field, err))
+		case err == nil && w.Namespace != "" && !r.Namespaced:
+			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s live in no namespace: remove the field", w.Field, r.GVR.Resource))
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-// carryOut makes the collections what the plan says, and returns what it did.
-func (a *Agent) carryOut(ctx context.Context, k *keepers, p plan) []string {
+// execute changes the collections by the plan, and returns what it changed.
+func (a *Agent) execute(ctx context.Context, supervisors *collection.Supervisors, p plan) []string {
 	var changes []string
-	byID := map[string]*collection{}
+	byID := map[string]*collection.Collection{}
 	for _, c := range a.all() {
-		byID[c.id] = c
+		byID[c.ID] = c
 	}
 	for _, c := range p.removed {
-		delete(byID, c.id)
-		k.stop(c)
-		a.damages.forget(c.id)
-		if err := a.db.Drop(c.id); err != nil {
-			c.log.Error("what is no longer configured could not be dropped; the next start tries again", "error", err)
+		delete(byID, c.ID)
+		supervisors.Stop(c)
+		a.damages.forget(c.ID)
+		if err := a.db.Drop(c.ID); err != nil {
+			c.Log.Error("what is no longer configured could not be dropped; the next start tries again", "error", err)
 		}
-		changes = append(changes, "removed "+c.id)
+		changes = append(changes, "removed "+c.ID)
 	}
-	var adopted []<-chan struct{}
+	var applied []<-chan struct{}
 	for _, x := range p.changed {
-		adopted = append(adopted, x.collection.configure(x.to))
-		changes = append(changes, fmt.Sprintf("changed %s: %s", x.collection.id, strings.Join(x.what, ", ")))
+		applied = append(applied, x.collection.Configure(x.to))
+		changes = append(changes, fmt.Sprintf("changed %s: %s", x.collection.ID, strings.Join(x.fields, ", ")))
 	}
 	for _, w := range p.added {
-		c := a.newCollection(w)
-		c.reloaded = true
-		byID[c.id] = c
-		changes = append(changes, "added "+c.id)
+		c := collection.New(w, a.collectionOptions(true))
+		byID[c.ID] = c
+		changes = append(changes, "added "+c.ID)
 	}
-	collections := make([]*collection, len(p.order))
+	collections := make([]*collection.Collection, len(p.order))
 	for i, id := range p.order {
 		collections[i] = byID[id]
 	}
 	a.setCollections(collections)
 	for _, c := range p.removed {
-		c.track.gone()
+		c.Tracker.Gone()
 	}
 	for _, w := range p.added {
-		k.start(byID[w.id])
+		supervisors.Start(byID[w.ID])
 	}
-	limited, cancel := context.WithTimeout(ctx, adoptTimeout)
+	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	for _, done := range adopted {
+	for _, done := range applied {
 		select {
 		case <-done:
 		case <-limited.Done():

@@ -225,3 +225,9 @@ func TestReloadWakes(t *testing.T) {
 	await(t, func() bool { return r.status(t).Snapshots.Name != "" })
 	await(t, func() bool { return strings.Contains(r.log.String(), "could not be compared with the server") })
 }
+
+// await waits for another goroutine.
+func await(t *testing.T, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, time.Minute, time.Millisecond)
+}

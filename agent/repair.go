@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -10,9 +11,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/reflector"
-	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -27,7 +27,6 @@ const (
 	repairPatience = time.Minute
 
 	repairsPerSecond = 5
-	repairTimeout    = 30 * time.Second
 
 	// damageLines is how many damaged records are logged a minute.
 	damageLines = 10
@@ -141,66 +140,38 @@ type repairs struct {
 }
 
 // collection looks at the damaged records of one collection.
-func (r *repairs) collection(ctx context.Context, c *collection) {
-	keys, _ := r.damages.of(c.id)
+func (r *repairs) collection(ctx context.Context, c *collection.Collection) {
+	keys, _ := r.damages.of(c.ID)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		name := c.id + " " + key
+		name := c.ID + " " + key
 		if !r.told[name] {
 			r.told[name] = true
 			if r.lines.Allow() {
-				c.log.Error("a stored record is damaged; it is not served and will be fetched again", "key", key)
+				c.Log.Error("a stored record is damaged; it is not served and will be fetched again", "key", key)
 			}
 		}
-		readable, err := c.readable(key)
+		readable, err := c.Readable(key)
 		if err != nil {
 			continue // the store says so itself
 		}
 		if readable {
-			r.damages.mended(c.id, key)
+			r.damages.mended(c.ID, key)
 			delete(r.told, name)
-			c.log.Info("a damaged record was repaired", "key", key)
+			c.Log.Info("a damaged record was repaired", "key", key)
 			continue
 		}
 		// Before the guards of the watch have passed the server may be another cluster,
 		// or one that went back in time.
-		if !c.watching() || r.clock.Since(keys[key].at) < repairPatience || r.limit.Wait(ctx) != nil {
+		if !c.Watching() || r.clock.Since(keys[key].at) < repairPatience || r.limit.Wait(ctx) != nil {
 			continue
 		}
-		gone, err := c.fetch(ctx, key, keys[key].gone)
-		r.damages.ask(c.id, key, asked{r.clock.Now(), gone})
+		_, source, queue, _ := c.Live()
+		gone, err := fetch(ctx, source, queue, c.Log, key, keys[key].gone)
+		r.damages.ask(c.ID, key, asked{r.clock.Now(), gone})
 		if err != nil && ctx.Err() == nil && r.lines.Allow() {
-			c.log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Described(err))
+			c.Log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Described(err))
 		}
 	}
-}
-
-// readable says whether nothing is wrong with a key: its record can be read, or there
-// is none any more.
-func (c *collection) readable(key string) (bool, error) {
-	c.mu.Lock()
-	stored := c.stored
-	c.mu.Unlock()
-	if stored == nil {
-		return false, store.ErrNoCollection
-	}
-	v, err := stored.View()
-	if err != nil {
-		return false, err
-	}
-	defer v.Close()
-	_, err = v.Get(key)
-	switch {
-	case err == nil, errors.Is(err, store.ErrNotFound):
-		return true, nil
-	case errors.As(err, new(*store.CorruptionError)):
-		return false, nil
-	}
-	return false, err
-}
-
-// watching says that the watch is up and no list on its way.
-func (c *collection) watching() bool {
-	return c.track.get().phase == reflector.PhaseWatching && !c.listPending()
 }
 
 // fetch asks the server for one object and hands the answer to the loop, which is
@@ -217,19 +188,16 @@ func (c *collection) watching() bool {
 // come by the next time, because wasGone, the server never had an object of that name,
 // so it is the key that is damaged, and the record goes without a word. Should the name
 // be taken meanwhile, the watch brings the new object before or after: see above.
-func (c *collection) fetch(ctx context.Context, key string, wasGone bool) (gone bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue, log *slog.Logger, key string, wasGone bool) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
-	c.mu.Lock()
-	source, queue := c.source, c.queue
-	c.mu.Unlock()
 	o, err := source.Get(ctx, key)
 	gone = errors.Is(err, upstream.ErrNoObject)
 	switch {
 	case gone && !wasGone:
 		return true, nil
 	case gone:
-		c.log.Error("a damaged record is of no object that the server knows: it is removed, and the file is damaged in more than that: have a look with snapcache check", "key", key)
+		log.Error("a damaged record is of no object that the server knows: it is removed, and the file is damaged in more than that: have a look with snapcache check", "key", key)
 	case err != nil:
 		return false, err
 	}

@@ -137,11 +137,11 @@ func TestFetch(t *testing.T) {
 			require.NoError(t, err)
 			defer cluster.Close()
 			pods := upstream.Resource{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true}
-			c := &collection{log: slog.New(slog.DiscardHandler), queue: deltafifo.New(deltafifo.Options{}), source: cluster.Source(upstream.SourceOptions{Resource: pods})}
-			gone, err := c.fetch(t.Context(), "shop/a", x.wasGone)
+			queue := deltafifo.New(deltafifo.Options{})
+			gone, err := fetch(t.Context(), cluster.Source(upstream.SourceOptions{Resource: pods}), queue, slog.New(slog.DiscardHandler), "shop/a", x.wasGone)
 			require.Equal(t, x.fails, err != nil, "%v", err)
 			require.Equal(t, x.gone, gone)
-			require.Equal(t, x.queued, c.queue.Len())
+			require.Equal(t, x.queued, queue.Len())
 		})
 	}
 }

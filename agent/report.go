@@ -8,6 +8,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/internal/logging"
 	"github.com/snapcache/snapcache/localapi"
 )
@@ -37,7 +38,7 @@ func (a *Agent) report(ctx context.Context) {
 		case <-logged.C():
 			for _, c := range a.all() {
 				if line := a.progress(c); line != "" {
-					c.log.Info("listing " + line)
+					c.Log.Info("listing " + line)
 				}
 			}
 		case <-drawn.C():
@@ -59,7 +60,7 @@ func (a *Agent) reportStatus(ctx context.Context) {
 		}
 	}
 	headline := Headline(s)
-	if stuck := a.vitals.told.Load(); stuck != nil {
+	if stuck := a.stalled.Load(); stuck != nil {
 		headline = "STUCK: " + *stuck + "; " + headline
 	}
 	a.tell(a.notifier.Status(headline))
@@ -108,16 +109,16 @@ func Headline(s *localapi.Status) string {
 }
 
 // progress describes a list that is under way, "" where there is none.
-func (a *Agent) progress(c *collection) string {
-	seen := c.track.get()
-	if seen.listing == "" {
+func (a *Agent) progress(c *collection.Collection) string {
+	stats := c.Tracker.Stats()
+	if stats.Listing == "" {
 		return ""
 	}
-	took := a.clock.Since(seen.listSince).Seconds()
-	rate := float64(seen.read) / max(took, 0.001)
-	text := fmt.Sprintf("%s (%s): %s objects, %s a second", c.id, seen.listing, humanize.Comma(seen.read), humanize.Comma(int64(rate)))
-	if seen.remaining > 0 && rate > 0 {
-		text += fmt.Sprintf(", %s to go, about %s", humanize.Comma(seen.remaining), localapi.Age(float64(seen.remaining)/rate))
+	took := a.clock.Since(stats.ListSince).Seconds()
+	rate := float64(stats.Read) / max(took, 0.001)
+	text := fmt.Sprintf("%s (%s): %s objects, %s a second", c.ID, stats.Listing, humanize.Comma(stats.Read), humanize.Comma(int64(rate)))
+	if stats.Remaining > 0 && rate > 0 {
+		text += fmt.Sprintf(", %s to go, about %s", humanize.Comma(stats.Remaining), localapi.Age(float64(stats.Remaining)/rate))
 	}
 	return text
 }

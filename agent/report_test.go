@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -51,21 +51,22 @@ func TestNotify(t *testing.T) {
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var terminal bytes.Buffer
-		c := &collection{id: "pods", track: newTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))}
-		a := &Agent{opts: Options{Progress: &terminal}, collections: []*collection{c}}
+		a := &Agent{opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler)}
+		c := collection.New(collection.Scoped{ID: "pods"}, a.collectionOptions(false))
+		a.setCollections([]*collection.Collection{c})
 		require.Empty(t, a.progress(c))
-		c.track.Listing(store.ReasonInitial, 0, 20_000)
+		c.Tracker.Listing(store.ReasonInitial, 0, 20_000)
 		time.Sleep(2 * time.Second)
-		c.track.Listing(store.ReasonInitial, 5_000, 15_000)
+		c.Tracker.Listing(store.ReasonInitial, 5_000, 15_000)
 		want := "pods (initial): 5,000 objects, 2,500 a second, 15,000 to go, about 6s"
 		require.Equal(t, want, a.progress(c))
 		a.drawProgress()
 		require.Equal(t, "\r\x1b[Klisting "+want, terminal.String())
 
-		c.track.Listing(store.ReasonInitial, 5_000, -1)
+		c.Tracker.Listing(store.ReasonInitial, 5_000, -1)
 		require.NotContains(t, a.progress(c), "to go", "the server does not say")
 		terminal.Reset()
-		c.track.Listed(store.ReasonInitial, "9", 20_000, time.Second)
+		c.Tracker.Listed(store.ReasonInitial, "9", 20_000, time.Second)
 		a.drawProgress()
 		require.Equal(t, "\r\x1b[K", terminal.String())
 	})

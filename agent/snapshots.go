@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/localapi/statuspage"
@@ -79,14 +81,14 @@ func (s *snapshots) run(ctx context.Context) {
 	}
 	wait := s.due()
 	for {
-		if sleepUnlessWoken(ctx, s.clock, wait, s.wake) != nil {
+		if sleep.UnlessWoken(ctx, s.clock, wait, s.wake) != nil {
 			return
 		}
 		if wait = s.due(); wait > 0 {
 			continue // somebody asked for one meanwhile, or it is configured in another way
 		}
 		wait = snapshotRetry
-		if !s.worthwhile() {
+		if !collection.AnySynced(s.db) {
 			continue
 		}
 		if _, err := s.create(ctx, nil); err == nil {
@@ -128,20 +130,6 @@ func (s *snapshots) due() time.Duration {
 	}
 	age := max(0, s.clock.Since(newest))
 	return max(0, every-age)
-}
-
-// worthwhile says that there is something to copy.
-func (s *snapshots) worthwhile() bool {
-	infos, err := s.db.Collections()
-	if err != nil {
-		return true // the copy will tell
-	}
-	for _, info := range infos {
-		if synced(s.db, info.ID) {
-			return true
-		}
-	}
-	return false
 }
 
 // create makes a snapshot and removes old ones.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/reflector"
@@ -39,24 +40,24 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 		byID[c.ID] = i
 	}
 	for _, c := range a.all() {
-		i, ok := byID[c.id]
+		i, ok := byID[c.ID]
 		if !ok {
 			// Configured, and the server was not asked yet what it is.
 			i = len(s.Collections)
-			entry := c.configured()
+			entry := c.Configured()
 			s.Collections = append(s.Collections, localapi.Collection{
-				ID: c.id, Group: entry.Resource.Group, Version: entry.Resource.Version, Resource: entry.Resource.Resource,
-				Namespace: c.ns, LabelSelector: entry.LabelSelector, FieldSelector: entry.FieldSelector,
+				ID: c.ID, Group: entry.Resource.Group, Version: entry.Resource.Version, Resource: entry.Resource.Resource,
+				Namespace: c.Namespace, LabelSelector: entry.LabelSelector, FieldSelector: entry.FieldSelector,
 				Indexes: []string{},
 			})
 		}
-		seen := c.track.get()
-		a.fillCollection(&s.Collections[i], c, seen)
+		stats := c.Tracker.Stats()
+		a.fillCollection(&s.Collections[i], c, stats)
 		if s.Collections[i].InStep {
 			s.Agent.Connected = true
 		}
-		if seen.store != nil {
-			s.Store.Problem = seen.store.Error()
+		if stats.Store != nil {
+			s.Store.Problem = stats.Store.Error()
 		}
 	}
 	slices.SortFunc(s.Collections, func(x, y localapi.Collection) int { return strings.Compare(x.ID, y.ID) })
@@ -77,40 +78,38 @@ func (a *Agent) statusPage(bare bool) http.Handler {
 	return statuspage.Handler(statuspage.Options{Source: a.source, Node: node, Bare: bare, Done: a.stopping})
 }
 
-func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen seen) {
-	c.Phase = string(seen.phase)
-	c.InStep = seen.phase == reflector.PhaseWatching && c.Synced && !from.listPending()
-	c.Verdict = seen.verdict
-	if seen.untrusted != "" && (!seen.replaced || from.listPending()) {
-		c.Untrusted = string(seen.untrusted)
-	}
-	c.Resumes = seen.resumes
-	c.EventsByMinute = seen.hour
-	for reason, n := range seen.lists {
+func (a *Agent) fillCollection(c *localapi.Collection, from *collection.Collection, stats collection.Stats) {
+	c.Phase = string(stats.Phase)
+	c.InStep = stats.Phase == reflector.PhaseWatching && c.Synced && !from.ListPending()
+	c.Verdict = stats.Verdict
+	c.Untrusted = string(from.Untrusted(stats))
+	c.Resumes = stats.Resumes
+	c.EventsByMinute = stats.Hour
+	for reason, n := range stats.Lists {
 		if c.Relists == nil {
 			c.Relists = map[string]int64{}
 		}
 		c.Lists += n
 		c.Relists[string(reason)] = n
 	}
-	for _, n := range seen.events {
+	for _, n := range stats.Events {
 		c.Events += n
 	}
-	if seen.listing != "" {
-		c.ListRead, c.ListRemaining = seen.read, seen.remaining
+	if stats.Listing != "" {
+		c.ListRead, c.ListRemaining = stats.Read, stats.Remaining
 	}
-	damaged, _ := a.damages.of(from.id)
+	damaged, _ := a.damages.of(from.ID)
 	c.DamagedRecords = int64(len(damaged))
-	c.Verification, c.Purged = seen.verification, seen.purge
+	c.Verification, c.Purged = stats.Verification, stats.Purge
 	if !c.InStep { // else the next look of the purges forgets it
-		c.RefusedSeconds = seen.refused.Seconds()
+		c.RefusedSeconds = stats.ForbiddenFor.Seconds()
 	}
-	if seen.problem != nil {
-		c.Problem, c.ProblemKind = from.hint(seen.problem), string(upstream.Kind(seen.problem))
+	if stats.Problem != nil {
+		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Kind(stats.Problem))
 	}
 	now := a.clock.Now()
-	if seen.lastStep.After(c.Proven) {
-		c.Proven = seen.lastStep
+	if stats.LastStep.After(c.Proven) {
+		c.Proven = stats.LastStep
 	}
 	switch {
 	case c.InStep:
@@ -124,16 +123,13 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection, seen se
 }
 
 // describe is a collection's status without asking the database.
-func (a *Agent) describe(c *collection, seen seen) localapi.Collection {
+func (a *Agent) describe(c *collection.Collection, stats collection.Stats) localapi.Collection {
 	var s localapi.Collection
-	c.mu.Lock()
-	stored := c.stored
-	c.mu.Unlock()
-	if stored != nil {
+	if stored, _, _, _ := c.Live(); stored != nil {
 		state := stored.State()
 		s.Synced, s.Objects, s.Bytes, s.Proven = state.Synced, state.Count, state.Bytes, state.Proven()
 	}
-	a.fillCollection(&s, c, seen)
+	a.fillCollection(&s, c, stats)
 	return s
 }
 

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
@@ -63,7 +66,7 @@ func (a *Agent) verifications(ctx context.Context) {
 		if every != 0 {
 			wait = next.Sub(a.clock.Now())
 		}
-		if sleepUnlessWoken(ctx, a.clock, wait, reloaded) != nil {
+		if sleep.UnlessWoken(ctx, a.clock, wait, reloaded) != nil {
 			return
 		}
 		if every == 0 || a.clock.Now().Before(next) {
@@ -71,7 +74,7 @@ func (a *Agent) verifications(ctx context.Context) {
 		}
 		slow := pace{verifyPause, rate.NewLimiter(verifyLooksBehind, 1)}
 		for _, c := range a.all() {
-			c.verify(ctx, slow, false, func(localapi.VerifyProgress) {})
+			verify(ctx, a.clock, c, slow, false, func(localapi.VerifyProgress) {})
 		}
 		next = a.clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // as well
 	}
@@ -80,7 +83,7 @@ func (a *Agent) verifications(ctx context.Context) {
 // verify compares collections because somebody asked for it. One at a time does.
 func (a *Agent) verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
 	for _, id := range q.Collections {
-		if !slices.ContainsFunc(a.all(), func(c *collection) bool { return c.id == id }) {
+		if !slices.ContainsFunc(a.all(), func(c *collection.Collection) bool { return c.ID == id }) {
 			return fmt.Errorf("%s: %w", id, localapi.ErrNoCollection)
 		}
 	}
@@ -92,10 +95,10 @@ func (a *Agent) verify(ctx context.Context, q localapi.VerifyQuery, progress fun
 	}
 	fast := pace{0, rate.NewLimiter(verifyLooks, 1)}
 	for _, c := range a.all() {
-		if len(q.Collections) > 0 && !slices.Contains(q.Collections, c.id) {
+		if len(q.Collections) > 0 && !slices.Contains(q.Collections, c.ID) {
 			continue
 		}
-		v := c.verify(ctx, fast, q.Repair, progress)
+		v := verify(ctx, a.clock, c, fast, q.Repair, progress)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -107,27 +110,27 @@ func (a *Agent) verify(ctx context.Context, q localapi.VerifyQuery, progress fun
 }
 
 // verify compares the collection with the server, notes what came of it, and returns it.
-func (c *collection) verify(ctx context.Context, p pace, repair bool, progress func(localapi.VerifyProgress)) localapi.Verification {
-	v := verifier{collection: c, pace: p, repair: repair, progress: progress, lines: rate.NewLimiter(rate.Every(time.Minute/damageLines), damageLines)}
-	v.result.Collection = c.id
-	start := c.clock.Now()
+func verify(ctx context.Context, clock clock.Clock, c *collection.Collection, p pace, repair bool, progress func(localapi.VerifyProgress)) localapi.Verification {
+	v := verifier{Collection: c, clock: clock, pace: p, repair: repair, progress: progress, lines: rate.NewLimiter(rate.Every(time.Minute/damageLines), damageLines)}
+	v.result.Collection = c.ID
+	start := clock.Now()
 	err := v.run(ctx)
-	v.result.Time = c.clock.Now().UTC()
-	v.result.Seconds = c.clock.Since(start).Seconds()
+	v.result.Time = clock.Now().UTC()
+	v.result.Seconds = clock.Since(start).Seconds()
 	if ctx.Err() != nil {
 		return v.result
 	}
 	if errors.Is(err, localapi.ErrNotSynced) {
-		v.result.Unsynced, v.result.Problem = true, c.whyUnsynced()
-		c.log.Info("there is nothing to compare with the server: the collection was never synced")
+		v.result.Unsynced, v.result.Problem = true, whyUnsynced(c)
+		c.Log.Info("there is nothing to compare with the server: the collection was never synced")
 		return v.result
 	}
 	if err != nil {
 		v.result.Problem = upstream.Describe(err)
 	}
-	c.track.verified(v.result)
-	log := c.log.With("objects", v.result.Objects, "missing", v.result.Missing, "extra", v.result.Extra, "stale", v.result.Stale,
-		"undecided", v.result.Undecided, "took", c.clock.Since(start).Round(time.Millisecond))
+	c.Tracker.Verified(v.result)
+	log := c.Log.With("objects", v.result.Objects, "missing", v.result.Missing, "extra", v.result.Extra, "stale", v.result.Stale,
+		"undecided", v.result.Undecided, "took", clock.Since(start).Round(time.Millisecond))
 	switch {
 	case err != nil:
 		log.Warn("what is stored could not be compared with the server", "error", err)
@@ -142,10 +145,10 @@ func (c *collection) verify(ctx context.Context, p pace, repair bool, progress f
 }
 
 // whyUnsynced is why there is no complete list, as far as that is known.
-func (c *collection) whyUnsynced() string {
+func whyUnsynced(c *collection.Collection) string {
 	text := localapi.ErrNotSynced.Error()
-	if problem := c.track.get().problem; problem != nil {
-		text += ": " + c.hint(problem)
+	if problem := c.Tracker.Stats().Problem; problem != nil {
+		text += ": " + c.Hint(problem)
 	}
 	return text
 }
@@ -156,7 +159,8 @@ func (c *collection) whyUnsynced() string {
 // compared with a stretch of the other, and nothing else is in memory but keys that look
 // different, a bounded number of them. What looks different is a suspicion: see drift.
 type verifier struct {
-	*collection
+	*collection.Collection
+	clock    clock.Clock
 	pace     pace
 	repair   bool
 	progress func(localapi.VerifyProgress)
@@ -176,13 +180,11 @@ type verifier struct {
 }
 
 func (v *verifier) run(ctx context.Context) error {
-	v.mu.Lock()
-	v.stored, v.source = v.collection.stored, v.collection.source
-	v.mu.Unlock()
+	v.stored, v.source, _, _ = v.Live()
 	if v.stored == nil || !v.stored.State().Synced {
 		return localapi.ErrNotSynced
 	}
-	if !v.watching() {
+	if !v.Watching() {
 		return errNotInStep
 	}
 	v.cluster, v.total = v.stored.State().Cluster, v.stored.State().Count
@@ -217,7 +219,7 @@ func (v *verifier) pass(ctx context.Context, from string) error {
 		Between: func(remaining int64) error {
 			v.total = max(v.total, v.result.Objects+remaining)
 			v.tell()
-			return sleep(ctx, v.clock, v.pace.pause)
+			return sleep.For(ctx, v.clock, v.pace.pause)
 		},
 	}, func(x upstream.Version) error {
 		if x.Key <= v.newest {
@@ -239,7 +241,7 @@ func (v *verifier) pass(ctx context.Context, from string) error {
 
 // tell tells how far it is.
 func (v *verifier) tell() {
-	v.progress(localapi.VerifyProgress{Collection: v.id, Done: v.result.Objects, Total: max(v.total, v.result.Objects)})
+	v.progress(localapi.VerifyProgress{Collection: v.ID, Done: v.result.Objects, Total: max(v.total, v.result.Objects)})
 }
 
 // compare compares the page with what is stored between the keys after and newest,
@@ -294,7 +296,7 @@ func (v *verifier) looksDifferent(key string) {
 // to be repaired, the collection is listed then.
 func (v *verifier) most(ctx context.Context) (bool, error) {
 	every := len(v.suspects) / verifyRelist
-	real, kinds := 0, map[driftKind]int64{}
+	real, kinds := 0, map[collection.DriftKind]int64{}
 	for i := range verifyRelist {
 		kind, err := v.drift(ctx, v.suspects[i*every])
 		if err != nil {
@@ -310,9 +312,9 @@ func (v *verifier) most(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	v.result.MostDiffer = true
-	v.result.Missing, v.result.Extra, v.result.Stale = kinds[driftMissing], kinds[driftExtra], kinds[driftStale]
+	v.result.Missing, v.result.Extra, v.result.Stale = kinds[collection.DriftMissing], kinds[collection.DriftExtra], kinds[collection.DriftStale]
 	for kind, n := range kinds {
-		v.track.drifted(kind, n)
+		v.Tracker.Drifted(kind, n)
 	}
 	if !v.repair {
 		return true, nil
@@ -321,30 +323,27 @@ func (v *verifier) most(ctx context.Context) (bool, error) {
 }
 
 // drifted counts a difference that is real.
-func (v *verifier) drifted(key string, kind driftKind) {
+func (v *verifier) drifted(key string, kind collection.DriftKind) {
 	switch kind {
-	case driftMissing:
+	case collection.DriftMissing:
 		v.result.Missing++
-	case driftExtra:
+	case collection.DriftExtra:
 		v.result.Extra++
-	case driftStale:
+	case collection.DriftStale:
 		v.result.Stale++
 	}
-	v.track.drifted(kind, 1)
+	v.Tracker.Drifted(kind, 1)
 	if v.lines.Allow() {
-		v.log.Warn("what is stored of an object differs from the server", "key", key, "kind", string(kind))
+		v.Log.Warn("what is stored of an object differs from the server", "key", key, "kind", string(kind))
 	}
 }
 
 // relistAll lists the collection, and waits until that is stored.
 func (v *verifier) relistAll(ctx context.Context) error {
-	v.mu.Lock()
-	refl := v.refl
-	v.mu.Unlock()
-	before := v.track.get().lists[store.ReasonVerifyFailed]
-	refl.Relist(store.ReasonVerifyFailed, fmt.Errorf("about %d of %d objects differ from the server's", v.differ, max(v.total, v.result.Objects)))
-	for v.track.get().lists[store.ReasonVerifyFailed] == before || v.listPending() {
-		if err := sleep(ctx, v.clock, verifyLook); err != nil {
+	before := v.Tracker.Stats().Lists[store.ReasonVerifyFailed]
+	v.Relist(store.ReasonVerifyFailed, fmt.Errorf("about %d of %d objects differ from the server's", v.differ, max(v.total, v.result.Objects)))
+	for v.Tracker.Stats().Lists[store.ReasonVerifyFailed] == before || v.ListPending() {
+		if err := sleep.For(ctx, v.clock, verifyLook); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -22,18 +24,6 @@ const (
 	// verifyLook is how often it is looked at least.
 	verifyLook = 200 * time.Millisecond
 )
-
-// driftKind is how what is stored differs from the server.
-type driftKind string
-
-const (
-	driftMissing driftKind = "missing" // it is not stored
-	driftExtra   driftKind = "extra"   // the server does not have it
-	driftStale   driftKind = "stale"   // it is stored in another version
-)
-
-// driftKinds are all of them.
-func driftKinds() []driftKind { return []driftKind{driftMissing, driftExtra, driftStale} }
 
 // at is what is stored under a key, and how far the collection was then.
 type at struct {
@@ -76,7 +66,7 @@ func (v *verifier) suspect(ctx context.Context, key string) error {
 // stored then may be newer than the answer: if it differs, the server is asked again,
 // and where it says the same, nothing was newer. The watch has brought all up to a
 // moment at which the object was as the server says, and it is not so here.
-func (v *verifier) drift(ctx context.Context, key string) (driftKind, error) {
+func (v *verifier) drift(ctx context.Context, key string) (collection.DriftKind, error) {
 	said, err := v.ask(ctx, key)
 	for range verifyTries {
 		if err != nil {
@@ -103,11 +93,11 @@ func (v *verifier) drift(ctx context.Context, key string) (driftKind, error) {
 		case !said.Exists && (!comparable || newer > 0):
 			// It was made after the first answer, and is gone again.
 		case !said.Exists:
-			return driftExtra, nil
+			return collection.DriftExtra, nil
 		case !have.exists:
-			return driftMissing, nil
+			return collection.DriftMissing, nil
 		default:
-			return driftStale, nil
+			return collection.DriftStale, nil
 		}
 		said = again
 	}
@@ -119,7 +109,7 @@ func (v *verifier) ask(ctx context.Context, key string) (upstream.Current, error
 	if err := v.pace.looks.Wait(ctx); err != nil {
 		return upstream.Current{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
 	said, err := v.source.Current(ctx, key)
 	if err != nil {
@@ -142,12 +132,12 @@ func (e keyError) Unwrap() error { return e.err }
 func (v *verifier) await(ctx context.Context, key string, said upstream.Current) (at, error) {
 	until := v.clock.Now().Add(verifyPatience)
 	for {
-		changed := v.track.nextChange()
+		changed := v.Tracker.NextChange()
 		have, err := v.have(key)
 		if err != nil || have.damaged || have.same(said) || have.reached(said) || v.clock.Now().After(until) {
 			return have, err
 		}
-		if err := sleepUnlessWoken(ctx, v.clock, verifyLook, changed); err != nil {
+		if err := sleep.UnlessWoken(ctx, v.clock, verifyLook, changed); err != nil {
 			return at{}, err
 		}
 		v.tell()
@@ -162,7 +152,7 @@ func (v *verifier) have(key string) (at, error) {
 		return at{}, err
 	}
 	defer view.Close()
-	if !v.watching() || view.State().Cluster != v.cluster {
+	if !v.Watching() || view.State().Cluster != v.cluster {
 		return at{}, errNotInStep
 	}
 	have := at{rv: view.State().RV}
@@ -194,15 +184,13 @@ func (a at) reached(said upstream.Current) bool {
 // that of all changes, through the queue, so that handlers and watchers hear of it.
 // Where something else comes of the key meanwhile, that has the last word.
 func (v *verifier) heal(ctx context.Context, key string) error {
-	v.mu.Lock()
-	queue := v.queue
-	v.mu.Unlock()
+	_, _, queue, _ := v.Live()
 	attention := queue.Attend(key)
 	defer attention.Close()
 	if err := v.pace.looks.Wait(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, repairTimeout)
+	limited, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
 	o, err := v.source.Get(limited, key)
 	if err != nil && !errors.Is(err, upstream.ErrNoObject) {
@@ -211,7 +199,7 @@ func (v *verifier) heal(ctx context.Context, key string) error {
 	err = attention.Correct(o)
 	switch {
 	case errors.Is(err, deltafifo.ErrChanged), errors.Is(err, deltafifo.ErrReplacing), errors.Is(err, deltafifo.ErrFull):
-		return sleep(ctx, v.clock, verifyLook) // and try again
+		return sleep.For(ctx, v.clock, verifyLook) // and try again
 	case err != nil:
 		return keyError{err}
 	}
@@ -220,12 +208,12 @@ func (v *verifier) heal(ctx context.Context, key string) error {
 	if o != nil {
 		said.UID, said.RV = string(o.GetUID()), o.GetResourceVersion()
 	}
-	for until := v.clock.Now().Add(repairTimeout); v.clock.Now().Before(until); {
+	for until := v.clock.Now().Add(collection.RequestTimeout); v.clock.Now().Before(until); {
 		have, err := v.have(key)
 		if err != nil || have.same(said) || attention.Changed() {
 			return err
 		}
-		if err := sleep(ctx, v.clock, verifyLook/4); err != nil {
+		if err := sleep.For(ctx, v.clock, verifyLook/4); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package collection
 
 import (
 	"context"
@@ -20,21 +20,21 @@ import (
 // interval is the watchdog's.
 const interval = time.Minute
 
-// pipeline is the way from a queue to a store, with what the watchdog sees of it.
+// pipeline is the way from a queue to a store, with a stall detector.
 type pipeline struct {
 	clock *clocktesting.FakeClock
-	c     *collection
+	c     *Collection
 	queue *deltafifo.Queue
 	store *gated
-	v     vitals
+	stall StallDetector
 }
 
-// gated is a store that takes a batch when it is let, or refuses it.
+// gated is a store whose Apply waits for the test's answer.
 type gated struct {
 	store.Collection
 	entered chan struct{}
 	answer  chan error
-	over    <-chan struct{} // the test is, however it ended
+	over    <-chan struct{} // closed at the end of the test
 }
 
 func (g *gated) Apply(b store.Batch) error {
@@ -63,10 +63,10 @@ func newPipeline(t *testing.T) *pipeline {
 	p := &pipeline{
 		clock: clock, queue: deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: stored}}),
 		store: &gated{stored, make(chan struct{}), make(chan error), over},
-		c:     &collection{id: "pods", track: newTracker(clock, log), pulse: &pulse{clock: clock}},
+		c:     New(Scoped{ID: "pods"}, Options{Clock: clock, Log: log}),
 	}
 	loop := informer.New(informer.Options{
-		Name: "pods", Queue: beating{p.queue, p.c.pulse}, Collection: p.store, Observer: pulsing{p.c.track, p.c.pulse}, Clock: clock,
+		Name: "pods", Queue: trackedQueue{p.queue, p.c.progress}, Collection: p.store, Observer: trackedObserver{p.c.Tracker, p.c.progress}, Clock: clock,
 	})
 	p.queue.Start("1")
 	ended := make(chan error, 1)
@@ -80,7 +80,7 @@ func newPipeline(t *testing.T) *pipeline {
 	return p
 }
 
-// event has something come from the server, and waits until it is in the store's hands.
+// event queues an event of the server, and waits until the store has got it.
 func (p *pipeline) event(t *testing.T, rv string) {
 	t.Helper()
 	o, err := object.Parse([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"a","name":"b","uid":"u","resourceVersion":"` + rv + `"}}`))
@@ -89,14 +89,14 @@ func (p *pipeline) event(t *testing.T, rv string) {
 	<-p.store.entered
 }
 
-// fed says that the watchdog would be fed after so long.
+// fed reports whether the watchdog would be fed once d has passed.
 func (p *pipeline) fed(d time.Duration, writes int64) bool {
 	p.clock.Step(d)
-	return p.v.stuck(p.clock.Now(), interval, writes, []*collection{p.c}) == ""
+	return p.stall.Stalled(p.clock.Now(), interval, writes, []*Collection{p.c}) == ""
 }
 
-// A store that takes a batch and does not come back is what the watchdog is for.
-func TestWatchdogStuck(t *testing.T) {
+// TestStallDetector detects a store that takes a batch and does not return.
+func TestStallDetector(t *testing.T) {
 	p := newPipeline(t)
 	require.True(t, p.fed(0, 1))
 	p.event(t, "2")
@@ -105,24 +105,24 @@ func TestWatchdogStuck(t *testing.T) {
 	require.False(t, p.fed(interval, 1))
 	require.False(t, p.fed(100*interval, 1))
 	p.store.answer <- nil
-	await(t, func() bool { return p.c.pulse.silence() == 0 })
+	await(t, func() bool { return p.c.progress.idleFor() == 0 })
 	require.True(t, p.fed(interval, 2), "it went on after all")
 }
 
-// What another collection writes does not hide it for ever.
-func TestWatchdogStuckBesideOthers(t *testing.T) {
+// TestStallDetector_OthersWrite detects a stall later while other collections write.
+func TestStallDetector_OthersWrite(t *testing.T) {
 	p := newPipeline(t)
 	p.event(t, "2")
-	for n := range int64(stuckBeside - 1) {
+	for n := range int64(stallIntervalsBeside - 1) {
 		require.True(t, p.fed(interval, n), "it may wait for others, who write")
 	}
-	require.False(t, p.fed(interval, stuckBeside))
+	require.False(t, p.fed(interval, stallIntervalsBeside))
 	p.store.answer <- nil
 }
 
-// To wait is not to be stuck: for the server, for hours; for room on a disk, while it is
-// tried again; for the end of something long that writes, as a fold on a slow card.
-func TestWatchdogWaits(t *testing.T) {
+// TestStallDetector_Waits reports no stall during a wait for the server, for room on a disk, while it
+// is tried again, and for something long that writes, such as a fold on a slow card.
+func TestStallDetector_Waits(t *testing.T) {
 	t.Run("for the server", func(t *testing.T) {
 		p := newPipeline(t)
 		for range 100 {
@@ -143,7 +143,7 @@ func TestWatchdogWaits(t *testing.T) {
 	t.Run("for what writes", func(t *testing.T) {
 		p := newPipeline(t)
 		p.event(t, "2")
-		for n := range int64(stuckBeside - 1) {
+		for n := range int64(stallIntervalsBeside - 1) {
 			require.True(t, p.fed(interval, n))
 		}
 		p.store.answer <- nil
@@ -156,27 +156,27 @@ func await(t *testing.T, ok func() bool) {
 	require.Eventually(t, ok, time.Minute, time.Millisecond)
 }
 
-// The loop that a real agent runs is the one that is watched, and what it watches ends
-// with the run.
-func TestPulse(t *testing.T) {
+// TestProgress checks that the watched queue reports progress, and that what is in progress ends with
+// the run.
+func TestProgress(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
-	p := &pulse{clock: clock}
-	p.beat()
+	p := &progress{clock: clock}
+	p.touch()
 	clock.Step(time.Hour)
-	require.Zero(t, p.silence(), "there is nothing to be heard of")
+	require.Zero(t, p.idleFor(), "there is nothing to be heard of")
 	p.begin()
 	clock.Step(time.Hour)
-	require.Equal(t, time.Hour, p.silence())
-	p.beat()
-	require.Zero(t, p.silence())
+	require.Equal(t, time.Hour, p.idleFor())
+	p.touch()
+	require.Zero(t, p.idleFor())
 	clock.Step(time.Hour)
 	p.end()
-	require.Zero(t, p.silence())
+	require.Zero(t, p.idleFor())
 
 	q := deltafifo.New(deltafifo.Options{})
 	q.Close()
-	_, err := beating{q, p}.PopBatch(t.Context())
+	_, err := trackedQueue{q, p}.PopBatch(t.Context())
 	require.ErrorIs(t, err, deltafifo.ErrClosed)
 	clock.Step(time.Hour)
-	require.Zero(t, p.silence(), "after the queue was closed there is nothing on its way")
+	require.Zero(t, p.idleFor(), "after the queue was closed there is nothing on its way")
 }

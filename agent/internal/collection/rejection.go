@@ -1,4 +1,4 @@
-package agent
+package collection
 
 import (
 	"time"
@@ -31,25 +31,25 @@ func (r *rejection) observe(p reflector.Phase, err error) (begun, ended bool) {
 
 // phased is a collection's tracker as the observer of its reflector. It logs rejections too.
 type phased struct {
-	*tracker
-	collection *collection
+	*Tracker
+	collection *Collection
 }
 
 // Phase notes a change of phase.
 func (o phased) Phase(p reflector.Phase, err error) {
-	o.tracker.Phase(p, err)
+	o.Tracker.Phase(p, err)
 	o.collection.logRejection(p, err)
 }
 
 // logRejection logs whether requests have begun to be rejected, or are accepted again. Only the
 // collection's own goroutine calls it.
-func (c *collection) logRejection(p reflector.Phase, err error) {
+func (c *Collection) logRejection(p reflector.Phase, err error) {
 	begun, ended := c.rejection.observe(p, err)
 	switch {
 	case ended:
-		c.log.Info("the server accepts the requests again")
+		c.Log.Info("the server accepts the requests again")
 	case begun:
-		log := c.log
+		log := c.Log
 		if left, due := c.purgeIn(err); due {
 			log = log.With("purgeIn", left)
 		}
@@ -59,8 +59,8 @@ func (c *collection) logRejection(p reflector.Phase, err error) {
 
 // purgeIn returns for how long the server has still to forbid the collection before what is stored
 // of it is purged. It reports false if it is not to be purged for this problem.
-func (c *collection) purgeIn(problem error) (time.Duration, bool) {
-	if !c.configured().Resource.IsSecrets() {
+func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
+	if !c.Configured().Resource.IsSecrets() {
 		return 0, false
 	}
 	c.mu.Lock()
@@ -69,12 +69,12 @@ func (c *collection) purgeIn(problem error) (time.Duration, bool) {
 	if stored == nil || !stored.State().Synced || !upstream.Denied(problem, resource.GVR.GroupResource()) {
 		return 0, false
 	}
-	return max(0, c.purgeAfter()-c.track.get().refused), true
+	return max(0, c.opts.PurgeAfter()-c.Tracker.Stats().ForbiddenFor), true
 }
 
-// hint describes a problem with the server in one line: what is wrong, what to do, and what happens
+// Hint describes a problem with the server in one line: what is wrong, what to do, and what happens
 // if nothing is done.
-func (c *collection) hint(problem error) string {
+func (c *Collection) Hint(problem error) string {
 	text := upstream.Describe(problem)
 	if left, due := c.purgeIn(problem); due {
 		text += "; what is stored of it is deleted in " + localapi.Age(left.Seconds()) + " if that stays so (secrets.purgeAfter)"

@@ -1,6 +1,6 @@
 //go:build snapcache_stuck
 
-package agent
+package collection
 
 import (
 	"context"
@@ -29,8 +29,8 @@ var stuck = sync.OnceValue(func() <-chan struct{} {
 
 func init() { stuck() } // so that no signal is missed
 
-// popBatch takes a batch from a queue, or none where the agent is to be stuck, so that it
-// is where nothing happens too.
+// popBatch takes a batch from a queue, or none once the agent is to be stuck, so that it is even if
+// nothing happens.
 func popBatch(ctx context.Context, q *deltafifo.Queue) (deltafifo.Batch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

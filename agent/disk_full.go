@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/snapcache/snapcache/agent/internal/sleep"
 )
 
 // How long it is between two tries to open the database on a full disk: twice as long
@@ -26,7 +28,7 @@ func (a *Agent) awaitStore(ctx context.Context) error {
 		}
 		a.log.Error("there is no room on the disk for the database; waiting for some", "path", a.config().Store.Path, "wait", wait, "error", err)
 		a.tell(a.notifier.Starting("waiting for room on the disk: " + err.Error()))
-		if err := sleep(ctx, a.clock, wait); err != nil {
+		if err := sleep.For(ctx, a.clock, wait); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package collection
 
 import (
 	"testing"
@@ -8,17 +8,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The counts of the last hour are those of a plain list of all events, whenever somebody
-// looks and however long nothing came.
-func TestMinutes(t *testing.T) {
+// TestEventRate compares the counts of the last hour with those of a plain list of all events, at
+// random times.
+func TestEventRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var m minutes
+		var r eventRate
 		var events []int64
 		var passed time.Duration
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			passed += time.Duration(rapid.SampledFrom([]int{0, 1, 59, 60, 61, 600, 3540, 3600, 3660, 9000}).Draw(t, "seconds")) * time.Second
 			if rapid.Bool().Draw(t, "event") {
-				m.add(passed)
+				r.add(passed)
 				events = append(events, int64(passed/time.Minute))
 				continue
 			}
@@ -28,15 +28,15 @@ func TestMinutes(t *testing.T) {
 					want[59-ago]++
 				}
 			}
-			require.Equal(t, want, m.last(passed))
+			require.Equal(t, want, r.last(passed))
 		}
 	})
 }
 
-// An agent that is up for a shorter time than the clock thinks counts on.
-func TestMinutesBackwards(t *testing.T) {
-	var m minutes
-	m.add(10 * time.Minute)
-	m.add(time.Minute)
-	require.EqualValues(t, 2, m.last(0)[59])
+// TestEventRate_ClockGoesBack counts on if less time has passed than before.
+func TestEventRate_ClockGoesBack(t *testing.T) {
+	var r eventRate
+	r.add(10 * time.Minute)
+	r.add(time.Minute)
+	require.EqualValues(t, 2, r.last(0)[59])
 }

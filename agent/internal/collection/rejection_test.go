@@ -1,4 +1,4 @@
-package agent
+package collection
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/reflector"
@@ -37,9 +38,9 @@ type step struct {
 
 func TestRejectionsAreLogged(t *testing.T) {
 	const (
-		forbidden    = `level=WARN msg="the server rejects the requests" error="the server forbids it (403)`
-		unauthorized = `level=WARN msg="the server rejects the requests" error="the server does not accept the credential (401)`
-		accepted     = `level=INFO msg="the server accepts the requests again"`
+		forbidden    = `level=WARN msg="the server rejects the requests" collection=secrets error="the server forbids it (403)`
+		unauthorized = `level=WARN msg="the server rejects the requests" collection=secrets error="the server does not accept the credential (401)`
+		accepted     = `level=INFO msg="the server accepts the requests again" collection=secrets`
 	)
 	waiting, listing, watching := reflector.PhaseWaiting, reflector.PhaseListing, reflector.PhaseWatching
 	for _, test := range []struct {
@@ -63,8 +64,8 @@ func TestRejectionsAreLogged(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var log strings.Builder
 			logger := slog.New(slog.NewTextHandler(&log, nil))
-			c := &collection{id: "secrets", log: logger}
-			observer := phased{newTracker(c.clock, logger), c}
+			c := New(Scoped{ID: "secrets"}, Options{Clock: clock.RealClock{}, Log: logger})
+			observer := phased{c.Tracker, c}
 			for i, s := range test.steps {
 				log.Reset()
 				observer.Phase(s.phase, s.err)
@@ -107,13 +108,13 @@ func TestHintOfForbiddenSecrets(t *testing.T) {
 				defer db.Close()
 				var log strings.Builder
 				logger := slog.New(slog.NewTextHandler(&log, nil))
-				c := &collection{id: "secrets", log: logger, purgeAfter: func() time.Duration { return 24 * time.Hour }}
-				c.track = newTracker(c.clock, logger)
-				var err error
-				c.entry.Resource, err = config.ParseResourceName(test.resource)
+				name, err := config.ParseResourceName(test.resource)
 				require.NoError(t, err)
+				c := New(Scoped{Spec: Spec{Entry: config.Resource{Resource: name}}, ID: "secrets"}, Options{
+					DB: db, Clock: clock.RealClock{}, Log: logger, PurgeAfter: func() time.Duration { return 24 * time.Hour },
+				})
 				resource := upstream.Resource{GVR: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Kind: "Secret", Namespaced: true}
-				require.NoError(t, c.open(db, resource))
+				require.NoError(t, c.Open(resource))
 				if test.synced {
 					r, err := c.stored.Replace()
 					require.NoError(t, err)
@@ -121,18 +122,18 @@ func TestHintOfForbiddenSecrets(t *testing.T) {
 				}
 				if bolted, ok := db.(*bolt.DB); ok {
 					require.NoError(t, bolted.SetForbiddenFor("secrets", 20*time.Hour))
-					require.NoError(t, c.open(db, resource), "as after a restart")
+					require.NoError(t, c.Open(resource), "as after a restart")
 				} else {
-					c.track.note(func(s *seen) { s.refused = 20 * time.Hour })
+					c.Tracker.SetForbiddenFor(20 * time.Hour)
 				}
 				log.Reset()
-				phased{c.track, c}.Phase(reflector.PhaseWaiting, test.problem)
+				phased{c.Tracker, c}.Phase(reflector.PhaseWaiting, test.problem)
 				if !test.due {
-					require.NotContains(t, c.hint(test.problem), "deleted")
+					require.NotContains(t, c.Hint(test.problem), "deleted")
 					require.NotContains(t, log.String(), "purgeIn")
 					return
 				}
-				require.Equal(t, upstream.Describe(test.problem)+suffix, c.hint(test.problem))
+				require.Equal(t, upstream.Describe(test.problem)+suffix, c.Hint(test.problem))
 				require.Contains(t, log.String(), "purgeIn=4h0m0s")
 			})
 		}

@@ -1,6 +1,6 @@
 //go:build !snapcache_stuck
 
-package agent
+package collection
 
 import (
 	"context"

@@ -1,0 +1,301 @@
+package collection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/agent/internal/exit"
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// RequestTimeout limits a single request for one object, or for one resource's name.
+const RequestTimeout = 30 * time.Second
+
+// Options are what the collections of an agent have in common.
+type Options struct {
+	DB    store.DB
+	Clock clock.WithTickerAndDelayedExecution
+	Log   *slog.Logger
+
+	// ForeignCheckpoint is set if the database came from a snapshot, whose checkpoints may be
+	// another node's.
+	ForeignCheckpoint bool
+
+	// Reloaded is set if a reload added the collection, so that no mistake in its configuration
+	// ends the agent.
+	Reloaded bool
+
+	// PurgeAfter returns secrets.purgeAfter as it is in force.
+	PurgeAfter func() time.Duration
+}
+
+// Collection is one configured resource in one namespace scope, from the server to the store.
+type Collection struct {
+	ID        string
+	Namespace string // empty for all
+	Log       *slog.Logger
+	Tracker   *Tracker
+
+	opts     Options
+	progress *progress
+
+	// For the collection's own goroutine.
+	rejection rejection
+	reloaded  bool // the configuration in force came by a reload
+
+	wake chan struct{} // has a value once next was set
+
+	mu      sync.Mutex    // guards what follows
+	spec    Spec          // in force
+	next    *Spec         // to be in force next; nil for no change
+	applied chan struct{} // closed once next is in force
+
+	// Set once the resource is known. Only the collection's own goroutine and a paused task
+	// change resource and stored.
+	resource *upstream.Resource
+	stored   store.Collection
+	source   *upstream.Source
+	queue    *deltafifo.Queue
+	refl     *reflector.Reflector
+
+	stop  context.CancelFunc // nil while it does not run
+	tasks []*pausedTask      // to be run once it has stopped
+}
+
+// New returns a collection. It does nothing until it is opened or supervised.
+func New(s Scoped, opts Options) *Collection {
+	log := opts.Log.With("collection", s.ID)
+	return &Collection{
+		ID: s.ID, Namespace: s.Namespace, Log: log, Tracker: NewTracker(opts.Clock, log),
+		opts: opts, progress: &progress{clock: opts.Clock}, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s.Spec,
+	}
+}
+
+// Configured returns the resource as it is configured now.
+func (c *Collection) Configured() config.Resource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.spec.Entry
+}
+
+// field returns the collection's place in the configuration.
+func (c *Collection) field() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.spec.Field
+}
+
+// Live returns the collection's part of the store and the way there from the server. stored is nil
+// until the resource is known, and again once another version of it is configured. ok is false until
+// the first run: source and queue are nil then.
+func (c *Collection) Live() (stored store.Collection, source *upstream.Source, queue *deltafifo.Queue, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stored, c.source, c.queue, c.source != nil
+}
+
+// Resource returns what the server calls the resource; nil until that is known.
+func (c *Collection) Resource() *upstream.Resource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resource
+}
+
+// Relist starts a complete list. It must not be called before the first run.
+func (c *Collection) Relist(reason store.Reason, cause error) {
+	c.mu.Lock()
+	refl := c.refl
+	c.mu.Unlock()
+	refl.Relist(reason, cause)
+}
+
+// Watching reports whether the watch is up and no list is on its way.
+func (c *Collection) Watching() bool {
+	return c.Tracker.Stats().Phase == reflector.PhaseWatching && !c.ListPending()
+}
+
+// ListPending reports whether a list is on its way into the store: what is stored is the state
+// before it.
+func (c *Collection) ListPending() bool {
+	_, _, queue, _ := c.Live()
+	return queue != nil && queue.ListPending()
+}
+
+// Untrusted returns why what is stored is known not to be the server's, empty if it is. It is so from
+// the moment that a guard refuses it until the store has a list that replaces it.
+func (c *Collection) Untrusted(stats Stats) store.Reason {
+	if stats.untrusted != "" && (!stats.replaced || c.ListPending()) {
+		return stats.untrusted
+	}
+	return ""
+}
+
+// Readable reports whether nothing is wrong with a key: its record can be read, or there is none.
+func (c *Collection) Readable(key string) (bool, error) {
+	stored, _, _, _ := c.Live()
+	if stored == nil {
+		return false, store.ErrNoCollection
+	}
+	v, err := stored.View()
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	_, err = v.Get(key)
+	switch {
+	case err == nil, errors.Is(err, store.ErrNotFound):
+		return true, nil
+	case errors.As(err, new(*store.CorruptionError)):
+		return false, nil
+	}
+	return false, err
+}
+
+// info returns what the collection is to be a copy of.
+func (c *Collection) info(r upstream.Resource) (store.Info, error) {
+	label, err := labels.Parse(c.Configured().LabelSelector)
+	if err != nil {
+		return store.Info{}, fmt.Errorf("%s.labelSelector: %w", c.field(), err)
+	}
+	field, err := fields.ParseSelector(c.Configured().FieldSelector)
+	if err != nil {
+		return store.Info{}, fmt.Errorf("%s.fieldSelector: %w", c.field(), err)
+	}
+	return store.Info{
+		ID: c.ID, Group: r.GVR.Group, Version: r.GVR.Version, Resource: r.GVR.Resource, Kind: r.Kind,
+		Namespaced: r.Namespaced, Namespace: c.Namespace,
+		// In the canonical form, which requests have too: other spaces or another order are no
+		// other scope.
+		LabelSelector: label.String(), FieldSelector: field.String(),
+		Transform: c.prune().ID(),
+	}, nil
+}
+
+func (c *Collection) prune() object.Prune {
+	transform := c.Configured().Transform
+	paths := append([]string(nil), transform.Drop...)
+	if !transform.KeepManagedFields {
+		paths = append(paths, object.ManagedFields)
+	}
+	return object.NewPrune(paths...)
+}
+
+func (c *Collection) indexes() []store.Index {
+	var indexes []store.Index
+	for _, x := range c.Configured().Indexes {
+		if x.Label != "" {
+			indexes = append(indexes, store.LabelIndex(x.Name, x.Label))
+		} else {
+			indexes = append(indexes, store.FieldIndex(x.Name, x.Field))
+		}
+	}
+	return indexes
+}
+
+// Open opens the collection's part of the database and judges what is there.
+func (c *Collection) Open(r upstream.Resource) error {
+	if c.Namespace != "" && !r.Namespaced {
+		return exit.Usagef("%s.namespaces: %s live in no namespace: remove the field", c.field(), r.GVR.Resource)
+	}
+	info, err := c.info(r)
+	if err != nil {
+		return err
+	}
+	stored, err := c.opts.DB.Open(info, c.indexes()...)
+	if err != nil {
+		return err
+	}
+	if bolted, durable := c.opts.DB.(*bolt.DB); durable && c.Configured().Resource.IsSecrets() {
+		if d, err := bolted.ForbiddenFor(c.ID); err == nil { // if it can't be read, the time begins again
+			c.Tracker.SetForbiddenFor(d)
+		}
+	}
+	verdict := c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
+	c.Tracker.setVerdict(verdict.String())
+	c.Log.Info("collection opened", "verdict", verdict.String(), "objects", stored.State().Count)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resource, c.stored = &r, stored
+	return nil
+}
+
+// judged returns the verdict on what is stored.
+func (c *Collection) judged() (restore.Collection, error) {
+	info, err := c.info(*c.resource)
+	if err != nil {
+		return restore.Collection{}, err
+	}
+	return c.versionChanged(restore.Judge(c.stored.Info(), info, c.stored.State()), c.stored.Info(), info), nil
+}
+
+// run keeps the collection up to date until ctx ends, then applies what is queued.
+func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
+	verdict, err := c.judged()
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	spec := c.spec
+	c.mu.Unlock()
+	clock := c.opts.Clock
+	queue := deltafifo.New(deltafifo.Options{
+		Known: informer.Known{Collection: c.stored}, Clock: clock,
+	})
+	checkpoint := c.stored.State().Checkpoint
+	queue.Start(checkpoint.RV)
+	source := cluster.Source(upstream.SourceOptions{
+		Resource: *c.resource, Namespace: c.Namespace,
+		LabelSelector: spec.Entry.LabelSelector, FieldSelector: spec.Entry.FieldSelector,
+		Prune: c.prune(), OnSkip: c.Tracker.Skipped,
+	})
+	refl := reflector.New(reflector.Options{
+		Name: c.ID, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
+		Guards:     []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
+		Schema:     c.schema(cluster),
+		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: spec.Jitter, Elsewhere: c.opts.ForeignCheckpoint,
+		ConfirmDeletions: spec.Relist.ConfirmDeletions,
+		Observer:         phased{c.Tracker, c}, Logger: c.Log, Clock: clock,
+	})
+	c.mu.Lock()
+	c.queue, c.source, c.refl = queue, source, refl
+	c.mu.Unlock()
+	loop := informer.New(informer.Options{
+		Name: c.ID, Queue: trackedQueue{queue, c.progress}, Collection: c.stored, Flush: c.opts.DB.Flush,
+		Observer: trackedObserver{c.Tracker, c.progress}, Logger: c.Log, Clock: clock,
+	})
+	defer c.progress.end() // no matter what was in progress
+	return informer.Drive(ctx, refl, queue, loop)
+}
+
+// schema returns a function that asks for the schema of a custom resource. Without the right to read
+// the definition its changes go unnoticed, which is logged once.
+func (c *Collection) schema(cluster *upstream.Cluster) func(context.Context) (string, error) {
+	resource, logged := *c.resource, false
+	return func(ctx context.Context) (string, error) {
+		schema, err := cluster.Schema(ctx, resource)
+		if upstream.Kind(err) != upstream.Forbidden {
+			return schema, err
+		}
+		if !logged {
+			logged = true
+			c.Log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Described(err))
+		}
+		return "", nil
+	}
+}

@@ -1,0 +1,47 @@
+package collection
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestScopeIsCanonical(t *testing.T) {
+	info := func(label, field string) store.Info {
+		spec := Spec{Entry: config.Resource{LabelSelector: label, FieldSelector: field}}
+		c := New(Scoped{Spec: spec, ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
+		i, err := c.info(upstream.Resource{})
+		require.NoError(t, err)
+		return i
+	}
+	require.Equal(t, info("a=b,c in (d,e)", "x=y,z=w"), info("c in (e, d), a = b", "x==y,z=w"))
+	require.NotEqual(t, info("a=b", ""), info("a=c", ""))
+}
+
+func TestAppliedWakesWaiters(t *testing.T) {
+	track := NewTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))
+	track.Applied(informer.Counts{}, 0) // no one waits
+	first, same := track.NextChange(), track.NextChange()
+	track.Applied(informer.Counts{}, 0)
+	woken := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	require.True(t, woken(first))
+	require.True(t, woken(same))
+	require.False(t, woken(track.NextChange()), "nothing changed since")
+}

@@ -1,0 +1,43 @@
+package collection
+
+import "time"
+
+// minutesKept is how far back events are counted by the minute: an hour.
+const minutesKept = 60
+
+// eventRate counts events by the minute. Its time is what has passed since the agent was started, so
+// that setting the clock moves nothing.
+type eventRate struct {
+	counts [minutesKept]int64
+	newest int64 // the last minute that has a count
+}
+
+// add counts an event.
+func (r *eventRate) add(passed time.Duration) {
+	r.advance(passed)
+	r.counts[r.newest%minutesKept]++
+}
+
+// last returns the counts of the last hour, the oldest minute first. The last of them is the minute
+// under way.
+func (r *eventRate) last(passed time.Duration) []int64 {
+	r.advance(passed)
+	all := make([]int64, minutesKept)
+	for i := range all {
+		all[i] = r.counts[(r.newest+1+int64(i))%minutesKept]
+	}
+	return all
+}
+
+// advance forgets the minutes that ended more than an hour ago.
+func (r *eventRate) advance(passed time.Duration) {
+	now := int64(passed / time.Minute)
+	for skipped := 0; r.newest < now; skipped++ {
+		if skipped == minutesKept {
+			r.newest = now
+			return
+		}
+		r.newest++
+		r.counts[r.newest%minutesKept] = 0
+	}
+}

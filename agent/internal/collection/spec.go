@@ -1,0 +1,73 @@
+package collection
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/snapcache/snapcache/config"
+)
+
+// Spec is what the configuration says of a collection.
+type Spec struct {
+	Field  string // its place in the configuration, for errors
+	Entry  config.Resource
+	Jitter time.Duration // the most that a resumed watch is put off
+	Relist config.Relist
+}
+
+// Scoped is a spec in one namespace scope.
+type Scoped struct {
+	Spec
+	ID        string
+	Namespace string // empty for all
+}
+
+// Specs returns the specs of the collections that a configuration names, in its order.
+func Specs(cfg *config.AgentConfiguration) []Scoped {
+	var all []Scoped
+	for i, r := range cfg.Resources {
+		namespaces := r.Namespaces
+		if len(namespaces) == 0 {
+			namespaces = []string{""}
+		}
+		for _, ns := range namespaces {
+			s := Spec{Field: fmt.Sprintf("resources[%d]", i), Entry: r, Jitter: cfg.ResumeJitter.Duration, Relist: cfg.Relist}
+			all = append(all, Scoped{s, collectionID(r.Resource, ns), ns})
+		}
+	}
+	return all
+}
+
+// collectionID names a collection: "pods", "deployments.apps", "pods@shop". The version is no part
+// of it: a version that changes causes a relist, not a second copy.
+func collectionID(name config.ResourceName, namespace string) string {
+	id := name.GroupResource().String()
+	if namespace != "" {
+		id += "@" + namespace
+	}
+	return id
+}
+
+// Differs names the fields that differ between two specs. The place in the configuration is none of
+// them, nor is the jitter, which matters only at the next start.
+func (s Spec) Differs(to Spec) []string {
+	var fields []string
+	for _, x := range []struct {
+		field    string
+		was, now any
+	}{
+		{"version", s.Entry.Resource.Version, to.Entry.Resource.Version},
+		{"labelSelector", s.Entry.LabelSelector, to.Entry.LabelSelector},
+		{"fieldSelector", s.Entry.FieldSelector, to.Entry.FieldSelector},
+		{"indexes", s.Entry.Indexes, to.Entry.Indexes},
+		{"transform", s.Entry.Transform, to.Entry.Transform},
+		{"relist", s.Relist, to.Relist},
+	} {
+		if !equality.Semantic.DeepEqual(x.was, x.now) {
+			fields = append(fields, x.field)
+		}
+	}
+	return fields
+}

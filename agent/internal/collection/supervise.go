@@ -1,0 +1,157 @@
+package collection
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// reopenEvery is the time between two tries to open a collection that can't be opened.
+const reopenEvery = 5 * time.Second
+
+// pausedTask is something that can't be done beside the collection's writer.
+type pausedTask struct {
+	do   func() error
+	done chan error
+}
+
+// supervise resolves the collection and keeps it up to date until ctx ends. While it is paused it
+// runs the tasks, applies the pending spec, and then goes on with what is stored by then.
+func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) error {
+	for {
+		if err := c.resolve(ctx, cluster); err != nil {
+			return err
+		}
+		running, stop := context.WithCancel(ctx)
+		if !c.begin(stop) {
+			stop()
+			c.reopen(ctx)
+			continue
+		}
+		err := c.run(running, cluster)
+		stop()
+		tasks, configured := c.pause()
+		if err == nil {
+			err = ctx.Err()
+		}
+		for _, t := range tasks {
+			if err != nil {
+				t.done <- err
+			} else {
+				t.done <- t.do()
+			}
+		}
+		if err != nil || len(tasks) == 0 && !configured {
+			return err
+		}
+		c.reopen(ctx)
+	}
+}
+
+// reopen opens the collection again, and retries until that succeeds: the disk may be full. If its
+// resource has to be resolved first, that opens it.
+func (c *Collection) reopen(ctx context.Context) {
+	for {
+		if c.applySpec(); c.resource == nil {
+			return
+		}
+		err := c.Open(*c.resource)
+		if err == nil {
+			return
+		}
+		c.Log.Error("the collection can't be opened; it is tried again", "error", err)
+		if sleep.UnlessWoken(ctx, c.opts.Clock, reopenEvery, c.wake) != nil {
+			return
+		}
+	}
+}
+
+// begin notes how to stop a run that is about to begin. It returns false if a pending spec has to be
+// applied before.
+func (c *Collection) begin(stop context.CancelFunc) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next != nil {
+		return false
+	}
+	c.stop = stop
+	return true
+}
+
+// pause notes that a run is over, and returns the tasks to run before the next, and whether a spec is
+// pending.
+func (c *Collection) pause() (tasks []*pausedTask, configured bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stop = nil
+	tasks, c.tasks = c.tasks, nil
+	return tasks, c.next != nil
+}
+
+// Desired returns the spec that is pending, or else the one in force.
+func (c *Collection) Desired() Spec {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next != nil {
+		return *c.next
+	}
+	return c.spec
+}
+
+// Configure stops the collection, so that it goes on by the spec next, and returns a channel that is
+// closed when it does. A call replaces a spec that is still pending, whose channel is never closed.
+func (c *Collection) Configure(next Spec) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next, c.applied = &next, make(chan struct{})
+	if c.stop != nil {
+		c.stop()
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return c.applied
+}
+
+// applySpec installs the pending spec, if any. Only the collection's own goroutine calls it, while
+// the collection does not run.
+func (c *Collection) applySpec() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next == nil {
+		return
+	}
+	if c.next.Entry.Resource.Version != c.spec.Entry.Resource.Version {
+		// The server has to name the resource in that version. What is stored can be read until
+		// then, and until it is listed.
+		c.resource, c.stored, c.reloaded = nil, nil, true
+	}
+	c.spec, c.next = *c.next, nil
+	close(c.applied)
+}
+
+// errNotRunning means that a collection can't be paused.
+var errNotRunning = errors.New("it does not run at the moment")
+
+// Pause stops the collection, calls do, and lets it go on. It returns do's error.
+func (c *Collection) Pause(ctx context.Context, do func() error) error {
+	t := &pausedTask{do: do, done: make(chan error, 1)}
+	c.mu.Lock()
+	if c.stop == nil {
+		c.mu.Unlock()
+		return errNotRunning
+	}
+	c.tasks = append(c.tasks, t)
+	c.stop()
+	c.mu.Unlock()
+	select {
+	case err := <-t.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

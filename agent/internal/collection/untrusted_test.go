@@ -1,0 +1,39 @@
+package collection
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/store"
+)
+
+// TestUntrusted checks that what is stored is untrusted from the moment that a guard refuses it until
+// a list has replaced it: not when the list is complete, but when the store has it.
+func TestUntrusted(t *testing.T) {
+	for _, reason := range []store.Reason{store.ReasonRVAhead, store.ReasonClusterChanged} {
+		c := New(Scoped{ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
+		c.queue = deltafifo.New(deltafifo.Options{})
+		untrusted := func() store.Reason { return c.Untrusted(c.Tracker.Stats()) }
+		c.Tracker.Refused(store.ReasonExpired, errors.New("410"))
+		require.Empty(t, untrusted(), "what is stored is old, and true")
+
+		c.Tracker.Refused(reason, errors.New("another history"))
+		require.Equal(t, reason, untrusted())
+		require.NoError(t, c.queue.BeginReplace(t.Context(), deltafifo.Replace{}))
+		require.NoError(t, c.queue.EndReplace("10"))
+		c.Tracker.Listed(reason, "10", 0, 0)
+		require.Equal(t, reason, untrusted(), "the list is complete, and not in the store")
+		_, err := c.queue.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, reason, untrusted(), "the list is on its way into the store")
+		c.queue.Close()
+		_, err = c.queue.PopBatch(t.Context())
+		require.ErrorIs(t, err, deltafifo.ErrClosed)
+		require.Empty(t, untrusted())
+	}
+}

@@ -1,0 +1,68 @@
+package collection
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// versionEvery is the time between two lookups of a resource that the server does not serve any more
+// in the version it had.
+const versionEvery = 10 * time.Second
+
+// FollowVersions looks up resources again, until ctx ends, whose version is not served any more and
+// not named in the configuration: the server may serve another one. What is stored stays until the
+// list of that is complete. If the configuration names the version, or the server has none at all,
+// what is stored stays for as long as that is so.
+func FollowVersions(ctx context.Context, c clock.Clock, cluster *upstream.Cluster, all func() []*Collection) {
+	for sleep.For(ctx, c, versionEvery) == nil {
+		for _, c := range all() {
+			if c.Configured().Resource.Version == "" {
+				c.followVersion(ctx, cluster)
+			}
+		}
+	}
+}
+
+func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluster) {
+	stats, was := c.Tracker.Stats(), c.Resource()
+	if was == nil || stats.Phase == reflector.PhaseWatching || upstream.Kind(stats.Problem) != upstream.Gone {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	name := c.Configured().Resource
+	is, err := cluster.Resolve(limited, name.Resource, "", name.Group)
+	if err != nil || is.GVR == was.GVR || is.Namespaced != was.Namespaced {
+		return // the reflector reports what it waits for
+	}
+	c.Log.Warn("the server serves another version of the resource", "was", was.GVR.Version, "is", is.GVR.Version)
+	err = c.Pause(ctx, func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.resource = &is
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		c.Log.Warn("the other version can't be taken yet", "error", err)
+	}
+}
+
+// versionChanged turns the reason of a verdict into schema-changed if only the version differs, and
+// the server chose that: the configuration names none.
+func (c *Collection) versionChanged(verdict restore.Collection, stored, want store.Info) restore.Collection {
+	if verdict.Reason != store.ReasonScopeChanged || c.Configured().Resource.Version != "" {
+		return verdict
+	}
+	if stored.Version = want.Version; stored.Scope() == want.Scope() {
+		verdict.Reason = store.ReasonSchemaChanged
+	}
+	return verdict
+}
