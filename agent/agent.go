@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,11 +17,16 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/agent/internal/backup"
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/agent/internal/exit"
+	"github.com/snapcache/snapcache/agent/internal/purge"
+	"github.com/snapcache/snapcache/agent/internal/repair"
+	"github.com/snapcache/snapcache/agent/internal/verify"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -61,15 +65,15 @@ type Agent struct {
 	started   time.Time
 	db        store.DB
 	verdict   restore.File
-	foreign   bool       // what is stored came from a snapshot, which may be another node's
-	snapshots *snapshots // nil for a store that has none
+	foreign   bool              // what is stored came from a snapshot, which may be another node's
+	snapshots *backup.Snapshots // nil for a store that has none
 	source    localapi.Source
 	stopping  <-chan struct{} // closed when the agent is to stop
 	notifier  *systemd.Notifier
-	damages   *damages
+	damages   *repair.Damages
 	keys      bolt.Keyring
-	drawn     string        // the progress line on the terminal
-	verifying chan struct{} // held by a comparison with the server that somebody asked for
+	drawn     string // the progress line on the terminal
+	verifier  *verify.Verifier
 	reloads   chan reloadRequest
 	stall     collection.StallDetector // for the watchdog alone
 	stalled   atomic.Pointer[string]   // what is stuck, for the status; nil for nothing
@@ -92,9 +96,10 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	}
 	now := time.Now()
 	a := &Agent{
-		cfg: cfg, opts: opts, log: opts.Logger, damages: newDamages(), started: now, loaded: now,
-		verifying: make(chan struct{}, 1), reloads: make(chan reloadRequest),
+		cfg: cfg, opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, loaded: now,
+		reloads: make(chan reloadRequest),
 	}
+	a.verifier = verify.New(verify.Options{Clock: a.clock, All: a.all, Interval: a.verifyInterval})
 	a.notifier = systemd.NewNotifier(a.clock)
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
@@ -180,7 +185,7 @@ func (a *Agent) boltOptions() bolt.Options {
 	return bolt.Options{
 		MaxBytes: a.config().Store.MaxSize.Value(), FlushInterval: a.config().Store.CommitInterval.Duration,
 		HistoryRetention: a.config().History.Retention.Duration, HistoryBytes: a.config().History.MaxSize.Value(),
-		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.note,
+		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.Note,
 		Logger: a.log, Keys: a.keys,
 	}
 }
@@ -188,7 +193,7 @@ func (a *Agent) boltOptions() bolt.Options {
 // opened takes a database that was opened, and tells what was made of the file.
 func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	a.db, a.verdict = db, verdict
-	a.snapshots = newSnapshots(a, db)
+	a.snapshots = backup.New(db, a.snapshotDir(), a.config().Snapshots, a.clock, a.log)
 	for _, err := range verdict.Skipped {
 		a.log.Warn("a snapshot could not be used", "error", err)
 	}
@@ -277,7 +282,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	}
 	group.Go(func() error { a.tell(a.notifier.Watchdog(running, a.healthy)); return nil })
 	group.Go(func() error { a.report(running); return nil })
-	group.Go(func() error { a.snapshots.run(running); return nil })
+	group.Go(func() error { a.snapshots.Run(running); return nil })
 	group.Go(func() error { return a.follow(running, restConfig) })
 	err = group.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -298,19 +303,37 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	a.cluster = cluster
 	a.mu.Unlock()
 	a.log.Info("connecting", "server", cluster.Server())
+	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: a.purgeAfter}
 	group, running := errgroup.WithContext(ctx)
 	supervisors := collection.NewSupervisors(running, group, cluster)
 	for _, c := range a.all() {
 		supervisors.Start(c)
 	}
 	group.Go(func() error { a.reloadsOn(running, cluster, supervisors); return nil })
-	group.Go(func() error { a.repair(running); return nil })
-	group.Go(func() error { a.verifications(running); return nil })
-	group.Go(func() error { a.purges(running); return nil })
+	group.Go(func() error { repair.Repairer{Damages: a.damages, Clock: a.clock, All: a.all}.Run(running); return nil })
+	group.Go(func() error { a.verifier.Run(running); return nil })
+	group.Go(func() error { purger.Run(running); return nil })
 	group.Go(func() error { collection.FollowVersions(running, a.clock, cluster, a.all); return nil })
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()
+}
+
+// verifyInterval returns verify.interval, and a channel that is closed by the next reload.
+func (a *Agent) verifyInterval() (time.Duration, <-chan struct{}) {
+	reloaded := a.nextReload() // before the configuration is read, so that no reload is missed
+	return a.config().Verify.Interval.Duration, reloaded
+}
+
+// purgeAfter returns secrets.purgeAfter, and a channel that is closed by the next reload.
+func (a *Agent) purgeAfter() (time.Duration, <-chan struct{}) {
+	reloaded := a.nextReload() // before the configuration is read, so that no reload is missed
+	return a.config().Secrets.PurgeAfter.Duration, reloaded
+}
+
+// snapshotDir is the directory of the snapshots.
+func (a *Agent) snapshotDir() snapshot.Dir {
+	return snapshot.Dir{Path: a.config().Snapshots.Dir, Writer: "snapcache " + a.opts.Version}
 }
 
 // config is the configuration in force. It is not changed: a reload puts another in its place.
@@ -351,48 +374,9 @@ func (a *Agent) nextChange(id string) <-chan struct{} {
 	return nil // whoever asks learns from the store that there is none
 }
 
-// listen returns the socket that systemd gave, or makes one.
-func (a *Agent) listen() (net.Listener, error) {
-	path := a.config().LocalAPI.Socket
-	given, err := systemd.Listener()
-	if err != nil {
-		return nil, exit.Usagef("%w", err)
-	}
-	if given == nil {
-		return localapi.Listen(path)
-	}
-	if address := given.Addr().String(); address != path {
-		a.log.Warn("systemd gave another socket than localAPI.socket: it is the one that is served", "socket", address, "localAPI.socket", path)
-	}
-	return given, nil
-}
-
 // tell logs what systemd could not be told. Nothing depends on it.
 func (a *Agent) tell(err error) {
 	if err != nil {
 		a.log.Warn("systemd could not be told", "error", err)
-	}
-}
-
-// serveHTTP serves until ctx ends and lets answers that are under way finish.
-func serveHTTP(l net.Listener, h http.Handler) func(context.Context) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	return func(ctx context.Context) error {
-		done := make(chan error, 1)
-		go func() { done <- srv.Serve(l) }()
-		select {
-		case err := <-done:
-			return err
-		case <-ctx.Done():
-		}
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(grace); err != nil {
-			_ = srv.Close() // a reader that does not read is cut off
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
 	}
 }

@@ -146,7 +146,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 
 // snapshots tells nothing where the store has none.
 func (m metricsCollector) snapshots(gauge, counter send) {
-	s := m.a.snapshots.status()
+	s := m.a.snapshots.Status()
 	if s == nil {
 		return
 	}
@@ -190,7 +190,7 @@ func (m metricsCollector) collection(c *collection.Collection, stats collection.
 		counter(descFailures, float64(stats.Failures[kind]), c.ID, string(kind))
 	}
 	counter(descSkipped, float64(stats.Skipped), c.ID)
-	_, found := m.a.damages.of(c.ID)
+	_, found := m.a.damages.Count(c.ID)
 	counter(descDamaged, float64(found), c.ID)
 	gauge(descUnreadable, float64(s.DamagedRecords), c.ID)
 	if c.Configured().Resource.IsSecrets() {

@@ -185,7 +185,7 @@ func (a *Agent) applySettings(next *config.AgentConfiguration) {
 	if db, durable := a.db.(*bolt.DB); durable {
 		db.Adjust(next.Store.CommitInterval.Duration, next.History.Retention.Duration, next.History.MaxSize.Value())
 	}
-	a.snapshots.configure(next.Snapshots)
+	a.snapshots.Configure(next.Snapshots)
 }
 
 // nextReload returns a channel that is closed by the next reload. Whoever asks for it
@@ -275,7 +275,7 @@ func (a *Agent) execute(ctx context.Context, supervisors *collection.Supervisors
 	for _, c := range p.removed {
 		delete(byID, c.ID)
 		supervisors.Stop(c)
-		a.damages.forget(c.ID)
+		a.damages.Forget(c.ID)
 		if err := a.db.Drop(c.ID); err != nil {
 			c.Log.Error("what is no longer configured could not be dropped; the next start tries again", "error", err)
 		}

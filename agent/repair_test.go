@@ -4,10 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,13 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	bbolt "go.etcd.io/bbolt"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
-	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/upstream"
 )
 
 // logged is a log that can be read while it is written.
@@ -81,67 +73,4 @@ func TestDamagedRecordOffline(t *testing.T) {
 	require.NoError(t, stop())
 	require.Equal(t, 1, strings.Count(log.String(), "a stored record is damaged"), log.String())
 	require.Contains(t, log.String(), "key=shop/a")
-}
-
-// What is remembered is bounded, and each record counts once.
-func TestDamagesAreBounded(t *testing.T) {
-	d := newDamages()
-	for i := range 3 * maxDamaged {
-		for range 2 {
-			d.note("pods", fmt.Sprint(i))
-		}
-	}
-	asked, found := d.of("pods")
-	require.Len(t, asked, maxDamaged)
-	require.EqualValues(t, maxDamaged, found)
-	asked, found = d.of("nodes")
-	require.Empty(t, asked)
-	require.Zero(t, found)
-
-	d.mended("pods", "0")
-	d.note("pods", "0")
-	_, found = d.of("pods")
-	require.EqualValues(t, maxDamaged+1, found, "it was damaged again")
-	<-d.noticed
-	require.Empty(t, d.noticed)
-}
-
-// What the server answers goes to the queue. That it has nothing must stay so for a
-// while: the watch is to say when the object was deleted.
-func TestFetch(t *testing.T) {
-	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"a","uid":"u","resourceVersion":"5"}}`
-	const none = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","details":{"name":"a","kind":"pods"},"code":404}`
-	for name, x := range map[string]struct {
-		code    int
-		body    string
-		wasGone bool
-		queued  int
-		gone    bool
-		fails   bool
-	}{
-		"object":     {200, pod, false, 1, false, false},
-		"back again": {200, pod, true, 1, false, false},
-		"nothing":    {404, none, false, 0, true, false},
-		"still none": {404, none, true, 1, true, false},
-		"no path":    {404, "404 page not found", true, 0, false, true},
-		"forbidden":  {403, "no", true, 0, false, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(x.code)
-				_, _ = w.Write([]byte(x.body))
-			}))
-			defer srv.Close()
-			cluster, err := upstream.New(&rest.Config{Host: srv.URL})
-			require.NoError(t, err)
-			defer cluster.Close()
-			pods := upstream.Resource{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true}
-			queue := deltafifo.New(deltafifo.Options{})
-			gone, err := fetch(t.Context(), cluster.Source(upstream.SourceOptions{Resource: pods}), queue, slog.New(slog.DiscardHandler), "shop/a", x.wasGone)
-			require.Equal(t, x.fails, err != nil, "%v", err)
-			require.Equal(t, x.gone, gone)
-			require.Equal(t, x.queued, queue.Len())
-		})
-	}
 }

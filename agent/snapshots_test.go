@@ -2,107 +2,19 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/restore"
-	"github.com/snapcache/snapcache/snapshot"
-	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
-
-// A schedule makes one snapshot an interval, from the newest that there is on, and
-// waits until there is something to copy.
-func TestSnapshotSchedule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "snapshots: {interval: 24h, keep: 3}\n"+podsOnly)
-		db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
-		require.NoError(t, err)
-		defer db.Close()
-		s := newSnapshots(&Agent{cfg: n.cfg, log: slog.New(slog.DiscardHandler)}, db)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		run := func(s *snapshots) {
-			defer close(done)
-			s.run(ctx)
-		}
-		go run(s)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		require.Zero(t, s.status().Made, "nothing was synced")
-
-		coll, err := db.Open(store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod"})
-		require.NoError(t, err)
-		r, err := coll.Replace()
-		require.NoError(t, err)
-		require.NoError(t, r.Commit(store.Checkpoint{RV: "7"}))
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		require.EqualValues(t, 1, s.status().Made)
-		time.Sleep(21 * time.Hour)
-		_, err = s.create(ctx, nil) // by hand: the schedule counts from here
-		require.NoError(t, err)
-		time.Sleep(20 * time.Hour)
-		synctest.Wait()
-		require.EqualValues(t, 2, s.status().Made)
-		time.Sleep(4 * 24 * time.Hour)
-		synctest.Wait()
-		require.EqualValues(t, 6, s.status().Made)
-		own, err := s.dir.Own()
-		require.NoError(t, err)
-		require.Len(t, own, 3)
-		require.Equal(t, own[0].Name, s.status().Name)
-		cancel()
-		<-done
-
-		// After a restart the interval goes on.
-		ctx, cancel = context.WithCancel(t.Context())
-		done = make(chan struct{})
-		s = newSnapshots(&Agent{cfg: n.cfg, log: slog.New(slog.DiscardHandler)}, db)
-		require.Equal(t, own[0].Name, s.status().Name)
-		go run(s)
-		synctest.Wait()
-		require.Zero(t, s.status().Made)
-		time.Sleep(24 * time.Hour)
-		synctest.Wait()
-		require.EqualValues(t, 1, s.status().Made)
-
-		// What fails is told, and tried again.
-		require.NoError(t, os.RemoveAll(s.dir.Path))
-		require.NoError(t, os.WriteFile(s.dir.Path, nil, 0o600))
-		time.Sleep(24 * time.Hour)
-		synctest.Wait()
-		require.Positive(t, s.status().Failed)
-		require.NotEmpty(t, s.status().Problem)
-		require.NoError(t, os.Remove(s.dir.Path))
-		time.Sleep(snapshotRetry)
-		synctest.Wait()
-		require.EqualValues(t, 2, s.status().Made)
-		require.Empty(t, s.status().Problem)
-		cancel()
-		<-done
-	})
-}
-
-// One that says it was made in the future must not end the schedule.
-func TestSnapshotFromTheFuture(t *testing.T) {
-	n := newNode(t, podsOnly)
-	s := newSnapshots(&Agent{cfg: n.cfg, log: slog.New(slog.DiscardHandler)}, nil)
-	s.cfg.Interval = metav1.Duration{Duration: time.Hour}
-	s.note(&snapshot.Snapshot{Manifest: &snapshot.Manifest{Created: time.Now().Add(1000 * time.Hour)}})
-	require.Equal(t, time.Hour, s.due())
-}
 
 // The agent makes a snapshot when it is asked, tells of it, and begins with it when
 // the database is gone bad.

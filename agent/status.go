@@ -34,7 +34,7 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 	if stats.FlushError != nil {
 		s.Store.Problem = stats.FlushError.Error()
 	}
-	s.Snapshots = a.snapshots.status()
+	s.Snapshots = a.snapshots.Status()
 	byID := map[string]int{}
 	for i, c := range s.Collections {
 		byID[c.ID] = i
@@ -98,8 +98,7 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection.Collecti
 	if stats.Listing != "" {
 		c.ListRead, c.ListRemaining = stats.Read, stats.Remaining
 	}
-	damaged, _ := a.damages.of(from.ID)
-	c.DamagedRecords = int64(len(damaged))
+	c.DamagedRecords, _ = a.damages.Count(from.ID)
 	c.Verification, c.Purged = stats.Verification, stats.Purge
 	if !c.InStep { // else the next look of the purges forgets it
 		c.RefusedSeconds = stats.ForbiddenFor.Seconds()

@@ -1,63 +1,78 @@
-package agent
+// Package purge deletes Secrets that the server has forbidden this node for too long.
+package purge
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/upstream"
 )
 
 const (
-	// purgeLooks is how often it is looked, in the time after which Secrets are purged,
-	// whether they are still forbidden; at least every purgeLookMost. Each look that finds
-	// them so is noted in the file.
-	purgeLooks    = 48
-	purgeLookMost = 30 * time.Minute
+	// looks is how many times, in the time after which Secrets are purged, they are checked for
+	// being still forbidden; at least every maxInterval. Each check that finds them so is noted in
+	// the file.
+	looks       = 48
+	maxInterval = 30 * time.Minute
 )
 
-// purges deletes Secrets that the server has not let this node read for as long as the
-// configuration says, until ctx ends. It is the only failure that deletes: a node
-// from which the right to a Secret was taken is not to keep it.
-func (a *Agent) purges(ctx context.Context) {
-	last := a.clock.Now()
-	denied := map[*collection.Collection]bool{} // found forbidden by the last look
-	a.scrub(ctx)
+// Purger deletes Secrets that the server has not let this node read for as long as the configuration
+// allows. It is the only failure that deletes: a node that lost the right to a Secret must not keep
+// it.
+type Purger struct {
+	DB    store.DB
+	Clock clock.Clock
+	Log   *slog.Logger
+	All   func() []*collection.Collection
+
+	// After returns secrets.purgeAfter, and a channel that is closed when that may have changed.
+	After func() (after time.Duration, changed <-chan struct{})
+}
+
+// Run purges until ctx ends.
+func (p *Purger) Run(ctx context.Context) {
+	last := p.Clock.Now()
+	denied := map[*collection.Collection]bool{} // found forbidden by the last check
+	p.sanitize(ctx)
 	for {
-		reloaded := a.nextReload()
-		after := a.config().Secrets.PurgeAfter.Duration
-		every := min(after/purgeLooks, purgeLookMost)
-		if sleep.UnlessWoken(ctx, a.clock, every, reloaded) != nil {
+		after, changed := p.After()
+		every := min(after/looks, maxInterval)
+		if sleep.UnlessWoken(ctx, p.Clock, every, changed) != nil {
 			return
 		}
-		// What has passed by the clock that nobody sets: many a device comes up in 1970.
-		passed := min(a.clock.Since(last), 2*every)
-		last = a.clock.Now()
+		// Monotonic time, and bounded: many a device comes up in 1970.
+		passed := min(p.Clock.Since(last), 2*every)
+		last = p.Clock.Now()
 		still := map[*collection.Collection]bool{}
-		for _, c := range a.all() {
+		for _, c := range p.All() {
 			if c.Configured().Resource.IsSecrets() {
-				still[c] = a.considerPurge(ctx, c, passed, after, denied[c])
+				still[c] = p.consider(ctx, c, passed, after, denied[c])
 			}
 		}
 		denied = still
-		a.scrub(ctx)
+		p.sanitize(ctx)
 	}
 }
 
-// considerPurge checks whether a collection is still forbidden, and purges it if it has been for after
+// consider checks whether a collection is still forbidden, and purges it if it has been for after
 // and the server confirms it. wasDenied is what the last call returned: whether it was forbidden.
-func (a *Agent) considerPurge(ctx context.Context, c *collection.Collection, passed, after time.Duration, wasDenied bool) (denied bool) {
+func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed, after time.Duration, wasDenied bool) (denied bool) {
 	stored, source, _, ok := c.Live()
 	if stored == nil || !ok || !stored.State().Synced {
 		return wasDenied // there is nothing to purge
 	}
 	resource := c.Resource().GVR.GroupResource()
-	db, durable := a.db.(*bolt.DB)
+	db, durable := p.DB.(*bolt.DB)
 	now := c.Tracker.Stats()
 	forbiddenFor := now.ForbiddenFor
 	switch {
@@ -90,7 +105,7 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection.Collection, pas
 		if durable {
 			return db.Purge(c.ID)
 		}
-		return a.db.Drop(c.ID)
+		return p.DB.Drop(c.ID)
 	})
 	if ctx.Err() != nil {
 		return denied
@@ -99,15 +114,15 @@ func (a *Agent) considerPurge(ctx context.Context, c *collection.Collection, pas
 		c.Log.Error("what is forbidden could not be deleted; it is tried again", "error", err)
 		return denied
 	}
-	c.Tracker.Purged(localapi.Purge{Time: a.clock.Now().UTC(), Objects: objects})
+	c.Tracker.Purged(localapi.Purge{Time: p.Clock.Now().UTC(), Objects: objects})
 	c.Log.Error("PURGED: the server has not let it be read for so long that all that was stored of it was deleted; snapshots from before still have it",
 		"objects", objects, "after", after)
 	return false
 }
 
-// scrub rewrites the file where something was purged from it.
-func (a *Agent) scrub(ctx context.Context) {
-	db, durable := a.db.(*bolt.DB)
+// sanitize rewrites the file if something was purged from it.
+func (p *Purger) sanitize(ctx context.Context) {
+	db, durable := p.DB.(*bolt.DB)
 	if !durable {
 		return
 	}
@@ -117,17 +132,17 @@ func (a *Agent) scrub(ctx context.Context) {
 			return
 		}
 		if err = db.Sanitize(ctx); err == nil {
-			a.log.Info("the database was rewritten, so that nothing of what was purged is left in it")
+			p.Log.Info("the database was rewritten, so that nothing of what was purged is left in it")
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		if !errors.Is(err, bolt.ErrBusy) {
-			a.log.Error("the database could not be rewritten, so its free pages still have some of what was purged; it is tried again", "error", err)
+			p.Log.Error("the database could not be rewritten, so its free pages still have some of what was purged; it is tried again", "error", err)
 			return
 		}
-		if sleep.For(ctx, a.clock, time.Second) != nil {
+		if sleep.For(ctx, p.Clock, time.Second) != nil {
 			return
 		}
 	}

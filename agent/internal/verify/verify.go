@@ -1,4 +1,6 @@
-package agent
+// Package verify compares what is stored with the server, on a timer and on request, and repairs what
+// differs.
+package verify
 
 import (
 	"context"
@@ -20,98 +22,121 @@ import (
 )
 
 const (
-	// verifyPage is how many objects are compared at a time: what is in memory.
-	verifyPage = 500
+	// pageSize is how many objects are compared at a time: what is in memory.
+	pageSize = 500
 
-	// verifyPause is how long a comparison in the background waits between two pages.
-	verifyPause = time.Second
+	// pagePause is how long a comparison in the background waits between two pages.
+	pagePause = time.Second
 
-	// verifyLooks and verifyLooksBehind are how many keys that look different are asked
-	// for a second, when somebody waits for it and in the background.
-	verifyLooks       = 50
-	verifyLooksBehind = 5
+	// requestsPerSecond and requestsInBackground are how many keys that look different are asked
+	// for a second, on request and in the background.
+	requestsPerSecond    = 50
+	requestsInBackground = 5
 
-	// verifySuspects bounds the keys that are remembered because they look different. The
-	// rest is found in another pass.
-	verifySuspects = 1000
+	// maxSuspects bounds the keys that are remembered because they look different. The rest is
+	// found in another pass.
+	maxSuspects = 1000
 
-	// verifyRelist is how many objects must differ, besides being most of them, for a list
-	// instead of fetching each; and how many of them are looked into to be sure.
-	verifyRelist = 100
+	// relistFrom is how many objects must differ, besides being most of them, for a list instead of
+	// fetching each; and the size of the sample that is checked before it.
+	relistFrom = 100
+
+	// linesPerMinute is how many differences are logged.
+	linesPerMinute = 10
 )
 
-// errNotInStep says that a collection can't be compared at the moment.
+// errNotInStep means that a collection can't be compared at the moment.
 var errNotInStep = errors.New("it is not in step with the server, so there is nothing to compare")
 
 // pace is how fast a comparison goes.
 type pace struct {
-	pause time.Duration // between two pages
-	looks *rate.Limiter // keys that are asked for by themselves
+	pause    time.Duration // between two pages
+	requests *rate.Limiter // of single keys
 }
 
-// verifications compares what is stored with the server, by schedule, until ctx ends.
-func (a *Agent) verifications(ctx context.Context) {
+// Options are what a verifier works on.
+type Options struct {
+	Clock clock.Clock
+	All   func() []*collection.Collection
+
+	// Interval returns verify.interval, 0 for none, and a channel that is closed when that may have
+	// changed.
+	Interval func() (interval time.Duration, changed <-chan struct{})
+}
+
+// Verifier compares collections with the server.
+type Verifier struct {
+	opts Options
+	busy chan struct{} // full during a comparison on request
+}
+
+// New returns a verifier.
+func New(opts Options) *Verifier { return &Verifier{opts: opts, busy: make(chan struct{}, 1)} }
+
+// Run compares all collections by schedule until ctx ends.
+func (v *Verifier) Run(ctx context.Context) {
+	clock := v.opts.Clock
 	var every time.Duration
-	var next time.Time // where every is not 0
+	var next time.Time // if every is not 0
 	for {
-		reloaded := a.nextReload()
-		if d := a.config().Verify.Interval.Duration; d != every {
-			// A time at random makes it once in an interval on average, however often the
-			// agent is started, and spreads a fleet.
-			if every = d; every != 0 {
-				next = a.clock.Now().Add(rand.N(every)) //nolint:gosec // spreads load, guards nothing
+		interval, changed := v.opts.Interval()
+		if interval != every {
+			// A random start makes it one comparison in an interval on average, however often the
+			// agent is restarted, and spreads a fleet.
+			if every = interval; every != 0 {
+				next = clock.Now().Add(rand.N(every)) //nolint:gosec // spreads load, guards nothing
 			}
 		}
 		wait := config.MaxVerifyInterval // a reload ends it sooner
 		if every != 0 {
-			wait = next.Sub(a.clock.Now())
+			wait = next.Sub(clock.Now())
 		}
-		if sleep.UnlessWoken(ctx, a.clock, wait, reloaded) != nil {
+		if sleep.UnlessWoken(ctx, clock, wait, changed) != nil {
 			return
 		}
-		if every == 0 || a.clock.Now().Before(next) {
+		if every == 0 || clock.Now().Before(next) {
 			continue
 		}
-		slow := pace{verifyPause, rate.NewLimiter(verifyLooksBehind, 1)}
-		for _, c := range a.all() {
-			verify(ctx, a.clock, c, slow, false, func(localapi.VerifyProgress) {})
+		slow := pace{pagePause, rate.NewLimiter(requestsInBackground, 1)}
+		for _, c := range v.opts.All() {
+			verify(ctx, clock, c, slow, false, func(localapi.VerifyProgress) {})
 		}
-		next = a.clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // as well
+		next = clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // as well
 	}
 }
 
-// verify compares collections because somebody asked for it. One at a time does.
-func (a *Agent) verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
+// Verify compares collections on request. Only one call at a time does: the others wait.
+func (v *Verifier) Verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
 	for _, id := range q.Collections {
-		if !slices.ContainsFunc(a.all(), func(c *collection.Collection) bool { return c.ID == id }) {
+		if !slices.ContainsFunc(v.opts.All(), func(c *collection.Collection) bool { return c.ID == id }) {
 			return fmt.Errorf("%s: %w", id, localapi.ErrNoCollection)
 		}
 	}
 	select {
-	case a.verifying <- struct{}{}:
-		defer func() { <-a.verifying }()
+	case v.busy <- struct{}{}:
+		defer func() { <-v.busy }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	fast := pace{0, rate.NewLimiter(verifyLooks, 1)}
-	for _, c := range a.all() {
+	fast := pace{0, rate.NewLimiter(requestsPerSecond, 1)}
+	for _, c := range v.opts.All() {
 		if len(q.Collections) > 0 && !slices.Contains(q.Collections, c.ID) {
 			continue
 		}
-		v := verify(ctx, a.clock, c, fast, q.Repair, progress)
+		result := verify(ctx, v.opts.Clock, c, fast, q.Repair, progress)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := each(v); err != nil {
+		if err := each(result); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// verify compares the collection with the server, notes what came of it, and returns it.
+// verify compares a collection with the server, and notes and returns the result.
 func verify(ctx context.Context, clock clock.Clock, c *collection.Collection, p pace, repair bool, progress func(localapi.VerifyProgress)) localapi.Verification {
-	v := verifier{Collection: c, clock: clock, pace: p, repair: repair, progress: progress, lines: rate.NewLimiter(rate.Every(time.Minute/damageLines), damageLines)}
+	v := comparison{Collection: c, clock: clock, pace: p, repair: repair, progress: progress, lines: rate.NewLimiter(rate.Every(time.Minute/linesPerMinute), linesPerMinute)}
 	v.result.Collection = c.ID
 	start := clock.Now()
 	err := v.run(ctx)
@@ -144,7 +169,7 @@ func verify(ctx context.Context, clock clock.Clock, c *collection.Collection, p 
 	return v.result
 }
 
-// whyUnsynced is why there is no complete list, as far as that is known.
+// whyUnsynced describes why there is no complete list, as far as that is known.
 func whyUnsynced(c *collection.Collection) string {
 	text := localapi.ErrNotSynced.Error()
 	if problem := c.Tracker.Stats().Problem; problem != nil {
@@ -153,12 +178,12 @@ func whyUnsynced(c *collection.Collection) string {
 	return text
 }
 
-// verifier is one comparison of a collection with the server.
+// comparison is one comparison of a collection with the server.
 //
-// The server's list and the store are both in the order of keys, so a page of the one is
-// compared with a stretch of the other, and nothing else is in memory but keys that look
-// different, a bounded number of them. What looks different is a suspicion: see drift.
-type verifier struct {
+// The server's list and the store are both in the order of keys, so a page of the one is compared
+// with a range of the other. Besides that only a bounded number of keys that look different is in
+// memory. What looks different is only suspect: see drift.
+type comparison struct {
 	*collection.Collection
 	clock    clock.Clock
 	pace     pace
@@ -170,16 +195,16 @@ type verifier struct {
 	stored  store.Collection // as of the beginning
 	source  *upstream.Source
 	page    []upstream.Version
-	after   string // the key up to which all is compared
+	after   string // all keys up to this one have been compared
 	newest  string // the last key that the server sent
 	total   int64  // about how many objects there are
-	cluster string // whose the checkpoint was at the beginning
+	cluster string // of the checkpoint at the beginning
 
-	suspects []string // the first of what looks different
-	differ   int64    // how much does
+	suspects []string // the first keys that look different
+	differ   int64    // how many do
 }
 
-func (v *verifier) run(ctx context.Context) error {
+func (v *comparison) run(ctx context.Context) error {
 	v.stored, v.source, _, _ = v.Live()
 	if v.stored == nil || !v.stored.State().Synced {
 		return localapi.ErrNotSynced
@@ -192,7 +217,7 @@ func (v *verifier) run(ctx context.Context) error {
 		if err := v.pass(ctx, from); err != nil {
 			return err
 		}
-		if first && v.differ >= verifyRelist && v.differ*2 > max(v.total, v.result.Objects) {
+		if first && v.differ >= relistFrom && v.differ*2 > max(v.total, v.result.Objects) {
 			most, err := v.most(ctx)
 			if err != nil || most {
 				return err
@@ -211,14 +236,14 @@ func (v *verifier) run(ctx context.Context) error {
 }
 
 // pass compares all that comes after the key from.
-func (v *verifier) pass(ctx context.Context, from string) error {
+func (v *comparison) pass(ctx context.Context, from string) error {
 	v.after, v.newest, v.result.Objects, v.differ = from, "", 0, 0
 	v.page, v.suspects = v.page[:0], nil
 	err := v.source.Versions(ctx, upstream.VersionsOptions{
-		PageSize: verifyPage,
+		PageSize: pageSize,
 		Between: func(remaining int64) error {
 			v.total = max(v.total, v.result.Objects+remaining)
-			v.tell()
+			v.report()
 			return sleep.For(ctx, v.clock, v.pace.pause)
 		},
 	}, func(x upstream.Version) error {
@@ -228,7 +253,7 @@ func (v *verifier) pass(ctx context.Context, from string) error {
 		v.newest = x.Key
 		v.result.Objects++
 		v.page = append(v.page, x)
-		if len(v.page) < verifyPage {
+		if len(v.page) < pageSize {
 			return nil
 		}
 		return v.compare(false)
@@ -239,14 +264,14 @@ func (v *verifier) pass(ctx context.Context, from string) error {
 	return v.compare(true)
 }
 
-// tell tells how far it is.
-func (v *verifier) tell() {
+// report reports how far the comparison is.
+func (v *comparison) report() {
 	v.progress(localapi.VerifyProgress{Collection: v.ID, Done: v.result.Objects, Total: max(v.total, v.result.Objects)})
 }
 
-// compare compares the page with what is stored between the keys after and newest,
-// and past that where the server's list has ended.
-func (v *verifier) compare(ended bool) error {
+// compare compares the page with what is stored between the keys after and newest, and past that if
+// the server's list has ended.
+func (v *comparison) compare(ended bool) error {
 	view, err := v.stored.View()
 	if err != nil {
 		return err
@@ -258,7 +283,7 @@ func (v *verifier) compare(ended bool) error {
 	}
 	for h, err := range view.Headers("", v.after) {
 		if errors.As(err, new(*store.CorruptionError)) {
-			continue // that is known, and repaired in another place
+			continue // package repair does that
 		}
 		if err != nil {
 			return err
@@ -285,19 +310,19 @@ func (v *verifier) compare(ended bool) error {
 	return nil
 }
 
-func (v *verifier) looksDifferent(key string) {
+func (v *comparison) looksDifferent(key string) {
 	v.differ++
-	if len(v.suspects) < verifySuspects {
+	if len(v.suspects) < maxSuspects {
 		v.suspects = append(v.suspects, key)
 	}
 }
 
-// most says whether most of what looks different is, by a sample of it. Where it is
-// to be repaired, the collection is listed then.
-func (v *verifier) most(ctx context.Context) (bool, error) {
-	every := len(v.suspects) / verifyRelist
+// most reports whether most of what looks different really differs, by a sample. If so, and it is to be
+// repaired, it lists the collection.
+func (v *comparison) most(ctx context.Context) (bool, error) {
+	every := len(v.suspects) / relistFrom
 	real, kinds := 0, map[collection.DriftKind]int64{}
-	for i := range verifyRelist {
+	for i := range relistFrom {
 		kind, err := v.drift(ctx, v.suspects[i*every])
 		if err != nil {
 			return false, err
@@ -307,7 +332,7 @@ func (v *verifier) most(ctx context.Context) (bool, error) {
 			kinds[kind]++
 		}
 	}
-	if real*2 <= verifyRelist {
+	if real*2 <= relistFrom {
 		v.result.Undecided = 0 // each is looked at again
 		return false, nil
 	}
@@ -323,7 +348,7 @@ func (v *verifier) most(ctx context.Context) (bool, error) {
 }
 
 // drifted counts a difference that is real.
-func (v *verifier) drifted(key string, kind collection.DriftKind) {
+func (v *comparison) drifted(key string, kind collection.DriftKind) {
 	switch kind {
 	case collection.DriftMissing:
 		v.result.Missing++
@@ -338,12 +363,12 @@ func (v *verifier) drifted(key string, kind collection.DriftKind) {
 	}
 }
 
-// relistAll lists the collection, and waits until that is stored.
-func (v *verifier) relistAll(ctx context.Context) error {
+// relistAll lists the collection, and waits until the list is stored.
+func (v *comparison) relistAll(ctx context.Context) error {
 	before := v.Tracker.Stats().Lists[store.ReasonVerifyFailed]
 	v.Relist(store.ReasonVerifyFailed, fmt.Errorf("about %d of %d objects differ from the server's", v.differ, max(v.total, v.result.Objects)))
 	for v.Tracker.Stats().Lists[store.ReasonVerifyFailed] == before || v.ListPending() {
-		if err := sleep.For(ctx, v.clock, verifyLook); err != nil {
+		if err := sleep.For(ctx, v.clock, pollEvery); err != nil {
 			return err
 		}
 	}

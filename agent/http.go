@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/snapcache/snapcache/agent/internal/exit"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/localapi/statuspage"
+	"github.com/snapcache/snapcache/snapshot"
+	"github.com/snapcache/snapcache/systemd"
+)
+
+// handler serves the socket: the cache, comparisons with the server, snapshots, reloads, health,
+// metrics and profiles.
+func (a *Agent) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", localapi.Handler(a.source))
+	page := a.statusPage(false)
+	mux.Handle("GET /{$}", page)
+	mux.Handle("GET /events", page)
+	mux.Handle(localapi.VerifyPattern, localapi.VerifyHandler(a.verifier.Verify))
+	mux.Handle("GET /metrics", a.metrics())
+	a.healthHandlers(mux)
+	profileHandlers(mux)
+	mux.Handle(localapi.ReloadPattern, localapi.ReloadHandler(a.reload))
+	if a.snapshots != nil {
+		mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(func(ctx context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
+			x, err := a.snapshots.Create(ctx, func(step snapshot.Step, done, total int64) { progress(string(step), done, total) })
+			if err != nil {
+				return nil, err
+			}
+			return &localapi.Snapshot{Name: x.Name, Path: x.Path, Bytes: x.Bytes, Objects: x.Manifest.Objects(), Created: x.Manifest.Created}, nil
+		}))
+	}
+	// A tunnel from another machine may end at the socket, with a browser at its other end.
+	return statuspage.LocalHost(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// listen returns the socket of systemd, or makes one.
+func (a *Agent) listen() (net.Listener, error) {
+	path := a.config().LocalAPI.Socket
+	given, err := systemd.Listener()
+	if err != nil {
+		return nil, exit.Usagef("%w", err)
+	}
+	if given == nil {
+		return localapi.Listen(path)
+	}
+	if address := given.Addr().String(); address != path {
+		a.log.Warn("systemd gave another socket than localAPI.socket: it is the one that is served", "socket", address, "localAPI.socket", path)
+	}
+	return given, nil
+}
+
+// serveHTTP serves until ctx ends, and lets requests in progress finish.
+func serveHTTP(l net.Listener, h http.Handler) func(context.Context) error {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	return func(ctx context.Context) error {
+		done := make(chan error, 1)
+		go func() { done <- srv.Serve(l) }()
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+		}
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(grace); err != nil {
+			_ = srv.Close() // a client that does not read is cut off
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+}

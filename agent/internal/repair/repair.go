@@ -1,0 +1,132 @@
+// Package repair fetches stored records again that failed their checksum.
+package repair
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+const (
+	// every is how often damaged records are looked at, and patience how long a key is left alone
+	// after it was asked for.
+	every    = 2 * time.Second
+	patience = time.Minute
+
+	requestsPerSecond = 5
+
+	// linesPerMinute is how many damaged records are logged.
+	linesPerMinute = 10
+)
+
+// Repairer fetches damaged records again.
+type Repairer struct {
+	Damages *Damages
+	Clock   clock.WithTicker
+	All     func() []*collection.Collection
+}
+
+// Run repairs until ctx ends.
+func (r Repairer) Run(ctx context.Context) {
+	x := run{
+		Repairer: r, limit: rate.NewLimiter(requestsPerSecond, 1),
+		lines: rate.NewLimiter(rate.Every(time.Minute/linesPerMinute), linesPerMinute), logged: map[string]bool{},
+	}
+	ticker := r.Clock.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.Damages.noticed:
+		case <-ticker.C():
+		}
+		for _, c := range r.All() {
+			x.repair(ctx, c)
+		}
+	}
+}
+
+// run is the state of [Repairer.Run].
+type run struct {
+	Repairer
+	limit  *rate.Limiter   // of requests
+	lines  *rate.Limiter   // of the log
+	logged map[string]bool // by ID and key
+}
+
+// repair looks at the damaged records of one collection.
+func (r *run) repair(ctx context.Context, c *collection.Collection) {
+	keys := r.Damages.keys(c.ID)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		name := c.ID + " " + key
+		if !r.logged[name] {
+			r.logged[name] = true
+			if r.lines.Allow() {
+				c.Log.Error("a stored record is damaged; it is not served and will be fetched again", "key", key)
+			}
+		}
+		readable, err := c.Readable(key)
+		if err != nil {
+			continue // the store reports it itself
+		}
+		if readable {
+			r.Damages.repaired(c.ID, key)
+			delete(r.logged, name)
+			c.Log.Info("a damaged record was repaired", "key", key)
+			continue
+		}
+		// Before the guards of the watch have passed the server may be another cluster,
+		// or one that went back in time.
+		if !c.Watching() || r.Clock.Since(keys[key].at) < patience || r.limit.Wait(ctx) != nil {
+			continue
+		}
+		_, source, queue, _ := c.Live()
+		gone, err := fetch(ctx, source, queue, c.Log, key, keys[key].gone)
+		r.Damages.setAsked(c.ID, key, asked{r.Clock.Now(), gone})
+		if err != nil && ctx.Err() == nil && r.lines.Allow() {
+			c.Log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Described(err))
+		}
+	}
+}
+
+// fetch asks the server for one object and queues the answer for the loop, the only writer.
+//
+// The answer is the newest state at the time of the request: perhaps newer than the checkpoint and
+// than what the watch has sent. What the watch has still to send of this object is older, and dropped
+// as stale, or newer. If the watch was faster, the answer finds a record that is no longer damaged,
+// and is dropped. The checkpoint does not change in any case.
+//
+// If the server has no such object, the watch is about to send the deletion, with its
+// resourceVersion, which removes the record in good order. If that has not arrived by the next
+// request, which wasGone reports, the server never had an object of that name: the key itself is
+// damaged, and the record is removed without an event. If the name is taken meanwhile, the watch
+// brings the new object before or after: see above.
+func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue, log *slog.Logger, key string, wasGone bool) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
+	defer cancel()
+	o, err := source.Get(ctx, key)
+	gone = errors.Is(err, upstream.ErrNoObject)
+	switch {
+	case gone && !wasGone:
+		return true, nil
+	case gone:
+		log.Error("a damaged record is of no object that the server knows: it is removed, and the file is damaged in more than that: have a look with snapcache check", "key", key)
+	case err != nil:
+		return false, err
+	}
+	if err = queue.Repair(key, o); errors.Is(err, deltafifo.ErrReplacing) {
+		err = nil // the list brings it
+	}
+	return gone, err
+}

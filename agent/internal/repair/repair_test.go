@@ -1,0 +1,84 @@
+package repair
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestDamages_Bounded checks that a bounded number is remembered, and each record counts once.
+func TestDamages_Bounded(t *testing.T) {
+	d := NewDamages()
+	for i := range 3 * maxDamaged {
+		for range 2 {
+			d.Note("pods", fmt.Sprint(i))
+		}
+	}
+	require.Len(t, d.keys("pods"), maxDamaged)
+	damaged, found := d.Count("pods")
+	require.EqualValues(t, maxDamaged, damaged)
+	require.EqualValues(t, maxDamaged, found)
+	damaged, found = d.Count("nodes")
+	require.Zero(t, damaged)
+	require.Empty(t, d.keys("nodes"))
+	require.Zero(t, found)
+
+	d.repaired("pods", "0")
+	d.Note("pods", "0")
+	_, found = d.Count("pods")
+	require.EqualValues(t, maxDamaged+1, found, "it was damaged again")
+	<-d.noticed
+	require.Empty(t, d.noticed)
+}
+
+// TestFetch checks that the server's answer is queued. Only if it has had no object twice is that
+// queued too: the first time the watch is about to send the deletion.
+func TestFetch(t *testing.T) {
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"a","uid":"u","resourceVersion":"5"}}`
+	const none = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","details":{"name":"a","kind":"pods"},"code":404}`
+	for name, x := range map[string]struct {
+		code    int
+		body    string
+		wasGone bool
+		queued  int
+		gone    bool
+		fails   bool
+	}{
+		"object":     {200, pod, false, 1, false, false},
+		"back again": {200, pod, true, 1, false, false},
+		"nothing":    {404, none, false, 0, true, false},
+		"still none": {404, none, true, 1, true, false},
+		"no path":    {404, "404 page not found", true, 0, false, true},
+		"forbidden":  {403, "no", true, 0, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(x.code)
+				_, _ = w.Write([]byte(x.body))
+			}))
+			defer srv.Close()
+			cluster, err := upstream.New(&rest.Config{Host: srv.URL})
+			require.NoError(t, err)
+			defer cluster.Close()
+			pods := upstream.Resource{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true}
+			queue := deltafifo.New(deltafifo.Options{})
+			gone, err := fetch(t.Context(), cluster.Source(upstream.SourceOptions{Resource: pods}), queue, slog.New(slog.DiscardHandler), "shop/a", x.wasGone)
+			require.Equal(t, x.fails, err != nil, "%v", err)
+			require.Equal(t, x.gone, gone)
+			require.Equal(t, x.queued, queue.Len())
+		})
+	}
+}

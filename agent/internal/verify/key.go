@@ -1,0 +1,221 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+const (
+	// maxTries is how often a key that changes all the time is looked at.
+	maxTries = 5
+
+	// patience is how long the watch may take to reach the server's answer. If nothing happens a
+	// bookmark does that, about once a minute.
+	patience = 3 * time.Minute
+
+	// pollEvery is the longest time between two looks at what is stored.
+	pollEvery = 200 * time.Millisecond
+)
+
+// at is what is stored under a key, with the collection's resourceVersion at that time.
+type at struct {
+	store.Header
+	exists, damaged bool
+	rv              string
+}
+
+// suspect checks a key that looks different, counts it if the difference is real, and heals it if
+// that is asked for.
+func (v *comparison) suspect(ctx context.Context, key string) error {
+	kind, err := v.drift(ctx, key)
+	if err != nil || kind == "" {
+		return err
+	}
+	v.drifted(key, kind)
+	if !v.repair {
+		return nil
+	}
+	for range maxTries {
+		if err := v.heal(ctx, key); err != nil {
+			return err
+		}
+		if kind, err = v.drift(ctx, key); err != nil {
+			return err
+		}
+		if kind == "" {
+			v.result.Repaired++
+			return nil
+		}
+	}
+	return nil
+}
+
+// drift returns how a key differs, empty if it does not, or if that can't be decided.
+//
+// A page of the server's list is older than what the watch has brought since, and newer than what it
+// has still to bring. So the server is asked for the key alone, and the answer is compared with what
+// is stored once the watch has passed it. What is stored then may be newer than the answer: if it
+// differs, the server is asked again, and if the answer is the same, nothing was newer. The watch has
+// then brought everything up to a moment at which the object was as in the answer, and what is stored
+// is something else: it is wrong.
+func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKind, error) {
+	answer, err := v.ask(ctx, key)
+	for range maxTries {
+		if err != nil {
+			return "", err
+		}
+		have, err := v.await(ctx, key, answer)
+		if err != nil {
+			return "", err
+		}
+		switch {
+		case have.damaged, have.same(answer):
+			return "", nil
+		case !have.reached(answer):
+			v.result.Undecided++
+			return "", nil
+		}
+		again, err := v.ask(ctx, key)
+		if err != nil {
+			return "", err
+		}
+		newer, comparable := object.CompareRV(have.RV, answer.At)
+		switch {
+		case again.Exists != answer.Exists, again.UID != answer.UID, again.RV != answer.RV:
+		case !answer.Exists && (!comparable || newer > 0):
+			// It was made after the first answer, and is gone again.
+		case !answer.Exists:
+			return collection.DriftExtra, nil
+		case !have.exists:
+			return collection.DriftMissing, nil
+		default:
+			return collection.DriftStale, nil
+		}
+		answer = again
+	}
+	v.result.Undecided++
+	return "", nil
+}
+
+func (v *comparison) ask(ctx context.Context, key string) (upstream.Current, error) {
+	if err := v.pace.requests.Wait(ctx); err != nil {
+		return upstream.Current{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
+	defer cancel()
+	answer, err := v.source.Current(ctx, key)
+	if err != nil {
+		err = keyError{err}
+	}
+	return answer, err
+}
+
+// keyError is an error about one object. It leaves out the server's answer, because that has the
+// object's name, which must not be logged.
+type keyError struct{ err error }
+
+func (e keyError) Error() string {
+	return "an object could not be looked up: " + string(upstream.Kind(e.err))
+}
+func (e keyError) Unwrap() error { return e.err }
+
+// await waits until what is stored under a key is the server's answer, or the watch has passed that,
+// or patience has ended.
+func (v *comparison) await(ctx context.Context, key string, answer upstream.Current) (at, error) {
+	until := v.clock.Now().Add(patience)
+	for {
+		changed := v.Tracker.NextChange()
+		have, err := v.have(key)
+		if err != nil || have.damaged || have.same(answer) || have.reached(answer) || v.clock.Now().After(until) {
+			return have, err
+		}
+		if err := sleep.UnlessWoken(ctx, v.clock, pollEvery, changed); err != nil {
+			return at{}, err
+		}
+		v.report()
+	}
+}
+
+// have returns what is stored under a key. It fails if that can't be compared: the collection is not
+// caught up, or has become another cluster's.
+func (v *comparison) have(key string) (at, error) {
+	view, err := v.stored.View()
+	if err != nil {
+		return at{}, err
+	}
+	defer view.Close()
+	if !v.Watching() || view.State().Cluster != v.cluster {
+		return at{}, errNotInStep
+	}
+	have := at{rv: view.State().RV}
+	have.Header, err = view.Header(key)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+	case errors.As(err, new(*store.CorruptionError)):
+		have.damaged = true
+	case err != nil:
+		return have, err
+	default:
+		have.exists = true
+	}
+	return have, nil
+}
+
+// same reports whether what is stored is the server's answer.
+func (a at) same(answer upstream.Current) bool {
+	return a.exists == answer.Exists && (!a.exists || a.UID == answer.UID && a.RV == answer.RV)
+}
+
+// reached reports whether the watch has brought everything up to the server's answer.
+func (a at) reached(answer upstream.Current) bool {
+	cmp, comparable := object.CompareRV(a.rv, answer.At)
+	return comparable && cmp >= 0
+}
+
+// heal replaces what is stored under a key by what the server has. It goes through the queue as all
+// changes do, so that handlers and watchers see it. If an event of the key arrives meanwhile, the
+// event wins.
+func (v *comparison) heal(ctx context.Context, key string) error {
+	_, _, queue, _ := v.Live()
+	attention := queue.Attend(key)
+	defer attention.Close()
+	if err := v.pace.requests.Wait(ctx); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
+	defer cancel()
+	o, err := v.source.Get(limited, key)
+	if err != nil && !errors.Is(err, upstream.ErrNoObject) {
+		return keyError{err}
+	}
+	err = attention.Correct(o)
+	switch {
+	case errors.Is(err, deltafifo.ErrChanged), errors.Is(err, deltafifo.ErrReplacing), errors.Is(err, deltafifo.ErrFull):
+		return sleep.For(ctx, v.clock, pollEvery) // and try again
+	case err != nil:
+		return keyError{err}
+	}
+	// Until it is stored, or something newer: drift looks again.
+	answer := upstream.Current{Exists: o != nil}
+	if o != nil {
+		answer.UID, answer.RV = string(o.GetUID()), o.GetResourceVersion()
+	}
+	for until := v.clock.Now().Add(collection.RequestTimeout); v.clock.Now().Before(until); {
+		have, err := v.have(key)
+		if err != nil || have.same(answer) || attention.Changed() {
+			return err
+		}
+		if err := sleep.For(ctx, v.clock, pollEvery/4); err != nil {
+			return err
+		}
+	}
+	return nil
+}
