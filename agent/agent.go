@@ -22,6 +22,7 @@ import (
 	"github.com/snapcache/snapcache/agent/internal/exit"
 	"github.com/snapcache/snapcache/agent/internal/purge"
 	"github.com/snapcache/snapcache/agent/internal/repair"
+	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/agent/internal/verify"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
@@ -68,6 +69,7 @@ type Agent struct {
 	foreign   bool              // what is stored came from a snapshot, which may be another node's
 	snapshots *backup.Snapshots // nil for a store that has none
 	source    localapi.Source
+	status    *status.Reporter
 	stopping  <-chan struct{} // closed when the agent is to stop
 	notifier  *systemd.Notifier
 	damages   *repair.Damages
@@ -255,9 +257,10 @@ func (a *Agent) openCollections() error {
 // serve answers from the database at once, then keeps it in step.
 func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	a.stopping = ctx.Done()
+	a.status = a.newStatus()
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.config().Store.Type), Verdict: a.verdict.String(),
-		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.fillStatus,
+		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.status.Fill,
 		Changed: a.nextChange, Done: a.stopping,
 	})
 	listener, err := a.listen()
@@ -317,6 +320,39 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	<-running.Done()
 	a.tell(a.notifier.Stopping("storing the last changes"))
 	return group.Wait()
+}
+
+// newStatus returns the reporter of this agent.
+func (a *Agent) newStatus() *status.Reporter {
+	return &status.Reporter{
+		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.verdict, Clock: a.clock,
+		Config: a.config, All: a.all, Damaged: a.damages.Count, Snapshots: a.snapshots.Status,
+		Server: a.server, Loaded: a.loadedConfig, Stalled: a.stuck,
+	}
+}
+
+// loadedConfig returns when the configuration in force was read, and why the newest one was refused.
+func (a *Agent) loadedConfig() (loaded time.Time, refusal string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.loaded, a.refusal
+}
+
+// stuck returns what the watchdog found stuck, empty for nothing.
+func (a *Agent) stuck() string {
+	if what := a.stalled.Load(); what != nil {
+		return *what
+	}
+	return ""
+}
+
+func (a *Agent) server() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cluster == nil {
+		return ""
+	}
+	return a.cluster.Server()
 }
 
 // verifyInterval returns verify.interval, and a channel that is closed by the next reload.

@@ -317,18 +317,3 @@ func TestMetrics(t *testing.T) {
 	require.Contains(t, string(body), `snapcache_collection_checkpoint_age_seconds{collection="pods"} 3`)
 	require.NoError(t, stop())
 }
-
-func TestHeadline(t *testing.T) {
-	in := localapi.Collection{Synced: true, InStep: true, Objects: 1200}
-	old := localapi.Collection{Synced: true, Objects: 34, AgeSeconds: 11520}
-	never := localapi.Collection{}
-	for want, s := range map[string]localapi.Status{
-		"in step: 2,400 objects in 2 collections":                                  {Collections: []localapi.Collection{in, in}},
-		"data is 3h12m old: 1,234 objects in 2 collections, 1 of 2 in step":        {Collections: []localapi.Collection{in, old}},
-		"never synced; waiting: no route":                                          {Collections: []localapi.Collection{never}, Agent: &localapi.AgentStatus{Problem: "no route"}},
-		"in step: 1,200 objects in 1 collection; 1 never synced":                   {Collections: []localapi.Collection{in, never}},
-		"in step: 1,200 objects in 1 collection; changes can't be stored: no room": {Collections: []localapi.Collection{in}, Store: localapi.StoreStatus{Problem: "no room"}},
-	} {
-		require.Equal(t, want, Headline(&s))
-	}
-}

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/snapcache/snapcache/localapi"
 )
 
 // get asks the agent on its socket for a path.
@@ -92,29 +90,6 @@ func TestNotReady(t *testing.T) {
 		require.Contains(t, body, "[+]pods ok")
 		require.Contains(t, body, "[-]widgets.example.com failed: never synced\n")
 	})
-	t.Run("stuck", func(t *testing.T) {
-		a := &Agent{}
-		what := "changes of pods do not get into the store"
-		a.stalled.Store(&what)
-		require.Equal(t, check{"pipeline", "failed: " + what, true}, a.pipeline())
-	})
-}
-
-func TestFreshness(t *testing.T) {
-	for want, test := range map[string]struct {
-		s     localapi.Collection
-		limit time.Duration
-	}{
-		"failed: never synced":                                   {localapi.Collection{InStep: true}, 0},
-		"ok: in step, 5 objects":                                 {localapi.Collection{Synced: true, InStep: true, Objects: 5}, time.Second},
-		"ok: 1m0s old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 60}, time.Minute},
-		"failed: 1m1s old, more than health.maxStaleness (1m0s)": {localapi.Collection{Synced: true, AgeSeconds: 61}, time.Minute},
-		"ok: 2h0m old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 7200}, 0},
-	} {
-		got := freshness("pods", test.s, test.limit)
-		require.Equal(t, want, got.is)
-		require.Equal(t, want[:2] != "ok", got.bad)
-	}
 }
 
 // manager is systemd's end of the notify socket. It always reads, as systemd does.

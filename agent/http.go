@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/pprof" //nolint:gosec // registers itself with a mux that is not served
+	"os"
 	"time"
 
 	"github.com/snapcache/snapcache/agent/internal/exit"
@@ -23,8 +25,8 @@ func (a *Agent) handler() http.Handler {
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)
 	mux.Handle(localapi.VerifyPattern, localapi.VerifyHandler(a.verifier.Verify))
-	mux.Handle("GET /metrics", a.metrics())
-	a.healthHandlers(mux)
+	mux.Handle("GET /metrics", a.status.Metrics())
+	a.status.HealthHandlers(mux)
 	profileHandlers(mux)
 	mux.Handle(localapi.ReloadPattern, localapi.ReloadHandler(a.reload))
 	if a.snapshots != nil {
@@ -38,6 +40,34 @@ func (a *Agent) handler() http.Handler {
 	}
 	// A tunnel from another machine may end at the socket, with a browser at its other end.
 	return statuspage.LocalHost(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// metricsHandler serves what every user of this machine may know: /metrics, /livez,
+// /readyz, and the status as a page.
+func (a *Agent) metricsHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.status.Metrics())
+	a.status.HealthHandlers(mux)
+	// Every user of the machine can ask here: the page has no more than the metrics.
+	page := statuspage.LocalHost(a.statusPage(true))
+	mux.Handle("GET /{$}", page)
+	mux.Handle("GET /events", page)
+	return mux
+}
+
+// statusPage is the status for a browser; the bare one is for every user of this machine.
+func (a *Agent) statusPage(bare bool) http.Handler {
+	node, _ := os.Hostname() // without a name the page has none
+	return statuspage.Handler(statuspage.Options{Source: a.source, Node: node, Bare: bare, Done: a.stopping})
+}
+
+// profileHandlers adds the profiles of net/http/pprof. What is cached may be in them.
+func profileHandlers(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
 // listen returns the socket of systemd, or makes one.

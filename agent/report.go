@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/dustin/go-humanize/english"
 
-	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/internal/logging"
-	"github.com/snapcache/snapcache/localapi"
 )
 
 const (
@@ -19,10 +17,11 @@ const (
 	progressEvery    = 200 * time.Millisecond // and on a terminal
 )
 
-// report tells systemd and whoever watches how the agent is, until ctx ends.
+// report sends the status to systemd, and the progress of lists to the log and the terminal, until ctx
+// ends.
 func (a *Agent) report(ctx context.Context) {
-	status := a.clock.NewTicker(reportEvery)
-	defer status.Stop()
+	notify := a.clock.NewTicker(reportEvery)
+	defer notify.Stop()
 	logged := a.clock.NewTicker(progressLogEvery)
 	defer logged.Stop()
 	drawn := a.clock.NewTicker(progressEvery)
@@ -33,11 +32,11 @@ func (a *Agent) report(ctx context.Context) {
 		case <-ctx.Done():
 			a.draw("")
 			return
-		case <-status.C():
+		case <-notify.C():
 			a.reportStatus(ctx)
 		case <-logged.C():
 			for _, c := range a.all() {
-				if line := a.progress(c); line != "" {
+				if line := status.Progress(a.clock, c); line != "" {
 					c.Log.Info("listing " + line)
 				}
 			}
@@ -59,68 +58,11 @@ func (a *Agent) reportStatus(ctx context.Context) {
 			}
 		}
 	}
-	headline := Headline(s)
-	if stuck := a.stalled.Load(); stuck != nil {
-		headline = "STUCK: " + *stuck + "; " + headline
+	headline := status.Headline(s)
+	if stuck := a.stuck(); stuck != "" {
+		headline = "STUCK: " + stuck + "; " + headline
 	}
 	a.tell(a.notifier.Status(headline))
-}
-
-// Headline is a status in one line, freshness first.
-func Headline(s *localapi.Status) string {
-	var objects int64
-	inStep, unsynced := 0, 0
-	var age float64
-	for _, c := range s.Collections {
-		if !c.Synced {
-			unsynced++
-			continue
-		}
-		objects += c.Objects
-		if c.InStep {
-			inStep++
-		} else {
-			age = max(age, c.AgeSeconds)
-		}
-	}
-	synced := len(s.Collections) - unsynced
-	text := fmt.Sprintf("%s objects in %s", humanize.Comma(objects), english.Plural(synced, "collection", ""))
-	switch {
-	case unsynced == len(s.Collections):
-		text = "never synced"
-	case inStep == synced:
-		text = "in step: " + text
-	default:
-		text = fmt.Sprintf("data is %s old: %s, %d of %d in step", localapi.Age(age), text, inStep, len(s.Collections))
-	}
-	if unsynced > 0 && unsynced < len(s.Collections) {
-		text += fmt.Sprintf("; %d never synced", unsynced)
-	}
-	if s.Agent != nil && s.Agent.Problem != "" {
-		text += "; waiting: " + s.Agent.Problem
-	}
-	if s.Store.Problem != "" {
-		text += "; changes can't be stored: " + s.Store.Problem
-	}
-	if s.Agent != nil && s.Agent.ConfigProblem != "" {
-		text += "; the newest configuration was refused: " + s.Agent.ConfigProblem
-	}
-	return text
-}
-
-// progress describes a list that is under way, "" where there is none.
-func (a *Agent) progress(c *collection.Collection) string {
-	stats := c.Tracker.Stats()
-	if stats.Listing == "" {
-		return ""
-	}
-	took := a.clock.Since(stats.ListSince).Seconds()
-	rate := float64(stats.Read) / max(took, 0.001)
-	text := fmt.Sprintf("%s (%s): %s objects, %s a second", c.ID, stats.Listing, humanize.Comma(stats.Read), humanize.Comma(int64(rate)))
-	if stats.Remaining > 0 && rate > 0 {
-		text += fmt.Sprintf(", %s to go, about %s", humanize.Comma(stats.Remaining), localapi.Age(float64(stats.Remaining)/rate))
-	}
-	return text
 }
 
 // checking returns what is called while a database is checked after a power cut: it
@@ -146,7 +88,7 @@ func (a *Agent) checking() func(collection string, records int64) {
 // drawProgress shows the first list that is under way on the terminal.
 func (a *Agent) drawProgress() {
 	for _, c := range a.all() {
-		if line := a.progress(c); line != "" {
+		if line := status.Progress(a.clock, c); line != "" {
 			a.draw("listing " + line)
 			return
 		}

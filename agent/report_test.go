@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -54,17 +55,17 @@ func TestProgress(t *testing.T) {
 		a := &Agent{opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler)}
 		c := collection.New(collection.Scoped{ID: "pods"}, a.collectionOptions(false))
 		a.setCollections([]*collection.Collection{c})
-		require.Empty(t, a.progress(c))
+		require.Empty(t, status.Progress(a.clock, c))
 		c.Tracker.Listing(store.ReasonInitial, 0, 20_000)
 		time.Sleep(2 * time.Second)
 		c.Tracker.Listing(store.ReasonInitial, 5_000, 15_000)
 		want := "pods (initial): 5,000 objects, 2,500 a second, 15,000 to go, about 6s"
-		require.Equal(t, want, a.progress(c))
+		require.Equal(t, want, status.Progress(a.clock, c))
 		a.drawProgress()
 		require.Equal(t, "\r\x1b[Klisting "+want, terminal.String())
 
 		c.Tracker.Listing(store.ReasonInitial, 5_000, -1)
-		require.NotContains(t, a.progress(c), "to go", "the server does not say")
+		require.NotContains(t, status.Progress(a.clock, c), "to go", "the server does not say")
 		terminal.Reset()
 		c.Tracker.Listed(store.ReasonInitial, "9", 20_000, time.Second)
 		a.drawProgress()

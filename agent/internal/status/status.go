@@ -1,48 +1,72 @@
-package agent
+package status
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
-	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// fillStatus adds what only the running agent knows to what the database tells.
-func (a *Agent) fillStatus(s *localapi.Status) {
+// Reporter reads the state of an agent. Its fields are set once, before it is used.
+type Reporter struct {
+	Version string // the program's
+	Started time.Time
+	DB      store.DB
+	Verdict restore.File
+	Clock   clock.PassiveClock
+
+	Config    func() *config.AgentConfiguration // in force
+	All       func() []*collection.Collection
+	Damaged   func(id string) (damaged, found int64) // records of a collection: now, and ever
+	Snapshots func() *localapi.SnapshotStatus        // nil for none
+	Server    func() string                          // empty until the agent connects
+
+	// Loaded returns when the configuration in force was read, and why the newest one is not in
+	// force, empty if it is.
+	Loaded func() (loaded time.Time, refusal string)
+
+	// Stalled returns what is stuck, empty for nothing.
+	Stalled func() string
+}
+
+// Fill adds what only the running agent knows to a status read from the database.
+func (r *Reporter) Fill(s *localapi.Status) {
 	s.Agent = &localapi.AgentStatus{
-		Version: a.opts.Version, PID: os.Getpid(), Started: a.started,
-		Server: a.server(),
+		Version: r.Version, PID: os.Getpid(), Started: r.Started,
+		Server: r.Server(),
 	}
-	a.mu.Lock()
-	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = a.loaded.UTC(), a.refusal
-	a.mu.Unlock()
-	stats := a.db.Stats()
+	loaded, refusal := r.Loaded()
+	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = loaded.UTC(), refusal
+	stats := r.DB.Stats()
 	if stats.ReadError != nil {
 		s.Store.ReadProblem = fmt.Sprintf("%v (%d times)", stats.ReadError, stats.ReadFaults)
 	}
-	if a.verdict.Outcome == restore.Quarantined {
-		s.Store.Quarantined = a.verdict.Reason
+	if r.Verdict.Outcome == restore.Quarantined {
+		s.Store.Quarantined = r.Verdict.Reason
 	}
 	if stats.FlushError != nil {
 		s.Store.Problem = stats.FlushError.Error()
 	}
-	s.Snapshots = a.snapshots.Status()
+	s.Snapshots = r.Snapshots()
 	byID := map[string]int{}
 	for i, c := range s.Collections {
 		byID[c.ID] = i
 	}
-	for _, c := range a.all() {
+	for _, c := range r.All() {
 		i, ok := byID[c.ID]
 		if !ok {
-			// Configured, and the server was not asked yet what it is.
+			// Configured, and the server has not named the resource yet.
 			i = len(s.Collections)
 			entry := c.Configured()
 			s.Collections = append(s.Collections, localapi.Collection{
@@ -52,7 +76,7 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 			})
 		}
 		stats := c.Tracker.Stats()
-		a.fillCollection(&s.Collections[i], c, stats)
+		r.fillCollection(&s.Collections[i], c, stats)
 		if s.Collections[i].InStep {
 			s.Agent.Connected = true
 		}
@@ -72,13 +96,7 @@ func (a *Agent) fillStatus(s *localapi.Status) {
 	}
 }
 
-// statusPage is the status for a browser; the bare one is for everybody on this machine.
-func (a *Agent) statusPage(bare bool) http.Handler {
-	node, _ := os.Hostname() // without a name the page has none
-	return statuspage.Handler(statuspage.Options{Source: a.source, Node: node, Bare: bare, Done: a.stopping})
-}
-
-func (a *Agent) fillCollection(c *localapi.Collection, from *collection.Collection, stats collection.Stats) {
+func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Collection, stats collection.Stats) {
 	c.Phase = string(stats.Phase)
 	c.InStep = stats.Phase == reflector.PhaseWatching && c.Synced && !from.ListPending()
 	c.Verdict = stats.Verdict
@@ -98,15 +116,15 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection.Collecti
 	if stats.Listing != "" {
 		c.ListRead, c.ListRemaining = stats.Read, stats.Remaining
 	}
-	c.DamagedRecords, _ = a.damages.Count(from.ID)
+	c.DamagedRecords, _ = r.Damaged(from.ID)
 	c.Verification, c.Purged = stats.Verification, stats.Purge
-	if !c.InStep { // else the next look of the purges forgets it
+	if !c.InStep { // else the next check of the purger resets it
 		c.RefusedSeconds = stats.ForbiddenFor.Seconds()
 	}
 	if stats.Problem != nil {
 		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Kind(stats.Problem))
 	}
-	now := a.clock.Now()
+	now := r.Clock.Now()
 	if stats.LastStep.After(c.Proven) {
 		c.Proven = stats.LastStep
 	}
@@ -121,22 +139,13 @@ func (a *Agent) fillCollection(c *localapi.Collection, from *collection.Collecti
 	}
 }
 
-// describe is a collection's status without asking the database.
-func (a *Agent) describe(c *collection.Collection, stats collection.Stats) localapi.Collection {
+// Describe returns a collection's status without a read of the database.
+func (r *Reporter) Describe(c *collection.Collection, stats collection.Stats) localapi.Collection {
 	var s localapi.Collection
 	if stored, _, _, _ := c.Live(); stored != nil {
 		state := stored.State()
 		s.Synced, s.Objects, s.Bytes, s.Proven = state.Synced, state.Count, state.Bytes, state.Proven()
 	}
-	a.fillCollection(&s, c, stats)
+	r.fillCollection(&s, c, stats)
 	return s
-}
-
-func (a *Agent) server() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.cluster == nil {
-		return ""
-	}
-	return a.cluster.Server()
 }

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"net/http"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
-	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
@@ -73,30 +72,17 @@ var (
 	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
 
-// metricsHandler serves what may be known to all on this machine: /metrics, /livez,
-// /readyz, and the status as a page.
-func (a *Agent) metricsHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", a.metrics())
-	a.healthHandlers(mux)
-	// Every user of the machine can ask here: the page tells what the metrics do.
-	page := statuspage.LocalHost(a.statusPage(true))
-	mux.Handle("GET /{$}", page)
-	mux.Handle("GET /events", page)
-	return mux
-}
-
-// metrics serves the metrics alone.
-func (a *Agent) metrics() http.Handler {
+// Metrics serves the metrics.
+func (r *Reporter) Metrics() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metricsCollector{a}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(metricsCollector{r}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-// metricsCollector reads the agent's state at each scrape.
-type metricsCollector struct{ a *Agent }
+// metricsCollector reads the state at each scrape.
+type metricsCollector struct{ *Reporter }
 
-// Describe sends nothing: which collections there are is known at the scrape.
+// Describe sends nothing: the collections are known only at the scrape.
 func (metricsCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all metrics.
@@ -107,20 +93,18 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
-	gauge(descBuild, 1, m.a.opts.Version)
-	gauge(descOpened, 1, string(m.a.verdict.Outcome), m.a.verdict.Reason)
-	if m.a.verdict.Outcome == restore.Quarantined {
-		gauge(descQuarantine, 1, m.a.verdict.Reason)
+	gauge(descBuild, 1, m.Version)
+	gauge(descOpened, 1, string(m.Verdict.Outcome), m.Verdict.Reason)
+	if m.Verdict.Outcome == restore.Quarantined {
+		gauge(descQuarantine, 1, m.Verdict.Reason)
 	}
-	m.a.mu.Lock()
-	refused, loaded := m.a.refusal != "", m.a.loaded
-	m.a.mu.Unlock()
-	gauge(descReloaded, number(!refused))
+	loaded, refusal := m.Loaded()
+	gauge(descReloaded, number(refusal == ""))
 	gauge(descReloadedAt, float64(loaded.UnixMilli())/1000)
-	m.snapshots(gauge, counter)
-	stats := m.a.db.Stats()
+	m.sendSnapshots(gauge, counter)
+	stats := m.DB.Stats()
 	failing := stats.FlushError != nil
-	for _, c := range m.a.all() {
+	for _, c := range m.All() {
 		stats := c.Tracker.Stats()
 		failing = failing || stats.Store != nil
 		m.collection(c, stats, gauge, counter)
@@ -130,8 +114,8 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descSyncTime, stats.SyncTime.Seconds())
 	counter(descPages, float64(stats.PagesWritten))
 	gauge(descFile, float64(stats.FileBytes))
-	if m.a.config().Store.Type == config.StoreBolt {
-		gauge(descQuota, float64(m.a.config().Store.MaxSize.Value()))
+	if m.Config().Store.Type == config.StoreBolt {
+		gauge(descQuota, float64(m.Config().Store.MaxSize.Value()))
 	}
 	counter(descCompact, float64(stats.Compactions))
 	counter(descCompactFor, stats.CompactTime.Seconds())
@@ -144,9 +128,9 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descReadFaults, float64(stats.ReadFaults))
 }
 
-// snapshots tells nothing where the store has none.
-func (m metricsCollector) snapshots(gauge, counter send) {
-	s := m.a.snapshots.Status()
+// sendSnapshots sends nothing if the store has none.
+func (m metricsCollector) sendSnapshots(gauge, counter send) {
+	s := m.Snapshots()
 	if s == nil {
 		return
 	}
@@ -162,7 +146,7 @@ type send func(d *prometheus.Desc, v float64, labels ...string)
 
 func (m metricsCollector) collection(c *collection.Collection, stats collection.Stats, gauge, counter send) {
 	stored, source, queue, ok := c.Live()
-	s := m.a.describe(c, stats)
+	s := m.Reporter.Describe(c, stats)
 	gauge(descSynced, number(s.Synced), c.ID)
 	gauge(descInStep, number(s.InStep), c.ID)
 	gauge(descUntrusted, number(s.Untrusted != ""), c.ID)
@@ -190,7 +174,7 @@ func (m metricsCollector) collection(c *collection.Collection, stats collection.
 		counter(descFailures, float64(stats.Failures[kind]), c.ID, string(kind))
 	}
 	counter(descSkipped, float64(stats.Skipped), c.ID)
-	_, found := m.a.damages.Count(c.ID)
+	_, found := m.Damaged(c.ID)
 	counter(descDamaged, float64(found), c.ID)
 	gauge(descUnreadable, float64(s.DamagedRecords), c.ID)
 	if c.Configured().Resource.IsSecrets() {
