@@ -41,3 +41,22 @@ func TestAgentImports(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentOnlyWires limits the size of agent: what is done to collections belongs under
+// agent/internal.
+func TestAgentOnlyWires(t *testing.T) {
+	const limit = 1200 // lines, without tests
+	files, err := filepath.Glob(filepath.Join(root, "agent", "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	lines := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		lines += strings.Count(string(raw), "\n")
+	}
+	require.LessOrEqual(t, lines, limit, "move what does not wire to agent/internal")
+}
