@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The positions of the deltas restore the stream that was queued, over all keys and
-// wherever batches end: no delta of a batch arrived after one of the next batch.
+// The positions of the deltas restore the stream that was queued, over all keys and batches: no
+// delta of a batch arrived after one of the next batch.
 func TestArrivalOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := New(Options{})

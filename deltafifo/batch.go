@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// KeyDeltas is what happened to one key, oldest first.
+// KeyDeltas holds the deltas of one key, oldest first.
 type KeyDeltas struct {
 	Key    string
 	Deltas cache.Deltas
@@ -16,7 +16,7 @@ type KeyDeltas struct {
 	Arrived []uint64
 }
 
-// Batch is what a consumer takes at once.
+// Batch is the deltas that a consumer takes at once, and what they bring it to.
 type Batch struct {
 	Deltas []KeyDeltas
 
@@ -30,26 +30,26 @@ type Batch struct {
 	// Skipped is set if the producer left out events. See [Queue.Skip].
 	Skipped bool
 
-	// Flush says that all of this is to be made durable now. See [Queue.Flush].
+	// Flush is set if the consumer has to make this batch, and all before it, durable now. See
+	// [Queue.Flush].
 	Flush bool
 
-	// List says that the batch is part of a list, ListDone that it is the last
-	// part, ListAborted that what came of the list must be forgotten.
+	// List is set if the batch is part of a list, ListDone if it is the last part, ListAborted if
+	// the consumer has to drop the parts of the list that it has.
 	List, ListDone, ListAborted bool
 
-	// Repeated is set in the last part of a list that named a key more than once. The
-	// newest delta of a key is the one that counts; a Deleted may be of a key that only
-	// an earlier part of the list had.
+	// Repeated is set in the last part of a list that named a key more than once. The newest delta
+	// of a key is the one that counts; a Deleted may be for a key that only an earlier part of the
+	// list had.
 	Repeated bool
 
-	// Replace describes the list, where List is set.
+	// Replace describes the list, if List is set.
 	Replace Replace
 }
 
-// PopBatch waits for something to do and returns all of it, so every delta of a batch
-// arrived before every delta of the next one. Coming back for the next batch says that
-// the previous one is done. After Close it returns what is left and then ErrClosed; with
-// ctx it ends early.
+// PopBatch blocks until something is pending and returns all of it, so every delta of a batch
+// arrived before every delta of the next one. The next call marks the previous batch as done. After
+// Close it returns what is pending and then ErrClosed; when ctx ends it returns the error of ctx.
 func (q *Queue) PopBatch(ctx context.Context) (Batch, error) { return q.pop(ctx, 0) }
 
 // pop is PopBatch with a limit on the number of keys; 0 is none.
@@ -59,7 +59,7 @@ func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
 	return q.next(ctx, limit)
 }
 
-// next is pop for callers who hold the lock.
+// next is pop for a caller that holds the lock.
 func (q *Queue) next(ctx context.Context, limit int) (Batch, error) {
 	q.finish()
 	for {
@@ -75,8 +75,7 @@ func (q *Queue) next(ctx context.Context, limit int) (Batch, error) {
 	}
 }
 
-// finish notes that the consumer is done with the newest batch. The caller holds
-// the lock.
+// finish marks the newest batch as done. The caller holds the lock.
 func (q *Queue) finish() {
 	if !q.taken {
 		return
@@ -93,7 +92,7 @@ func (q *Queue) finish() {
 	q.changed.Broadcast()
 }
 
-// ready says that a batch may be taken now.
+// ready reports whether a batch may be taken now. The caller holds the lock.
 func (q *Queue) ready() bool {
 	if q.replace != nil && q.replace.phase != phaseItems {
 		return true
@@ -110,8 +109,8 @@ func (q *Queue) ready() bool {
 	return q.opts.Clock.Since(q.since) >= q.opts.Linger
 }
 
-// waitLinger waits for a change, for ctx, or for what is pending to have waited
-// long enough.
+// waitLinger waits until the queue changes, ctx ends, or the oldest pending delta is as old as
+// Linger. The caller holds the lock.
 func (q *Queue) waitLinger(ctx context.Context) {
 	if len(q.order) > 0 || q.rv != q.popped {
 		timer := q.opts.Clock.AfterFunc(q.opts.Linger-q.opts.Clock.Since(q.since), func() {
@@ -124,10 +123,11 @@ func (q *Queue) waitLinger(ctx context.Context) {
 	q.wait(ctx)
 }
 
-// take makes the batch. The caller holds the lock.
+// take removes a batch of at most limit keys from the queue; 0 is no limit. The caller holds the
+// lock.
 func (q *Queue) take(limit int) Batch {
 	q.taken, q.inFlight = true, map[string]struct{}{}
-	q.changed.Broadcast() // there is room
+	q.changed.Broadcast() // wakes a producer: there is room
 	n := len(q.order)
 	if limit > 0 && limit < n {
 		n = limit
@@ -146,8 +146,8 @@ func (q *Queue) take(limit int) Batch {
 		q.takeList(&b)
 		return b
 	}
-	// What is still pending began to wait at the watermark, so the watch must be
-	// able to start there again.
+	// The oldest pending key was queued at the watermark, so a watch that starts there replays all
+	// that is pending.
 	b.Flush, q.flush = q.flush, false
 	b.Skipped, q.skipped = q.skipped, false
 	b.Watermark = q.rv
@@ -158,7 +158,7 @@ func (q *Queue) take(limit int) Batch {
 	return b
 }
 
-// takeList fills in what a batch says about the list that it is part of.
+// takeList sets the fields of a batch that is part of a list. The caller holds the lock.
 func (q *Queue) takeList(b *Batch) {
 	b.List, b.Replace = true, q.replace.Replace
 	q.ended = false
@@ -168,7 +168,7 @@ func (q *Queue) takeList(b *Batch) {
 		q.replace = nil
 	case q.replace.phase == phaseDone && len(q.order) == 0:
 		b.ListDone, b.Watermark, b.Repeated = true, q.replace.rv, q.replace.repeated
-		q.ended, q.skipped = true, false // the list has what was left out before it
+		q.ended, q.skipped = true, false // the list has the events that were left out before it
 		q.rv, q.popped = q.replace.rv, q.replace.rv
 		q.replace = nil
 	}

@@ -8,19 +8,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A Queue is what client-go's informers take for one, and can stand in for a
-// cache.DeltaFIFO with KnownObjects and EmitDeltaTypeReplaced. The methods in this
-// file are there for that; docs/library-reflector.md holds both side by side.
+// A Queue can take the place of a cache.DeltaFIFO with KnownObjects and EmitDeltaTypeReplaced in
+// client-go's informers. The methods in this file are for that; docs/library-reflector.md compares
+// the two.
 var (
 	_ cache.Queue             = (*Queue)(nil)
 	_ cache.TransformingStore = (*Queue)(nil)
 )
 
-// Replace queues a list as one: its items as Replaced, whether they changed or
-// not, then a delete for each key that is queued or known and not in it. It does
-// not wait for the consumer nor for room, and readers of what comes out of [Queue.Pop]
-// see it item by item; a list of any size goes through [Queue.BeginReplace]. The
-// watermark stays where it was until the last of its keys was taken.
+// Replace queues a whole list: its items as Replaced, whether they changed or not, then a delete
+// for each key that is queued or known and not in the list. It waits neither for the consumer nor
+// for room, and [Queue.Pop] returns the list item by item; a list of any size goes through
+// [Queue.BeginReplace]. The watermark does not move until the last key of the list is taken.
 func (q *Queue) Replace(list []any, rv string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,7 +78,7 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 		}
 		d := cache.DeletedFinalStateUnknown{Key: key}
 		if k, ok := q.opts.Known.(KnownObjects); ok {
-			// Where it can't be read, that it is gone is still true.
+			// An object that can't be read is deleted all the same.
 			if obj, ok, err := k.GetByKey(key); ok && err == nil {
 				d.Obj = obj
 			}
@@ -90,10 +89,10 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 	return deleted, nil
 }
 
-// Pop waits for a key and hands its deltas to process, which is called under the
-// queue's lock: it must not call the queue, and what it changes in the store is in
-// step with the queue. After Close it returns what is left and then
-// [cache.ErrFIFOClosed]. A queue has one kind of consumer: Pop or PopBatch.
+// Pop waits for a key and passes its deltas to process. process runs under the queue's lock: it
+// must not call the queue, and a change that it makes in the store becomes visible together with
+// the queue's. After Close, Pop returns what is pending and then [cache.ErrFIFOClosed]. A queue has
+// one kind of consumer: Pop or PopBatch.
 func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,7 +114,7 @@ func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
 	}
 }
 
-// IsClosed says that Close was called.
+// IsClosed reports whether Close was called.
 func (q *Queue) IsClosed() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,17 +124,17 @@ func (q *Queue) IsClosed() bool {
 // Transformer returns Options.Transformer.
 func (q *Queue) Transformer() cache.TransformFunc { return q.opts.Transformer }
 
-// initial is how far the first list is.
+// initial is the progress of the first list. The queue's lock guards it.
 type initial struct {
-	populated bool          // it is known what the first list is
-	left      int           // keys of it that were not popped
-	ended     bool          // the newest batch had the end of a list
-	synced    bool          // the consumer has finished with all of it
+	populated bool          // the number of keys in the first list is known
+	left      int           // keys of the first list that were not popped
+	ended     bool          // the newest batch was the last part of a list
+	synced    bool          // the consumer has finished with the first list
 	done      chan struct{} // closed with synced
 }
 
-// populate notes that the first list has keys, 0 where there is none to wait for.
-// Only the first call counts.
+// populate records the number of keys in the first list, 0 if there is none to wait for. Only the
+// first call counts. The caller holds the lock.
 func (i *initial) populate(keys int) {
 	if !i.populated {
 		i.populated, i.left = true, keys
@@ -143,7 +142,7 @@ func (i *initial) populate(keys int) {
 	}
 }
 
-// check notes that the first list is done, once it is.
+// check closes done once the consumer has finished with the first list. The caller holds the lock.
 func (i *initial) check() {
 	if i.populated && i.left == 0 && !i.synced {
 		i.synced = true
@@ -151,15 +150,15 @@ func (i *initial) check() {
 	}
 }
 
-// HasSynced says that the consumer has finished with the first list. Where events
-// or a checkpoint came first there is none to wait for.
+// HasSynced reports whether the consumer has finished with the first list. If events or a
+// checkpoint came first, there is none to wait for.
 func (q *Queue) HasSynced() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.synced
 }
 
-// HasSyncedChecker is HasSynced as a channel.
+// HasSyncedChecker returns HasSynced as a channel.
 func (q *Queue) HasSyncedChecker() cache.DoneChecker { return checker{q.done} }
 
 type checker struct{ done <-chan struct{} }

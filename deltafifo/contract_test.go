@@ -20,15 +20,15 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// ordered is a store of client-go whose keys come in order, so that two queues
-// over two of them can be compared.
+// ordered is one of client-go's stores with its keys in order, so that two queues over two of them
+// can be compared.
 type ordered struct{ cache.Store }
 
 func newOrdered() ordered { return ordered{cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)} }
 
 func (o ordered) ListKeys() []string { return slices.Sorted(slices.Values(o.Store.ListKeys())) }
 
-// process is a consumer: it keeps the store in step and returns what it was given.
+// process is a consumer: it applies each delta to the store and returns the delta.
 func (o ordered) process(got *popped) cache.PopProcessFunc {
 	return func(obj any, initial bool) error {
 		got.deltas, got.initial = obj.(cache.Deltas), initial
@@ -55,7 +55,7 @@ type popped struct {
 
 var errRefused = errors.New("refused")
 
-// label is a transformer that can be seen to have been applied, and to how often.
+// label is a transformer that counts in each object how often it was applied to it.
 func label(obj any) (any, error) {
 	m := obj.(*metav1.PartialObjectMetadata)
 	if m.Name == "refused" {
@@ -66,9 +66,8 @@ func label(obj any) (any, error) {
 	return m, nil
 }
 
-// TestBesideDeltaFIFO makes the same calls to a Queue and to client-go's
-// DeltaFIFO: they give the same deltas of the same keys in the same order, and
-// answer the same.
+// TestBesideDeltaFIFO makes the same calls to a Queue and to client-go's DeltaFIFO: both return the
+// same deltas of the same keys in the same order, and the same results.
 func TestBesideDeltaFIFO(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ours, theirs := newOrdered(), newOrdered()
@@ -184,7 +183,7 @@ func TestHasSynced(t *testing.T) {
 	_, err := q.PopBatch(t.Context())
 	require.NoError(t, err)
 	_, _ = q.PopBatch(expired())
-	require.False(t, q.HasSynced(), "an aborted list is none")
+	require.False(t, q.HasSynced(), "an aborted list does not count")
 
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
@@ -196,7 +195,7 @@ func TestHasSynced(t *testing.T) {
 	require.False(t, q.HasSynced())
 	_, err = q.PopBatch(t.Context())
 	require.NoError(t, err)
-	require.False(t, q.HasSynced(), "it is still with the consumer")
+	require.False(t, q.HasSynced(), "the last batch is still with the consumer")
 	require.NoError(t, q.Add(obj(t, "b", "2", 6)))
 	require.False(t, q.HasSynced())
 	_, err = q.PopBatch(t.Context())
@@ -223,7 +222,7 @@ func TestTransformer(t *testing.T) {
 	require.NotNil(t, q.Transformer())
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 9)))
-	require.Zero(t, calls, "what is known already was transformed")
+	require.Zero(t, calls, "an item that is known already was transformed")
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 10)))
 	require.Equal(t, 1, calls)
 	err := q.ReplaceItem(obj(t, "bad", "1", 10))
@@ -236,7 +235,7 @@ func TestTransformer(t *testing.T) {
 	require.ErrorIs(t, q.Add(7), ErrUnusable)
 }
 
-// objects is what held holds, with the objects.
+// objects is a KnownObjects over held.
 type objects struct{ held }
 
 func (o objects) GetByKey(key string) (any, bool, error) {
@@ -279,7 +278,7 @@ func TestResync(t *testing.T) {
 	require.Equal(t, "11", b.Watermark)
 	require.Equal(t, 1, b.Events, "a resync is no event")
 
-	require.NoError(t, New(Options{Known: known}).Resync(), "nothing can be shown")
+	require.NoError(t, New(Options{Known: known}).Resync(), "Known alone has no objects to queue")
 	q.Close()
 	_, _ = q.PopBatch(expired())
 	require.ErrorIs(t, q.Resync(), ErrClosed)
@@ -359,7 +358,7 @@ func TestUnderClientGoController(t *testing.T) {
 	})
 }
 
-// noWatchList says that a client can't make a list by a watch.
+// noWatchList is a client that can't make a list by a watch.
 type noWatchList struct{}
 
 func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }

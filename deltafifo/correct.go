@@ -12,18 +12,18 @@ import (
 // Corrected is the type of the delta that [Attention.Correct] queues.
 const Corrected cache.DeltaType = "Corrected"
 
-// ErrChanged says that something came of a key meanwhile.
+// ErrChanged is returned if another delta of the key was queued since Attend.
 var ErrChanged = errors.New("the key has changed meanwhile")
 
-// Attention notices what is queued of one key. It is what makes it safe to put right
-// what the consumer has wrong, although it can read it: see [Attention.Correct].
+// Attention watches one key of a queue for deltas. It makes it safe to correct an object that the
+// consumer can read and that differs from the server's: see [Attention.Correct].
 type Attention struct {
 	q       *Queue
 	key     string
 	changed bool
 }
 
-// Attend begins to notice what is queued of a key. The caller must close it.
+// Attend begins to watch a key for deltas. The caller must close the Attention.
 func (q *Queue) Attend(key string) *Attention {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -35,27 +35,28 @@ func (q *Queue) Attend(key string) *Attention {
 	return a
 }
 
-// Close ends it. Closing twice does nothing.
+// Close ends the Attention. A second call does nothing.
 func (a *Attention) Close() {
 	a.q.mu.Lock()
 	defer a.q.mu.Unlock()
 	delete(a.q.attended, a)
 }
 
-// Changed says that something else came of the key, besides what Correct queued.
+// Changed reports whether a delta of the key was queued since Attend, other than that of Correct,
+// or a list has begun.
 func (a *Attention) Changed() bool {
 	a.q.mu.Lock()
 	defer a.q.mu.Unlock()
 	return a.changed
 }
 
-// Correct queues what the server has under the key: an object, or its absence where o
-// is nil. The server must have been asked after Attend. Then the consumer can take it
-// whatever it has: what was queued before is older, what is queued later comes
-// behind. What is queued in between may be newer, a deletion for one that nobody would
-// tell of again: that is refused with ErrChanged.
+// Correct queues the server's state of the key: an object, or its absence if o is nil. The caller
+// must have read that state after Attend. Then the consumer can apply it to any stored state:
+// deltas that were queued before are older, and those that are queued later come behind it. A delta
+// that was queued in between may be newer, such as a deletion that no later event repeats: Correct
+// then fails with ErrChanged.
 //
-// It moves no watermark, and is refused besides as [Queue.Repair] is.
+// It does not move the watermark. Other errors are those of [Queue.Repair].
 func (a *Attention) Correct(o *object.Object) error {
 	d := cache.Delta{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: a.key}}
 	if o != nil {
@@ -72,12 +73,12 @@ func (a *Attention) Correct(o *object.Object) error {
 	if err := a.q.pushNow(a.key, d); err != nil {
 		return fmt.Errorf("correct %s: %w", a.key, err)
 	}
-	a.changed = false // that was the correction itself
+	a.changed = false // the delta was the correction itself
 	return nil
 }
 
-// notice tells those who attend to a key, or to any where it is empty. The caller
-// holds the lock.
+// notice marks each Attention of the key as changed, or every one if key is empty. The caller holds
+// the lock.
 func (q *Queue) notice(key string) {
 	for a := range q.attended {
 		a.changed = a.changed || key == "" || a.key == key

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A correction takes its place among the deltas of its key and moves no watermark.
-// Nothing may have come of the key since it was attended to.
+// A correction takes its place among the deltas of its key and moves no watermark. No other delta
+// of the key may have been queued since Attend.
 func TestCorrect(t *testing.T) {
 	q := New(Options{})
 	q.Start("9")
@@ -26,7 +26,7 @@ func TestCorrect(t *testing.T) {
 	b.Close()
 
 	b = q.Attend("b")
-	require.NoError(t, b.Correct(nil), "nothing came since")
+	require.NoError(t, b.Correct(nil), "no other delta came since Attend")
 	batch, err = q.PopBatch(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []KeyDeltas{{"b", cache.Deltas{{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}, []uint64{3}}}, batch.Deltas)
@@ -35,13 +35,14 @@ func TestCorrect(t *testing.T) {
 
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	q.AbortReplace()
-	require.ErrorIs(t, b.Correct(nil), ErrChanged, "a list may have brought it")
+	require.ErrorIs(t, b.Correct(nil), ErrChanged, "a list may have brought the key")
 	a.Close()
 	b.Close()
 	require.Empty(t, q.attended)
 }
 
-// A deletion of what the consumer does not have is not queued, and noticed all the same.
+// A deletion of an object that the consumer does not have is not queued, and marks the Attention as
+// changed all the same.
 func TestCorrectAfterDeletion(t *testing.T) {
 	q := New(Options{Known: knownNothing{}})
 	q.Start("9")

@@ -9,21 +9,19 @@
 // and an object that a list finds missing is deleted with a
 // [cache.DeletedFinalStateUnknown].
 //
-// The watermark is what makes a durable consumer correct. Deltas of one key are
-// taken together, so with the events A@10, B@11, A@12 the queue may hand out A
-// with both of its deltas first. Whoever then persists 12 and crashes has lost
-// B@11 for good. So each key remembers the resourceVersion that was current when
-// it was first queued, and a [Batch] carries the resourceVersion below which
+// The watermark keeps a durable consumer correct. Deltas of one key are taken together, so with the
+// events A@10, B@11, A@12 the queue may return both deltas of A first. A consumer that then
+// persists 12 and crashes has lost B@11 for good. So each key holds the resourceVersion that was
+// current when the key was first queued, and a [Batch] carries the resourceVersion up to which
 // nothing is pending any more. Only that may be persisted, never an object's own.
 //
-// A list goes through the queue as a stream: BeginReplace, ReplaceItem for each
-// item, EndReplace. Items that the consumer has already (same UID and
-// resourceVersion) produce nothing, so a relist costs the keys in memory and the
-// differences in work.
+// A list goes through the queue as a stream: BeginReplace, ReplaceItem for each item, EndReplace.
+// Items that the consumer has already (same UID and resourceVersion) produce no delta, so a relist
+// costs memory for the keys and work for the differences.
 //
-// A [Queue] is a [cache.Queue] too: whoever takes one of client-go's queues can be
-// given this one, and gets what client-go's DeltaFIFO would give.
+// A [Queue] is a [cache.Queue] too: code that takes one of client-go's queues can take this one,
+// and gets what client-go's DeltaFIFO returns.
 //
-// The queue has a budget in bytes. Past it the producer waits, stops reading
-// from the network, and TCP pushes back.
+// The queue has a budget in bytes. When it is used up, the producer blocks and stops reading from
+// the network, so that TCP pushes back.
 package deltafifo

@@ -18,8 +18,8 @@ func configMap(name, rv string) *object.Object {
 	return o
 }
 
-// A consumer takes all that is pending at once, with the resourceVersion up to which
-// nothing is pending any more. That, and never an object's, is what it may remember.
+// A consumer takes all that is pending at once, with the resourceVersion up to which nothing is
+// pending any more. Only that may be persisted, never an object's own.
 func ExampleQueue_PopBatch() {
 	q := deltafifo.New(deltafifo.Options{})
 	q.Start("9") // what the consumer has
@@ -49,8 +49,8 @@ func ExampleQueue_PopBatch() {
 	// complete up to 20
 }
 
-// A list streams through the queue. Of what the consumer has already nothing comes
-// out; what it has and the list has not is deleted.
+// A list streams through the queue. An item that the consumer has already produces no delta; an
+// object that the consumer has and the list does not is deleted.
 func ExampleQueue_BeginReplace() {
 	known := cache.NewStore(deltafifo.KeyOf)
 	_ = known.Add(configMap("same", "3"))

@@ -4,25 +4,25 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Known tells a queue what its consumer holds. It must show everything that the
-// consumer has finished with.
+// Known is the content of a queue's consumer. It must include each delta that the consumer has
+// finished with.
 type Known interface {
-	// Lookup returns UID and resourceVersion under which the consumer holds key.
+	// Lookup returns the UID and resourceVersion of the object that the consumer holds under key;
+	// ok is false if there is none.
 	Lookup(key string) (uid, rv string, ok bool, err error)
 
 	// Keys returns all keys that the consumer holds.
 	Keys() ([]string, error)
 }
 
-// KnownObjects is a [Known] that can show the objects too, and an error where one
-// is there and can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] make
-// use of it.
+// KnownObjects is a [Known] that returns the objects too, or an error if an object is there and
+// can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] use it.
 type KnownObjects interface {
 	Known
 	cache.KeyGetter
 }
 
-// KnownStore shows what is in a store of client-go, such as a [cache.Indexer].
+// KnownStore returns the content of one of client-go's stores, such as a [cache.Indexer].
 func KnownStore(s cache.KeyListerGetter) KnownObjects { return knownStore{s} }
 
 type knownStore struct{ cache.KeyListerGetter }

@@ -69,10 +69,10 @@ func (s *server) newest(key string, rv int) int {
 	return n
 }
 
-// TestModel drives the queue with a server's history, lists that succeed and
-// fail, and a consumer that takes batches of any size and "persists" them. After
-// each step, what is persisted must never lack an event at or below its
-// checkpoint (invariant 1), and whoever resumes there ends where the server is.
+// TestModel drives the queue with a server's history, lists that succeed and fail, and a consumer
+// that takes batches of any size and "persists" them. After each step, what is persisted must never
+// lack an event at or below its checkpoint (invariant 1), and a consumer that resumes there ends in
+// the server's state.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		srv := &server{}
@@ -116,17 +116,17 @@ func TestModel(t *testing.T) {
 				maps.Copy(persisted, staged)
 				has, staged = stagedHas, nil
 				for _, key := range keys {
-					// A complete list speaks for every event up to its RV.
+					// A complete list stands for every event up to its RV.
 					rv, _ := strconv.Atoi(b.Watermark)
 					has[key] = max(has[key], srv.newest(key, rv))
 				}
 			case b.List:
-				require.Empty(t, b.Watermark, "half a list is no checkpoint")
+				require.Empty(t, b.Watermark, "a part of a list has no watermark")
 			}
 			if b.Watermark != "" {
 				w, err := strconv.Atoi(b.Watermark)
 				require.NoError(t, err)
-				require.GreaterOrEqual(t, w, checkpoint, "the watermark goes forward only")
+				require.GreaterOrEqual(t, w, checkpoint, "the watermark went back")
 				checkpoint = w
 				for len(replaced) > 0 && w >= replaced[0] {
 					for _, key := range keys {
@@ -181,7 +181,7 @@ func TestModel(t *testing.T) {
 				if fail {
 					q.AbortReplace()
 					drain()
-					// The reflector lists again: until it succeeds no watch goes on.
+					// The reflector lists again: until that succeeds, no watch goes on.
 					require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 					for _, o := range srv.at(srv.rv) {
 						require.NoError(t, q.ReplaceItem(o))

@@ -15,49 +15,49 @@ import (
 )
 
 var (
-	// ErrClosed says that the queue was closed.
+	// ErrClosed is returned once the queue is closed.
 	ErrClosed = errors.New("queue is closed")
 
-	// ErrReplacing says that a call does not fit the state of a replace: a watch
-	// event between BeginReplace and EndReplace, or an item outside of them.
+	// ErrReplacing is returned if a call does not fit the state of a replace: a watch event between
+	// BeginReplace and EndReplace, or an item outside of them.
 	ErrReplacing = errors.New("out of order with a replace")
 
-	// ErrFull says that the budget is used up, to a call that does not wait for room.
+	// ErrFull is returned if the budget is used up, by a call that does not wait for room.
 	ErrFull = errors.New("queue is full")
 
-	// ErrUnusable says that one object can't be queued, because it has no key or the
-	// transformer refused it. Other objects can.
+	// ErrUnusable is returned for an object that can't be queued, because it has no key or the
+	// transformer refused it. Other objects can be queued.
 	ErrUnusable = errors.New("object can't be queued")
 )
 
-// DefaultMaxBytes is the budget of a queue where Options give none.
+// DefaultMaxBytes is the budget in bytes of a queue whose Options have none.
 const DefaultMaxBytes = 4 << 20
 
 // Options are the settings of a queue.
 type Options struct {
-	// Known is what the consumer holds. Without it every listed item is new and
-	// nothing is ever found missing.
+	// Known is the consumer's content. If it is nil, every listed item is new and no list finds an
+	// object missing.
 	Known Known
 
 	// Transformer is applied to each object before it is queued, except to a
-	// cache.DeletedFinalStateUnknown; nil for none. What it returns must have the same
+	// cache.DeletedFinalStateUnknown; nil for none. The object that it returns must have the same
 	// name, UID and resourceVersion.
 	Transformer cache.TransformFunc
 
-	// MaxBytes is the budget for queued objects. A producer that finds it used up
-	// waits; one object larger than the budget passes alone. 0 is DefaultMaxBytes.
+	// MaxBytes is the budget for queued objects. A producer blocks while it is used up; an object
+	// larger than the budget passes alone. 0 is DefaultMaxBytes.
 	MaxBytes int64
 
-	// Linger is how long PopBatch waits for company after the first delta or
-	// bookmark, unless half the budget is used before.
+	// Linger is how long PopBatch waits for more after the first delta or bookmark, unless half the
+	// budget is used up before.
 	Linger time.Duration
 
-	// Clock is the time; nil is the real one.
+	// Clock measures Linger; nil is the real clock.
 	Clock clock.WithDelayedExecution
 }
 
-// Queue is the queue. All methods are safe for concurrent use; one goroutine at
-// a time may take batches.
+// Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
+// use; one goroutine at a time may take batches.
 type Queue struct {
 	opts Options
 
@@ -72,20 +72,20 @@ type Queue struct {
 	events  int  // watch events since the newest batch
 	marks   int  // bookmarks since the newest batch
 	taken   bool // the newest batch is still with the consumer
-	hurry   bool // somebody waits for the queue to be empty
+	hurry   bool // BeginReplace waits for the queue to be empty
 	closed  bool
 	replace *replace
 	listing bool // a list is in the queue or still with the consumer
 	skipped bool // an event was left out since the newest batch or list
-	flush   bool // the consumer is to make durable what it has
+	flush   bool // the consumer has to make durable what it has
 
-	initial                      // how far the first list is
+	initial                      // progress of the first list
 	inFlight map[string]struct{} // keys of the newest batch, while it is taken
-	pushes   uint64              // deltas that were ever queued
+	pushes   uint64              // deltas queued so far
 	attended map[*Attention]struct{}
 }
 
-// item is what is pending for one key.
+// item holds the pending deltas of one key.
 type item struct {
 	deltas  cache.Deltas
 	arrived []uint64 // of each delta, the value of pushes
@@ -106,8 +106,8 @@ func New(opts Options) *Queue {
 	return q
 }
 
-// Start tells an empty queue the resourceVersion that the consumer has: what is
-// queued next comes after it, and there is no first list to wait for.
+// Start sets the resourceVersion of the consumer's content, in an empty queue: later events come
+// after it, and there is no first list to wait for.
 func (q *Queue) Start(rv string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,10 +123,10 @@ func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj) }
 // Update queues a MODIFIED event. It waits while the budget is used up.
 func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj) }
 
-// Delete queues a DELETED event. It waits while the budget is used up. An object
-// that [KnownObjects] do not have and that is not on its way there is deleted
-// already: only its resourceVersion counts. A [Known] alone can't tell what is not
-// there from what can't be read, so there every delete is queued.
+// Delete queues a DELETED event. It waits while the budget is used up. An object that
+// [KnownObjects] do not have and that is neither queued nor with the consumer is deleted already:
+// only its resourceVersion counts. A [Known] alone can't distinguish an absent object from an
+// unreadable one, so with it every delete is queued.
 func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj) }
 
 func (q *Queue) event(t cache.DeltaType, obj any) error {
@@ -155,7 +155,7 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 		}
 	}
 	q.events++
-	// The ADDED events that begin a watch from nowhere are in no order.
+	// The ADDED events that begin a watch without a resourceVersion are in no order.
 	if rv != "" && (t != cache.Added || isCheckpoint(q.rv)) {
 		q.rv = rv
 	}
@@ -163,9 +163,8 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	return nil
 }
 
-// gone says that the consumer does not hold key and that nothing which is queued
-// or with the consumer can change that. The caller holds the lock, which is let
-// go meanwhile: Known reads the store.
+// gone reports whether the consumer does not hold key and no delta that is queued or with the
+// consumer can change that. The caller holds the lock; gone unlocks it while Known reads the store.
 func (q *Queue) gone(key string) bool {
 	known, can := q.opts.Known.(KnownObjects)
 	for can && !q.pending(key) {
@@ -180,13 +179,13 @@ func (q *Queue) gone(key string) bool {
 	return false
 }
 
-// pending says that key is queued or with the consumer. The caller holds the lock.
+// pending reports whether key is queued or with the consumer. The caller holds the lock.
 func (q *Queue) pending(key string) bool {
 	_, taken := q.inFlight[key]
 	return taken || q.items[key] != nil
 }
 
-// transform applies the transformer, once for each object.
+// transform applies the transformer to an object. Each object goes through it once.
 func (q *Queue) transform(obj any) (any, error) {
 	if q.opts.Transformer == nil {
 		return obj, nil
@@ -201,7 +200,7 @@ func (q *Queue) transform(obj any) (any, error) {
 	return obj, nil
 }
 
-// isCheckpoint says that a watch can start from rv and bring what came after it.
+// isCheckpoint reports whether a watch from rv brings exactly the changes after it.
 func isCheckpoint(rv string) bool { return rv != "" && rv != "0" }
 
 // Bookmark moves the watermark: everything up to rv has been queued.
@@ -218,8 +217,8 @@ func (q *Queue) Bookmark(rv string) error {
 	return nil
 }
 
-// Skip notes that the producer left out an event that it could not use. The next batch that
-// is no part of a list has it, since its watermark may be past that event.
+// Skip records that the producer left out an event that it could not use. The next batch that is no
+// part of a list has Skipped set, since its watermark may be past that event.
 func (q *Queue) Skip() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -245,8 +244,8 @@ func (q *Queue) afterReplace() error {
 	return nil
 }
 
-// Flush tells the consumer, behind what is queued, to make durable what it has:
-// no more may come for long.
+// Flush asks the consumer to make durable what it has, once it has taken what is queued: the next
+// event may be far off.
 func (q *Queue) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -254,7 +253,8 @@ func (q *Queue) Flush() {
 	q.changed.Broadcast()
 }
 
-// push appends a delta, once there is room. The caller holds the lock.
+// push appends a delta once there is room, or fails with ErrClosed. The caller holds the lock,
+// which is unlocked during the wait.
 func (q *Queue) push(key string, d cache.Delta) error {
 	size := cost(key, d)
 	for !q.closed && !q.fits(size) {
@@ -267,7 +267,7 @@ func (q *Queue) push(key string, d cache.Delta) error {
 	return nil
 }
 
-// put appends a delta. The caller holds the lock.
+// put appends a delta without waiting for room. The caller holds the lock.
 func (q *Queue) put(key string, d cache.Delta) {
 	q.touch()
 	q.pushes++
@@ -290,10 +290,10 @@ func (q *Queue) put(key string, d cache.Delta) {
 	q.changed.Broadcast()
 }
 
-// fits says whether there is room for so many bytes. The caller holds the lock.
+// fits reports whether there is room for size bytes. The caller holds the lock.
 func (q *Queue) fits(size int64) bool { return q.bytes == 0 || q.bytes+size <= q.opts.MaxBytes }
 
-// cost is how much of the budget a delta uses.
+// cost returns how many bytes of the budget a delta uses.
 func cost(key string, d cache.Delta) int64 {
 	size := int64(len(key)) + 64
 	if s, ok := d.Object.(interface{ Size() int }); ok {
@@ -302,15 +302,15 @@ func cost(key string, d cache.Delta) int64 {
 	return size
 }
 
-// touch notes when the oldest thing that waits in the queue came.
+// touch sets the time from which Linger counts, if nothing was pending. The caller holds the lock.
 func (q *Queue) touch() {
 	if len(q.order) == 0 && q.rv == q.popped {
 		q.since = q.opts.Clock.Now()
 	}
 }
 
-// mergeDeletes makes one of two deletes in a row, the first that knows the final
-// state, as client-go does.
+// mergeDeletes merges d into a delete before it: the first of the two that has the final state is
+// kept, as in client-go.
 func mergeDeletes(deltas cache.Deltas, d cache.Delta) (cache.Deltas, bool) {
 	if len(deltas) == 0 || d.Type != cache.Deleted || deltas[len(deltas)-1].Type != cache.Deleted {
 		return nil, false
@@ -321,8 +321,8 @@ func mergeDeletes(deltas cache.Deltas, d cache.Delta) (cache.Deltas, bool) {
 	return deltas, true
 }
 
-// Close ends the queue: producers get ErrClosed at once, the consumer what is
-// still pending and then ErrClosed. An unfinished replace is aborted.
+// Close ends the queue: producers get ErrClosed at once, the consumer gets what is pending and then
+// ErrClosed. An unfinished replace is aborted.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -333,7 +333,7 @@ func (q *Queue) Close() {
 	q.changed.Broadcast()
 }
 
-// ListPending says that a list has begun and the consumer has not finished with it.
+// ListPending reports whether a list has begun and the consumer has not finished with it.
 func (q *Queue) ListPending() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -347,14 +347,14 @@ func (q *Queue) Len() int {
 	return len(q.order)
 }
 
-// Bytes returns how much of the budget is used.
+// Bytes returns how many bytes of the budget are used.
 func (q *Queue) Bytes() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.bytes
 }
 
-// wait waits for a change or the end of ctx. The caller holds the lock.
+// wait blocks until the queue changes or ctx ends. The caller holds the lock.
 func (q *Queue) wait(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
 		q.mu.Lock()
@@ -367,8 +367,8 @@ func (q *Queue) wait(ctx context.Context) {
 	}
 }
 
-// KeyOf returns an object's key; for a DeletedFinalStateUnknown the key it carries,
-// for Deltas that of the newest.
+// KeyOf returns an object's key; for a DeletedFinalStateUnknown the key that it carries, for Deltas
+// that of the newest one.
 func KeyOf(obj any) (string, error) {
 	switch o := obj.(type) {
 	case *object.Object:
@@ -384,7 +384,7 @@ func KeyOf(obj any) (string, error) {
 	return cache.MetaNamespaceKeyFunc(obj)
 }
 
-// identity returns an object's UID and resourceVersion, empty where it has none.
+// identity returns an object's UID and resourceVersion, each empty if the object has none.
 func identity(obj any) (uid, rv string) {
 	switch o := obj.(type) {
 	case *object.Object:

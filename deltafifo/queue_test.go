@@ -24,7 +24,7 @@ func obj(t require.TestingT, name, uid string, rv int) *object.Object {
 	return o
 }
 
-// held is a consumer's content: key → object.
+// held is a consumer's content, by key.
 type held map[string]*object.Object
 
 func (h held) Lookup(key string) (string, string, bool, error) {
@@ -54,7 +54,7 @@ func (h held) apply(deltas []KeyDeltas) {
 	}
 }
 
-// expired is a context that has ended: popping with it only says "done".
+// expired is a context that has ended: PopBatch with it only marks the batch before as done.
 func expired() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -76,7 +76,7 @@ func TestWatermark(t *testing.T) {
 
 	b, err = q.PopBatch(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "12", b.Watermark, "the newest of all, once the queue is drained")
+	require.Equal(t, "12", b.Watermark, "the watermark of a drained queue is the newest resourceVersion")
 }
 
 func TestBookmarkGoesThroughTheQueue(t *testing.T) {
@@ -103,11 +103,11 @@ func TestDeletesMerge(t *testing.T) {
 	b, err := q.PopBatch(t.Context())
 	require.NoError(t, err)
 	require.Len(t, b.Deltas[0].Deltas, 1)
-	require.IsType(t, &object.Object{}, b.Deltas[0].Deltas[0].Object, "the delete that knows the final state is kept")
+	require.IsType(t, &object.Object{}, b.Deltas[0].Deltas[0].Object, "the delete that has the final state is kept")
 }
 
-// The ADDED events that begin a watch from nowhere come in any order: their
-// resourceVersions are no checkpoints. What comes after them is.
+// The ADDED events that begin a watch without a resourceVersion come in any order: their
+// resourceVersions are no checkpoints. Those of later events are.
 func TestSyntheticEventsAreNoCheckpoint(t *testing.T) {
 	for _, from := range []string{"", "0"} {
 		q := New(Options{})
@@ -134,7 +134,7 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	require.NoError(t, q.Add(obj(t, "c", "3", 12)))
 	b, err := q.PopBatch(t.Context())
 	require.NoError(t, err)
-	require.Len(t, b.Deltas, 2, "a is nowhere; b is in the store; c is new")
+	require.Len(t, b.Deltas, 2, "a is not stored; b is in the store; c is new")
 	require.Equal(t, "12", b.Watermark)
 	require.Equal(t, 3, b.Events)
 
@@ -150,12 +150,12 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	b, err = q.PopBatch(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, b.Deltas)
-	require.Equal(t, "14", b.Watermark, "its resourceVersion counts all the same")
+	require.Equal(t, "14", b.Watermark, "the resourceVersion of a delete that is not queued counts all the same")
 
 	for _, k := range []Known{nil, held{}} {
 		q := New(Options{Known: k})
 		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
-		require.Equal(t, 1, q.Len(), "it may be there and damaged")
+		require.Equal(t, 1, q.Len(), "a record may be there and corrupt")
 	}
 }
 
@@ -190,7 +190,8 @@ func TestReplaceProducesDifferencesOnly(t *testing.T) {
 	}, list(true))
 }
 
-// Each item that is known is compared, and one that must not be there ends the list.
+// Each item that the consumer holds in another version is compared, and ReplaceItem returns the
+// error.
 func TestReplaceCompares(t *testing.T) {
 	known := held{"same": obj(t, "same", "1", 5), "changed": obj(t, "changed", "2", 6)}
 	refused := errors.New("another history")
@@ -207,7 +208,7 @@ func TestReplaceCompares(t *testing.T) {
 	for _, o := range []*object.Object{obj(t, "same", "1", 5), obj(t, "changed", "2", 9), obj(t, "new", "5", 3)} {
 		require.NoError(t, q.ReplaceItem(o))
 	}
-	require.Equal(t, map[string][2]Version{"changed": {{"2", "6"}, {"2", "9"}}}, asked, "what is the same is, and what is new has nothing to be compared with")
+	require.Equal(t, map[string][2]Version{"changed": {{"2", "6"}, {"2", "9"}}}, asked, "an unchanged item and a new one are not compared")
 	require.ErrorIs(t, q.ReplaceItem(obj(t, "changed", "2", 3)), refused)
 	q.AbortReplace()
 	_, err := q.PopBatch(t.Context())
@@ -217,16 +218,15 @@ func TestReplaceCompares(t *testing.T) {
 	clear(asked)
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{Compare: compare, Force: true}))
 	require.NoError(t, q.ReplaceItem(obj(t, "changed", "2", 3)))
-	require.Empty(t, asked, "what is stored is not believed")
+	require.Empty(t, asked, "a forced list compares nothing")
 }
 
-// What a list has and nobody can use is not missing, unless what is held is of other
-// rules.
+// An item that can't be used is not missing from the list, unless the list is forced.
 func TestKeepItem(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6)}
 	for _, force := range []bool{false, true} {
 		q := New(Options{Known: known})
-		q.KeepItem("a") // outside of a list it says nothing
+		q.KeepItem("a") // outside of a list it does nothing
 		require.NoError(t, q.BeginReplace(t.Context(), Replace{Force: force}))
 		q.KeepItem("a")
 		require.NoError(t, q.EndReplace("20"))
@@ -245,7 +245,7 @@ func TestKeepItem(t *testing.T) {
 	}
 }
 
-// What a list named and dropped again is deleted at its end, if the consumer had it before
+// A key that a list named and dropped again is deleted at its end, if the consumer held it before
 // or may have taken it as a part of the list.
 func TestDropItem(t *testing.T) {
 	for _, taken := range []bool{false, true} {
@@ -339,7 +339,7 @@ func TestBeginReplaceWaitsForTheConsumer(t *testing.T) {
 		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
 		began := make(chan error, 1)
 		go func() { began <- q.BeginReplace(t.Context(), Replace{}) }()
-		b, err := q.PopBatch(t.Context()) // does not linger: somebody waits
+		b, err := q.PopBatch(t.Context()) // does not linger: BeginReplace waits
 		require.NoError(t, err)
 		require.Len(t, b.Deltas, 1)
 		synctest.Wait()
@@ -427,7 +427,7 @@ func TestEventsWaitForTheEndOfTheList(t *testing.T) {
 		require.Len(t, b.Deltas, 1)
 		require.Equal(t, "9", b.Watermark)
 		require.NoError(t, <-queued)
-		require.True(t, q.ListPending(), "the consumer has not finished with it")
+		require.True(t, q.ListPending(), "the consumer has not finished with the list")
 		b, err = q.PopBatch(t.Context())
 		require.False(t, q.ListPending())
 		require.NoError(t, err)
@@ -436,7 +436,7 @@ func TestEventsWaitForTheEndOfTheList(t *testing.T) {
 	})
 }
 
-// A flush comes behind what is queued, and alone where nothing is.
+// A flush comes with what is queued, or alone if nothing is.
 func TestFlush(t *testing.T) {
 	q := New(Options{Linger: time.Hour})
 	q.Start("9")
@@ -454,8 +454,8 @@ func TestFlush(t *testing.T) {
 	require.Equal(t, "10", b.Watermark)
 }
 
-// An event that the producer left out is in the next batch, until a list is complete: that
-// has what was left out before it. A list that is aborted does not.
+// A skipped event marks the next batch, unless a complete list comes first: the list has what was
+// left out before it. A list that is aborted does not.
 func TestSkip(t *testing.T) {
 	q := New(Options{})
 	q.Start("9")
@@ -468,7 +468,7 @@ func TestSkip(t *testing.T) {
 	require.NoError(t, q.Add(obj(t, "a", "1", 11)))
 	require.True(t, pop().Skipped)
 	require.NoError(t, q.Bookmark("12"))
-	require.False(t, pop().Skipped, "the consumer keeps it")
+	require.False(t, pop().Skipped, "only the first batch after Skip is marked")
 
 	list := func(end func()) (last Batch) {
 		began := make(chan struct{})
@@ -484,13 +484,13 @@ func TestSkip(t *testing.T) {
 	require.NoError(t, q.Skip())
 	require.True(t, list(q.AbortReplace).ListAborted)
 	require.NoError(t, q.Bookmark("13"))
-	require.True(t, pop().Skipped, "the list was aborted")
+	require.True(t, pop().Skipped, "an aborted list does not end the mark")
 	require.NoError(t, q.Skip())
 	b := list(func() { _ = q.EndReplace("14") })
 	require.True(t, b.ListDone)
 	require.False(t, b.Skipped)
 	require.NoError(t, q.Bookmark("15"))
-	require.False(t, pop().Skipped, "the list has it")
+	require.False(t, pop().Skipped, "the complete list has the skipped object")
 	q.Close()
 	require.ErrorIs(t, q.Skip(), ErrClosed)
 }

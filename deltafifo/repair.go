@@ -11,15 +11,15 @@ import (
 // Repaired is the type of the delta that [Queue.Repair] queues.
 const Repaired cache.DeltaType = "Repaired"
 
-// Repair queues what the server has under a key that the consumer can't read any
-// more: an object, or its absence where o is nil. The consumer is to use it only
-// while it still can't read the key and took no other delta of it since: what was
-// fetched may be older than an event that it had in between.
+// Repair queues the server's state of a key that the consumer can't read any more: an object, or
+// its absence if o is nil. The consumer may apply it only if it still can't read the key and took
+// no other delta of the key since: the fetched state may be older than an event that came in
+// between.
 //
-// It may as well be newer than events that are still to come, so the watermark does
-// not move. It is refused with ErrReplacing while a list is in the queue, which brings
-// the key in any case, and with ErrFull while the budget is used up: it never waits,
-// so that it never finds itself behind a list that came later.
+// The fetched state may also be newer than events that are still to come, so the watermark does not
+// move. Repair fails with ErrReplacing while a list is in the queue, since the list has the key in
+// any case, and with ErrFull while the budget is used up: it never waits, so that its delta never
+// lands behind a later list.
 func (q *Queue) Repair(key string, o *object.Object) error {
 	d := cache.Delta{Type: Repaired, Object: cache.DeletedFinalStateUnknown{Key: key}}
 	if o != nil {
@@ -36,8 +36,8 @@ func (q *Queue) Repair(key string, o *object.Object) error {
 	return nil
 }
 
-// pushNow appends a delta that is no event, without waiting for room. The caller holds
-// the lock.
+// pushNow appends a delta that is no event, or fails if there is no room. The caller holds the
+// lock.
 func (q *Queue) pushNow(key string, d cache.Delta) error {
 	switch {
 	case q.closed:

@@ -16,7 +16,7 @@ func TestRepair(t *testing.T) {
 	require.ErrorContains(t, q.Repair("a", obj(t, "c", "1", 30)), "repair a with c")
 	b, err := q.PopBatch(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "9", b.Watermark, "what came before 30 may be on its way")
+	require.Equal(t, "9", b.Watermark, "events before 30 may be still to come")
 	require.Zero(t, b.Events)
 	require.Equal(t, []KeyDeltas{
 		{"a", cache.Deltas{{Type: Repaired, Object: obj(t, "a", "1", 30)}}, []uint64{1}},
@@ -24,7 +24,7 @@ func TestRepair(t *testing.T) {
 	}, b.Deltas)
 }
 
-// A repair never waits: behind a list it would be older than what is listed.
+// A repair never waits: behind a list it would be older than the listed state.
 func TestRepairIsRefused(t *testing.T) {
 	q := New(Options{MaxBytes: 1})
 	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
@@ -40,7 +40,7 @@ func TestRepairIsRefused(t *testing.T) {
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.ErrorIs(t, q.Repair("b", nil), ErrReplacing)
 	require.NoError(t, q.EndReplace("20"))
-	require.ErrorIs(t, q.Repair("b", nil), ErrReplacing, "the list is still to be taken")
+	require.ErrorIs(t, q.Repair("b", nil), ErrReplacing, "the list was not taken")
 	q.Close()
 	require.ErrorIs(t, q.Repair("b", nil), ErrClosed)
 }

@@ -7,35 +7,35 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Replace describes a list that is about to go through the queue.
+// Replace describes a list that goes through the queue.
 type Replace struct {
-	// Reason is why the list is made, Cluster whose list it is and Schema the form of
-	// its objects. They are handed to the consumer with the list's batches.
+	// Reason is why the list is made, Cluster the identity of the cluster it is from and Schema the
+	// form of its objects. The list's batches carry them to the consumer.
 	Reason, Cluster, Schema string
 
-	// Force takes items as different even where the consumer has them under the
-	// same UID and resourceVersion: what it has was made under other rules.
+	// Force treats items as changed even if the consumer has them under the same UID and
+	// resourceVersion: the consumer's objects were made under other rules.
 	Force bool
 
-	// Confirm, where set, is asked at the end whether the keys that the list did not
-	// name may be deleted: held is how many keys the consumer holds. Its error is
-	// EndReplace's, and leaves the list to be aborted.
+	// Confirm, if not nil, is called at the end of the list with the keys that the list did not
+	// name, which are about to be deleted; held is how many keys the consumer holds. EndReplace
+	// returns its error, and the caller then has to abort the list.
 	Confirm func(held int, missing []string) error
 
-	// Compare, where set and Force is not, is asked for each item of a key that the
-	// consumer holds, with both versions. Its error is ReplaceItem's.
+	// Compare, if not nil and Force is not set, is called with both versions of each item that the
+	// consumer holds under another version. ReplaceItem returns its error.
 	Compare func(key string, held, item Version) error
 }
 
-// Version is which version of which object an item is.
+// Version identifies one state of one object.
 type Version struct{ UID, RV string }
 
-// replace is a list on its way through the queue.
+// replace is the list that is in the queue.
 type replace struct {
 	Replace
 	phase phase
 	rv    string
-	seen  map[string]bool // keys that the list named; false for those that were dropped since
+	seen  map[string]bool // the keys that the list named; false for a key that was dropped since
 
 	// repeated is set when the list named a key again after it was named or dropped.
 	repeated bool
@@ -44,14 +44,13 @@ type replace struct {
 type phase int
 
 const (
-	phaseItems   phase = iota // BeginReplace was called
-	phaseDone                 // EndReplace was called, the last batch was not taken
-	phaseAborted              // AbortReplace was called, the consumer was not told
+	phaseItems   phase = iota // after BeginReplace
+	phaseDone                 // after EndReplace, until the last batch is taken
+	phaseAborted              // after AbortReplace, until a batch with ListAborted is taken
 )
 
-// BeginReplace starts a list. It first waits until the consumer has finished
-// with everything that was queued before, so that Known tells the truth. It ends
-// with ctx's error or ErrClosed.
+// BeginReplace starts a list. It first waits until the consumer has finished with everything that
+// was queued before, so that Known is up to date. It fails with the error of ctx or with ErrClosed.
 func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,18 +66,18 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	q.notice("") // a list is newer than what anybody asked for before
+	q.notice("") // a list is newer than any state that was read before it
 	q.replace, q.listing = &replace{Replace: r, seen: map[string]bool{}}, true
 	return nil
 }
 
-// idle says that nothing is pending and the consumer has come back for more.
+// idle reports whether nothing is pending and the newest batch is done. The caller holds the lock.
 func (q *Queue) idle() bool {
 	return len(q.order) == 0 && q.replace == nil && q.rv == q.popped && !q.taken
 }
 
-// ReplaceItem takes one item of the list. It waits while the budget is used up. Of several
-// items under one key the last one counts.
+// ReplaceItem queues one item of the list. It waits while the budget is used up. Of several items
+// under one key the last one counts.
 func (q *Queue) ReplaceItem(obj any) error {
 	key, err := KeyOf(obj)
 	if err != nil {
@@ -122,9 +121,9 @@ func (q *Queue) ReplaceItem(obj any) error {
 	return q.push(key, cache.Delta{Type: cache.Replaced, Object: obj})
 }
 
-// KeepItem says that the list has key and that its object can't be used: what the
-// consumer holds of it stays. Where the list is made under other rules than what is
-// held ([Replace].Force) it does nothing.
+// KeepItem records that the list has key with an object that can't be used: the consumer keeps the
+// object that it holds. If the list is made under other rules than the consumer's objects
+// ([Replace].Force), KeepItem does nothing.
 func (q *Queue) KeepItem(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,9 +132,9 @@ func (q *Queue) KeepItem(key string) {
 	}
 }
 
-// DropItem takes key out of the list again, if the list has named it: the object was
-// deleted while the list was being made. At the end of the list the consumer does not have
-// it, even if it had it before.
+// DropItem takes key out of the list again, if the list has named it: the object was deleted while
+// the list was being made. At the end of the list the consumer does not have the object, even if it
+// held it before.
 func (q *Queue) DropItem(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -146,8 +145,8 @@ func (q *Queue) DropItem(key string) {
 	}
 }
 
-// EndReplace completes the list, whose resourceVersion is rv: keys that the
-// consumer holds and the list did not name are deleted.
+// EndReplace completes the list, whose resourceVersion is rv: it queues a delete for each key that
+// the consumer holds and the list did not name.
 func (q *Queue) EndReplace(rv string) error {
 	q.mu.Lock()
 	r := q.replace
@@ -180,7 +179,7 @@ func (q *Queue) EndReplace(rv string) error {
 		}
 	}
 	if r.repeated {
-		// The consumer may have taken what was dropped since, as a part of this list.
+		// The consumer may have taken a dropped key in an earlier part of this list.
 		for key, listed := range r.seen {
 			if !listed {
 				missing = append(missing, key)
@@ -202,7 +201,7 @@ func (q *Queue) EndReplace(rv string) error {
 	return nil
 }
 
-// AbortReplace forgets an unfinished list; the consumer is told to do the same.
+// AbortReplace drops an unfinished list; a batch with ListAborted makes the consumer do the same.
 func (q *Queue) AbortReplace() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -6,11 +6,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Resync queues a Sync for each object that the consumer holds, so that it is
-// looked at again. Keys that are queued or with the consumer are left out: they
-// are about to be looked at anyway. It asks the store, never the server, and
-// waits while the budget is used up or a list is in the queue. Without
-// [KnownObjects] it does nothing.
+// Resync queues a Sync for each object that the consumer holds, so that the consumer handles the
+// object again. Keys that are queued or with the consumer are left out: the consumer handles them
+// anyway. Resync reads the store, never the server, and waits while the budget is used up or a list
+// is in the queue. Without [KnownObjects] it does nothing.
 func (q *Queue) Resync() error {
 	known, ok := q.opts.Known.(KnownObjects)
 	if !ok {
@@ -39,8 +38,8 @@ func (q *Queue) sync(known KnownObjects, key string) error {
 		if q.pending(key) {
 			return nil
 		}
-		// The store is read without the lock. While nothing is queued the consumer
-		// can't change what is read; where something was, it is read again, for an old
+		// The store is read without the lock. While nothing is queued, the consumer can't change
+		// the object; if a delta was queued meanwhile, the object is read again, since an old
 		// object must not come after a delete.
 		before := q.pushes
 		q.mu.Unlock()
