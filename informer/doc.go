@@ -1,11 +1,9 @@
-// Package informer is what client-go's informers are, on a store that can be
-// durable.
+// Package informer has client-go's informers on a store that can be durable.
 //
-// [NewSharedIndexInformer] takes the place of client-go's function of that name;
-// [NewFactory] makes informers for a whole program, and [NewFunc] fits
-// controller-runtime's cache. docs/library.md tells how to move to them and what is
-// different. They are made of parts that can be used by themselves, as the agent
-// does:
+// [NewSharedIndexInformer] takes the place of client-go's function of that name; [NewFactory] makes
+// informers for a whole program, and [NewFunc] fits controller-runtime's cache. docs/library.md
+// describes how to move to them and what is different. They are made of parts that can be used by
+// themselves, as in the agent:
 //
 //   - A [Loop] takes batches from the queue into the store. For each it works out
 //     what was there before, hands changes and watermark to the store as one unit,
@@ -16,7 +14,7 @@
 //   - An [Indexer] is a cache.Indexer over a collection, which a [Codec] turns into
 //     objects of Go types.
 //
-// What it keeps true:
+// Invariants:
 //
 //   - The checkpoint that is stored is the batch's watermark, never an object's
 //     resourceVersion.

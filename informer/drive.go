@@ -9,12 +9,12 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 )
 
-// drainTimeout is how long a stop waits for queued changes to be stored.
+// drainTimeout limits how long a stop waits for queued changes to be stored.
 const drainTimeout = 10 * time.Second
 
-// Drive runs a reflector and the loop that takes from its queue, until ctx ends or one
-// of them fails, and then stores what is queued. The end of ctx and a closed queue are
-// no error. All of it has ended when it returns.
+// Drive runs a reflector and the loop that takes from its queue, until ctx ends or one of them
+// fails, and then stores the queued changes. The end of ctx and a closed queue are no error. When
+// Drive returns, both have ended.
 func Drive(ctx context.Context, r *reflector.Reflector, queue *deltafifo.Queue, loop *Loop) error {
 	// The loop outlives ctx by as long as it takes to store what is queued.
 	draining, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -30,7 +30,7 @@ func Drive(ctx context.Context, r *reflector.Reflector, queue *deltafifo.Queue, 
 	}()
 	err := r.Run(running)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = nil // its time is over, too
+		err = nil // the end of ctx, which is no error
 	}
 	queue.Close()
 	timer := time.AfterFunc(drainTimeout, stop)

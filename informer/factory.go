@@ -23,14 +23,14 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// FactoryOptions are the settings of a factory. Either Config or Client is needed, and
-// Scheme for Go types.
+// FactoryOptions are the settings of a factory. It needs either Config or Client, and Scheme for Go
+// types.
 type FactoryOptions struct {
 	// Config is the connection.
 	Config *rest.Config
 
-	// Client is what the informers list and watch with, in place of Config: a client that
-	// the program has, or a fake one in its unit tests. It is one of
+	// Client lists and watches in place of Config: a client that the program has, or a fake one in
+	// its unit tests. It is one of
 	//
 	//   - a dynamic.Interface;
 	//   - a typed clientset: a kubernetes.Interface, or any other that client-gen makes.
@@ -42,7 +42,7 @@ type FactoryOptions struct {
 	// there is none, and every cluster is taken for the same.
 	Client any
 
-	// Scheme knows the Go types that InformerFor is asked for.
+	// Scheme has the Go types of the objects given to InformerFor.
 	Scheme *runtime.Scheme
 
 	// Resync is the period of handlers that ask for none of their own; 0 is never.
@@ -51,17 +51,17 @@ type FactoryOptions struct {
 	// Namespace limits all informers to one namespace; empty for all.
 	Namespace string
 
-	// TweakListOptions sets the selectors of all informers; nil for none. What else
-	// it changes is not part of what tells one cache from another.
+	// TweakListOptions sets the selectors of all informers; nil for none. Its other changes are not
+	// part of a collection's id.
 	TweakListOptions func(*metav1.ListOptions)
 
-	// Transform is the transform of all informers, TransformName what it is called in
-	// the store (see [WithScope]).
+	// Transform is the transform of all informers, TransformName its name in the store (see
+	// [WithScope]).
 	Transform     cache.TransformFunc
 	TransformName string
 
-	// Store is where objects are kept, a collection for each informer. Nil is in
-	// memory. It is the caller's to close, after Shutdown.
+	// Store holds the objects, in a collection for each informer. Nil is a store in memory. The
+	// caller owns Store and closes it after Shutdown.
 	Store store.DB
 
 	// InformerName names the informers in client-go's metrics of them (see
@@ -92,8 +92,8 @@ type Factory struct {
 	wg        sync.WaitGroup
 }
 
-// factoryKey distinguishes informers. gvr is set for the dynamic ones only, refused for one
-// that was asked for with a nil object.
+// factoryKey distinguishes informers. gvr is set for the dynamic ones only, refused for an informer
+// of a nil object.
 type factoryKey struct {
 	typ     reflect.Type
 	gvr     schema.GroupVersionResource
@@ -128,7 +128,7 @@ func NewFactory(opts FactoryOptions) (*Factory, error) {
 	return f, nil
 }
 
-// connect sets what the informers list with.
+// connect makes the client that the informers list with, and the identity function.
 func (f *Factory) connect() (err error) {
 	config, client := f.opts.Config, f.opts.Client
 	switch {
@@ -152,9 +152,9 @@ func (f *Factory) connect() (err error) {
 	return err
 }
 
-// InformerFor returns the informer of objects like obj, a Go type that the scheme
-// knows, making it if it is the first that asks. An object that can't be listed, or is
-// nil, makes an informer that never syncs and reports why. obj is not kept.
+// InformerFor returns the informer of objects like obj, a Go type of the scheme. The first call for
+// a type makes the informer. An object that can't be listed, or is nil, makes an informer that
+// never syncs and reports why. obj is not kept.
 func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,8 +178,8 @@ func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	return f.add(key, lw, obj, gvr)
 }
 
-// ForResource returns the informer of a resource as *unstructured.Unstructured,
-// making it if it is the first that asks.
+// ForResource returns the informer of a resource as *unstructured.Unstructured. The first call for
+// a resource makes the informer.
 func (f *Factory) ForResource(gvr schema.GroupVersionResource) GenericInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,7 +207,7 @@ func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Ob
 	}
 	inf := NewSharedIndexInformer(lw, example, f.opts.Resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, opts...)
 	if f.opts.Transform != nil {
-		// Before the start the store is all that can refuse; running tells that again.
+		// Before the start only the store can return an error, and Run reports that again.
 		_ = inf.SetTransform(f.opts.Transform)
 	}
 	f.informers[key] = &member{SharedIndexInformer: inf}
@@ -240,9 +240,9 @@ func (f *Factory) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
 }
 
-// WaitForCacheSyncWithContext waits until all informers that were started have
-// synced or ctx ends. The result tells by type who has; those of
-// [Factory.ForResource] have one type, and have synced when all have.
+// WaitForCacheSyncWithContext waits until all informers that were started have synced or ctx ends.
+// The result holds by type whether the informer has synced; those of [Factory.ForResource] have one
+// type, and have synced when all have.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	f.mu.Lock()
 	started := map[factoryKey]cache.SharedIndexInformer{}
@@ -275,8 +275,8 @@ func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncRes
 	return res
 }
 
-// Shutdown keeps more informers from being started and waits for those that run:
-// what they were started with must end too.
+// Shutdown prevents further starts and waits for the informers that run. It does not stop them: the
+// caller must end the context or channel that they were started with.
 func (f *Factory) Shutdown() {
 	f.mu.Lock()
 	f.stopping = true
@@ -287,11 +287,10 @@ func (f *Factory) Shutdown() {
 	}
 }
 
-// InformerName returns what names the informers in client-go's metrics.
+// InformerName returns the name of the informers in client-go's metrics.
 func (f *Factory) InformerName() *cache.InformerName { return f.opts.InformerName }
 
-// GenericInformer is an informer with a lister, as client-go's informers package
-// has them.
+// GenericInformer is an informer with a lister, as in client-go's informers package.
 type GenericInformer struct {
 	informer cache.SharedIndexInformer
 	resource schema.GroupResource
@@ -300,7 +299,7 @@ type GenericInformer struct {
 // Informer returns the informer.
 func (g GenericInformer) Informer() cache.SharedIndexInformer { return g.informer }
 
-// Lister lists what the informer has.
+// Lister returns a lister of the informer's objects.
 func (g GenericInformer) Lister() cache.GenericLister {
 	return cache.NewGenericLister(g.informer.GetIndexer(), g.resource)
 }
@@ -312,8 +311,7 @@ func (g GenericInformer) Lister() cache.GenericLister {
 //	generated := informer.Generated[internalinterfaces.NewInformerFunc]{Factory: factory}
 //	pods := core.New(generated, namespace, nil).V1().Pods()
 //
-// Namespace and selectors are the factory's; those given to core.New count for
-// nothing.
+// Namespace and selectors are the factory's; those given to core.New have no effect.
 type Generated[F any] struct{ *Factory }
 
 // InformerFor returns the informer of objects like obj. It takes the place of the

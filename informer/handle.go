@@ -10,13 +10,12 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// handle is a collection whose indexes can change while it is in use: the store
-// is asked for it again then, between two writes.
+// handle is a collection whose indexes can change while it is in use: the handle then opens the
+// collection again, between two writes.
 //
-// Of all handles of a collection at most one is the owner, which is that of the informer
-// that runs. Meanwhile the others neither open it, which would drop the indexes of the
-// owner, nor read nor write. While there is no owner any of them may, each after opening it
-// with indexes of its own.
+// At most one handle of a collection is the owner: that of the informer that runs. Meanwhile the
+// others can't open the collection, which would drop the owner's indexes, nor read or write it. If
+// there is no owner, any handle can, after it has opened the collection with its own indexes.
 type handle struct {
 	db   store.DB
 	info store.Info
@@ -27,7 +26,7 @@ type handle struct {
 	current atomic.Pointer[opened] // the newest opening by this handle
 }
 
-// opened is what the store returned, and when.
+// opened is a collection as the store returned it, with the tenure of that opening.
 type opened struct {
 	store.Collection
 	tenure *tenure
@@ -35,27 +34,27 @@ type opened struct {
 
 var _ store.Collection = (*handle)(nil)
 
-// newHandle returns a handle that has not opened the collection. refused, if not nil, is why
-// it never does.
+// newHandle returns a handle that has not opened the collection. refused, if not nil, is the error
+// of every later opening.
 func newHandle(db store.DB, info store.Info, refused error) *handle {
 	h := &handle{db: db, info: info, refused: refused}
 	if reflect.ValueOf(db).Comparable() {
 		h.seat = seatOf(db, info.ID)
 	} else {
-		// Nothing could find out that another informer has the collection.
+		// Another informer of the collection could not be found.
 		h.seat, h.refused = &seat{}, fmt.Errorf("a store of type %T can't be told from another: pass a pointer", db)
 	}
 	return h
 }
 
-// open opens the collection with indexes, for the first time or again. It waits for a list
-// that is on its way into the store, and fails while another handle is the owner.
+// open opens the collection with indexes, for the first time or again. It waits for a list that is
+// in progress, and fails while another handle is the owner.
 func (h *handle) open(indexes []store.Index) error {
 	if h.refused != nil {
 		return h.refused
 	}
 	if err := h.seat.free(h); err != nil {
-		return err // at once, and not after the owner's list
+		return err // without waiting for the owner's list
 	}
 	h.seat.writing.Lock()
 	defer h.seat.writing.Unlock()
@@ -68,7 +67,7 @@ func (h *handle) open(indexes []store.Index) error {
 	}
 	now := &opened{c, &tenure{}}
 	if h.isOpen() {
-		now.tenure = h.current.Load().tenure // what is being read stays good
+		now.tenure = h.current.Load().tenure // reads in progress stay valid
 	}
 	h.seat.tenure.Store(now.tenure)
 	h.current.Store(now)
@@ -81,8 +80,8 @@ func (h *handle) isOpen() bool {
 	return c != nil && h.seat.tenure.Load() == c.tenure
 }
 
-// inMemory returns the newest opening if it is of this handle and in memory. What is read of c
-// counts if [handle.holds] returns nil afterwards.
+// inMemory returns the newest opening if this handle made it and the store is in memory. A read
+// from c is valid only if [handle.holds] returns nil afterwards.
 func (h *handle) inMemory() (c *memory.Collection, at *opened) {
 	if !h.isOpen() {
 		return nil, nil
@@ -117,7 +116,7 @@ func (h *handle) View() (store.View, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.holds(c); err != nil { // now, since the view may be of later than c
+	if err := h.holds(c); err != nil { // checked after the view was opened, which may be of a later state than c
 		v.Close()
 		return nil, err
 	}
@@ -151,7 +150,8 @@ func (h *handle) Replace() (store.Replacement, error) {
 	return &replacing{Replacement: r, end: sync.OnceFunc(h.seat.writing.Unlock)}, nil
 }
 
-// replacing is a replacement that keeps its collection from being opened again.
+// replacing is a replacement that holds the seat's lock, so that the collection can't be opened
+// again, until it ends.
 type replacing struct {
 	store.Replacement
 	end func()

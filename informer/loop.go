@@ -16,17 +16,17 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Queue is where batches come from. *deltafifo.Queue is one.
+// Queue is the source of a loop's batches, such as *deltafifo.Queue.
 type Queue interface {
 	PopBatch(ctx context.Context) (deltafifo.Batch, error)
 }
 
-// Counts is what one batch changed in the store.
+// Counts holds how many objects a batch changed in the store.
 type Counts struct {
 	Added, Updated, Deleted int
 
-	// Stale is how many events were older than what is stored, as a resumed watch
-	// replays them.
+	// Stale is how many events were older than the stored object; a resumed watch replays such
+	// events.
 	Stale int
 }
 
@@ -38,13 +38,14 @@ func (c *Counts) add(o Counts) {
 	c.Stale += o.Stale
 }
 
-// Observer is told what a loop does, from the loop's goroutine. It must not block.
+// Observer gets the results of a loop's batches, in the loop's goroutine. Its methods must not
+// block.
 type Observer interface {
 	// Applied reports a batch that is in the store.
 	Applied(c Counts, took time.Duration)
 
-	// StoreFailed reports that the store refused a batch that will be tried again;
-	// nil says that it works again.
+	// StoreFailed reports that the store refused a batch, which the loop retries; nil means that
+	// the store works again.
 	StoreFailed(err error)
 }
 
@@ -54,28 +55,28 @@ type Options struct {
 	Queue      Queue
 	Collection store.Collection
 
-	// Flush makes the collection durable, when the queue asks for it; nil where
-	// that is not needed. Its errors are the store's to tell and to try again.
+	// Flush makes the collection durable, when the queue asks for it; nil if that is not needed.
+	// Its error is only logged: the store reports it and retries.
 	Flush func() error
 
-	// Processor is where handlers are told; nil for no handlers.
+	// Processor delivers the changes to handlers; nil for no handlers.
 	Processor *Processor
 
-	// Replaced is called when a list has become visible that was made under other
-	// rules than what it replaced, so that the same UID and resourceVersion may now
-	// be another object; before the handlers are told. Nil for nobody.
+	// Replaced is called when a list becomes visible that was made under other rules than the
+	// objects that it replaced, so that one UID and resourceVersion may now be another object;
+	// before the handlers get the list. Nil is not called.
 	Replaced func()
 
-	// Around is called for each batch and calls apply, which handles it. Nil does only
-	// that.
+	// Around is called for each batch and has to call apply, which handles the batch. If it is nil,
+	// the loop calls apply itself.
 	Around func(b deltafifo.Batch, apply func() error) error
 
 	// Unversioned reports whether an object may change without getting another
 	// resourceVersion, as with fake clients: see reflector.ListWatch. Nil is never.
 	Unversioned func() bool
 
-	Observer Observer     // nil for nobody
-	Logger   *slog.Logger // nil for nowhere
+	Observer Observer     // nil for none
+	Logger   *slog.Logger // nil discards
 	Clock    clock.WithTicker
 }
 
@@ -85,10 +86,10 @@ type Loop struct {
 	opts       Options
 	checkpoint store.Checkpoint
 	newest     newest
-	list       *list // the list that is coming in, if any
+	list       *list // the list in progress; nil for none
 }
 
-// list is a list on its way into the store.
+// list is a list that is not yet complete in the store.
 type list struct {
 	replacement store.Replacement
 	newest      newest
@@ -110,8 +111,8 @@ func New(opts Options) *Loop {
 	return &Loop{opts: opts, checkpoint: opts.Collection.State().Checkpoint, newest: newestOf(opts.Collection)}
 }
 
-// Run applies batches until the queue is closed and empty, then returns nil. When
-// ctx ends it stops at once; what was not applied is what the next watch replays.
+// Run applies batches until the queue is closed and empty, then returns nil. When ctx ends it stops
+// at once; the next watch replays what was not applied.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.abort()
 	for {
@@ -128,7 +129,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// apply puts one batch into the store and tells the handlers.
+// apply puts one batch into the store and hands its changes to the handlers.
 func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.ListAborted {
 		l.abort()
@@ -157,7 +158,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	cp.RV = b.Watermark
 	cp.Skipped = cp.Skipped || b.Skipped
 	if cp == l.checkpoint && len(diff.changes) == 0 {
-		return nil // nothing but a flush
+		return nil // only a flush
 	}
 	newest := l.newest.after(diff.changes)
 	cp.Newest = newest.keys()
@@ -178,8 +179,8 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	return nil
 }
 
-// applyList puts one part of a list into the store. Nothing of it is visible, to
-// readers or handlers, before the last part.
+// applyList puts one part of a list into the store. Readers and handlers see none of it before the
+// last part.
 func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference, start time.Time) error {
 	if l.list == nil {
 		r, err := l.opts.Collection.Replace()
@@ -188,7 +189,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		}
 		l.list = &list{replacement: r}
 		if !b.Replace.Force {
-			// What is as it was does not come again.
+			// The unchanged objects are not in the list's batches.
 			l.list.newest = l.newest
 		}
 	}
@@ -242,7 +243,7 @@ func (l *list) split() (deleted, listed []note) {
 	return deleted, listed
 }
 
-// abort forgets a list that came in halfway.
+// abort drops a list that is not complete.
 func (l *Loop) abort() {
 	if l.list == nil {
 		return
@@ -259,8 +260,8 @@ func (l *Loop) applied(c Counts, start time.Time) {
 	}
 }
 
-// retry calls fn until it succeeds or ctx ends. The store is closed only by
-// whoever stops the loop, so that ends it too.
+// retry calls fn until it succeeds or ctx ends. A closed store or a dropped collection ends it too:
+// only the owner of the loop closes the store.
 func (l *Loop) retry(ctx context.Context, fn func() error) error {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 	failed := false
@@ -293,7 +294,7 @@ func (l *Loop) failed(err error) {
 	}
 }
 
-// commit makes a batch visible and hands it to the handlers, see [Processor.commit].
+// commit makes a batch visible and hands it to the handlers, with retries: see [Processor.commit].
 func (l *Loop) commit(ctx context.Context, notes, listed []note, apply func() error) error {
 	return l.retry(ctx, func() error {
 		if l.opts.Processor == nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// defaultDecoded is how many decoded objects are kept beside a store that has to
-// decode them.
+// defaultDecoded is how many decoded objects are kept if the store holds only encoded ones.
 const defaultDecoded = 1024
 
 // Option is a setting of [NewSharedIndexInformer] and [NewIndexer].
@@ -28,7 +27,7 @@ type options struct {
 	scope     store.Scope
 	scheme    *runtime.Scheme
 	codec     Codec
-	decoded   int // -1 where nobody says
+	decoded   int // -1 if not set
 	versions  map[string]string
 	identity  func(context.Context) (string, error)
 	readError func(error)
@@ -56,60 +55,61 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// WithStore keeps the objects in db, in the collection id. In a durable store they
-// outlive the program. An id is for one resource in one namespace under the same
-// selectors for ever: see [WithScope] for what may change. The store is the caller's to
-// close, after the informer has stopped.
+// WithStore keeps the objects in db, in the collection id. In a durable store they outlive the
+// program. An id is for one resource in one namespace under the same selectors for ever: see
+// [WithScope] for what may change. The caller owns the store and closes it after the informer has
+// stopped.
 //
-// One informer has a collection from the start of its Run to the end. Others of the same id
-// and db wait meanwhile: they log a warning, report [ErrInUse] to the watch error handler and
-// to the readers of their indexers, and have not synced. db is compared as it is: two
-// wrappers of one store are two.
+// One informer owns a collection from the start of its Run to the end. Others of the same id and db
+// wait meanwhile: they log a warning, report [ErrInUse] to the watch error handler and to the
+// readers of their indexers, and have not synced. db is compared with ==: two wrappers of one store
+// count as two stores.
 func WithStore(db store.DB, id string) Option {
 	return func(o *options) { o.db, o.id = db, id }
 }
 
-// WithScope declares what the ListerWatcher lists: the resource, namespace and
-// selectors, and the name of the transform. What an earlier run stored under another scope
-// is still handed out at the start, and then listed again. While another informer runs on
-// the collection under another scope, the error that this one waits with ([ErrInUse]) has
-// both. Without WithScope a ListerWatcher that has changed goes unnoticed.
+// WithScope declares what the ListerWatcher lists: the resource, namespace and selectors, and the
+// name of the transform. Objects that an earlier run stored under another scope are still handed
+// out at the start, and then listed again. While another informer runs on the collection under
+// another scope, the error of the one that waits ([ErrInUse]) names both scopes. Without WithScope
+// a ListerWatcher that has changed goes unnoticed.
 func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 
-// WithScheme tells the kind of Go types, so that objects are stored with
+// WithScheme sets the scheme that has the kinds of Go types, so that objects are stored with
 // apiVersion and kind: client-go's scheme.Scheme, or the program's own.
 func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme = s } }
 
 // WithCodec stores objects in another form than that of [NewCodec], the default:
-// [NewProtobufCodec], or one of the caller's. It is for the one type of object that the
+// [NewProtobufCodec], or one of the caller's. The informer's objects must be of the type that the
 // codec was made for.
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 
-// WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. A store
-// in memory by default holds all objects as they came, which must not be changed afterwards.
+// WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. Without
+// this option a store in memory holds all objects as they came, and the program must not change
+// them afterwards.
 func WithDecoded(n int) Option { return func(o *options) { o.decoded = n } }
 
-// WithIndexVersion promises that the function of an index returns the same values
-// for the same object as long as version is the same, so that what is stored of it
-// can be used after a restart. Without it the index is built anew at each start.
+// WithIndexVersion promises that the function of an index returns the same values for the same
+// object as long as version is the same, so that the stored index can be used after a restart.
+// Without it the index is built again at each start.
 func WithIndexVersion(index, version string) Option {
 	return func(o *options) { o.versions[index] = version }
 }
 
-// WithIdentity tells the identity of the cluster that is listed, such as
-// upstream's Cluster.Identity. What was stored of another is listed anew. Without
-// it every cluster is taken for the same.
+// WithIdentity sets the function that returns the identity of the cluster, such as upstream's
+// Cluster.Identity. Objects that were stored from another cluster are listed again. Without it
+// every cluster is taken for the same.
 func WithIdentity(f func(context.Context) (string, error)) Option {
 	return func(o *options) { o.identity = f }
 }
 
-// WithReadErrorHandler is told of each error in reading the store that the
-// interfaces of client-go have no room for. It is called from the reader's
-// goroutine, which may hold the store's locks: it must not use the store. Such errors
-// are counted ([Indexer.ReadErrors]) and logged in any case.
+// WithReadErrorHandler sets the function that gets each error in reading the store, also those that
+// the interfaces of client-go can't return. It is called in the reader's goroutine, which may hold
+// the store's locks: it must not use the store. Such errors are counted ([Indexer.ReadErrors]) and
+// logged in any case.
 func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.readError = f } }
 
-// WithMetrics adds the informer to m while it runs.
+// WithMetrics adds the informer to m while the informer runs.
 func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } }
 
 // WithReflectorMetrics feeds client-go's metrics of reflectors, for programs that have
@@ -124,23 +124,21 @@ func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *optio
 // first has metrics. Release the name when the informers have stopped.
 func WithInformerName(n *cache.InformerName) Option { return func(o *options) { o.name = n } }
 
-// WithInformerMetrics is the provider of the metrics of [WithInformerName].
+// WithInformerMetrics sets the provider of the metrics of [WithInformerName].
 func WithInformerMetrics(p cache.InformerMetricsProvider) Option {
 	return func(o *options) { o.fifo = p }
 }
 
-// WithLogger is where changes of state and errors are logged. The default is the logger
-// in the context of RunWithContext (see klog.NewContext), or [slog.Default] if it has
-// none.
+// WithLogger sets the logger for changes of state and errors. The default is the logger in the
+// context of RunWithContext (see klog.NewContext), or [slog.Default] if the context has none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // WithWatchList makes lists by a watch (sendInitialEvents): see
-// [reflector.ListWatchOptions].WatchList, which also has what happens if server or client
-// can't. The default is pages, which are compressed.
+// [reflector.ListWatchOptions].WatchList, also for a server or client that can't. The default is
+// pages, which are compressed.
 func WithWatchList() Option { return func(o *options) { o.watchList = true } }
 
-// info is what the collection of objects like example is a copy of, as far as that is
-// known.
+// info describes the collection of objects like example, as far as it is known.
 func (o *options) info(example runtime.Object) store.Info {
 	gvk, gvr := kindOf(example, o.scheme), o.scope.GVR
 	if gvr.Empty() {
@@ -153,8 +151,8 @@ func (o *options) info(example runtime.Object) store.Info {
 	}
 }
 
-// guessResource names the resource of objects like example, or, where nobody knows
-// their kind, their Go type; nothing for trees and JSON, which look alike.
+// guessResource returns the resource of objects like example, or their Go type if their kind is not
+// known; empty for trees and JSON, whose Go type is the same for every kind.
 func guessResource(example runtime.Object, gvk schema.GroupVersionKind) schema.GroupVersionResource {
 	if !gvk.Empty() {
 		gvr, _ := meta.UnsafeGuessKindToResource(gvk)

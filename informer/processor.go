@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// ErrStopped is in the error for a handler or an indexer that an informer which has
-// stopped does not take. With it those errors read as client-go's do.
+// ErrStopped is wrapped by the error for a handler or an indexer that is added to a stopped
+// informer. Its text is client-go's.
 var ErrStopped = errors.New("it has stopped already")
 
 // ProcessorOptions are the settings of a processor. Collection is needed.
@@ -24,23 +24,23 @@ type ProcessorOptions struct {
 	// Name is the collection's name, for [cache.DoneChecker].
 	Name string
 
-	// Collection is what a handler gets first.
+	// Collection has the objects that a handler gets first.
 	Collection store.Collection
 
-	// Decoding returns what makes the objects that handlers get, which share them
-	// and must not change them. It is asked before an object is read, so that a
-	// decoder with a memory knows which of two objects with one resourceVersion is
-	// meant (see Options.Replaced). Nil gives them the *object.Object.
+	// Decoding returns the function that decodes objects for the handlers, which share the results
+	// and must not change them. It is called before an object is read, so that a decoder with a
+	// cache does not mix up two objects with one resourceVersion (see Options.Replaced). If it is
+	// nil, handlers get the *object.Object.
 	Decoding func() Decode
 
-	// OnError is told of an object that could not be read or decoded and so reached
-	// no handler; nil for nobody.
+	// OnError gets the error of each object that could not be read or decoded and so reached no
+	// handler; nil for none.
 	OnError func(error)
 
 	// Resync is the period of handlers that ask for none of their own; 0 is never.
 	Resync time.Duration
 
-	// Clock is the time; nil is the real one.
+	// Clock is the clock of resyncs and pauses; nil is the real one.
 	Clock clock.WithTicker
 }
 
@@ -51,11 +51,11 @@ type Processor struct {
 	listings *listings
 	synced   chan struct{} // closed with the first complete list
 
-	// mu is held while a batch becomes visible and its notes are handed out, so that
-	// a handler that joins finds each change either in the store or among its notes.
+	// mu guards the fields below. It is held while a batch becomes visible and its notes are handed
+	// out, so that a new handler finds each change either in the store or among its notes.
 	mu        sync.Mutex
 	listeners map[*Registration]struct{}
-	check     time.Duration // how often to look who is due for a resync; 0 is never
+	check     time.Duration // period between two looks for handlers that are due for a resync; 0 is never
 	started   bool
 	stopped   bool
 	wg        sync.WaitGroup
@@ -79,9 +79,9 @@ func NewProcessor(opts ProcessorOptions) *Processor {
 	return p
 }
 
-// AddHandler subscribes a handler. Once the processor has started it gets every
-// object of the collection, if that is synced, with isInInitialList true; then
-// what changes. The error is the store's, or [ErrStopped].
+// AddHandler subscribes a handler. Once the processor has started, the handler gets every object of
+// the collection, if that is synced, with isInInitialList true; then the changes. The error is the
+// store's, or [ErrStopped].
 func (p *Processor) AddHandler(h cache.ResourceEventHandler, opts cache.HandlerOptions) (*Registration, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,8 +98,8 @@ func (p *Processor) AddHandler(h cache.ResourceEventHandler, opts cache.HandlerO
 	return r, nil
 }
 
-// RemoveHandler ends a subscription. What was not delivered is dropped; a call
-// that is going on is not waited for ([Registration.ShutdownChan] is).
+// RemoveHandler ends a subscription. It drops what was not delivered and does not wait for a call
+// in progress: [Registration.ShutdownChan] does.
 func (p *Processor) RemoveHandler(r *Registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func (p *Processor) Start() error {
 	return nil
 }
 
-// start starts one handler. The caller holds the lock.
+// start begins to deliver to one handler. The caller holds the lock.
 func (p *Processor) start(r *Registration) error {
 	if r.running {
 		return nil
@@ -146,8 +146,8 @@ func (p *Processor) start(r *Registration) error {
 	return nil
 }
 
-// all returns a listing of all objects that can be read, which is shared by the handlers
-// that ask for it in the same state. The caller holds the lock.
+// all returns a listing of all objects that can be read. Handlers that need it in the same state
+// share it. The caller holds the lock.
 func (p *Processor) all() (*listing, error) {
 	state := p.opts.Collection.State()
 	if l := p.listings.shared(state); l != nil {
@@ -215,7 +215,7 @@ func (p *Processor) listed(listed []note, first bool) note {
 	for i, one := range listed {
 		n.listing.keys[i] = one.key
 	}
-	if first { // it is all that there is
+	if first { // it is a listing of all objects
 		n.kind = noteInitial
 		n.listing.of = p.opts.Collection.State()
 		p.listings.share(n.listing)
@@ -228,7 +228,8 @@ func (p *Processor) listed(listed []note, first bool) note {
 	return n
 }
 
-// setSynced tells once that there is a complete list. The caller holds the lock.
+// setSynced marks the informer and its handlers as synced; a second call does nothing. The caller
+// holds the lock.
 func (p *Processor) setSynced() {
 	if p.hasSynced() {
 		return
@@ -251,7 +252,7 @@ func (p *Processor) hasSynced() bool {
 // resyncs runs Resync whenever a handler may be due, until ctx ends.
 func (p *Processor) resyncs(ctx context.Context) {
 	p.mu.Lock()
-	check := p.check // fixed by now: a handler that joins later adapts to it
+	check := p.check // does not change any more: a later handler adapts to it
 	p.mu.Unlock()
 	if check == 0 {
 		return

@@ -17,8 +17,8 @@ const (
 	// listenerBuffer is the first size of a handler's ring; it grows as needed.
 	listenerBuffer = 128
 
-	// crashPause is how long a handler that panicked is left alone, where the
-	// process survives that (see utilruntime.ReallyCrash).
+	// crashPause is how long a handler gets no calls after a panic, if the process survives that
+	// (see utilruntime.ReallyCrash).
 	crashPause = time.Second
 )
 
@@ -31,16 +31,16 @@ type Registration struct {
 	stop     chan struct{} // closed when the subscription ends
 	finished chan struct{} // closed when the handler has returned for good
 
-	// Under the processor's lock.
+	// The processor's lock guards these.
 	running   bool
-	requested time.Duration // resync period as asked for
-	resync    time.Duration // as granted
+	requested time.Duration // resync period that the program asked for
+	resync    time.Duration // the period in effect
 	next      time.Time     // of the next resync
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	pending *buffer.TypedRingGrowing[note] // grows with what the handler has not taken
-	whole   int                            // listings of all objects that the handler has not finished with
+	pending *buffer.TypedRingGrowing[note] // grows with the handler's backlog
+	whole   int                            // listings of all objects that are not delivered completely
 	ended   bool
 }
 
@@ -49,8 +49,8 @@ var _ cache.ResourceEventHandlerRegistration = (*Registration)(nil)
 // eventHandler separates the names of informer and handler, as in client-go.
 const eventHandler = " + event handler "
 
-// handlerName is client-go's name of a handler, which only a registration of its own
-// shows. The informer that makes the registration never runs.
+// handlerName returns client-go's name of a handler, which only one of client-go's registrations
+// has. The informer that makes the registration never runs.
 func handlerName(h cache.ResourceEventHandler) string {
 	r, err := cache.NewSharedIndexInformer(nil, nil, 0, nil).AddEventHandler(h)
 	if err != nil {
@@ -79,18 +79,18 @@ func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.Han
 	return r
 }
 
-// HasSynced says that the collection has synced and the handler was given the
-// whole initial list.
+// HasSynced reports whether the collection has synced and the handler has got its whole initial
+// list.
 func (r *Registration) HasSynced() bool { return r.tracker.HasSynced() }
 
-// HasSyncedChecker tells when HasSynced gets true.
+// HasSyncedChecker returns a checker that is done when HasSynced becomes true.
 func (r *Registration) HasSyncedChecker() cache.DoneChecker { return r.tracker }
 
 // ShutdownChan is closed when the subscription has ended and the handler has
 // returned. [cache.ShutDownEventHandler] waits for it.
 func (r *Registration) ShutdownChan() <-chan struct{} { return r.finished }
 
-// add appends notes to those that wait for the handler.
+// add appends notes to the handler's backlog.
 func (r *Registration) add(notes ...note) {
 	if len(notes) == 0 {
 		return
@@ -113,7 +113,7 @@ func (r *Registration) add(notes ...note) {
 	r.changed.Signal()
 }
 
-// getsAll reports that the handler has not finished with a listing of all objects.
+// getsAll reports whether the handler has not finished with a listing of all objects.
 func (r *Registration) getsAll() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *Registration) run() {
 	}
 }
 
-// pause leaves a handler that panicked alone for a while.
+// pause waits crashPause, or for the end of the subscription.
 func (r *Registration) pause() {
 	timer := r.p.opts.Clock.NewTimer(crashPause)
 	defer timer.Stop()
@@ -245,7 +245,7 @@ func (r *Registration) deliverItem(n note, c *chunk, i int) (ok bool) {
 	return true
 }
 
-// object decodes a value; nil if there is none or that is not possible.
+// object decodes a value; nil if there is none or it can't be decoded.
 func (r *Registration) object(v *value) any {
 	if v == nil {
 		return nil
@@ -262,7 +262,7 @@ func (r *Registration) failed(err error) {
 	r.p.opts.OnError(fmt.Errorf("handler %T: %w", r.handler, err))
 }
 
-// drop forgets what the handler has not taken when its subscription ended.
+// drop releases the backlog that is left when the subscription has ended.
 func (r *Registration) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 // minResync is the shortest resync period, as client-go has it.
 const minResync = time.Second
 
-// Resync calls OnUpdate of the handlers whose period has passed, with every object
-// as it is stored for old and new. It asks the server nothing. A handler that is still
-// getting its initial list, or the resync before, is left out.
+// Resync calls OnUpdate of the handlers whose period has passed, with each stored object as old and
+// new. It makes no request. A handler that is still getting its initial list, or the resync before,
+// is left out.
 func (p *Processor) Resync() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,9 +38,8 @@ func (p *Processor) Resync() error {
 	return nil
 }
 
-// wantsResync works out a new handler's period. The first handlers decide how
-// often to look; who joins later can't be served more often than that. The
-// caller holds the lock.
+// wantsResync sets a new handler's period. Before the start, the shortest period asked for is the
+// check period; a handler that is added later gets no shorter one. The caller holds the lock.
 func (p *Processor) wantsResync(r *Registration, logger klog.Logger, period time.Duration) {
 	if period > 0 && period < minResync {
 		logger.Info("resync period is too short, using the least there is", "period", period, "least", minResync)
@@ -56,7 +55,7 @@ func (p *Processor) wantsResync(r *Registration, logger klog.Logger, period time
 	r.next = p.opts.Clock.Now().Add(r.resync)
 }
 
-// adapt is the period that a handler gets where somebody looks every check.
+// adapt rounds a handler's resync period up to the informer's check period; 0 is no resync.
 func adapt(logger klog.Logger, period, check time.Duration) time.Duration {
 	switch {
 	case period == 0:

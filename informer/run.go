@@ -18,8 +18,8 @@ import (
 
 var errStarted = errors.New("informer has already started")
 
-// RunWithContext implements [cache.SharedInformer]. It returns when ctx has ended
-// and the handlers have returned, or when the store was closed.
+// RunWithContext implements [cache.SharedInformer]. It returns once ctx has ended and the handlers
+// have returned, or once the store was closed.
 func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	s.mu.Lock()
 	again := s.started
@@ -32,7 +32,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	s.indexer.logWith(ctx)
 	owner := s.claim(ctx)
 	if owner {
-		defer s.indexer.coll.seat.leave() // after all that follows
+		defer s.indexer.coll.seat.leave() // runs last
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -56,8 +56,8 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	}
 }
 
-// open opens the store and gives the handlers what is in it, as often as it takes;
-// false says that ctx ended.
+// open opens the collection and starts the handlers with its content. It retries with a backoff;
+// false means that ctx ended.
 func (s *sharedIndexInformer) open(ctx context.Context) bool {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 	for {
@@ -78,8 +78,7 @@ func (s *sharedIndexInformer) open(ctx context.Context) bool {
 	}
 }
 
-// pipeline runs reflector, queue and loop until ctx ends, and then stores what is
-// queued.
+// pipeline runs reflector, queue and loop until ctx ends, and then stores the queued changes.
 func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	o, coll := &s.indexer.opts, s.indexer.coll
 	log := s.indexer.logger().With("collection", o.id)
@@ -126,7 +125,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	}
 }
 
-// observer tells what the reflector meets, and counts it.
+// observer returns the reflector's observer, which counts, logs and reports.
 func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Queue) *observer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +143,7 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 	return o
 }
 
-// observer is told by the reflector what it meets.
+// observer passes the reflector's events to the metrics, the log and the watch error handler.
 type observer struct {
 	*meter
 	tell   func(error) // calls the watch error handler
@@ -169,7 +168,7 @@ func (o *observer) Skipped(err error) {
 	o.tell(err)
 }
 
-// identity asks for the identity of the cluster.
+// identity returns the identity of the cluster. A panic of the program's function is its error.
 func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err error) {
 	err = guarded(s.indexer.logger(), func() (err error) {
 		id, err = s.indexer.opts.identity(ctx)

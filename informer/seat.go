@@ -12,32 +12,31 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// ErrInUse is the error of an informer, and of the reads of its indexer, while another
-// informer has the collection in the same store.
+// ErrInUse is the error of an informer, and of its indexer's reads, while another informer owns the
+// collection in the same store.
 var ErrInUse = errors.New("the collection is in use by another informer")
 
-// seat is the place of the one writer of a collection in a store. All handles of the
-// collection share it.
+// seat holds the owner of a collection in a store. All handles of the collection share it.
 type seat struct {
-	// writing is held while the collection is opened, during Apply, and from Replace to the
-	// end of the replacement. An owner keeps it for as long as a list takes.
+	// writing is held while the collection is opened, during Apply, and from Replace to the end of
+	// the replacement. An owner holds it for as long as a list takes.
 	writing sync.Mutex
 
-	// tenure is that of the handle that opened the collection last, whose indexes it has;
-	// nil before that, and between take and the owner's first opening.
+	// tenure belongs to the handle that opened the collection last, with its indexes; nil before
+	// that, and between take and the owner's first opening.
 	tenure atomic.Pointer[tenure]
 
-	mu    sync.Mutex // guards what follows, for a few instructions
-	owner *handle    // of the informer that runs; nil for none
+	mu    sync.Mutex // guards the fields below, for a few instructions
+	owner *handle    // the handle of the informer that runs; nil for none
 	freed chan struct{}
 }
 
-// tenure is the time in which one handle opens the collection and no other does. Two of
-// them differ by their address.
+// tenure is a period in which only one handle opens the collection. Two tenures differ by their
+// address.
 type tenure struct{ _ byte }
 
-// take makes h the owner. While another handle is, it returns that one and a channel that
-// is closed when it has left.
+// take makes h the owner. If another handle is the owner, take returns that one and a channel that
+// is closed when the owner leaves.
 func (s *seat) take(h *handle) (other *handle, freed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +45,7 @@ func (s *seat) take(h *handle) (other *handle, freed <-chan struct{}) {
 	}
 	s.owner, s.freed = h, make(chan struct{})
 	if !h.isOpen() {
-		s.tenure.Store(nil) // the views of others fail from here on
+		s.tenure.Store(nil) // from now on the views of other handles fail
 	}
 	return nil, nil
 }
@@ -69,8 +68,8 @@ func (s *seat) free(h *handle) error {
 	return h.inUse(s.owner)
 }
 
-// seats are those of all collections that there are handles of. A seat goes with the last
-// of its handles.
+// seats holds the seat of each collection that has handles. A seat is collected with the last of
+// its handles.
 var seats = struct {
 	mu sync.Mutex
 	m  map[place]weak.Pointer[seat]
@@ -96,17 +95,17 @@ func seatOf(db store.DB, id string) *seat {
 	return s
 }
 
-// vacate forgets a seat that has no handle any more.
+// vacate removes a seat that has no handle any more.
 func vacate(at place) {
 	seats.mu.Lock()
 	defer seats.mu.Unlock()
-	if seats.m[at].Value() == nil { // else there is a new one
+	if seats.m[at].Value() == nil { // otherwise a new seat has taken its place
 		delete(seats.m, at)
 	}
 }
 
-// claim makes the informer the owner of its collection. It waits for an owner before it, and
-// reports that; false means that ctx ended first.
+// claim makes the informer the owner of its collection. It waits until another owner has left, and
+// reports the wait to the log and the watch error handler; false means that ctx ended first.
 func (s *sharedIndexInformer) claim(ctx context.Context) bool {
 	coll, log := s.indexer.coll, s.indexer.logger().With("collection", s.indexer.opts.id)
 	if coll.refused != nil {
@@ -134,7 +133,7 @@ func (s *sharedIndexInformer) claim(ctx context.Context) bool {
 	}
 }
 
-// inUse returns the error of h while owner has the collection.
+// inUse returns the error of h while owner owns the collection.
 func (h *handle) inUse(owner *handle) error {
 	err := fmt.Errorf("%w: %q in %s: share that informer or its factory, or give this one another id or store (informer.WithStore)",
 		ErrInUse, h.info.ID, nameOf(h.db))
@@ -144,7 +143,7 @@ func (h *handle) inUse(owner *handle) error {
 	return err
 }
 
-// textOf is what an error calls a scope.
+// textOf returns a scope as text for an error.
 func textOf(s store.Scope) string {
 	text := s.GVR.GroupVersion().String() + "/" + s.GVR.Resource
 	for _, part := range []struct{ name, value string }{
@@ -157,7 +156,7 @@ func textOf(s store.Scope) string {
 	return text
 }
 
-// nameOf is what an error calls a store.
+// nameOf returns the name of a store for an error.
 func nameOf(db store.DB) string {
 	if path := db.Stats().Path; path != "" {
 		return path

@@ -1,7 +1,7 @@
 package informer
 
-// settle leaves one note of each key, the newest, and counts no change twice. Only a list
-// that named keys more than once needs it.
+// settle keeps only the newest note of each key, and counts each change once. Only a list that
+// named keys more than once needs it.
 func (l *list) settle() {
 	newest := make(map[string]int, len(l.notes))
 	for i, n := range l.notes {

@@ -10,8 +10,8 @@ import (
 )
 
 // A store in memory keeps an object in its Go form beside the encoded one, or in place of it until
-// its bytes are asked for. That is the very object that came, as with client-go, unless the codec
-// is one of the caller's.
+// its bytes are asked for. That is the very object that came, as in client-go, unless the codec is
+// one of the caller's.
 
 // encode returns obj as it is stored. The caller must not change obj afterwards.
 func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
@@ -42,13 +42,13 @@ func share(codec Codec, obj runtime.Object) (*object.Object, error) {
 	}
 	v, err := codec.Decode(o)
 	if err != nil {
-		return o, nil //nolint:nilerr // its readers get the error
+		return o, nil //nolint:nilerr // readers of the object get the error
 	}
 	return o.WithGo(v), nil
 }
 
-// inMemory returns the collection if its objects can be read without a view: those of a store in
-// memory, which holds what readers get.
+// inMemory returns the collection if its objects can be read without a view: a store in memory
+// holds the values that readers get.
 func (x *Indexer) inMemory() (c *memory.Collection, at *opened) {
 	if !x.shares && !x.raw {
 		return nil, nil
@@ -56,7 +56,7 @@ func (x *Indexer) inMemory() (c *memory.Collection, at *opened) {
 	return x.coll.inMemory()
 }
 
-// handedOut returns a value of a collection in memory as readers get it.
+// handedOut returns a value of a collection in memory in the form that readers get.
 func (x *Indexer) handedOut(v any, decode Decode) (any, error) {
 	if o, ok := v.(*object.Object); ok && !x.raw {
 		return decode(o)
@@ -64,7 +64,7 @@ func (x *Indexer) handedOut(v any, decode Decode) (any, error) {
 	return v, nil
 }
 
-// listInMemory is List.
+// listInMemory is List for a collection in memory.
 func (x *Indexer) listInMemory(c *memory.Collection, at *opened) []any {
 	decode := x.decoder.scanning()
 	list, encoded, err := c.Values()
@@ -81,7 +81,8 @@ func (x *Indexer) listInMemory(c *memory.Collection, at *opened) []any {
 	return x.decoded(list, decode)
 }
 
-// decoded decodes those of list that have no Go form, in place, and leaves out what can't be read.
+// decoded decodes the values of list that have no Go form, in place, and leaves out those that
+// can't be read.
 func (x *Indexer) decoded(list []any, decode Decode) []any {
 	kept := list[:0]
 	for _, v := range list {
@@ -95,7 +96,7 @@ func (x *Indexer) decoded(list []any, decode Decode) []any {
 	return kept
 }
 
-// byValueInMemory is byValues for one value.
+// byValueInMemory is byValues for one value of a collection in memory.
 func (x *Indexer) byValueInMemory(c *memory.Collection, at *opened, index, value string) ([]any, error) {
 	decode := x.decoder.decoding()
 	list, err := c.ValuesByIndex(index, value)

@@ -20,9 +20,9 @@ type sharedIndexInformer struct {
 	form      form
 	indexer   *Indexer
 	processor *Processor
-	stand     *cache.Reflector // what a watch error handler is given
+	stand     *cache.Reflector // the Reflector that watch error handlers get
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	watchError cache.WatchErrorHandlerWithContext
 	transform  cache.TransformFunc
 	started    bool
@@ -35,12 +35,11 @@ var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
 // are like example. It takes the place of client-go's function of that name; the
 // contract is that of [cache.SharedIndexInformer].
 //
-// [WithStore] makes it durable. Then handlers get what is stored as their initial
-// list as soon as it runs, server or not, and HasSynced says so; after that they
-// get what has changed since. Until it was listed once, it has not synced.
+// [WithStore] makes it durable. Then handlers get the stored objects as their initial list as soon
+// as the informer runs, with or without a server, and HasSynced returns true; after that they get
+// the changes since. Until the collection was listed once, the informer has not synced.
 //
-// Objects handed out, to handlers or by the indexer, are shared: nobody may change
-// them.
+// Objects handed out, to handlers or by the indexer, are shared: the program must not change them.
 //
 // Of example the Go type and, of an unstructured one, apiVersion and kind are read before
 // the function returns; the object is not kept. With a nil example the informer never syncs:
@@ -54,7 +53,7 @@ func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resy
 	x := NewIndexer(example, indexers, opts...)
 	name := fmt.Sprintf("SharedIndexInformer %T", example)
 	if x.coll.refused != nil {
-		example = nil // also a nil pointer, which the reflector would read
+		example = nil // a nil pointer too, which the reflector would read
 	}
 	return &sharedIndexInformer{
 		lw: lw, form: x.form, indexer: x,
@@ -83,7 +82,7 @@ func (s *sharedIndexInformer) AddEventHandlerWithOptions(h cache.ResourceEventHa
 	}
 	r, err := s.processor.AddHandler(h, opts)
 	if err != nil {
-		return nil, err // not r, which would be an interface that is not nil
+		return nil, err // returning r would make an interface that is not nil
 	}
 	return r, nil
 }
@@ -118,14 +117,14 @@ func (s *sharedIndexInformer) HasSynced() bool { return s.processor.hasSynced() 
 // HasSyncedChecker implements [cache.SharedInformer].
 func (s *sharedIndexInformer) HasSyncedChecker() cache.DoneChecker { return syncedChecker{s.processor} }
 
-// syncedChecker tells when an informer has synced.
+// syncedChecker is the DoneChecker of an informer.
 type syncedChecker struct{ p *Processor }
 
 func (c syncedChecker) Name() string          { return c.p.opts.Name }
 func (c syncedChecker) Done() <-chan struct{} { return c.p.synced }
 
-// LastSyncResourceVersion implements [cache.SharedInformer]: the resourceVersion
-// that the stored objects are complete at, once the informer runs.
+// LastSyncResourceVersion implements [cache.SharedInformer]: the resourceVersion at which the
+// stored objects are complete; empty before the informer runs.
 func (s *sharedIndexInformer) LastSyncResourceVersion() string {
 	if !s.hasStarted() {
 		return ""
@@ -138,10 +137,10 @@ func (s *sharedIndexInformer) SetWatchErrorHandler(h cache.WatchErrorHandler) er
 	return s.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) { h(r, err) })
 }
 
-// SetWatchErrorHandlerWithContext implements [cache.SharedInformer]. The handler is
-// called with each error that makes the informer wait before another try, and with
-// what is wrong with an object that is left out. The Reflector it gets is there to be passed on, to cache.DefaultWatchErrorHandler for
-// one; it runs nothing.
+// SetWatchErrorHandlerWithContext implements [cache.SharedInformer]. The handler is called with
+// each error that makes the informer wait before a retry, and with the error of each object that is
+// left out. The Reflector that it gets never runs; it can be passed on, such as to
+// cache.DefaultWatchErrorHandler.
 func (s *sharedIndexInformer) SetWatchErrorHandlerWithContext(h cache.WatchErrorHandlerWithContext) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,10 +151,11 @@ func (s *sharedIndexInformer) SetWatchErrorHandlerWithContext(h cache.WatchError
 	return nil
 }
 
-// SetTransform implements [cache.SharedInformer]. What f returns must be an object
-// with a name, of the type of the informer's objects; it is what is stored. With another type
-// the informer does not sync, and the watch error handler and the log get the error. Beside a durable store its name belongs in
-// [WithScope]: without one, what another run stored is listed anew at the start.
+// SetTransform implements [cache.SharedInformer]. f must return an object with a name, of the type
+// of the informer's objects; that object is stored. With another type the informer does not sync,
+// and the watch error handler and the log get the error. With a durable store, give the transform a
+// name in [WithScope]: without one, the objects that another run stored are listed again at the
+// start.
 func (s *sharedIndexInformer) SetTransform(f cache.TransformFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,11 +191,10 @@ func (s *sharedIndexInformer) Run(stop <-chan struct{}) {
 	s.RunWithContext(wait.ContextForChannel(stop))
 }
 
-// GetController implements [cache.SharedInformer]. Its Run does nothing, as with
-// client-go.
+// GetController implements [cache.SharedInformer]. Its Run does nothing, as in client-go.
 func (s *sharedIndexInformer) GetController() cache.Controller { return controller{s} }
 
-// controller shows an informer as a cache.Controller.
+// controller is the cache.Controller of an informer.
 type controller struct{ s *sharedIndexInformer }
 
 func (controller) Run(<-chan struct{})                   {}
@@ -204,7 +203,8 @@ func (c controller) HasSynced() bool                     { return c.s.HasSynced(
 func (c controller) HasSyncedChecker() cache.DoneChecker { return c.s.HasSyncedChecker() }
 func (c controller) LastSyncResourceVersion() string     { return c.s.LastSyncResourceVersion() }
 
-// tell calls the watch error handler of an informer that has started.
+// tell passes err to the watch error handler. The informer must have started. A panic of the
+// handler is logged.
 func (s *sharedIndexInformer) tell(ctx context.Context, err error) {
 	if s.watchError == nil {
 		return
@@ -219,11 +219,11 @@ func (s *sharedIndexInformer) tell(ctx context.Context, err error) {
 	}
 }
 
-// encode makes what is stored of what was listed or watched. Whatever is wrong with one
-// object is no reason to do without the others, but a transform that changes the type is
-// wrong with all of them.
+// encode returns the stored form of a listed or watched object. An error that wraps
+// [object.ErrInvalid] is of one object, which is left out; a transform that changes the type fails
+// for all objects, so its error is returned as it is.
 func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err error) {
-	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec are the program's
+	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec are the program's and may panic
 		o, err = s.encodeExpected(obj)
 		return err
 	})
