@@ -14,10 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A typed clientset is found out about by its types, since to import client-go's would
-// double every binary, and there are others: a method without arguments (CoreV1) returns
-// the client of a group version, whose methods (ConfigMaps) return clients of a resource,
-// which list its Go type.
+// Typed clientsets are examined by reflection, since to import client-go's would double every
+// binary, and there are others: a method without arguments (CoreV1) returns the client of a group
+// version, whose methods (ConfigMaps) return clients of a resource, which list its Go type.
 
 // typedResource is a clientset's client of one resource.
 type typedResource struct{ client reflect.Value }
@@ -121,8 +120,8 @@ func answer[T any](method reflect.Value, args ...any) (T, error) {
 	return value, nil
 }
 
-// goType returns the Go type that a scheme has for a resource, as far as its name can be
-// told from the kind's.
+// goType returns the Go type that a scheme has for a resource, if the resource's name follows from
+// the kind's.
 func goType(scheme *runtime.Scheme, gvr schema.GroupVersionResource) (reflect.Type, error) {
 	if scheme != nil {
 		for kind, typ := range scheme.KnownTypes(gvr.GroupVersion()) {
@@ -134,11 +133,11 @@ func goType(scheme *runtime.Scheme, gvr schema.GroupVersionResource) (reflect.Ty
 	return nil, fmt.Errorf("the factory's scheme does not know a type of %s", gvr)
 }
 
-// converting returns what makes objects of the example's form of those that a client returns
-// in the other one, a Go type or a tree.
+// converting returns a function that converts a client's objects to the form of example: a tree to
+// a Go type or a Go type to a tree. Objects of that form already are returned as they are.
 func converting(example runtime.Object, scheme *runtime.Scheme) func(runtime.Object) (runtime.Object, error) {
 	_, trees := example.(runtime.Unstructured)
-	typ := reflect.TypeOf(example) // and not the example, which is the program's
+	typ := reflect.TypeOf(example) // the example itself is the program's and is not kept
 	return func(obj runtime.Object) (runtime.Object, error) {
 		switch tree, ok := obj.(runtime.Unstructured); {
 		case obj == nil || ok == trees:
@@ -148,7 +147,7 @@ func converting(example runtime.Object, scheme *runtime.Scheme) func(runtime.Obj
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree.UnstructuredContent(), typed); err != nil {
 				return nil, fmt.Errorf("convert to a %s: %w", typ, err)
 			}
-			typed.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as typed clients have it
+			typed.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as typed clients return it
 			return typed, nil
 		}
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)

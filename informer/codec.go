@@ -14,19 +14,19 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Codec turns objects into what is stored and back. It is safe for concurrent use.
+// Codec encodes objects for the store and decodes them. It is safe for concurrent use.
 type Codec interface {
-	// Encoding names the form in which objects are stored; empty is their JSON. It is
-	// part of what a collection is: where it changes, the objects are listed anew.
-	// Until then Decode may be given what was stored in the form before.
+	// Encoding returns the name of the form in which objects are stored; empty is their JSON. It is
+	// part of a collection's scope: if it changes, the objects are listed again. Until then Decode
+	// may get objects in the form before.
 	Encoding() string
 
-	// Encode returns obj as it is stored, which keeps nothing of obj. It does not change
+	// Encode returns the stored form of obj, which shares no memory with obj. It does not change
 	// obj.
 	Encode(obj runtime.Object) (*object.Object, error)
 
-	// Decode returns what was encoded, as a copy that nobody else holds. Only a codec
-	// whose objects can't be changed may return o itself.
+	// Decode returns the decoded object, as a new copy. Only a codec whose objects can't be changed
+	// may return o itself.
 	Decode(o *object.Object) (runtime.Object, error)
 }
 
@@ -58,8 +58,8 @@ func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) *typedCodec {
 	return c
 }
 
-// kindOf returns the kind of an object, as far as scheme or the object itself can
-// tell.
+// kindOf returns the kind of an object: from scheme, or else from the object itself; empty if
+// neither has it.
 func kindOf(o runtime.Object, scheme *runtime.Scheme) schema.GroupVersionKind {
 	if scheme != nil {
 		if kinds, _, err := scheme.ObjectKinds(o); err == nil && len(kinds) > 0 {
@@ -74,7 +74,7 @@ type jsonEncoding struct{}
 
 func (jsonEncoding) Encoding() string { return "" }
 
-// rawCodec is for those who read objects as JSON.
+// rawCodec is the codec of programs that read objects as JSON.
 type rawCodec struct{ jsonEncoding }
 
 func (rawCodec) Encode(obj runtime.Object) (*object.Object, error) {
@@ -100,7 +100,7 @@ func (c unstructuredCodec) Decode(o *object.Object) (runtime.Object, error) {
 		return nil, fmt.Errorf("decode %s: it is stored as protobuf", o.Key())
 	}
 	u := &unstructured.Unstructured{}
-	// Not UnmarshalJSON, which wants a kind: what came without is handed out without.
+	// Not UnmarshalJSON, which requires a kind: an object may be stored without one.
 	if err := utiljson.Unmarshal(o.Raw(), &u.Object); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", o.Key(), err)
 	}
@@ -119,8 +119,8 @@ type typedCodec struct {
 
 func (c *typedCodec) Encode(obj runtime.Object) (*object.Object, error) { return encode(obj, c.gvk) }
 
-// share returns obj, a pointer to typ, as an object with obj as its Go form: encoded only if its
-// size is not known otherwise.
+// share returns obj, a pointer to typ, as an object with obj as its Go form. It encodes obj only if
+// its size is not known otherwise.
 func (c *typedCodec) share(obj runtime.Object) (*object.Object, error) {
 	apiVersion, kind := c.apiVersion, c.kind
 	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
@@ -159,8 +159,7 @@ func (c *typedCodec) Decode(o *object.Object) (runtime.Object, error) {
 	return v, nil
 }
 
-// encode returns the JSON of an object, with gvk put in where the object says
-// nothing of its type.
+// encode returns the JSON of an object, with the type gvk if the object has none.
 func encode(obj runtime.Object, gvk schema.GroupVersionKind) (*object.Object, error) {
 	if o, ok := obj.(*object.Object); ok {
 		return o, nil

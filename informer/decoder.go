@@ -9,34 +9,33 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// decoder hands out decoded objects. They are shared, so nobody may change them;
-// the mutation detector, where it is on, finds out who does.
+// decoder hands out decoded objects. They are shared, so readers must not change them; the mutation
+// detector, if it is on, reports a change.
 type decoder struct {
 	codec    Codec
 	detector cache.MutationDetector
-	size     int // of what is kept by use
+	size     int // objects in the cache of decoded objects
 
-	// kept is what is at hand. A reader takes it
-	// before it reads, so that after reset it can't put what it read before among
-	// what was read later.
+	// kept is the cache of decoded objects. A reader loads it before it reads an object, so that
+	// after reset it can't add an older object to the new cache.
 	kept atomic.Pointer[kept]
 
-	last atomic.Pointer[exactly] // what exact decoded last
+	last atomic.Pointer[exactly] // the newest object that exact decoded
 }
 
-// kept are decoded objects at hand.
+// kept is a cache of decoded objects.
 type kept interface {
 	get(*object.Object) (any, bool)
 	add(*object.Object, any)
 }
 
-// exactly is a decoded object with the one that it was decoded from.
+// exactly is a decoded object with its encoded form.
 type exactly struct {
 	object *object.Object
 	value  any
 }
 
-// decoding returns what decodes objects that are read after the call.
+// decoding returns a function that decodes objects that are read after the call.
 func (d *decoder) decoding() Decode {
 	k := *d.kept.Load()
 	return func(o *object.Object) (any, error) {
@@ -54,8 +53,8 @@ func (d *decoder) decoding() Decode {
 	}
 }
 
-// scanning is decoding for one of many objects, which must not drive those that
-// are in use out of what is kept by use.
+// scanning is decoding for a scan of many objects, which must not evict the objects in use from the
+// cache.
 func (d *decoder) scanning() Decode {
 	k := *d.kept.Load()
 	return func(o *object.Object) (any, error) {
@@ -69,9 +68,9 @@ func (d *decoder) scanning() Decode {
 	}
 }
 
-// exact decodes for an index, whose values must be those of the object that is asked
-// of and not of another with the same resourceVersion: the store asks of what it
-// removes as well, while a list replaces it. All indexes are asked of one object in turn.
+// exact decodes for an index function, which needs this very object and not another with the same
+// resourceVersion: the store also calls it for an object that a list replaces. The store calls all
+// index functions for one object in turn, so the newest result is kept.
 func (d *decoder) exact(o *object.Object) (any, error) {
 	if v := o.Go(); v != nil {
 		return v, nil
@@ -97,30 +96,32 @@ func (d *decoder) fresh(o *object.Object) (any, error) {
 
 func (d *decoder) keep(k kept) { d.kept.Store(&k) }
 
-// reset is for when one UID and resourceVersion may have become another object.
+// reset empties the cache. It is called when one UID and resourceVersion may have become another
+// object.
 func (d *decoder) reset() {
 	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
 		d.keep(keepByUse(d.size))
 	}
 }
 
-// unversioned is for when one UID and resourceVersion may become another object at any time.
+// unversioned turns the cache off. It is called if one UID and resourceVersion may become another
+// object at any time.
 func (d *decoder) unversioned() {
 	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
 		d.keep(keptNot{})
 	}
 }
 
-// keptNot keeps nothing.
+// keptNot is no cache.
 type keptNot struct{}
 
 func (keptNot) get(*object.Object) (any, bool) { return nil, false }
 func (keptNot) add(*object.Object, any)        {}
 
-// keptByUse keeps the decoded objects that were used last.
+// keptByUse keeps the decoded objects that were used last, a fixed number of them.
 type keptByUse struct{ lru *lru.Cache }
 
-// version is one state of one object, under the rules of one collection.
+// version identifies one state of one object, under the rules of one collection.
 type version struct{ key, uid, rv string }
 
 func versionOf(o *object.Object) version {
@@ -132,7 +133,7 @@ func keepByUse(size int) *keptByUse { return &keptByUse{lru.New(size)} }
 func (k *keptByUse) get(o *object.Object) (any, bool) { return k.version(versionOf(o)) }
 
 func (k *keptByUse) version(v version) (any, bool) {
-	// Without a resourceVersion two states look the same.
+	// Without a resourceVersion two states have the same version.
 	if v.rv == "" {
 		return nil, false
 	}

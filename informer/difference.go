@@ -12,15 +12,15 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// difference is what a batch changes.
+// difference holds the changes of a batch.
 type difference struct {
 	changes []store.Change
 	notes   []note // in the order of arrival
 	counts  Counts
 }
 
-// difference works out what a batch changes in the collection as it is now.
-// Nothing is written.
+// difference computes the changes that a batch makes in the newest state of the collection. It
+// writes nothing.
 func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	var d difference
 	now, end, err := lookups(l.opts.Collection)
@@ -37,42 +37,41 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	return d, nil
 }
 
-// key works out what the deltas of one key change.
+// key adds the changes of one key's deltas to d.
 func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
 	old, at, err := header(now, kd.Key)
 	if err != nil {
 		return err
 	}
 	exists := at == readable
-	shown := at != absent // to handlers, also what is damaged by now
-	var current *value    // what handlers saw last of this key; nil where that is unknown
+	shown := at != absent // to handlers, also a record that is corrupt by now
+	var current *value    // the state that handlers got last; nil if that is unknown
 	if exists && l.opts.Processor != nil {
 		if current, err = l.stored(now, kd.Key); err != nil {
 			return err
 		}
 	}
 	var result *object.Object
-	deletion := "" // resourceVersion of the newest one
+	deletion := "" // resourceVersion of the newest deletion
 	changed := false
 	deltas, arrived := kd.Deltas, kd.Arrived
 	if isList {
-		last := len(deltas) - 1 // no one sees a list before it is complete
+		last := len(deltas) - 1 // only the newest is visible: a list becomes visible at its end
 		deltas, arrived = deltas[last:], arrived[last:]
 	}
 	for i, delta := range deltas {
 		o, _ := delta.Object.(*object.Object)
 		if delta.Type == deltafifo.Repaired && (at != damaged || changed) {
-			// The server was asked at some time in the past. If an event of this key came
-			// since, that is newer or will be followed by one that is, and an object that
-			// was deleted must not come back: nobody would say again that it is gone.
+			// The repair was read from the server some time ago. An event of this key that came
+			// since is newer, or a newer one follows, and a deleted object must not come back: no
+			// later event would delete it again.
 			continue
 		}
 		corrected := delta.Type == deltafifo.Corrected
 		if corrected && o != nil && exists && old.UID == string(o.GetUID()) && old.RV == o.GetResourceVersion() {
-			continue // it is right by now
+			continue // the stored object is right by now
 		}
-		// A list speaks of what it saw, and a correction of what is there, whatever is
-		// stored; an event must be newer.
+		// A list and a correction are applied to any stored state; an event must be newer.
 		if !isList && !corrected && o != nil && stale(delta.Type, o, old) && !l.rewritten(now, delta.Type, o, old) {
 			d.counts.Stale++
 			continue
@@ -102,20 +101,21 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList bool, d *differenc
 			n.kind = noteUpdate
 		}
 		if isList {
-			// Read from the store again: the handlers wait for the whole list.
+			// The object is read from the store again when it is delivered: the handlers get the
+			// list at its end.
 			n.new = nil
 		}
 		d.note(l, n)
 		result, exists, shown, changed, current = o, true, true, true, next
 		if corrected || delta.Type == deltafifo.Repaired {
-			// The watch may still be on its way to this state.
+			// Events up to this state may be still to come.
 			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
 		}
 	}
 	switch {
 	case !changed || at == absent && !exists && !isList:
 		return nil
-	case at == absent && !exists: // an earlier part of the list had it
+	case at == absent && !exists: // an earlier part of the list had the key
 	case at == absent:
 		d.counts.Added++
 	case !exists:
@@ -137,9 +137,9 @@ func (d *difference) note(l *Loop, n note) {
 	}
 }
 
-// stale says that an event is not newer than the stored object. A delete may
-// carry the resourceVersion of what it deletes: a real server counts on, others
-// that speak its API need not.
+// stale reports whether an event is not newer than the stored object. A delete may carry the
+// resourceVersion of the object that it deletes: Kubernetes assigns a new one, other servers of its
+// API may not.
 func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
 	if old.RV == "" {
 		return false
@@ -150,7 +150,7 @@ func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
 	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID && t != cache.Deleted
 }
 
-// value is an object for the handlers; nil where there are none.
+// value returns an object for the handlers; nil if the loop has none.
 func (l *Loop) value(o *object.Object) *value {
 	if l.opts.Processor == nil {
 		return nil
@@ -158,12 +158,12 @@ func (l *Loop) value(o *object.Object) *value {
 	return &value{o, l.opts.Processor.opts.Decoding()}
 }
 
-// stored returns what handlers saw last of a key; nil where its record is damaged.
+// stored returns the state of a key that handlers got last; nil if its record is corrupt.
 func (l *Loop) stored(now lookup, key string) (*value, error) {
 	o, err := now.Get(key)
 	if err != nil {
 		if errors.As(err, new(*store.CorruptionError)) {
-			return nil, nil //nolint:nilnil // damaged is the same as unknown to a handler
+			return nil, nil //nolint:nilnil // for a handler, corrupt is the same as unknown
 		}
 		return nil, err
 	}

@@ -7,16 +7,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// feed keeps client-go's metrics of an informer. The provider that
-// cache.SetInformerMetricsProvider was given can be reached by client-go's own queue and
-// store only, so feed has one of each: a queue of as many placeholders as keys wait in the
-// informer's queue, and a store without objects. A nil feed keeps nothing.
+// feed keeps client-go's metrics of an informer. Only client-go's own queue and store can reach the
+// provider of cache.SetInformerMetricsProvider, so feed has one of each: a queue of as many
+// placeholders as keys wait in the informer's queue, and a store without objects. The methods of a
+// nil feed report nothing.
 type feed struct {
 	store cache.Store
 	queue *cache.RealFIFO
 
-	// mu is held while placeholders are added, and by process until all are taken: the queue
-	// may hold its own lock meanwhile.
+	// mu guards placed. It is held while placeholders are added, and by process until all are
+	// taken: the queue may hold its own lock meanwhile.
 	mu     sync.Mutex
 	placed int // placeholders in queue
 }
@@ -42,8 +42,8 @@ func (f *feed) stored(rv string) {
 	}
 }
 
-// queued reports how many keys wait. It never waits itself: beside process it leaves that
-// to process.
+// queued reports how many keys wait. It never blocks: while process holds the lock, process reports
+// the number.
 func (f *feed) queued(waiting func() int) {
 	if f == nil || !f.mu.TryLock() {
 		return
@@ -55,20 +55,20 @@ func (f *feed) queued(waiting func() int) {
 // place adds placeholders until there are n. The caller holds the lock.
 func (f *feed) place(n int) {
 	for ; f.placed < n; f.placed++ {
-		_ = f.queue.Add(cache.ExplicitKey(strconv.Itoa(f.placed))) // such a key is never refused
+		_ = f.queue.Add(cache.ExplicitKey(strconv.Itoa(f.placed))) // an ExplicitKey is never refused
 	}
 }
 
-// process calls apply, which handles a batch of so many keys, and reports how long it
-// takes. client-go's queue gives out at most a thousand at a time: then all but the last
-// measurement of a batch are of no work.
+// process calls apply, which handles a batch of this many keys, and reports how long apply takes.
+// client-go's queue returns at most a thousand items at a time: of a larger batch all measurements
+// but the last are of no work.
 func (f *feed) process(keys int, waiting func() int, apply func() error) (err error) {
 	if f == nil {
 		return apply()
 	}
 	f.mu.Lock()
 	f.place(keys + waiting())
-	if f.placed == 0 { // what would take from an empty queue waits
+	if f.placed == 0 { // PopBatch of an empty queue blocks
 		f.mu.Unlock()
 		return apply()
 	}

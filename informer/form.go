@@ -12,19 +12,18 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// form is the Go type of an informer's objects and, of trees, their kind, as the example
-// had them when the informer was made. The example itself is not kept: it is the
-// program's, which may write to it at any time.
+// form is the Go type of an informer's objects and, for trees, their kind, as the example had them
+// when the informer was made. The example itself is not kept: the program owns it and may write to
+// it at any time.
 type form struct {
 	typ reflect.Type
-	gvk schema.GroupVersionKind // of the example itself; only trees are compared by it
+	gvk schema.GroupVersionKind // of the example; only compared for trees
 }
 
 // errNoExample is the error of an informer that was made with a nil example.
 var errNoExample = errors.New("there is no example of the objects: pass a pointer to an object, such as &corev1.Pod{}")
 
-// formOf returns the form of objects like example. The error names what is wrong with
-// the example.
+// formOf returns the form of objects like example. It fails if the example is no pointer, or nil.
 func formOf(example runtime.Object) (form, error) {
 	v := reflect.ValueOf(example)
 	switch {
@@ -38,7 +37,7 @@ func formOf(example runtime.Object) (form, error) {
 	return form{typ: v.Type(), gvk: example.GetObjectKind().GroupVersionKind()}, nil
 }
 
-// rawType is the type of objects as they are stored, which are of any kind.
+// rawType is the type of stored objects, which have any kind.
 var rawType = reflect.TypeFor[*object.Object]()
 
 // takes returns an error if obj is not of this form.
@@ -60,11 +59,12 @@ func (f form) takes(obj runtime.Object) error {
 	return nil
 }
 
-// errTransformedType is the error of a transform that returns objects of another type than
-// the informer's. A store that is durable has to decode them before any transform has run.
+// errTransformedType is the error of a transform that returns objects of another type than the
+// informer's. A durable store has to decode its objects before any transform has run.
 var errTransformedType = errors.New("the transform returns objects of another type than the informer's")
 
-// transformed returns what a transform made of an object, as it is stored.
+// transformed returns the result of a transform as an object, or an error if its type is not this
+// form's.
 func (f form) transformed(out any) (runtime.Object, error) {
 	if v := reflect.ValueOf(out); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("transform: it returned no object")

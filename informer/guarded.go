@@ -10,9 +10,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// guarded calls a function of the program, which may run under the store's locks, and
-// returns its panic as an error. As in client-go, utilruntime.PanicHandlers get the panic
-// in any case, and it goes on unless utilruntime.ReallyCrash is false.
+// guarded calls a function of the program, which may run under the store's locks, and returns its
+// panic as an error. As in client-go, utilruntime.PanicHandlers get the panic in any case, and the
+// panic goes on unless utilruntime.ReallyCrash is false.
 func guarded(logger *slog.Logger, call func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -22,8 +22,8 @@ func guarded(logger *slog.Logger, call func() error) (err error) {
 	return call()
 }
 
-// crashed handles a panic that was recovered. It is apart from guarded so that a call
-// that does not panic costs no context.
+// crashed handles a panic that was recovered. It is a function of its own so that a call that does
+// not panic needs no context.
 func crashed(logger *slog.Logger, r any) (err error) {
 	ctx := klog.NewContext(context.Background(), logr.FromSlogHandler(logger.Handler()))
 	defer utilruntime.HandleCrashWithContext(ctx, func(context.Context, any) {

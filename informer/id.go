@@ -11,9 +11,9 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// collectionID names the collection of an informer: "pods", "deployments.apps@shop",
-// "pods (metadata) [labels app=a]". The three forms of one resource are three caches, and
-// so is what different selectors select.
+// collectionID returns the id of an informer's collection: "pods", "deployments.apps@shop", "pods
+// (metadata) [labels app=a]". Each of the three forms of one resource is a collection of its own,
+// and so are the objects of different selectors.
 func collectionID(example runtime.Object, scope store.Scope) string {
 	id := scope.GVR.GroupResource().String()
 	if scope.Namespace != "" {
@@ -38,8 +38,8 @@ func collectionID(example runtime.Object, scope store.Scope) string {
 	return id
 }
 
-// maxSelectors is how many bytes of selectors an id has. shortenedTo of longer ones are left,
-// with 64 bits of a digest of them all.
+// maxSelectors is how many bytes of selectors an id holds. Longer ones are cut to shortenedTo
+// bytes, with 64 bits of a digest of them all.
 const (
 	maxSelectors = 64
 	shortenedTo  = 40
@@ -54,8 +54,8 @@ func shortened(selectors string) string {
 	return fmt.Sprintf("%s~%x", strings.ToValidUTF8(selectors[:shortenedTo], ""), sum[:8])
 }
 
-// kindID names the collection of a kind, or, if no scheme tells the kind, of a Go type,
-// in a namespace and under selectors.
+// kindID returns the id of the collection of a kind, or of a Go type if no scheme has its kind, in
+// a namespace and under selectors.
 func kindID(example runtime.Object, scheme *runtime.Scheme, scope store.Scope) string {
 	scope.GVR = guessResource(example, kindOf(example, scheme))
 	return collectionID(example, scope)

@@ -14,11 +14,11 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// unnamed is part of the name of what nobody named and so is nothing to rely on
-// the next time.
+// unnamed returns a name for a transform or an index without one. It is another in each run, so
+// that nothing stored under it is used again.
 func unnamed() string { return "of this run: " + rand.Text() }
 
-// storeIndexes returns the store's indexes for client-go's.
+// storeIndexes returns the store's indexes for client-go's indexers.
 func (x *Indexer) storeIndexes(indexers cache.Indexers) []store.Index {
 	var indexes []store.Index
 	for _, name := range slices.Sorted(maps.Keys(indexers)) {
@@ -36,7 +36,7 @@ func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
 	}
 	return store.Index{Name: storeName(name, fn), Spec: spec, Func: func(o *object.Object) []string {
 		var values []string
-		// The caller is the store, under its locks or in the background.
+		// The store calls this under its locks or in the background.
 		err := guarded(x.logger(), func() error {
 			decoded, err := x.decoder.exact(o)
 			if err == nil {
@@ -48,14 +48,14 @@ func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
 			if err = tooLong(values); err != nil {
 				x.failed(fmt.Errorf("index %s: %s: %w", name, o.Key(), err))
 			}
-			return values // of those that are too long the store takes none
+			return values // the store leaves out those that are too long
 		}
 		x.failed(fmt.Errorf("index %s: %s is not in it: %w", name, o.Key(), err))
 		return nil
 	}}
 }
 
-// tooLong says that the store leaves out some of the values of an index.
+// tooLong returns an error if the store leaves out some of the values of an index.
 func tooLong(values []string) error {
 	for _, v := range values {
 		if len(v) > store.MaxIndexValueBytes {
@@ -65,14 +65,14 @@ func tooLong(values []string) error {
 	return nil
 }
 
-// builtin says that an index is the one that every collection has.
+// builtin reports whether an index is the one that every collection has.
 func builtin(name string, fn cache.IndexFunc) bool {
 	return name == cache.NamespaceIndex &&
 		reflect.ValueOf(fn).Pointer() == reflect.ValueOf(cache.MetaNamespaceIndexFunc).Pointer()
 }
 
-// storeName is the name of an index in the store, where that of the one that
-// every collection has is taken.
+// storeName returns the name of an index in the store, in which the name of the built-in index is
+// taken.
 func storeName(name string, fn cache.IndexFunc) string {
 	if name == store.NamespaceIndex && !builtin(name, fn) {
 		return name + " of the program"
@@ -80,5 +80,5 @@ func storeName(name string, fn cache.IndexFunc) string {
 	return name
 }
 
-// storeValue is a value as the store files it. See [store.Index.Values].
+// storeValue returns an index value as the store holds it. See [store.Index.Values].
 func storeValue(v string) string { return strings.ReplaceAll(v, "\x00", "\uFFFD") }

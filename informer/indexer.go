@@ -23,13 +23,13 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// Indexer is a [cache.Indexer] over a collection of a store. It is safe for
-// concurrent use. What it hands out is shared: nobody may change it.
+// Indexer is a [cache.Indexer] over a collection of a store. It is safe for concurrent use. The
+// objects that it hands out are shared: the program must not change them.
 //
-// The collection is opened when it is first needed, with the indexers that there
-// are by then; adding more later opens it again and builds them from what is
-// stored. Reading errors that the interface has no room for are reported (see
-// [WithReadErrorHandler]); what can't be read is left out then.
+// The first use opens the collection, with the indexers of that time; adding more later opens it
+// again and builds the indexes from the stored objects. Errors of reading that the interface can't
+// return are reported (see [WithReadErrorHandler]), and the objects that can't be read are left
+// out.
 type Indexer struct {
 	opts    options
 	form    form
@@ -38,12 +38,12 @@ type Indexer struct {
 	unnamed string // see unnamed
 	errors  atomic.Uint64
 	log     atomic.Pointer[slog.Logger]
-	raw     bool // what is handed out is what is stored
-	shares  bool // the store holds what is handed out, see encode
+	raw     bool // readers get the stored form
+	shares  bool // the store holds the values that readers get, see encode
 
-	fed     atomic.Bool            // an informer runs or has run, whose checkpoint counts
-	writing sync.Mutex             // held by callers that write, so that rv is of the newest write
-	rv      atomic.Pointer[string] // of the newest write of a caller; nil for none
+	fed     atomic.Bool            // an informer runs or has run, and its checkpoint counts
+	writing sync.Mutex             // held by writes of callers, so that rv is of the newest one
+	rv      atomic.Pointer[string] // of a caller's newest write; nil for none
 	feed    *feed                  // nil for none
 
 	opening  sync.Mutex // held while the collection is opened, for the first time or again
@@ -53,13 +53,13 @@ type Indexer struct {
 
 var _ cache.Indexer = (*Indexer)(nil)
 
-// NewIndexer returns the indexer of objects like example, which is not kept. Without
-// [WithStore] it is in memory. With a nil example all that it does is an error.
+// NewIndexer returns the indexer of objects like example, which is not kept. Without [WithStore] it
+// is in memory. With a nil example every operation fails.
 func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option) *Indexer {
 	o := newOptions(opts)
 	f, refused := formOf(example)
 	if refused != nil {
-		f, example = form{typ: rawType}, &object.Object{} // the rest needs one
+		f, example = form{typ: rawType}, &object.Object{} // the code below needs an example
 	}
 	if o.codec == nil {
 		o.codec = NewCodec(example, o.scheme)
@@ -85,10 +85,10 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	return x
 }
 
-// ReadErrors is how many errors were reported so far.
+// ReadErrors returns how many errors of reading were reported so far.
 func (x *Indexer) ReadErrors() uint64 { return x.errors.Load() }
 
-// failed reports an error that its caller can't be told.
+// failed counts, logs and reports an error of reading.
 func (x *Indexer) failed(err error) {
 	x.errors.Add(1)
 	x.logger().Error("could not read from the cache", "collection", x.opts.id, "error", err)
@@ -101,18 +101,18 @@ func (x *Indexer) failed(err error) {
 	}
 }
 
-// logger is where the indexer logs: what [WithLogger] set, or else the logger in the
-// context of the informer that runs, or else slog's default.
+// logger returns the logger of [WithLogger], or else the one in the context of the informer that
+// runs, or else slog's default.
 func (x *Indexer) logger() *slog.Logger { return x.log.Load() }
 
-// logWith takes the logger of a run's context, if it has one and the program set none.
+// logWith sets the logger from a run's context, if the context has one and the program set none.
 func (x *Indexer) logWith(ctx context.Context) {
 	if l := logr.FromContextAsSlogLogger(ctx); l != nil && x.opts.logger == nil {
 		x.log.Store(l)
 	}
 }
 
-// open opens the collection, if that was not done or another handle has opened it since.
+// open opens the collection, unless this handle was the last to open it.
 func (x *Indexer) open() error {
 	if x.coll.isOpen() {
 		return nil
@@ -125,16 +125,16 @@ func (x *Indexer) open() error {
 	return x.coll.open(x.storeIndexes(x.GetIndexers()))
 }
 
-// begin opens the collection for its owner, also if it is open: another handle may just be
-// about to open it.
+// begin opens the collection for its owner, also if it is open already: another handle may be about
+// to open it.
 func (x *Indexer) begin() error {
 	x.opening.Lock()
 	defer x.opening.Unlock()
 	return x.coll.open(x.storeIndexes(x.GetIndexers()))
 }
 
-// setTransform names the transform of what will be stored. It is called before
-// the informer starts.
+// setTransform sets the name of the transform in the collection's scope. It is called before the
+// informer starts.
 func (x *Indexer) setTransform(name string) error {
 	x.opening.Lock()
 	defer x.opening.Unlock()
@@ -153,9 +153,8 @@ func (x *Indexer) view() (store.View, error) {
 	return x.coll.View()
 }
 
-// AddIndexers adds indexers, at any time. Where the collection is open it waits for
-// a list that is on its way, and builds the index from what is stored. A name that
-// is taken is an error.
+// AddIndexers adds indexers, at any time. If the collection is open, it waits for a list that is in
+// progress, and builds the indexes from the stored objects. It fails if a name is taken.
 func (x *Indexer) AddIndexers(more cache.Indexers) error {
 	x.opening.Lock()
 	defer x.opening.Unlock()
@@ -199,7 +198,7 @@ func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
 // GetByKey returns the object that is stored under key.
 func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
 	if c, at := x.inMemory(); c != nil {
-		if v, ok := c.Value(key); ok && x.coll.holds(at) == nil { // else get has the error
+		if v, ok := c.Value(key); ok && x.coll.holds(at) == nil { // otherwise get returns the error
 			if _, encoded := v.(*object.Object); !encoded {
 				return v, true, nil
 			}
@@ -240,13 +239,13 @@ func (x *Indexer) get(key string) (any, error) {
 	return read(v, key)
 }
 
-// reading returns what reads and decodes objects, in views that are opened after
-// the call.
+// reading returns a function that reads and decodes objects, in views that are opened after the
+// call.
 func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 	decode := x.decoder.decoding()
 	k, byUse := (*x.decoder.kept.Load()).(*keptByUse)
 	return func(v store.View, key string) (any, error) {
-		if byUse { // perhaps the record need not be read at all
+		if byUse { // an object in the cache is not read from the store
 			h, err := v.Header(key)
 			if err != nil {
 				return nil, err
@@ -263,9 +262,9 @@ func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 	}
 }
 
-// List returns all objects: ordered by key, or in no order if they are in memory. If decoding them
-// takes longer than a view of the store may stay open, it goes on in another: then they are of more
-// than one state, as objects are that a watch brings one after the other.
+// List returns all objects: ordered by key, or in no order if they are in memory. If decoding takes
+// longer than a view of the store may stay open, List continues in another view: the objects are
+// then of more than one state.
 func (x *Indexer) List() []any {
 	if c, at := x.inMemory(); c != nil {
 		return x.listInMemory(c, at)
@@ -370,7 +369,7 @@ func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]
 		if err != nil {
 			x.failed(err)
 			if errors.Is(err, store.ErrViewExpired) {
-				return nil, err // and not a part of them
+				return nil, err // rather than a part of the objects
 			}
 			continue
 		}
@@ -416,7 +415,8 @@ func (x *Indexer) indexKeys(v store.View, name string, fn cache.IndexFunc, value
 	return slices.Compact(keys), nil
 }
 
-// scanKeys is indexKeys without the index.
+// scanKeys is indexKeys for an index that the store is still building: it computes the values of
+// all objects.
 func (x *Indexer) scanKeys(v store.View, name string, fn cache.IndexFunc, values []string) ([]string, error) {
 	keys := []string{}
 	for e, err := range x.entries(v, x.storeIndex(name, fn)) {
@@ -430,8 +430,8 @@ func (x *Indexer) scanKeys(v store.View, name string, fn cache.IndexFunc, values
 	return slices.Compact(keys), nil
 }
 
-// entries are those of an index that the store is still building, made from the
-// objects: in the order of their keys.
+// entries iterates over the entries of an index that the store is still building. It computes them
+// from the objects, in the order of their keys.
 func (x *Indexer) entries(v store.View, index store.Index) iter.Seq2[store.IndexEntry, error] {
 	return func(yield func(store.IndexEntry, error) bool) {
 		for o, err := range v.Objects("", "") {
@@ -452,8 +452,7 @@ func (x *Indexer) entries(v store.View, index store.Index) iter.Seq2[store.Index
 	}
 }
 
-// ListIndexFuncValues returns the values of an index, in order; none for an index
-// that is not there.
+// ListIndexFuncValues returns the values of an index, in order; none for an unknown index.
 func (x *Indexer) ListIndexFuncValues(name string) []string {
 	values := []string{}
 	fn, err := x.indexFunc(name)

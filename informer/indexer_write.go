@@ -11,8 +11,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Add stores an object. As with client-go, in the indexer of an informer that is
-// the informer's business, but for tests that run none.
+// Add stores an object. As in client-go, only the informer should write to its indexer, except in
+// tests that run no informer.
 func (x *Indexer) Add(obj any) error { return x.Update(obj) }
 
 // Update stores an object.
@@ -33,7 +33,7 @@ func (x *Indexer) Delete(obj any) error {
 	return x.apply(store.Change{Key: key}, obj)
 }
 
-// apply stores a change that the caller made with obj.
+// apply stores a change that the caller of Add, Update or Delete made with obj.
 func (x *Indexer) apply(change store.Change, obj any) error {
 	if err := x.open(); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (x *Indexer) apply(change store.Change, obj any) error {
 	return nil
 }
 
-// written is called when one UID and resourceVersion may have become another object: tests write
-// what they like. What the store holds needs no care.
+// written empties the cache of decoded objects after a write of a caller, who may store another
+// object under the same UID and resourceVersion. A store that shares its objects needs no cache.
 func (x *Indexer) written() {
 	if !x.shares {
 		x.decoder.reset()
@@ -70,9 +70,9 @@ func (x *Indexer) change(obj any) (store.Change, error) {
 	return store.Change{Key: encoded.Key(), Object: encoded}, nil
 }
 
-// Replace makes list all that is stored, complete as of rv. After an error what was
-// stored before is. Once an informer has run, rv has no effect: its stored
-// resourceVersion is moved by its own lists and events only.
+// Replace replaces all stored objects by list, complete as of rv. On an error the stored objects
+// stay as they were. Once an informer has run, rv has no effect: only the informer's lists and
+// events move the stored resourceVersion.
 func (x *Indexer) Replace(list []any, rv string) error {
 	if err := x.open(); err != nil {
 		return err
@@ -104,14 +104,14 @@ func (x *Indexer) replace(changes []store.Change, stays map[string]struct{}, rv 
 		if err != nil {
 			return err
 		}
-		// Not a replacement, which is a complete list with a checkpoint of its own.
+		// A replacement would be a complete list with a checkpoint of its own.
 		return x.coll.Apply(store.Batch{Changes: changes})
 	}
 	r, err := x.coll.Replace()
 	if err != nil {
 		return err
 	}
-	// What comes after a commit does nothing; after an error it frees the collection.
+	// After a commit Abort does nothing; after an error it unlocks the collection.
 	defer func() { _ = r.Abort() }()
 	if changes, err = x.withRemovals(changes, stays); err != nil {
 		return err
@@ -138,13 +138,13 @@ func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}
 	return changes, nil
 }
 
-// Resync does nothing: it means something for queues only.
+// Resync does nothing: only a queue needs it.
 func (x *Indexer) Resync() error { return nil }
 
-// LastStoreSyncResourceVersion is the resourceVersion of the newest Add, Update, Delete,
-// Replace or Bookmark, which may be older than the one before. Only that of Replace is
-// stored. Without any of them, and once an informer has run, it is the one that the stored
-// objects are complete at; empty if there was no complete list.
+// LastStoreSyncResourceVersion returns the resourceVersion of the newest Add, Update, Delete,
+// Replace or Bookmark, which may be older than the one before. Only that of Replace is stored.
+// Without any of them, and once an informer has run, it returns the one at which the stored objects
+// are complete; empty if there was no complete list.
 func (x *Indexer) LastStoreSyncResourceVersion() string {
 	if rv := x.rv.Load(); rv != nil && !x.fed.Load() {
 		return *rv
@@ -165,7 +165,7 @@ func (x *Indexer) Bookmark(rv string) {
 	x.reached(rv)
 }
 
-// reached notes the resourceVersion of a caller's write. The caller holds writing.
+// reached records the resourceVersion of a caller's write. The caller holds writing.
 func (x *Indexer) reached(rv string) {
 	x.rv.Store(&rv)
 	if !x.fed.Load() {

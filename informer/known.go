@@ -9,7 +9,7 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// Known shows a queue what a collection holds. See deltafifo.Known.
+// Known implements deltafifo.Known over a collection.
 type Known struct {
 	Collection store.Collection
 
@@ -18,13 +18,13 @@ type Known struct {
 	Unversioned func() bool
 }
 
-// Lookup returns UID and resourceVersion of key. A damaged record counts as
-// absent, so that a list replaces it.
+// Lookup returns UID and resourceVersion of key. A corrupt record counts as absent, so that a list
+// replaces it.
 func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
 	if k.Unversioned != nil && k.Unversioned() {
 		return "", "", false, nil
 	}
-	if k.Collection.State().Count == 0 { // a first list asks for each of its items
+	if k.Collection.State().Count == 0 { // a first list looks up each of its items
 		return "", "", false, nil
 	}
 	now, end, err := lookups(k.Collection)
@@ -36,7 +36,7 @@ func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
 	return h.UID, h.RV, at == readable, err
 }
 
-// Keys returns all keys, those of damaged records too.
+// Keys returns all keys, those of corrupt records too.
 func (k Known) Keys() ([]string, error) {
 	v, err := k.Collection.View()
 	if err != nil {
@@ -53,15 +53,15 @@ func (k Known) Keys() ([]string, error) {
 	return keys, nil
 }
 
-// lookup reads one object at a time.
+// lookup reads single objects.
 type lookup interface {
 	Get(key string) (*object.Object, error)
 	Header(key string) (store.Header, error)
 }
 
-// lookups returns what reads a collection's newest state, and what ends it: a view, or the
-// collection itself where it needs none, as in memory, where a view has its price at the
-// next change. Only who writes the collection himself sees one state then.
+// lookups returns a lookup of a collection's newest state, and the function that ends it. The
+// lookup is a view or, in memory, the collection itself: a view in memory makes the next change
+// slower. Without a view only the collection's writer sees one state.
 func lookups(c store.Collection) (l lookup, end func(), err error) {
 	if h, ok := c.(*handle); ok {
 		c = h.current.Load().Collection
@@ -88,16 +88,16 @@ func (g getter) Header(key string) (store.Header, error) {
 	return store.Header{Key: key, UID: string(o.GetUID()), RV: o.GetResourceVersion(), Bytes: o.Size()}, nil
 }
 
-// presence is what a collection has under a key.
+// presence is the state of a key's record.
 type presence int
 
 const (
 	absent presence = iota
 	readable
-	damaged // there is a record, and nobody can read it
+	damaged // the record is corrupt
 )
 
-// header reads a header, which is empty unless it is readable.
+// header reads a header, which is empty unless the record is readable.
 func header(l lookup, key string) (store.Header, presence, error) {
 	h, err := l.Header(key)
 	switch {

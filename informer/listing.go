@@ -17,31 +17,31 @@ const (
 	// chunkObjects is how many objects of a listing are read and decoded together.
 	chunkObjects = 128
 
-	// recentChunks is how many chunks are kept for the handlers that come to them next.
-	// Besides these, a handler holds the chunk it is at and the next one.
+	// recentChunks is how many chunks are kept for the handlers that need them next. Besides these,
+	// a handler holds its current chunk and the next one.
 	recentChunks = 8
 )
 
-// errChanged is what is left of an object that was unreadable in the state of a listing,
-// once it has changed.
+// errChanged is the error of an object that was unreadable in the state of a listing and has
+// changed since.
 var errChanged = errors.New("the object could not be read, and has changed since")
 
-// listing is objects of a collection in one state, on their way to handlers. It holds
-// their keys; the objects are read when a handler comes to them.
+// listing is a list of a collection's objects in one state, for handlers. It holds their keys; the
+// objects are read when they are delivered.
 type listing struct {
 	keys []string
-	olds []*value    // what handlers saw last of each key; nil unless it is for noteListed
+	olds []*value    // the state of each key that handlers got last; nil unless it is for noteListed
 	of   store.State // the state, for a listing of all objects
 
-	// Under the lock of listings.
-	readers int               // handlers that have not finished with it
+	// The lock of listings guards these.
+	readers int               // handlers that have not finished with the listing
 	pinned  map[string]*value // objects that changed since, as they were; nil if unreadable
 }
 
 // chunks is how many chunks a listing has.
 func (l *listing) chunks() int { return (len(l.keys) + chunkObjects - 1) / chunkObjects }
 
-// chunk is decoded objects of a listing, shared by the handlers that get them.
+// chunk is a run of decoded objects of a listing. The handlers that get them share it.
 type chunk struct {
 	listing *listing
 	number  int
@@ -49,7 +49,7 @@ type chunk struct {
 	items   []item
 }
 
-// item is a decoded object, or why there is none.
+// item is a decoded object, or the error of reading it.
 type item struct {
 	object any
 	err    error
@@ -71,7 +71,7 @@ type listings struct {
 
 	mu     sync.Mutex
 	open   map[*listing]struct{} // those with readers
-	newest *listing              // of all objects, as nothing has changed since; nil for none
+	newest *listing              // of all objects, if none has changed since; nil for none
 	recent []*chunk              // most recently used first
 }
 
@@ -82,8 +82,7 @@ func newListings(collection store.Collection, decoding func() Decode, wg *sync.W
 	}
 }
 
-// shared returns the listing of all objects in a state, nil if no handler is reading
-// that.
+// shared returns the listing of all objects in a state, nil if no handler is reading it.
 func (s *listings) shared(state store.State) *listing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +92,7 @@ func (s *listings) shared(state store.State) *listing {
 	return s.newest
 }
 
-// share makes l what shared returns, until an object changes or its last reader is done.
+// share makes shared return l, until an object changes or the last reader of l is done.
 func (s *listings) share(l *listing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +121,8 @@ func (s *listings) release(l *listing) {
 	}
 }
 
-// pin keeps the objects that the store is about to change, as the handlers saw them last,
-// for those that have not come to them yet.
+// pin keeps the old states of the objects that the store is about to change, for the listings that
+// are not delivered yet.
 func (s *listings) pin(changes []note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +141,7 @@ func (s *listings) pin(changes []note) {
 	}
 }
 
-// chunk returns a chunk of l, which is loaded by the time that it is done.
+// chunk returns a chunk of l. The chunk is loaded once its done is closed.
 func (s *listings) chunk(l *listing, number int) *chunk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +175,8 @@ func (s *listings) load(c *chunk) {
 	objects, err := s.read(keys)
 	s.mu.Lock()
 	for i, key := range keys {
-		// Pinning comes before the change: what was read is of the right state unless it
-		// was pinned.
+		// pin comes before the change, so an object that is not pinned was read in the listing's
+		// state.
 		pinned, ok := c.listing.pinned[key]
 		switch {
 		case ok && pinned == nil:
@@ -200,14 +199,14 @@ func (s *listings) load(c *chunk) {
 	}
 }
 
-// decode decodes a value. If that panics and the process survives it, there is neither an
-// object nor an error.
+// decode decodes a value. After a panic that the process survives, the item has neither an object
+// nor an error.
 func (it *item) decode(v *value) {
 	defer utilruntime.HandleCrash()
 	it.object, it.err = v.get()
 }
 
-// stored is an object as it is stored, or why it could not be read.
+// stored is an encoded object, or the error of reading it.
 type stored struct {
 	object *object.Object
 	err    error

@@ -33,7 +33,8 @@ type (
 	watchFunc = func(context.Context, metav1.ListOptions) (watch.Interface, error)
 )
 
-// typed lists Go types like example. What a dynamic client returns is to be converted.
+// typed returns a ListerWatcher of Go types like example. The caller has to convert the trees of a
+// dynamic client.
 func (l lists) typed(example runtime.Object, gvk schema.GroupVersionKind, gvr schema.GroupVersionResource) (cache.ListerWatcher, error) {
 	if l.scheme == nil || !l.scheme.Recognizes(gvk) {
 		return nil, errors.New("the factory's scheme does not know the type")
@@ -58,7 +59,8 @@ func (l lists) typed(example runtime.Object, gvk schema.GroupVersionKind, gvr sc
 	return cache.NewFilteredListWatchFromClient(c, gvr.Resource, l.namespace, l.tweak), nil
 }
 
-// dynamic lists trees. What a typed client returns is to be converted.
+// dynamic returns a ListerWatcher of trees. The caller has to convert the Go types of a typed
+// client.
 func (l lists) dynamic(gvr schema.GroupVersionResource) (cache.ListerWatcher, error) {
 	if d, ok := l.client.(dynamic.Interface); ok {
 		return l.trees(d, gvr), nil
@@ -82,7 +84,7 @@ func (l lists) trees(d dynamic.Interface, gvr schema.GroupVersionResource) cache
 	return l.listWatch(d, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, opts) }, r.Watch)
 }
 
-// typedBy lists a Go type with a typed clientset.
+// typedBy returns a ListerWatcher of a Go type over a typed clientset.
 func (l lists) typedBy(clientset any, typ reflect.Type) (cache.ListerWatcher, error) {
 	r, err := resourceOf(clientset, typ, l.namespace)
 	if err != nil {
@@ -104,7 +106,7 @@ func (l lists) listWatch(client any, list listFunc, watches watchFunc) cache.Lis
 	}, client)
 }
 
-// identity is that of the cluster behind the client, as upstream's Cluster.Identity; empty
+// identity returns the identity of the client's cluster, as upstream's Cluster.Identity does; empty
 // if the client can't read the namespace kube-system.
 func (l lists) identity(ctx context.Context) (string, error) {
 	var found metav1.Object
@@ -134,7 +136,7 @@ func (l lists) identity(ctx context.Context) (string, error) {
 	return "uid:" + string(found.GetUID()), nil
 }
 
-// failing lists nothing and says why.
+// failing returns a ListerWatcher whose requests fail with err.
 func failing(err error) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc:  func(context.Context, metav1.ListOptions) (runtime.Object, error) { return nil, err },

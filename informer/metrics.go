@@ -14,8 +14,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// metric is one family: its name, help and labels. Names are the agent's where the
-// meaning is.
+// metric returns the description of one family. A metric with the meaning of one of the agent's has
+// its name.
 func metric(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("snapcache_"+name, help, labels, nil)
 }
@@ -44,9 +44,9 @@ var (
 	descFailing  = metric("store_failing", "1 if the newest flush of the store failed; it is tried again.", "path")
 )
 
-// Metrics are the metrics of the informers that were given it by [WithMetrics], and of
-// their durable stores. It is a [prometheus.Collector]; an informer is in it while it
-// runs, by the id of its collection.
+// Metrics are the metrics of the informers made with [WithMetrics], and of their durable stores. It
+// is a [prometheus.Collector]; it has an informer while the informer runs, under the id of its
+// collection.
 type Metrics struct {
 	mu    sync.Mutex
 	meter map[string]*meter
@@ -57,7 +57,7 @@ var _ prometheus.Collector = (*Metrics)(nil)
 // NewMetrics returns metrics of no informers.
 func NewMetrics() *Metrics { return &Metrics{meter: map[string]*meter{}} }
 
-// add and remove an informer that runs.
+// add adds an informer that runs.
 
 func (m *Metrics) add(x *meter) {
 	m.mu.Lock()
@@ -73,7 +73,7 @@ func (m *Metrics) remove(x *meter) {
 	}
 }
 
-// Describe sends nothing: which collections there are is known at the scrape.
+// Describe sends nothing: the collections are known only at the scrape.
 func (*Metrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all metrics.
@@ -105,7 +105,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 
 type send func(d *prometheus.Desc, v float64, labels ...string)
 
-// meter counts what one informer does.
+// meter counts the operations of one informer.
 type meter struct {
 	reflector.Silent
 	id         string
@@ -114,7 +114,7 @@ type meter struct {
 	queue      *deltafifo.Queue
 	readErrors func() uint64
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	phase    reflector.Phase
 	events   map[watch.EventType]uint64
 	lists    map[store.Reason]uint64

@@ -7,18 +7,17 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// newest are the objects with the highest resourceVersions that a collection holds,
-// highest first, as far as they are known: of what was deleted nothing takes the
-// place before the next change. They are what [store.Checkpoint.Newest] names.
+// newest holds the objects with the highest resourceVersions in a collection, highest first, for
+// [store.Checkpoint.Newest]. After a deletion it has one less until the next change.
 type newest []ranked
 
 type ranked struct{ key, rv string }
 
-// newestOf reads what a collection's checkpoint names.
+// newestOf returns the objects that a collection's checkpoint names.
 func newestOf(c store.Collection) newest {
 	v, err := c.View()
 	if err != nil {
-		return nil // whoever reads on learns of it
+		return nil // the next read returns the error
 	}
 	defer v.Close()
 	var n newest
@@ -33,7 +32,7 @@ func newestOf(c store.Collection) newest {
 	return n
 }
 
-// after returns what they are once changes are made.
+// after returns the newest objects after changes.
 func (n newest) after(changes []store.Change) newest {
 	n = slices.Clone(n)
 	for _, ch := range changes {
@@ -45,8 +44,8 @@ func (n newest) after(changes []store.Change) newest {
 	return n
 }
 
-// put files a key that is not there. What can't be compared counts as newer: it came
-// later.
+// put inserts a key that n does not have. If its resourceVersion can't be compared, it counts as
+// newer, since it came later.
 func (n *newest) put(key, rv string) {
 	at := slices.IndexFunc(*n, func(v ranked) bool {
 		cmp, ok := object.CompareRV(rv, v.rv)
@@ -61,7 +60,7 @@ func (n *newest) put(key, rv string) {
 	*n = (*n)[:min(len(*n), store.NewestKeys)]
 }
 
-// keys is what the checkpoint names.
+// keys returns the keys for the checkpoint.
 func (n newest) keys() (keys [store.NewestKeys]string) {
 	for i, v := range n {
 		keys[i] = v.key

@@ -19,12 +19,12 @@ type protobufCodec struct {
 	serializer *protobuf.Serializer
 }
 
-// NewProtobufCodec returns the codec that stores objects like example, a Go type of
-// scheme, as protobuf: shorter than JSON and decoded in a fraction of the time. Only
-// programs that know the type can read it; snapcache's commands show the metadata. It
-// is an error for a type that has no protobuf form, as those of most custom resources.
+// NewProtobufCodec returns the codec that stores objects like example, a Go type of scheme, as
+// protobuf: shorter than JSON and decoded in a fraction of the time. Only programs that know the
+// type can read it; snapcache's commands show the metadata. It fails for a type that has no
+// protobuf form, such as those of most custom resources.
 //
-// What was stored as JSON is read too, until a list has replaced it.
+// The codec also decodes objects that were stored as JSON, until a list has replaced them.
 func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, error) {
 	if scheme == nil {
 		return nil, errors.New("protobuf codec: there is no scheme")
@@ -37,7 +37,7 @@ func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, er
 		return nil, fmt.Errorf("protobuf codec: %w", err)
 	}
 	c := protobufCodec{newTypedCodec(example, scheme), protobuf.NewSerializer(scheme, scheme)}
-	// Tried out, for a type says only when it is used what it can't do.
+	// A type fails only when it is encoded, so the codec tries one object.
 	try := reflect.New(c.typ).Interface().(runtime.Object)
 	m, err := meta.Accessor(try)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c protobufCodec) Encode(obj runtime.Object) (*object.Object, error) {
 		return nil, fmt.Errorf("encode a %T: expected a %s", obj, c.typ)
 	}
 	if obj.GetObjectKind().GroupVersionKind().Empty() {
-		// What is not ours must not be changed: a copy, as deep as its first level.
+		// obj belongs to the caller and must not be changed: a shallow copy has the kind.
 		typed := reflect.New(c.typ)
 		typed.Elem().Set(reflect.ValueOf(obj).Elem())
 		obj = typed.Interface().(runtime.Object)

@@ -10,7 +10,7 @@ import (
 )
 
 // rewritten reports whether an event is a new state of the stored object under the same
-// resourceVersion, which only fake clients send. A real server's event under the stored
+// resourceVersion. Only fake clients send such events. A real server's event under the stored
 // resourceVersion is a replay.
 func (l *Loop) rewritten(now lookup, t cache.DeltaType, o *object.Object, old store.Header) bool {
 	if o.GetResourceVersion() != old.RV || l.opts.Unversioned == nil || !l.opts.Unversioned() {

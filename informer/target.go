@@ -15,17 +15,16 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// targetTimeout bounds what comes before the connection of a request: a client's own
-// limit of requests, a credential that has to be fetched.
+// targetTimeout limits the time before a request's connection: a client's own rate limit, a
+// credential that has to be fetched.
 const targetTimeout = 30 * time.Second
 
-// connectPause bounds how long a connection waits for the end of the list that it was begun for.
+// connectPause limits how long a new connection waits for the end of its list.
 const connectPause = time.Second
 
-// targetOf finds out what a ListerWatcher lists, without asking the server: it begins a
-// list and ends it before it has a connection, and the error that this makes names the
-// address. known is false where that does not work: a client that takes no context, or
-// is not one of net/http.
+// targetOf returns the scope of a ListerWatcher, without a request: it begins a list and ends it
+// before the list has a connection, and the error names the address. known is false if that does
+// not work: for a client that takes no context, or is not one of net/http.
 func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	client, ok := lw.(cache.ListerWithContext)
 	if l, plain := lw.(*cache.ListWatch); !ok || plain && l.ListWithContextFunc == nil {
@@ -37,8 +36,8 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	defer close(ended)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { cancel() },
-		// A connection that is there before the end is seen would be used. One that is not made
-		// in a goroutine of its own would be waited for.
+		// A connection that is ready before the list has ended would be used. The wait delays the
+		// list too, if the connection is not made in a goroutine of its own.
 		ConnectStart: func(string, string) {
 			select {
 			case <-ended:
@@ -47,8 +46,7 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 		},
 	})
 	_, err := client.ListWithContext(ctx, metav1.ListOptions{
-		// Should it get through after all, on a connection that was there, it is the cheapest
-		// there is.
+		// The cheapest list, in case it is sent after all, on an open connection.
 		Limit: 1, ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
 	var failed *url.Error
@@ -62,8 +60,8 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	return scopeOf(address)
 }
 
-// scopeOf reads what is listed from the address of a list. known is false for an
-// address that is not of the Kubernetes API.
+// scopeOf returns the scope in the address of a list. known is false for an address that is not of
+// the Kubernetes API.
 func scopeOf(address *url.URL) (scope store.Scope, known bool) {
 	path := strings.Split(strings.Trim(address.Path, "/"), "/")
 	// From the end, since there may be a path before the API's.
