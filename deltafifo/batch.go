@@ -82,8 +82,8 @@ func (q *Queue) finish() {
 	}
 	q.left = max(0, q.left-len(q.inFlight))
 	q.taken, q.inFlight = false, nil
-	if q.listing && q.replace == nil {
-		q.listing = false
+	if q.listPending && q.replace == nil {
+		q.listPending = false
 		if q.ended {
 			q.populate(0)
 		}
@@ -103,7 +103,7 @@ func (q *Queue) ready() bool {
 	if len(q.order) == 0 && q.rv == q.popped {
 		return false
 	}
-	if q.closed || q.hurry || q.bytes >= q.opts.MaxBytes/2 {
+	if q.closed || q.draining || q.bytes >= q.opts.MaxBytes/2 {
 		return len(q.order) > 0 || q.replace == nil
 	}
 	return q.opts.Clock.Since(q.since) >= q.opts.Linger
@@ -132,8 +132,8 @@ func (q *Queue) take(limit int) Batch {
 	if limit > 0 && limit < n {
 		n = limit
 	}
-	b := Batch{Events: q.events, Bookmarks: q.marks}
-	q.events, q.marks = 0, 0
+	b := Batch{Events: q.events, Bookmarks: q.bookmarks}
+	q.events, q.bookmarks = 0, 0
 	for _, key := range q.order[:n] {
 		it := q.items[key]
 		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas, Arrived: it.arrived})

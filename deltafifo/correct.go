@@ -77,9 +77,9 @@ func (a *Attention) Correct(o *object.Object) error {
 	return nil
 }
 
-// notice marks each Attention of the key as changed, or every one if key is empty. The caller holds
+// trip marks each Attention of the key as changed, or every one if key is empty. The caller holds
 // the lock.
-func (q *Queue) notice(key string) {
+func (q *Queue) trip(key string) {
 	for a := range q.attended {
 		a.changed = a.changed || key == "" || a.key == key
 	}

@@ -61,23 +61,23 @@ type Options struct {
 type Queue struct {
 	opts Options
 
-	mu      sync.Mutex
-	changed *sync.Cond // any field below
-	items   map[string]*item
-	order   []string // keys of items, by first delta
-	bytes   int64
-	rv      string // newest resourceVersion that was queued
-	popped  string // watermark of the newest batch
-	since   time.Time
-	events  int  // watch events since the newest batch
-	marks   int  // bookmarks since the newest batch
-	taken   bool // the newest batch is still with the consumer
-	hurry   bool // BeginReplace waits for the queue to be empty
-	closed  bool
-	replace *replace
-	listing bool // a list is in the queue or still with the consumer
-	skipped bool // an event was left out since the newest batch or list
-	flush   bool // the consumer has to make durable what it has
+	mu          sync.Mutex
+	changed     *sync.Cond // any field below
+	items       map[string]*item
+	order       []string // keys of items, by first delta
+	bytes       int64
+	rv          string // newest resourceVersion that was queued
+	popped      string // watermark of the newest batch
+	since       time.Time
+	events      int  // watch events since the newest batch
+	bookmarks   int  // bookmarks since the newest batch
+	taken       bool // the newest batch is still with the consumer
+	draining    bool // BeginReplace waits for the queue to be empty
+	closed      bool
+	replace     *replace
+	listPending bool // a list is in the queue or still with the consumer
+	skipped     bool // an event was left out since the newest batch or list
+	flush       bool // the consumer has to make durable what it has
 
 	initial                      // progress of the first list
 	inFlight map[string]struct{} // keys of the newest batch, while it is taken
@@ -140,11 +140,11 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	if err := q.afterReplace(); err != nil {
 		return fmt.Errorf("%s %s: %w", t, key, err)
 	}
-	if !q.listing {
+	if !q.listPending {
 		q.populate(0)
 	}
 	if t == cache.Deleted && q.gone(key) {
-		q.notice(key)
+		q.trip(key)
 		q.touch()
 	} else {
 		if obj, err = q.transform(obj); err != nil {
@@ -212,7 +212,7 @@ func (q *Queue) Bookmark(rv string) error {
 	}
 	q.touch()
 	q.rv = rv
-	q.marks++
+	q.bookmarks++
 	q.changed.Broadcast()
 	return nil
 }
@@ -271,7 +271,7 @@ func (q *Queue) push(key string, d cache.Delta) error {
 func (q *Queue) put(key string, d cache.Delta) {
 	q.touch()
 	q.pushes++
-	q.notice(key)
+	q.trip(key)
 	it := q.items[key]
 	if it == nil {
 		it = &item{before: q.rv}
@@ -337,7 +337,7 @@ func (q *Queue) Close() {
 func (q *Queue) ListPending() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.listing
+	return q.listPending
 }
 
 // Len returns the number of keys that are pending.

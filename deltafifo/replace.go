@@ -54,20 +54,20 @@ const (
 func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.hurry = true
+	q.draining = true
 	q.changed.Broadcast()
 	for !q.idle() && !q.closed && ctx.Err() == nil {
 		q.wait(ctx)
 	}
-	q.hurry = false
+	q.draining = false
 	switch {
 	case q.closed:
 		return ErrClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	q.notice("") // a list is newer than any state that was read before it
-	q.replace, q.listing = &replace{Replace: r, seen: map[string]bool{}}, true
+	q.trip("") // a list is newer than any state that was read before it
+	q.replace, q.listPending = &replace{Replace: r, seen: map[string]bool{}}, true
 	return nil
 }
 

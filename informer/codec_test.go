@@ -69,8 +69,8 @@ func protobufPods(t *testing.T) informer.Codec {
 	return codec
 }
 
-// What is stored as protobuf comes out as it went in, as a copy of its own, and what
-// went in is as it was. Each of the two codecs reads what the other has stored.
+// An object stored as protobuf is decoded unchanged, to a new copy, and encoding does not change
+// the original. Each of the two codecs reads objects that the other has stored.
 func TestProtobufCodec(t *testing.T) {
 	in := pod("x", "a", "n1", 7)
 	in.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000, 0))
@@ -107,7 +107,7 @@ func TestProtobufCodec(t *testing.T) {
 	require.Equal(t, withType, out)
 }
 
-// jsonOnly is a type as generators of custom resources make it.
+// jsonOnly is a custom resource's Go type, without a protobuf form.
 type jsonOnly struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

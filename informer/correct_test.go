@@ -10,8 +10,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// TestCorrect puts what the server has in the place of what is stored, whatever that is.
-// The collection has a@3 and b@5 at the checkpoint 10.
+// TestCorrect replaces any stored state by the server's. The collection has a@3 and b@5 at the
+// checkpoint 10.
 func TestCorrect(t *testing.T) {
 	for name, x := range map[string]struct {
 		key   string
@@ -45,7 +45,7 @@ func TestCorrect(t *testing.T) {
 				require.NoError(t, p.queue.Delete(obj("b", "2", 11)))
 				require.NoError(t, p.queue.Update(obj("a", "1", 25)))
 				synctest.Wait()
-				require.Equal(t, "25", contents(t, p.coll)["a"], "what the watch brings then is newer")
+				require.Equal(t, "25", contents(t, p.coll)["a"], "a later event of the watch is newer")
 			})
 		})
 	}

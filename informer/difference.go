@@ -29,7 +29,7 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	}
 	defer end()
 	for _, kd := range b.Deltas {
-		if err := l.key(now, kd, b.List, &d); err != nil {
+		if err := l.reconcileKey(now, kd, b.List, &d); err != nil {
 			return difference{}, err
 		}
 	}
@@ -37,8 +37,8 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	return d, nil
 }
 
-// key adds the changes of one key's deltas to d.
-func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
+// reconcileKey adds the changes of one key's deltas to d.
+func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
 	old, at, err := header(now, kd.Key)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (l *Loop) key(now lookup, kd deltafifo.KeyDeltas, isList bool, d *differenc
 	}
 	for i, delta := range deltas {
 		o, _ := delta.Object.(*object.Object)
-		if delta.Type == deltafifo.Repaired && (at != damaged || changed) {
+		if delta.Type == deltafifo.Repaired && (at != corrupt || changed) {
 			// The repair was read from the server some time ago. An event of this key that came
 			// since is newer, or a newer one follows, and a deleted object must not come back: no
 			// later event would delete it again.

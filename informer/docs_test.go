@@ -29,7 +29,7 @@ func TestDocsNameTests(t *testing.T) {
 		tests := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)
 		require.NotEmpty(t, tests)
 		for _, test := range tests {
-			require.Contains(t, sources.String(), "func "+test+"(", name+" names a test that is not there")
+			require.Contains(t, sources.String(), "func "+test+"(", name+" names a test that does not exist")
 		}
 		for line := range strings.Lines(string(page)) {
 			if strings.HasPrefix(line, "|") {

@@ -17,8 +17,8 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// What an informer with a durable store knew is there when the next one starts, at
-// once and without the server; then comes what has changed, without a list.
+// The objects of an informer with a durable store are there when the next one starts, at once and
+// without the server; then come the changes since, without a list.
 func TestDurable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestDurable(t *testing.T) {
 		r.stop()
 		require.NoError(t, db.Close())
 
-		// The server has forgotten the checkpoint: one list, told as a difference.
+		// The server has compacted the checkpoint: one list, of which handlers get the differences.
 		s.remove("c")
 		s.put("d")
 		s.set(func(s *server) { s.compacted = s.rv })
@@ -75,8 +75,8 @@ func TestDurable(t *testing.T) {
 	})
 }
 
-// Each condition under which a checkpoint means nothing makes a list; until it is
-// there, handlers have what is stored.
+// Each condition under which a checkpoint does not hold makes a list; until it is complete,
+// handlers have the stored objects.
 func TestStoredElsewhere(t *testing.T) {
 	cluster := func(name string) informer.Option {
 		return informer.WithIdentity(func(context.Context) (string, error) { return "uid:" + name, nil })
@@ -132,8 +132,8 @@ func TestStoredElsewhere(t *testing.T) {
 	}
 }
 
-// A list that makes other objects of what is stored, under the same
-// resourceVersions, leaves nothing of them in the indexes.
+// A list that changes the stored objects under the same resourceVersions removes their old values
+// from the indexes.
 func TestIndexesAfterForcedList(t *testing.T) {
 	byApp := cache.Indexers{"app": func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Labels["app"]}, nil }}
 	synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestIndexesAfterForcedList(t *testing.T) {
 	})
 }
 
-// A store that can't be opened is tried again until it can.
+// An informer retries to open its store until that succeeds.
 func TestStoreOpensLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

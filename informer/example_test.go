@@ -40,7 +40,7 @@ var noServer = &cache.ListWatch{
 	},
 }
 
-// A durable informer knows after a restart what it knew before, server or not.
+// A durable informer has the objects of before after a restart, with or without a server.
 func ExampleNewSharedIndexInformer() {
 	dir, err := os.MkdirTemp("", "informer")
 	if err != nil {
@@ -107,7 +107,7 @@ func ExampleNewIndexer() {
 	// [n1 n2]
 }
 
-// Objects of a type that has a protobuf form can be stored as that.
+// Objects of a type that has a protobuf form can be stored in that form.
 func ExampleNewProtobufCodec() {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

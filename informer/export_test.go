@@ -9,7 +9,7 @@ import (
 // Resyncs runs resyncs until ctx ends.
 func (p *Processor) Resyncs(ctx context.Context) { p.resyncs(ctx) }
 
-// Seats is how many collections of db have a seat.
+// Seats returns how many collections of db have a seat.
 func Seats(db store.DB) (n int) {
 	seats.mu.Lock()
 	defer seats.mu.Unlock()

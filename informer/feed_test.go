@@ -53,7 +53,7 @@ func (f *fifo) NewStoreResourceVersionMetric(id cache.InformerNameAndResource) c
 	return f.metric(id, func(v float64) { f.rv = v })
 }
 
-// read returns the values, and forgets the most that were queued and the times.
+// read returns the values, and resets the highest number of queued items and the times.
 func (f *fifo) read() (queued, most, rv, seconds float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +106,7 @@ func TestInformerMetrics(t *testing.T) {
 				}}, opts...)
 				id := c.name + " " + pods.String()
 				require.ElementsMatch(t, []string{id, id, id}, c.provider.names)
-				require.False(t, name.WithResource(pods).Reserved(), "the informer has it")
+				require.False(t, name.WithResource(pods).Reserved(), "the informer has the name")
 				r := run(t, inf)
 				synctest.Wait()
 				queued, most, rv, _ := c.provider.read()
@@ -139,13 +139,13 @@ func TestInformerMetrics(t *testing.T) {
 
 				s.hangUp()
 				time.Sleep(time.Minute)
-				synctest.Wait() // resumed: nothing but replays
+				synctest.Wait() // resumed: only replays
 				queued, _, _, _ = c.provider.read()
 				require.Zero(t, queued)
 				r.stop()
 				require.NoError(t, db.Flush())
 
-				// The next informer begins with what is stored, and without a name has none.
+				// The next informer begins with the stored state; without a name it has no metrics.
 				name.Release()
 				c.provider.rv = 0
 				s.set(func(s *server) { s.watchErr = errors.New("down") })

@@ -27,9 +27,9 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// onStores runs a test on a store in memory and on a durable one. reopen returns the store,
-// from the second call on as it is after a restart of the program. in is synctest.Test, or
-// inTime for a test whose time is the real one.
+// onStores runs a test on a store in memory and on a durable one. reopen returns the store, from
+// the second call on in its state after a restart of the program. in is synctest.Test, or inTime
+// for a test whose time is the real one.
 func onStores(t *testing.T, in func(*testing.T, func(*testing.T)), test func(t *testing.T, reopen func() store.DB)) {
 	for _, kind := range []string{"memory", "durable"} {
 		t.Run(kind, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestExampleReusedForAnotherKind(t *testing.T) {
 	})
 }
 
-// A program that writes to its example meanwhile races with nothing.
+// A program that writes to its example while the informer runs makes no data race.
 func TestExampleWrittenMeanwhile(t *testing.T) {
 	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
 		s := newServer()
@@ -172,8 +172,8 @@ func TestExampleWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// The example is garbage as soon as the program drops it, and the informer goes on, also in
-// the next run.
+// The example is collected once the program drops it, and the informer goes on, also in the next
+// run.
 func TestExampleDropped(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		s := newServer()
@@ -225,7 +225,7 @@ func TestSkippedEventsAreListed(t *testing.T) {
 		s.put("c")
 		s.elsewhere()
 		synctest.Wait()
-		require.True(t, skipped(t, db), "what comes later does not make up for it")
+		require.True(t, skipped(t, db), "a later event does not end the mark of a skipped one")
 		r.stop()
 		s.counts()
 
@@ -249,8 +249,8 @@ func skipped(t *testing.T, db store.DB) bool {
 	return v.State().Skipped
 }
 
-// Without an example there is an informer that never syncs, whose error is in its watch error
-// handler, the log and the reads of its indexer; nothing panics.
+// An informer without an example never syncs and does not panic. The error goes to its watch error
+// handler, the log and the reads of its indexer.
 func TestNilExample(t *testing.T) {
 	factory, err := informer.NewFactory(informer.FactoryOptions{Config: &rest.Config{Host: "https://127.0.0.1:1"}, Scheme: core()})
 	require.NoError(t, err)
@@ -326,8 +326,8 @@ type value struct{ metav1.TypeMeta }
 func (value) GetObjectKind() schema.ObjectKind    { return schema.EmptyObjectKind }
 func (v value) DeepCopyObject() k8sruntime.Object { return v }
 
-// A transform that returns another type than the example's is refused before anything is
-// handed out: with the first list the informer never syncs, and in a watch the event waits.
+// A transform that returns another type than the example's is refused before any object is handed
+// out: in the first list the informer never syncs, and in a watch the event is not passed.
 func TestTransformToAnotherType(t *testing.T) {
 	metadata := func(o any) (any, error) {
 		return &metav1.PartialObjectMetadata{ObjectMeta: o.(*corev1.Pod).ObjectMeta}, nil
@@ -376,7 +376,7 @@ func TestTransformToAnotherType(t *testing.T) {
 				synctest.Wait()
 				require.Empty(t, h.take())
 				require.Contains(t, told()[0], c.want)
-				require.Equal(t, "1", r.LastSyncResourceVersion(), "the checkpoint is past what was refused")
+				require.Equal(t, "1", r.LastSyncResourceVersion(), "the checkpoint is past the refused event")
 				r.stop()
 				bad = false
 				r, h, _ = start(func(o any) (any, error) { return o, nil })

@@ -35,7 +35,7 @@ func (p *panics) handle(_ context.Context, r any) {
 	p.seen = append(p.seen, r)
 }
 
-// take returns what came, and forgets it.
+// take returns the panics since the last call.
 func (p *panics) take() []any {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +122,8 @@ func TestTransformPanics(t *testing.T) {
 	})
 }
 
-// An index function that panics leaves its object out of the index, and no lock held: in
-// a list, in an event, and while an index is built of what is stored.
+// An index function that panics leaves its object out of the index and holds no lock afterwards: in
+// a list, in an event, and while an index is built from stored objects.
 func TestIndexFuncPanics(t *testing.T) {
 	bothStores(t, func(t *testing.T, db store.DB) {
 		p, s := watchPanics(t, false), newServer()
@@ -187,7 +187,7 @@ func (f *faulty) WatchWithContext(ctx context.Context, opts metav1.ListOptions) 
 	return f.server.WatchWithContext(ctx, opts)
 }
 
-// A ListerWatcher that panics has failed, and is asked again.
+// A panic of a ListerWatcher counts as an error, and the request is retried.
 func TestListerWatcherPanics(t *testing.T) {
 	bothStores(t, func(t *testing.T, db store.DB) {
 		p, s := watchPanics(t, false), newServer()
@@ -233,8 +233,8 @@ func TestReflectorFunctionsPanic(t *testing.T) {
 	})
 }
 
-// A panic ends the process where utilruntime.ReallyCrash is true, as it is by default,
-// after the PanicHandlers have seen it.
+// A panic ends the process if utilruntime.ReallyCrash is true, as it is by default, after the
+// PanicHandlers have got it.
 func TestPanicsCrash(t *testing.T) {
 	if what := os.Getenv("PANICS"); what != "" {
 		utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(context.Context, any) { _, _ = os.Stdout.WriteString("handled\n") })
@@ -269,5 +269,5 @@ func TestPanicsCrash(t *testing.T) {
 	require.PanicsWithValue(t, "of the index", func() { _, _ = x.Index("node", pod("ns", "bad", "n1", 1)) })
 	require.PanicsWithValue(t, "of the index", func() { _ = x.Add(pod("ns", "bad", "n1", 1)) })
 	require.Equal(t, []any{"of the index", "of the index"}, p.take())
-	require.NoError(t, x.Add(pod("ns", "a", "n1", 2)), "a caller that recovered goes on")
+	require.NoError(t, x.Add(pod("ns", "a", "n1", 2)), "a caller that recovers can go on")
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// A server that was restored from a backup, or is another one, is found out with
-// nothing but a ListerWatcher.
+// A ListerWatcher is enough to recognise a server that was restored from a backup, or is another
+// one.
 func TestGuardsOfAPlainListWatch(t *testing.T) {
 	history := func(names ...string) *server {
 		s := newServer()
@@ -86,8 +86,8 @@ func trees(apiVersion, kind string, lists *int) cache.ListerWatcher {
 	}
 }
 
-// What is stored of another resource, or of another version of it, is not resumed
-// from, even where nothing but the objects tells them apart.
+// Objects stored from another resource, or another version of it, are not resumed from, even if
+// only the objects show the difference.
 func TestStoredOfAnotherType(t *testing.T) {
 	for name, c := range map[string]struct {
 		apiVersion, kind string
@@ -117,7 +117,7 @@ func TestStoredOfAnotherType(t *testing.T) {
 	}
 }
 
-// A Go type of which no scheme tells the kind still has a name.
+// A Go type whose kind is in no scheme still has a name.
 func TestStoredOfAnotherGoType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, lists := memory.New(), 0
@@ -150,8 +150,8 @@ func listOf(l runtime.Object, lists *int) cache.ListerWatcher {
 	}
 }
 
-// Another encoding is another form of everything that is stored: it is listed anew, and
-// until then, and where the server can't be reached, read as it was stored.
+// If the encoding changes, everything is listed again. Until then, and while the server can't be
+// reached, the objects are read in the stored encoding.
 func TestStoredInAnotherEncoding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, path := newServer(), filepath.Join(t.TempDir(), "db")
@@ -192,8 +192,8 @@ func TestStoredInAnotherEncoding(t *testing.T) {
 	})
 }
 
-// A resume makes one request for the probe and one for each of the newest objects that are
-// stored, of which there are at most three, and no list.
+// A resume makes one request for the probe and one for each of the newest stored objects, three at
+// most, and no list.
 func TestRequestsOfAResume(t *testing.T) {
 	for _, c := range []struct {
 		name            string

@@ -44,8 +44,8 @@ func TestOneHandlerTwice(t *testing.T) {
 	})
 }
 
-// The registration of another informer means nothing, and removing is fine at any
-// time.
+// Removing the registration of another informer has no effect, and a registration can be removed at
+// any time.
 func TestRemoveForeignAndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -61,11 +61,11 @@ func TestRemoveForeignAndLate(t *testing.T) {
 		r.stop()
 		require.NoError(t, inf.RemoveEventHandler(reg))
 		require.NoError(t, cache.ShutDownEventHandler(inf, reg))
-		require.NoError(t, cache.ShutDownEventHandler(other, foreign), "it never ran")
+		require.NoError(t, cache.ShutDownEventHandler(other, foreign), "the other informer never ran")
 	})
 }
 
-// The controller of an informer shows what the informer knows; it runs nothing.
+// The controller of an informer reports the informer's state and runs nothing.
 func TestGetController(t *testing.T) {
 	inf := newInformer(newServer())
 	c := inf.GetController()
@@ -77,7 +77,7 @@ func TestGetController(t *testing.T) {
 	require.False(t, inf.IsStopped())
 }
 
-// Objects are handed out as typed ones where client-go's generics ask for them.
+// client-go's generics get typed objects.
 func TestTypedInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -92,9 +92,8 @@ func TestTypedInformer(t *testing.T) {
 	})
 }
 
-// Handlers and indexers are added, and handlers removed, by many at once, before,
-// while and after the informer starts, as events come. Each that stays has seen
-// what is there.
+// Several goroutines add handlers and indexers and remove handlers before, during and after the
+// start of the informer, beside events. Each handler that stays has got the cache's content.
 func TestManyAtOnce(t *testing.T) {
 	s := newServer()
 	inf := newInformer(s)
@@ -176,8 +175,8 @@ func hasZ(calls []string) bool {
 	return false
 }
 
-// client-go's own kinds of handlers work on our informer as on client-go's, and each
-// logs where it was told to.
+// client-go's own kinds of handlers work on our informer as on client-go's, and each logs to its
+// own logger.
 func TestHandlerTypes(t *testing.T) {
 	onN1 := func(o any) bool { return o.(*corev1.Pod).Spec.NodeName == "n1" }
 	calls := func(inf cache.SharedIndexInformer, s *server) (lines []string) {
@@ -227,7 +226,7 @@ func TestHandlerTypes(t *testing.T) {
 	})
 }
 
-// The checker of a handler, and the errors of a stopped informer, have client-go's words.
+// The name of a handler's checker, and the errors of a stopped informer, are client-go's.
 func TestNamesOfHandlers(t *testing.T) {
 	theirs, ours := ofClientGo(t, newServer()), newInformer(newServer())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -260,8 +259,8 @@ func TestNamesOfHandlers(t *testing.T) {
 	require.EqualError(t, ours.AddIndexers(nil), theirs.AddIndexers(nil).Error())
 }
 
-// An informer logs where its context's logger does, unless the program set another one;
-// its lines are those of the reflector and of what can't be indexed.
+// An informer logs to its context's logger, unless the program set another one: the lines of the
+// reflector and those of objects that can't be indexed.
 func TestLoggerOfTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// What is in a file is found again under these, so they stay as they are.
+// Collections are stored under these ids, so the ids must not change.
 func TestCollectionID(t *testing.T) {
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	long := "environment in (production,staging),tier=frontend,team notin (a,b,c,d,e)"
@@ -37,5 +37,5 @@ func TestCollectionID(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, collectionID(c.example, c.scope)) })
 	}
 	other := collectionID(&corev1.Pod{}, store.Scope{GVR: deployments, LabelSelector: strings.Replace(long, "e)", "f)", 1)})
-	require.NotEqual(t, collectionID(&corev1.Pod{}, store.Scope{GVR: deployments, LabelSelector: long}), other, "they differ in what is left out")
+	require.NotEqual(t, collectionID(&corev1.Pod{}, store.Scope{GVR: deployments, LabelSelector: long}), other, "the selectors differ in the part that is cut")
 }

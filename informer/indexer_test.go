@@ -67,7 +67,7 @@ func boltDB(t require.TestingT, path string) *bolt.DB {
 	return db
 }
 
-// Whatever is done to client-go's indexer and to ours, both give the same answers.
+// After any sequence of operations, client-go's indexer and ours return the same.
 func TestIndexerModel(t *testing.T) {
 	for name, open := range map[string]func(*rapid.T) (store.DB, []informer.Option){
 		"memory": func(*rapid.T) (store.DB, []informer.Option) { return memory.New(), nil },
@@ -145,7 +145,7 @@ func TestIndexerModel(t *testing.T) {
 	}
 }
 
-// sameAnswers compares all that two indexers can be asked.
+// sameAnswers compares the results of all reads of two indexers.
 func sameAnswers(t require.TestingT, want, got cache.Indexer) {
 	require.Equal(t, want.LastStoreSyncResourceVersion(), got.LastStoreSyncResourceVersion())
 	require.ElementsMatch(t, want.List(), got.List())
@@ -188,8 +188,8 @@ func sameAnswers(t require.TestingT, want, got cache.Indexer) {
 	}
 }
 
-// An index with a version is used as it was stored; one without is built anew,
-// because its function may be another by now.
+// An index with a version is used as it was stored; one without is built again, because its
+// function may have changed.
 func TestIndexVersions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	var calls atomic.Int64 // the store builds in the background
@@ -231,8 +231,7 @@ func TestIndexVersions(t *testing.T) {
 	}
 }
 
-// A function of the program's own under the name of the index that every
-// collection has is used all the same.
+// A program's own index function under the name of the built-in index is used.
 func TestOwnNamespaceIndex(t *testing.T) {
 	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{cache.NamespaceIndex: byNode})
 	require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
@@ -242,8 +241,7 @@ func TestOwnNamespaceIndex(t *testing.T) {
 	require.Equal(t, []string{"n1"}, x.ListIndexFuncValues(cache.NamespaceIndex))
 }
 
-// An index function that fails leaves the object out of the index, and nothing
-// else; the error is told.
+// An index function that fails leaves the object out of the index only, and the error is reported.
 func TestIndexFuncFails(t *testing.T) {
 	var told []error
 	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": func(obj any) ([]string, error) {
@@ -265,8 +263,8 @@ func TestIndexFuncFails(t *testing.T) {
 	require.ErrorContains(t, err, "not today")
 }
 
-// What is kept decoded is bounded: the newest used stay, a list drives none of them out,
-// and nothing that a reader does to what it got reaches the store.
+// The number of decoded objects is bounded: those that were used last stay, a list evicts none of
+// them, and a reader's change of an object does not reach the store.
 func TestDecodedIsBounded(t *testing.T) {
 	db := boltDB(t, filepath.Join(t.TempDir(), "db"))
 	x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithDecoded(2))
@@ -283,18 +281,17 @@ func TestDecodedIsBounded(t *testing.T) {
 	require.Len(t, x.List(), 4)
 	require.Same(t, b, get("b"))
 	require.Same(t, a, get("a"))
-	get("c") // in the place of b
+	get("c") // evicts b
 	require.Same(t, a, get("a"))
 	require.NotSame(t, b, get("b"))
 	a.Spec.NodeName = "mine"
 	get("c")
-	get("d") // a has gone
+	get("d") // evicts a
 	require.Equal(t, "n1", get("a").Spec.NodeName)
 	require.NoError(t, db.Close())
 }
 
-// A store that can't be read is reported and never makes a panic.
-// slowCodec lets time go by with each object that is decoded.
+// slowCodec takes time to decode each object.
 type slowCodec struct {
 	informer.Codec
 	takes time.Duration
@@ -357,7 +354,7 @@ func TestReadErrors(t *testing.T) {
 	require.ErrorIs(t, x.Replace(nil, "2"), store.ErrClosed)
 }
 
-// What can't be decoded is left out of a list and reported.
+// An object that can't be decoded is left out of a list and reported.
 func TestUndecodableObject(t *testing.T) {
 	db := memory.New()
 	coll, err := db.Open(storetest.Info("pods"))
@@ -373,9 +370,9 @@ func TestUndecodableObject(t *testing.T) {
 	require.ErrorAs(t, x.Delete("a string"), new(cache.KeyError))
 }
 
-// What a caller writes to the indexer of an informer that runs or has run does not move
-// its resourceVersion, in memory or on disk: a watch that was resumed there would miss what
-// came before. Nor does it make a collection synced.
+// A caller's write to the indexer of an informer that runs or has run does not move its
+// resourceVersion, in memory or on disk: a watch that resumes there would miss the events before.
+// Nor does it make a collection synced.
 func TestCallersDoNotMoveTheCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	synctest.Test(t, func(t *testing.T) {
@@ -414,7 +411,7 @@ func TestCallersDoNotMoveTheCheckpoint(t *testing.T) {
 			s.set(func(s *server) { s.listErr = nil })
 			time.Sleep(time.Minute)
 			write("2", true)
-			s.elsewhere() // its own bookmark
+			s.elsewhere() // the informer's own bookmark
 			synctest.Wait()
 			require.Equal(t, "3", x.LastStoreSyncResourceVersion(), c.name)
 			r.stop()

@@ -133,7 +133,7 @@ func TestJoinersCost(t *testing.T) {
 	}
 }
 
-// joiner is a gated handler and what it must be called with.
+// joiner is a gated handler and the calls that it must get.
 type joiner struct {
 	gate
 	reg     *informer.Registration
@@ -156,8 +156,7 @@ func (j *joiner) let(calls int) {
 	j.got = append(j.got, j.take()...)
 }
 
-// wrong describes what the handler, which is blocked in its next call, should not have been
-// called with; empty for nothing.
+// wrong describes a wrong call of the handler, which is blocked in its next call; empty for none.
 func (j *joiner) wrong() string {
 	for i, call := range j.got {
 		if i >= len(j.want) || j.want[i] != call {
@@ -266,7 +265,7 @@ func joinersAndLeavers(t *testing.T, coll store.Collection, story []action) (wro
 	return wrong
 }
 
-// decoded makes objects that are told apart, and counts them.
+// decoded makes distinct objects, and counts them.
 type decoded struct {
 	mu   sync.Mutex
 	made []weak.Pointer[distinct]
@@ -315,9 +314,8 @@ func (k *keeper) let(calls int) {
 	synctest.Wait()
 }
 
-// Handlers that join at one state and are near each other get the same objects, each of
-// which is decoded once. A handler that stays behind costs keys, and a bounded number of
-// objects.
+// Handlers that join at one state and are near each other get the same objects, each of which is
+// decoded once. A handler that stays behind holds keys, and a bounded number of objects.
 func TestJoinersShareObjects(t *testing.T) {
 	const objects, chunk, recent = 4000, 128, 8
 	for _, c := range collections {
@@ -365,7 +363,7 @@ func TestJoinersShareObjects(t *testing.T) {
 	}
 }
 
-// A handler that joins gets the objects that are at hand decoded.
+// A handler that joins gets the decoded objects that are in the cache.
 func TestJoinersGetWhatIsAtHand(t *testing.T) {
 	for name, make := range ours {
 		t.Run(name, func(t *testing.T) {

@@ -94,7 +94,7 @@ type presence int
 const (
 	absent presence = iota
 	readable
-	damaged // the record is corrupt
+	corrupt // the record can't be read
 )
 
 // header reads a header, which is empty unless the record is readable.
@@ -106,7 +106,7 @@ func header(l lookup, key string) (store.Header, presence, error) {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Header{}, absent, nil
 	case errors.As(err, new(*store.CorruptionError)):
-		return store.Header{}, damaged, nil
+		return store.Header{}, corrupt, nil
 	default:
 		return store.Header{}, absent, err
 	}

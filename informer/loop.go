@@ -276,7 +276,7 @@ func (l *Loop) retry(ctx context.Context, fn func() error) error {
 		}
 		failed = true
 		d := backoff.Step()
-		l.opts.Logger.Error("the store refuses changes; they are kept and tried again", "wait", d.Round(time.Millisecond), "error", err)
+		l.opts.Logger.Error("the store refuses changes; they are kept and retried", "wait", d.Round(time.Millisecond), "error", err)
 		l.failed(err)
 		timer := l.opts.Clock.NewTimer(d)
 		select {

@@ -32,7 +32,7 @@ func obj(name, uid string, rv int) *object.Object {
 	return storetest.Object("ns", name, uid, strconv.Itoa(rv), nil, "x")
 }
 
-// recorder is a handler that writes down its calls.
+// recorder is a handler that records its calls.
 type recorder struct {
 	mu    sync.Mutex
 	calls []string
@@ -81,7 +81,7 @@ func start(t *testing.T, coll store.Collection) *pipeline {
 	return startWith(t, coll, 0, informer.ProcessorOptions{})
 }
 
-// startLingering is start with a queue that waits so long for company.
+// startLingering is start with a queue that lingers for a while.
 func startLingering(t *testing.T, coll store.Collection, linger time.Duration) *pipeline {
 	return startWith(t, coll, linger, informer.ProcessorOptions{})
 }
@@ -163,7 +163,7 @@ func TestHandlersAndStore(t *testing.T) {
 		require.Equal(t, []string{"update a@3 a@11", "add c@12 false", "delete b@13"}, p.rec.take())
 		require.Equal(t, "20", p.coll.State().RV)
 
-		// A relist tells only what changed: c is the same, d is new, a is missing.
+		// A relist brings only the differences: c is the same, d is new, a is missing.
 		p.list(t, store.ReasonExpired, "30", obj("c", "3", 12), obj("d", "4", 25))
 		synctest.Wait()
 		require.Equal(t, []string{"delete unknown a@11", "add d@25 false"}, p.rec.take())
@@ -171,8 +171,8 @@ func TestHandlersAndStore(t *testing.T) {
 	})
 }
 
-// A resumed watch replays what is stored already; nothing goes back in time and
-// nobody hears of it twice.
+// A resumed watch replays stored events: no object goes back in time, and handlers get no event
+// twice.
 func TestReplayedEventsChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memoryCollection(t))
@@ -188,7 +188,7 @@ func TestReplayedEventsChangeNothing(t *testing.T) {
 		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
 		synctest.Wait()
 		require.Equal(t, []string{"update a@9 a@11"}, p.rec.take())
-		// No replay: what is deleted is what is there.
+		// No replay: the delete is of the stored state.
 		require.NoError(t, p.queue.Delete(obj("a", "1", 11)))
 		synctest.Wait()
 		require.Equal(t, []string{"delete a@11"}, p.rec.take())
@@ -231,7 +231,7 @@ func TestNeverSyncedIsNotEmpty(t *testing.T) {
 	})
 }
 
-// failing is a collection whose writes fail until told otherwise.
+// failing is a collection whose writes fail while it is set to.
 type failing struct {
 	store.Collection
 	mu  sync.Mutex
@@ -250,7 +250,7 @@ func (f *failing) Apply(b store.Batch) error {
 	return f.Collection.Apply(b)
 }
 
-// A full disk stops nothing: the batch is kept and lands when there is room.
+// On a full disk the loop keeps the batch and stores it when there is room.
 func TestStoreFailureIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{Collection: memoryCollection(t)}
@@ -262,7 +262,7 @@ func TestStoreFailureIsRetried(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, p.queue.Add(obj("b", "1", 12)))
 		require.Equal(t, "10", p.coll.State().RV)
-		require.Empty(t, p.rec.take(), "handlers hear of what is stored")
+		require.Empty(t, p.rec.take(), "handlers get only stored changes")
 		f.set(nil)
 		require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{})) // waits for the loop
 		require.Equal(t, "12", p.coll.State().RV)
@@ -285,10 +285,10 @@ func TestLateHandlerGetsTheStoreFirst(t *testing.T) {
 	})
 }
 
-// TestModel runs a server's history through queue, loop and a durable store with
-// a crash (the file as of the last commit) at any step, and resumes from the
-// stored checkpoint. What is stored is always the server's state at exactly the
-// checkpoint, and the resumed end is the server's newest state.
+// TestModel runs a server's history through queue, loop and a durable store with a crash (the file
+// as of the last commit) at any step, and resumes from the stored checkpoint. The stored state is
+// always the server's at exactly the checkpoint, and after a resume it reaches the server's newest
+// state.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir := rapidDir(t)

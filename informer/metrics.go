@@ -35,13 +35,13 @@ var (
 	descStale      = metric("stale_events_total", "Events older than what is stored, as a resumed watch replays them.", "collection")
 	descSkipped    = metric("skipped_total", "Objects that could not be used: not encoded, not stored, refused by the transform or of another type.", "collection")
 	descReadErrors = metric("read_errors_total", "Errors in reading, decoding or indexing what is stored.", "collection")
-	descRefusing   = metric("store_refusing", "1 while the store refuses this collection's changes; they are kept and tried again.", "collection")
+	descRefusing   = metric("store_refusing", "1 while the store refuses this collection's changes; they are kept and retried.", "collection")
 
 	descCommits  = metric("store_commits_total", "Transactions committed.", "path")
 	descSyncTime = metric("store_sync_seconds_total", "Time spent on writing and syncing the file.", "path")
 	descPages    = metric("store_pages_written_total", "Pages written to the file.", "path")
 	descFile     = metric("store_file_bytes", "Size of the database file.", "path")
-	descFailing  = metric("store_failing", "1 if the newest flush of the store failed; it is tried again.", "path")
+	descFailing  = metric("store_failing", "1 if the newest flush of the store failed; it is retried.", "path")
 )
 
 // Metrics are the metrics of the informers made with [WithMetrics], and of their durable stores. It

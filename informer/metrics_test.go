@@ -23,7 +23,7 @@ func gather(t *testing.T, m *informer.Metrics) []*dto.MetricFamily {
 	return families
 }
 
-// scrape is the value of a metric of the collection pods, with its other label.
+// scrape returns the value of a metric of the collection pods, with its other label.
 func scrape(t *testing.T, m *informer.Metrics, name, label string) float64 {
 	for _, f := range gather(t, m) {
 		if f.GetName() != "snapcache_"+name {
@@ -43,7 +43,7 @@ func scrape(t *testing.T, m *informer.Metrics, name, label string) float64 {
 	return 0
 }
 
-// What an informer does is counted while it runs, and what its store does.
+// Metrics has the counts of an informer while it runs, and those of its store.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db, m := newServer(), boltDB(t, filepath.Join(t.TempDir(), "db")), informer.NewMetrics()
@@ -72,7 +72,7 @@ func TestMetrics(t *testing.T) {
 		}
 		require.Positive(t, scrape(t, m, "store_file_bytes", ""))
 		r.stop()
-		require.Empty(t, gather(t, m), "an informer that has ended tells nothing")
+		require.Empty(t, gather(t, m), "an informer that has ended still has metrics")
 		require.NoError(t, db.Close())
 		require.Equal(t, counted{lists: 1, items: 1, watches: 2, events: 4, rv: 5}, *provider)
 	})

@@ -19,8 +19,8 @@ func newestKeys(c store.Collection) []string {
 	return slices.DeleteFunc(keys[:], func(key string) bool { return key == "" })
 }
 
-// The checkpoint names the newest objects: those of the first list, then what changed,
-// without what was deleted, over a restart too.
+// The checkpoint names the newest objects: those of the first list, then the changed ones, without
+// the deleted ones, over a restart too.
 func TestNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := memoryCollection(t)
@@ -31,7 +31,7 @@ func TestNewest(t *testing.T) {
 		require.NoError(t, p.queue.Update(obj("a", "1", 21)))
 		require.NoError(t, p.queue.Delete(obj("d", "4", 22)))
 		synctest.Wait()
-		require.Equal(t, []string{"ns/a", "ns/b"}, newestKeys(coll), "nothing takes the place of what was deleted")
+		require.Equal(t, []string{"ns/a", "ns/b"}, newestKeys(coll), "no object takes the place of a deleted one")
 		require.NoError(t, p.queue.Bookmark("30"))
 		synctest.Wait()
 		require.Equal(t, []string{"ns/a", "ns/b"}, newestKeys(coll))
@@ -42,11 +42,11 @@ func TestNewest(t *testing.T) {
 		require.Equal(t, []string{"ns/e", "ns/a", "ns/b"}, newestKeys(coll))
 		p.list(t, store.ReasonRVAhead, "10", obj("a", "1", 3), obj("b", "2", 5), obj("x", "6", 4))
 		synctest.Wait()
-		require.Equal(t, []string{"ns/b", "ns/x", "ns/a"}, newestKeys(coll), "a list of another history leaves nothing of the one before")
+		require.Equal(t, []string{"ns/b", "ns/x", "ns/a"}, newestKeys(coll), "a list of another history replaces all newest objects")
 	})
 }
 
-// Against a model: whatever was newest and is still there comes first, in order.
+// Compared with a model: the newest objects that still exist come first, in order.
 func TestNewestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rv, held := 1, map[string]int{}

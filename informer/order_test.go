@@ -35,8 +35,8 @@ var collections = []struct {
 	}},
 }
 
-// history is a server's objects, name → resourceVersion, and what a handler that knows the
-// ones before must be called with when they change.
+// history holds a server's objects, name → resourceVersion, and computes the calls that a handler
+// must get when they change.
 type history struct {
 	rv      int
 	objects map[string]int
@@ -61,8 +61,8 @@ func (h *history) remove(name string) (o *object.Object, call string) {
 	return obj(name, "u", h.rv), call
 }
 
-// relisted returns the calls of a handler that knows the objects of before, and gets the
-// others from a list in the given order: deletions by name, then the list.
+// relisted returns the calls of a handler that had the objects of before and gets a list in the
+// given order: deletions by name, then the list.
 func (h *history) relisted(before map[string]int, list []string) (calls []string) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, ok := h.objects[name]; !ok {
@@ -148,8 +148,8 @@ func actions(names []string, most int) *rapid.Generator[[]action] {
 	}), 1, most)
 }
 
-// Handlers get the events of all objects in the order of the stream, wherever batches end
-// in it, and of a list the deletions first and then the objects in the list's order.
+// Handlers get the events of all objects in the order of the stream, however it is cut into
+// batches, and of a list the deletions first and then the objects in the list's order.
 func TestStreamOrder(t *testing.T) {
 	for _, c := range collections {
 		t.Run(c.name, func(t *testing.T) {

@@ -31,12 +31,11 @@ func (s step) String() string { return s.op + " " + strings.Join(s.names, ",") }
 // long is time for any backoff to pass.
 const long = 3 * time.Minute
 
-// scenario runs a script through one informer. What it returns, line by line, is
-// which calls each handler got in each step, in their order over all objects, and after
-// each step what can be read.
+// scenario runs a script through one informer. It returns, line by line, the calls of each handler
+// in each step, in their order over all objects, and after each step the content.
 //
-// Left out are updates that change nothing. A relist makes client-go deliver them to
-// handlers that never asked for a resync; ours delivers what has changed.
+// Updates that change nothing are left out. A relist makes client-go deliver them to handlers that
+// never asked for a resync; ours delivers what has changed.
 func scenario(t *testing.T, script []step, make maker) (trace []string) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -79,7 +78,7 @@ func scenario(t *testing.T, script []step, make maker) (trace []string) {
 				s.set(func(s *server) { s.compacted = s.rv })
 				s.hangUp(watch.Event{Type: watch.Error, Object: status(410, metav1.StatusReasonExpired)})
 				wait = long
-			case "forgotten": // what happens meanwhile is only in the list
+			case "forgotten": // events of that time are only in the list
 				s.set(func(s *server) { s.listErr, s.watchErr = errors.New("down"), errors.New("down") })
 				s.hangUp()
 				time.Sleep(long)
@@ -132,9 +131,9 @@ func scenario(t *testing.T, script []step, make maker) (trace []string) {
 	return trace
 }
 
-// ordered returns calls as client-go's order fixes them: the initial list of a handler that
-// joins, and the deletions that a list found, come from a map there, so each run of these
-// is sorted. Everything else stays in its place.
+// ordered returns calls as client-go's order fixes them: the initial list of a handler that joins,
+// and the deletions that a list found, come from a map there, so each run of these is sorted. All
+// other calls stay in their place.
 func ordered(calls []string) []string {
 	unordered := func(call string) string {
 		switch {
@@ -155,13 +154,13 @@ func ordered(calls []string) []string {
 	return calls
 }
 
-// podOf is the name of the pod that a call is about.
+// podOf returns the name of the pod of a call.
 func podOf(call string) string {
 	name, _, _ := strings.Cut(call, "@")
 	return name[strings.LastIndexByte(name, ' ')+1:]
 }
 
-// content is what can be read from an informer.
+// content returns the results of all reads of an informer.
 func content(inf cache.SharedIndexInformer) string {
 	var all []string
 	for _, o := range inf.GetStore().List() {
@@ -180,7 +179,7 @@ func content(inf cache.SharedIndexInformer) string {
 	return strings.Join(all, " ")
 }
 
-// maker makes an informer of what a server has.
+// maker makes an informer of a server's objects.
 type maker func(*testing.T, *server) cache.SharedIndexInformer
 
 func ofClientGo(_ *testing.T, s *server) cache.SharedIndexInformer {
@@ -189,7 +188,7 @@ func ofClientGo(_ *testing.T, s *server) cache.SharedIndexInformer {
 
 func st(op string, names ...string) step { return step{op, names} }
 
-// scripts are stories that client-go's informer and ours must tell alike.
+// scripts are stories in which client-go's informer and ours must behave alike.
 var scripts = map[string][]step{
 	"a life": {
 		st("add", "h"), st("put", "a"), st("start"), st("put", "b"), st("put", "a"), st("remove", "b"), st("put", "b"), st("recreate", "a"),
@@ -200,7 +199,7 @@ var scripts = map[string][]step{
 	"bookmarks":                           {st("add", "h"), st("put", "a"), st("start"), st("elsewhere"), st("elsewhere"), st("put", "a"), st("close"), st("elsewhere"), st("put", "b")},
 	"watches end":                         {st("add", "h"), st("put", "a"), st("start"), st("close"), st("put", "a"), st("close"), st("put", "b"), st("internal error"), st("remove", "a")},
 	"410":                                 {st("add", "h"), st("put", "a"), st("start"), st("expired"), st("put", "a"), st("expired"), st("expired"), st("remove", "a")},
-	"changes that only a list tells":      {st("add", "h"), st("burst", "a", "b", "c"), st("start"), st("forgotten", "a", "B", "d"), st("put", "a"), st("put", "b")},
+	"changes that only a list has":        {st("add", "h"), st("burst", "a", "b", "c"), st("start"), st("forgotten", "a", "B", "d"), st("put", "a"), st("put", "b")},
 	"another object of the same name":     {st("add", "h"), st("burst", "a"), st("start"), st("recreate", "a"), st("forgotten", "A", "a"), st("burst", "A", "a", "A"), st("put", "a")},
 	"bursts":                              {st("add", "h"), st("start"), st("burst", "a", "b", "a", "A", "a", "c", "b"), st("burst", "A", "B", "C", "a", "a", "a")},
 	"an index added late":                 {st("add", "h"), st("burst", "a", "ab"), st("start"), st("index"), st("put", "b"), st("index"), st("remove", "ab")},
@@ -208,7 +207,7 @@ var scripts = map[string][]step{
 	"never started":                       {st("add", "h"), st("put", "a"), st("index")},
 }
 
-// ours are the informers that are held against client-go's.
+// ours are the informers that are compared with client-go's.
 var ours = map[string]maker{
 	"memory": func(_ *testing.T, s *server) cache.SharedIndexInformer { return newInformer(s) },
 	"bolt": func(t *testing.T, s *server) cache.SharedIndexInformer {
@@ -229,7 +228,7 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// TestParityOfAnyScript is TestParity on stories that nobody thought of.
+// TestParityOfAnyScript is TestParity on random stories.
 func TestParityOfAnyScript(t *testing.T) {
 	names := rapid.SampledFrom([]string{"a", "b", "ab", "c"})
 	burst := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", "c", "A", "B", "AB", "C"}), 1, 12)

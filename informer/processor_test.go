@@ -22,7 +22,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// gate is a recorder whose calls wait for leave.
+// gate is a recorder whose calls block until the test lets them through.
 type gate struct {
 	recorder
 	leave chan struct{}
@@ -46,8 +46,8 @@ func fill(t require.TestingT, coll store.Collection, changes ...store.Change) {
 	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
 }
 
-// What waits for a slow handler is read late but tells what was there when it was
-// queued: the initial list of its time, then each change.
+// The backlog of a slow handler is read late but has the states of when it was queued: the initial
+// list of that time, then each change.
 func TestBacklogKeepsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 5)), storetest.Put(obj("c", "3", 6)))
@@ -71,8 +71,8 @@ func TestBacklogKeepsItsTime(t *testing.T) {
 	})
 }
 
-// A handler that joins gets each change once: in its initial list or after it.
-// The history is any, and so are the moments of joining.
+// A handler that joins gets each change once: in its initial list or after it. The history and the
+// moments of joining are random.
 func TestJoinersSeeEachChangeOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		db := memory.New()
@@ -124,7 +124,7 @@ func TestJoinersSeeEachChangeOnce(t *testing.T) {
 	})
 }
 
-// last is a recorder that tells when it heard of the object "z".
+// last is a recorder that reports when it has got the object "z".
 type last struct {
 	recorder
 	z chan struct{}
@@ -137,8 +137,8 @@ func (h *last) OnAdd(o any, initial bool) {
 	}
 }
 
-// replay runs through a handler's calls: adds of what is not there, updates from
-// what is there, deletes of what is there. It returns what is left.
+// replay applies a handler's calls: adds of absent objects, updates and deletes of present ones. It
+// returns the objects that are left.
 func replay(t require.TestingT, calls []string) map[string]string {
 	have := map[string]string{}
 	at := func(s string) (name, rv string) {
@@ -180,8 +180,8 @@ func TestResyncPeriods(t *testing.T) {
 			require.NoError(t, err)
 		}
 		add("never", 0)
-		add("too often", 5*time.Second) // gets the informer's ten
-		add("seldom", 25*time.Second)   // when somebody looks: at thirty
+		add("too often", 5*time.Second) // gets the informer's 10 s
+		add("seldom", 25*time.Second)   // served at the next check, after 30 s
 		synctest.Wait()
 		for _, h := range handlers {
 			h.take()
@@ -203,8 +203,7 @@ func TestResyncPeriods(t *testing.T) {
 	})
 }
 
-// Before the start the handler with the shortest period decides how often to look,
-// but no more often than once a second.
+// The shortest period asked for before the start is the check period, but at least a second.
 func TestResyncCheckPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)))
@@ -232,8 +231,8 @@ func TestResyncCheckPeriod(t *testing.T) {
 	})
 }
 
-// A resync piles nothing up before a handler that is still getting all objects, be it for
-// its initial list or for the resync before.
+// A resync leaves out a handler that is still getting all objects, for its initial list or for the
+// resync before.
 func TestResyncLeavesOutWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
@@ -264,7 +263,7 @@ func TestResyncLeavesOutWhatWaits(t *testing.T) {
 		close(g.leave)
 		synctest.Wait()
 		require.Equal(t, []string{"update a@3 a@3", "update b@4 b@4"}, g.take())
-		require.Len(t, p.rec.take(), 2+5*2, "the others don't wait for it")
+		require.Len(t, p.rec.take(), 2+5*2, "the other handlers don't wait for it")
 	})
 }
 
@@ -276,7 +275,7 @@ func TestRemovedHandlerHearsNoMore(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		p.proc.RemoveHandler(reg)
-		p.proc.RemoveHandler(reg) // twice is as good as once
+		p.proc.RemoveHandler(reg) // a second call does nothing
 		select {
 		case <-reg.ShutdownChan():
 			t.Fatal("a call is going on")
@@ -303,8 +302,7 @@ func (h *panicky) OnAdd(o any, initial bool) {
 	h.recorder.OnAdd(o, initial)
 }
 
-// Where the process survives a panic, the handler goes on with the next call after
-// a pause.
+// If the process survives a panic, the handler gets the next call after a pause.
 func TestHandlerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		utilruntime.ReallyCrash = false
@@ -333,7 +331,8 @@ func TestStoppedProcessor(t *testing.T) {
 	require.ErrorIs(t, err, informer.ErrStopped)
 }
 
-// Handlers get what Decode makes; what it can't make reaches none and is reported.
+// Handlers get the values of Decode; an object that it can't decode reaches no handler and is
+// reported.
 func TestUndecodable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))

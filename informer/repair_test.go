@@ -44,7 +44,7 @@ func damage(t require.TestingT, path, key string) {
 	require.NoError(t, db.Close())
 }
 
-// damagedCollection holds a@3 and b@5 at checkpoint 10; a is damaged.
+// damagedCollection holds a@3 and b@5 at checkpoint 10; the record of a is corrupt.
 func damagedCollection(t *testing.T) store.Collection {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	db, err := bolt.Open(path, bolt.Options{})
@@ -65,7 +65,7 @@ func damagedCollection(t *testing.T) store.Collection {
 	return c
 }
 
-// contents is key → RV, "damaged" for what can't be read.
+// contents returns key → RV, "damaged" for a record that can't be read.
 func contents(t require.TestingT, c store.Collection) map[string]string {
 	v, err := c.View()
 	require.NoError(t, err)
@@ -83,7 +83,8 @@ func contents(t require.TestingT, c store.Collection) map[string]string {
 	return got
 }
 
-// TestRepair puts what the server has in the place of a damaged record, or does not.
+// TestRepair replaces a corrupt record by the server's state, unless an event makes the repair
+// obsolete.
 func TestRepair(t *testing.T) {
 	a := func(rv int) *object.Object { return obj("a", "1", rv) }
 	type queue = *deltafifo.Queue
@@ -107,7 +108,7 @@ func TestRepair(t *testing.T) {
 	}
 	for name, x := range map[string]struct {
 		steps []func(queue) error
-		a     string // its RV afterwards; empty for absent
+		a     string // a's RV afterwards; empty if absent
 		rv    string // of the checkpoint
 		calls []string
 	}{
@@ -140,7 +141,7 @@ func TestRepair(t *testing.T) {
 					p.rec.take()
 					for _, step := range x.steps {
 						if err := step(p.queue); errors.Is(err, deltafifo.ErrReplacing) && name == "listed before it" {
-							continue // it came too early, and would have changed nothing
+							continue // the repair came too early, and would have changed nothing
 						} else if err != nil {
 							t.Fatal(err)
 						}
@@ -148,7 +149,7 @@ func TestRepair(t *testing.T) {
 							synctest.Wait()
 						}
 					}
-					time.Sleep(2 * time.Second) // the bubble's, for the queue's patience
+					time.Sleep(2 * time.Second) // simulated time, for the queue's linger
 					synctest.Wait()
 					want := map[string]string{"b": "5"}
 					if x.a != "" {
@@ -164,10 +165,9 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestRepairModel runs a server's history past a store whose records get damaged,
-// with answers to GETs that arrive at any time after they were given. At each step
-// every record is one that the server had at the checkpoint or later; the end is the
-// server's newest state.
+// TestRepairModel runs a server's history into a store whose records become corrupt, with answers
+// to GETs that arrive at any later time. At each step every record is in a state that the server
+// had at the checkpoint or later; the final state is the server's newest.
 func TestRepairModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		path := filepath.Join(rapidDir(t), "cache.db")
@@ -175,7 +175,7 @@ func TestRepairModel(t *testing.T) {
 		states := []map[string]string{{}} // states[rv] is key → RV
 		state := func() map[string]string { return states[len(states)-1] }
 		at := 0                                // what the watch has delivered
-		answers := map[string]*object.Object{} // of GETs, on their way
+		answers := map[string]*object.Object{} // of GETs, not yet delivered
 		var db *bolt.DB
 		var coll store.Collection
 		var q *deltafifo.Queue
@@ -207,7 +207,7 @@ func TestRepairModel(t *testing.T) {
 			}
 			require.NoError(t, q.EndReplace(strconv.Itoa(at)))
 		}
-		// settle waits until the loop has done all that was queued.
+		// settle waits until the loop has applied all that was queued.
 		settle := func() {
 			require.NoError(t, q.BeginReplace(context.Background(), deltafifo.Replace{}))
 			q.AbortReplace()
@@ -289,7 +289,7 @@ func TestRepairModel(t *testing.T) {
 		for at+1 < len(states) {
 			deliver()
 		}
-		closeAll() // when all of it is stored
+		closeAll() // once everything is stored
 		open()
 		for key, version := range contents(t, coll) {
 			if version == "damaged" {

@@ -69,7 +69,7 @@ func (s *sharedIndexInformer) open(ctx context.Context) bool {
 			return true
 		}
 		d := backoff.Step()
-		s.indexer.logger().Error("the store can't be opened; it is tried again", "collection", s.indexer.opts.id, "wait", d, "error", err)
+		s.indexer.logger().Error("the store can't be opened; retrying", "collection", s.indexer.opts.id, "wait", d, "error", err)
 		select {
 		case <-ctx.Done():
 			return false
@@ -135,7 +135,7 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 			id: opts.id, db: opts.db, collection: s.indexer.coll, queue: queue, readErrors: s.indexer.ReadErrors,
 			events: map[watch.EventType]uint64{}, lists: map[store.Reason]uint64{},
 		},
-		tell: func(err error) { s.tell(ctx, err) }, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, informer: s.indexer.feed,
+		report: func(err error) { s.report(ctx, err) }, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, informer: s.indexer.feed,
 	}
 	if opts.provider != nil {
 		o.fed = reflector.Feed(opts.provider, opts.id)
@@ -146,7 +146,7 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 // observer passes the reflector's events to the metrics, the log and the watch error handler.
 type observer struct {
 	*meter
-	tell   func(error) // calls the watch error handler
+	report func(error) // calls the watch error handler
 	logger *slog.Logger
 
 	fed      reflector.Observer // client-go's metrics of reflectors
@@ -157,7 +157,7 @@ type observer struct {
 func (o *observer) Phase(p reflector.Phase, err error) {
 	o.meter.Phase(p, err)
 	if p == reflector.PhaseWaiting && err != nil {
-		o.tell(err)
+		o.report(err)
 	}
 }
 
@@ -165,7 +165,7 @@ func (o *observer) Phase(p reflector.Phase, err error) {
 func (o *observer) Skipped(err error) {
 	o.meter.Skipped(err)
 	o.logger.Warn("skipped an object that can't be used", "error", err)
-	o.tell(err)
+	o.report(err)
 }
 
 // identity returns the identity of the cluster. A panic of the program's function is its error.

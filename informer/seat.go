@@ -110,7 +110,7 @@ func (s *sharedIndexInformer) claim(ctx context.Context) bool {
 	coll, log := s.indexer.coll, s.indexer.logger().With("collection", s.indexer.opts.id)
 	if coll.refused != nil {
 		log.Error("the informer never syncs", "error", coll.refused)
-		s.tell(ctx, coll.refused)
+		s.report(ctx, coll.refused)
 		<-ctx.Done()
 		return false
 	}
@@ -124,7 +124,7 @@ func (s *sharedIndexInformer) claim(ctx context.Context) bool {
 		}
 		err := coll.inUse(owner)
 		log.Warn("the informer waits for another one of the same collection to stop, and has not synced until then", "error", err)
-		s.tell(ctx, err)
+		s.report(ctx, err)
 		select {
 		case <-ctx.Done():
 			return false

@@ -21,8 +21,7 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// oneWriter is a store whose collections have one writer at a time, which is the newest that
-// was opened; what else happens it writes down.
+// oneWriter is a store that records each write to a collection by another than its newest opening.
 type oneWriter struct {
 	store.DB
 
@@ -30,8 +29,8 @@ type oneWriter struct {
 	newest map[string]*written
 	faults []string
 
-	flushing func() // called by Flush; nil for nothing
-	viewing  func() // called by the next View of a collection; nil for nothing
+	flushing func() // called by Flush; nil for none
+	viewing  func() // called by the next View of a collection; nil for none
 }
 
 // written is one opening of a collection.
@@ -55,7 +54,7 @@ func (db *oneWriter) Open(info store.Info, indexes ...store.Index) (store.Collec
 	return w, nil
 }
 
-// writes notes a write by c.
+// writes records a write by c.
 func (db *oneWriter) writes(c *written, what string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -113,15 +112,15 @@ func (r writing) Commit(cp store.Checkpoint) error {
 	return err
 }
 
-// reported are the errors that an informer's watch error handler got.
+// reported returns the recorder of the errors that an informer's watch error handler gets.
 func reported(t testing.TB, inf cache.SharedInformer) *recorder {
 	told := &recorder{}
 	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told.add("%v", err) }))
 	return told
 }
 
-// Of two informers of one collection the second waits, and reports it wherever it is asked. It
-// takes nothing from the first, neither changes nor indexes, and goes on where the first ended.
+// Of two informers of one collection the second waits, and all its reads report that. It takes
+// neither changes nor indexes from the first, and goes on from the state in which the first ended.
 func TestSecondInformerWaits(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -176,9 +175,9 @@ func TestSecondInformerWaits(t *testing.T) {
 				require.Greater(t, x.ReadErrors(), before, "an empty answer is reported as an error")
 				require.ErrorIs(t, x.Add(pod("ns", "mine", "n1", 1)), informer.ErrInUse)
 				require.ErrorIs(t, x.Replace(nil, "9"), informer.ErrInUse)
-				require.NoError(t, second.AddIndexers(cache.Indexers{"node": byNode}), "for later")
+				require.NoError(t, second.AddIndexers(cache.Indexers{"node": byNode}), "takes effect once the informer runs")
 				keys, err := first.GetIndexer().IndexKeys("node", "n2")
-				require.NoError(t, err, "the indexes of the first are there")
+				require.NoError(t, err, "the collection has the first informer's indexes")
 				require.Equal(t, []string{"ns/b"}, keys)
 
 				r1.stop()
@@ -199,10 +198,10 @@ func TestSecondInformerWaits(t *testing.T) {
 				require.ErrorIs(t, err, informer.ErrInUse)
 				require.ErrorIs(t, old.Update(pod("ns", "a", "n1", 9)), informer.ErrInUse)
 				r2.stop()
-				require.Len(t, x.List(), 3, "after the stop it can be read")
+				require.Len(t, x.List(), 3, "the indexer of a stopped informer can be read")
 				if c.lists == 0 {
 					keys, err = old.IndexKeys("node", "n0")
-					require.NoError(t, err, "while no other informer runs")
+					require.NoError(t, err, "no other informer runs")
 					require.Equal(t, []string{"ns/c"}, keys)
 				}
 				require.Empty(t, db.found())
@@ -237,7 +236,7 @@ func TestWaitingInformersStop(t *testing.T) {
 	})
 }
 
-// An informer has its collection until it has flushed, and until its handlers have returned.
+// An informer owns its collection until it has flushed and its handlers have returned.
 func TestHandoverWaitsForTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -275,7 +274,7 @@ func TestHandoverWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// What is read while an informer takes the collection over is of before, or an error.
+// A read while an informer takes over the collection returns the state of before, or an error.
 func TestReadWhileAnInformerBegins(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		s, db := newServer(), watchWriters(reopen())
@@ -292,13 +291,13 @@ func TestReadWhileAnInformerBegins(t *testing.T) {
 			require.Equal(t, []string{"ns/b"}, inf.GetStore().ListKeys())
 		}
 		_, err := x.ByIndex("by", "n1")
-		require.ErrorIs(t, err, informer.ErrInUse, "it would be of another scope, by another index")
+		require.ErrorIs(t, err, informer.ErrInUse, "the result would be of another scope, by another index")
 		r.stop()
 		require.Empty(t, db.found())
 	})
 }
 
-// What a handler knows of the objects.
+// mirror is a handler that holds the objects it has got, by name.
 type mirror struct {
 	mu   sync.Mutex
 	pods map[string]string // resourceVersions
@@ -319,8 +318,8 @@ func (m *mirror) OnDelete(o any) {
 	delete(m.pods, o.(*corev1.Pod).Name)
 }
 
-// An informer that is removed and made again, over and over beside changes, is in step each
-// time; there are never two writers, also if the next one runs before the last has ended.
+// An informer that is removed and made again, over and over beside changes, catches up each time.
+// There are never two writers, even if the next one runs before the last has ended.
 func TestInformerMadeAgain(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		s, db := newServer(), watchWriters(reopen())
@@ -336,9 +335,9 @@ func TestInformerMadeAgain(t *testing.T) {
 			lists int
 		}{
 			{"by id", byHand, 1},
-			{"by NewFunc, which does not know that they list the same", func() cache.SharedIndexInformer {
+			{"by NewFunc, with unknown scopes", func() cache.SharedIndexInformer {
 				return makeOne(s, &corev1.Pod{}, 0, cache.Indexers{"node": byNode})
-			}, 99}, // the first resumes what was made by id
+			}, 99}, // the first resumes the collection that was made by id
 		} {
 			var last *running
 			for n := range 100 {
@@ -354,7 +353,7 @@ func TestInformerMadeAgain(t *testing.T) {
 					}
 				})
 				churn.Go(func() {
-					for range 20 { // opens the collection whenever it is free
+					for range 20 { // opens the collection whenever it has no owner
 						_, _, err := reader.GetByKey("ns/1")
 						if err != nil && !errors.Is(err, informer.ErrInUse) {
 							t.Error(err)
@@ -370,10 +369,10 @@ func TestInformerMadeAgain(t *testing.T) {
 				r = run(t, inf)
 				if last != nil {
 					if n%3 == 1 {
-						synctest.Wait() // it waits
+						synctest.Wait() // the next informer waits
 						require.False(t, inf.HasSynced())
 					}
-					go last.stop() // beside all else
+					go last.stop() // beside the next informer
 				}
 				churn.Wait()
 				synctest.Wait()
@@ -402,8 +401,8 @@ func TestInformerMadeAgain(t *testing.T) {
 	})
 }
 
-// Of a client without addresses it is not known whether a second informer lists what the first
-// did: that one lists, and does not resume.
+// With a client without addresses the scope of a second informer is unknown: it lists, and does not
+// resume.
 func TestSecondOfAnUnknownTarget(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		db := reopen()
@@ -426,8 +425,8 @@ func TestSecondOfAnUnknownTarget(t *testing.T) {
 	})
 }
 
-// Indexers without an informer share a collection, each with indexes of its own, and find what
-// any of them wrote.
+// Indexers without an informer share a collection, each with indexes of its own, and read each
+// other's writes.
 func TestIndexersOfOneCollection(t *testing.T) {
 	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
 		db := watchWriters(reopen())
@@ -451,7 +450,8 @@ func TestIndexersOfOneCollection(t *testing.T) {
 	})
 }
 
-// The registry of owners has a collection for as long as it has an informer or an indexer.
+// The registry of owners holds a collection as long as the collection has an informer or an
+// indexer.
 func TestSeatsGo(t *testing.T) {
 	db := memory.New()
 	for n := range 10 {
@@ -464,7 +464,7 @@ func TestSeatsGo(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
-// A store whose identity is not known is refused.
+// A store that can't be compared with another is refused.
 func TestStoreThatCannotBeCompared(t *testing.T) {
 	inf := newInformer(newServer(), informer.WithStore(byValue{memory.New(), nil}, "pods"))
 	told := make(chan error, 1)

@@ -25,13 +25,13 @@ type server struct {
 	uid       int
 	objects   map[string]*corev1.Pod
 	events    []watch.Event // of resourceVersions 1, 2, …
-	compacted int           // up to here nothing is remembered
-	lists     int           // complete lists that were asked for
+	compacted int           // history up to here is gone
+	lists     int           // requests for complete lists
 	probes    int           // lists of one object, or at least as new as a checkpoint
 	watches   []*serverWatch
 	listErr   error
 	watchErr  error
-	sent      func(*corev1.Pod) // changes what is sent; nil for nothing
+	sent      func(*corev1.Pod) // changes the sent objects; nil for none
 }
 
 type serverWatch struct {
@@ -40,13 +40,13 @@ type serverWatch struct {
 	end    func()
 	next   int
 	wake   chan struct{}
-	extra  []watch.Event // to be sent before anything else
+	extra  []watch.Event // sent before all other events
 	close  bool
 }
 
 func newServer() *server { return &server{objects: map[string]*corev1.Pod{}} }
 
-// IsWatchListSemanticsUnSupported keeps client-go from asking for lists as watches.
+// IsWatchListSemanticsUnSupported prevents client-go's lists by watch.
 func (s *server) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s *server) List(opts metav1.ListOptions) (runtime.Object, error) {
@@ -172,7 +172,7 @@ func status(code int32, reason metav1.StatusReason) *metav1.Status {
 func (s *server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	watches := s.watches // f may forget those that it ends
+	watches := s.watches // f may remove those that it ends
 	f()
 	for _, w := range watches {
 		select {
@@ -216,7 +216,7 @@ func (s *server) remove(name string) {
 	})
 }
 
-// elsewhere counts on without a change to this resource.
+// elsewhere increments the resourceVersion without a change to this resource.
 func (s *server) elsewhere() {
 	s.change(func() {
 		s.rv++
@@ -237,7 +237,7 @@ func (s *server) hangUp(last ...watch.Event) {
 
 func (s *server) set(f func(*server)) { s.change(func() { f(s) }) }
 
-// counts returns how many lists were asked for, and forgets it.
+// counts returns the number of requests for lists since the last call.
 func (s *server) counts() (lists int) {
 	s.change(func() { lists, s.lists = s.lists, 0 })
 	return lists

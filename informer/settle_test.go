@@ -16,8 +16,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// A list that is made by a watch names keys again and drops some. Store and handlers see
-// its end, whether a part of it was with the consumer before or all of it comes at once.
+// A list that is made by a watch names keys again and drops some. Store and handlers get its final
+// state, in several batches or in one.
 func TestListThatChangesWhileItIsMade(t *testing.T) {
 	held := []*object.Object{obj("kept", "1", 1), obj("changed", "2", 2), obj("dropped", "3", 3), obj("missing", "4", 4), obj("again", "5", 5)}
 	stores := []struct {

@@ -18,7 +18,7 @@ import (
 )
 
 // In memory every reader gets the very object that was stored, as from client-go; the store's own
-// readers get what the codec makes of it.
+// readers get the encoded form.
 func TestDecodedInMemory(t *testing.T) {
 	withType := pod("x", "a", "n1", 7)
 	withType.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -73,7 +73,7 @@ func TestDecodedInMemory(t *testing.T) {
 				require.Len(t, list, 1)
 				require.Same(t, got, list[0], "decoded once")
 			}
-			require.Equal(t, 2, calls, "one for what is stored, one for Index")
+			require.Equal(t, 2, calls, "one call for the stored object, one for Index")
 
 			v, err := db.View("things")
 			require.NoError(t, err)
@@ -99,8 +99,8 @@ func TestDecodedInMemory(t *testing.T) {
 	}
 }
 
-// Objects that something else put into the store, without their Go form, are decoded as they are
-// read; one that can't be is left out, and reported.
+// Objects that were put into the store without their Go form are decoded when they are read; one
+// that can't be decoded is left out, and reported.
 func TestEncodedInMemory(t *testing.T) {
 	db := memory.New()
 	var failed []error
@@ -122,7 +122,7 @@ func TestEncodedInMemory(t *testing.T) {
 	require.Equal(t, "n1", b.(*corev1.Pod).Spec.NodeName)
 	require.Len(t, x.List(), 2)
 	require.Len(t, failed, 1)
-	require.Contains(t, x.List(), b, "kept as by a store that has to decode it")
+	require.Contains(t, x.List(), b, "kept in the cache of decoded objects")
 	_, _, err = x.GetByKey("x/bad")
 	require.ErrorContains(t, err, "decode x/bad")
 	byNamespace, err := x.Index(cache.NamespaceIndex, b)
@@ -137,7 +137,7 @@ func mustInfo(t *testing.T, db store.DB) store.Info {
 	return infos[0]
 }
 
-// Handlers get the objects that the store has, of the list and of the watch.
+// Handlers get the very objects that the store has, from the list and the watch.
 func TestHandlersShareWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

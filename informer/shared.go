@@ -203,9 +203,9 @@ func (c controller) HasSynced() bool                     { return c.s.HasSynced(
 func (c controller) HasSyncedChecker() cache.DoneChecker { return c.s.HasSyncedChecker() }
 func (c controller) LastSyncResourceVersion() string     { return c.s.LastSyncResourceVersion() }
 
-// tell passes err to the watch error handler. The informer must have started. A panic of the
+// report passes err to the watch error handler. The informer must have started. A panic of the
 // handler is logged.
-func (s *sharedIndexInformer) tell(ctx context.Context, err error) {
+func (s *sharedIndexInformer) report(ctx context.Context, err error) {
 	if s.watchError == nil {
 		return
 	}

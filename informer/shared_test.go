@@ -130,12 +130,12 @@ func TestSharedIndexInformer(t *testing.T) {
 		err = inf.AddIndexers(cache.Indexers{})
 		require.ErrorIs(t, err, informer.ErrStopped)
 		require.EqualError(t, err, "indexer was not added because it has stopped already")
-		require.Len(t, inf.GetStore().List(), 3, "what is in the cache can still be read")
+		require.Len(t, inf.GetStore().List(), 3, "the indexer of a stopped informer can be read")
 	})
 }
 
-// Never synced is not empty: a store without one complete list is nothing to tell
-// handlers of, and HasSynced waits for the list.
+// A collection that was never listed is not an empty one: handlers get nothing of a store without a
+// complete list, and HasSynced waits for the list.
 func TestNeverSyncedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -166,7 +166,7 @@ func TestNeverSyncedStore(t *testing.T) {
 	})
 }
 
-// The transform sees each object before anybody else does, deleted ones too.
+// The transform gets each object first, deleted ones too.
 func TestTransform(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -220,8 +220,8 @@ func TestWrongType(t *testing.T) {
 	})
 }
 
-// The same informer hands out objects as they are stored, for those who can do
-// without Go types.
+// With *object.Object as the example, an informer hands out objects in their stored form, without
+// Go types.
 func TestRawObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -281,8 +281,8 @@ func TestInformerResyncs(t *testing.T) {
 	})
 }
 
-// An object that is shared and changed all the same is found out, where client-go's
-// switch for that is on. It is read when the program starts, so this starts one.
+// The mutation detector reports a change of a shared object, if client-go's environment variable
+// turns it on. The variable is read when the program starts, so the test starts one.
 func TestMutationDetector(t *testing.T) {
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") == "true" {
 		s := newServer()
@@ -301,8 +301,7 @@ func TestMutationDetector(t *testing.T) {
 	require.NotContains(t, string(out), "test timed out")
 }
 
-// However often informers are started and stopped, at whatever moment: nothing of
-// them stays. TestMain looks for goroutines.
+// Informers that are started and stopped at any moment leave no goroutines. TestMain checks that.
 func TestThousandStarts(t *testing.T) {
 	s := newServer()
 	for _, name := range []string{"a", "b", "c"} {
@@ -344,7 +343,7 @@ func TestThousandStarts(t *testing.T) {
 	require.NoError(t, goleak.Find())
 }
 
-// An informer that was made without resyncs does none, whoever asks.
+// An informer that was made without resyncs does none, even if a handler asks for one.
 func TestInformerWithoutResyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

@@ -52,8 +52,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A list that is late to see its end, as on a machine with much to do, gets no connection to be
-// sent on meanwhile.
+// A list that notices its end late, as on a busy machine, gets no connection in the meantime.
 func TestTargetOfSeenLate(t *testing.T) {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
@@ -89,12 +88,12 @@ func TestTargetOfSeenLate(t *testing.T) {
 	got, known := targetOf(lw)
 	require.True(t, known)
 	require.Equal(t, "pods", got.GVR.Resource)
-	<-dialed // for nobody
+	<-dialed // a connection that is not used
 	client.CloseIdleConnections()
 	require.Zero(t, requests.Load())
 }
 
-// What is listed is found out without a request, with a server and without one.
+// The scope is found without a request, with a server and without one.
 func TestTargetOf(t *testing.T) {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { requests.Add(1) }))
@@ -114,7 +113,7 @@ func TestTargetOf(t *testing.T) {
 	require.Zero(t, requests.Load())
 
 	_, known := targetOf(&cache.ListWatch{ListFunc: func(metav1.ListOptions) (runtime.Object, error) { //nolint:staticcheck // what still sets it
-		require.Fail(t, "it would be asked without an end")
+		require.Fail(t, "a list without a context could not be ended")
 		return nil, nil
 	}})
 	require.False(t, known)

@@ -31,8 +31,8 @@ func (p picky) Encode(obj runtime.Object) (*object.Object, error) {
 	return p.Codec.Encode(obj)
 }
 
-// An object that can't be stored leaves what is stored of it as it is, in an event and
-// in a list; it is told and counted, and holds up no other.
+// An object that can't be stored leaves its stored state as it is, in an event and in a list; the
+// error is reported and counted, and other objects are stored.
 func TestUnstorableObjects(t *testing.T) {
 	long := strings.Repeat("n", object.MaxKeyBytes)
 	for name, spoil := range map[string]func(*corev1.Pod){
@@ -80,7 +80,7 @@ func TestUnstorableObjects(t *testing.T) {
 				time.Sleep(time.Minute)
 				s.put("b")
 				synctest.Wait()
-				if name == "encoding" { // of one without its name nobody knows what it is
+				if name == "encoding" { // under a name that is too long the object is not recognised as a
 					require.Equal(t, []string{"update b@4 b@5"}, h.take())
 					p, _, err := inf.GetStore().GetByKey("ns/a")
 					require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestUnstorableObjects(t *testing.T) {
 				require.EqualValues(t, 2, scrape(t, m, "skipped_total", ""))
 				require.NoError(t, db.Flush())
 
-				// The next one is as ever.
+				// The next state is stored as usual.
 				h.take()
 				s.put("a")
 				s.remove("b")
@@ -103,7 +103,7 @@ func TestUnstorableObjects(t *testing.T) {
 	}
 }
 
-// A list under other rules leaves nothing as it was.
+// A list under other rules replaces all stored objects.
 func TestUnstorableInForcedList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newServer(), boltDB(t, filepath.Join(t.TempDir(), "db"))
@@ -129,13 +129,13 @@ func TestUnstorableInForcedList(t *testing.T) {
 	})
 }
 
-// A value of an index that is too long to be stored costs the object that value and
-// nothing else, here or in what is written after it.
+// An index value that is too long is left out of the index, and has no other effect, neither on the
+// object nor on later writes.
 func TestIndexValueTooLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	for _, open := range []func() store.DB{func() store.DB { return boltDB(t, path) }, func() store.DB { return boltDB(t, path) }} {
 		db := open()
-		told := make(chan error, 100) // from whoever builds the index, too
+		told := make(chan error, 100) // also from the goroutine that builds the index
 		long := strings.Repeat("v", store.MaxIndexValueBytes+1)
 		x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": func(obj any) ([]string, error) {
 			return []string{obj.(*corev1.Pod).Spec.NodeName, obj.(*corev1.Pod).Name}, nil

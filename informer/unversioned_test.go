@@ -58,7 +58,7 @@ func fakePod(rv, node string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: rv}, Spec: corev1.PodSpec{NodeName: node}}
 }
 
-// nodes is a handler that notes the node of each pod it gets.
+// nodes is a handler that records the node of each pod that it gets.
 func nodes(rec *recorder) cache.ResourceEventHandler {
 	node := func(o any) string {
 		if missing, ok := o.(cache.DeletedFinalStateUnknown); ok {
@@ -167,8 +167,7 @@ func TestUpdateUnderTheSameResourceVersion(t *testing.T) {
 	}
 }
 
-// Of a loop: events under the stored resourceVersion are replays unless it is told
-// otherwise.
+// A loop treats events under the stored resourceVersion as replays unless Unversioned is set.
 func TestLoopTakesReplaysForReplays(t *testing.T) {
 	for _, unversioned := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -196,8 +195,8 @@ func TestLoopTakesReplaysForReplays(t *testing.T) {
 	}
 }
 
-// FakeControllerSource of client-go's own tests: a list of nothing is at "0", a watch from
-// there begins with what was missed, and one that was reset has expired.
+// FakeControllerSource of client-go's own tests: an empty list is at "0", a watch from there begins
+// with the missed events, and one that was reset has expired.
 func TestFakeControllerSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := framework.NewFakeControllerSource()
