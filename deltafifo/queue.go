@@ -62,7 +62,7 @@ type Queue struct {
 	opts Options
 
 	mu          sync.Mutex
-	changed     *sync.Cond // any field below
+	changed     *sync.Cond // signals a change of any field below
 	items       map[string]*item
 	order       []string // keys of items, by first delta
 	bytes       int64
