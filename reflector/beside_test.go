@@ -28,21 +28,20 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 )
 
-// step is one thing that happens to the server: a change of an object, or the
-// loss of its memory of what was before.
+// step is one event on the server: a change of an object, or a compaction of the history.
 type step struct {
 	after time.Duration
 	name  string
 	what  string // "put", "delete", "recreate", "compact", "outage"
 }
 
-// fault is how one answer of the server goes wrong; the zero value does not.
+// fault is a failure of one answer of the server; the zero value is none.
 type fault struct {
 	kind  string // "refused", "429", "500", "eof"; for a watch also "close", "410", "bookmark"
-	after int    // events of a watch before it happens
+	after int    // events of the watch before the fault
 }
 
-// world is a server with a history, which plays a script of changes and faults.
+// world is a fake server with a history, which runs a script of changes and faults.
 type world struct {
 	mu      sync.Mutex
 	rv      int
@@ -68,7 +67,7 @@ func (w *world) play(steps []step) {
 		case s.what == "compact":
 			w.forget()
 		case s.what == "outage":
-			// Watches end, and the server remembers nothing of what happened meanwhile.
+			// Watches end, and the server compacts what changes meanwhile.
 			for _, f := range w.open {
 				f.Stop()
 			}
@@ -90,7 +89,7 @@ func (w *world) play(steps []step) {
 	}
 }
 
-// forget makes the server lose its memory of what was. The caller holds the lock.
+// forget compacts the server's history. The caller holds the lock.
 func (w *world) forget() {
 	w.rv++
 	w.memory = w.rv
@@ -143,7 +142,7 @@ func next(faults *[]fault) (f fault) {
 func (w *world) List(o metav1.ListOptions) (runtime.Object, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if o.Limit != 1 { // a probe is none of the script's lists
+	if o.Limit != 1 { // a probe takes no fault of the script's lists
 		if err := failure(next(&w.lists).kind); err != nil {
 			return nil, err
 		}
@@ -213,7 +212,7 @@ func (f *feed) end() {
 	}
 }
 
-// send delivers an event, or what the script has in its place.
+// send delivers an event, or the watch's fault in its place.
 func (f *feed) send(e watch.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,7 +233,7 @@ func (f *feed) send(e watch.Event) {
 	f.events <- e
 }
 
-// content is what a store has: name → UID and resourceVersion.
+// content returns the content of a store: name → UID and resourceVersion.
 func content(t require.TestingT, s cache.Store) map[string]string {
 	m := map[string]string{}
 	for _, obj := range s.List() {
@@ -278,7 +277,7 @@ func ours(ctx context.Context, w *world, s cache.Store) {
 // resourceVersions and bookmarks to client-go's Reflector and to ours. Both end
 // with what the server has.
 func TestBesideClientGo(t *testing.T) {
-	// One of them spaces errors out by sleeping, with a clock that all tests share.
+	// One of the handlers spaces errors by sleeping, with a clock that all tests share.
 	handlers := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = nil
 	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
@@ -321,8 +320,8 @@ func TestBesideClientGo(t *testing.T) {
 				<-done
 			})
 		}
-		require.Equal(rt, results["theirs"].server, results["ours"].server, "one script, two servers")
-		require.Equal(rt, results["theirs"].server, results["theirs"].store, "client-go's")
-		require.Equal(rt, results["theirs"].store, results["ours"].store, "ours beside client-go's")
+		require.Equal(rt, results["theirs"].server, results["ours"].server, "the state of the two servers")
+		require.Equal(rt, results["theirs"].server, results["theirs"].store, "client-go's store")
+		require.Equal(rt, results["theirs"].store, results["ours"].store, "our store beside client-go's")
 	})
 }

@@ -25,8 +25,8 @@ func typed(name string, rv int) *corev1.Pod {
 	}
 }
 
-// client is a scripted ListerWatcher. Where lists or watches are used up, an
-// empty list and a watch that stays open are the answer.
+// client is a scripted ListerWatcher. After the script's lists and watches it returns empty lists
+// and watches that stay open.
 type client struct {
 	mu      sync.Mutex
 	lists   []func(metav1.ListOptions) (runtime.Object, error)
@@ -73,7 +73,7 @@ func podList(rv, next string, pods ...*corev1.Pod) *corev1.PodList {
 	return l
 }
 
-// list is a script's answer to a list; an error is one too.
+// list returns a script's answer to a list.
 func list(l runtime.Object) func(metav1.ListOptions) (runtime.Object, error) {
 	return func(metav1.ListOptions) (runtime.Object, error) { return l, nil }
 }
@@ -82,7 +82,7 @@ func listError(err error) func(metav1.ListOptions) (runtime.Object, error) {
 	return func(metav1.ListOptions) (runtime.Object, error) { return nil, err }
 }
 
-// watches is a script's answer to a watch: events, and its end where closed.
+// watches returns a script's answer to a watch: events, and the end if closed is true.
 func watches(closed bool, events ...watch.Event) func(metav1.ListOptions) (watch.Interface, error) {
 	return func(metav1.ListOptions) (watch.Interface, error) {
 		w := watch.NewFakeWithChanSize(len(events), false)
@@ -116,7 +116,7 @@ func source(c cache.ListerWatcher, o reflector.ListWatchOptions) *reflector.List
 	return reflector.NewListWatch(c, o)
 }
 
-// read lists and returns what came.
+// read makes a list and returns its items as key@resourceVersion.
 func read(t *testing.T, s reflector.Source, opts upstream.ListOptions) (keys []string, rv string, err error) {
 	t.Helper()
 	rv, err = s.List(t.Context(), opts, func(o *object.Object) error {

@@ -6,37 +6,38 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// confirmObjects is how many objects a collection must have for its deletions to be
-// confirmed. Small ones come and go as a whole.
+// confirmObjects is the least number of objects of a collection whose mass deletes must be
+// confirmed. Smaller collections come and go as a whole.
 const confirmObjects = 100
 
-// HeldBackError says that a list was not believed, because it would have deleted most
-// of a collection. The next one is, if most of that is missing there as well.
+// HeldBackError is the error of a list that was aborted because it would have deleted more of a
+// collection than Options.ConfirmDeletions allows. The next list is applied if it lacks most of the
+// same objects.
 type HeldBackError struct {
 	Held      int // objects in the collection
-	Deletions int // those that the list did not have
+	Deletions int // objects that the list did not have
 }
 
 func (e *HeldBackError) Error() string {
-	return fmt.Sprintf("the list would delete %d of %d objects: they are kept until a second list says the same", e.Deletions, e.Held)
+	return fmt.Sprintf("the list would delete %d of %d objects: they are kept until a second list confirms it", e.Deletions, e.Held)
 }
 
-// confirm says whether what a list does not have may be deleted. A server that answers
-// with a part of the truth, or a proxy with an empty list, must do so twice: most of what
-// is missing must have been missing in the list before. What else is missing rests on this
-// list alone, as a cluster goes on between the two, and may be no more than any list may
-// delete.
+// confirm returns a [*HeldBackError] if the keys that a list lacks must not be deleted yet. A
+// server that returns a part of a collection, or a proxy that returns an empty list, must do so
+// twice: most of the missing keys must have been missing in the list before. The other missing keys
+// rest on this list alone, because the cluster changes between the two lists; they may be no more
+// than any list may delete.
 func (r *Reflector) confirm(held int, missing []string) error {
 	percent := r.opts.ConfirmDeletions
 	switch {
 	case percent <= 0, held < confirmObjects, len(missing)*100 <= held*percent:
 		return nil
 	case r.reason == store.ReasonInitial, r.reason == store.ReasonScopeChanged:
-		return nil // nothing that the server had is stored, or that is what was asked for
+		return nil // nothing of this scope is stored, or the new scope was asked for
 	}
 	news := 0
 	for _, key := range missing {
-		if _, ok := r.doubted[key]; !ok {
+		if _, ok := r.suspectDeletes[key]; !ok {
 			news++
 		}
 	}
@@ -44,9 +45,9 @@ func (r *Reflector) confirm(held int, missing []string) error {
 		r.opts.Logger.Warn("a second list confirms the deletions", "reason", r.reason, "deletions", len(missing), "objects", held)
 		return nil
 	}
-	r.doubted = make(map[string]struct{}, len(missing))
+	r.suspectDeletes = make(map[string]struct{}, len(missing))
 	for _, key := range missing {
-		r.doubted[key] = struct{}{}
+		r.suspectDeletes[key] = struct{}{}
 	}
 	err := &HeldBackError{Held: held, Deletions: len(missing)}
 	r.opts.Logger.Warn("the list is held back", "reason", r.reason, "deletions", len(missing), "objects", held)

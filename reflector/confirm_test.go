@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// keys are n keys from a number on.
+// keys returns n keys, numbered from a start.
 func keys(from, n int) []string {
 	var k []string
 	for i := range n {
@@ -23,8 +23,8 @@ func keys(from, n int) []string {
 	return k
 }
 
-// A list that would delete most of a large collection is applied only when most of that is
-// missing in the next one too.
+// A list that would delete most of a large collection is applied only if the next list lacks most
+// of the same objects.
 func TestConfirmDeletions(t *testing.T) {
 	const held = 200
 	for name, x := range map[string]struct {
@@ -32,26 +32,26 @@ func TestConfirmDeletions(t *testing.T) {
 		missing [][]string
 		reason  store.Reason
 		percent int
-		log     []string // of held back lists, and of the one that is applied
+		log     []string // of the lists that are held back, and of the one that is applied
 	}{
-		"half":                    {held, [][]string{keys(0, 100)}, store.ReasonExpired, 50, []string{"end"}},
-		"more than half, twice":   {held, [][]string{keys(0, 101), keys(0, 101)}, store.ReasonExpired, 50, []string{"held back 101", "abort", "end"}},
-		"more than half, once":    {held, [][]string{keys(0, 200), nil}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
-		"about the same":          {held, [][]string{keys(0, 150), keys(10, 155)}, store.ReasonExpired, 50, []string{"held back 150", "abort", "end"}},
-		"others each time":        {held, [][]string{keys(0, 110), keys(90, 110), keys(90, 110)}, store.ReasonExpired, 50, []string{"held back 110", "abort", "held back 110", "abort", "end"}},
-		"others, half each time":  {held, [][]string{keys(0, 120), keys(60, 120), keys(60, 120)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "held back 120", "abort", "end"}},
-		"others, less than half":  {held, [][]string{keys(0, 120), keys(59, 120)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "end"}},
-		"all the same, and more":  {held, [][]string{keys(0, 120), keys(0, 190)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "end"}},
-		"more than one may":       {held, [][]string{keys(0, 50), keys(0, 71), keys(0, 71)}, store.ReasonExpired, 10, []string{"held back 50", "abort", "held back 71", "abort", "end"}},
-		"as many as one may":      {held, [][]string{keys(0, 50), keys(0, 70)}, store.ReasonExpired, 10, []string{"held back 50", "abort", "end"}},
-		"the second has the rest": {held, [][]string{keys(0, 200), keys(0, 101)}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
-		"a small collection":      {99, [][]string{keys(0, 99)}, store.ReasonExpired, 50, []string{"end"}},
-		"just large enough":       {100, [][]string{keys(0, 51), keys(0, 51)}, store.ReasonExpired, 50, []string{"held back 51", "abort", "end"}},
-		"another percentage":      {held, [][]string{keys(0, 21), keys(0, 21)}, store.ReasonExpired, 10, []string{"held back 21", "abort", "end"}},
-		"believed always":         {held, [][]string{keys(0, 200)}, store.ReasonExpired, 100, []string{"end"}},
-		"not asked for":           {held, [][]string{keys(0, 200)}, store.ReasonExpired, 0, []string{"end"}},
-		"another scope":           {held, [][]string{keys(0, 200)}, store.ReasonScopeChanged, 50, []string{"end"}},
-		"another cluster":         {held, [][]string{keys(0, 200), keys(0, 200)}, store.ReasonClusterChanged, 50, []string{"held back 200", "abort", "end"}},
+		"half":                   {held, [][]string{keys(0, 100)}, store.ReasonExpired, 50, []string{"end"}},
+		"more than half, twice":  {held, [][]string{keys(0, 101), keys(0, 101)}, store.ReasonExpired, 50, []string{"held back 101", "abort", "end"}},
+		"more than half, once":   {held, [][]string{keys(0, 200), nil}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
+		"about the same":         {held, [][]string{keys(0, 150), keys(10, 155)}, store.ReasonExpired, 50, []string{"held back 150", "abort", "end"}},
+		"others each time":       {held, [][]string{keys(0, 110), keys(90, 110), keys(90, 110)}, store.ReasonExpired, 50, []string{"held back 110", "abort", "held back 110", "abort", "end"}},
+		"others, half each time": {held, [][]string{keys(0, 120), keys(60, 120), keys(60, 120)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "held back 120", "abort", "end"}},
+		"others, less than half": {held, [][]string{keys(0, 120), keys(59, 120)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "end"}},
+		"all the same, and more": {held, [][]string{keys(0, 120), keys(0, 190)}, store.ReasonExpired, 50, []string{"held back 120", "abort", "end"}},
+		"more than one may":      {held, [][]string{keys(0, 50), keys(0, 71), keys(0, 71)}, store.ReasonExpired, 10, []string{"held back 50", "abort", "held back 71", "abort", "end"}},
+		"as many as one may":     {held, [][]string{keys(0, 50), keys(0, 70)}, store.ReasonExpired, 10, []string{"held back 50", "abort", "end"}},
+		"the second lacks fewer": {held, [][]string{keys(0, 200), keys(0, 101)}, store.ReasonExpired, 50, []string{"held back 200", "abort", "end"}},
+		"a small collection":     {99, [][]string{keys(0, 99)}, store.ReasonExpired, 50, []string{"end"}},
+		"just large enough":      {100, [][]string{keys(0, 51), keys(0, 51)}, store.ReasonExpired, 50, []string{"held back 51", "abort", "end"}},
+		"another percentage":     {held, [][]string{keys(0, 21), keys(0, 21)}, store.ReasonExpired, 10, []string{"held back 21", "abort", "end"}},
+		"every list accepted":    {held, [][]string{keys(0, 200)}, store.ReasonExpired, 100, []string{"end"}},
+		"option not set":         {held, [][]string{keys(0, 200)}, store.ReasonExpired, 0, []string{"end"}},
+		"another scope":          {held, [][]string{keys(0, 200)}, store.ReasonScopeChanged, 50, []string{"end"}},
+		"another cluster":        {held, [][]string{keys(0, 200), keys(0, 200)}, store.ReasonClusterChanged, 50, []string{"held back 200", "abort", "end"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &script{holds: x.holds, missing: x.missing}
@@ -70,7 +70,7 @@ func TestConfirmDeletions(t *testing.T) {
 	}
 }
 
-// What is asked for between two lists, and a list that fails, is no second word.
+// Neither a reason that arrives between two lists nor a list that fails confirms deletions.
 func TestHeldBackOverAFailure(t *testing.T) {
 	s := &script{holds: 200, missing: [][]string{keys(0, 200), keys(0, 200)}, lists: []error{nil, errors.New("unexpected EOF")}}
 	var told []error
@@ -86,7 +86,7 @@ func TestHeldBackOverAFailure(t *testing.T) {
 	require.Equal(t, reflector.HeldBackError{Held: 200, Deletions: 200}, *why)
 }
 
-// A list that was believed leaves nothing to compare the next with.
+// After a list that was applied, no deletions are suspect.
 func TestHeldBackIsForgotten(t *testing.T) {
 	s := &script{holds: 200, missing: [][]string{keys(0, 200), nil, keys(0, 200), keys(0, 200)}, watches: []answer{{err: apierrors.NewResourceExpired("too old")}}}
 	log := play(t, s, time.Minute, func(o *reflector.Options) { o.Reason, o.ConfirmDeletions = store.ReasonExpired, 50 })

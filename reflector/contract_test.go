@@ -22,8 +22,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// What client-go's Reflector does and the tests beside this do not show;
-// docs/library-reflector.md has the whole table.
+// Behaviour of client-go's Reflector that the other tests do not cover; docs/library-reflector.md
+// has the whole table.
 
 func TestName(t *testing.T) {
 	var log bytes.Buffer
@@ -60,8 +60,8 @@ func TestLastSyncResourceVersion(t *testing.T) {
 	})
 }
 
-// The events that begin a watch from nowhere are in no order: none of them is
-// where the next watch may start.
+// The events at the start of a watch without a resourceVersion are in no order: the next watch
+// must not start from any of them.
 func TestSyntheticEvents(t *testing.T) {
 	s := &script{watches: []answer{
 		{events: []watch.Event{event(watch.Added, "a", 70), event(watch.Added, "b", 60)}, lasts: time.Minute},
@@ -106,7 +106,7 @@ func TestResync(t *testing.T) {
 	})
 	require.Equal(t, 6, asked)
 	require.Equal(t, 3, has(log, "resync"), "%q", log)
-	require.Zero(t, has(log, "list"), "a resync asks the server nothing")
+	require.Zero(t, has(log, "list"), "a resync makes no request")
 
 	log = play(t, &script{}, 61*time.Minute, func(o *reflector.Options) { o.ResyncPeriod = 10 * time.Minute })
 	require.Equal(t, 6, has(log, "resync"), "%q", log)
@@ -118,7 +118,7 @@ func TestResync(t *testing.T) {
 		s.clusters = append(s.clusters, "error: refused")
 	}
 	log = play(t, s, 61*time.Minute, func(o *reflector.Options) { o.ResyncPeriod = 10 * time.Minute })
-	require.Zero(t, has(log, "resync"), "not while the server is away")
+	require.Zero(t, has(log, "resync"), "no resync while the server is down")
 }
 
 func TestWatchErrorHandler(t *testing.T) {
@@ -150,7 +150,7 @@ func TestWatchErrorHandler(t *testing.T) {
 	for i, part := range []string{"list broke", "watch refused", "at once", "watch", "too old"} {
 		require.Contains(t, told[i], part)
 	}
-	require.NotContains(t, log.String(), "waiting", "who handles errors logs them")
+	require.NotContains(t, log.String(), "waiting", "a WatchErrorHandler logs its errors itself")
 }
 
 func TestMinWatchTimeout(t *testing.T) {
@@ -169,7 +169,7 @@ func TestMinWatchTimeout(t *testing.T) {
 	}
 }
 
-// waits returns how long a reflector waited before each request of an identity.
+// waits returns the time that a reflector waited before each request of an identity.
 func waits(t *testing.T, s *script, lasts time.Duration, change func(*reflector.Options)) []time.Duration {
 	var at []time.Time
 	play(t, s, lasts, func(o *reflector.Options) {
@@ -203,7 +203,7 @@ func TestBackoffOption(t *testing.T) {
 	}
 }
 
-// Two healthy minutes make the waits short again; less does not.
+// After two healthy minutes the backoff starts over, after less it does not.
 func TestBackoffStartsOver(t *testing.T) {
 	for healthy, over := range map[time.Duration]bool{time.Minute: false, 2 * time.Minute: true} {
 		s := &script{clusters: []string{"error", "error", "error", "error", "uid:1"}, watches: []answer{{lasts: healthy}}}
@@ -214,7 +214,7 @@ func TestBackoffStartsOver(t *testing.T) {
 	}
 }
 
-// A server that says when to come back is not asked before.
+// A retry waits at least as long as the server's Retry-After.
 func TestServersWait(t *testing.T) {
 	s := &script{watches: []answer{{err: apierrors.NewTooManyRequests("later", 50)}}}
 	d := waits(t, s, time.Hour, nil)
@@ -241,14 +241,13 @@ func TestWatched(t *testing.T) {
 	require.Len(t, o.watched, 3, "the last one ended with the reflector")
 }
 
-// What the queue can't take is passed over: neither another try nor a list would
-// change it.
+// An object that the queue can't take is skipped: neither a retry nor a list would change that.
 func TestUnusableIsSkipped(t *testing.T) {
 	s := &script{refused: "a", watches: []answer{{events: []watch.Event{event(watch.Added, "a", 51), event(watch.Added, "b", 52)}, lasts: time.Minute}}}
 	require.Equal(t, []string{"probe 50", "watch 50", "skipped: object can't be queued", "add b@52", "probe 52", "watch 52"}, play(t, s, 5*time.Minute, nil))
 }
 
-// A reflector stops wherever it is, and with it the watch that it has open.
+// A reflector stops at any point, and stops its open watch.
 func TestStopsAnywhere(t *testing.T) {
 	story := func() *script {
 		return &script{

@@ -1,16 +1,14 @@
-// Package reflector is the state machine that keeps a queue fed from a
-// kube-apiserver: client-go's Reflector with one more way in. It can start from a
-// checkpoint.
+// Package reflector is the state machine that fills a queue from a kube-apiserver. It does what
+// client-go's Reflector does, and can also start from a checkpoint.
 //
 //	resume ──ok──► watch ──410, guards──► list ──► watch
 //	   └── no checkpoint ──► list    └─ EOF, timeout, 429, 5xx, refused ─► wait ─► resume, same RV
 //
-// Before a checkpoint is used, and after every watch that ended before its time,
-// two guards are asked: is it still the same cluster, and is the server at or
-// past the checkpoint. The second matters because a watch from a resourceVersion
-// of the future is accepted and then says nothing, for ever.
+// Before a checkpoint is used, and after every watch that ended early, two guards check that the
+// cluster is still the same, and that the server is at or past the checkpoint. The second matters
+// because a server accepts a watch from a future resourceVersion and then sends nothing, for ever.
 //
-// A list has a reason, one of [store.Reasons]. No error of the network and no
-// refusal makes one while the resourceVersion is still good, and none deletes
-// anything: only an event or a completed list does.
+// A list has a reason, one of [store.Reasons]. No network error and no refusal makes a list while
+// the resourceVersion is still valid. No error deletes anything: only an event or a completed list
+// does.
 package reflector

@@ -10,14 +10,13 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Encode makes an object of what a client returned. An error that wraps
-// [object.ErrInvalid] or [object.ErrNoMetadata] is about that one, which is
-// skipped; any other ends the list or the watch.
+// Encode converts an object of a client. After an error that wraps [object.ErrInvalid] or
+// [object.ErrNoMetadata] that one object is skipped; any other error ends the list or the watch.
 type Encode func(runtime.Object) (*object.Object, error)
 
-// NewEncode returns the ordinary [Encode]: an [object.Object] as it is, anything
-// else as its JSON. Typed clients return objects that lack their apiVersion and
-// kind; those are put in from scheme, which may be nil where nothing typed comes.
+// NewEncode returns the ordinary [Encode]: an [object.Object] stays as it is, any other object
+// becomes its JSON. Typed clients return objects without apiVersion and kind; Encode takes both
+// from scheme, which may be nil if the client is not typed.
 func NewEncode(scheme *runtime.Scheme) Encode {
 	return func(obj runtime.Object) (*object.Object, error) {
 		if o, ok := obj.(*object.Object); ok {
@@ -30,7 +29,7 @@ func NewEncode(scheme *runtime.Scheme) Encode {
 		gvk := obj.GetObjectKind().GroupVersionKind()
 		if gvk.Kind == "" || gvk.Version == "" {
 			if scheme == nil {
-				return nil, fmt.Errorf("encode a %T: it does not tell its kind, and there is no scheme to ask", obj)
+				return nil, fmt.Errorf("encode a %T: it has no kind, and there is no scheme to look it up in", obj)
 			}
 			kinds, _, err := scheme.ObjectKinds(obj)
 			if err != nil {
@@ -45,8 +44,7 @@ func NewEncode(scheme *runtime.Scheme) Encode {
 	}
 }
 
-// unusableObject says that an error is about one object and tells nothing of the
-// others.
+// unusableObject reports whether an error concerns one object only, and not all of a list or watch.
 func unusableObject(err error) bool {
 	return errors.Is(err, object.ErrInvalid) || errors.Is(err, object.ErrNoMetadata)
 }

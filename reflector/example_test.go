@@ -15,9 +15,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// A reflector over a client of client-go's feeds a queue, from a checkpoint of the last
-// run. There is no list: the watch goes on where it was, and brings what was deleted
-// meanwhile as an event.
+// A reflector over a client of client-go fills a queue, from the checkpoint of the last run. It makes
+// no list: the watch continues at the checkpoint, and a deletion since then is an event.
 func Example() {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Guard says whether a checkpoint may still be used. nil is yes, a [*RelistError] is
-// no; any other error says that it can't be told at the moment, and is a reason to
-// wait.
+// Guard checks whether a checkpoint may still be used. It returns nil if it may and a
+// [*RelistError] if it must not. Any other error means that the check could not be made: the
+// reflector waits and retries.
 type Guard func(context.Context) error
 
-// RelistError is a guard's proof that a checkpoint must not be used.
+// RelistError is a guard's proof that a checkpoint must not be used. Reason becomes the list's.
 type RelistError struct {
 	Reason store.Reason
 	Err    error
@@ -34,36 +34,35 @@ func asRelist(err error) *RelistError {
 	return refused
 }
 
-// Versions tells which version of an object the server has. *upstream.Source and
-// [ListWatch] do.
+// Versions returns the versions of objects on the server. *upstream.Source and [ListWatch]
+// implement it.
 type Versions interface {
-	// Version returns UID and resourceVersion of the newest state of the object at key.
-	// upstream.ErrNoObject says that there is none.
+	// Version returns UID and resourceVersion of the newest state of the object at key, or
+	// upstream.ErrNoObject if there is no such object.
 	Version(ctx context.Context, key string) (uid, rv string, err error)
 }
 
-// PastVersions are [Versions] of a server that can also be asked for what was.
-// *upstream.Source does.
+// PastVersions are [Versions] of a server that also returns past states. *upstream.Source
+// implements it.
 type PastVersions interface {
 	Versions
 
-	// VersionAt is Version in the state at a resourceVersion. then says that the answer,
+	// VersionAt is Version in the state at a resourceVersion. then reports whether the answer,
 	// or upstream.ErrNoObject, is of that state.
 	VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error)
 }
 
-// Canary returns a guard that compares the newest objects of a collection with the
-// server's. A server that was restored from a backup and has since gone past the
-// checkpoint answers every other question as if nothing had happened; but what was
-// written after the backup, it has not, or has otherwise.
+// Canary returns a guard that compares the newest objects of a collection with the server's. A
+// server that was restored from a backup and has since gone past the checkpoint passes all other
+// checks. But objects that were written after the backup are missing on it, or have other versions.
 //
-// Where the server still knows the state at the checkpoint, the objects must be in it
-// as they are stored, whatever became of them since. Where it does not, or is no
-// [PastVersions], the newest state has to do: an object that the server does not have
-// then proves nothing, for it may have been deleted after the checkpoint. Neither does
-// an answer that says nothing about the object; that is logged. Only where the server
-// can't be asked the guard waits. Where it has forgotten the checkpoint (410) and none of
-// the objects is as it was, that is a reason to list, for nothing is left to tell by.
+// If the server still has the state at the checkpoint, the objects must be in that state as they
+// are stored, even if they have changed since. If it does not, or is no [PastVersions], the guard
+// compares with the newest state. An object that is missing there proves nothing: it may have been
+// deleted after the checkpoint. An error that concerns the request proves nothing either, and is
+// logged. If the server can't be reached, or does not serve requests at the moment, the guard
+// returns an error, to be retried. If the server has compacted the checkpoint (410) and no object
+// is as it is stored, the guard asks for a list, because nothing is left to compare.
 func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 	return func(ctx context.Context) error {
 		known, rv, err := canaries(c)
@@ -72,7 +71,7 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 		}
 		same, forgotten := 0, error(nil)
 		for _, h := range known {
-			err := proves(ctx, server, h, rv)
+			err := checkCanary(ctx, server, h, rv)
 			switch {
 			case err == nil:
 				same++
@@ -85,11 +84,11 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 			case ctx.Err() != nil, mayPass(err):
 				return fmt.Errorf("compare with the server: %w", err)
 			default:
-				log.Warn("what is stored can't be compared with the server before the watch is resumed", "key", h.Key, "error", err)
+				log.Warn("can't compare a stored object with the server before the resume", "key", h.Key, "error", err)
 			}
 		}
 		if same == 0 && forgotten != nil {
-			// Nothing is as it was, and the server can't tell what was: it may be of any
+			// No object is as it was, and the past state is compacted: the server may have any
 			// history.
 			return &RelistError{Reason: store.ReasonExpired, Err: forgotten}
 		}
@@ -97,15 +96,14 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 	}
 }
 
-// errChanged says that the server has another version than the stored one, as it may.
+// errChanged means that the server has another version than the stored one, which proves nothing.
 var errChanged = errors.New("changed since")
 
-// proves asks a server for an object. It returns nil where that is as it is stored, a
-// [*RelistError] where the answer proves that the server's history is not the one that the
-// object was stored from, and what it could not be asked for otherwise. errChanged and
-// upstream.ErrNoObject prove nothing; they come with a 410 where the server has forgotten
-// what was at the checkpoint.
-func proves(ctx context.Context, server Versions, stored store.Header, checkpoint string) error {
+// checkCanary compares a stored object with the server's. It returns nil if the two are the same, a
+// [*RelistError] if the server's version proves another history, and the error of the request
+// otherwise. errChanged and upstream.ErrNoObject prove nothing; both also wrap the 410 if the
+// server has compacted the state at the checkpoint.
+func checkCanary(ctx context.Context, server Versions, stored store.Header, checkpoint string) error {
 	var forgotten error
 	if past, ok := server.(PastVersions); ok && !after(stored.RV, checkpoint) {
 		uid, rv, then, err := past.VersionAt(ctx, stored.Key, checkpoint)
@@ -116,28 +114,29 @@ func proves(ctx context.Context, server Versions, stored store.Header, checkpoin
 		case err == nil && then && rv != stored.RV:
 			return &RelistError{Reason: store.ReasonRVAhead, Err: fmt.Errorf("%s is at %s on the server at the checkpoint %s, and was at %s before", stored.Key, rv, checkpoint, stored.RV)}
 		case err == nil || gone:
-			return historyOf(stored, checkpoint, uid, rv, err)
+			return checkAnswer(stored, checkpoint, uid, rv, err)
 		case ctx.Err() != nil, mayPass(err):
 			return err
 		case expired(err):
 			forgotten = err
 		}
-		// It has forgotten, or can't be asked so.
+		// The server has compacted that state, or returns no past states: compare the newest.
 	}
 	uid, rv, err := server.Version(ctx, stored.Key)
-	err = historyOf(stored, checkpoint, uid, rv, err)
+	err = checkAnswer(stored, checkpoint, uid, rv, err)
 	if forgotten != nil && (errors.Is(err, upstream.ErrNoObject) || errors.Is(err, errChanged)) {
 		err = fmt.Errorf("%w: %w", err, forgotten)
 	}
 	return err
 }
 
-// historyOf is contradicts for a server's answer.
-func historyOf(stored store.Header, checkpoint, uid, rv string, err error) error {
+// checkAnswer is sameHistory for a server's answer. It returns err if that is set, and errChanged
+// if the version differs without proving another history.
+func checkAnswer(stored store.Header, checkpoint, uid, rv string, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := contradicts(stored, checkpoint, uid, rv); err != nil {
+	if err := sameHistory(stored, checkpoint, uid, rv); err != nil {
 		return &RelistError{Reason: store.ReasonRVAhead, Err: err}
 	}
 	if rv != stored.RV {
@@ -146,14 +145,14 @@ func historyOf(stored store.Header, checkpoint, uid, rv string, err error) error
 	return nil
 }
 
-// after says that a resourceVersion is known to be after another one.
+// after reports whether a resourceVersion is known to be after another one.
 func after(rv, checkpoint string) bool {
 	cmp, ok := object.CompareRV(rv, checkpoint)
 	return ok && cmp > 0
 }
 
-// canaries returns what is stored of a collection's newest objects, and the
-// checkpoint that goes with it.
+// canaries returns the stored headers of a collection's newest objects, and the checkpoint of the
+// same view. Objects that are missing or corrupt are left out.
 func canaries(c store.Collection) (known []store.Header, rv string, err error) {
 	v, err := c.View()
 	if err != nil {
@@ -175,28 +174,29 @@ func canaries(c store.Collection) (known []store.Header, rv string, err error) {
 	return known, v.State().RV, nil
 }
 
-// contradicts returns how the server's version of an object can't be of the same
-// history as the stored one, nil where it can.
-func contradicts(stored store.Header, checkpoint, uid, rv string) error {
+// sameHistory returns nil if the server's version of an object can be of the same history as the
+// stored one, else an error with the proof that it can't.
+func sameHistory(stored store.Header, checkpoint, uid, rv string) error {
 	if uid == stored.UID && rv == stored.RV {
 		return nil
 	}
 	older, comparable := object.CompareRV(rv, stored.RV)
-	past, told := object.CompareRV(rv, checkpoint)
+	past, pastComparable := object.CompareRV(rv, checkpoint)
 	switch {
 	case rv == stored.RV && stored.UID == "":
-		return nil // a transform that left it out
+		return nil // a transform has dropped the UID
 	case rv == stored.RV:
 		return fmt.Errorf("%s at %s is another object on the server (uid %s) than here (uid %s)", stored.Key, rv, uid, stored.UID)
 	case comparable && older < 0:
 		return fmt.Errorf("%s is at %s on the server, and was at %s before", stored.Key, rv, stored.RV)
-	case told && past <= 0:
+	case pastComparable && past <= 0:
 		return fmt.Errorf("%s is at %s on the server, which the checkpoint %s should have brought", stored.Key, rv, checkpoint)
 	}
 	return nil
 }
 
-// mayPass says that a request failed for a reason that is not the request's.
+// mayPass reports whether a request may succeed later: the server could not be reached, or refused
+// any request.
 func mayPass(err error) bool {
 	switch upstream.Kind(err) {
 	case upstream.Unreachable, upstream.Untrusted, upstream.Unauthorized, upstream.Throttled:

@@ -24,7 +24,7 @@ type serverHas struct {
 	err     error
 }
 
-// versions are a server's answers by key; of others it has nothing.
+// versions are a server's answers by key; other keys have no object.
 type versions map[string]serverHas
 
 func (v versions) Version(_ context.Context, key string) (uid, rv string, err error) {
@@ -35,7 +35,7 @@ func (v versions) Version(_ context.Context, key string) (uid, rv string, err er
 	return a.uid, a.rv, a.err
 }
 
-// stored is a collection with one object for each key, at the checkpoint 50.
+// stored returns a collection with one object for each key, at the checkpoint 50.
 func stored(t *testing.T, objects map[string]string, newest ...string) store.Collection {
 	t.Helper()
 	db := memory.New()
@@ -54,8 +54,8 @@ func stored(t *testing.T, objects map[string]string, newest ...string) store.Col
 	return c
 }
 
-// What the server says of the newest objects: a proof that its history is another one,
-// nothing, or that it can't be asked.
+// The server's versions of the newest objects: proof of another history, no proof, or an error that
+// the guard waits for.
 func TestCanary(t *testing.T) {
 	for name, x := range map[string]struct {
 		server versions
@@ -65,7 +65,7 @@ func TestCanary(t *testing.T) {
 		"the same":                   {versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}, "", false},
 		"deleted since":              {nil, "", false},
 		"changed since":              {versions{"a": {"u-a", "51", nil}}, "", false},
-		"made anew since":            {versions{"a": {"u-z", "51", nil}}, "", false},
+		"created again since":        {versions{"a": {"u-z", "51", nil}}, "", false},
 		"lower":                      {versions{"a": {"u-a", "39", nil}}, "a is at 39 on the server, and was at 40 before", false},
 		"lower, more digits":         {versions{"b": {"u-b", "9", nil}}, "b is at 9 on the server", false},
 		"same number, other object":  {versions{"a": {"u-z", "40", nil}}, "another object", false},
@@ -81,7 +81,7 @@ func TestCanary(t *testing.T) {
 		"credential not accepted":    {versions{"a": {err: apierrors.NewUnauthorized("expired")}}, "", true},
 		"busy":                       {versions{"a": {err: apierrors.NewTooManyRequests("later", 1)}}, "", true},
 		"connection broke":           {versions{"a": {err: context.DeadlineExceeded}}, "", true},
-		"another than those is lost": {versions{"c": {"u-c", "1", nil}}, "", false},
+		"an older object is missing": {versions{"c": {"u-c", "1", nil}}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := stored(t, map[string]string{"a": "40", "b": "30", "c": "20"}, "a", "b", "gone")
@@ -102,7 +102,7 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// A resourceVersion that is no number can be told from another one, no more.
+// Opaque resourceVersions are only compared for equality.
 func TestCanaryOfOpaqueVersions(t *testing.T) {
 	c := stored(t, map[string]string{"a": "x1"}, "a")
 	log := slog.New(slog.DiscardHandler)
@@ -110,7 +110,7 @@ func TestCanaryOfOpaqueVersions(t *testing.T) {
 	require.ErrorContains(t, reflector.Canary(c, versions{"a": {"u-z", "x1", nil}}, log)(t.Context()), "another object")
 }
 
-// A transform that leaves the UID out leaves less to compare, and proves nothing.
+// If a transform drops the UID, a different UID proves nothing.
 func TestCanaryWithoutUID(t *testing.T) {
 	db := memory.New()
 	defer func() { require.NoError(t, db.Close()) }()
@@ -126,7 +126,7 @@ func TestCanaryWithoutUID(t *testing.T) {
 	require.Error(t, reflector.Canary(c, versions{"a": {"u-a", "39", nil}}, log)(t.Context()))
 }
 
-// Guards come after the probe, before each resume, and before no list.
+// Guards run after the probe, before each resume, and not before a list.
 func TestGuards(t *testing.T) {
 	guarded := func(s *script, answers ...error) func(*reflector.Options) {
 		return func(o *reflector.Options) {
@@ -155,12 +155,12 @@ func TestGuards(t *testing.T) {
 	})
 }
 
-// past are a server's answers at the checkpoint, where it still knows them.
+// past are a server's answers at the checkpoint.
 type past struct {
 	versions
 	then versions
-	err  error // it does not
-	old  bool  // it does not know what is asked and answers with the newest state
+	err  error // the server has compacted that state, or can't be asked
+	old  bool  // the server ignores the resourceVersion and answers with the newest state
 }
 
 func (p past) VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error) {
@@ -178,8 +178,8 @@ func (p past) VersionAt(ctx context.Context, key, at string) (uid, rv string, th
 	return uid, rv, true, err
 }
 
-// What was at the checkpoint is there to be seen, whatever came after: a busy server that
-// was restored has nothing left of what it had, and nothing that contradicts it.
+// The state at the checkpoint proves another history even if all objects have changed since, as on
+// a busy server that was restored.
 func TestCanaryAtTheCheckpoint(t *testing.T) {
 	busy := versions{"a": {"u-a", "60", nil}}
 	same := versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}
@@ -217,7 +217,7 @@ func TestCanaryAtTheCheckpoint(t *testing.T) {
 			}
 		})
 	}
-	// What was repaired may be ahead of the checkpoint.
+	// A repaired object may be ahead of the checkpoint.
 	c := stored(t, map[string]string{"a": "55"}, "a")
 	require.NoError(t, reflector.Canary(c, past{versions: versions{"a": {"u-a", "55", nil}}}, slog.New(slog.DiscardHandler))(t.Context()))
 }

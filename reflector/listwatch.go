@@ -23,47 +23,45 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// ListWatchOptions are the settings of a [ListWatch]. Encode is needed.
+// ListWatchOptions are the settings of a [ListWatch]. Encode is required.
 type ListWatchOptions struct {
-	// Encode makes an object of what the client returned.
+	// Encode converts each object that the client returns.
 	Encode Encode
 
-	// WatchList makes lists by a watch with sendInitialEvents, which then goes on as
-	// the watch. Where the server refuses, and after a stream that broke, the list is
-	// made by pages. It has no effect with a client that says it can't.
+	// WatchList makes lists by a watch with sendInitialEvents, which then continues as the
+	// watch. If the server refuses it, and after a stream that broke, the list is made by
+	// pages. It has no effect if the client declares that it does not support it.
 	WatchList bool
 
-	// OnSkip is told of each item of a list that can't be used; nil for nobody.
+	// OnSkip is called for each item of a list that can't be used; may be nil.
 	OnSkip func(error)
 }
 
-// ListWatch is a [Source] that asks a client of client-go: a typed one, a dynamic
-// one, one of metadata, or one that returns [object.Object] itself.
+// ListWatch is a [Source] over a client of client-go: a typed, dynamic or metadata client, or one
+// that returns [object.Object] itself. It is for one reflector.
 //
-// A client gives less away than upstream.Source does. It decodes whole pages, so
-// a list holds one page in memory. And a connection that breaks in the middle of
-// a watch looks as if the server had ended it.
-//
-// It is for one reflector.
+// A client shows less than upstream.Source does. It decodes whole pages, so a list holds one page
+// in memory. And a connection that breaks in the middle of a watch looks as if the server had ended
+// the watch.
 type ListWatch struct {
 	opts   ListWatchOptions
 	client cache.ListerWatcherWithContext
 
 	unversioned atomic.Bool // see Unversioned
 
-	probed string // type of the object that the newest probe saw; "" where it does not tell
+	probed string // type of the object that the newest probe returned; "" if it has none
 
-	broke bool        // the newest watch-list did
-	kept  *stream     // what follows the newest watch-list, until Watch takes it
-	at    string      // the resourceVersion that kept follows
-	free  func() bool // unties kept from the context that it ends with
+	broke bool        // the newest watch-list broke
+	kept  *stream     // the stream of the newest watch-list, until Watch takes it
+	at    string      // the resourceVersion after which kept continues
+	free  func() bool // detaches kept from the context that would stop it
 }
 
 var _ Source = (*ListWatch)(nil)
 
-// NewListWatch returns a source over a client. Where lw takes contexts (where it is
-// a [cache.ListerWatcherWithContext] too) it is given them; a call of one that
-// takes none is left behind when its context ends.
+// NewListWatch returns a source over a client. If lw is a [cache.ListerWatcherWithContext] too, its
+// calls get the context. A call of a client without contexts is abandoned when the context ends:
+// the result is dropped.
 func NewListWatch(lw cache.ListerWatcher, opts ListWatchOptions) *ListWatch {
 	if watchlist.DoesClientNotSupportWatchListSemantics(lw) {
 		opts.WatchList = false
@@ -111,11 +109,11 @@ func (l *ListWatch) Watch(ctx context.Context, rv string, timeout time.Duration)
 	return l.watch(ctx, metav1.ListOptions{ResourceVersion: rv}, timeout)
 }
 
-// Probe implements [Source]. It asks for the newest state, not for rv: a server that has not
-// reached rv tells the client to ask again, which client-go does ten times by itself.
+// Probe implements [Source]. It lists the newest state, not that at rv: a server that has not
+// reached rv answers with Retry-After, and client-go then retries ten times by itself.
 func (l *ListWatch) Probe(ctx context.Context, rv string) error {
 	if rv == "" || l.Unversioned() {
-		return nil // a client of a test; no server lists without one
+		return nil // a fake client; no server lists without a resourceVersion
 	}
 	list, err := l.page(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -133,14 +131,13 @@ func (l *ListWatch) Probe(ctx context.Context, rv string) error {
 	return nil
 }
 
-// page is one request for a list.
+// page makes one list request.
 func (l *ListWatch) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	return await(ctx, func() (runtime.Object, error) { return l.client.ListWithContext(ctx, opts) }, func(runtime.Object) {})
 }
 
-// emptyWatch is what rest.Request.Watch returns where the connection ended before
-// the answer: no error, and nothing to tell it from a server that has nothing to
-// say but its type.
+// emptyWatch is the type of the watch that rest.Request.Watch returns, without an error, if the
+// connection ended before the answer. Only the type distinguishes it from a watch without events.
 var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
 func (l *ListWatch) watch(ctx context.Context, opts metav1.ListOptions, timeout time.Duration) (*stream, error) {
@@ -160,9 +157,8 @@ func (l *ListWatch) watch(ctx context.Context, opts metav1.ListOptions, timeout 
 	return newStream(w, l.opts.Encode), nil
 }
 
-// await returns what call returns, or ctx's error as soon as ctx ends: a client
-// that takes no context may be long in coming back, and what it then brings is
-// for drop.
+// await returns the result of call, or ctx's error as soon as ctx ends. A client that takes no
+// context may return much later: its result then goes to drop.
 func await[T any](ctx context.Context, call func() (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T
@@ -172,7 +168,7 @@ func await[T any](ctx context.Context, call func() (T, error), drop func(T)) (T,
 	go func() {
 		var r result
 		defer func() { done <- r }()
-		// A client that panics is the program's to crash with; else it is one that failed.
+		// A panic of the client crashes the program, or is an error if HandleCrash does not panic.
 		defer utilruntime.HandleCrashWithContext(ctx, func(_ context.Context, p any) {
 			r.err = fmt.Errorf("the client panicked: %v", p)
 		})
@@ -204,7 +200,7 @@ type lister struct {
 func (p *lister) pages(ctx context.Context) (string, error) {
 	opts := metav1.ListOptions{Limit: p.opts.PageSize, ResourceVersion: p.opts.ResourceVersion}
 	if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
-		// Without it the meaning would be "exactly" where there is a limit.
+		// With a limit and without a match, the list would be of exactly that resourceVersion.
 		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 	rv, first := "", true
@@ -220,13 +216,13 @@ func (p *lister) pages(ctx context.Context) (string, error) {
 		if kind := list.GetObjectKind().GroupVersionKind(); kind.Kind == "Table" && kind.Group == metav1.GroupName {
 			return "", fmt.Errorf("%w: the client returns a Table", upstream.ErrBadList)
 		}
-		// With memory of their own: one that is kept in its Go form must not keep the whole page.
+		// WithAlloc copies each item: one that is kept in its Go form must not keep the whole page.
 		if err := meta.EachListItemWithAlloc(list, p.item); err != nil {
 			return "", err
 		}
 		if first {
-			// All pages are of one state. Should a server think otherwise, a watch from
-			// the oldest one misses nothing.
+			// All pages are of one state. If a server breaks that rule, a watch from the
+			// resourceVersion of the first page, the oldest, misses nothing.
 			rv, first = m.GetResourceVersion(), false
 		}
 		remaining := int64(-1)
@@ -243,7 +239,7 @@ func (p *lister) pages(ctx context.Context) (string, error) {
 		case opts.Continue:
 			return "", fmt.Errorf("%w: the server sent one continue token twice", upstream.ErrBadList)
 		}
-		// The token holds the state; the server refuses another one beside it.
+		// The token contains the resourceVersion; the server refuses one beside the token.
 		opts = metav1.ListOptions{Limit: opts.Limit, Continue: next}
 	}
 }
@@ -262,7 +258,7 @@ func (p *lister) item(item runtime.Object) error {
 	return err
 }
 
-// skip tells of an item that can't be used.
+// skip reports an item that can't be used.
 func (p *lister) skip(key string, err error) {
 	if p.ListWatch.opts.OnSkip != nil {
 		p.ListWatch.opts.OnSkip(fmt.Errorf("item %d of the list: %w", p.count, err))
@@ -272,7 +268,7 @@ func (p *lister) skip(key string, err error) {
 	}
 }
 
-// delete takes an item out of the list again.
+// delete removes an item from the list.
 func (p *lister) delete(key string) {
 	if key != "" && p.opts.Deleted != nil {
 		p.opts.Deleted(key)
@@ -280,18 +276,18 @@ func (p *lister) delete(key string) {
 }
 
 var (
-	// errNoWatchList says that the server refuses to make a list by a watch.
+	// errNoWatchList means that the server refuses to make a list by a watch.
 	errNoWatchList = errors.New("no list by watch")
 
-	// errHalfList says that a watch ended before the bookmark that ends the list.
+	// errHalfList means that a watch ended before the bookmark that ends the list.
 	errHalfList = errors.New("the watch ended before it had sent the whole list")
 )
 
-// progressItems is after how many items of a watch-list its progress is told.
+// progressItems is the number of items of a watch-list between two calls of Progress.
 const progressItems = 1000
 
-// watchList makes the list with a watch, and leaves the watch to go on. Where it is
-// errNoWatchList nothing was delivered. Contract: KEP-3157.
+// watchList makes the list with a watch, which it keeps for Watch to continue. On errNoWatchList no
+// item was delivered. The contract is that of KEP-3157.
 func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 	yes := true
 	s, err := p.watch(ctx, metav1.ListOptions{
@@ -332,8 +328,8 @@ func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 	}
 }
 
-// initial delivers one event of a watch-list. end is the list's resourceVersion
-// once it is complete.
+// initial delivers one event of a watch-list. end is the list's resourceVersion if the event
+// completes the list, else "".
 func (p *lister) initial(e watch.Event) (end string, err error) {
 	switch o := e.Object.(type) {
 	case *object.Object:
@@ -367,13 +363,13 @@ func (p *lister) initial(e watch.Event) (end string, err error) {
 	}
 }
 
-// keep leaves a stream for Watch to go on with. It ends with ctx, for Watch may
-// never come.
+// keep stores a stream for Watch to continue. The stream stops with ctx, because Watch may never be
+// called.
 func (l *ListWatch) keep(ctx context.Context, s *stream, rv string) {
 	l.kept, l.at, l.free = s, rv, context.AfterFunc(ctx, s.Stop)
 }
 
-// take returns the stream that was kept, nil where there is none.
+// take returns the kept stream and forgets it; nil if there is none.
 func (l *ListWatch) take() *stream {
 	s := l.kept
 	if s != nil {

@@ -64,7 +64,7 @@ func TestEncode(t *testing.T) {
 	p := typed("a", 7)
 	p.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	_, err = reflector.NewEncode(nil)(p)
-	require.NoError(t, err, "who tells its kind needs no scheme")
+	require.NoError(t, err, "an object with a kind needs no scheme")
 }
 
 func TestListWatchPages(t *testing.T) {
@@ -114,8 +114,8 @@ func TestListWatchLists(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 }
 
-// One bad object is skipped; an encoder that can't work must not make an empty
-// list of a full one.
+// One bad object is skipped; an encoder that always fails must not turn a full list into an empty
+// one.
 func TestListWatchSkips(t *testing.T) {
 	var skipped []error
 	o := reflector.ListWatchOptions{OnSkip: func(err error) { skipped = append(skipped, err) }}
@@ -139,10 +139,10 @@ func TestListWatchProbe(t *testing.T) {
 	}}
 	s := source(c, reflector.ListWatchOptions{})
 	require.NoError(t, s.Probe(t.Context(), "7"))
-	require.Equal(t, `list limit=1 rv="" match= continue=""`, c.asked[0], "where the cluster is, which a server that lags knows too")
+	require.Equal(t, `list limit=1 rv="" match= continue=""`, c.asked[0], "the newest state, which a server that lags has too")
 	require.NoError(t, s.Probe(t.Context(), "7"))
 	require.ErrorIs(t, s.Probe(t.Context(), "7"), upstream.ErrAhead)
-	require.NoError(t, s.Probe(t.Context(), "7"), "a client that does not say proves nothing")
+	require.NoError(t, s.Probe(t.Context(), "7"), "a list without a resourceVersion proves nothing")
 	require.NoError(t, s.Probe(t.Context(), "7"))
 	err := s.Probe(t.Context(), "7")
 	require.True(t, apierrors.IsInternalError(err))
@@ -151,10 +151,10 @@ func TestListWatchProbe(t *testing.T) {
 	require.True(t, apierrors.IsUnauthorized(err))
 	require.NotErrorIs(t, err, upstream.ErrAhead)
 	require.NoError(t, s.Probe(t.Context(), ""))
-	require.Len(t, c.asked, 7, "a client that lists without a resourceVersion has nothing to be asked")
+	require.Len(t, c.asked, 7, "no probe of a client that lists without a resourceVersion")
 }
 
-// The resourceVersions of a fake have no order that a probe could go by.
+// The resourceVersions of a fake have no order, so a probe can't compare them.
 func TestListWatchUnversioned(t *testing.T) {
 	real := func(metav1.ListOptions) (watch.Interface, error) {
 		return struct{ watch.Interface }{watch.NewFake()}, nil
@@ -189,7 +189,7 @@ func TestListWatchUnversioned(t *testing.T) {
 	}
 }
 
-// One object is asked for by its name; an answer about another one says nothing.
+// Version lists one object by its name; an answer with another object is none.
 func TestListWatchVersion(t *testing.T) {
 	var selector string
 	answer := func(l *corev1.PodList, err error) func(metav1.ListOptions) (runtime.Object, error) {
@@ -249,8 +249,8 @@ func TestListWatchEvents(t *testing.T) {
 	require.Equal(t, []string{`watch rv="10"`}, c.asked)
 }
 
-// An encoder that can't work ends the watch: to skip all there is would look like
-// a cluster where nothing happens.
+// An encoder that always fails ends the watch: to skip all events would look like a cluster without
+// changes.
 func TestListWatchEncoderFails(t *testing.T) {
 	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false, watch.Event{Type: watch.Added, Object: typed("a", 11)})}}
 	w, err := source(c, reflector.ListWatchOptions{Encode: reflector.NewEncode(nil)}).Watch(t.Context(), "10", time.Minute)
@@ -272,7 +272,7 @@ func TestListWatchHiddenEOF(t *testing.T) {
 	require.ErrorContains(t, err, "EOF")
 }
 
-// A stop frees the stream whether or not anybody reads, and ends the client's.
+// A stop frees the stream, with or without a reader, and stops the client's watch.
 func TestListWatchStop(t *testing.T) {
 	from := watch.NewFake()
 	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
@@ -280,13 +280,13 @@ func TestListWatchStop(t *testing.T) {
 	}}
 	w, err := source(c, reflector.ListWatchOptions{}).Watch(t.Context(), "10", time.Minute)
 	require.NoError(t, err)
-	from.Add(typed("a", 11)) // taken, and nobody reads it
+	from.Add(typed("a", 11)) // taken from the client, with no reader
 	w.Stop()
 	w.Stop()
 	require.True(t, from.IsStopped())
 }
 
-// blocked is a client without contexts that answers when it is let.
+// blocked is a client without contexts whose answers block until the test releases them.
 type blocked struct {
 	client
 	answer chan struct{}

@@ -10,9 +10,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Feed returns an observer that keeps client-go's metrics of a reflector, for programs
-// that have a provider of them. client-go itself defines those metrics and feeds them
-// no longer.
+// Feed returns an observer that updates client-go's metrics of a reflector, for programs that have
+// a provider of them. client-go still defines these metrics, but no longer updates them.
 func Feed(p cache.MetricsProvider, name string) Observer {
 	return &fed{
 		lists: p.NewListsMetric(name), listDuration: p.NewListDurationMetric(name), itemsInList: p.NewItemsInListMetric(name),

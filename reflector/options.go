@@ -15,20 +15,20 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Source is one resource of one cluster in one scope. *upstream.Source is one.
+// Source reads one resource of one cluster in one scope. *upstream.Source implements it.
 type Source interface {
 	// List streams a complete list and returns its resourceVersion.
 	List(ctx context.Context, opts upstream.ListOptions, each func(*object.Object) error) (rv string, err error)
 
-	// Watch streams what comes after rv, with bookmarks, for at most timeout.
+	// Watch streams the changes after rv, with bookmarks, for at most timeout.
 	Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error)
 
-	// Probe returns nil where the server is at or past rv, and an error that wraps
-	// upstream.ErrAhead where it is behind, unless it is known to lag only.
+	// Probe returns nil if the server is at or past rv, and an error that wraps
+	// upstream.ErrAhead if it is behind, unless only the server's cache is known to lag.
 	Probe(ctx context.Context, rv string) error
 }
 
-// Queue takes what the reflector reads. *deltafifo.Queue is one.
+// Queue takes the objects and events that the reflector reads. *deltafifo.Queue implements it.
 type Queue interface {
 	Add(obj any) error
 	Update(obj any) error
@@ -45,84 +45,83 @@ type Queue interface {
 	Resync() error
 }
 
-// Options are the settings of a reflector. Source and Queue are needed.
+// Options are the settings of a reflector. Source and Queue are required.
 type Options struct {
-	// Name tells one reflector from others. Where it is empty it is the file and line
-	// that called New, and the log tells it.
+	// Name identifies the reflector. If it is empty, the file and line of the call of New become
+	// the name, and the logger has it as an attribute.
 	Name string
 
 	Source Source
 	Queue  Queue
 
-	// Identity returns the identity of the cluster behind Source; nil where a
-	// checkpoint can't come from another cluster.
+	// Identity returns the identity of the cluster behind Source; nil if a checkpoint can't come
+	// from another cluster.
 	Identity func(context.Context) (string, error)
 
-	// Guards are asked, in order, before a checkpoint is used, once the cluster is
-	// known to be the same and at or past it.
+	// Guards are called, in order, before a checkpoint is used, once the cluster is known to be
+	// the same and at or past the checkpoint.
 	Guards []Guard
 
-	// Schema returns what tells the form that the objects are served in from every other,
-	// empty where that is not known; nil where it never changes. It is asked before a
-	// list, before a checkpoint is used, and every ten to fifteen minutes.
+	// Schema returns a digest of the form that the objects are served in, empty if the form is
+	// not known; nil if it never changes. It is called before a list, before a checkpoint is
+	// used, and every ten to fifteen minutes.
 	Schema func(context.Context) (string, error)
 
-	// Kind and APIVersion are those of the objects that are expected; others are
-	// skipped. Empty takes all.
+	// Kind and APIVersion are those of the expected objects; other objects are skipped. Empty
+	// accepts all.
 	Kind, APIVersion string
 
-	// Checkpoint is where to resume. Reason, where set, says why it must not be
-	// used and the first thing is a list.
+	// Checkpoint is the checkpoint to resume from. If Reason is set, it must not be used: the
+	// reflector begins with a list, for that reason.
 	Checkpoint store.Checkpoint
 	Reason     store.Reason
 
-	// Elsewhere says that Checkpoint may have been made by another node. Its cluster
-	// must then be the very one behind Source: two identities that can't be compared
-	// are not enough.
+	// Elsewhere is set if another node may have made Checkpoint. Its cluster must then equal
+	// that behind Source: two identities that can't be compared are not enough.
 	Elsewhere bool
 
-	// PageSize is how many items a page of a list has. 0 is 500.
+	// PageSize is the number of items in a page of a list. 0 is 500.
 	PageSize int64
 
-	// ConfirmDeletions is a percentage: a list that would delete more than that of a
-	// consumer's objects, where those are a hundred or more, is aborted and made again,
-	// and believed when it says about the same. 0 and 100 believe every list.
+	// ConfirmDeletions is a percentage of a consumer's objects. If there are a hundred or more,
+	// a list that would delete more than that is aborted and made again, and applied if the
+	// second list lacks most of the same objects. 0 and 100 accept every list.
 	ConfirmDeletions int
 
-	// FromCache lets the server make the first list from what it has at hand
-	// (resourceVersion "0"): cheaper for it, and perhaps some seconds old. Every other
-	// list asks for the newest state, for it must not go back in time.
+	// FromCache lets the server make the first list from its cache (resourceVersion "0"), which
+	// is cheaper for the server and perhaps some seconds old. Every other list is of the newest
+	// state, because a collection must not go back in time.
 	FromCache bool
 
-	// MinWatchTimeout is the least time that a watch is asked to last, where it is
-	// over five minutes; the most is twice as long.
+	// MinWatchTimeout is the shortest timeout of a watch; less than five minutes is five
+	// minutes. The longest is twice that.
 	MinWatchTimeout time.Duration
 
-	// ResyncPeriod is how often the queue is asked to replay what its consumer holds,
-	// while a watch is open; 0 is never. ShouldResync, where set, is asked each time.
+	// ResyncPeriod is the time between two calls of Queue.Resync while a watch is open; 0 is
+	// never. If ShouldResync is set and returns false, that call is left out.
 	ResyncPeriod time.Duration
 	ShouldResync func() bool
 
-	// WatchErrorHandler is told of each error that ends a list or a watch, from the
-	// reflector's goroutine: it must not block. What happens next is decided already.
-	// nil logs.
+	// WatchErrorHandler is called with each error that ends a list or a watch, from the
+	// reflector's goroutine: it must not block. It has no influence on what happens next. nil
+	// logs.
 	WatchErrorHandler func(ctx context.Context, err error)
 
-	// Backoff is the waits between tries; nil is 0.8 s, doubling to 30 s, with as much
-	// again at random. It starts over after two minutes without a wait.
+	// Backoff computes the waits between retries; nil is 0.8 s, doubling to 30 s, with a jitter
+	// of up to the same again. It starts over after two minutes without a wait.
 	Backoff *wait.Backoff
 
 	// Jitter bounds the random wait before the first request after a start or an
 	// outage, so that a fleet does not arrive at once. 0 is none.
 	Jitter time.Duration
 
-	// Observer is told what happens; nil for nobody.
+	// Observer is notified of what the reflector does; may be nil.
 	Observer Observer
 
-	// Logger is where state changes are logged; nil for nowhere.
+	// Logger gets the state changes; nil discards them.
 	Logger *slog.Logger
 
-	// Clock is the time; nil is the real one.
+	// Clock is the reflector's clock; nil is the real one.
 	Clock clock.WithTicker
 }
 
@@ -131,46 +130,44 @@ type Phase string
 
 // The phases.
 const (
-	PhaseStarting Phase = "starting" // nothing was asked yet
-	PhaseResuming Phase = "resuming" // guards are being asked
+	PhaseStarting Phase = "starting" // no request was made yet
+	PhaseResuming Phase = "resuming" // the guards are running
 	PhaseListing  Phase = "listing"
-	PhaseWatching Phase = "watching" // in step with the server
-	PhaseWaiting  Phase = "waiting"  // before another try; the error says why
+	PhaseWatching Phase = "watching" // the watch is open
+	PhaseWaiting  Phase = "waiting"  // before a retry; the error is the reason
 )
 
-// Observer is told what a reflector does. Its methods are called from the
-// reflector's goroutine and must not block.
+// Observer is notified of what a reflector does. Its methods are called from the reflector's
+// goroutine and must not block.
 type Observer interface {
-	// Phase reports a change of phase. err is why, in PhaseWaiting.
+	// Phase reports a change of phase. err is the reason of PhaseWaiting, else nil.
 	Phase(p Phase, err error)
 
-	// Listing reports the progress of a list: how many items were read and how many
-	// remain, -1 where the server does not say.
+	// Listing reports the progress of a list: the number of items that were read and of those
+	// that remain, -1 if the server does not report it.
 	Listing(reason store.Reason, read, remaining int64)
 
 	// Listed reports a list that is complete and queued.
 	Listed(reason store.Reason, rv string, items int64, took time.Duration)
 
-	// HeldBack reports a list that was aborted because it would have deleted so many
-	// objects. See Options.ConfirmDeletions.
+	// HeldBack reports a list that was aborted because it would have deleted so many objects. See
+	// Options.ConfirmDeletions.
 	HeldBack(deletions int)
 
-	// Resumed reports that the guards passed and the watch goes on at rv.
+	// Resumed reports that the guards passed and the watch continues at rv.
 	Resumed(rv string)
 
-	// Refused reports that the checkpoint, and what is stored, must not be relied on
-	// any more, so that the next thing is a list.
+	// Refused reports that the checkpoint must not be used any more: the next step is a list.
 	Refused(reason store.Reason, why error)
 
-	// Watched reports a watch that ended: how many events it brought and how long it
-	// lasted. One that could not be started is told by Phase.
+	// Watched reports a watch that ended: its number of events and its duration. A watch that
+	// could not be started is reported by Phase.
 	Watched(events int, lasted time.Duration)
 
-	// Event reports one watch event that was queued, bookmarks included, and the
-	// resourceVersion that it has.
+	// Event reports one watch event that was queued, bookmarks included, and its resourceVersion.
 	Event(t watch.EventType, rv string)
 
-	// Skipped reports something the server sent that can't be used.
+	// Skipped reports an object or event of the server that can't be used.
 	Skipped(err error)
 }
 

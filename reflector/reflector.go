@@ -29,39 +29,39 @@ const (
 	backoffMax   = 30 * time.Second
 	backoffReset = 2 * time.Minute
 
-	// aheadTries is how often the server must say that it is behind the checkpoint:
-	// once may be the lag of one server of several.
+	// aheadTries is how often in a row the server must be behind the checkpoint before that
+	// counts: once may be the lag of one server of several.
 	aheadTries = 3
 
-	// A resumed watch that ends this soon without an event, this often in a row,
-	// was refused without a word.
+	// A resumed watch that ends this soon without an event, this often in a row, counts as
+	// refused.
 	silentClose = 2 * time.Second
 	silentTries = 2
 )
 
-// Reflector keeps a queue fed from a source. Run it once.
+// Reflector fills a queue from a source. Run it once.
 type Reflector struct {
-	opts    Options
-	backoff wait.Backoff
-	paused  time.Time        // when the newest pause ended
-	resync  <-chan time.Time // nil for never
-	recheck clock.Timer      // of the schema
-	asked   chan *RelistError
+	opts           Options
+	backoff        wait.Backoff
+	paused         time.Time        // when the newest pause ended
+	resync         <-chan time.Time // nil if there are no resyncs
+	recheck        clock.Timer      // fires when the schema is to be compared again
+	relistRequests chan *RelistError
 
-	shown atomic.Pointer[string] // rv, for others to read
+	lastRV atomic.Pointer[string] // rv, for other goroutines
 
-	rv      string       // newest resourceVersion that was queued
-	cluster string       // whose it is
-	schema  string       // form of the objects of the newest list; empty for not known
-	reason  store.Reason // why the next thing is a list; empty for none
-	ordered bool         // events' resourceVersions come in order
-	proven  bool         // the guards passed since the newest outage
-	proof   time.Time    // when the server was last known to be of the checkpoint's history
-	resumed bool         // no event came since the guards passed
-	ahead   int          // answers in a row that the server is behind
-	silent  int          // silent closes in a row
+	rv          string       // newest resourceVersion that was queued
+	cluster     string       // the identity of the cluster that rv belongs to
+	schema      string       // of the objects of the newest list; empty if not known
+	reason      store.Reason // why the next step is a list; empty if it is none
+	ordered     bool         // events' resourceVersions come in order
+	validated   bool         // the guards passed since the newest outage
+	validatedAt time.Time    // when the server was last known to have the checkpoint's history
+	resumed     bool         // no event came since the guards passed
+	ahead       int          // probes in a row that found the server behind rv
+	silent      int          // silent closes in a row
 
-	doubted map[string]struct{} // what the newest list that was held back would have deleted
+	suspectDeletes map[string]struct{} // keys that the newest held-back list would have deleted
 }
 
 // New returns a reflector that has not started.
@@ -91,7 +91,7 @@ func New(opts Options) *Reflector {
 		opts.Name = naming.GetNameFromCallsite(thisFile)
 		opts.Logger = opts.Logger.With("reflector", opts.Name)
 	}
-	r := &Reflector{opts: opts, asked: make(chan *RelistError, 1), cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason}
+	r := &Reflector{opts: opts, relistRequests: make(chan *RelistError, 1), cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason}
 	r.reached(opts.Checkpoint.RV)
 	if r.rv == "" && r.reason == "" {
 		r.reason = store.ReasonInitial
@@ -100,24 +100,24 @@ func New(opts Options) *Reflector {
 	return r
 }
 
-// thisFile is what does not count as the caller of New.
+// thisFile is the file whose frames naming.GetNameFromCallsite skips.
 const thisFile = "/reflector/reflector.go"
 
-// Name returns the reflector's name.
+// Name returns Options.Name, or the name that New has made.
 func (r *Reflector) Name() string { return r.opts.Name }
 
-// LastSyncResourceVersion returns the resourceVersion of the newest thing that was
-// queued, empty before the first list. It may be called at any time.
-func (r *Reflector) LastSyncResourceVersion() string { return *r.shown.Load() }
+// LastSyncResourceVersion returns the resourceVersion of the newest list or event that was queued,
+// empty before the first list. It may be called at any time.
+func (r *Reflector) LastSyncResourceVersion() string { return *r.lastRV.Load() }
 
-// reached notes the resourceVersion that was queued.
+// reached sets the resourceVersion that was queued.
 func (r *Reflector) reached(rv string) {
 	r.rv = rv
-	r.shown.Store(&rv)
+	r.lastRV.Store(&rv)
 }
 
-// Run lists, watches and resumes until ctx ends. It returns only then, or with
-// deltafifo.ErrClosed when the queue was closed.
+// Run lists, watches and resumes until ctx ends. It returns only then, or with deltafifo.ErrClosed
+// if the queue was closed.
 func (r *Reflector) Run(ctx context.Context) error {
 	r.opts.Observer.Phase(PhaseStarting, nil)
 	if r.opts.ResyncPeriod > 0 {
@@ -144,12 +144,12 @@ func (r *Reflector) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// step does the next thing there is to do. Its error is a reason to wait.
+// step runs one list, resume or watch. After an error the caller pauses before the next step.
 func (r *Reflector) step(ctx context.Context) error {
 	switch {
 	case r.reason != "":
 		return r.list(ctx)
-	case !r.proven:
+	case !r.validated:
 		return r.resume(ctx)
 	default:
 		return r.watch(ctx)
@@ -166,20 +166,20 @@ func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) 
 	r.opts.Observer.Refused(reason, why)
 }
 
-// Relist makes the next step of a reflector that is watching a list, for a reason that
-// was found out beside it. Where it is not watching, that comes to pass once it is. It
-// may be called at any time.
+// Relist ends the watch and makes the next step a list, for a reason that was found outside the
+// reflector. If no watch is open, the request waits for the next one. Relist may be called at any
+// time, and does not block.
 func (r *Reflector) Relist(reason store.Reason, why error) {
 	select {
-	case r.asked <- &RelistError{Reason: reason, Err: why}:
-	default: // one is enough
+	case r.relistRequests <- &RelistError{Reason: reason, Err: why}:
+	default: // one request is pending already
 	}
 }
 
-// resume asks the guards whether the checkpoint may be used.
+// resume runs the guards. If all pass, the next step is a watch from the checkpoint.
 func (r *Reflector) resume(ctx context.Context) error {
 	r.opts.Observer.Phase(PhaseResuming, nil)
-	err := r.prove(ctx)
+	err := r.validate(ctx)
 	if refused := asRelist(err); refused != nil {
 		r.relist(ctx, refused.Reason, refused.Err)
 		return nil
@@ -187,15 +187,15 @@ func (r *Reflector) resume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.proven, r.resumed = true, true
+	r.validated, r.resumed = true, true
 	r.opts.Logger.Info("resuming watch", "rv", r.rv)
 	r.opts.Observer.Resumed(r.rv)
 	return nil
 }
 
-// prove returns nil where the checkpoint may be used, a [*RelistError] where it must
-// not, any other error where that can't be told at the moment.
-func (r *Reflector) prove(ctx context.Context) error {
+// validate runs the guards. It returns nil if the checkpoint may be used, a [*RelistError] if it
+// must not, and any other error if a guard could not check it.
+func (r *Reflector) validate(ctx context.Context) error {
 	cluster, err := r.opts.Identity(ctx)
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
@@ -222,21 +222,21 @@ func (r *Reflector) prove(ctx context.Context) error {
 			return err
 		}
 	}
-	r.proof = r.opts.Clock.Now()
+	r.validatedAt = r.opts.Clock.Now()
 	return nil
 }
 
-// sameCluster compares two identities. Those of two forms ("uid:…", "ca:…") can't
-// be compared: the form depends on permissions, and a change of those is no change
-// of the cluster. The probe is asked in any case. A checkpoint from elsewhere has no
-// history with this node that would make a change of permissions the likelier story.
+// sameCluster reports whether two identities may be of one cluster. Two forms ("uid:…", "ca:…")
+// can't be compared: the form depends on permissions, and a change of permissions does not change
+// the cluster. The probe follows in any case. For a checkpoint from another node clusterChanged
+// requires equality, because a change of permissions is not the likelier reason there.
 func sameCluster(a, b string) bool {
 	formA, _, _ := strings.Cut(a, ":")
 	formB, _, _ := strings.Cut(b, ":")
 	return a == b || formA != formB
 }
 
-// list replaces the content of the queue's consumer by a complete list.
+// list replaces the content of the queue's consumer with a complete list.
 func (r *Reflector) list(ctx context.Context) (err error) {
 	r.opts.Observer.Phase(PhaseListing, nil)
 	start := r.opts.Clock.Now()
@@ -249,7 +249,7 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 		r.relist(ctx, refused.Reason, refused.Err)
 		return nil
 	}
-	// Before the list: should it change meanwhile, the next comparison finds out.
+	// Read before the list: if the schema changes meanwhile, the next comparison finds it.
 	schema, err := r.opts.Schema(ctx)
 	if err != nil {
 		return err
@@ -260,8 +260,7 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	}
 	rv, items, err := r.listOnce(ctx, cluster, schema, how)
 	if expired(err) {
-		// The server forgot the snapshot between two pages. In one body there is
-		// nothing to forget.
+		// The server compacted the state between two pages. A list in one body can't expire.
 		rv, items, err = r.listOnce(ctx, cluster, schema, upstream.ListOptions{})
 	}
 	if refused := asRelist(err); refused != nil {
@@ -276,12 +275,13 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	r.opts.Observer.Listed(r.reason, rv, items, took)
 	r.reached(rv)
 	r.cluster, r.schema, r.reason = cluster, schema, ""
-	r.proven, r.resumed, r.ahead, r.silent = true, false, 0, 0
-	r.proof = r.opts.Clock.Now()
-	r.doubted = nil
+	r.validated, r.resumed, r.ahead, r.silent = true, false, 0, 0
+	r.validatedAt = r.opts.Clock.Now()
+	r.suspectDeletes = nil
 	return nil
 }
 
+// listOnce makes one list into the queue. If it fails once begun, the queue's list is aborted.
 func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how upstream.ListOptions) (rv string, items int64, err error) {
 	replace := deltafifo.Replace{
 		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.confirm,
@@ -317,7 +317,7 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how up
 	return rv, items, r.opts.Queue.EndReplace(rv)
 }
 
-// expected reports and refuses an object of another type.
+// expected reports whether an object is of the expected type. Others go to Observer.Skipped.
 func (r *Reflector) expected(o *object.Object) bool {
 	switch {
 	case r.opts.Kind != "" && o.Kind() != r.opts.Kind, r.opts.APIVersion != "" && o.APIVersion() != r.opts.APIVersion:
@@ -328,12 +328,12 @@ func (r *Reflector) expected(o *object.Object) bool {
 	return true
 }
 
-// typeName is what an error calls a type.
+// typeName returns the name of a type in errors and comparisons.
 func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVersion + " " + kind) }
 
 // pause waits before the next try, longer each time.
 func (r *Reflector) pause(ctx context.Context, err error) {
-	r.proven = false
+	r.validated = false
 	d := r.nextWait(err)
 	if r.opts.WatchErrorHandler != nil {
 		r.opts.WatchErrorHandler(ctx, err)
@@ -345,8 +345,8 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 
 // nextWait returns the next wait of the backoff, or the server's if that is longer.
 func (r *Reflector) nextWait(err error) time.Duration {
-	// Not wait's DelayWithReset: that starts over every two minutes, healthy or not,
-	// and an outage would cost twice the requests.
+	// Not DelayWithReset of package wait: that starts over every two minutes even during an
+	// outage, which would then cost twice the requests.
 	if r.opts.Clock.Since(r.paused) >= backoffReset {
 		r.backoff = *r.opts.Backoff
 	}
@@ -381,7 +381,7 @@ func (r *Reflector) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// expired says that the server no longer knows a resourceVersion.
+// expired reports whether an error means that the server has compacted a resourceVersion.
 func expired(err error) bool {
 	return err != nil && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err))
 }

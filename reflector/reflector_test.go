@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The server here is a script, for answers that a real one can't be made to give
-// at will; test/e2e drives the same reflector against a real one.
+// The server is a script, for answers that a real server does not give on demand; test/e2e runs the
+// same reflector against a real one.
 
 func pod(name string, rv int) *object.Object {
 	o, err := object.Parse(fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"uid":"u-%s","resourceVersion":"%d"}}`, name, name, rv))
@@ -56,8 +56,8 @@ func status(code int32, reason metav1.StatusReason) watch.Event {
 
 var pods = schema.GroupResource{Resource: "pods"}
 
-// answer is what the script says to one watch: an error, or events and then an
-// end (at once, or after lasts).
+// answer is the script's answer to one watch: an error, or events and then an end (at once, or after
+// lasts).
 type answer struct {
 	err    error
 	events []watch.Event
@@ -66,8 +66,8 @@ type answer struct {
 	opens  time.Duration // how long it takes to begin
 }
 
-// script is a Source, a Queue and an Observer that plays answers and writes down
-// what the reflector does.
+// script is a Source, a Queue and an Observer that returns the script's answers and records the
+// reflector's calls.
 type script struct {
 	reflector.Silent
 	mu        sync.Mutex
@@ -80,8 +80,8 @@ type script struct {
 	replace   deltafifo.Replace            // the newest
 	holds     int                          // objects of the consumer
 	held      map[string]deltafifo.Version // some of those, by key
-	missing   [][]string                   // what of them each list does not have
-	refusals  bool                         // are noted
+	missing   [][]string                   // the keys that each list lacks
+	refusals  bool                         // Refused is recorded
 	refused   string                       // key that the queue can't take
 	asked     []time.Duration              // timeouts of watches
 	opened    []*watch.FakeWatcher         // watches that were given out
@@ -165,7 +165,7 @@ func (s *script) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 	return w, nil
 }
 
-// full is a watch that lasts as long as was asked for.
+// full is a watch that lasts until its timeout.
 const full = time.Duration(1)
 
 func (s *script) Add(o any) error    { return s.put("add", o) }
@@ -219,8 +219,7 @@ func (s *script) Refused(reason store.Reason, why error) {
 	}
 }
 
-// play runs a reflector over the script for a (simulated) time and returns what
-// it did.
+// play runs a reflector over the script for a (simulated) time and returns the record.
 func play(t *testing.T, s *script, lasts time.Duration, change func(*reflector.Options)) []string {
 	var log []string
 	synctest.Test(t, func(t *testing.T) {
@@ -266,8 +265,8 @@ func TestResumeMakesNoList(t *testing.T) {
 	require.Equal(t, []string{"probe 50", "watch 50", "update a@51"}, play(t, s, time.Minute, nil))
 }
 
-// Nothing that the network or the server does makes a list while the
-// resourceVersion is good (invariant 4).
+// No failure of the network or the server makes a list while the resourceVersion is valid
+// (invariant 4).
 func TestErrorsMakeNoList(t *testing.T) {
 	for name, a := range map[string]answer{
 		"refused":         {err: errors.New("dial tcp: connection refused")},
@@ -322,7 +321,7 @@ func TestIdentityOfAnotherForm(t *testing.T) {
 	require.Equal(t, []string{"probe 50", "watch 50"}, play(t, s, time.Minute, nil))
 }
 
-// ... unless the checkpoint came from elsewhere: then it is not known to be this one.
+// A checkpoint of another node needs an equal identity.
 func TestCheckpointFromElsewhere(t *testing.T) {
 	elsewhere := func(o *reflector.Options) { o.Elsewhere = true }
 	s := &script{clusters: []string{"ca:abc", "ca:abc"}}
@@ -358,15 +357,15 @@ func TestSilentClose(t *testing.T) {
 	}, log)
 }
 
-// A watch that follows a list and ends at once is no refusal of a checkpoint.
+// A watch after a list that ends at once does not refuse a checkpoint.
 func TestShortWatchesAfterAList(t *testing.T) {
 	s := &script{watches: []answer{{}}}
 	log := play(t, s, time.Minute, initial)
 	require.Equal(t, 1, has(log, "begin"), "%q", log)
 }
 
-// A watch that ends in good order goes on at once; one that ends early asks the
-// guards again, for the server may have been restored meanwhile.
+// After a watch that ends at its timeout the next follows at once; after one that ends early the
+// guards run again, because the server may have been restored meanwhile.
 func TestGuardsAfterAnEarlyEnd(t *testing.T) {
 	s := &script{watches: []answer{{lasts: full}, {lasts: time.Minute}}}
 	require.Equal(t, []string{"probe 50", "watch 50", "watch 50", "probe 50", "watch 50"}, play(t, s, 15*time.Minute, nil))
@@ -403,8 +402,7 @@ func TestSkipsWhatIsUnusable(t *testing.T) {
 	require.Equal(t, "add b@52", log[len(log)-1])
 }
 
-// The waits grow to half a minute and no further: an outage of hours costs a
-// request a minute or two, not a storm.
+// The waits grow to a maximum, so that an outage of hours costs one or two requests a minute.
 func TestBackoff(t *testing.T) {
 	s := &script{}
 	for range 1000 {

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// schemaEvery is how often the schema is compared while a watch is up, with up to
-	// half as much again at random. The server ends most watches of a resource whose
-	// definition changes, so that the guards find out before.
+	// schemaEvery is the time between two comparisons of the schema while a watch is open, plus
+	// up to half as much at random. The server ends most watches of a resource whose definition
+	// changes, so the guards usually find the change earlier.
 	schemaEvery   = 10 * time.Minute
 	schemaTimeout = 30 * time.Second
 )
 
-// schemaChanged compares the form that objects are served in with the one that they
-// are stored in. nil says that it is the same, or not known now.
+// schemaChanged compares the form that objects are served in with that of the stored ones. It
+// returns nil if the two are equal, or if the served form is not known now.
 func (r *Reflector) schemaChanged(ctx context.Context) error {
 	now, err := r.opts.Schema(ctx)
 	switch {
@@ -27,12 +27,12 @@ func (r *Reflector) schemaChanged(ctx context.Context) error {
 	case now == "" || now == r.schema:
 		return nil
 	case r.schema == "":
-		return &RelistError{Reason: store.ReasonSchemaChanged, Err: fmt.Errorf("the schema is %s, and what is stored is of one that was not known", now)}
+		return &RelistError{Reason: store.ReasonSchemaChanged, Err: fmt.Errorf("the schema is %s, that of the stored objects is not known", now)}
 	}
 	return &RelistError{Reason: store.ReasonSchemaChanged, Err: fmt.Errorf("the schema is %s, and was %s", now, r.schema)}
 }
 
-// recheckSchema is schemaChanged beside a watch, which goes on where it can't be told.
+// recheckSchema is schemaChanged beside a watch. If the schema can't be read, the watch continues.
 func (r *Reflector) recheckSchema(ctx context.Context) error {
 	r.awaitRecheck()
 	ctx, cancel := context.WithTimeout(ctx, schemaTimeout)

@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 )
 
-// The schema is compared before a resume and beside a watch; where it changed, the
-// objects are listed, and what the list was made under is what counts from then on.
+// The schema is compared before a resume and beside a watch. If it has changed, the objects are
+// listed, and the schema of the list is the one to compare with from then on.
 func TestSchemaChanged(t *testing.T) {
 	type answered struct {
 		schema string
@@ -21,7 +21,7 @@ func TestSchemaChanged(t *testing.T) {
 	}
 	for name, x := range map[string]struct {
 		stored  string
-		answers []answered // the newest goes on
+		answers []answered // the last one repeats
 		lasts   time.Duration
 		begun   int
 		schema  string // of the newest list

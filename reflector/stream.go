@@ -16,8 +16,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// stream is a client's watch with its objects encoded, as upstream.Source.Watch
-// documents them.
+// stream is a client's watch with its objects encoded, as upstream.Source.Watch documents them. It
+// owns the client's watch, and a goroutine that Stop waits for.
 type stream struct {
 	from    watch.Interface
 	encode  Encode
@@ -87,8 +87,8 @@ func (s *stream) event(e watch.Event) watch.Event {
 	case unusableObject(err):
 		e.Object = &upstream.Unusable{Err: err, Key: keyOf(e.Object)}
 	default:
-		// What follows can't be encoded either, and to skip it all would look like a
-		// cluster where nothing happens.
+		// Later objects can't be encoded either. To skip them all would look like a cluster
+		// without changes, so the watch ends.
 		e = watch.Event{Type: watch.Error, Object: &metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown, Message: err.Error(),
 		}}
@@ -100,8 +100,8 @@ func (s *stream) event(e watch.Event) watch.Event {
 // in a watch-list.
 const initialEventsEnd = `metadata.annotations.k8s\.io/initial-events-end`
 
-// bookmark makes an object of a BOOKMARK event's: all there is to rely on is the
-// resourceVersion and the annotation above.
+// bookmark converts the object of a BOOKMARK event. Only its resourceVersion and the annotation of
+// initialEventsEnd can be relied on.
 func bookmark(obj runtime.Object) runtime.Object {
 	if o, ok := obj.(*object.Object); ok {
 		return o
@@ -123,7 +123,7 @@ func bookmark(obj runtime.Object) runtime.Object {
 	return o
 }
 
-// keyOf returns the key of what a client returned; "" where it has none.
+// keyOf returns the key of a client's object; "" if it has none.
 func keyOf(obj runtime.Object) string {
 	key, err := cache.MetaNamespaceKeyFunc(obj)
 	if err != nil {

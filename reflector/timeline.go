@@ -9,23 +9,23 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// A cluster that is restored from a backup starts another history under the numbers of
-// the one that was. The guards of a resume find that out before a watch, but there is
-// more than one way past them: a list that a 410 asked for may be answered, after some
-// tries, by the server that was restored meanwhile; a watch may be opened on it long
-// after the guards were asked. What is here closes those.
+// A cluster that is restored from a backup begins another history with resourceVersions that the
+// first has used. The guards of a resume find that before a watch, with two gaps. The list that
+// follows a 410 may, after some retries, come from a server that was restored meanwhile. And a
+// watch may be opened on such a server long after the guards have run. The checks in this file
+// close both.
 
-// proofHolds is how long after a proof a watch may be opened without another one. No
-// cluster is restored in that time.
-const proofHolds = 5 * time.Second
+// validFor is how long after a validation a watch may be opened without another one. It is shorter
+// than any restore of a cluster takes.
+const validFor = 5 * time.Second
 
-// mustBeOneHistory says that the list to be made must be of the history of what is
-// stored: versions are compared with it, and readers take it for what happened next.
+// mustBeOneHistory reports whether the next list must have the history of the stored objects:
+// their versions are compared with the list's, and readers see the list as their continuation.
 func (r *Reflector) mustBeOneHistory() bool {
 	return r.rv != "" && r.reason != store.ReasonInitial && r.reason.TrustsVersions()
 }
 
-// clusterChanged compares the server's cluster with that of the checkpoint.
+// clusterChanged returns a [*RelistError] if the server's cluster is not that of the checkpoint.
 func (r *Reflector) clusterChanged(cluster string) error {
 	if sameCluster(cluster, r.cluster) && (!r.opts.Elsewhere || cluster == r.cluster) {
 		return nil
@@ -33,17 +33,17 @@ func (r *Reflector) clusterChanged(cluster string) error {
 	return &RelistError{Reason: store.ReasonClusterChanged, Err: fmt.Errorf("checkpoint is of cluster %s, this is %s", r.cluster, cluster)}
 }
 
-// compare says whether an item of a list can be of the history that the stored one is
-// of. Each object that is listed is a canary.
+// compare returns a [*RelistError] if an item of a list can't have the history of the stored one.
+// It is called for each listed object.
 func (r *Reflector) compare(key string, held, item deltafifo.Version) error {
-	if err := contradicts(store.Header{Key: key, UID: held.UID, RV: held.RV}, r.rv, item.UID, item.RV); err != nil {
+	if err := sameHistory(store.Header{Key: key, UID: held.UID, RV: held.RV}, r.rv, item.UID, item.RV); err != nil {
 		return &RelistError{Reason: store.ReasonRVAhead, Err: err}
 	}
 	return nil
 }
 
-// wentBack says whether a list, which is of the newest state there is, is of an older
-// one than the checkpoint.
+// wentBack returns a [*RelistError] if a list, which is of the newest state, is older than the
+// checkpoint.
 func (r *Reflector) wentBack(rv string) error {
 	if !r.mustBeOneHistory() {
 		return nil

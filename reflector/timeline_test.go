@@ -16,8 +16,8 @@ import (
 
 var gone = apierrors.NewResourceExpired("gone")
 
-// A list that a 410 asked for may be answered by a server that was restored or replaced
-// meanwhile. It is then another list, for another reason.
+// The list after a 410 may come from a server that was restored or replaced meanwhile. It is then
+// aborted, and made again for another reason.
 func TestListOfAnotherHistory(t *testing.T) {
 	at := func(rv string) func(*reflector.Options) {
 		return func(o *reflector.Options) { o.Checkpoint.RV = rv }
@@ -54,15 +54,15 @@ func TestListOfAnotherHistory(t *testing.T) {
 			"begin cluster-changed uid:2 force=true", `list page=500 rv=""`, "item a@60", "end 100", "watch 100",
 		}, log[3:])
 	})
-	t.Run("what is stored is not trusted in any case", func(t *testing.T) {
+	t.Run("stored versions are not trusted", func(t *testing.T) {
 		s := &script{refusals: true, listItems: []*object.Object{pod("a", 60)}, held: held("61")}
 		log := play(t, s, time.Minute, func(o *reflector.Options) { o.Checkpoint.RV, o.Reason = "150", store.ReasonScopeChanged })
 		require.Equal(t, []string{"begin scope-changed uid:1 force=true", `list page=500 rv=""`, "item a@60", "end 100", "watch 100"}, log)
 	})
 }
 
-// The guards' answers are good for a watch that begins soon. Another one is held
-// against them while it is open, before its first event is believed.
+// The result of the guards holds for a watch that opens soon. If the watch opens later, the guards
+// run again while it is open, before its first event is queued.
 func TestWatchThatBeginsLate(t *testing.T) {
 	s := &script{watches: []answer{{opens: time.Second, lasts: time.Minute}}}
 	require.Equal(t, []string{"probe 50", "watch 50", "probe 50", "watch 50"}, play(t, s, 3*time.Minute, nil))
@@ -82,7 +82,7 @@ func TestWatchThatBeginsLate(t *testing.T) {
 	require.Equal(t, 1, has(log, "begin rv-ahead"), "%q", log)
 	require.Equal(t, "watch 100", log[len(log)-1])
 
-	// One that ends when it was asked to says that its server lives.
+	// A watch that ends at its timeout needs no guards: its server was not restored.
 	s = &script{watches: []answer{{lasts: full}, {lasts: full}}}
 	require.Equal(t, []string{"probe 50", "watch 50", "watch 50", "watch 50"}, play(t, s, 25*time.Minute, nil))
 }

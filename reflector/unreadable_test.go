@@ -13,7 +13,8 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// storeReadError is how a server ends every watch when an object that it can't read is deleted.
+// storeReadError is the event that ends every watch if an object that the server can't read is
+// deleted.
 func storeReadError() watch.Event {
 	return status(http.StatusInternalServerError, metav1.StatusReasonStoreReadError)
 }
@@ -49,7 +50,7 @@ func TestListFailsWithStoreReadError(t *testing.T) {
 	}, play(t, s, time.Minute, nil))
 }
 
-// The lists of watches that all end so wait for each other as all tries do.
+// Lists after watches that all end with a store read error have a backoff.
 func TestStoreReadErrorBacksOff(t *testing.T) {
 	s := &script{}
 	for range 1000 {

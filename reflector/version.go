@@ -18,9 +18,8 @@ import (
 
 var _ Versions = (*ListWatch)(nil)
 
-// Version implements [Versions] with a list of the one object. A client that puts a
-// field selector of its own in the place of that has nothing to say
-// (upstream.ErrNoObject).
+// Version implements [Versions] with a list of one object. It returns upstream.ErrNoObject also if
+// the client replaces the field selector with its own, and lists other objects.
 func (l *ListWatch) Version(ctx context.Context, key string) (uid, rv string, err error) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -49,8 +48,7 @@ func (l *ListWatch) Version(ctx context.Context, key string) (uid, rv string, er
 	return uid, rv, err
 }
 
-// itemType returns the type of a list's first item, as far as it tells; "" where it
-// does not.
+// itemType returns the type of the first item of a list that has one; "" if none does.
 func itemType(list runtime.Object) (name string) {
 	_ = meta.EachListItem(list, func(item runtime.Object) error {
 		if gvk := item.GetObjectKind().GroupVersionKind(); name == "" && !gvk.Empty() {
@@ -61,10 +59,10 @@ func itemType(list runtime.Object) (name string) {
 	return name
 }
 
-// SameType returns a guard that compares the type of what is stored with that of the
-// object which the newest probe saw: one ListerWatcher looks like another, and a file
-// may be of another resource, or of another version of it. Where either says nothing of
-// its type, as Go types don't, there is nothing to compare.
+// SameType returns a guard that compares the type of the first readable stored object with that of
+// the object that the newest probe returned. One ListerWatcher looks like another, so the stored
+// objects may be of another resource, or of another version of it. If either has no type, as
+// objects of typed clients don't, the guard passes.
 func (l *ListWatch) SameType(c store.Collection) Guard {
 	return func(context.Context) error {
 		if l.probed == "" {
@@ -86,7 +84,7 @@ func (l *ListWatch) SameType(c store.Collection) Guard {
 			if stored == "" || stored == l.probed {
 				return nil
 			}
-			return &RelistError{Reason: store.ReasonScopeChanged, Err: fmt.Errorf("what is stored is of %s, the server has %s", stored, l.probed)}
+			return &RelistError{Reason: store.ReasonScopeChanged, Err: fmt.Errorf("the stored objects are of %s, the server's of %s", stored, l.probed)}
 		}
 		return nil
 	}

@@ -17,22 +17,20 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// watchMin is the least time after which watches end by themselves. They do so at
-// random between that and twice as much, as client-go's do, so that the watches of
-// a fleet do not end together.
+// watchMin is the shortest timeout of a watch. The timeouts are random between the shortest and
+// twice as much, as client-go's are, so that the watches of a fleet do not end together.
 const watchMin = 5 * time.Minute
 
-// watchTimeout is how long the next watch is asked to last.
+// watchTimeout returns the timeout of the next watch.
 func watchTimeout(least time.Duration) time.Duration {
 	least = max(least, watchMin)
 	return least + rand.N(least) //nolint:gosec // spreads load, guards nothing
 }
 
-// ErrShortWatch says that a watch ended sooner than a healthy one would, without
-// an event.
+// ErrShortWatch means that a watch ended sooner than a healthy one does, without an event.
 var ErrShortWatch = errors.New("the server ended the watch at once")
 
-// watch runs one watch to its end. A nil error means: go on at once.
+// watch runs one watch to its end. On nil the next step follows at once.
 func (r *Reflector) watch(ctx context.Context) error {
 	timeout := watchTimeout(r.opts.MinWatchTimeout)
 	start := r.opts.Clock.Now()
@@ -49,9 +47,9 @@ func (r *Reflector) watch(ctx context.Context) error {
 		return fmt.Errorf("watch: %w", err)
 	}
 	defer w.Stop()
-	if r.opts.Clock.Since(r.proof) > proofHolds {
-		// With the watch open the answers hold: a server that is restored now ends it.
-		err := r.prove(ctx)
+	if r.opts.Clock.Since(r.validatedAt) > validFor {
+		// While the watch is open the result holds: a restore of the server ends the watch.
+		err := r.validate(ctx)
 		if refused := asRelist(err); refused != nil {
 			r.relist(ctx, refused.Reason, refused.Err)
 			return nil
@@ -68,7 +66,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// No replay may come for hours.
+	// The next batch may not come for hours.
 	r.opts.Queue.Flush()
 	if expired(err) {
 		r.relist(ctx, store.ReasonExpired, err)
@@ -83,26 +81,27 @@ func (r *Reflector) watch(ctx context.Context) error {
 		return nil
 	}
 	if lasted < timeout-time.Second {
-		// Not the end we asked for: the server may have been restarted, or even
-		// restored, behind our back. Ask the guards again.
-		r.proven = false
+		// The watch ended before its timeout: the server may have been restarted, or even
+		// restored. Run the guards again.
+		r.validated = false
 	}
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	r.proof = r.opts.Clock.Now() // who ended it in good order is who began it
+	r.validatedAt = r.opts.Clock.Now() // the server that began the watch also ended it
 	return r.closed(ctx, events, lasted)
 }
 
-// unreadable makes the next step a list after a watch that the server ended because it
-// could not read an object. The wait before the list is that of any failure and grows in the
-// same way: the server may end the next watch too.
+// unreadable makes the next step a list after a watch that the server ended because it could not
+// read an object. It waits before the list, with the backoff of any other failure: the server may
+// end the next watch too.
 func (r *Reflector) unreadable(ctx context.Context, err error) {
 	r.relist(ctx, store.ReasonStoreReadError, err)
 	r.wait(ctx, r.nextWait(err), err)
 }
 
-// closed judges a watch that ended without an error.
+// closed handles a watch that ended without an error. If the watch ended at once, it returns
+// ErrShortWatch, or makes the next step a list.
 func (r *Reflector) closed(ctx context.Context, events int, lasted time.Duration) error {
 	if events > 0 || lasted >= silentClose {
 		r.silent = 0
@@ -117,7 +116,8 @@ func (r *Reflector) closed(ctx context.Context, events int, lasted time.Duration
 	return ErrShortWatch
 }
 
-// consume queues a watch's events and returns how many there were.
+// consume queues a watch's events until the watch ends, and returns their number. A [*RelistError]
+// means that the next step is a list.
 func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int, err error) {
 	for {
 		select {
@@ -130,7 +130,7 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int,
 			if err := r.opts.Queue.Resync(); err != nil {
 				return events, err
 			}
-		case refused := <-r.asked:
+		case refused := <-r.relistRequests:
 			return events, refused
 		case <-r.recheck.C():
 			if err := r.recheckSchema(ctx); err != nil {
@@ -184,7 +184,7 @@ func (r *Reflector) event(e watch.Event) error {
 	}
 	switch {
 	case errors.Is(err, deltafifo.ErrUnusable):
-		// The next try would end the same, and so would a list.
+		// A retry would fail in the same way, and so would a list.
 		r.opts.Observer.Skipped(err)
 	case err != nil:
 		return err
@@ -194,7 +194,7 @@ func (r *Reflector) event(e watch.Event) error {
 	if e.Type != watch.Added {
 		r.ordered = true
 	}
-	// The ADDED events that begin a watch from nowhere come in any order.
+	// The ADDED events at the start of a watch without a resourceVersion come in any order.
 	if rv := o.GetResourceVersion(); rv != "" && r.ordered {
 		r.reached(rv)
 	}

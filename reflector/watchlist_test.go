@@ -35,11 +35,11 @@ func TestWatchList(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Stop()
 	e := <-w.ResultChan()
-	require.Equal(t, "11", e.Object.(*object.Object).GetResourceVersion(), "the same stream goes on")
+	require.Equal(t, "11", e.Object.(*object.Object).GetResourceVersion(), "the same stream continues")
 	require.Equal(t, []string{`watch-list rv="" match=NotOlderThan`}, c.asked)
 }
 
-// What changes before the bookmark that ends the list is a part of the list.
+// Changes before the bookmark that ends the list are a part of the list.
 func TestWatchListChanges(t *testing.T) {
 	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false,
 		watch.Event{Type: watch.Added, Object: typed("a", 3)}, watch.Event{Type: watch.Added, Object: typed("b", 4)},
@@ -63,7 +63,7 @@ func TestWatchListChanges(t *testing.T) {
 	require.Equal(t, "10", rv)
 }
 
-// The watch of a watch-list goes on as the watch, and is asked to last as long as one.
+// The watch of a watch-list continues as the watch, with the timeout of one.
 func TestWatchListLastsAsAWatch(t *testing.T) {
 	for _, least := range []time.Duration{0, 30 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestWatchListFallsBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		watch func(metav1.ListOptions) (watch.Interface, error)
 		first bool // the first call of List makes the list
-		again bool // so does a watch-list the second time
+		again bool // the second call of List makes a watch-list
 	}{
 		"refused":     {watch: watchError(apierrors.NewBadRequest("sendInitialEvents is forbidden")), first: true},
 		"throttled":   {watch: watchError(apierrors.NewTooManyRequests("later", 1)), again: true},
@@ -132,12 +132,12 @@ func TestWatchListFallsBack(t *testing.T) {
 			w, err := s.Watch(t.Context(), "8", time.Minute)
 			require.NoError(t, err)
 			w.Stop()
-			require.Equal(t, `watch rv="8"`, c.asked[len(c.asked)-1], "from elsewhere it is a new watch")
+			require.Equal(t, `watch rv="8"`, c.asked[len(c.asked)-1], "a new watch from another resourceVersion")
 		})
 	}
 }
 
-// A stream that is kept for a watch which never comes ends with the context.
+// A stream that is kept for a watch that never comes stops with the context.
 func TestWatchListEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := watch.NewFakeWithChanSize(1, false)
@@ -155,7 +155,7 @@ func TestWatchListEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// unable is a client that says it can't make a list by a watch.
+// unable is a client that declares that it can't make a list by a watch.
 type unable struct{ *client }
 
 func TestWatchListUnsupported(t *testing.T) {
