@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// A reflector over a client of client-go fills a queue, from the checkpoint of the last run. It makes
-// no list: the watch continues at the checkpoint, and a deletion since then is an event.
+// A reflector over a client of client-go fills a queue, from the checkpoint of the last run. It
+// makes no list: the watch continues at the checkpoint, and a deletion since then is an event.
 func Example() {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

@@ -56,8 +56,8 @@ func status(code int32, reason metav1.StatusReason) watch.Event {
 
 var pods = schema.GroupResource{Resource: "pods"}
 
-// answer is the script's answer to one watch: an error, or events and then an end (at once, or after
-// lasts).
+// answer is the script's answer to one watch: an error, or events and then an end (at once, or
+// after lasts).
 type answer struct {
 	err    error
 	events []watch.Event

@@ -1,17 +1,16 @@
-// Package store defines how a collection of objects is kept, and together with
-// them the checkpoint: the resourceVersion up to which they are complete.
+// Package store defines the interface of a store: collections of objects, each with its checkpoint,
+// the resourceVersion up to which the objects are complete.
 //
-// Two stores implement it: store/bolt on disk and store/memory in memory. Both
-// pass the suite in store/storetest. The package knows nothing of Kubernetes
-// clients; objects come in as [object.Object].
+// Two stores implement it: store/bolt on disk and store/memory in memory. Both pass the suite in
+// store/storetest. The package depends on no Kubernetes client; objects come in as [object.Object].
 //
-// The rules every store keeps:
+// The rules of every store:
 //
 //   - A checkpoint is stored with the changes it covers, as one atomic unit. It
 //     never runs ahead of the objects.
-//   - A collection without one complete list is not synced, which is not the same
-//     as empty: [State].Synced says so.
-//   - A [View] is one consistent state. During a [Replacement] views see the state
+//   - A collection without a complete list is not synced ([State].Synced), which is not the same
+//     as empty.
+//   - A [View] is one consistent state. Until a [Replacement] is committed, views show the state
 //     before it, then the state after it, and nothing between.
-//   - Views never block the writer, nor the writer views.
+//   - Views never block the writer, and the writer never blocks views.
 package store

@@ -8,8 +8,8 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// A collection takes objects and the checkpoint they are complete at as one unit.
-// It is not synced before a complete list is in it.
+// A collection takes objects and the checkpoint at which they are complete as one unit. It is not
+// synced before the commit of a complete list.
 func ExampleCollection() {
 	db := memory.New()
 	defer db.Close()

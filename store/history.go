@@ -7,13 +7,13 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Defaults of how much history a collection keeps.
+// Defaults of the limits of a collection's history.
 const (
 	DefaultHistoryRetention = 24 * time.Hour
 	DefaultHistoryBytes     = 16 << 20
 )
 
-// EventType says what happened to a key, as watch events of the Kubernetes API do.
+// EventType is what happened to a key, as in watch events of the Kubernetes API.
 type EventType string
 
 // The types of events.
@@ -23,37 +23,36 @@ const (
 	Deleted  EventType = "DELETED"
 )
 
-// Event is one entry of a collection's history: the newest change of a key, or a
-// deletion. Changes that a newer one of the same key came after are not in it.
+// Event is one entry of a collection's history: the newest change of a key, or a deletion. An
+// older change of the same object is not in the history.
 type Event struct {
-	// RV is the resourceVersion of the change. A deletion that a list found out has
-	// a number of its own between the checkpoint before and the list.
+	// RV is the resourceVersion of the change. A deletion that a list has shown gets a free
+	// number between the checkpoint before the list and that of the list.
 	RV string
 
-	// Time is when the change was proven to the store, in whole seconds of the local
-	// clock: [Checkpoint.Proven] of its batch.
+	// Time is [Checkpoint.Proven] of the change's batch, in whole seconds of the local clock.
 	Time time.Time
 
 	Key string
 
-	// Object is what the key holds, or held last where Deleted says that it is gone.
+	// Object is the object at the key; if Deleted is set, the last one before the deletion.
 	Object  *object.Object
 	Deleted bool
 
-	// FirstRV and FirstTime are RV and Time of the change with which the object, by
-	// its UID, appeared; both are zero where that was before the history.
+	// FirstRV and FirstTime are RV and Time of the change with which the object, by its UID,
+	// appeared; both are zero if that was before the history.
 	FirstRV   string
 	FirstTime time.Time
 }
 
-// Since returns what the event is to somebody who knows all up to rv. ok is false
-// where it is nothing: the object came after rv and went again.
+// Since returns the event's type for a reader that has the state at rv. ok is false if the reader
+// does not need the event: the object appeared after rv and was deleted.
 func (e Event) Since(rv string) (t EventType, ok bool) {
 	cmp, comparable := object.CompareRV(e.FirstRV, rv)
 	return e.seen(comparable && cmp > 0)
 }
 
-// SinceTime is Since for somebody who knows all that came before t.
+// SinceTime is Since for a reader that has all changes before t.
 func (e Event) SinceTime(t time.Time) (_ EventType, ok bool) {
 	return e.seen(!e.FirstTime.IsZero() && !e.FirstTime.Before(t))
 }
@@ -68,15 +67,15 @@ func (e Event) seen(appeared bool) (EventType, bool) {
 	return Modified, true
 }
 
-// Horizon is where a collection's history begins: changes after RV can be told. It
-// is zero where there is no history: before the first complete list.
+// Horizon is where a collection's history begins: it has all changes after RV. It is zero if there
+// is no history: before the first complete list.
 type Horizon struct {
 	RV   string    `json:"resourceVersion"`
-	Time time.Time `json:"time"` // of what is at RV, see [Event.Time]
+	Time time.Time `json:"time"` // of the change at RV, see [Event.Time]
 }
 
-// TooOldError says that changes since an RV can't be told any more. It is what a
-// kube-apiserver answers 410 for: whoever gets it has to read the collection anew.
+// TooOldError means that the history no longer has all changes since an RV. A kube-apiserver
+// answers 410 in this case: the caller has to read the whole collection again.
 type TooOldError struct {
 	Collection string
 	Since      string
@@ -91,10 +90,10 @@ func (e *TooOldError) Error() string {
 		e.Collection, e.Since, e.Horizon.RV, e.Horizon.Time.UTC().Format(time.RFC3339))
 }
 
-// ContinuesHistory says whether a complete list with checkpoint next, under the
-// scope of what is stored, goes on from state: the history before it then stays
-// valid, and what the list changes is a part of it. Otherwise the history begins
-// anew at the list, because the numbers before it may mean something else now.
+// ContinuesHistory reports whether a complete list with checkpoint next, under the stored scope,
+// continues the history of state: the history before the list then stays valid, and the list's
+// changes become a part of it. Otherwise another history begins at the list, because older
+// resourceVersions may have another meaning now.
 func ContinuesHistory(state State, next Checkpoint) bool {
 	cmp, ok := object.CompareRV(state.RV, next.RV)
 	return state.Synced && ok && cmp <= 0 && state.Cluster == next.Cluster && Reason(next.ListReason).TrustsVersions()

@@ -28,9 +28,8 @@ func FieldIndex(name, path string) Index {
 	}}
 }
 
-// IndexFromSpec returns the index that a Spec describes, for whoever has the Spec
-// and not the configuration it came from. ok is false for a Spec that is not of
-// [LabelIndex] or [FieldIndex].
+// IndexFromSpec returns the index that a Spec describes, for callers that do not have the
+// configuration. ok is false if the Spec is not of [LabelIndex] or [FieldIndex].
 func IndexFromSpec(name, spec string) (x Index, ok bool) {
 	switch kind, of, _ := strings.Cut(spec, ":"); {
 	case of == "":
@@ -43,20 +42,19 @@ func IndexFromSpec(name, spec string) (x Index, ok bool) {
 	return Index{}, false
 }
 
-// MaxIndexValueBytes is how long a value of an index may be. Together with the longest
+// MaxIndexValueBytes is the maximum length of an index value, in bytes. Together with the longest
 // key of an object it is less than bbolt's longest key.
 const MaxIndexValueBytes = 16 << 10
 
-// Values returns the index's values of an object: sorted, unique and free of
-// zero bytes, which separate value and key on disk. An object is not filed under values
-// that are too long.
+// Values returns the index's values of an object: sorted, unique and free of zero bytes, which
+// separate value and key on disk. Values longer than MaxIndexValueBytes are left out.
 func (x Index) Values(o *object.Object) []string {
 	values := x.Func(o)
 	switch {
 	case len(values) == 0:
 		return nil
 	case len(values) == 1 && strings.IndexByte(values[0], 0) < 0 && len(values[0]) <= MaxIndexValueBytes:
-		return values // as it nearly always is
+		return values // the usual case, without an allocation
 	}
 	values = slices.Clone(values)
 	for i, v := range values {
@@ -69,7 +67,7 @@ func (x Index) Values(o *object.Object) []string {
 	return slices.Compact(values)
 }
 
-// KeyNamespace returns the namespace part of a key, "" where there is none.
+// KeyNamespace returns the namespace part of a key, "" if it has none.
 func KeyNamespace(key string) string {
 	ns, _, ok := strings.Cut(key, "/")
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// An index made from a spec files objects as the one that the spec is of.
+// An index from a Spec returns the same values as the original.
 func TestIndexFromSpec(t *testing.T) {
 	o, err := object.Parse([]byte(`{"metadata":{"name":"a","labels":{"app":"till","a:b/c":"odd"}},"spec":{"nodeName":"edge-1"}}`))
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestIndexFromSpec(t *testing.T) {
 	}
 }
 
-// What can't be told apart on disk, or is too long for it, is no value.
+// Zero bytes are replaced, values that are too long are left out.
 func TestIndexValues(t *testing.T) {
 	o, err := object.Parse([]byte(`{"metadata":{"name":"a"}}`))
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ type Reason string
 const (
 	// ReasonInitial: the collection never had a complete list.
 	ReasonInitial Reason = "initial"
-	// ReasonExpired: the server no longer remembers the checkpoint (410).
+	// ReasonExpired: the server has compacted the checkpoint (410).
 	ReasonExpired Reason = "expired"
 	// ReasonClusterChanged: the server belongs to another cluster.
 	ReasonClusterChanged Reason = "cluster-changed"
@@ -19,20 +19,19 @@ const (
 	ReasonScopeChanged Reason = "scope-changed"
 	// ReasonSchemaChanged: the resource's schema or served version changed.
 	ReasonSchemaChanged Reason = "schema-changed"
-	// ReasonSilentClose: resumed watches end at once without a word.
+	// ReasonSilentClose: resumed watches end at once, without an event or an error.
 	ReasonSilentClose Reason = "silent-close"
-	// ReasonSkipped: events at or before the checkpoint were left out, since their
-	// objects were of another type.
+	// ReasonSkipped: events at or before the checkpoint were left out, because their objects
+	// were of another type.
 	ReasonSkipped Reason = "skipped-events"
 	// ReasonVerifyFailed: a comparison with the server found a difference.
 	ReasonVerifyFailed Reason = "verify-failed"
-	// ReasonRequested: an operator asked for it.
+	// ReasonRequested: an operator requested the list.
 	ReasonRequested Reason = "requested"
-	// ReasonStoreReadError: a watch ended because the server could not read an object, as
-	// after the deletion of one that it can't decode. What that watch did not send, no
-	// other watch sends.
+	// ReasonStoreReadError: a watch ended because the server could not read an object, as after
+	// the deletion of one that it can't decode. No other watch sends what that watch did not.
 	ReasonStoreReadError Reason = "store-read-error"
-	// ReasonRecovered: the collection comes from a damaged file or a snapshot.
+	// ReasonRecovered: the collection comes from a corrupt file or a snapshot.
 	ReasonRecovered Reason = "recovered"
 )
 
@@ -45,10 +44,9 @@ func Reasons() []Reason {
 	}
 }
 
-// TrustsVersions says whether, under this reason, an item that the store has
-// under the same UID and resourceVersion is the same object. It is not where the
-// stored bytes were made by other rules, or on a timeline of the cluster that is
-// gone and may have used the same numbers.
+// TrustsVersions reports whether, for a list of this reason, a stored object with the same UID and
+// resourceVersion as an item is the same object. It may differ if the stored bytes were made by
+// other rules, or in another history of the cluster, which may have used the same resourceVersions.
 func (r Reason) TrustsVersions() bool {
 	switch r {
 	case ReasonInitial, ReasonExpired, ReasonSilentClose, ReasonSkipped, ReasonRequested, ReasonStoreReadError:

@@ -10,8 +10,8 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Info is what a collection is a copy of. A checkpoint has a meaning only under
-// the Info it was made with (see [Info.Scope]).
+// Info identifies the objects that a collection is a copy of. A checkpoint is valid only under the
+// Info it was made with (see [Info.Scope]).
 type Info struct {
 	// ID names the collection in its store: "pods", "deployments.apps",
 	// "pods@shop" for one namespace.
@@ -22,7 +22,7 @@ type Info struct {
 	Resource string `json:"resource"`
 	Kind     string `json:"kind"`
 
-	// Namespaced says whether the resource's objects live in namespaces.
+	// Namespaced is set if the resource's objects are in namespaces.
 	Namespaced bool `json:"namespaced"`
 
 	// Namespace limits the collection to one namespace; empty for all.
@@ -31,15 +31,15 @@ type Info struct {
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
 
-	// Transform is [object.Prune.ID] of what is dropped on the way in.
+	// Transform is [object.Prune.ID] of the fields that are dropped before storing.
 	Transform string `json:"transform,omitempty"`
 
-	// Encoding is how the objects are encoded; empty is JSON.
+	// Encoding is the encoding of the objects; empty is JSON.
 	Encoding string `json:"encoding,omitempty"`
 }
 
-// Scope is the part of the identity that decides whether a persisted checkpoint
-// may be used: two equal scopes watch the same set of bytes.
+// Scope is the part of an Info that decides whether a stored checkpoint may be used: two equal
+// scopes watch the same set of bytes.
 type Scope struct {
 	GVR                          schema.GroupVersionResource
 	Namespace                    string
@@ -63,7 +63,7 @@ func (i Info) Scope() Scope {
 	return Scope{i.GVR(), i.Namespace, i.LabelSelector, i.FieldSelector, i.Transform, i.Encoding}
 }
 
-// Checkpoint says up to where a collection is complete and when that was proven.
+// Checkpoint is the resourceVersion up to which a collection is complete, and when that was proven.
 type Checkpoint struct {
 	// RV is the resourceVersion: every event at or below it is in the objects.
 	RV string `json:"rv"`
@@ -71,8 +71,8 @@ type Checkpoint struct {
 	// Cluster is the identity of the cluster that RV belongs to.
 	Cluster string `json:"cluster"`
 
-	// Schema tells the form that the objects were served in from every other; empty
-	// where it is not known, or never changes.
+	// Schema is a digest of the form that the objects were served in; empty if it is not known,
+	// or never changes.
 	Schema string `json:"schema,omitempty"`
 
 	// LastEvent, LastBookmark and LastList are when the newest event, bookmark and
@@ -81,24 +81,24 @@ type Checkpoint struct {
 	LastBookmark time.Time `json:"lastBookmark,omitzero"`
 	LastList     time.Time `json:"lastList,omitzero"`
 
-	// ListReason is why the newest list was made, "initial" for the first.
+	// ListReason is the reason of the newest list, "initial" for the first.
 	ListReason string `json:"listReason,omitempty"`
 
-	// Skipped is set if the watch brought events at or below RV that were left out, since
-	// their objects were of another type than the collection's. No watch resumes from such a
-	// checkpoint; the next complete list ends it.
+	// Skipped is set if events of the watch at or below RV were left out, because their objects
+	// were of another type than the collection's. No watch resumes from such a checkpoint; the
+	// next complete list clears it.
 	Skipped bool `json:"skipped,omitempty"`
 
-	// Newest are the keys of objects with the highest resourceVersions at or below RV,
-	// highest first, as far as they are known; empty ones come last. A server that has
-	// these otherwise has another history than the one that RV is of.
+	// Newest are the keys of objects with the highest resourceVersions at or below RV, highest
+	// first, as far as they are known; empty ones come last. A server with other versions of
+	// these objects at RV has another history than that of RV.
 	Newest [NewestKeys]string `json:"newest,omitzero"`
 }
 
-// NewestKeys is how many keys [Checkpoint.Newest] has room for.
+// NewestKeys is the length of [Checkpoint.Newest].
 const NewestKeys = 3
 
-// Proven is when the collection was last known to be complete: the newest of its
+// Proven returns when the collection was last known to be complete: the newest of the checkpoint's
 // times.
 func (c Checkpoint) Proven() time.Time {
 	t := c.LastEvent
@@ -114,8 +114,8 @@ func (c Checkpoint) Proven() time.Time {
 type State struct {
 	Checkpoint
 
-	// Synced says that a complete list is in the collection. Until then it must
-	// not be read as if it were whole.
+	// Synced is set by the commit of a complete list. Until then the collection must not be read
+	// as if it were complete.
 	Synced bool `json:"synced"`
 
 	// Count is the number of objects, Bytes the length of their JSON. Objects that are held in
@@ -124,13 +124,13 @@ type State struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Change sets one key to an object, or deletes it where Object is nil.
+// Change sets one key to an object, or deletes the key if Object is nil.
 type Change struct {
 	Key    string
 	Object *object.Object
 
-	// RV is the resourceVersion of a deletion, for the history; empty where it is not
-	// known, as for a key that a complete list does not have. See [Event].
+	// RV is the resourceVersion of a deletion, for the history; empty if it is not known, as
+	// for a key that a complete list lacks. See [Event].
 	RV string
 }
 
@@ -141,7 +141,7 @@ type Batch struct {
 	Checkpoint Checkpoint
 }
 
-// Header is what a record tells without its object being decoded.
+// Header is the metadata of a record, which is read without decoding the object.
 type Header struct {
 	Key   string
 	UID   string
@@ -152,9 +152,9 @@ type Header struct {
 // IndexFunc returns the values under which an index files an object.
 type IndexFunc func(*object.Object) []string
 
-// Index is a named index function. Spec tells two definitions of one name apart:
-// where it differs from the stored one the index is built anew. Under one Spec,
-// Func must always return the same values for the same object.
+// Index is a named index function. Spec identifies its definition: if Spec differs from the stored
+// one, the index is built again. Under one Spec, Func must always return the same values for the
+// same object.
 type Index struct {
 	Name string
 	Spec string
@@ -163,70 +163,69 @@ type Index struct {
 
 // DB is a set of collections. It is safe for concurrent use.
 type DB interface {
-	// Open returns the collection info.ID, creating it where it is new. Where the
-	// stored collection has another scope, its objects and checkpoint stay
-	// readable as they are and Collection.Info tells the stored scope, until a
-	// Replacement made with the new one is committed; if it never was synced, it
-	// is emptied.
+	// Open returns the collection info.ID, creating it if it is new. If the stored collection
+	// has another scope, its objects and checkpoint stay readable and Collection.Info returns
+	// the stored scope, until a Replacement under the new scope is committed; if it never was
+	// synced, it is emptied.
 	//
-	// Its indexes become those that are given. An index that is not given any more, or
-	// has another Spec, is not readable from then on. One that is new is readable at
-	// once where there are no objects. Otherwise it may be built in the background,
-	// while the collection is used in every way: until it is complete, which it becomes
-	// between one view and the next, its readers get ErrIndexBuilding. A store that is
-	// closed meanwhile, or that crashes, goes on when the collection is opened again.
+	// Its indexes become those that are given. An index that is not given any more, or has
+	// another Spec, is not readable from then on. A new index is readable at once if there are
+	// no objects. Otherwise it may be built in the background, while the collection is in use:
+	// until it is complete, which happens between one view and the next, its readers get
+	// ErrIndexBuilding. If the store is closed or crashes meanwhile, the build continues when
+	// the collection is opened again.
 	//
-	// The durable store builds in the background, since it has to read all objects from
-	// disk. The one in memory builds an index before Open returns: it has them at hand.
+	// The durable store builds in the background, because it has to read all objects from disk.
+	// The store in memory builds an index before Open returns.
 	Open(info Info, indexes ...Index) (Collection, error)
 
-	// Collections returns what is stored, ordered by ID.
+	// Collections returns the stored collections, ordered by ID.
 	Collections() ([]Info, error)
 
-	// View returns a view of a stored collection, for readers that don't keep the
-	// collection open. ErrNoCollection where there is none.
+	// View returns a view of a stored collection, for readers that don't keep the collection
+	// open. It returns ErrNoCollection if there is none.
 	View(id string) (View, error)
 
-	// Drop deletes a collection and all its objects, if it is there. Handles that
-	// are open answer ErrNoCollection from then on.
+	// Drop deletes a collection and all its objects, if it exists. Open handles return
+	// ErrNoCollection from then on.
 	Drop(id string) error
 
-	// Flush makes all that was applied durable. Where it fails, what was applied
-	// stays readable and is tried again.
+	// Flush makes all applied batches durable. If it fails, they stay readable, and the store
+	// retries.
 	Flush() error
 
 	// Stats returns sizes and write totals.
 	Stats() Stats
 
-	// Close ends the store. Open views keep it waiting.
+	// Close closes the store. It blocks while views are open.
 	Close() error
 }
 
 // Stats are a store's totals since it was opened.
 type Stats struct {
-	Path         string // of the file; empty where there is none
+	Path         string // of the file; empty if there is none
 	FileBytes    int64
 	Commits      int64
 	CommitTime   time.Duration // in write transactions
 	SyncTime     time.Duration // the part of it spent on writing and syncing the file
 	PagesWritten int64
 
-	// Compactions are rewritings of the file without the space that was free in it;
-	// CompactedBytes is by how much they made it smaller together.
+	// Compactions is the number of rewrites of the file without its free space; CompactedBytes
+	// is the number of bytes that they have saved together.
 	Compactions    int64
 	CompactTime    time.Duration
 	CompactedBytes int64
 
-	// EncryptionKey is the id of the key that the file is encrypted with; empty for a
-	// file in clear. EncryptionDue says that it is to have another, or none, and waits
-	// to be rewritten.
+	// EncryptionKey is the id of the key that the file is encrypted with; empty for a file in
+	// clear. EncryptionDue is set while the file waits to be rewritten with another key, or
+	// none.
 	EncryptionKey string
 	EncryptionDue bool
 
-	FlushError error // why the newest flush failed; nil where it did not
+	FlushError error // of the newest flush; nil if it succeeded
 
-	// ReadFaults is how often a page of the file could not be read, and ReadError is the
-	// newest of them; nil for none.
+	// ReadFaults is the number of times a page of the file could not be read, and ReadError the
+	// newest such error, or nil.
 	ReadFaults int64
 	ReadError  error
 }
@@ -234,31 +233,30 @@ type Stats struct {
 // Collection is one kind of object in one scope. One writer at a time may call
 // Apply and Replace; everything else is safe for concurrent use.
 type Collection interface {
-	// Info returns what the stored objects are a copy of. See DB.Open.
+	// Info returns the identity of the stored objects, which may differ from the one that Open
+	// was given. See DB.Open.
 	Info() Info
 
 	// State returns checkpoint and totals as of the newest Apply or Commit.
 	State() State
 
-	// Apply makes the batch's changes and checkpoint visible as one unit: after an
-	// error none of it is. The store makes them durable, as one unit too, within its
-	// flush interval or at DB.Flush. ErrScope where the collection waits for a
-	// Replacement to bring it to the scope it was opened with.
+	// Apply makes the batch's changes and checkpoint visible as one unit: after an error none
+	// of them is. The store makes them durable, as one unit too, within its flush interval or
+	// at DB.Flush. It returns ErrScope if the collection waits for a Replacement to bring it to
+	// the scope it was opened with.
 	Apply(Batch) error
 
-	// Replace starts to bring the collection to what a complete list says, under the
-	// scope that Open was given. What is applied is a difference: keys that are not
-	// named stay.
+	// Replace begins the replacement of the collection's content with a complete list, under
+	// the scope that Open was given. The replacement takes a difference: all other keys stay.
 	Replace() (Replacement, error)
 
-	// View returns the newest consistent state. The caller must close it, soon: an
-	// open view keeps space from being reused.
+	// View returns the newest consistent state. The caller must close it, and soon: while a
+	// view is open, the store can't reuse the space that it needs.
 	View() (View, error)
 }
 
-// Replacement collects the difference between a collection and a complete list.
-// Until Commit nothing of it is visible; a crash before Commit leaves the old
-// state. It is for one goroutine.
+// Replacement collects the difference between a collection and a complete list. Nothing of it is
+// visible before Commit; a crash before Commit leaves the old state. It is for one goroutine.
 type Replacement interface {
 	// Apply adds changes. A key may come again; the newest change wins.
 	Apply([]Change) error
@@ -267,20 +265,18 @@ type Replacement interface {
 	// marks the collection synced.
 	Commit(Checkpoint) error
 
-	// Abort forgets the changes. Abort after Commit or Abort does nothing.
+	// Abort drops the changes. Abort after Commit or Abort does nothing.
 	Abort() error
 }
 
-// View is one consistent state of a collection. It is for one goroutine, and
-// nothing that its methods return may be used after Close except objects, which
-// are copies.
+// View is one consistent state of a collection. It is for one goroutine. Of all that its methods
+// return, only objects may be used after Close.
 //
-// Every listing can be taken in pages: what it is given as after is the position
-// behind which it goes on, which is the last key, or index entry, that was seen. The
-// zero position is the beginning. A position means the same in every view: in the
-// view it came from, listing goes on with nothing left out and nothing twice; in a
-// newer view it goes on in the newer state, of which what changed before the position
-// is not seen any more. What is at a position need not exist (any more).
+// Every iteration can be continued from a position, the argument after: the last key, or index
+// entry, of the page before. The zero position is the beginning. A position has the same meaning in
+// every view. In the same view the next page continues with nothing left out and nothing twice; in
+// a newer view it continues in the newer state, so changes before the position are not seen. The
+// key or entry at a position need not exist (any more).
 type View interface {
 	Info() Info
 	State() State
@@ -288,58 +284,53 @@ type View interface {
 	// Get returns the object at key, or ErrNotFound, or a *CorruptionError.
 	Get(key string) (*object.Object, error)
 
-	// Header returns what is known of key without decoding its object.
+	// Header returns the header of the object at key, without decoding the object.
 	Header(key string) (Header, error)
 
-	// Objects iterates over the objects whose keys start with prefix and come after
-	// the key after, in key order. An error ends the iteration, except that a
-	// damaged record is reported as *CorruptionError and skipped.
+	// Objects iterates over the objects whose keys start with prefix and come after the key
+	// after, in key order. An error ends the iteration, except that a corrupt record is
+	// reported as *CorruptionError and skipped.
 	Objects(prefix, after string) iter.Seq2[*object.Object, error]
 
 	// Headers is Objects without decoding.
 	Headers(prefix, after string) iter.Seq2[Header, error]
 
-	// Indexes returns the names of the indexes besides NamespaceIndex, in order: those
-	// that can be read.
+	// Indexes returns the names of the complete indexes besides NamespaceIndex, in order.
 	Indexes() []string
 
-	// Building returns the names of the indexes that are being built, in order. What
-	// reads one of them gets ErrIndexBuilding, of one that is not there at all
-	// ErrNoIndex.
+	// Building returns the names of the indexes that are being built, in order. A read of one of
+	// them returns ErrIndexBuilding, a read of an unknown index ErrNoIndex.
 	Building() []string
 
-	// IndexKeys iterates over the keys filed under value that come after the key
-	// after, in order.
+	// IndexKeys iterates over the keys under value that come after the key after, in order.
 	IndexKeys(index, value, after string) iter.Seq2[string, error]
 
-	// IndexEntries iterates over the (value, key) pairs whose values start with prefix
-	// and that come after the pair after, in their order: by value, then by key. A pair
-	// without a key comes before all keys of its value, so that one may begin at a value
-	// as well; one whose value ends in a zero byte comes behind all keys of the value
-	// before that byte, so that one may leap from value to value.
+	// IndexEntries iterates over the (value, key) pairs whose values start with prefix and that
+	// come after the pair after, ordered by value, then by key. A position without a key comes
+	// before all keys of its value, so an iteration can begin at a value. A position whose value
+	// ends in a zero byte comes after all keys of the value without that byte, so an iteration
+	// can skip from value to value.
 	IndexEntries(index, prefix string, after IndexEntry) iter.Seq2[IndexEntry, error]
 
 	// Horizon returns where the collection's history begins.
 	Horizon() (Horizon, error)
 
-	// Changes iterates over what changed after the resourceVersion since, in
-	// ascending order of resourceVersions: the newest change of each key, and each
-	// deletion. To go on later, ask since State().RV of this view: an entry past it
-	// may come again then, none is left out. The error is a *TooOldError where the
-	// history does not reach back to since, and wraps ErrFuture where since is past
-	// the checkpoint. A damaged entry is reported as *CorruptionError and skipped:
-	// what changed can't be told completely then.
+	// Changes iterates over the changes after the resourceVersion since, in ascending order of
+	// resourceVersions: the newest change of each key, and each deletion. To continue later,
+	// pass State().RV of this view as since: an entry past it may come again then, none is left
+	// out. The error is a *TooOldError if the history does not reach back to since, and wraps
+	// ErrFuture if since is past the checkpoint. A corrupt entry is reported as
+	// *CorruptionError and skipped: the changes are not complete then.
 	Changes(since string) iter.Seq2[Event, error]
 
-	// Close ends the view. Closing twice does nothing.
+	// Close closes the view. A second Close does nothing.
 	Close()
 }
 
-// IndexEntry is one key filed under one value of an index.
+// IndexEntry is one key under one value of an index.
 type IndexEntry struct{ Value, Key string }
 
-// Compare returns which of two entries comes first in an index: -1 for e, 1 for
-// other, 0 where they are equal.
+// Compare returns -1 if e comes first in an index, 1 if other does, and 0 if they are equal.
 func (e IndexEntry) Compare(other IndexEntry) int {
 	if c := cmp.Compare(e.Value, other.Value); c != 0 {
 		return c
@@ -347,6 +338,5 @@ func (e IndexEntry) Compare(other IndexEntry) int {
 	return cmp.Compare(e.Key, other.Key)
 }
 
-// NamespaceIndex is the index every collection has: by namespace, "" for
-// cluster-scoped objects.
+// NamespaceIndex is the index of every collection by namespace, "" for cluster-scoped objects.
 const NamespaceIndex = "namespace"

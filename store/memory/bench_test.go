@@ -14,7 +14,7 @@ import (
 
 const benchObjects = 20_000
 
-// benchObject is one of benchObjects, filed under two indexes.
+// benchObject returns one of benchObjects, which has a value in each of two indexes.
 func benchObject(i, rv int) *object.Object {
 	return storetest.Object("ns-"+strconv.Itoa(i%50), "name-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i), strconv.Itoa(rv),
 		map[string]string{"app": "app-" + strconv.Itoa(i%200)}, "payload-"+strconv.Itoa(i%1000))
@@ -57,7 +57,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// BenchmarkGetOfView is a reader's whole turn: view, get, close.
+// BenchmarkGetOfView measures a view, one get and the close together.
 func BenchmarkGetOfView(b *testing.B) {
 	coll, keys := benchCollection(b)
 	b.ReportAllocs()
@@ -84,7 +84,7 @@ func BenchmarkApplyUpdate(b *testing.B) {
 			for i := range benchObjects {
 				changes = append(changes, storetest.Put(benchObject(i, 2)))
 			}
-			// A walk through the collection that does not follow its order.
+			// The stride visits all keys, but not in key order.
 			stride, cp := 7919, storetest.Checkpoint(2)
 			batch := make([]store.Change, size)
 			b.ReportAllocs()
@@ -126,7 +126,7 @@ func BenchmarkViewList(b *testing.B) {
 	}
 }
 
-// BenchmarkViewListWhileWriting lists beside a writer that never rests.
+// BenchmarkViewListWhileWriting lists beside a writer that never pauses.
 func BenchmarkViewListWhileWriting(b *testing.B) {
 	coll, _ := benchCollection(b)
 	var changes []store.Change

@@ -9,28 +9,28 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// collection is what is stored under one ID, shared by all handles on it.
+// collection is the content under one ID, shared by all its handles.
 type collection struct {
 	db *DB
 	id string
 
-	// writer is held by a writer while it works. Its holder may read now without mu.
+	// writer serializes writers. Its holder may read now without mu.
 	writer sync.Mutex
-	repl   *replacement // the open one, if any; guarded by writer
+	repl   *replacement // the open replacement, nil if there is none; guarded by writer
 
-	// mu guards what follows. It is held for a small batch at most: what takes longer is done
+	// mu guards the fields below. It is held for a small batch at most: longer changes are made
 	// in a draft.
 	mu   sync.RWMutex
 	now  *content // the newest state; only the holder of writer replaces it
 	seen *content // a snapshot of now, nil until a reader needs one; never changed
 }
 
-// mostInPlace is how many changes a reader may have to wait for: a few tenths of a
-// millisecond.
+// mostInPlace is the maximum number of changes that are made under mu. A reader may wait for them, a
+// few tenths of a millisecond.
 const mostInPlace = 512
 
 // Collection is a collection in memory, with the scope that one call of DB.Open was given.
-// It has readers of its own, that need no view. Two calls may see two states.
+// It also has read methods that need no view; two calls may return two states.
 type Collection struct {
 	*collection
 	want *store.Info
@@ -49,8 +49,8 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	}
 	d := c.draft()
 	if empties {
-		// A checkpoint of another scope means nothing, and objects without a
-		// complete list behind them are nothing to keep readable.
+		// A checkpoint of another scope is not valid, and objects without a complete list
+		// are not worth keeping readable.
 		d = newContent(info)
 	}
 	if sameScope {
@@ -61,8 +61,8 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	return nil
 }
 
-// draft returns a copy of the newest state to change and install, at the price of a copy of the
-// map of keys. The caller holds writer.
+// draft returns a copy of the newest state, to be changed and installed. It copies the whole map of
+// keys. The caller holds writer.
 func (c *collection) draft() *content {
 	c.mu.Lock()
 	d := c.now.snapshot()
@@ -176,8 +176,8 @@ func (c *collection) Get(key string) (*object.Object, error) {
 	return nil, c.missing(key)
 }
 
-// Value returns the object at key as [Collection.Values] has it. ok is false if there is none, or
-// it can't be read; then Get has the error.
+// Value returns the object at key in the form of [Collection.Values]. ok is false if there is none,
+// or the collection can't be read; Get returns the error.
 func (c *collection) Value(key string) (v any, ok bool) {
 	c.mu.RLock()
 	e, ok := c.now.byKey[key]
@@ -185,7 +185,7 @@ func (c *collection) Value(key string) (v any, ok bool) {
 	return e.value, ok && !c.db.closed.Load()
 }
 
-// missing returns why there is nothing at key.
+// missing returns the error of a read that found no object at key.
 func (c *collection) missing(key string) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -196,11 +196,12 @@ func (c *collection) missing(key string) error {
 }
 
 // Values returns all objects, in no order: each in its Go form, which the caller must not change,
-// or as an *object.Object if it came without one, as so many did. The slice is the caller's.
+// or as an *object.Object if it has none. encoded is the number of the latter. The caller owns the
+// slice.
 func (c *collection) Values() (list []any, encoded int64, err error) {
 	c.mu.Lock()
 	err = c.unreadable(c.now)
-	slots, encoded := c.now.slots.copy(), c.now.encoded // the trees are not needed
+	slots, encoded := c.now.slots.copy(), c.now.encoded // a snapshot would copy the trees too
 	c.mu.Unlock()
 	if err != nil {
 		return nil, 0, err
@@ -208,7 +209,7 @@ func (c *collection) Values() (list []any, encoded int64, err error) {
 	return slots.all(), encoded, nil
 }
 
-// ValuesByIndex is Values for the objects that an index files under value, ordered by key.
+// ValuesByIndex is Values for the objects that have value in an index, ordered by key. It returns
 // [store.ErrNoIndex] if there is no such index.
 func (c *collection) ValuesByIndex(index, value string) (list []any, err error) {
 	s, err := c.readable()
@@ -223,13 +224,14 @@ func (c *collection) ValuesByIndex(index, value string) (list []any, err error) 
 	return list, err
 }
 
-// readable is snapshot for a reader that needs no view, as it is done before it returns.
+// readable returns a snapshot for a reader without a view, or why the collection can't be read. Close
+// does not wait for such a reader.
 func (c *collection) readable() (*content, error) {
 	s := c.snapshot()
 	return s, c.unreadable(s)
 }
 
-// unreadable returns why a state can't be read, nil if it can.
+// unreadable returns why a state can't be read; nil if it can.
 func (c *collection) unreadable(s *content) error {
 	switch {
 	case c.db.closed.Load():
@@ -244,7 +246,7 @@ func (c *collection) notFound(key string) error {
 	return fmt.Errorf("collection %s: %s: %w", c.id, key, store.ErrNotFound)
 }
 
-// writable returns why the collection takes no changes, nil if it does. The caller holds writer.
+// writable returns why the collection takes no changes; nil if it does. The caller holds writer.
 func (c *collection) writable() error {
 	switch {
 	case c.db.closed.Load():
@@ -257,7 +259,7 @@ func (c *collection) writable() error {
 	return nil
 }
 
-// drop empties the collection for good.
+// drop empties the collection and makes it return ErrNoCollection from then on.
 func (c *collection) drop() {
 	c.writer.Lock()
 	defer c.writer.Unlock()
@@ -266,5 +268,5 @@ func (c *collection) drop() {
 	c.install(d)
 }
 
-// wrap puts the collection's ID before an error.
+// wrap adds the collection's ID to an error.
 func (c *collection) wrap(err error) error { return fmt.Errorf("collection %s: %w", c.id, err) }

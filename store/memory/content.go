@@ -13,22 +13,23 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// content is a state of a collection: its objects and all that is derived from them.
+// content is a state of a collection: its objects, checkpoint, indexes and history.
 type content struct {
 	info    *store.Info // never changed
 	state   store.State
 	slots   slots
-	keys    *btree.Map[string, int32] // where in slots an object is, by key
+	keys    *btree.Map[string, int32] // positions in slots, by key
 	indexes []index                   // by name
 	feed    feed
-	encoded int64 // how many objects have no Go form
+	encoded int64 // number of objects without a Go form
 	gone    bool  // the collection was dropped
 
-	// byKey finds an object of the newest state faster than keys does. Snapshots don't use it.
+	// byKey is keys as a map, which is faster. It is valid for the newest state and in drafts,
+	// not in snapshots.
 	byKey map[string]entry
 }
 
-// entry is an object's place in slots and its value.
+// entry is an object's position in slots and its value.
 type entry struct {
 	value any
 	pos   int32
@@ -45,13 +46,13 @@ type indexEntry struct {
 	pos int32
 }
 
-// change is a change with what the indexes make of it.
+// change is a change with the values that its object has in each index.
 type change struct {
 	store.Change
 	values [][]string
 }
 
-// degree of the trees: a node has up to twice as many keys, all of which the first change
+// degree is that of the B-trees: a node has up to twice as many keys, all of which the first change
 // after a snapshot copies.
 const degree = 16
 
@@ -72,8 +73,8 @@ func indexBefore(a, b indexEntry) bool {
 	return a.Key < b.Key
 }
 
-// snapshot returns a copy of c for readers. It takes the same time for any number of objects,
-// and must not run beside another method of c.
+// snapshot returns a copy of c for readers, in constant time. It must not run concurrently with
+// another method of c.
 func (c *content) snapshot() *content {
 	d := *c
 	d.slots, d.keys, d.feed = c.slots.copy(), c.keys.Copy(), c.feed.copy()
@@ -84,7 +85,7 @@ func (c *content) snapshot() *content {
 	return &d
 }
 
-// object returns the object at key, nil for none. Not for snapshots.
+// object returns the object at key, nil if there is none. Not for snapshots.
 func (c *content) object(key string) *object.Object {
 	if e, ok := c.byKey[key]; ok {
 		return c.slots.at(e.pos).object
@@ -95,7 +96,8 @@ func (c *content) object(key string) *object.Object {
 // errEmptyKey is the error of a change without a key.
 var errEmptyKey = errors.New("change without a key")
 
-// prepare checks changes and asks the index functions. It changes nothing. It appends to all.
+// prepare checks changes, calls the index functions and appends the result to all. It does not
+// change c.
 func (c *content) prepare(changes []store.Change, all []change) ([]change, error) {
 	for _, ch := range changes {
 		if ch.Key == "" {
@@ -106,7 +108,7 @@ func (c *content) prepare(changes []store.Change, all []change) ([]change, error
 	return all, nil
 }
 
-// values are what the indexes file an object under.
+// values returns the object's values in each index.
 func (c *content) values(o *object.Object) [][]string {
 	if o == nil || len(c.indexes) == 0 {
 		return nil
@@ -118,8 +120,8 @@ func (c *content) values(o *object.Object) [][]string {
 	return values
 }
 
-// apply makes prepared changes, with a checkpoint unless it is zero. forgetful leaves the history
-// as it is.
+// apply makes prepared changes, and sets the checkpoint unless it is zero. If forgetful is set, it
+// records no history.
 func (c *content) apply(changes []change, cp *store.Checkpoint, forgetful bool) error {
 	var log []history.Change
 	for i := range changes {
@@ -137,7 +139,7 @@ func (c *content) apply(changes []change, cp *store.Checkpoint, forgetful bool) 
 	return c.feed.record(log, known, &c.state.Checkpoint) // in memory it never fails
 }
 
-// set makes one change and returns the object that was at its key, nil for none.
+// set makes one change and returns the object that was at its key, nil if there was none.
 func (c *content) set(ch *change) *object.Object {
 	at, had := c.byKey[ch.Key]
 	pos := at.pos
@@ -166,7 +168,7 @@ func (c *content) set(ch *change) *object.Object {
 	return old.object
 }
 
-// store puts a record in its place.
+// store sets the record at pos, and adds it to the totals and the map.
 func (c *content) store(r *record, pos int32) {
 	c.total(1, r)
 	v := value(r.object)
@@ -174,7 +176,7 @@ func (c *content) store(r *record, pos int32) {
 	c.byKey[r.key] = entry{v, pos}
 }
 
-// remove deletes the object at pos. The last one takes its place.
+// remove deletes the object at pos and returns it. The last object moves to pos.
 func (c *content) remove(pos int32) *record {
 	old := c.slots.at(pos)
 	c.unfile(old)
@@ -200,7 +202,8 @@ func (c *content) total(n int64, r *record) {
 	c.state.Count += n
 }
 
-// value is what readers of values get of an object: its Go form, or the object if it has none.
+// value returns the form of an object for readers of values: its Go form, or the object if it has
+// none.
 func value(o *object.Object) any {
 	if v := o.Go(); v != nil {
 		return v
@@ -208,7 +211,7 @@ func value(o *object.Object) any {
 	return o
 }
 
-// file puts a record into the indexes, or tells them its new place.
+// file adds a record to the indexes, or sets its new position in them.
 func (c *content) file(r *record, pos int32) {
 	for i, values := range r.values {
 		for _, v := range values {
@@ -227,8 +230,8 @@ func (c *content) unfile(r *record) {
 
 func sameValues(a, b [][]string) bool { return slices.EqualFunc(a, b, slices.Equal[[]string]) }
 
-// reindex makes indexes the ones of a draft. Those whose name and spec are known are kept, the
-// others are built.
+// reindex makes indexes those of a draft. It keeps the indexes of the same name and spec, and builds
+// the others.
 func (c *content) reindex(indexes []store.Index) {
 	next, known := make([]index, len(indexes)), make([]int, len(indexes))
 	for i, x := range indexes {
@@ -260,7 +263,7 @@ func (c *content) reindex(indexes []store.Index) {
 	}
 }
 
-// hasIndexes reports whether the collection has exactly these, by name and spec.
+// hasIndexes reports whether the collection has exactly these indexes, by name and spec.
 func (c *content) hasIndexes(indexes []store.Index) bool {
 	return slices.EqualFunc(c.indexes, indexes, func(a index, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// Batches and replacements of every size leave what a plain map has, in the collection and in
-// views that were opened before.
+// After batches and replacements of every size the collection equals a plain map, and views that
+// were opened before equal an earlier one.
 func TestChangesBesideModel(t *testing.T) {
 	words := store.Index{Name: "words", Spec: "words", Func: func(o *object.Object) []string {
 		return strings.Fields(strings.ReplaceAll(o.Labels()["words"], "-", " "))
@@ -96,7 +96,7 @@ func TestChangesBesideModel(t *testing.T) {
 	})
 }
 
-// compare compares what a view has, by key and by an index, with a model.
+// compare compares a view, by key and by an index, with a model.
 func compare(t *rapid.T, v store.View, model map[string]*object.Object, index store.Index) {
 	bytes := 0
 	var entries []store.IndexEntry

@@ -10,11 +10,9 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// DB is a set of collections in memory. It is safe for concurrent use. Make one
-// with [New].
+// DB is a set of collections in memory. It is safe for concurrent use. [New] makes one.
 type DB struct {
-	// admin lets one Open or Drop at a time decide which collections there are. It
-	// may be held for as long as an index takes to build.
+	// admin serializes Open and Drop. It may be held while an index is built.
 	admin sync.Mutex
 
 	// mu guards the fields below and is held for a few instructions only.
@@ -22,7 +20,7 @@ type DB struct {
 	collections map[string]*collection
 	closed      atomic.Bool // changed only under mu
 
-	views   sync.WaitGroup // open views; only added to under mu while not closed
+	views   sync.WaitGroup // open views; Add is called under mu and only if not closed
 	commits atomic.Int64
 
 	forgetful bool // collections keep no history
@@ -39,18 +37,17 @@ func New(opts ...Option) *DB {
 	return db
 }
 
-// Option is a choice about a store that is made when it is.
+// Option is an option of [New].
 type Option func(*DB)
 
-// WithoutHistory is for programs that never ask for Changes, such as an informer: half of what
-// a change costs is its place in the history. [store.View.Horizon] is zero then, and
+// WithoutHistory makes a store without history, for programs that never call Changes, such as an
+// informer: the history is half of the cost of a change. [store.View.Horizon] is zero then, and
 // Changes always fails with a [store.TooOldError].
 func WithoutHistory() Option { return func(db *DB) { db.forgetful = true } }
 
-// Open implements [store.DB]. Two calls with one ID return the same collection,
-// with the indexes of the newer call; each replaces it under the scope that it
-// was given itself. While a replacement is open, a call that would change the
-// content or the indexes fails with [store.ErrReplacing].
+// Open implements [store.DB]. Two calls with one ID return the same collection, with the indexes of
+// the newer call; Replace of each handle uses the scope of its own call. While a replacement is
+// open, a call that would change the content or the indexes fails with [store.ErrReplacing].
 func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
 	indexes, err := sortIndexes(indexes)
 	if err != nil {
@@ -68,7 +65,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	return &Collection{collection: c, want: &info}, nil
 }
 
-// collection returns the collection of that ID, which it makes if it is new.
+// collection returns the collection of that ID, and creates it if it is new.
 func (db *DB) collection(info *store.Info) (*collection, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -119,8 +116,8 @@ func (db *DB) View(id string) (store.View, error) {
 	return c.View()
 }
 
-// Drop implements [store.DB]. Open views stay as they are; a handle on
-// the collection, or a replacement of it, returns [store.ErrNoCollection].
+// Drop implements [store.DB]. Open views stay as they are; a handle on the collection, or a
+// replacement of it, returns [store.ErrNoCollection].
 func (db *DB) Drop(id string) error {
 	db.admin.Lock()
 	defer db.admin.Unlock()
@@ -141,15 +138,14 @@ func (db *DB) Drop(id string) error {
 // Flush implements [store.DB]. There is nothing to do.
 func (db *DB) Flush() error { return nil }
 
-// Stats implements [store.DB]. There is no file; Commits counts the batches and
-// replacements that were made visible.
+// Stats implements [store.DB]. Commits counts the batches and replacements that were made visible;
+// nothing else is set.
 func (db *DB) Stats() store.Stats {
 	return store.Stats{Commits: db.commits.Load()}
 }
 
-// Close implements [store.DB]: it waits for open views, so that a view that is
-// never closed shows with this store as it would with the one on disk. Closing
-// twice does nothing more.
+// Close implements [store.DB]. It blocks while views are open, so that a view that is never closed
+// is found with this store as with the one on disk. A second Close has no further effect.
 func (db *DB) Close() error {
 	db.mu.Lock()
 	db.closed.Store(true)
@@ -158,7 +154,7 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// beginView counts a view that Close has to wait for.
+// beginView counts a view that Close waits for. It fails if the store is closed.
 func (db *DB) beginView() error {
 	db.mu.RLock()
 	defer db.mu.RUnlock()

@@ -1,20 +1,19 @@
 // Package memory is the store without the disk: for tests, for `--store memory`
 // and for informers.
 //
-// It keeps the contract of package store in every point but durability, and
-// passes the suite in store/storetest as store/bolt does. How a collection is kept:
+// It fulfils the contract of package store except durability, and passes the suite in
+// store/storetest as store/bolt does. The data structures of a collection:
 //
-//   - Its objects are in an array of chunks, beside the Go values that they stand for. A B-tree
-//     has their places by key, and one for each index by value and key. All of them are copied on
-//     write: a snapshot takes the same time for any number of objects, and a view reads one.
-//   - A map has the places by key too, for what needs the newest state only.
+//   - The objects are in an array of chunks, beside their Go forms. One B-tree has the objects'
+//     positions by key, and one B-tree for each index has them by value and key. All of these are
+//     copied on write: a snapshot takes constant time, and a view reads one snapshot.
+//   - A map also has the positions by key, for reads of the newest state.
 //   - A small batch changes the newest state in place, under a lock that readers take for a
-//     lookup, or to make a snapshot. What takes longer (a large batch, a replacement, the building
-//     of an index) is done in a draft, a copy that is swapped in. Index functions are called
-//     before the lock is taken.
-//   - An object keeps the values that it is filed under, so an index function is called once for
-//     each object.
-//   - The namespace index is read out of the order of the keys; nothing is stored for it.
+//     lookup, or to make a snapshot. Longer changes (a large batch, a replacement, the build of an
+//     index) are made in a draft, a copy that is swapped in. Index functions are called before the
+//     lock is taken.
+//   - A record has its object's index values, so an index function is called once for each object.
+//   - The namespace index is derived from the order of the keys; nothing is stored for it.
 //
 // The order of locks is DB.admin, collection.writer, collection.mu or DB.mu.
 package memory

@@ -12,18 +12,17 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// feed is the history of a collection: its changes by [history.Key] of their
-// resourceVersions.
+// feed is the history of a collection: its changes by [history.Key] of their resourceVersions.
 type feed struct {
 	head    history.Head
 	entries *btree.Map[string, *feedEntry]
 }
 
-// feedEntry is a change. Snapshots share it.
+// feedEntry is a change. Snapshots share it, so it is not changed once a snapshot has it.
 type feedEntry struct {
 	rv string
 	history.Entry
-	last *object.Object // what a deletion took away
+	last *object.Object // of a deletion: the deleted object
 }
 
 var _ history.Table = (*feed)(nil)
@@ -48,7 +47,7 @@ func (f *feed) Get(rv string) (history.Entry, bool, error) {
 // Put implements [history.Table].
 func (f *feed) Put(rv string, e history.Entry) (int64, error) {
 	entry := &feedEntry{rv: rv, Entry: e}
-	f.entries.Load(feedKey(rv), entry) // nearly always behind all others
+	f.entries.Load(feedKey(rv), entry) // Load is fast at the end, where nearly all entries go
 	return entry.bytes(), nil
 }
 
@@ -69,12 +68,12 @@ func (e *feedEntry) bytes() int64 {
 	return int64(n)
 }
 
-// change returns a change that took the place of old as the history needs it.
+// change returns the history's form of a change that has replaced old.
 func (f *feed) change(ch store.Change, old *object.Object) history.Change {
 	c := history.Change{Key: ch.Key, Old: versionOf(old), New: versionOf(ch.Object), Deletion: ch.RV}
 	if old != nil && (ch.Object == nil || ch.Object.GetUID() != old.GetUID()) {
 		c.Bury = func(rv string) (int64, error) {
-			e, _ := f.entries.Get(feedKey(rv)) // put just now: no snapshot has it
+			e, _ := f.entries.Get(feedKey(rv)) // new in this batch: no snapshot has it
 			e.last = old
 			return int64(old.Size()), nil
 		}
@@ -101,7 +100,7 @@ func (f *feed) record(changes []history.Change, known string, next *store.Checkp
 	return nil
 }
 
-// trim removes what is older than cutoff, in seconds, or too much.
+// trim deletes the entries that are older than cutoff, in seconds since 1970, or past the size limit.
 func (f *feed) trim(cutoff int64) {
 	for {
 		_, e, ok := f.entries.Min()

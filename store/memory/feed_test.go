@@ -10,8 +10,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// Numbers that no machine word holds are told in their order too, behind those that
-// fit in one.
+// Numbers too large for a machine word are in order too, after those that fit in one.
 func TestLongVersions(t *testing.T) {
 	const below, last, above = "184467440737095516", "18446744073709551615", "1844674407370955162"
 	db := memory.New()

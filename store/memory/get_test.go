@@ -22,8 +22,7 @@ func put(name string, rv int) store.Change {
 	return storetest.Put(storetest.Object("shop", name, "u", strconv.Itoa(rv), map[string]string{"app": "a"}, "x"))
 }
 
-// What Get, a new view's Get and its objects say is the same, and what an old
-// view says stays, whatever happened in between.
+// Get, a new view's Get and its objects are equal, and an old view never changes.
 func TestGet(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -120,7 +119,7 @@ func TestGet(t *testing.T) {
 	})
 }
 
-// sameObject checks an answer of Get; rv is 0 where there is to be none.
+// sameObject checks a result of Get; rv is 0 if no object is expected.
 func sameObject(t require.TestingT, o *object.Object, err error, rv int) {
 	if rv == 0 {
 		require.ErrorIs(t, err, store.ErrNotFound)
@@ -140,7 +139,7 @@ func TestGet_Dropped_Closed(t *testing.T) {
 	changed, err := db.Open(other)
 	require.NoError(t, err)
 	_, err = get(changed)("shop/a")
-	require.ErrorIs(t, err, store.ErrNotFound, "another scope, and nothing was complete")
+	require.ErrorIs(t, err, store.ErrNotFound, "another scope, and never synced")
 	require.NoError(t, db.Drop("configmaps"))
 	_, err = get(coll)("shop/a")
 	require.ErrorIs(t, err, store.ErrNoCollection)
@@ -158,8 +157,8 @@ func TestGet_Dropped_Closed(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrClosed)
 }
 
-// No reader waits for what takes long: while a large batch is applied, and while
-// an index is built, a view shows what was before.
+// No reader waits for a long change: while a large batch is applied, and while an index is built, a
+// view shows the state before.
 func TestReadersDoNotWait(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
@@ -182,7 +181,7 @@ func TestReadersDoNotWait(t *testing.T) {
 		return v.State().Count
 	}
 	beside := func(before int64, work func() error) {
-		require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{put("first", 1)}})) // nobody looked at it yet
+		require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{put("first", 1)}})) // there is no snapshot yet
 		done := make(chan error, 1)
 		go func() { done <- work() }()
 		<-entered
@@ -204,7 +203,7 @@ func TestReadersDoNotWait(t *testing.T) {
 	})
 }
 
-// A batch should name a key once. One that does not is applied in its order.
+// A batch that has a key twice, which it should not, is applied in order.
 func TestKeyTwiceInABatch(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
@@ -217,7 +216,7 @@ func TestKeyTwiceInABatch(t *testing.T) {
 	require.EqualValues(t, 1, coll.State().Count)
 }
 
-// One object at two keys is two: an update of one leaves the other.
+// One object at two keys counts twice: an update of one leaves the other.
 func TestObjectAtTwoKeys(t *testing.T) {
 	db := memory.New()
 	defer db.Close()

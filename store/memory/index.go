@@ -40,8 +40,8 @@ func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.S
 	}
 }
 
-// filed calls each for the keys filed under one value that come after the key after, until it
-// returns false. An error means that there would have been more.
+// filed calls each for the keys under one value that come after the key after, until it returns
+// false. An error means that the iteration is not complete.
 func (v *view) filed(index, value, after string, each func(key string, pos int32) bool) error {
 	from := store.IndexEntry{Value: value, Key: after}
 	one := func(e indexEntry) bool { return e.Value == value && each(e.Key, e.pos) }
@@ -52,7 +52,8 @@ func (v *view) filed(index, value, after string, each func(key string, pos int32
 }
 
 // entries calls each for the entries whose values start with prefix and that come after the
-// entry after, until it returns false. An error means that there would have been more.
+// entry after, until it returns false. An error means that the iteration is not
+// complete.
 func (v *view) entries(name, prefix string, after store.IndexEntry, each func(indexEntry) bool) error {
 	if name == store.NamespaceIndex {
 		return v.guard(after, each, func(each func(indexEntry) bool) { v.byNamespace(prefix, after, each) })
@@ -70,8 +71,8 @@ func (v *view) entries(name, prefix string, after store.IndexEntry, each func(in
 	})
 }
 
-// guard calls walk, whose entries it hands to each but for the entry after. It returns an error
-// if the view is closed, or each closes it.
+// guard calls walk, and passes its entries to each except the entry after. It returns an error if
+// the view is closed, or each closes it.
 func (v *view) guard(after store.IndexEntry, each func(indexEntry) bool, walk func(each func(indexEntry) bool)) error {
 	err := v.usable()
 	if err == nil {
@@ -86,11 +87,11 @@ func (v *view) guard(after store.IndexEntry, each func(indexEntry) bool, walk fu
 	return err
 }
 
-// byNamespace is entries of the namespace index, which is not stored but read out of the order
-// of keys.
+// byNamespace is entries of the namespace index, which is not stored but derived from the order of
+// keys.
 func (v *view) byNamespace(prefix string, after store.IndexEntry, each func(indexEntry) bool) {
-	// Namespaces in the order of the keys are not in their own order: "a-b/x" comes
-	// before "a/x". So they are collected first; there are few of them.
+	// Key order is not the order of namespaces: "a-b/x" comes before "a/x". So the namespaces
+	// are collected first; there are few of them.
 	for _, ns := range v.namespaces(prefix) {
 		from := ""
 		if ns == after.Value {
@@ -102,8 +103,8 @@ func (v *view) byNamespace(prefix string, after store.IndexEntry, each func(inde
 	}
 }
 
-// namespaces returns the namespaces with a prefix in order, with "" for the keys without any
-// whether there are some or not. It skips each namespace's keys.
+// namespaces returns the namespaces with a prefix in order, including "" for keys without a
+// namespace even if there are none. It skips over the keys of each namespace.
 func (v *view) namespaces(prefix string) (found []string) {
 	if prefix == "" {
 		found = append(found, "")
@@ -122,8 +123,8 @@ func (v *view) namespaces(prefix string) (found []string) {
 	return found
 }
 
-// ofNamespace calls each for the keys of a namespace from a key on, and reports whether it
-// always returned true.
+// ofNamespace calls each for the keys of a namespace from a key on, until it returns false, and
+// reports whether it always returned true.
 func (v *view) ofNamespace(ns, from string, each func(indexEntry) bool) bool {
 	prefix := ""
 	if ns != "" {
@@ -144,5 +145,5 @@ func (v *view) ofNamespace(ns, from string, each func(indexEntry) bool) bool {
 	return true
 }
 
-// afterNamespace is the least string behind all keys of a namespace: "0" follows "/".
+// afterNamespace returns the least string after all keys of a namespace: "0" follows "/".
 func afterNamespace(ns string) string { return ns + "0" }

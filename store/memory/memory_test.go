@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// harness is an in-memory store under the suite.
+// harness is a store in memory for the suite.
 type harness struct{ db *memory.DB }
 
 func (h harness) DB() store.DB         { return h.db }

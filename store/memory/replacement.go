@@ -9,23 +9,22 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// replacement makes changes in a draft, which Commit installs. No other change is made until
-// it ends.
+// replacement makes changes in a draft, which Commit installs. The collection takes no other change
+// until it ends.
 type replacement struct {
 	c    *collection
-	info *store.Info // what the collection is a copy of once this is committed
+	info *store.Info // the collection's after Commit
 
-	// The rest belongs to the one goroutine that uses the replacement.
+	// The fields below are owned by the one goroutine that uses the replacement.
 	draft   *content
-	touched map[string]string // the resourceVersion of a deletion, as far as it is known, by key
-	highest string            // resourceVersion of any object that was brought
-	failed  error             // why it can't be committed any more
+	touched map[string]string // all changed keys, with the resourceVersion of a deletion if known
+	highest string            // highest resourceVersion of a new object
+	failed  error             // why it can only be aborted; nil if it can be used
 }
 
 var _ store.Replacement = (*replacement)(nil)
 
-// Apply implements [store.Replacement]. After an error the replacement can only
-// be aborted.
+// Apply implements [store.Replacement]. After an error the replacement can only be aborted.
 func (r *replacement) Apply(changes []store.Change) error {
 	if err := r.usable(); err != nil {
 		return r.c.wrap(err)
@@ -52,7 +51,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	}
 	r.c.writer.Lock()
 	defer r.c.writer.Unlock()
-	if r.c.repl != r { // dropped meanwhile
+	if r.c.repl != r { // the collection was dropped meanwhile
 		return r.c.wrap(store.ErrNoCollection)
 	}
 	if err := r.record(cp); err != nil {
@@ -65,7 +64,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	return nil
 }
 
-// record adds the difference to the history, or begins another. The caller holds writer.
+// record adds the difference to the history, or begins another history. The caller holds writer.
 func (r *replacement) record(cp store.Checkpoint) error {
 	was, d := r.c.now, r.draft
 	switch {
@@ -91,7 +90,7 @@ func (r *replacement) Abort() error {
 	return nil
 }
 
-// end lets another writer in. The caller holds writer.
+// end makes the collection writable again. The caller holds writer.
 func (r *replacement) end() {
 	if r.c.repl == r {
 		r.c.repl = nil
@@ -102,7 +101,7 @@ func (r *replacement) end() {
 // errEnded is the error of a replacement that was committed or aborted before.
 var errEnded = errors.New("replacement has ended")
 
-// usable returns why no more can be done with the replacement than to abort it.
+// usable returns why the replacement can only be aborted; nil if it can be used.
 func (r *replacement) usable() error {
 	if r.failed != nil {
 		return r.failed

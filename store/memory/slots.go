@@ -6,35 +6,35 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// record is a stored object. It is never changed; an update makes another.
+// record is a stored object. It is immutable; an update makes another.
 type record struct {
 	key    string
 	object *object.Object
-	values [][]string // for each index of the collection, what it files the object under
+	values [][]string // the object's values in each index of the collection
 }
 
-// chunkSize is how many objects a chunk has room for. A larger one makes lists a little
-// faster, and the first change after a snapshot slower.
+// chunkSize is the number of objects in a chunk. A larger one makes lists a little faster, and the
+// first change after a snapshot slower.
 const chunkSize = 128
 
-// chunk is a part of slots.
+// chunk is a part of slots. Only the slots with the same owner may change it.
 type chunk struct {
 	owner   *owner
 	records [chunkSize]*record
 	values  [chunkSize]any // see [Collection.Values]
 }
 
-// owner identifies the slots that may change a chunk in place. It has a size, so that no two
-// have one address.
+// owner identifies the slots that may change a chunk in place, by its address. It is not empty,
+// because two empty values may have one address.
 type owner struct{ _ byte }
 
-// slots is an array without holes that is copied on write: a copy costs nothing, and a
-// change afterwards the chunk that it is in, and once the list of chunks.
+// slots is an array without holes that is copied on write. A copy takes constant time; afterwards the
+// first change copies the list of chunks, and the first change of a chunk copies that chunk.
 type slots struct {
 	chunks []*chunk
 	count  int
 	owner  *owner
-	shared bool // a copy has the same list of chunks
+	shared bool // a copy uses the same list of chunks
 }
 
 func newSlots() slots { return slots{owner: new(owner)} }
@@ -49,7 +49,7 @@ func (s *slots) at(pos int32) *record { return s.chunks[pos/chunkSize].records[p
 
 func (s *slots) value(pos int32) any { return s.chunks[pos/chunkSize].values[pos%chunkSize] }
 
-// set puts a record in its place, or behind the last one.
+// set sets the record and value at pos, which may be one past the last.
 func (s *slots) set(pos int32, r *record, v any) {
 	if s.shared {
 		s.chunks, s.shared = slices.Clone(s.chunks), false
@@ -67,7 +67,7 @@ func (s *slots) set(pos int32, r *record, v any) {
 	c.records[pos%chunkSize], c.values[pos%chunkSize] = r, v
 }
 
-// pop takes out the last record and returns it with its value.
+// pop removes the last record and returns it with its value.
 func (s *slots) pop() (*record, any) {
 	last := int32(s.count - 1)
 	r, v := s.at(last), s.value(last)

@@ -66,8 +66,8 @@ func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	}
 }
 
-// scan calls each for the records whose keys have the prefix and come after the key after, until
-// it returns false. An error means that each has closed the view.
+// scan calls each for the records whose keys have the prefix and come after the key after, until it
+// returns false. It returns an error if the view is closed, or each closes it.
 func (v *view) scan(prefix, after string, each func(*record) bool) error {
 	err := v.usable()
 	if err != nil {

@@ -1,19 +1,18 @@
-// Package history keeps the change feed of a collection: for each key its newest
-// change, by resourceVersion, and each deletion. The two stores share the rules and
-// bring tables of their own.
+// Package history maintains the change feed of a collection: the newest change of each key, by
+// resourceVersion, and each deletion. Both stores use it, each with its own [Table].
 //
-// What holds of the entries after the horizon, and is what makes "what changed
-// since RV x" one range scan:
+// The invariants of the entries after the horizon, which make "all changes since RV x" one range
+// scan:
 //
 //   - Every live object whose resourceVersion is past the horizon has one entry,
 //     under that resourceVersion.
 //   - Every deletion past the horizon has one entry of its own.
-//   - No two entries have the same resourceVersion, and none is put at or below the
-//     checkpoint that was there before its batch: somebody may have read up to that.
+//   - No two entries have the same resourceVersion, and none is put at or below the checkpoint
+//     from before its batch: a reader may have read up to that.
 //
-// Where a server's numbers do not allow that, being equal, opaque or out of order,
-// the horizon moves past them: what can't be told in order is not told at all.
-// Entries at or below the horizon mean nothing and wait to be trimmed.
+// If a server's resourceVersions do not allow that, because they are equal, opaque or out of order,
+// the horizon moves past them: a change without a place in the order is not recorded. Entries at or
+// below the horizon have no meaning and wait to be trimmed.
 package history
 
 import (
@@ -27,11 +26,11 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Head is what is known of a history as a whole.
+// Head is the horizon of a history with its totals.
 type Head struct {
 	store.Horizon
-	Entries int64 `json:"entries"` // at or below the horizon too
-	Bytes   int64 `json:"bytes"`   // of the entries and of what deletions keep
+	Entries int64 `json:"entries"` // those at or below the horizon included
+	Bytes   int64 `json:"bytes"`   // of the entries and of the deleted objects
 }
 
 // Entry is one change.
@@ -40,53 +39,53 @@ type Entry struct {
 	Deleted   bool
 	Time      int64 // seconds since 1970
 	FirstRV   string
-	FirstTime int64 // 0 where the object appeared before the history
+	FirstTime int64 // 0 if the object appeared before the history
 }
 
-// Table holds entries by resourceVersion. The bytes that its methods return are by
-// how much the table grew or shrank.
+// Table holds entries by resourceVersion. Put returns the number of bytes by which the table grew,
+// Delete that by which it shrank.
 type Table interface {
 	Get(rv string) (e Entry, ok bool, err error)
 	Put(rv string, e Entry) (bytes int64, err error)
 	Delete(rv string) (bytes int64, err error)
 }
 
-// Version is which object a key holds. An empty RV is one from before the horizon
-// that is not known better.
+// Version identifies the object at a key. An empty RV stands for an unknown one from before the
+// horizon.
 type Version struct{ UID, RV string }
 
-// Change is what happens to a key. Old or New is nil where there is no object.
+// Change is a change of one key. Old or New is nil if there is no object.
 type Change struct {
 	Key      string
 	Old, New *Version
 
-	// Deletion is the resourceVersion of a deletion; empty where it is not known.
+	// Deletion is the resourceVersion of a deletion; empty if it is not known.
 	Deletion string
 
-	// Bury keeps the last object of a deletion under the entry's rv. It returns by
-	// how many bytes that lets the history grow. It is nil where that object is not
-	// known: then the deletion can't be told.
+	// Bury stores the last object of a deletion under the entry's rv, and returns the number of
+	// bytes by which the history grew. It is nil if that object is not known: the deletion is
+	// then not recorded.
 	Bury func(rv string) (bytes int64, err error)
 }
 
-// Log takes the changes of one batch into a history. It is for one goroutine.
+// Log records the changes of one batch in a history. It is for one goroutine.
 type Log struct {
 	head  Head
 	table Table
 	known string // the checkpoint before the batch
-	next  string // the one that the batch brings; known where it brings none
+	next  string // the checkpoint of the batch; known if it has none
 	now   int64  // time of the batch
-	lost  string // the highest resourceVersion that could not be told
+	lost  string // the highest resourceVersion that could not be recorded
 	free  string // where to look for the next free number
 
 	recording bool
-	replaced  map[string]Entry // of objects whose name another one has now
+	replaced  map[string]Entry // entries of objects whose key another object has now
 }
 
 // NewLog starts a batch on a history whose head is head: known and next are the
 // resourceVersions of the checkpoints before and after the batch, at is its time.
 func NewLog(head Head, table Table, known, next string, at time.Time) *Log {
-	l := &Log{} // on its caller's stack
+	l := &Log{} // inlined, so that it is on the caller's stack
 	l.start(head, table, known, next, at)
 	return l
 }
@@ -99,15 +98,14 @@ func (l *Log) start(head Head, table Table, known, next string, at time.Time) {
 	l.recording = head.Recording() && decimal(known)
 }
 
-// Begin returns the head of a history that begins at a checkpoint, with no entries.
-// It moves on to highest where that is past it, the highest resourceVersion of an
-// object that the list brought: a server may give out such lists, and the object has
-// no entry.
+// Begin returns the head of a history that begins at a checkpoint, with no entries. highest is the
+// highest resourceVersion of an object of the list. If that is past the checkpoint, as some servers
+// allow, the history begins there, because the object has no entry.
 func Begin(rv, highest string, at time.Time) Head {
 	return Head{Horizon: store.Horizon{RV: higher(rv, highest), Time: time.Unix(unix(at), 0).UTC()}}
 }
 
-// Higher returns the higher of two resourceVersions, a where b is no number.
+// Higher returns the higher of two resourceVersions; if only one is a number, that one; else a.
 func Higher(a, b string) string {
 	if !decimal(a) && decimal(b) {
 		return b
@@ -115,13 +113,12 @@ func Higher(a, b string) string {
 	return higher(a, b)
 }
 
-// Recording says whether there is a history that goes on: not before the first
-// complete list, and not where resourceVersions are opaque. What is opaque stays
-// so until the next list.
+// Recording reports whether the history takes entries: not before the first complete list, and not
+// if resourceVersions are opaque. An opaque horizon stays until the next list.
 func (h Head) Recording() bool { return decimal(h.RV) }
 
-// Since says why changes after rv can't be told by a history with this head, of a
-// collection in a state; nil where they can.
+// Since returns nil if a history with this head, of a collection in a state, has all changes after
+// rv. Otherwise it returns a [*store.TooOldError], or an error that wraps [store.ErrFuture].
 func (h Head) Since(collection string, state store.State, rv string) error {
 	from := h.Seen(state)
 	cmp, ok := object.CompareRV(rv, from.RV)
@@ -134,7 +131,7 @@ func (h Head) Since(collection string, state store.State, rv string) error {
 	return &store.TooOldError{Collection: collection, Since: rv, Horizon: from}
 }
 
-// Seen is the horizon as readers see it: with opaque numbers it is the present.
+// Seen returns the horizon for readers: with opaque resourceVersions it is the checkpoint of state.
 func (h Head) Seen(state store.State) store.Horizon {
 	if h.RV != "" && (!h.Recording() || !decimal(state.RV)) {
 		return store.Horizon{RV: state.RV, Time: time.Unix(unix(state.Proven()), 0).UTC()}
@@ -142,13 +139,14 @@ func (h Head) Seen(state store.State) store.Horizon {
 	return h.Horizon
 }
 
-// Due says whether the oldest entry is to be trimmed: it is below the horizon,
-// older than cutoff in seconds, or there are more than maxBytes.
+// Due reports whether the oldest entry is to be trimmed: it is at or below the horizon, or older
+// than cutoff (in seconds since 1970), or the history has more than maxBytes.
 func (h Head) Due(rv string, e Entry, cutoff, maxBytes int64) bool {
 	return !after(rv, h.RV) || e.Time < cutoff || h.Bytes > maxBytes
 }
 
-// Trim takes note that the oldest entry is gone.
+// Trim subtracts the oldest entry, which the caller has deleted, and moves the horizon to it if it
+// was past the horizon.
 func (h *Head) Trim(rv string, e Entry, bytes int64) {
 	h.Entries--
 	h.Bytes -= bytes
@@ -157,11 +155,11 @@ func (h *Head) Trim(rv string, e Entry, bytes int64) {
 	}
 }
 
-// unix is the time in whole seconds; 0, which means unknown elsewhere, is not used.
+// unix returns a time in whole seconds since 1970, at least 1: 0 means unknown in an [Entry].
 func unix(t time.Time) int64 { return max(1, t.Unix()) }
 
-// Recording says whether the batch is recorded at all: not before the first
-// complete list, and not where resourceVersions are opaque.
+// Recording reports whether the batch is recorded: not before the first complete list, and not if
+// resourceVersions are opaque.
 func (l *Log) Recording() bool { return l.recording }
 
 // Add records the changes of a batch.
@@ -179,9 +177,8 @@ func (l *Log) Add(changes []Change) error {
 	return nil
 }
 
-// Live records the object that a change brings, if it brings one. A batch's changes
-// all go through Live before the first goes through Gone, which looks for numbers
-// that are free.
+// Live records the new object of a change, if it has one. All changes of a batch go through Live
+// before the first goes through Gone, which looks for free resourceVersions.
 func (l *Log) Live(c Change) error {
 	if !l.Recording() || c.New == nil || c.Old != nil && *c.Old == *c.New {
 		return nil
@@ -206,8 +203,8 @@ func (l *Log) Live(c Change) error {
 	return l.put(c, e)
 }
 
-// Gone records that the object that a key had is gone, if it is: deleted, or
-// replaced by another of the same name.
+// Gone records that the old object of a change is gone, if it is: deleted, or replaced by another
+// object of the same name.
 func (l *Log) Gone(c Change) error {
 	switch {
 	case !l.Recording(), c.Old == nil:
@@ -225,7 +222,7 @@ func (l *Log) Gone(c Change) error {
 	return nil
 }
 
-// forget takes the entry of a key's object out and returns it.
+// forget deletes the entry of a key's object and returns it; zero if there is none.
 func (l *Log) forget(key, rv string) (Entry, error) {
 	if !decimal(rv) {
 		return Entry{}, nil
@@ -255,7 +252,7 @@ func (l *Log) put(c Change, e Entry) error {
 		return err
 	}
 	if taken || !after(rv, l.known) || c.Old != nil && after(c.Old.RV, rv) {
-		// The number of another change, or out of order.
+		// The resourceVersion of another change, or out of order.
 		l.lose(rv)
 		if c.Old != nil {
 			l.lose(c.Old.RV)
@@ -271,17 +268,17 @@ func (l *Log) deleted(c Change, was Entry) error {
 		from := digits(c.Deletion)
 		return l.bury(c, was, &from)
 	}
-	// Nobody said when: some time before the batch's checkpoint. Many deletions may
-	// be like this one, so the search goes on where the one before ended.
+	// The resourceVersion is not known: at or before the batch's checkpoint. A batch may have
+	// many such deletions, so the search continues where the one before ended.
 	if l.free == "" {
 		l.free = digits(l.next)
 	}
 	return l.bury(c, was, &l.free)
 }
 
-// bury records that a key's object is gone, under the first free number from from
-// downward that is past both the checkpoint before and the object's own. from
-// moves with the search; where it is empty there is no such number.
+// bury records that a key's object is gone, under the first free number from from downward that is
+// past both the checkpoint before the batch and the object's resourceVersion. The search moves
+// from; an empty from means that there is no such number.
 func (l *Log) bury(c Change, was Entry, from *string) error {
 	above := higher(l.known, c.Old.RV)
 	for c.Bury != nil && after(*from, above) {
@@ -315,7 +312,7 @@ func (l *Log) set(rv string, e Entry) error {
 	return err
 }
 
-// lose notes that a change at rv can't be told in its place.
+// lose notes that a change at rv has no entry: End moves the horizon past it.
 func (l *Log) lose(rv string) {
 	if l.lost == "" {
 		l.lost = higher(l.head.RV, l.next)
@@ -323,8 +320,7 @@ func (l *Log) lose(rv string) {
 	l.lost = higher(l.lost, rv)
 }
 
-// Turn lets the log go on with another table of the same history, as in the next
-// transaction.
+// Turn makes the log continue with another table of the same history, as in the next transaction.
 func (l *Log) Turn(table Table) { l.table = table }
 
 // End returns the head after the batch.
@@ -339,12 +335,12 @@ func (l *Log) End() Head {
 	return l.head
 }
 
-// maxDigits is how long a resourceVersion may be to be told in order.
+// maxDigits is the maximum length of a resourceVersion that has a place in the order; see [Key].
 const maxDigits = 255
 
 func decimal(rv string) bool { return len(rv) <= maxDigits && object.IsDecimalRV(rv) }
 
-// digits returns a number without leading zeros, empty where rv is none, or zero.
+// digits returns a number without leading zeros; empty if rv is zero or no number.
 func digits(rv string) string {
 	if !decimal(rv) {
 		return ""
@@ -352,7 +348,7 @@ func digits(rv string) string {
 	return strings.TrimLeft(rv, "0")
 }
 
-// before returns the number before rv, empty where there is none.
+// before returns the number before rv; empty if there is none.
 func before(rv string) string {
 	rv = digits(rv)
 	if rv == "" {
@@ -365,13 +361,13 @@ func before(rv string) string {
 	return n.Sub(n, big.NewInt(1)).String()
 }
 
-// after says that a is a number past b. What is no number is past nothing.
+// after reports whether a and b are numbers and a is past b.
 func after(a, b string) bool {
 	cmp, ok := object.CompareRV(a, b)
 	return ok && cmp > 0
 }
 
-// higher returns the higher of two numbers, a where they can't be compared.
+// higher returns the higher of two numbers; a if they can't be compared.
 func higher(a, b string) string {
 	if after(b, a) {
 		return b
@@ -379,14 +375,14 @@ func higher(a, b string) string {
 	return a
 }
 
-// Key returns what orders tables by resourceVersion: the number of its digits, one
-// byte, and the digits without leading zeros. Only for numbers.
+// Key returns the key of a resourceVersion in a table, in whose order tables are: the number of
+// digits, one byte, and the digits without leading zeros. rv must be a number of at most maxDigits.
 func Key(rv string) []byte {
 	rv = strings.TrimLeft(rv, "0")
 	return append([]byte{byte(len(rv))}, rv...)
 }
 
-// RV is the inverse of Key, up to leading zeros. ok is false where b is no key.
+// RV is the inverse of Key, up to leading zeros. ok is false if b is not a key.
 func RV(b []byte) (rv string, ok bool) {
 	if len(b) == 0 || int(b[0]) != len(b)-1 {
 		return "", false
