@@ -25,8 +25,8 @@ type collection struct {
 	seen *content // a snapshot of now, nil until a reader needs one; never changed
 }
 
-// mostInPlace is the maximum number of changes that are made under mu. A reader may wait for them, a
-// few tenths of a millisecond.
+// mostInPlace is the maximum number of changes that are made under mu. A reader may wait for them,
+// for a few tenths of a millisecond.
 const mostInPlace = 512
 
 // Collection is a collection in memory, with the scope that one call of DB.Open was given.
@@ -224,8 +224,8 @@ func (c *collection) ValuesByIndex(index, value string) (list []any, err error) 
 	return list, err
 }
 
-// readable returns a snapshot for a reader without a view, or why the collection can't be read. Close
-// does not wait for such a reader.
+// readable returns a snapshot for a reader without a view, or why the collection can't be read.
+// Close does not wait for such a reader.
 func (c *collection) readable() (*content, error) {
 	s := c.snapshot()
 	return s, c.unreadable(s)

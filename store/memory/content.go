@@ -230,8 +230,8 @@ func (c *content) unfile(r *record) {
 
 func sameValues(a, b [][]string) bool { return slices.EqualFunc(a, b, slices.Equal[[]string]) }
 
-// reindex makes indexes those of a draft. It keeps the indexes of the same name and spec, and builds
-// the others.
+// reindex makes indexes those of a draft. It keeps the indexes of the same name and spec, and
+// builds the others.
 func (c *content) reindex(indexes []store.Index) {
 	next, known := make([]index, len(indexes)), make([]int, len(indexes))
 	for i, x := range indexes {

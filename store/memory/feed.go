@@ -100,7 +100,8 @@ func (f *feed) record(changes []history.Change, known string, next *store.Checkp
 	return nil
 }
 
-// trim deletes the entries that are older than cutoff, in seconds since 1970, or past the size limit.
+// trim deletes the entries that are older than cutoff, in seconds since 1970, or past the size
+// limit.
 func (f *feed) trim(cutoff int64) {
 	for {
 		_, e, ok := f.entries.Min()

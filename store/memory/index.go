@@ -51,9 +51,8 @@ func (v *view) filed(index, value, after string, each func(key string, pos int32
 	return v.guard(from, one, func(each func(indexEntry) bool) { v.ofNamespace(value, after, each) })
 }
 
-// entries calls each for the entries whose values start with prefix and that come after the
-// entry after, until it returns false. An error means that the iteration is not
-// complete.
+// entries calls each for the entries whose values start with prefix and that come after the entry
+// after, until it returns false. An error means that the iteration is not complete.
 func (v *view) entries(name, prefix string, after store.IndexEntry, each func(indexEntry) bool) error {
 	if name == store.NamespaceIndex {
 		return v.guard(after, each, func(each func(indexEntry) bool) { v.byNamespace(prefix, after, each) })

@@ -28,8 +28,8 @@ type chunk struct {
 // because two empty values may have one address.
 type owner struct{ _ byte }
 
-// slots is an array without holes that is copied on write. A copy takes constant time; afterwards the
-// first change copies the list of chunks, and the first change of a chunk copies that chunk.
+// slots is an array without holes that is copied on write. A copy takes constant time. Afterwards
+// the first change copies the list of chunks, and the first change of a chunk copies that chunk.
 type slots struct {
 	chunks []*chunk
 	count  int

@@ -87,7 +87,7 @@ var applyRules = []rule{
 		s.check(t)
 	}},
 	{name: "collections do not mix", run: func(t *testing.T, h Harness) {
-		// IDs that are prefixes of each other, with the same keys in them.
+		// The IDs are prefixes of each other, and the collections have the same keys.
 		a, b := newSubject(t, h, Info("pods")), newSubject(t, h, Info("pods@shop"))
 		a.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)), Put(cm("shop", "y", 1)))
 		b.replace(t, Checkpoint(2), Put(cm("shop", "x", 2)))

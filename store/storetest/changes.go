@@ -10,18 +10,18 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// goesOn is a checkpoint that lets the history of the one before go on.
+// goesOn returns a checkpoint that continues the history of the one before.
 func goesOn(rv int) store.Checkpoint {
 	cp := Checkpoint(rv)
 	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
 	return cp
 }
 
-// deletedAt is a deletion that its event tells the resourceVersion of.
+// deletedAt returns a deletion whose resourceVersion is known.
 func deletedAt(key, rv string) store.Change { return store.Change{Key: key, RV: rv} }
 
-// told is what a view says changed since rv, an event a line.
-func told(t *testing.T, s *subject, since string) []string {
+// changesSince returns the changes since a resourceVersion, one line for each event.
+func changesSince(t *testing.T, s *subject, since string) []string {
 	v := s.view(t)
 	defer v.Close()
 	var lines []string
@@ -51,7 +51,7 @@ var historyRules = []rule{
 		v.Close()
 		s.replace(t, goesOn(10), Put(cm("shop", "x", 4)), Put(cm("shop", "y", 7)))
 		require.Equal(t, "10", horizon(t, s))
-		require.Empty(t, told(t, s, "10"))
+		require.Empty(t, changesSince(t, s, "10"))
 		s.check(t)
 	}},
 	{name: "has the newest change of each key, and each deletion", run: func(t *testing.T, h Harness) {
@@ -60,17 +60,17 @@ var historyRules = []rule{
 		s.apply(t, goesOn(12), Put(cm("shop", "x", 11)), Put(cm("shop", "n", 12)))
 		s.apply(t, goesOn(15), Put(cm("shop", "x", 13)), deletedAt("shop/y", "14"), Put(cm("shop", "n", 15)))
 		s.apply(t, goesOn(18), deletedAt("shop/n", "17"), Put(cm("shop", "y", 18)))
-		require.Equal(t, []string{"13 MODIFIED shop/x true", "14 DELETED shop/y true", "17 DELETED shop/n false", "18 ADDED shop/y true"}, told(t, s, "10"))
-		require.Equal(t, []string{"17 DELETED shop/n true", "18 ADDED shop/y true"}, told(t, s, "15"))
-		require.Equal(t, []string{"18 ADDED shop/y true"}, told(t, s, "17"))
-		require.Empty(t, told(t, s, "18"))
+		require.Equal(t, []string{"13 MODIFIED shop/x true", "14 DELETED shop/y true", "17 DELETED shop/n false", "18 ADDED shop/y true"}, changesSince(t, s, "10"))
+		require.Equal(t, []string{"17 DELETED shop/n true", "18 ADDED shop/y true"}, changesSince(t, s, "15"))
+		require.Equal(t, []string{"18 ADDED shop/y true"}, changesSince(t, s, "17"))
+		require.Empty(t, changesSince(t, s, "18"))
 		s.check(t)
 	}},
 	{name: "tells what a list changes, with free numbers for deletions", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)), Put(cm("shop", "c", 3)), Put(cm("shop", "d", 4)))
 		s.replace(t, goesOn(20), Delete("shop/a"), Delete("shop/b"), Put(cm("shop", "c", 20)), Put(cm("shop", "e", 18)))
-		require.Equal(t, []string{"17 DELETED shop/b true", "18 ADDED shop/e true", "19 DELETED shop/a true", "20 MODIFIED shop/c true"}, told(t, s, "10"))
+		require.Equal(t, []string{"17 DELETED shop/b true", "18 ADDED shop/e true", "19 DELETED shop/a true", "20 MODIFIED shop/c true"}, changesSince(t, s, "10"))
 		require.Equal(t, "10", horizon(t, s))
 		s.check(t)
 	}},
@@ -90,10 +90,10 @@ var historyRules = []rule{
 			change(s, &cp)
 			s.replace(t, cp, Put(cm("shop", "b", 19)))
 			if name == "back" {
-				require.Equal(t, "19", horizon(t, s), "which the list has an object of")
+				require.Equal(t, "19", horizon(t, s), "the list has an object of that resourceVersion")
 			} else {
 				require.Equal(t, cp.RV, horizon(t, s), name)
-				require.Empty(t, told(t, s, cp.RV), name)
+				require.Empty(t, changesSince(t, s, cp.RV), name)
 			}
 			s.check(t)
 			require.NoError(t, h.DB().Drop("a"))
@@ -101,11 +101,11 @@ var historyRules = []rule{
 	}},
 	{name: "moves its horizon past what can't be told in order", run: func(t *testing.T, h Harness) {
 		for name, batch := range map[string]store.Batch{
-			"one number twice":             {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 14)), Put(cm("shop", "c", 14))}},
-			"not past the checkpoint":      {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 12))}},
-			"an opaque number":             {Checkpoint: goesOn(15), Changes: []store.Change{Put(Object("shop", "a", "uid-shop-a", "x", nil, ""))}},
-			"more deletions than numbers":  {Checkpoint: goesOn(13), Changes: []store.Change{Delete("shop/a"), Delete("shop/b")}},
-			"a deletion, nobody told when": {Changes: []store.Change{Delete("shop/a")}},
+			"one number twice":            {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 14)), Put(cm("shop", "c", 14))}},
+			"not past the checkpoint":     {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 12))}},
+			"an opaque number":            {Checkpoint: goesOn(15), Changes: []store.Change{Put(Object("shop", "a", "uid-shop-a", "x", nil, ""))}},
+			"more deletions than numbers": {Checkpoint: goesOn(13), Changes: []store.Change{Delete("shop/a"), Delete("shop/b")}},
+			"a deletion at an unknown RV": {Changes: []store.Change{Delete("shop/a")}},
 		} {
 			s := newSubject(t, h, Info("a"))
 			s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
@@ -118,7 +118,7 @@ var historyRules = []rule{
 			require.Equal(t, want, horizon(t, s), name)
 			s.check(t)
 			s.apply(t, goesOn(20), deletedAt("shop/d", "20"))
-			require.Equal(t, []string{"20 DELETED shop/d true"}, told(t, s, want), name)
+			require.Equal(t, []string{"20 DELETED shop/d true"}, changesSince(t, s, want), name)
 			s.check(t)
 			require.NoError(t, h.DB().Drop("a"))
 		}
@@ -127,12 +127,12 @@ var historyRules = []rule{
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
 		s.apply(t, none, Put(cm("shop", "b", 14)), Put(cm("shop", "c", 14)))
-		require.Equal(t, "14", horizon(t, s), "past the checkpoint: nobody can ask for what is between")
+		require.Equal(t, "14", horizon(t, s), "past the checkpoint, which no reader can have reached")
 		s.apply(t, goesOn(12), Put(cm("shop", "d", 11)), Put(cm("shop", "e", 11)))
 		require.Equal(t, "14", horizon(t, s))
 		s.check(t)
 	}},
-	{name: "tells the present where numbers are opaque", run: func(t *testing.T, h Harness) {
+	{name: "begins at the checkpoint if numbers are opaque", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		cp := goesOn(10)
 		cp.RV = "opaque-1"
@@ -140,13 +140,13 @@ var historyRules = []rule{
 		cp.RV = "opaque-2"
 		s.apply(t, cp, Put(cm("shop", "b", 2)), Delete("shop/a"))
 		require.Equal(t, "opaque-2", horizon(t, s))
-		require.Empty(t, told(t, s, "opaque-2"))
+		require.Empty(t, changesSince(t, s, "opaque-2"))
 		v := s.view(t)
 		defer v.Close()
 		require.ErrorAs(t, firstError(v, "opaque-1"), new(*store.TooOldError))
 		s.check(t)
 	}},
-	{name: "does not go on behind an opaque number", run: func(t *testing.T, h Harness) {
+	{name: "does not continue after an opaque number", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
 		cp := goesOn(10)
@@ -161,14 +161,14 @@ var historyRules = []rule{
 		require.Equal(t, "30", horizon(t, s))
 		s.replace(t, goesOn(40))
 		s.apply(t, goesOn(50), Put(cm("shop", "e", 50)))
-		require.Equal(t, "40", horizon(t, s), "a list begins it anew")
-		require.Equal(t, []string{"50 ADDED shop/e true"}, told(t, s, "40"))
+		require.Equal(t, "40", horizon(t, s), "another history begins at a list")
+		require.Equal(t, []string{"50 ADDED shop/e true"}, changesSince(t, s, "40"))
 	}},
-	{name: "finds a number for a deletion that is told with the object's own", run: func(t *testing.T, h Harness) {
+	{name: "finds a number for a deletion that has the object's own", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
 		s.apply(t, goesOn(20), Put(cm("shop", "b", 20)), deletedAt("shop/a", "1"))
-		require.Equal(t, []string{"19 DELETED shop/a true", "20 MODIFIED shop/b true"}, told(t, s, "10"))
+		require.Equal(t, []string{"19 DELETED shop/a true", "20 MODIFIED shop/b true"}, changesSince(t, s, "10"))
 		s.check(t)
 	}},
 	{name: "knows when", run: func(t *testing.T, h Harness) {
@@ -209,7 +209,7 @@ var historyRules = []rule{
 		s.check(t)
 		s.replace(t, goesOn(20), Delete("shop/b"))
 		s.reopen(t)
-		require.Equal(t, []string{"11 DELETED shop/a true", "12 ADDED shop/c true", "20 DELETED shop/b true"}, told(t, s, "10"))
+		require.Equal(t, []string{"11 DELETED shop/a true", "12 ADDED shop/c true", "20 DELETED shop/b true"}, changesSince(t, s, "10"))
 		s.check(t)
 	}},
 }

@@ -37,9 +37,9 @@ var concurrentRules = []rule{
 	}},
 }
 
-// generations writes states of which each can be told by looking at any part of
-// it: in generation n all objects and the checkpoint have the RV n and the index
-// "gen" has n for its only value; odd generations have one object more.
+// generations writes states that any of their parts identifies: in generation n all objects and the
+// checkpoint have the RV n and the index "gen" has n for its only value; odd generations have one
+// object more.
 type generations struct{ keys int }
 
 func (g generations) count(n int) int { return g.keys + n%2 }
@@ -56,8 +56,7 @@ func (g generations) changes(n int) []store.Change {
 	return append(changes, Delete("ns-0/odd"))
 }
 
-// check returns what in a view does not belong to one generation, and which one
-// it is.
+// check returns the generation of a view, and an error if a part of the view is not of it.
 func (g generations) check(v store.View) (n int, err error) {
 	s := v.State()
 	if n, err = strconv.Atoi(s.RV); err != nil {
@@ -77,7 +76,7 @@ func (g generations) check(v store.View) (n int, err error) {
 		count, bytes = count+1, bytes+int64(o.Size())
 	}
 	if count != s.Count || bytes != s.Bytes {
-		return n, fmt.Errorf("%d objects of %d bytes, the state says %d of %d", count, bytes, s.Count, s.Bytes)
+		return n, fmt.Errorf("%d objects of %d bytes, in the state %d of %d", count, bytes, s.Count, s.Bytes)
 	}
 	for e, err := range v.IndexEntries("gen", "", store.IndexEntry{}) {
 		if err != nil {
@@ -119,7 +118,7 @@ func testReadersBesideWriter(t *testing.T, h Harness) {
 			for reading := true; reading; {
 				select {
 				case <-done:
-					reading = false // once more, of the last state
+					reading = false // after one more read, of the last state
 				default:
 				}
 				n, err := readGeneration(h, s.coll, g, i%2 == 0)
@@ -178,8 +177,8 @@ func readGeneration(h Harness, coll store.Collection, g generations, viaDB bool)
 	return n, err
 }
 
-// writeGenerations writes every fifth generation as a replacement in parts, after
-// one that it aborts.
+// writeGenerations writes the generations in order, every fifth as a replacement in parts, after an
+// aborted one.
 func writeGenerations(coll store.Collection, g generations, rounds int) error {
 	for n := 1; n <= rounds; n++ {
 		if n%5 != 0 {

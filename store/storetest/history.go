@@ -11,15 +11,15 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// history is what a model knows of the past: enough to ask of every state that
-// there was whether what changed since leads to the present.
+// history holds the past states of a model, to check for each of them that the changes since then
+// lead to the present state.
 type history struct {
 	horizon string
 	past    []moment // with a checkpoint at or past the horizon
 	highest int      // resourceVersion of any change or checkpoint
 
-	// loose says that the newest batch could not be told in order, so that the store
-	// may have moved the horizon on.
+	// loose is set if the newest batch has a change without a place in the order: the store may
+	// have moved the horizon.
 	loose bool
 }
 
@@ -28,12 +28,12 @@ type moment struct {
 	rv      string
 	objects map[string]*object.Object
 
-	// quiet says that nothing newer than the checkpoint was in it, so that the types
-	// of the events that follow are known.
+	// quiet is set if no object was newer than the checkpoint, so that the types of later events
+	// are known.
 	quiet bool
 }
 
-// maxPast bounds how many moments a model looks back to.
+// maxPast is the maximum number of moments that a model keeps.
 const maxPast = 24
 
 func (h history) clone() history {
@@ -41,7 +41,7 @@ func (h history) clone() history {
 	return h
 }
 
-// begin forgets the past.
+// begin drops the past, and begins another history at m's state.
 func (h *history) begin(m *Model) {
 	*h = history{horizon: m.Checkpoint.RV, highest: number(m.Checkpoint.RV)}
 	if h.highest >= 0 {
@@ -53,7 +53,7 @@ func (h *history) begin(m *Model) {
 	h.remember(m)
 }
 
-// remember keeps the present, as a past to come.
+// remember adds m's state to the past.
 func (h *history) remember(m *Model) {
 	at := moment{rv: m.Checkpoint.RV, objects: maps.Clone(m.Objects), quiet: h.highest <= number(m.Checkpoint.RV)}
 	h.past = slices.DeleteFunc(h.past, func(p moment) bool { return p.rv == at.rv })
@@ -63,7 +63,7 @@ func (h *history) remember(m *Model) {
 	}
 }
 
-// record takes note of a batch before it is in m.
+// record adds a batch to the history, before m has it.
 func (h *history) record(m *Model, changes []store.Change, next string) {
 	known := number(m.Checkpoint.RV)
 	seen := map[int]bool{}
@@ -74,7 +74,7 @@ func (h *history) record(m *Model, changes []store.Change, next string) {
 		case ch.Object != nil:
 			rv = number(ch.Object.GetResourceVersion())
 			if old != nil && old.GetUID() != ch.Object.GetUID() {
-				h.loose = true // is there a number for the deletion?
+				h.loose = true // there may be no free number for the deletion
 			}
 		case old == nil:
 			continue
@@ -90,7 +90,7 @@ func (h *history) record(m *Model, changes []store.Change, next string) {
 	h.highest = max(h.highest, number(next))
 }
 
-// taken says that an object already has a resourceVersion.
+// taken reports whether an object already has a resourceVersion.
 func (h *history) taken(m *Model, rv int) bool {
 	for _, o := range m.Objects {
 		if o.GetResourceVersion() == strconv.Itoa(rv) {
@@ -100,7 +100,7 @@ func (h *history) taken(m *Model, rv int) bool {
 	return false
 }
 
-// number is a resourceVersion as a number, -1 for one that is none.
+// number returns a resourceVersion as a number, -1 if it is none.
 func number(rv string) int {
 	n, err := strconv.Atoi(rv)
 	if err != nil {
@@ -109,12 +109,12 @@ func number(rv string) int {
 	return n
 }
 
-// before says that a is below a horizon; of opaque numbers each is below another.
+// before reports whether a is below a horizon; an opaque number is below every other.
 func before(a, horizon string) bool {
 	return number(a) < number(horizon) || number(a) < 0 && a != horizon
 }
 
-// diffHistory compares what a view says of the past with what the model knows.
+// diffHistory compares the history of a view with the model's.
 func (m *Model) diffHistory(v store.View) error {
 	got, err := v.Horizon()
 	if err != nil {
@@ -140,13 +140,13 @@ func (m *Model) diffHistory(v store.View) error {
 			return fmt.Errorf("Changes(%q): %w", p.rv, err)
 		}
 	}
-	// What could not be known before is known now.
+	// The store's horizon was not known exactly; now it is.
 	h.horizon, h.loose = got.RV, false
 	h.past = slices.DeleteFunc(h.past, func(p moment) bool { return before(p.rv, h.horizon) })
 	return nil
 }
 
-// diffTooOld asks for changes that can't be told.
+// diffTooOld checks the errors of Changes before the horizon and after the checkpoint.
 func (m *Model) diffTooOld(v store.View, horizon store.Horizon) error {
 	ask := []string{"", "x"}
 	if n := number(horizon.RV); n > 0 {
@@ -173,7 +173,7 @@ func firstError(v store.View, since string) error {
 	return nil
 }
 
-// diffSince brings a moment of the past to the present by what changed since then.
+// diffSince applies the changes since a moment to that moment and compares the result with m.
 func (m *Model) diffSince(v store.View, p moment) error {
 	objects, last := maps.Clone(p.objects), p.rv
 	for e, err := range v.Changes(p.rv) {
@@ -196,7 +196,7 @@ func (m *Model) diffSince(v store.View, p moment) error {
 			return fmt.Errorf("%s: %s is %q (%v), want %q", e.RV, e.Key, t, ok, want)
 		}
 		if e.Deleted && p.quiet && had && e.Object.GetUID() != old.GetUID() {
-			return fmt.Errorf("%s: the deleted object of %s is not the one that there was", e.RV, e.Key)
+			return fmt.Errorf("%s: the deleted object of %s is not the one of before", e.RV, e.Key)
 		}
 		if e.Deleted {
 			delete(objects, e.Key)
@@ -205,12 +205,12 @@ func (m *Model) diffSince(v store.View, p moment) error {
 		}
 	}
 	if !maps.EqualFunc(objects, m.Objects, sameObject) {
-		return fmt.Errorf("leads to %d objects that are not the %d that there are: %v, want %v", len(objects), len(m.Objects), versions(objects), versions(m.Objects))
+		return fmt.Errorf("the changes lead to %d objects, want %d: %v, want %v", len(objects), len(m.Objects), versions(objects), versions(m.Objects))
 	}
 	return nil
 }
 
-// wantType is what an event is to whoever has the key or has it not.
+// wantType returns the expected type of an event for a reader that has the key or not.
 func wantType(e store.Event, had bool) store.EventType {
 	switch {
 	case e.Deleted && had:

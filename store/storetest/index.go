@@ -12,8 +12,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// tagIndex files objects under every word of a label, in the order and as often
-// as it has them.
+// tagIndex returns every word of a label as a value, in the label's order and with its duplicates.
 func tagIndex() store.Index {
 	return store.Index{Name: "tag", Spec: "words of the label tags", Func: func(o *object.Object) []string {
 		return strings.Fields(o.Labels()["tags"])
@@ -104,8 +103,7 @@ var indexRules = []rule{
 	{name: "pages", run: testPages},
 }
 
-// testIndexRanges looks at every index from every entry that there is, and from
-// between them.
+// testIndexRanges iterates over every index from each entry, and from positions between entries.
 func testIndexRanges(t *testing.T, h Harness) {
 	s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"), tagIndex())
 	var changes []store.Change
@@ -126,7 +124,7 @@ func testIndexRanges(t *testing.T, h Harness) {
 			require.NoError(t, s.model.DiffIndexRange(v, prefix, after))
 		}
 	}
-	// A leap from value to value.
+	// An iteration can skip from value to value.
 	var values []string
 	for after := (store.IndexEntry{}); ; {
 		found := false
@@ -142,9 +140,9 @@ func testIndexRanges(t *testing.T, h Harness) {
 	require.Equal(t, []string{"", "ti", "till", "till\x01", "till-2"}, values)
 }
 
-// testPages goes through everything in pages, each in a view of its own. What did
-// not change is met once; what changes behind the position is not met again, what
-// changes before it is met as it is then.
+// testPages iterates in pages, each in a view of its own. An object that does not change is
+// returned once. A change of a key up to the position is not seen, a later key is returned as it is
+// then.
 func testPages(t *testing.T, h Harness) {
 	s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 	var changes []store.Change
@@ -178,14 +176,14 @@ func testPages(t *testing.T, h Harness) {
 			}
 		}
 		v.Close()
-		// Another object with the same labels, and one that is seen by no page: its
-		// place is behind all positions.
+		// Another object with the same labels, and one that no page returns, because its key
+		// is before all positions.
 		s.apply(t, Checkpoint(page+2), Put(cm("ns", "xB", page+2, "app", "till")), Put(cm("a", "early", page+2, "app", "a")))
 	}
 	require.Equal(t, keys, gotKeys)
 	require.Equal(t, entries, gotEntries)
 
-	// The position itself may be gone.
+	// The key at the position may be deleted.
 	s.apply(t, Checkpoint(20), Delete(keys[4]))
 	require.Equal(t, keys[5:], s.model.Keys("", keys[4]))
 	require.NoError(t, s.model.DiffRange(s.view(t), "", keys[4]))
@@ -195,8 +193,8 @@ func testPages(t *testing.T, h Harness) {
 func testNamespaceIndex(t *testing.T, h Harness) {
 	s := newSubject(t, h, Info("a"))
 	s.check(t)
-	// As bytes '-' and '.' come before '/': the keys of a-b and a.b lie before those
-	// of a, the values behind.
+	// As bytes '-' and '.' come before '/': the keys of a-b and a.b come before those of a, the
+	// values after a.
 	s.replace(t, Checkpoint(1),
 		Put(cm("a-b", "x", 1)), Put(cm("a.b", "x", 1)), Put(cm("a", "x", 1)), Put(cm("a", "y", 1)), Put(cm("ab", "x", 1)),
 		Put(cm("", "a", 1)), Put(cm("", "a-c", 1)), Put(cm("", "zz", 1)), Put(cm("0", "x", 1)))
@@ -234,7 +232,7 @@ func testNamespaceIndex(t *testing.T, h Harness) {
 	s.check(t)
 }
 
-// collect returns what an iteration yields.
+// collect returns the items of an iteration.
 func collect[E any](t T, seq iter.Seq2[E, error]) []E {
 	t.Helper()
 	var all []E
@@ -245,8 +243,8 @@ func collect[E any](t T, seq iter.Seq2[E, error]) []E {
 	return all
 }
 
-// testIndexBesideWriter adds, changes and removes indexes while the collection is
-// written, replaced and read.
+// testIndexBesideWriter adds, changes and removes indexes while the collection is written, replaced
+// and read.
 func testIndexBesideWriter(t *testing.T, h Harness) {
 	s := newSubject(t, h, Info("a"))
 	var all []store.Change

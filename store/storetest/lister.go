@@ -10,8 +10,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// lister is a collection that lists what it holds without a view, as store/memory does. Each
-// value is an object.
+// lister is a collection that lists its objects without a view, as that of store/memory. Each value
+// is an object.
 type lister interface {
 	Values() (list []any, encoded int64, err error)   // in no order
 	ValuesByIndex(index, value string) ([]any, error) // ordered by key
@@ -25,7 +25,7 @@ func objects(values []any, err error) ([]*object.Object, error) {
 	return list, err
 }
 
-// DiffLists is Diff for the lists of a collection, if it has such.
+// DiffLists is Diff for the lists of a collection, if that is a lister.
 func (m *Model) DiffLists(c store.Collection) error {
 	l, ok := c.(lister)
 	if !ok {
@@ -56,7 +56,7 @@ func (m *Model) DiffLists(c store.Collection) error {
 }
 
 func (m *Model) diffByIndex(l lister, index string, entries []store.IndexEntry) error {
-	want := map[string][]string{"": nil, "a/x": nil, "absent": nil} // the values that are there, and some that need not be
+	want := map[string][]string{"": nil, "a/x": nil, "absent": nil} // existing values, and some that may not exist
 	for _, e := range entries {
 		want[e.Value] = append(want[e.Value], e.Key)
 	}
@@ -95,7 +95,7 @@ func (g generations) checkLists(l lister) (n int, err error) {
 		return n, fmt.Errorf("%d objects, want %d: %w", len(all), g.count(n), err)
 	}
 	under, err := objects(l.ValuesByIndex("gen", rv))
-	if len(under) != 0 && len(under) != g.count(n) || err != nil { // by now there may be another generation
+	if len(under) != 0 && len(under) != g.count(n) || err != nil { // there may be a newer generation already
 		return n, fmt.Errorf("%d objects in the index, want none or %d: %w", len(under), g.count(n), err)
 	}
 	for _, o := range append(all, under...) {

@@ -13,8 +13,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Model is one collection as a plain map: what a view must show. It is not safe
-// for concurrent use.
+// Model is one collection as a plain map: the expected content of a view. It is not safe for
+// concurrent use.
 type Model struct {
 	Info       store.Info
 	Checkpoint store.Checkpoint
@@ -22,19 +22,19 @@ type Model struct {
 	Objects    map[string]*object.Object
 	Indexes    []store.Index
 
-	// Building has the names of those indexes that were added to a collection with
-	// objects. A view has such an index whole, or says that it is being built.
+	// Building has the names of those indexes that were added to a collection with objects. In
+	// a view such an index is complete, or is being built.
 	Building map[string]bool
 
 	history history
 }
 
-// NewModel returns the model of a collection that was just created.
+// NewModel returns the model of a new collection.
 func NewModel(info store.Info, indexes ...store.Index) *Model {
 	return &Model{Info: info, Indexes: indexes, Objects: make(map[string]*object.Object)}
 }
 
-// Clone returns a model that does not change with m.
+// Clone returns a copy that does not change with m.
 func (m *Model) Clone() *Model {
 	c := *m
 	c.Objects, c.Building = maps.Clone(m.Objects), maps.Clone(m.Building)
@@ -42,7 +42,7 @@ func (m *Model) Clone() *Model {
 	return &c
 }
 
-// Open does what [store.DB].Open does to a collection that is stored.
+// Open does what [store.DB].Open does to a stored collection.
 func (m *Model) Open(info store.Info, indexes ...store.Index) {
 	building := map[string]bool{}
 	for _, x := range indexes {
@@ -102,7 +102,7 @@ func (m *Model) change(changes []store.Change) {
 	}
 }
 
-// State returns the state that a view must tell.
+// State returns the expected state of a view.
 func (m *Model) State() store.State {
 	s := store.State{Checkpoint: m.Checkpoint, Synced: m.Synced, Count: int64(len(m.Objects))}
 	for _, o := range m.Objects {
@@ -123,7 +123,7 @@ func (m *Model) Keys(prefix, after string) []string {
 	return keys
 }
 
-// Entries returns what an index must hold, in order.
+// Entries returns the expected entries of an index, in order.
 func (m *Model) Entries(x store.Index) []store.IndexEntry {
 	var entries []store.IndexEntry
 	for key, o := range m.Objects {
@@ -134,7 +134,7 @@ func (m *Model) Entries(x store.Index) []store.IndexEntry {
 	return sortEntries(entries)
 }
 
-// namespaceEntries returns what [store.NamespaceIndex] must hold, in order.
+// namespaceEntries returns the expected entries of [store.NamespaceIndex], in order.
 func (m *Model) namespaceEntries() []store.IndexEntry {
 	var entries []store.IndexEntry
 	for key := range m.Objects {
@@ -148,7 +148,7 @@ func sortEntries(entries []store.IndexEntry) []store.IndexEntry {
 	return entries
 }
 
-// Equal fails the test where a view shows anything but what the model says.
+// Equal fails the test if a view differs from the model.
 func (m *Model) Equal(t T, v store.View) {
 	t.Helper()
 	if err := m.Diff(v); err != nil {
@@ -156,8 +156,8 @@ func (m *Model) Equal(t T, v store.View) {
 	}
 }
 
-// Diff returns the first difference between a view and the model, looking through
-// every method of the view; nil where there is none.
+// Diff returns the first difference between a view and the model in the results of all methods of
+// the view; nil if there is none.
 func (m *Model) Diff(v store.View) error {
 	if got := v.Info(); got != m.Info {
 		return fmt.Errorf("Info: %+v, want %+v", got, m.Info)
@@ -177,7 +177,7 @@ func (m *Model) Diff(v store.View) error {
 	return m.diffIndexes(v)
 }
 
-// DiffRange is the part of Diff about Objects and Headers of a prefix and a key.
+// DiffRange is the part of Diff for Objects and Headers of a prefix and a key.
 func (m *Model) DiffRange(v store.View, prefix, after string) error {
 	var objects []*object.Object
 	var headers []store.Header
@@ -230,7 +230,7 @@ func (m *Model) diffGet(v store.View) error {
 	return nil
 }
 
-// diffError says that err is not the error want; nil where it is.
+// diffError returns an error if err is not the error want.
 func diffError(what string, err, want error) error {
 	if errors.Is(err, want) {
 		return nil
@@ -272,12 +272,12 @@ func (m *Model) diffIndexes(v store.View) error {
 	return diffRefused(v, "absent-index", store.ErrNoIndex)
 }
 
-// isBuilding says whether an index may be incomplete and the view says that it is.
+// isBuilding reports whether an index may be incomplete and is, in the view.
 func (m *Model) isBuilding(v store.View, name string) bool {
 	return m.Building[name] && !slices.Contains(v.Indexes(), name)
 }
 
-// diffRefused says that reading an index yields anything but one error, want.
+// diffRefused returns an error unless each iteration over an index yields one error, want.
 func diffRefused(v store.View, name string, want error) error {
 	var errs []error
 	for _, err := range v.IndexKeys(name, "", "") {
@@ -297,9 +297,9 @@ func diffRefused(v store.View, name string, want error) error {
 	return nil
 }
 
-// DiffIndexRange is the part of Diff about the entries of all indexes whose values
-// start with a prefix and that come after an entry, and about the keys of a value
-// that come after that entry's key.
+// DiffIndexRange is the part of Diff for the entries of all indexes whose values start with a
+// prefix and that come after an entry, and for the keys of a value that come after that entry's
+// key.
 func (m *Model) DiffIndexRange(v store.View, prefix string, after store.IndexEntry) error {
 	want := map[string][]store.IndexEntry{store.NamespaceIndex: m.namespaceEntries()}
 	for _, x := range m.Indexes {
@@ -346,7 +346,7 @@ func diffIndex(v store.View, name string, want []store.IndexEntry) error {
 	return nil
 }
 
-// diffSeq compares what an iteration yields with a list.
+// diffSeq compares the items of an iteration with a list.
 func diffSeq[E any](what string, got iter.Seq2[E, error], want []E, same func(a, b E) bool) error {
 	i := 0
 	for e, err := range got {
@@ -378,14 +378,13 @@ func show(e any) string {
 
 func equal[E comparable](a, b E) bool { return a == b }
 
-// sameObject compares what a store keeps of an object: bytes and parsed metadata.
+// sameObject compares the stored parts of two objects: bytes and parsed metadata.
 func sameObject(a, b *object.Object) bool {
 	return a != nil && bytes.Equal(a.Raw(), b.Raw()) && a.Key() == b.Key() && a.Kind() == b.Kind() &&
 		a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && maps.Equal(a.Labels(), b.Labels())
 }
 
-// sameState compares states as they come back from an encoding, which drops a
-// time's location.
+// sameState compares two states without the locations of their times, which an encoding drops.
 func sameState(a, b store.State) bool {
 	return sameCheckpoint(a.Checkpoint, b.Checkpoint) && a.Synced == b.Synced && a.Count == b.Count && a.Bytes == b.Bytes
 }

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// view is a view of a store that works, of which each test spoils one method.
+// view is a view of a correct store; each test makes one of its methods wrong.
 type view struct {
 	store.View
 	info    func(store.Info) store.Info
@@ -29,7 +29,7 @@ type view struct {
 	entries func(iter.Seq2[store.IndexEntry, error]) iter.Seq2[store.IndexEntry, error]
 }
 
-// spoil is f(x), or x where there is no f.
+// spoil returns f(x), or x if f is nil.
 func spoil[X any](f func(X) X, x X) X {
 	if f == nil {
 		return x
@@ -70,7 +70,7 @@ func (v view) IndexEntries(index, prefix string, after store.IndexEntry) iter.Se
 	return spoil(v.entries, v.View.IndexEntries(index, prefix, after))
 }
 
-// skipFirst leaves the first item of an iteration out.
+// skipFirst skips the first item of an iteration.
 func skipFirst[E any](seq iter.Seq2[E, error]) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		n := 0
@@ -95,7 +95,7 @@ func addOne[E any](seq iter.Seq2[E, error]) iter.Seq2[E, error] {
 	}
 }
 
-// A model that overlooks something makes the whole suite blind to it.
+// A difference that the model does not find is one that no test of the suite finds.
 func TestModelSeesEveryDifference(t *testing.T) {
 	db := memory.New()
 	t.Cleanup(func() { require.NoError(t, db.Close()) })

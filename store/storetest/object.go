@@ -24,8 +24,8 @@ type metadata struct {
 	Labels          map[string]string `json:"labels,omitempty"`
 }
 
-// Object returns a ConfigMap with payload at the field path "data.payload". It
-// returns nil where name is empty, for that is no object.
+// Object returns a ConfigMap with payload at the field path "data.payload". If name is empty, it
+// returns nil.
 func Object(ns, name, uid, rv string, labels map[string]string, payload string) *object.Object {
 	raw, err := json.Marshal(manifest{
 		Kind: "ConfigMap", APIVersion: "v1",
@@ -57,8 +57,8 @@ func Delete(key string) store.Change {
 	return store.Change{Key: key}
 }
 
-// Checkpoint returns a checkpoint whose every field is set and differs from that
-// of another RV. Its times are whole seconds in UTC.
+// Checkpoint returns a checkpoint whose every field is set and differs from that of another RV. Its
+// times are whole seconds in UTC.
 func Checkpoint(rv int) store.Checkpoint {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(time.Duration(rv) * time.Minute)
 	return store.Checkpoint{
@@ -68,7 +68,7 @@ func Checkpoint(rv int) store.Checkpoint {
 	}
 }
 
-// cm is Object with what most tests don't care about filled in.
+// cm is Object with defaults for the arguments that most tests do not need.
 func cm(ns, name string, rv int, labels ...string) *object.Object {
 	var m map[string]string
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -80,5 +80,5 @@ func cm(ns, name string, rv int, labels ...string) *object.Object {
 	return Object(ns, name, "uid-"+ns+"-"+name, strconv.Itoa(rv), m, "payload of "+name)
 }
 
-// none is the checkpoint that leaves the stored one as it is.
+// none is the zero checkpoint, which leaves the stored one as it is.
 var none store.Checkpoint

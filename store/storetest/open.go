@@ -8,7 +8,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// scopes returns identities under one ID of which no two have the same scope.
+// scopes returns identities under one ID with different scopes.
 func scopes(id string) map[string]store.Info {
 	all := make(map[string]store.Info)
 	for name, change := range map[string]func(*store.Info){
@@ -138,8 +138,7 @@ var openRules = []rule{
 	}},
 }
 
-// dropAbsent drops a collection that is not there, of which a store may say so or
-// be content.
+// dropAbsent drops a collection that does not exist; a store may return nil or ErrNoCollection.
 func dropAbsent(t T, h Harness, id string) {
 	t.Helper()
 	if err := h.DB().Drop(id); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// property drives a store at random beside its model.
+// property runs random actions on a store and its model.
 func property(t *testing.T, open func(t T) Harness) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(rt, open(rt))
@@ -34,23 +34,22 @@ func property(t *testing.T, open func(t T) Harness) {
 	})
 }
 
-// machine is a store with two collections, what is known of each, and the views
-// that were kept from earlier states.
+// machine is a store with two collections, the model of each, and views of earlier states.
 type machine struct {
 	h        Harness
 	subjects []*drive // by ID
 	kept     []kept
-	rv       int // the newest; every object and checkpoint gets one of its own
+	rv       int // the newest resourceVersion; every object and checkpoint gets one of its own
 }
 
-// drive is a collection under random test. Its subject's coll is nil after a
-// reopening, until it is opened; all of subject is nil while there is none.
+// drive is a collection under random test. After a reopening its subject's coll is nil until it is
+// opened; subject is nil while the collection does not exist.
 type drive struct {
 	id string
 	*subject
 	repl    store.Replacement
-	pending []store.Change    // what repl was given
-	ended   store.Replacement // the one before
+	pending []store.Change    // the changes of repl
+	ended   store.Replacement // the replacement before repl
 }
 
 // kept is a view with the model of its state.
@@ -117,7 +116,7 @@ func drawKey(t *rapid.T) (ns, name string) {
 	return rapid.SampledFrom(namespaces).Draw(t, "ns"), rapid.SampledFrom(names).Draw(t, "name")
 }
 
-// changes draws some changes. Their keys may repeat.
+// changes draws changes. Their keys may repeat.
 func (m *machine) changes(t *rapid.T) []store.Change {
 	var changes []store.Change
 	for range rapid.IntRange(0, 8).Draw(t, "changes") {
@@ -143,7 +142,7 @@ func (m *machine) changes(t *rapid.T) []store.Change {
 	return changes
 }
 
-// uniqueKeys returns changes without those that a later one undoes.
+// uniqueKeys returns the last change of each key.
 func uniqueKeys(changes []store.Change) []store.Change {
 	seen := make(map[string]bool)
 	var unique []store.Change
@@ -156,8 +155,8 @@ func uniqueKeys(changes []store.Change) []store.Change {
 	return unique
 }
 
-// checkpoint is past all changes so far. A list that brings it mostly goes on from
-// what was there.
+// checkpoint returns a checkpoint past all changes so far. For a list it mostly continues the
+// history.
 func (m *machine) checkpoint(t *rapid.T) store.Checkpoint {
 	m.rv += rapid.SampledFrom([]int{1, 20}).Draw(t, "step")
 	cp := Checkpoint(m.rv)
@@ -223,7 +222,7 @@ func (m *machine) replace(t *rapid.T) {
 func (m *machine) commit(t *rapid.T) {
 	d := m.drawReplacing(t)
 	d.commit(t, d.repl, m.checkpoint(t), d.pending...)
-	d.endReplacement(t) // which must not undo it
+	d.endReplacement(t) // the abort must not undo the commit
 }
 
 func (m *machine) abort(t *rapid.T) {
@@ -238,7 +237,7 @@ func (d *drive) endReplacement(t *rapid.T) {
 	d.repl, d.pending = nil, nil
 }
 
-// useEnded uses a replacement that has ended, which must do no harm.
+// useEnded uses a replacement that has ended, which must have no effect.
 func (m *machine) useEnded(t *rapid.T) {
 	d := m.draw(t)
 	if d.ended == nil {
@@ -287,7 +286,7 @@ func (m *machine) reopen(t *rapid.T) {
 	m.closeKept(t)
 	m.h.Reopen(t)
 	for _, d := range m.subjects {
-		d.repl, d.pending, d.ended = nil, nil, nil // gone with the store
+		d.repl, d.pending, d.ended = nil, nil, nil // closed with the store
 		if d.subject != nil {
 			d.coll = nil
 		}
@@ -315,7 +314,7 @@ func (m *machine) closeKept(*rapid.T) {
 	m.kept = nil
 }
 
-// check compares all that can be seen with the models.
+// check compares collections and views with the models.
 func (m *machine) check(t *rapid.T) {
 	var infos []store.Info
 	for _, d := range m.subjects {

@@ -22,7 +22,7 @@ var reopenRules = []rule{
 			h.Reopen(t)
 			for _, s := range all {
 				s.coll = nil
-				s.check(t) // through DB.View, with no index functions known
+				s.check(t) // through DB.View, without index functions
 			}
 			for _, s := range all {
 				s.open(t, s.want, s.model.Indexes...)

@@ -102,12 +102,12 @@ var replaceRules = []rule{
 	{name: "large, over a synced collection", run: testLargeReplacement},
 }
 
-// isEnded reports whether a replacement refuses to go on.
+// isEnded reports whether a replacement refuses further changes.
 func isEnded(r store.Replacement) bool {
 	return r.Apply([]store.Change{Delete("shop/x")}) != nil && r.Commit(Checkpoint(99)) != nil
 }
 
-// testLargeReplacement replaces more than a store may keep in memory at once.
+// testLargeReplacement replaces more than a store may hold in memory at once.
 func testLargeReplacement(t *testing.T, h Harness) {
 	n := 12_000
 	if testing.Short() {
@@ -116,7 +116,7 @@ func testLargeReplacement(t *testing.T, h Harness) {
 	const part = 700 // changes in one call
 	random := rand.New(rand.NewPCG(1, 2))
 	put := func(i, rv int) store.Change {
-		var payload []byte // that hardly shrinks where a store compresses
+		var payload []byte // hardly compressible
 		for range 16 {
 			payload = strconv.AppendUint(payload, random.Uint64(), 36)
 		}

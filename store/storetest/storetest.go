@@ -9,8 +9,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// T is the part of *testing.T that the suite uses. *rapid.T has it too, so each
-// run of the property test opens a store of its own.
+// T is the part of *testing.T that the suite uses. *rapid.T implements it too, so each run of the
+// property test opens a store of its own.
 type T interface {
 	Helper()
 	Cleanup(func())
@@ -25,22 +25,21 @@ type Harness interface {
 	// DB returns the open store.
 	DB() store.DB
 
-	// Reopen closes the store and opens what it left behind; DB returns the new
-	// one. Called only where Durable says true, with all views closed.
+	// Reopen closes the store and opens its content again; DB returns the new store. It is
+	// called only if Durable returns true, with all views closed.
 	Reopen(t T)
 
-	// Durable says whether the store's content outlives it.
+	// Durable reports whether the content remains after the store is closed.
 	Durable() bool
 
-	// Settle waits until the indexes of the collections that are open are complete.
-	// Called only while no replacement is open.
+	// Settle blocks until the indexes of all open collections are complete. It is called only
+	// while no replacement is open.
 	Settle(t T)
 }
 
-// Run runs the suite. open returns an empty store each time and has it closed
-// with t.Cleanup, where it may find it closed already: some tests do that. Views
-// stay open for as long as a test takes, which a store that limits their lifetime
-// has to be set up for.
+// Run runs the suite. open returns an empty store each time and closes it in t.Cleanup; some tests
+// have closed it already. Views stay open for as long as a test takes: a store that limits their
+// lifetime needs a limit that is long enough.
 func Run(t *testing.T, open func(t T) Harness) {
 	for _, tc := range []struct {
 		name  string
@@ -79,7 +78,7 @@ type rule struct {
 	run     func(t *testing.T, h Harness)
 }
 
-// subject is a collection under test with the model of what it must show.
+// subject is a collection under test with its model.
 type subject struct {
 	h     Harness
 	coll  store.Collection
@@ -87,7 +86,7 @@ type subject struct {
 	model *Model
 }
 
-// newSubject opens a collection of a store that has none of that ID.
+// newSubject opens a new collection.
 func newSubject(t T, h Harness, info store.Info, indexes ...store.Index) *subject {
 	t.Helper()
 	s := &subject{h: h, model: NewModel(info, indexes...)}
@@ -95,7 +94,7 @@ func newSubject(t T, h Harness, info store.Info, indexes ...store.Index) *subjec
 	return s
 }
 
-// open opens the collection, or opens it anew.
+// open opens the collection, or opens it again.
 func (s *subject) open(t T, info store.Info, indexes ...store.Index) {
 	t.Helper()
 	coll, err := s.h.DB().Open(info, indexes...)
@@ -149,8 +148,8 @@ func (s *subject) commit(t T, r store.Replacement, cp store.Checkpoint, changes 
 	s.model.Replace(s.want, changes, cp)
 }
 
-// view returns a view that is closed with the test at the latest: a store waits
-// for its views when it is closed.
+// view returns a view that is closed with the test at the latest, because the Close of a store
+// waits for its views.
 func (s *subject) view(t T) store.View {
 	t.Helper()
 	v, err := s.coll.View()
@@ -159,8 +158,7 @@ func (s *subject) view(t T) store.View {
 	return v
 }
 
-// check requires that the collection shows what its model says, in every way of
-// looking at it.
+// check requires that the collection equals its model through every method of reading it.
 func (s *subject) check(t T) {
 	t.Helper()
 	if s.coll != nil {

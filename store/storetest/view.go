@@ -31,7 +31,7 @@ var viewRules = []rule{
 		s.replace(t, Checkpoint(1), all...)
 		before, v := s.model.Clone(), s.view(t)
 
-		// The writer runs inside the readers' loops: it must wait for none of them.
+		// The writer runs inside the readers' loops: it must not wait for any of them.
 		var keys []string
 		for o, err := range v.Objects("", "") {
 			require.NoError(t, err)
@@ -189,7 +189,7 @@ func testRanges(t *testing.T, h Harness) {
 	}
 }
 
-// errorsOf returns the last error of each of a view's iterations.
+// errorsOf returns the last error of each iteration of a view.
 func errorsOf(v store.View) map[string]error {
 	errs := map[string]error{"Objects": nil, "Headers": nil, "IndexKeys": nil, "IndexEntries": nil}
 	for _, errs["Objects"] = range v.Objects("", "") {

@@ -28,17 +28,16 @@ func (cp *ControlPlane) StopAPIServer(ctx context.Context) error {
 	return cp.apiserver.stop(ctx, cp.grace)
 }
 
-// KillAPIServer ends the apiserver with SIGKILL: connections break without a word.
+// KillAPIServer ends the apiserver with SIGKILL: connections break without notice.
 func (cp *ControlPlane) KillAPIServer(context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	return cp.apiserver.kill()
 }
 
-// RestartAPIServer stops the apiserver with SIGTERM, if it runs, and starts it. One
-// that has to be killed is started too, which the log of the options gets a line about.
-// Its window of past events is empty afterwards: a watch from a resourceVersion
-// below the one it started at gets 410 Expired.
+// RestartAPIServer stops the apiserver with SIGTERM, if it runs, and starts it. If it had to be
+// killed, it is started too, and Options.Log gets a line. Its window of past events is empty
+// afterwards: a watch from a resourceVersion below the one it started at gets 410 Expired.
 func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -86,9 +85,9 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/12",
 		"--allow-privileged=true",
-		// There are no controllers to make what these want.
+		// There are no controllers that create the objects which these plugins need.
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds",
-		// Tests measure their own load, not how it is shared out.
+		// Tests measure their own load, not its distribution.
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=5000",
 		"--max-mutating-requests-inflight=5000",
@@ -100,7 +99,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 	return append(args, cp.args...)
 }
 
-// apiserverReady returns a check of what StartAPIServer waits for.
+// apiserverReady returns the check that StartAPIServer waits for.
 func (cp *ControlPlane) apiserverReady() (func(context.Context) error, error) {
 	config := cp.RESTConfig(Admin)
 	config.Timeout = 5 * time.Second
@@ -117,7 +116,7 @@ func (cp *ControlPlane) apiserverReady() (func(context.Context) error, error) {
 	}, nil
 }
 
-// APIServerPID returns the process id of the apiserver, 0 while it does not run.
+// APIServerPID returns the process id of the apiserver, 0 if it does not run.
 func (cp *ControlPlane) APIServerPID() int {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// BinEnv names the environment variable that overrides the folder in which
-// [Build] keeps what it built, <repository>/.build/controlplane.
+// BinEnv is the environment variable that overrides the folder of [Build]'s programs,
+// <repository>/.build/controlplane.
 const BinEnv = "SNAPCACHE_CONTROLPLANE_BIN"
 
 // Binaries are the paths of the built programs.
@@ -35,8 +35,8 @@ type program struct {
 	module string // folder of the module that pins it
 	pkg    string // its main package
 	pin    string // module whose version it carries
-	stamp  bool   // whether it must be told its version
-	took   string // how long the first build takes, for the progress line
+	stamp  bool   // whether the linker must set its version
+	took   string // duration of the first build, for the progress line
 	path   func(*Binaries) *string
 }
 
@@ -59,10 +59,9 @@ var programs = []program{
 	},
 }
 
-// Build returns the programs of a control plane, building what is missing with
-// the go command. What is built is kept under a name that is a hash of the
-// modules' go.mod and go.sum, so that another version is another build. Any
-// number of processes may call it at once: one builds, the others wait.
+// Build returns the programs of a control plane, and builds the missing ones with the go command.
+// The name of a build has a hash of the modules' go.mod and go.sum, so that another version is
+// another build. Any number of processes may call Build at once: one builds, the others wait.
 //
 // The first time takes 5 to 9 minutes on two cores, which is close to the
 // timeout that "go test" has by default: build before testing.
@@ -94,7 +93,7 @@ func Build(ctx context.Context, log io.Writer) (Binaries, error) {
 	}
 	defer lock.Close()
 
-	// Whoever held the lock may have built all of it.
+	// The process that held the lock may have built all programs.
 	found, missing, err = findPrograms(root, base)
 	if err != nil {
 		return Binaries{}, err
@@ -115,8 +114,7 @@ type missingProgram struct {
 	target  string // path of the binary
 }
 
-// findPrograms returns where every program is or will be, and those that are
-// missing.
+// findPrograms returns the paths of all programs, and the programs that are missing.
 func findPrograms(root, base string) (Binaries, []missingProgram, error) {
 	var found Binaries
 	var missing []missingProgram
@@ -157,7 +155,7 @@ func readModule(dir, pin string) (version, hash string, err error) {
 	return string(m[1]), hex.EncodeToString(digest[:4]), nil
 }
 
-// build builds the program; its file appears at once and whole.
+// build builds the program; its file appears by a rename, when it is complete.
 func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 	fmt.Fprintf(log, "building %s %s: the first time takes about %s on two cores\n", m.name, m.version, m.took)
 	began := time.Now()
@@ -167,7 +165,7 @@ func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 	partial := m.target + ".partial"
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", m.ldflags(), "-o", partial, m.pkg)
 	cmd.Dir = m.source
-	// The flags and the workspace of whoever calls are not meant for this module.
+	// The caller's flags and workspace are not for this module.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", m.name, err, out)
@@ -179,8 +177,8 @@ func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 	return nil
 }
 
-// ldflags strips the program and tells it its version. An unstamped kubernetes
-// calls itself v0.0.0-master+$Format:%H$, which clients refuse to parse.
+// ldflags returns the linker flags that strip the program and set its version. A Kubernetes program
+// without one reports v0.0.0-master+$Format:%H$, which clients can't parse.
 func (m missingProgram) ldflags() string {
 	flags := "-s -w"
 	if !m.stamp {
@@ -197,8 +195,7 @@ func (m missingProgram) ldflags() string {
 	return flags
 }
 
-// waitLock takes the lock of a file; waiting is called once when another
-// process holds it.
+// waitLock takes the lock of a file; waiting is called once if another process holds it.
 func waitLock(ctx context.Context, path string, waiting func()) (io.Closer, error) {
 	var lock io.Closer
 	told := false

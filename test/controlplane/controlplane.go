@@ -13,32 +13,31 @@ import (
 	"time"
 )
 
-// Options say how a control plane starts. The zero value starts an empty one in
-// a temporary folder.
+// Options are the settings of a control plane. The zero value starts an empty one in a temporary
+// folder.
 type Options struct {
-	// Dir is where everything is kept: etcd's data, certificates, tokens, logs.
-	// A folder that was used before goes on where it stopped. Empty means a
-	// temporary folder, which Stop removes.
+	// Dir is the folder of etcd's data, certificates, tokens and logs. A folder that was used
+	// before continues with its data. Empty means a temporary folder, which Stop removes.
 	Dir string
-	// EtcdData is a folder made by [ControlPlane.SaveEtcd]. It is copied, not
-	// used. It is ignored when Dir has data already.
+	// EtcdData is a folder made by [ControlPlane.SaveEtcd]. It is copied. It is ignored if Dir
+	// has data already.
 	EtcdData string
-	// EtcdURL is the address of another control plane's etcd, or of what stands
-	// before it, to use in place of an etcd of its own: two apiservers of one cluster.
+	// EtcdURL is the address of another control plane's etcd, or of a proxy to it, to use in
+	// place of an etcd of its own: two apiservers of one cluster.
 	EtcdURL string
 	// Port is the apiserver's port on 127.0.0.1; 0 means a free one.
 	Port int
 	// APIServerArgs are flags appended to the apiserver's, "--name=value".
 	APIServerArgs []string
-	// StopGrace is how long a server may take to end by itself before it is killed; 0 means 30 s.
+	// StopGrace is the time that a server has to end by itself before it is killed; 0 means 30 s.
 	StopGrace time.Duration
-	// Log gets plain lines about slow steps; nil means nowhere. The servers' own
-	// output is in the files etcd.log and kube-apiserver.log in Dir.
+	// Log gets plain lines about slow steps; nil discards them. The servers' own output is in
+	// the files etcd.log and kube-apiserver.log in Dir.
 	Log io.Writer
 }
 
-// ControlPlane is one etcd with one kube-apiserver. Its methods may be called by
-// several goroutines; those that stop or start something take turns.
+// ControlPlane is one etcd with one kube-apiserver. It is safe for concurrent use; methods that
+// stop or start a server are serialized.
 type ControlPlane struct {
 	dir       string
 	temporary bool // whether Stop removes dir
@@ -52,16 +51,16 @@ type ControlPlane struct {
 
 	etcdPort port
 	apiPort  port
-	etcdURL  string // of another's etcd; empty where it has its own
+	etcdURL  string // of another control plane's etcd; empty if it has its own
 
-	mu        sync.Mutex // guards what follows, over whole stops and starts
+	mu        sync.Mutex // guards the fields below; held for whole stops and starts
 	etcd      *process
 	apiserver *process
 }
 
-// Start builds what is missing and starts a control plane. It returns when the
-// apiserver is ready, the namespace kube-system exists and the users have their
-// rights. ctx bounds the start only, not the life of what was started.
+// Start builds the missing programs and starts a control plane. It returns when the apiserver is
+// ready, the namespace kube-system exists and the users have their rights. ctx bounds the start
+// only, not the lifetime of the servers.
 func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -147,7 +146,7 @@ func (cp *ControlPlane) Stop() error {
 	defer cancel()
 	var errs []error
 	if cp.temporary {
-		// Nobody will read what they would still write.
+		// The folder is removed: the servers need not write their data.
 		errs = append(errs, cp.apiserver.kill(), cp.etcd.kill())
 	} else {
 		errs = append(errs, cp.apiserver.stop(ctx, cp.grace), cp.etcd.stop(ctx, cp.grace))
@@ -155,7 +154,7 @@ func (cp *ControlPlane) Stop() error {
 	cp.apiPort.release()
 	cp.etcdPort.release()
 	if cp.lock != nil {
-		cp.lock.Close() // a second Stop closes it again, which does no harm
+		cp.lock.Close() // a second Stop closes it again, without effect
 	}
 	if cp.temporary && cp.dir != "" {
 		errs = append(errs, os.RemoveAll(cp.dir))
@@ -163,8 +162,8 @@ func (cp *ControlPlane) Stop() error {
 	return errors.Join(errs...)
 }
 
-// stopForRestart stops a process that is about to be started again. That it had to be killed
-// is no error then, unless ctx has ended.
+// stopForRestart stops a process that is about to be started again. If it had to be killed, that is
+// not an error, unless ctx has ended.
 func (cp *ControlPlane) stopForRestart(ctx context.Context, p *process) error {
 	err := p.stop(ctx, cp.grace)
 	if !errors.Is(err, ErrKilled) || ctx.Err() != nil {
@@ -177,18 +176,18 @@ func (cp *ControlPlane) stopForRestart(ctx context.Context, p *process) error {
 // URL returns the apiserver's address, which stays the same over restarts.
 func (cp *ControlPlane) URL() string { return "https://" + cp.apiPort.address() }
 
-// Dir returns the folder that holds everything.
+// Dir returns the control plane's folder, see [Options].
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
-// Kubectl runs kubectl as [Admin] and returns what it printed to standard
-// output; what it printed to standard error is part of the error.
+// Kubectl runs kubectl as [Admin] and returns its standard output. The error contains its standard
+// error.
 func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	kubeconfig, err := cp.Kubeconfig(Admin)
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, cp.bin.Kubectl, args...)
-	// Its discovery cache is below HOME; nothing of the caller's shall matter.
+	// kubectl's discovery cache is below HOME; the caller's must have no effect.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+cp.dir)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -205,6 +204,6 @@ func (cp *ControlPlane) path(parts ...string) string {
 	return filepath.Join(append([]string{cp.dir}, parts...)...)
 }
 
-// readyTimeout bounds how long a server may take to become ready. It is
-// generous because tests run several at once on small machines.
+// readyTimeout bounds the time until a server is ready. It is generous because tests run several
+// servers at once on small machines.
 const readyTimeout = 2 * time.Minute

@@ -48,8 +48,8 @@ func clientOf(t *testing.T, cp *controlplane.ControlPlane, user string) *kuberne
 	return client
 }
 
-// TestLife is the story of one control plane; each part goes on where the part
-// before it stopped.
+// TestLife runs one control plane through all operations; each part continues with the state of the
+// part before.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	cp := start(t, controlplane.Options{})
@@ -224,7 +224,7 @@ func testCompact(t *testing.T, cp *controlplane.ControlPlane, admin *kubernetes.
 	if err := cp.CompactEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The apiserver may have the past in memory: it has to forget too.
+	// The apiserver may have past events in memory, until it is restarted.
 	if err := cp.RestartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestBadFlag checks that a server that ends by itself is told with its reason.
+// TestBadFlag checks that the error of a server that ends by itself contains the reason.
 func TestBadFlag(t *testing.T) {
 	t.Parallel()
 	_, err := controlplane.Start(t.Context(), controlplane.Options{APIServerArgs: []string{"--no-such-flag"}})

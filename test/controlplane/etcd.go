@@ -20,17 +20,16 @@ import (
 // a write for lack of space.
 const etcdQuotaBytes = 8 << 30
 
-// StartEtcd starts etcd on the data it had, and waits until it is healthy. An
-// apiserver that has run meanwhile finds it again when it next tries: the longer
-// etcd was away the later, up to a minute.
+// StartEtcd starts etcd on its data, and waits until it is healthy. An apiserver that has run
+// meanwhile connects again at its next retry: the longer etcd was down the later, up to a minute.
 func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	return cp.startEtcd(ctx)
 }
 
-// StopEtcd stops etcd cleanly, for which it takes some seconds while an apiserver
-// is connected. The apiserver goes on: it answers watches and lists with
+// StopEtcd stops etcd cleanly, which takes some seconds while an apiserver is connected. The
+// apiserver continues: it answers watches and lists with
 // resourceVersion=0 from memory, and everything else after a minute with an error.
 func (cp *ControlPlane) StopEtcd(ctx context.Context) error {
 	cp.mu.Lock()
@@ -117,8 +116,8 @@ func (cp *ControlPlane) EtcdClient() (*clientv3.Client, error) {
 	return c, nil
 }
 
-// Revision returns etcd's current revision, which is at or above every
-// resourceVersion that the apiserver has given out.
+// Revision returns etcd's current revision, which is at or above every resourceVersion that the
+// apiserver has returned.
 func (cp *ControlPlane) Revision(ctx context.Context) (int64, error) {
 	c, err := cp.EtcdClient()
 	if err != nil {
@@ -132,9 +131,8 @@ func (cp *ControlPlane) Revision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, nil
 }
 
-// CompactEtcd makes etcd forget everything before its current revision. A
-// running apiserver still answers watches from its own window of events; only
-// when it is restarted too are they refused with 410.
+// CompactEtcd compacts etcd at its current revision. A running apiserver still answers watches from
+// its own window of events; only if it is restarted too, it refuses them with 410.
 func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 	rev, err := cp.Revision(ctx)
 	if err != nil {
@@ -152,8 +150,8 @@ func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 }
 
 // SaveEtcd writes a copy of etcd's data to a folder, for [Options.EtcdData] and
-// [ControlPlane.RestoreEtcd]. It replaces what was there. Nothing is stopped and
-// no client notices; etcd must run. Revisions are kept.
+// [ControlPlane.RestoreEtcd]. It replaces the folder's content. Nothing is
+// stopped and clients are not affected; etcd must run. Revisions are kept.
 func (cp *ControlPlane) SaveEtcd(ctx context.Context, dir string) error {
 	snapshot := cp.path("snapshot-" + strconv.FormatInt(time.Now().UnixNano(), 36) + ".db")
 	defer os.Remove(snapshot)
@@ -206,9 +204,9 @@ func (cp *ControlPlane) downloadSnapshot(ctx context.Context, path string) error
 	return nil
 }
 
-// RestoreEtcd puts the whole control plane back to what SaveEtcd saved: both
-// servers are stopped, etcd's data replaced and both started. Resource versions
-// go back too, as they do when an operator restores a backup.
+// RestoreEtcd resets the whole control plane to a copy of SaveEtcd: both servers are stopped,
+// etcd's data is replaced and both are started. Resource versions go back too, as after an
+// operator's restore of a backup.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, dir string) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -229,7 +227,7 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, dir string) error {
 
 func (cp *ControlPlane) etcdDir() string { return cp.path("etcd") }
 
-// copyData replaces the data folder to by a copy of from.
+// copyData replaces the data folder to with a copy of from.
 func copyData(to, from string) error {
 	if _, err := os.Stat(filepath.Join(from, "member")); err != nil {
 		return fmt.Errorf("%s is no data folder of etcd: %w", from, err)

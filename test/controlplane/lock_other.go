@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// tryLock opens the file without locking it: where there is no flock, only one
-// process may use the package at a time.
+// tryLock opens the file without locking it: without flock, only one process may use the package at
+// a time.
 func tryLock(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

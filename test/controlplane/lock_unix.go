@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// tryLock takes the lock of a file, creating it where needed, without waiting.
-// The lock is held until what is returned is closed, or the process ends.
+// tryLock takes the lock of a file without waiting, and creates the file if needed. The lock is
+// held until the returned closer is closed, or the process ends.
 func tryLock(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -27,11 +27,11 @@ func tryLock(path string) (io.Closer, error) {
 	return fileLock{f}, nil
 }
 
-// fileLock is a file that is locked.
+// fileLock is a locked file.
 type fileLock struct{ *os.File }
 
-// Close gives the lock back. Closing the file alone would not do so at once: a child that was
-// forked right now has it open as well, until it becomes another program.
+// Close releases the lock. Closing the file alone might not release it at once: a child that was
+// just forked has the file open too, until it executes its program.
 func (l fileLock) Close() error {
 	return errors.Join(syscall.Flock(int(l.Fd()), syscall.LOCK_UN), l.File.Close())
 }

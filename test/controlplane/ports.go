@@ -11,22 +11,21 @@ import (
 	"strconv"
 )
 
-// Ports come from below the range that systems give out by themselves, so that
-// no outgoing connection takes the port of a server while it is stopped.
+// Ports are below the ephemeral range, so that no outgoing connection takes the port of a server
+// while that is stopped.
 const (
 	firstPort = 20000
 	portCount = 10000
 )
 
-// port is a port of 127.0.0.1 that nobody else who uses this package has.
+// port is a port of 127.0.0.1 that no other user of this package has.
 type port struct {
 	number int
 	lock   io.Closer
 }
 
-// reservePort reserves a number that is free now, or a given one. The
-// reservation is the lock of a file and holds until it is released, also while
-// nobody listens.
+// reservePort reserves a number that is free now, or a given one. The reservation is the lock of a
+// file and holds until it is released, with or without a listener.
 func reservePort(number int) (port, error) {
 	dir := filepath.Join(os.TempDir(), "snapcache-controlplane-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -70,8 +69,8 @@ func reserveNumber(dir string, number int) (port, error) {
 
 func (p port) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
 
-// release gives the number back. The file stays: removing it would let two
-// processes lock two files of one name.
+// release ends the reservation. The file stays: if it were removed, two processes could lock two
+// files of one name.
 func (p port) release() {
 	if p.lock != nil {
 		p.lock.Close()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestReservePort reserves ports at once, and one of them again.
+// TestReservePort reserves ports concurrently, and one of them again.
 func TestReservePort(t *testing.T) {
 	t.Parallel()
 	const count = 20
@@ -43,7 +43,7 @@ func TestReservePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	// What was forked just now still has the lock's file open.
+	// A child that was just forked still has the lock's file open.
 	child, err := syscall.Dup(int(last.lock.(fileLock).Fd()))
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// defaultGrace is how long a process may take to end by itself, unless the options set another.
+// defaultGrace is the default of Options.StopGrace.
 const defaultGrace = 30 * time.Second
 
 // process is one running child.
@@ -23,7 +23,7 @@ type process struct {
 	log  string // path of the file its output is appended to
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	err  error         // how it ended; to be read after done
+	err  error         // of the process; valid after done is closed
 }
 
 // startProcess starts a program whose output is appended to the file log.
@@ -58,7 +58,7 @@ func startProcess(name, log, path string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// running tells whether the process has not ended yet; a nil process has.
+// running reports whether the process has not ended yet; a nil process has.
 func (p *process) running() bool {
 	if p == nil {
 		return false
@@ -71,8 +71,8 @@ func (p *process) running() bool {
 	}
 }
 
-// stop asks the process to end, and kills it if it has not ended when the grace or ctx is over.
-// Then the error is [ErrKilled].
+// stop sends SIGTERM to the process, and kills it if it has not ended when the grace or ctx is
+// over. In that case the error is [ErrKilled].
 func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if !p.running() {
 		return nil
@@ -105,7 +105,7 @@ func (p *process) kill() error {
 	return nil
 }
 
-// await polls ready until it is true, and fails at once when the process ends.
+// await polls ready until it returns nil, and fails at once if the process ends.
 func (p *process) await(ctx context.Context, timeout time.Duration, ready func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {

@@ -2,8 +2,8 @@ package controlplane
 
 import "syscall"
 
-// ownGroup keeps the terminal's Ctrl-C from the child, which is to be stopped
-// in order, and lets the kernel kill it when the thread that started it dies.
+// ownGroup puts the child into a process group of its own, so that the terminal's Ctrl-C does not
+// reach it, and makes the kernel kill it when the thread that started it ends.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package controlplane
 
 import "syscall"
 
-// ownGroup is empty where a child cannot be tied to its parent: a killed test
-// leaves its processes behind there.
+// ownGroup returns nil: on this system a child can't be tied to its parent, so a killed test leaves
+// its processes behind.
 func ownGroup() *syscall.SysProcAttr { return nil }

@@ -15,8 +15,8 @@ var sourceDir = filepath.Join("test", "controlplane")
 // test/controlplane/go.mod.
 func Root() (string, error) {
 	var starts []string
-	// Built with -trimpath this is no path of the machine; the walk then finds
-	// nothing and the working directory decides.
+	// With -trimpath the caller's file is not a path of the machine; the walk then finds no
+	// module, and the working directory is used.
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
 		starts = append(starts, filepath.Dir(file))
 	}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Totals are how many requests the apiserver has answered since it started, by
-// its own count.
+// Totals are the numbers of requests that the apiserver has answered since it started, from its
+// metrics.
 //
 // A watch is counted when it ends; [Totals.Open] has those that are under way.
 // The apiserver counts its own requests too, so take totals before and after
@@ -82,8 +82,8 @@ func (t Totals) CountCode(verb, resource, code string) int {
 // Open returns the number of watches of a resource that are under way.
 func (t Totals) Open(resource string) int { return sum(t.open, "WATCH", resource, "") }
 
-// Since returns what was answered after earlier, both of one run of the
-// apiserver. Open watches are not compared: they stay as they are in t.
+// Since returns the requests that were answered after earlier; both must be of one run of the
+// apiserver. Open watches are not subtracted: they stay as they are in t.
 func (t Totals) Since(earlier Totals) Totals {
 	d := Totals{answered: make(map[request]int, len(t.answered)), open: t.open}
 	for r, n := range t.answered {

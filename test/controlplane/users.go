@@ -44,7 +44,7 @@ var users = []struct{ name, group string }{
 // although they need not exist when the control plane starts.
 var customGroups = []string{"example.com"}
 
-// loadTokens returns the token of each user, from the file where it exists.
+// loadTokens returns the token of each user, from the file if it exists.
 func loadTokens(path string) (map[string]string, error) {
 	tokens := make(map[string]string, len(users))
 	b, err := os.ReadFile(path)
@@ -117,8 +117,8 @@ func (cp *ControlPlane) Kubeconfig(user string) (string, error) {
 	return path, nil
 }
 
-// bindReader gives [Reader] its rights. RBAC can only add, so "everything except
-// secrets" is every other core resource by name, and every other group whole.
+// bindReader gives [Reader] its rights. RBAC can only add, so "everything except secrets" is every
+// other core resource by name, and all resources of every other group.
 func (cp *ControlPlane) bindReader(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(Admin))
 	if err != nil {
@@ -173,8 +173,7 @@ func (cp *ControlPlane) bindReader(ctx context.Context) error {
 	return cp.awaitReader(ctx)
 }
 
-// awaitReader waits until the authorizer has noticed the rights, which takes it
-// some milliseconds.
+// awaitReader waits until the authorizer has the rights, which takes some milliseconds.
 func (cp *ControlPlane) awaitReader(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(Reader))
 	if err != nil {

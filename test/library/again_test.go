@@ -38,8 +38,8 @@ func onStores(t *testing.T, test func(t *testing.T, kind string, db store.DB)) {
 	}
 }
 
-// An informer of a manager's cache that is removed and made again, at once, syncs, makes no
-// second list and has what has changed. The program uses one object for each Get and GetInformer.
+// An informer of a manager's cache that is removed and at once made again syncs without a second
+// list and has the changes. The program uses one object for each Get and GetInformer.
 func TestInformerRemovedAndMadeAgain(t *testing.T) {
 	ctrl.SetLogger(klog.Background())
 	onStores(t, func(t *testing.T, kind string, db store.DB) {
@@ -85,8 +85,8 @@ func TestInformerRemovedAndMadeAgain(t *testing.T) {
 	})
 }
 
-// Factories of different selectors have a cache each; of two with the same the second waits, with
-// a warning, and goes on when the first has stopped.
+// Factories of different selectors have a cache each. Of two with the same selectors the second
+// waits, with a warning, until the first has stopped.
 func TestTwoFactoriesOnOneStore(t *testing.T) {
 	onStores(t, func(t *testing.T, kind string, db store.DB) {
 		ns := "two-factories-" + kind
@@ -156,7 +156,7 @@ func TestTwoFactoriesOnOneStore(t *testing.T) {
 	})
 }
 
-// warner sends what is logged as a warning, or as worse.
+// warner sends the lines that are logged as a warning or an error.
 type warner struct{ lines chan<- string }
 
 func (warner) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }

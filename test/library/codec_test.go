@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// BenchmarkDecode decodes pods as a cluster has them, from JSON and from protobuf, with
-// managedFields and without. docs/library.md tells what comes out.
+// BenchmarkDecode decodes pods like those of a cluster, from JSON and from protobuf, with
+// managedFields and without. The results are in docs/library.md.
 func BenchmarkDecode(b *testing.B) {
 	protobuf, err := informer.NewProtobufCodec(&corev1.Pod{}, scheme.Scheme)
 	require.NoError(b, err)

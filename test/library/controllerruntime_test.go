@@ -26,12 +26,12 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// reconciler writes down what it finds.
+// reconciler records the objects that it finds.
 type reconciler struct {
 	client client.Client
 
 	mu    sync.Mutex
-	found map[string]string // value by name; "gone" where there is none
+	found map[string]string // value by name; "gone" if there is no object
 }
 
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -93,11 +93,10 @@ func manage(t *testing.T, namespaces map[string]cache.Config, dir string, req *r
 	return r, stop
 }
 
-// A manager that is stopped and started again resumes: it makes no list, its cache
-// and its field index are there, and the reconciler is called for what changed
-// meanwhile. Of what was deleted meanwhile it does not hear, as with
-// controller-runtime's own cache: the manager adds its handlers when the cache has
-// synced already.
+// A manager that is stopped and started again resumes: it makes no list, its cache and its field
+// index are complete, and the reconciler is called for the objects that changed meanwhile. It is
+// not called for those that were deleted meanwhile, as with controller-runtime's own cache: the
+// manager adds its handlers after the cache has synced.
 func TestControllerRuntime(t *testing.T) {
 	const ns = "controller-runtime"
 	c, dir, req := clientset(t, ns), t.TempDir(), &requests{}
@@ -134,8 +133,8 @@ func TestControllerRuntime(t *testing.T) {
 	stop()
 }
 
-// awaitFound waits until the reconciler has found all of want. The API server puts
-// ConfigMaps of its own into each namespace.
+// awaitFound waits until the reconciler has found all of want. The API server adds ConfigMaps of
+// its own to each namespace.
 func awaitFound(t *testing.T, r *reconciler, want map[string]string) {
 	t.Helper()
 	if !assert.Eventually(t, func() bool {
@@ -151,8 +150,8 @@ func awaitFound(t *testing.T, r *reconciler, want map[string]string) {
 	}
 }
 
-// A cache of several namespaces has a collection for each. Each resumes; only that
-// whose selector has changed is listed anew.
+// A cache of several namespaces has a collection for each. Each resumes; only the one whose
+// selector has changed is listed again.
 func TestSeveralNamespaces(t *testing.T) {
 	const one, two, other = "several-one", "several-two", "several-other"
 	c, dir, req := clientset(t, one), t.TempDir(), &requests{}
@@ -195,8 +194,8 @@ func TestSeveralNamespaces(t *testing.T) {
 	stop()
 }
 
-// Trees, metadata and Go types of one kind are three collections, under what the cache
-// restricts the kind to.
+// Trees, metadata and Go types of one kind are three collections, with the selectors that the cache
+// has for the kind.
 func TestByObject(t *testing.T) {
 	const ns = "by-object"
 	c, dir, req := clientset(t, ns), t.TempDir(), &requests{}

@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// logged collects what a process writes.
+// logged collects the output of a process.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -32,8 +32,8 @@ func (l *logged) String() string {
 	return l.b.String()
 }
 
-// TestExampleController kills examples/controller and starts it again. It works on
-// what changed while it was away and on nothing else, and makes no list.
+// TestExampleController kills examples/controller and starts it again. The controller processes the
+// objects that changed meanwhile and no others, and makes no list.
 func TestExampleController(t *testing.T) {
 	const ns = "example"
 	c, dir := clientset(t, ns), t.TempDir()
@@ -72,7 +72,7 @@ func TestExampleController(t *testing.T) {
 	log, kill := start()
 	await(t, log, "written configmap=example/a", "written configmap=example/b", "written configmap=example/c")
 	require.Contains(t, log.String(), "reason=initial")
-	kill() // a list is durable before anybody hears of it
+	kill() // a list is durable before any handler is called
 	require.ElementsMatch(t, []string{"example.a.digest", "example.b.digest", "example.c.digest"}, digests(t, dir))
 
 	put(t, c, ns, "a", "2", wanted)
@@ -98,7 +98,7 @@ func await(t *testing.T, log *logged, lines ...string) {
 	}, patience, pollEvery, lines)
 }
 
-// digests are the files that the controller keeps.
+// digests returns the names of the files that the controller has written.
 func digests(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -20,7 +20,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// generated is a factory that client-go's generated code takes for its own.
+// generated is a factory that client-go's generated code can use.
 type generated = informer.Generated[internalinterfaces.NewInformerFunc]
 
 var _ internalinterfaces.SharedInformerFactory = generated{}
@@ -51,8 +51,8 @@ func meta(o any) (metav1.Object, error) {
 	return a.GetObjectMeta(), nil
 }
 
-// client-go's generated informers and listers work on the factory; so do listers
-// of any resource. Started again it makes no list, and it starts without a server.
+// client-go's generated informers and listers work on the factory; so do listers of any resource.
+// A factory that is started again makes no list, and it starts without a server.
 func TestFactory(t *testing.T) {
 	const ns = "factory"
 	c, dir, req := clientset(t, ns), t.TempDir(), &requests{}
@@ -85,7 +85,7 @@ func TestFactory(t *testing.T) {
 		require.Same(t, f.ForResource(gvr).Informer(), f.ForResource(gvr).Informer())
 		ctx, cancel := context.WithCancel(context.Background())
 		f.StartWithContext(ctx)
-		f.StartWithContext(ctx) // what runs is not started again
+		f.StartWithContext(ctx) // running informers are not started again
 		res := f.WaitForCacheSyncWithContext(ctx)
 		require.NoError(t, res.AsError())
 		require.Equal(t, map[reflect.Type]bool{
@@ -115,14 +115,14 @@ func TestFactory(t *testing.T) {
 	require.Zero(t, req.take())
 	stop()
 
-	// Nobody listens there.
+	// No server listens on that port.
 	f, stop = start(&rest.Config{Host: "https://127.0.0.1:1"})
 	typed, _ = names(f)
 	require.ElementsMatch(t, []string{"a=2", "c=1"}, typed)
 	stop()
 }
 
-// What can't be listed never syncs, and the factory says which it is.
+// A type that can't be listed never syncs, and the factory's result has that type.
 func TestFactoryTypeUnknown(t *testing.T) {
 	f, err := informer.NewFactory(informer.FactoryOptions{Config: &rest.Config{Host: "https://127.0.0.1:1"}, Scheme: scheme.Scheme})
 	require.NoError(t, err)

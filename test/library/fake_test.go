@@ -24,7 +24,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// clientCase is a client that a factory is given, and what changes the objects behind it.
+// clientCase is a client for a factory, with the functions that change its objects.
 type clientCase struct {
 	name   string
 	ns     string
@@ -204,7 +204,7 @@ func TestFactoryWithoutAClient(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
-	// What the client does not have never syncs.
+	// A type that the client does not have never syncs.
 	f, err := informer.NewFactory(informer.FactoryOptions{Client: fake.NewClientset()})
 	require.NoError(t, err)
 	require.False(t, f.ForResource(corev1.SchemeGroupVersion.WithResource("configmaps")).Informer().HasSynced())

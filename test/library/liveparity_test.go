@@ -21,8 +21,8 @@ import (
 	"github.com/snapcache/snapcache/informer"
 )
 
-// calls is a handler that records its calls in their order over all objects. Left out are
-// updates that change nothing, which a relist of client-go's makes.
+// calls is a handler that records its calls in their order over all objects. It leaves out updates
+// that change nothing, which a relist of client-go's informer causes.
 type calls struct {
 	mu      sync.Mutex
 	initial []string // the calls of its initial list that came before all others
@@ -59,7 +59,7 @@ func (c *calls) OnUpdate(old, o any) {
 
 func (c *calls) OnDelete(o any) { c.note(false, "delete "+shown(o)) }
 
-// take returns the calls so far, and forgets them.
+// take returns the calls so far, and removes them.
 func (c *calls) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func newWatched(inf cache.SharedIndexInformer) *watched {
 	return &watched{inf, map[string]*calls{}, map[string]cache.ResourceEventHandlerRegistration{}}
 }
 
-// each does the same with every informer.
+// each calls f with every informer.
 func (b *beside) each(f func(*watched)) {
 	f(b.clientGo)
 	for _, name := range slices.Sorted(maps.Keys(b.ours)) {
@@ -266,9 +266,9 @@ func (b *beside) same(step string, listed bool) string {
 // While an informer may be without a watch, also between watches that end, an object
 // changes once and none is deleted, and the order is compared as far as a list has one.
 // client-go's informer lists in cases where ours resumes: after most errors, and after a
-// watch of less than a second without an event, which a slow machine makes of one that the
-// server ends in good order. A list delivers two changes of an object as one. Only where
-// the server has forgotten the history, so that all have to list, is this not so.
+// watch of less than a second without an event, as a watch that the server ends at its timeout
+// may be on a slow machine. A list delivers two changes of an object as one. Only if the server
+// has compacted the history, so that all informers have to list, this does not apply.
 func TestLiveParity(t *testing.T) {
 	b := newBeside(t, "live-parity")
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -320,7 +320,7 @@ func TestLiveParity(t *testing.T) {
 	b.settleListed("watches have ended")
 	b.net.endWatchesAfter("")
 
-	release := b.net.hold() // not down: the waits between tries would be long by the end
+	release := b.net.hold() // not down: the backoff would be long by the end
 	defer release()
 	b.put("a", "9")
 	b.recreate("c", "4")
@@ -335,7 +335,7 @@ func TestLiveParity(t *testing.T) {
 	b.settle("a handler joins after the list")
 	b.remove("a")
 	b.recreate("c", "5")
-	b.settle("all three have been told") // whoever goes earlier may have missed something
+	b.settle("all three were notified") // a handler that leaves earlier may miss a call
 	b.drop("second")
 	b.put("h", "2")
 	b.settle("the end")

@@ -21,8 +21,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// patience is how long a test waits for what must happen, far longer than it
-// takes; pollEvery is how often it looks.
+// patience is the time that a test waits for a condition, far longer than it takes; pollEvery is
+// the time between two checks.
 const (
 	patience  = time.Minute
 	pollEvery = 20 * time.Millisecond
@@ -82,9 +82,8 @@ func openStore(t *testing.T, dir string) *bolt.DB {
 	return db
 }
 
-// requests counts the lists of a resource that go through a connection: a GET of
-// it without a watch, and not the probe before a resume, which asks for one
-// object that is not older than the checkpoint, nor the look at one object after it.
+// requests counts the lists of a resource that go through a connection: each GET without a watch,
+// except the probe before a resume, which lists one object, and the guards' reads of one object.
 type requests struct {
 	mu    sync.Mutex
 	lists int
@@ -107,7 +106,7 @@ func (r *requests) config(path string) *rest.Config {
 	return cfg
 }
 
-// take returns how many lists there were, and forgets it.
+// take returns the number of lists since the last call.
 func (r *requests) take() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// proxy is a network between informers and the server, for the requests of one
-// resource. It can be cut and can answer in the server's place.
+// proxy is a network between informers and the server, for the requests of one resource. It can cut
+// connections and answer in place of the server.
 type proxy struct {
 	t        *testing.T
 	address  string
@@ -28,9 +28,9 @@ type proxy struct {
 
 	mu        sync.Mutex
 	server    *http.Server
-	cuts      int           // how often connections were cut
+	cuts      int           // number of times that connections were cut
 	watches   int           // answers to watches that have begun since, and not ended
-	held      chan struct{} // closed when requests may go on; nil where they may
+	held      chan struct{} // closed when requests may continue; nil if none are held
 	failing   bool          // requests are answered with 500
 	failed    int           // such answers since failing began
 	timeout   string
@@ -53,7 +53,7 @@ func newProxy(t *testing.T, resource string) *proxy {
 		FlushInterval:  -1,
 		ModifyResponse: p.count,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
-			panic(http.ErrAbortHandler) // as the network would have it
+			panic(http.ErrAbortHandler) // breaks the connection
 		},
 	}
 	p.serve(l)
@@ -121,22 +121,21 @@ func (p *proxy) failures() int {
 	return p.failed
 }
 
-// endWatchesAfter makes new watches last so many seconds, all that the client asks for
-// where it is empty.
+// endWatchesAfter sets the timeout of new watches in seconds; empty is that of the client.
 func (p *proxy) endWatchesAfter(seconds string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timeout, p.bookmarks = seconds, 0
 }
 
-// seen is how many bookmarks came since endWatchesAfter.
+// seen returns the number of bookmarks since endWatchesAfter.
 func (p *proxy) seen() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bookmarks
 }
 
-// watching is how many watches are open.
+// watching returns the number of open watches.
 func (p *proxy) watching() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// followed is an informer with a durable store, and what its handler is told.
+// followed is an informer with a durable store, and the calls of its handler.
 type followed struct {
 	*watched
 	t     *testing.T
@@ -31,8 +31,8 @@ type followed struct {
 	marks int
 }
 
-// difference waits until the cache is what the server has, and returns what the handler
-// was told since the difference before.
+// difference waits until the cache equals the server's state, and returns the handler's calls since
+// the last difference.
 func (f *followed) difference(what string) map[string][]string {
 	f.t.Helper()
 	var server []string
@@ -47,7 +47,7 @@ func (f *followed) difference(what string) map[string][]string {
 		return f.HasSynced() && strings.HasPrefix(f.content()+"\n", strings.Join(server, "\n")+"\n")
 	}
 	require.Eventually(f.t, same, liveParityPatience, pollEvery, what)
-	// What comes now comes last.
+	// The call for this object is the last.
 	f.marks++
 	mark := fmt.Sprint(f.marks)
 	put(f.t, f.c, f.ns, "mark", mark, nil)
@@ -74,15 +74,14 @@ func (f *followed) difference(what string) map[string][]string {
 	return told
 }
 
-// gone is a deletion, whether a watch told of it, with a resourceVersion of its own, or a
-// list.
+// gone returns a deletion without its resourceVersion, which differs between watch and list.
 func gone(o string) string {
 	name, rest, _ := strings.Cut(o, "@")
 	_, rest, _ = strings.Cut(rest, " ")
 	return "delete " + name + " " + rest
 }
 
-// at returns an object as the server has it, in the words of a handler.
+// at returns the server's state of an object, in the form of the handler's calls.
 func (f *followed) at(name string) string {
 	f.t.Helper()
 	m, err := f.c.CoreV1().ConfigMaps(f.ns).Get(f.t.Context(), name, metav1.GetOptions{})
@@ -90,7 +89,7 @@ func (f *followed) at(name string) string {
 	return shown(m)
 }
 
-// listedFor returns why the newest list was made.
+// listedFor returns the reason of the newest list.
 func (f *followed) listedFor() string {
 	f.t.Helper()
 	v, err := f.db.View("configmaps")
@@ -100,8 +99,8 @@ func (f *followed) listedFor() string {
 }
 
 // TestServerKilledAndRestored takes an informer with a durable store through the death of
-// the apiserver, and through a restore of etcd from an older save. Each time its handler
-// is told just what differs, and no more, and the cache is what the server has.
+// the apiserver, and through a restore of etcd from an older save. Each time its handler is called
+// for the differences and for nothing else, and the cache equals the server's state.
 func TestServerKilledAndRestored(t *testing.T) {
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
 	require.NoError(t, err)
@@ -152,7 +151,7 @@ func TestServerKilledAndRestored(t *testing.T) {
 	require.Equal(t, want, f.difference("the apiserver was killed"))
 	require.Equal(t, "expired", f.listedFor())
 
-	// What happens now will not have happened.
+	// The restore undoes the changes from here on.
 	saved := filepath.Join(t.TempDir(), "etcd")
 	require.NoError(t, cp.SaveEtcd(t.Context(), saved))
 	a, d := f.at("a"), f.at("d")

@@ -13,8 +13,8 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// TestWatchList makes the first list of a factory's informers by a watch, which then goes
-// on as the watch: the server gets no list request.
+// TestWatchList makes the first list of a factory's informers by a watch, which then continues as
+// the watch: the server gets no list request.
 func TestWatchList(t *testing.T) {
 	for _, tc := range []struct {
 		name string
