@@ -2,10 +2,9 @@ package bolt
 
 import "time"
 
-// Adjust changes what of the Options can change while the database is open: how long
-// changes wait before they are durable, from the next change on, and how much is
-// remembered of what changed; what is too much is forgotten within the hour. 0 is the
-// default of each.
+// Adjust changes the options that can change while the database is open. flushInterval is in
+// force from the next change on; if historyRetention or historyBytes became less, the history
+// is trimmed within the hour. 0 is the default of each.
 func (db *DB) Adjust(flushInterval, historyRetention time.Duration, historyBytes int64) {
 	l := db.lock()
 	defer l.unlock()

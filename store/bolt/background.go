@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// background is what a database does by itself, in goroutines that end with it.
+// background runs the goroutines of a database, which end when it is closed.
 type background struct {
 	ctx    context.Context //nolint:containedctx // the lifetime of the database, which no call has
 	cancel context.CancelFunc
@@ -21,8 +21,7 @@ func newBackground() *background {
 	return b
 }
 
-// start runs fn in a goroutine, unless the database is being closed. fn must return
-// soon after ctx ends.
+// start runs fn in a goroutine, unless stop was called. fn must return soon after ctx ends.
 func (b *background) start(fn func(ctx context.Context)) {
 	if b.enter() {
 		go func() {
@@ -32,7 +31,8 @@ func (b *background) start(fn func(ctx context.Context)) {
 	}
 }
 
-// enter keeps stop waiting until leave. It says whether stop was not called before.
+// enter makes stop wait until leave is called. It returns false, and stop does not wait, if
+// stop was called before.
 func (b *background) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -44,8 +44,8 @@ func (b *background) enter() bool {
 
 func (b *background) leave() { b.active.Done() }
 
-// stop ends what runs and waits for it. Nothing starts from then on. The caller must
-// not hold the write lock, which what runs may wait for.
+// stop cancels the goroutines and waits until they have returned; start does nothing from then
+// on. The caller must not hold the write lock: a goroutine may be waiting for it.
 func (b *background) stop() {
 	b.mu.Lock()
 	b.ended = true

@@ -14,23 +14,22 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
-// copySpareBytes is what stays free on the disk beside a copy and what is made of it:
-// the database comes first.
+// copySpareBytes is how much disk a copy and what is made of it leave free, for the database.
 const copySpareBytes = 16 << 20
 
 // Backup is a copy of a database as it was at one moment.
 type Backup struct {
-	// File holds the copy, from offset 0 to Bytes. It has no name, and is gone when it
-	// is closed, which is the caller's to do.
+	// File holds the copy, from offset 0 to Bytes. It has no name: the copy is gone when the
+	// caller, who owns the file, closes it.
 	File  *os.File
 	Bytes int64
 
-	// Format is that of the database, and Key the id of the key that it is encrypted with,
-	// empty where it is not.
+	// Format is that of the database, and Key the id of its encryption key, empty if the
+	// database is not encrypted.
 	Format int
 	Key    string
 
-	// Collections are what is in the copy, ordered by ID.
+	// Collections are the collections in the copy, ordered by ID.
 	Collections []BackupCollection
 }
 
@@ -40,20 +39,20 @@ type BackupCollection struct {
 	State store.State
 }
 
-// Backup makes everything durable and copies it, file and journal, to a file in dir,
-// while others read and write. The copy has no free pages, with what once was in them,
-// and no unfinished generations in it, so that it is as small as can be.
+// Backup makes everything durable and copies it, file and journal, to a file in dir, while
+// readers and writers go on. The copy has no free pages, which still have old content in them,
+// and no unfinished generations, so it is as small as possible.
 //
-// Every checksum on the way is looked at: where one does not match, there is no copy
-// but a *store.CorruptionError. ErrNoRoom where the disk of dir has no place for the
-// copy and half of it again.
+// Backup verifies every checksum on the way. If one does not match, it returns a
+// *store.CorruptionError and no copy. If the disk of dir has not enough space for one and a
+// half copies, it returns ErrNoRoom.
 //
 // Copying key by key takes four times as long as bbolt's Tx.WriteTo (60 ms against 14
-// ms for 20,000 pods in 29 MB). It is a fraction of what compressing takes, and what it
-// buys is that no copy has damage in it, or what is forgotten.
+// ms for 20,000 pods in 29 MB). That is a fraction of the time that compressing takes, and in
+// return no copy has corrupt or deleted content in it.
 //
-// The read transaction is open for as long as it takes to write the copy to a local
-// disk. A bolt file grows a little by what is written meanwhile.
+// A read transaction is open while the copy is written to a local disk, so the database file
+// grows a little by what is committed meanwhile.
 //
 // progress, unless it is nil, is called now and then with the bytes that were copied
 // and about how many there are.
@@ -63,7 +62,7 @@ func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total 
 
 func (db *DB) backupTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Backup, error) {
 	if err := db.JournalDamage(); err != nil && db.opts.ReadOnly {
-		return nil, err // opened for writing, what was damaged is gone
+		return nil, err // opened for writing, the fold in begin dropped the corrupt journal
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -97,8 +96,9 @@ func (db *DB) backupTo(ctx context.Context, dir string, progress func(done, tota
 	return &Backup{File: f, Bytes: info.Size(), Format: from.Version(), Key: from.KeyID(), Collections: collections}, nil
 }
 
-// freeze makes all that was applied durable and returns a transaction that reads
-// just that, of the file that is to be released then, with the memtable, which is the same as the journal then.
+// freeze makes all applied changes durable and returns a read transaction of that state, its
+// file and the memtable of the same moment. The caller ends the transaction and releases the
+// file.
 func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *writeback.Overlay, error) {
 	l := db.lock()
 	defer l.unlock()
@@ -138,8 +138,8 @@ func (db *DB) inventory(tx *boltfile.Tx, over *writeback.Overlay) ([]BackupColle
 	return found, err
 }
 
-// backupFile writes what a transaction reads to a new file, and takes the file's name
-// away as soon as it is open.
+// backupFile copies what a transaction reads to a new file in dir, and removes the file's name
+// as soon as it is open.
 func (db *DB) backupFile(ctx context.Context, dir string, from *boltfile.File, tx *boltfile.Tx, progress func(int64)) (f *os.File, err error) {
 	tmp, err := os.MkdirTemp(dir, ".copy-*")
 	if err != nil {
@@ -169,7 +169,7 @@ func (db *DB) backupFile(ctx context.Context, dir string, from *boltfile.File, t
 	return f, nil
 }
 
-// backup copies what a transaction reads.
+// backup copies the content that a transaction reads.
 type backup struct {
 	path string // of the source, for errors
 	src  *boltfile.Tx
@@ -213,7 +213,7 @@ func (h *backup) generations() (map[string]string, error) {
 	return current, err
 }
 
-// verify verifies what there is in a value to verify it by.
+// verify verifies the checksum of an entry, if its kind has one.
 func (h *backup) verify(path [][]byte, e boltfile.CopiedEntry) error {
 	k, v := e.Key, e.Value
 	var err error
@@ -259,7 +259,8 @@ func (h *backup) verify(path [][]byte, e boltfile.CopiedEntry) error {
 	return damage
 }
 
-// verifyTombstone verifies the record of a deleted object, whose key the feed has.
+// verifyTombstone verifies the record of a deleted object. Its checksum covers the object's
+// key, which is in the entry of the feed.
 func (h *backup) verifyTombstone(path [][]byte, k, v []byte) error {
 	b := h.src.At(append(path[:3:3], format.BucketFeed))
 	if b == nil {

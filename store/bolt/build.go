@@ -16,28 +16,27 @@ import (
 )
 
 const (
-	// stepRecords and stepBytes bound one step of a build, and so how long it keeps
-	// the writer waiting and what it has in memory: objects read, and their JSON.
+	// stepRecords and stepBytes bound one step of a build: the objects that it reads and the
+	// bytes of their JSON. A step blocks the writer and has all of its objects in memory.
 	stepRecords = 500
 	stepBytes   = 4 << 20
 
-	// buildRetry is how long a build waits after a step that failed, as on a full disk.
+	// buildRetry is how long a build waits after a step that failed, for example because the
+	// disk is full.
 	buildRetry = 30 * time.Second
 )
 
-// build completes the indexes of a collection, and removes those that were dropped.
+// build completes the indexes of a collection, and removes the dropped ones.
 //
-// A step reads the next objects that are in the file and files them in the same
-// transaction, in which it also notes how far it came. What is only in the memtable
-// does not concern it. Writers file what they change in every index, complete or
-// not: they delete what the object had and has no more, and put what it has and did
-// not have. So the cells of the memtable turn the entries of the file's objects into
-// those of the newest, on an index that has the former as much as on one that has
-// yet to get them; and a crash, which takes memtable and journal as one, leaves no
-// entry without its object.
+// A step reads the next objects from the file, puts their index entries and stores its
+// position, in one transaction. It ignores the memtable. Writers maintain every index,
+// complete or not: they delete the entries that an object no longer has, and put those that
+// are new. So the memtable's cells turn the entries of the file's objects into those of the
+// newest objects, whether the step has put the former yet or not; and a crash, which affects
+// memtable and journal alike, leaves no entry without its object.
 type build struct {
 	c    *collection
-	wake chan struct{} // what it had to wait for is over
+	wake chan struct{} // receives when the reason for stepWait is over
 	done chan struct{}
 
 	objects int // read so far
@@ -46,14 +45,14 @@ type build struct {
 // indexer builds the indexes of a database in the background. The write lock guards it.
 type indexer struct {
 	builds   map[string]*build // by collection
-	spilling map[string]bool   // collections of which a replacement fills a generation
+	spilling map[string]bool   // collections whose replacement fills a new generation
 }
 
 func newIndexer() indexer {
 	return indexer{builds: map[string]*build{}, spilling: map[string]bool{}}
 }
 
-// busy reports whether buckets are about to change by a build or a replacement.
+// busy reports whether a build or a replacement is about to change buckets.
 func (x *indexer) busy() bool { return len(x.builds) > 0 || len(x.spilling) > 0 }
 
 // wake wakes the builds that wait.
@@ -72,9 +71,10 @@ func (x *indexer) spillDone(id string) {
 	x.wake()
 }
 
-// startBuild makes c the collection whose functions build the indexes of its ID.
+// startBuild makes c the collection whose functions build the indexes of its ID, and starts a
+// build if there is work.
 func (db locked) startBuild(c *collection, work bool) {
-	delete(db.indexer.builds, c.id) // the one before, if any, ends by itself
+	delete(db.indexer.builds, c.id) // a previous build, if any, ends at its next step
 	if !work {
 		return
 	}
@@ -100,7 +100,7 @@ func (b *build) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			if !failing {
-				db.opts.Logger.Warn("an index can't be built for now; readers get an error that says so, and it is tried again", "collection", b.c.id, "error", err)
+				db.opts.Logger.Warn("can't build an index; reads of it fail until a retry succeeds", "collection", b.c.id, "error", err)
 			}
 			b.wait(ctx, buildRetry)
 		case next == stepWait:
@@ -112,8 +112,7 @@ func (b *build) run(ctx context.Context) {
 	}
 }
 
-// wait returns when it is worth another try, at the latest after a time unless that
-// is 0.
+// wait blocks until the build is woken or ctx ends, and no longer than atMost unless that is 0.
 func (b *build) wait(ctx context.Context, atMost time.Duration) {
 	var over <-chan time.Time
 	if atMost > 0 {
@@ -128,7 +127,7 @@ func (b *build) wait(ctx context.Context, atMost time.Duration) {
 	}
 }
 
-// next is what comes after a step.
+// next is what a build does after a step.
 type next int
 
 const (
@@ -140,8 +139,8 @@ const (
 // errIdle ends a transaction that has nothing to do.
 var errIdle = errors.New("nothing to do")
 
-// step does a bounded piece of the work, and returns the names of the indexes that
-// it completed.
+// step takes the write lock and does a bounded piece of the work. It returns the names of the
+// indexes that it completed.
 func (b *build) step() (built []string, after next, err error) {
 	db := b.c.db.lock()
 	defer db.unlock()
@@ -190,7 +189,8 @@ func (b *build) step() (built []string, after next, err error) {
 	return built, stepMore, nil
 }
 
-// fileNext files the next objects of a generation.
+// fileNext puts the index entries of a generation's next objects. It returns the names of the
+// indexes that are complete now, and how many objects it read.
 func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte) (built []string, objects int, err error) {
 	complete, build, err := c.readIndexes(gen)
 	if err != nil {
@@ -203,7 +203,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 		}
 	}
 	if len(indexes) != len(build.Indexes) {
-		return nil, 0, errIdle // not what this collection was opened with
+		return nil, 0, errIdle // the collection was opened with other indexes
 	}
 	objs := gen.Bucket(format.BucketObjects)
 	root := gen.Bucket(format.BucketIndex)
@@ -226,7 +226,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 		objects++
 		o, err := v.object(k, raw)
 		if err != nil {
-			continue // reported when it is read; it can't be filed
+			continue // v.object has reported it; it has no index values
 		}
 		size += o.Size()
 		for i, x := range indexes {

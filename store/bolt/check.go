@@ -20,7 +20,7 @@ const (
 	// shownProblems is how many problems, and how many notes, a report lists.
 	shownProblems = 100
 
-	// progressRecords is after how many records Check tells how far it is.
+	// progressRecords is after how many records Check calls progress.
 	progressRecords = 1000
 )
 
@@ -42,17 +42,16 @@ func (p Problem) String() string {
 	return s
 }
 
-// CheckedCollection is what Check counted in a collection.
+// CheckedCollection has the totals that Check counted in a collection.
 type CheckedCollection struct {
 	ID      string `json:"id"`
 	RV      string `json:"resourceVersion,omitempty"` // of the checkpoint
 	Synced  bool   `json:"synced"`
-	Objects int64  `json:"objects"` // damaged ones too
-	Bytes   int64  `json:"bytes"`   // of the JSON of those that are not damaged
+	Objects int64  `json:"objects"` // with the corrupt ones
+	Bytes   int64  `json:"bytes"`   // of the JSON of the objects that are not corrupt
 }
 
-// CheckReport is what Check found out about a file. As JSON it is stable: fields
-// are added, not changed.
+// CheckReport is the result of Check. As JSON it is stable: fields are added, not changed.
 type CheckReport struct {
 	Path           string              `json:"path"`
 	FileBytes      int64               `json:"fileBytes"`
@@ -64,28 +63,27 @@ type CheckReport struct {
 	JournalBytes   int64               `json:"journalBytes"`
 	Collections    []CheckedCollection `json:"collections"`
 
-	// Unsafe says that the pages of the file are damaged in a way that bbolt may not
-	// survive. It was not looked into any further, and nobody should open it.
+	// Unsafe is true if the pages of the file are corrupt in a way that bbolt may not survive.
+	// Check has read no further then, and no process should open the file.
 	Unsafe bool `json:"unsafe"`
 
 	// ProblemCount is how many problems there are; Problems has the first hundred.
 	ProblemCount int64     `json:"problemCount"`
 	Problems     []Problem `json:"problems"`
 
-	// DamagedRecords is how many of the problems are records that are damaged by
-	// themselves. Where there are no others, the rest can be used.
+	// DamagedRecords is how many of the problems are single corrupt records. If there are no
+	// other problems, the rest of the database can be used.
 	DamagedRecords int64 `json:"damagedRecords"`
 
-	// Notes are what is as it may be after a crash, and is no damage. The first
-	// hundred.
+	// Notes are findings that are normal after a crash, and no corruption: the first hundred.
 	Notes []Problem `json:"notes"`
 }
 
-// OK says that nothing is wrong.
+// OK reports whether Check found no problem.
 func (r *CheckReport) OK() bool { return r.ProblemCount == 0 }
 
-// Usable says that a database can be opened: nothing is wrong with it, or nothing but
-// single records, which are never served.
+// Usable reports whether the database can be opened: it has no problems but single corrupt
+// records, which are never served.
 func (r *CheckReport) Usable() bool { return !r.Unsafe && r.ProblemCount == r.DamagedRecords }
 
 func (r *CheckReport) problem(p Problem) {
@@ -101,7 +99,8 @@ func (r *CheckReport) note(p Problem) {
 	}
 }
 
-// failed adds what went wrong in a part of the check, with what is known about it.
+// failed adds the error that ended a part of the check as a problem. collection is empty for
+// the file as a whole.
 func (r *CheckReport) failed(collection string, err error) {
 	p := Problem{Collection: collection, Reason: reason(err)}
 	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
@@ -110,7 +109,7 @@ func (r *CheckReport) failed(collection string, err error) {
 	r.problem(p)
 }
 
-// reason is an error without the names that a Problem has fields for.
+// reason returns the text of err without the names that a Problem has fields for.
 func reason(err error) string {
 	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
 		return damage.Reason
@@ -118,22 +117,21 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// errUnsafe says that the pages of a file are in such a state that bbolt must not
-// be let loose on them.
+// errUnsafe ends the opening of a file whose pages are so corrupt that bbolt must not follow
+// them.
 var errUnsafe = errors.New("the structure of the file is damaged")
 
-// Check reads all of the database at path, as file and journal say together, and
-// compares what must fit together: bbolt's pages, the journal, the dictionaries,
-// and of each collection its records, totals and indexes. It changes nothing and
-// keeps others from writing as long as it takes. It needs memory for the keys and
-// index entries of one collection, not for its objects.
+// Check reads the whole database at path, the file under its journal, and compares what must
+// fit together: bbolt's pages, the journal, the dictionaries, and of each collection its
+// records, totals, indexes and history. It changes nothing, and no process can write meanwhile.
+// It needs memory for the keys and index entries of one collection, not for its objects.
 //
-// What is wrong with a database is in the report. An error says that there is no
-// report: it wraps store.ErrLocked, ErrNoStore, ErrForeign, ErrNewerFormat or ErrKey, or is
-// a *store.CorruptionError where the file can't even be opened.
+// The report has the problems of the database. If Check returns an error there is no report:
+// it wraps store.ErrLocked, ErrNoStore, ErrForeign, ErrNewerFormat or ErrKey, or is a
+// *store.CorruptionError if the file can't even be opened.
 //
-// progress, unless it is nil, is called now and then with the number of records
-// that were read of a collection, from one goroutine, until Check returns.
+// progress, unless it is nil, is called now and then with the number of records that were read
+// of a collection, in one goroutine, until Check returns.
 func Check(path string, keys Keyring, progress func(collection string, records int64)) (*CheckReport, error) {
 	if progress == nil {
 		progress = func(string, int64) {}
@@ -159,15 +157,15 @@ type check struct {
 func (c *check) run() (err error) {
 	var maxBytes int64
 	if info, err := os.Stat(c.path); err == nil {
-		maxBytes = info.Size() // the quota is none of Check's business
+		maxBytes = info.Size() // Check does not enforce the quota
 	}
 	c.db, err = open(c.path, Options{ReadOnly: true, MaxBytes: maxBytes, Keys: c.keys}, c.structure)
 	switch {
 	case errors.Is(err, errUnsafe):
 		c.report.Unsafe = true
-		return nil // why, is in the report
+		return nil // the report has the reason
 	case errors.As(err, new(*store.CorruptionError)) && !c.report.OK():
-		c.report.failed("", err) // beside what was found in the pages
+		c.report.failed("", err) // in addition to the problems of the pages
 		return nil
 	case err != nil:
 		return err
@@ -192,7 +190,7 @@ func (c *check) run() (err error) {
 	return nil
 }
 
-// structure checks the pages, then has bbolt check them in its own way.
+// structure checks the pages and, if they are sound, runs bbolt's own check.
 func (c *check) structure(file *boltfile.File) error {
 	if err := c.pages(); err != nil {
 		c.report.problem(Problem{Reason: err.Error()})
@@ -211,8 +209,8 @@ func (c *check) pages() error {
 	if err != nil {
 		return fmt.Errorf("check database: %w", err)
 	}
-	// Once from start to end: what follows reads in no order, and for that the
-	// kernel fetches page by page.
+	// Read the file once from start to end: the check itself reads in random order, and the
+	// kernel would fetch page by page.
 	c.report.FileBytes, err = io.Copy(io.Discard, f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
@@ -223,7 +221,7 @@ func (c *check) pages() error {
 	return err
 }
 
-// meta looks at what opening does not need of the meta bucket.
+// meta checks the values of the meta bucket that opening the file does not.
 func (c *check) meta(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketMeta)
 	c.report.Key = c.db.handle.Stats(c.keys).KeyID
@@ -241,11 +239,11 @@ func (c *check) meta(tx *boltfile.Tx) {
 	case raw != nil && len(raw) != 8:
 		c.report.problem(Problem{Reason: fmt.Sprintf("meta: the journal entry that a fold needs has %d bytes, not 8", len(raw))})
 	case raw != nil:
-		c.report.note(Problem{Reason: fmt.Sprintf("a fold of the journal up to entry %d is half done; the next one begins anew", binary.BigEndian.Uint64(raw))})
+		c.report.note(Problem{Reason: fmt.Sprintf("a fold of the journal up to entry %d is half done; the next one starts again from the beginning", binary.BigEndian.Uint64(raw))})
 	}
 }
 
-// dictionaries looks at each of them, used or not.
+// dictionaries checks each dictionary, used or not.
 func (c *check) dictionaries(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketDict)
 	cur := b.Cursor()
@@ -264,8 +262,8 @@ func (c *check) dictionaries(tx *boltfile.Tx) {
 	}
 }
 
-// journal looks at each entry, also behind one that is damaged, where the store
-// itself reads no further.
+// journal checks each journal entry, also those behind a corrupt one, which the store itself
+// never reads.
 func (c *check) journal(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketJournal)
 	if b == nil {
@@ -307,12 +305,12 @@ func (c *check) journal(tx *boltfile.Tx) {
 		}
 	}
 	if last > b.Sequence() || last != 0 && last < b.Sequence() {
-		c.report.problem(Problem{Reason: fmt.Sprintf("journal: the newest entry is %d, the sequence says %d", last, b.Sequence())})
+		c.report.problem(Problem{Reason: fmt.Sprintf("journal: the newest entry is %d, the sequence is %d", last, b.Sequence())})
 	}
 }
 
-// missingBuckets returns the paths of the buckets that the cells of an entry are in and
-// the file does not have: a fold could not move them there.
+// missingBuckets returns the paths of the buckets that an entry has cells for and that the file
+// does not have. A fold could not move these cells.
 func missingBuckets(tx *boltfile.Tx, entry *format.JournalCells) []string {
 	there := map[string]bool{}
 	var missing []string

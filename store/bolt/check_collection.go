@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// collections returns the IDs of the collections, and notes what is left of
-// generations that no reader sees.
+// collections returns the IDs of the collections. It checks that their dictionaries exist, and
+// notes leftover generations.
 func (c *check) collections(tx *boltfile.Tx) (ids []string, err error) {
 	all := tx.Bucket(format.BucketCollections)
 	cur := all.Cursor()
@@ -61,7 +61,7 @@ func (c *check) leftovers(b *boltfile.Bucket, id string) error {
 	})
 }
 
-// collection checks one collection through a view, which has the journal in it.
+// collection checks one collection through a view, so with the journal's changes.
 func (c *check) collection(id string) {
 	v, err := c.db.newView(id)
 	if err != nil {
@@ -84,21 +84,21 @@ type collectionCheck struct {
 	id      string
 	counted CheckedCollection
 
-	keys    map[string]bool // whether the record is damaged, by key
-	damaged int64           // records
+	keys    map[string]bool // by key, whether the record is corrupt
+	damaged int64           // corrupt records
 	ahead   int64           // records with a resourceVersion past the checkpoint's
 
 	indexes []*indexCheck
 	history *feedCheck
 }
 
-// indexCheck is one index with what it must hold.
+// indexCheck is one index with the entries that it must hold.
 type indexCheck struct {
 	store.Index
 	known   bool            // the function is known
-	entries map[string]bool // by indexKey, whether it was found
+	entries map[string]bool // by format.IndexKey, whether the entry was found
 
-	building bool // entries of objects behind the key after may be missing
+	building bool // entries of objects whose key is greater than after may be missing
 	after    string
 }
 
@@ -119,7 +119,7 @@ func (x *collectionCheck) run() error {
 	x.counted = CheckedCollection{ID: x.id, RV: state.RV, Synced: state.Synced}
 	for _, err := range scan(x.view, x.view.path(format.BucketObjects), "", "", x.record) {
 		if err != nil {
-			return err // records that are damaged are reported, and none
+			return err // of the scan; record reports a corrupt record and returns nil
 		}
 	}
 	x.totals(state)
@@ -131,7 +131,7 @@ func (x *collectionCheck) run() error {
 	return nil
 }
 
-// loadIndexes reads which indexes there are.
+// loadIndexes reads the definitions of the indexes, complete or not.
 func (x *collectionCheck) loadIndexes() error {
 	specs, err := decodeIndexes(x.id, x.view.lookup(x.view.path(), format.KeyIndexes))
 	if err != nil {
@@ -161,7 +161,8 @@ func (x *collectionCheck) loadIndexes() error {
 	return nil
 }
 
-// record checks one record.
+// record checks one record, and collects the entries that it must have in indexes and feed. It
+// returns no error.
 func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
 	key := string(k)
 	x.counted.Objects++
@@ -217,18 +218,17 @@ func (x *collectionCheck) decode(key string, b []byte) (format.Record, *object.O
 
 func (x *collectionCheck) totals(state store.State) {
 	if x.counted.Objects != state.Count {
-		x.problem("", "it has %d objects, its state says %d", x.counted.Objects, state.Count)
+		x.problem("", "it has %d objects, its state has %d", x.counted.Objects, state.Count)
 	}
-	// What a damaged record adds to the total is not known.
+	// How many bytes a corrupt record adds to the total is unknown.
 	if x.damaged == 0 && x.counted.Bytes != state.Bytes {
-		x.problem("", "its objects have %d bytes, its state says %d", x.counted.Bytes, state.Bytes)
+		x.problem("", "its objects have %d bytes, its state has %d", x.counted.Bytes, state.Bytes)
 	}
 }
 
-// versions compares the checkpoint with the records. Records past it are as they
-// should be where a crash came between two batches: a key that changed twice is
-// stored with its newest state, while the checkpoint waits for what came between,
-// and the watch sends both again.
+// versions compares the checkpoint with the records. Records past the checkpoint are normal
+// after a crash between two batches: a key that changed twice is stored with its newest state,
+// while the checkpoint waits for the changes in between. The watch sends all of them again.
 func (x *collectionCheck) versions(state store.State) {
 	note := func(format string, args ...any) {
 		x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf(format, args...)})
@@ -245,8 +245,8 @@ func (x *collectionCheck) versions(state store.State) {
 	}
 }
 
-// index compares the entries of an index with what the objects say, and where that
-// is not known, with the keys.
+// index compares the entries of an index with those that its function returns for the objects,
+// or, if the function is unknown or the record corrupt, with the keys of the objects only.
 func (x *collectionCheck) index(i *indexCheck) {
 	file := func(k, _ []byte) (struct{}, error) {
 		value, key, ok := strings.Cut(string(k), "\x00")

@@ -15,16 +15,16 @@ type feedCheck struct {
 	recent map[string]string // resourceVersions that must have an entry, by object key
 
 	entries, bytes int64
-	deletions      map[string]bool // feed keys of deletions, whether the tomb was found
+	deletions      map[string]bool // by feed key of a deletion, whether its tombstone was found
 }
 
-// past says that a resourceVersion is past the horizon.
+// past reports whether rv is past the horizon of a history that is recorded.
 func (f *feedCheck) past(rv string) bool {
 	cmp, ok := object.CompareRV(rv, f.head.RV)
 	return f.head.Recording() && ok && cmp > 0
 }
 
-// feed compares the history with the objects that were read before.
+// feed compares the history with the objects. record has seen all of them before.
 func (x *collectionCheck) feed() {
 	f := x.history
 	for _, err := range scan(x.view, x.view.path(format.BucketFeed), "", "", x.feedEntry) {
@@ -48,7 +48,7 @@ func (x *collectionCheck) feed() {
 		x.problem(key, "the change feed does not have it at %s", f.recent[key])
 	}
 	if x.damaged == 0 && (f.entries != f.head.Entries || f.bytes != f.head.Bytes) {
-		x.problem("", "the change feed has %d entries and %d bytes, its head says %d and %d", f.entries, f.bytes, f.head.Entries, f.head.Bytes)
+		x.problem("", "the change feed has %d entries and %d bytes, its head has %d and %d", f.entries, f.bytes, f.head.Entries, f.head.Bytes)
 	}
 }
 
@@ -87,7 +87,7 @@ func (x *collectionCheck) tomb(k, b []byte) (struct{}, error) {
 	f.deletions[string(k)] = true
 	_, e, err := format.DecodeFeedEntry(k, x.view.lookup(x.view.path(format.BucketFeed), k))
 	if err != nil {
-		return struct{}{}, nil // told already
+		return struct{}{}, nil // feedEntry has reported it
 	}
 	r, err := format.DecodeRecord([]byte(e.Key), b)
 	if err == nil {

@@ -160,7 +160,7 @@ func TestCheckFinds(t *testing.T) {
 		"record of another": {func(tx *bbolt.Tx) error {
 			return put(objects, []byte("shop/zz"), bucketAt(tx, objects).Get([]byte("shop/o-04")))(tx)
 		}, "pods", "shop/zz", "checksum does not match"},
-		"record lost":         {func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Delete([]byte("shop/o-04")) }, "pods", "", "it has 36 objects, its state says 37"},
+		"record lost":         {func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Delete([]byte("shop/o-04")) }, "pods", "", "it has 36 objects, its state has 37"},
 		"index entry lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, apps).Delete([]byte("camera\x00shop/o-04")) }, "pods", "shop/o-04", `index app does not have it under "camera"`},
 		"index entry wrong":   {put(apps, []byte("till\x00shop/o-04"), nil), "pods", "shop/o-04", `index app has it under "till", where it does not belong`},
 		"index entry of none": {put(apps, []byte("till\x00shop/none"), nil), "pods", "shop/none", `index app has it under "till", and there is no such object`},
@@ -180,8 +180,8 @@ func TestCheckFinds(t *testing.T) {
 		"tombstone lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/tombs").Delete([]byte("\x03102")) }, "pods", "", "the deletion at 102 has no tombstone"},
 		"tombstone flipped": {change(pods+"/tombs", []byte("\x03102"), flip), "pods", "shop/o-40", "its tombstone at 102: checksum does not match"},
 		"tombstone of none": {put(pods+"/tombs", []byte("\x03109"), []byte("x")), "pods", "", "the tombstone at 109 belongs to no deletion"},
-		"count":             {state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state says 41"},
-		"bytes":             {state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state says"},
+		"count":             {state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state has 41"},
+		"bytes":             {state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state has"},
 		"no RV":             {state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
 		"state":             {put("c/nodes", []byte("state"), bolt.Seal("nodes", []byte("state"), []byte("[]"))), "nodes", "", "state: json"},
 		"state flipped":     {change("c/nodes", []byte("state"), flip), "nodes", "", "state: checksum does not match"},
@@ -200,7 +200,7 @@ func TestCheckFinds(t *testing.T) {
 		"dictionary lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 1 is missing"},
 		"journal flipped":    {change("journal/"+string(seq(2)), []byte("entry"), flip), "", "", "journal entry 2: journal entry is damaged"},
 		"journal lost":       {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
-		"journal end lost":   {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence says 3"},
+		"journal end lost":   {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence is 3"},
 		"journal odd":        {put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},
 		"journal of none":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "c").DeleteBucket([]byte("pods")) }, "", "", `journal entry 1: it changes the bucket "c/pods", which is missing`},
 		"created":            {put("meta", []byte("created"), []byte("yesterday")), "", "", "meta: the time of creation"},

@@ -19,13 +19,13 @@ type collection struct {
 	id      string
 	indexes []store.Index // ordered by name
 
-	packFunc func(key, value []byte) ([]byte, error) // pack, as a value that is made once
+	packFunc func(key, value []byte) ([]byte, error) // the method value of pack, allocated once
 
 	mu        sync.Mutex // guards what follows
-	info      store.Info // what is stored
-	want      store.Info // what Open was given; differs from info until a replacement commits
+	info      store.Info // of the stored objects
+	want      store.Info // the argument of Open; its scope may differ from info's until a replacement commits
 	state     store.State
-	dictID    uint32 // the newest of dictIDs; 0 while there is none that can be used
+	dictID    uint32 // the newest of dictIDs; 0 while no dictionary can be used
 	dictIDs   []uint32
 	dict      []byte
 	training  training
@@ -92,9 +92,9 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 	return c, nil
 }
 
-// loadAsIs reads the stored collection if opening it changes nothing, as after a restart:
-// there is no transaction then, and no fold of what the journal holds. It reports whether
-// that is so; if anything is wrong, load returns the error.
+// loadAsIs reads the stored collection if opening it changes nothing, as after a restart: then
+// no write transaction is needed, and no fold. It reports whether it has read the collection;
+// on any error it has not, and load meets the error again and returns it.
 func (c *collection) loadAsIs(db locked) (ok bool) {
 	v, err := db.baseView(c.id)
 	if err != nil {
@@ -126,14 +126,14 @@ func (c *collection) loadDicts(tx *boltfile.Tx, b *boltfile.Bucket) (err error) 
 		c.dictID = c.dictIDs[n-1]
 		c.dict = dictLookup(tx)(c.dictID)
 		if len(c.dict) == 0 {
-			c.dictID, c.dict = 0, nil // there will be a new one; old records report damage
+			c.dictID, c.dict = 0, nil // a new one will be trained; records of the lost one are corrupt
 		}
 	}
 	return nil
 }
 
-// load reads the stored collection, or creates it, and makes its indexes those that
-// the collection was opened with. It says whether there is work left for a build.
+// load reads the stored collection, or creates it, and makes its indexes those that the
+// collection was opened with. It reports whether a build has work to do.
 func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	all := tx.Bucket(format.BucketCollections)
 	b := all.Bucket([]byte(c.id))
@@ -167,7 +167,7 @@ func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	case c.state.Synced:
 		c.info = stored
 	default:
-		// What an interrupted first list left was made under another scope.
+		// The objects are of an interrupted first list under another scope.
 		c.state = store.State{}
 		if err := errors.Join(
 			b.DeleteBucket(format.GenName(current)), createGeneration(b, c.id, current+1, definitionsOf(c.indexes), building{}), putNumber(b, c.id, format.KeyGen, current+1),
@@ -187,7 +187,8 @@ func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	return c.syncIndexes(gen)
 }
 
-// Info returns what the stored objects are a copy of.
+// Info returns what the stored objects are a copy of. It may differ from the Info that the
+// collection was opened with until a replacement commits.
 func (c *collection) Info() store.Info {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +223,7 @@ func (db *DB) dropLeftovers() error {
 			b := all.Bucket(id)
 			n, err := readGen(db.path, string(id), b)
 			if err != nil {
-				return nil //nolint:nilerr // which one counts is not known: whoever opens the collection is told
+				return nil //nolint:nilerr // the current generation is unknown: Open of the collection returns the error
 			}
 			current := string(format.GenName(n))
 			return b.ForEachBucket(func(name []byte) error {

@@ -12,23 +12,22 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 )
 
-// compactSuffix makes the name of the new file while it is written.
+// compactSuffix is appended to the database's path for the new file until the rename.
 const compactSuffix = ".compact"
 
-// ErrNoRoom says that there is not enough free disk for the second file that a
-// compaction makes.
+// ErrNoRoom is the error if there is not enough free disk for the second file that a compaction
+// or a backup makes.
 var ErrNoRoom = errors.New("not enough free disk for a copy")
 
-// Compact rewrites the database at path without the space that is free in it, under
-// the key that the options name, and returns the file's size in bytes before and after.
-// What is in it stays as it is, the journal too. Nobody else can have the file open meanwhile: store.ErrLocked.
-// A file that Check finds damaged is refused with a *store.CorruptionError; the
-// others of Open's errors count as well, and ErrNoRoom.
+// Compact rewrites the database at path without its free space, encrypted with the primary key
+// of the options, and returns the file's size in bytes before and after. The content stays the
+// same, journal included. If another process has the file open, the error is store.ErrLocked;
+// if Check finds a problem, it is a *store.CorruptionError. It may also be ErrNoRoom or another
+// of Open's errors.
 //
-// The new file is written and checked beside the old one, under path + ".compact",
-// and takes its place by a rename: a crash at any moment leaves one of the two
-// whole under the name. A new file that was not finished is removed by the next
-// Compact.
+// The new file is written and checked beside the old one, under path + ".compact", and replaces
+// it by a rename: a crash at any moment leaves one complete file under the name. The next
+// Compact removes an unfinished new file.
 func Compact(path string, opts Options) (before, after int64, err error) {
 	return compact(path, opts, boltfile.FreeDisk)
 }
@@ -55,14 +54,14 @@ func compact(path string, opts Options, free func(dir string) (int64, error)) (b
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes
 	}
-	opts.ReadOnly = false // the lock that shuts everybody out
+	opts.ReadOnly = false // takes the exclusive lock
 	opts.MaxBytes = max(opts.MaxBytes, before+boltfile.AllocBytes)
 	src, err := boltfile.Open(path, opts.file())
 	if err != nil {
 		return before, 0, err
 	}
-	// Closed last, and with it the lock lost: until then an agent that starts waits,
-	// and then finds that the name is another file's.
+	// Closing src releases the lock, so it comes last: an agent that starts waits until then,
+	// and notices that the name belongs to another file.
 	defer func() { err = errors.Join(err, src.Close()) }()
 
 	if err := src.Unlock(opts.Keys); err != nil {
@@ -99,8 +98,8 @@ func checkFreeSpace(dir string, need int64, free func(dir string) (int64, error)
 	return nil
 }
 
-// copyInto writes what is in src to a new file, which is whole and on disk when it
-// returns, and returns its size. like is the file that it will stand in for.
+// copyInto copies src to a new file at tmp, checks and syncs it, and returns its size. The new
+// file gets the owner of like, the file that it will replace.
 func copyInto(tmp string, src *boltfile.File, like fs.FileInfo, opts Options) (int64, error) {
 	dst, err := src.OpenSuccessor(tmp, opts.Keys, opts.file())
 	if err != nil {
@@ -132,7 +131,8 @@ func copyInto(tmp string, src *boltfile.File, like fs.FileInfo, opts Options) (i
 	return info.Size(), nil
 }
 
-// sound checks a file and makes an error of what is wrong with it.
+// sound checks a file. If there are problems, it returns the first one as a
+// *store.CorruptionError.
 func sound(path string, keys Keyring) (*CheckReport, error) {
 	report, err := Check(path, keys, nil)
 	if err != nil {

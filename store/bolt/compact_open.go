@@ -16,52 +16,52 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
-// When a database compacts itself. What it costs is flash: all that is in use is
-// written once. What it gives is disk, which matters only where there is much of it.
+// These constants decide when a database compacts itself. A compaction costs flash writes: it
+// writes all pages in use once. It gains disk space, which matters only if there is much of it.
 const (
-	// compactMinFree is how much must be free in the file: less is not worth a look.
+	// compactMinFree is how many bytes must be free in the file.
 	compactMinFree = 16 << 20
 
-	// compactFreeFactor is how many times as much must be free as is in use. A
-	// relist that fills a new generation leaves as much free as is in use, and the next
-	// one takes it again: giving that back would make both of them write it anew. At
-	// twice as much, every byte written frees two.
+	// compactFreeFactor is how many times as much must be free as is in use. A relist that
+	// fills a new generation leaves as much free as is in use, and the next relist uses that
+	// again: a compaction in between would write everything once more for nothing. At twice
+	// as much, every byte written frees two.
 	compactFreeFactor = 2
 
-	// compactEvery is how long one waits for the next: what a collection that comes and
-	// goes costs a day is then one copy, at most a third of the file.
+	// compactEvery is the least time between two compactions. A collection that is filled and
+	// dropped repeatedly so costs one copy a day, at most a third of the file.
 	compactEvery = 24 * time.Hour
 
-	// compactRetry is how long one that failed waits for the next.
+	// compactRetry is the pause after a compaction that failed.
 	compactRetry = time.Hour
 
-	// compactSpare is how much disk a compaction leaves for what is written meanwhile.
+	// compactSpare is how many bytes of disk a compaction leaves free for concurrent writes.
 	compactSpare = 16 << 20
 )
 
-// ErrBusy says that a compaction was given up because the buckets of the file were
-// changed meanwhile, as by a list. It may be tried again.
+// ErrBusy is the error of a compaction that ended because the buckets of the file changed
+// meanwhile, for example by a list. It may be tried again.
 var ErrBusy = errors.New("the buckets of the file are being changed")
 
-// Compact rewrites the file of an open database without the space that is free in it,
-// and returns the file's size in bytes before and after. Where there is nothing to gain
-// it changes nothing, unless the file is to be encrypted with another key.
+// Compact rewrites the file of an open database without its free space, and returns the file's
+// size in bytes before and after. If the new file is not smaller, the old one stays, unless the
+// file is to be encrypted with another key or sanitized.
 //
-// The buckets are copied to a file beside, under path + ".compact", while everybody
-// goes on: what is applied waits in memtable and journal, and no fold comes in between.
-// What does change the buckets meanwhile ends the compaction with ErrBusy. Then, while
-// writers wait, the journal follows, the new file is synced and takes the place of the
-// old one by a rename. A crash at any moment leaves one of the two whole under the name,
-// with all that was flushed; the next opening removes the other. Each of the two has a
-// lock of its own, so that at no moment another process gets in.
+// The buckets are copied to a file beside the old one, under path + ".compact", while readers
+// and writers go on: changes stay in memtable and journal, and folds wait. If a transaction
+// changes the buckets meanwhile, the compaction ends with ErrBusy. Then, while writers wait,
+// the journal is copied, the new file is synced, and a rename puts it in the place of the old
+// one. A crash at any moment leaves one complete file under the name, with all that was
+// flushed; the next opening removes the other. Each of the two files has its own lock, so no
+// other process can open the database at any moment.
 //
 // Measured with 20,000 pods, 232 MB as the server sent them, on two cores and a virtual
 // disk: 35 MB became 23 MB in 0.3 s, beside a writer that waited 50 ms at most.
 //
-// Views that are open go on with the old file, whose space is free once they are
-// closed. On an error, such as ErrNoRoom, the old file goes on as if nothing had been;
-// it is of another kind only where the disk does not sync its directory, told after the
-// new file has taken over: then nothing is durable before it does.
+// Open views keep reading the old file, whose space is free when the last of them is closed. On
+// an error, such as ErrNoRoom, the old file stays in use unchanged. There is one exception: if
+// the sync of the directory after the rename fails, Compact returns that error although the new
+// file is in use; nothing is durable then until a retry of the sync succeeds.
 func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
 	if db.opts.ReadOnly {
 		return 0, 0, errors.New("compact: the database is open for reading only")
@@ -98,7 +98,7 @@ type compactor struct {
 	saved atomic.Int64 // bytes by which the file became smaller
 }
 
-// note counts a compaction.
+// note counts a compaction. saved is in bytes.
 func (c *compactor) note(took time.Duration, saved int64) {
 	c.count.Add(1)
 	c.took.Add(int64(took))
@@ -115,23 +115,23 @@ func (c *compactor) due(now time.Time, size, free, minFree int64) bool {
 	return !c.running && !now.Before(c.notBefore) && free >= minFree && free >= compactFreeFactor*(size-free)
 }
 
-// compactStep is a moment in a compaction, for tests to look at it, and to end it there.
+// compactStep is a moment in a compaction, in which tests inspect it or make it fail.
 type compactStep string
 
 const (
-	stepBegun  compactStep = "begun"  // the new file is there, and empty
-	stepCopied compactStep = "copied" // all but the journal is
-	stepSynced compactStep = "synced" // the journal too
-	stepNamed  compactStep = "named"  // it has the name
+	stepBegun  compactStep = "begun"  // the new file exists, and is empty
+	stepCopied compactStep = "copied" // it has all but the journal
+	stepSynced compactStep = "synced" // it has the journal too, and is synced
+	stepNamed  compactStep = "named"  // it has the database's name
 )
 
-// compaction is one rewriting of an open database.
+// compaction is one rewrite of an open database.
 type compaction struct {
 	db         *DB
 	old        *boltfile.File
 	src        *boltfile.Tx // of old; nil once it has ended
-	epoch      uint64       // of old, when src was begun
-	uncertainN int          // the committer's count then
+	epoch      uint64       // of old, when src began
+	uncertainN int          // the committer's count of uncertain commits, when src began
 	dst        *boltfile.File
 	path       string // of the file itself, if the database's is a link
 	renamed    bool
@@ -175,7 +175,8 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	return before, after, err
 }
 
-// begin takes hold of the file as it is.
+// begin acquires the current file, begins a read transaction on it and makes folds and builds
+// wait. It takes the write lock.
 func (c *compaction) begin() error {
 	db := c.db.lock()
 	defer db.unlock()
@@ -198,7 +199,8 @@ func (c *compaction) begin() error {
 	return c.src.Read(func() error { c.epoch = boltfile.Epoch(c.src); return nil })
 }
 
-// end releases the file, if begin has acquired it.
+// end releases the file, if begin has acquired it, and wakes the builds. It takes the write
+// lock.
 func (c *compaction) end() {
 	if c.old == nil {
 		return
@@ -211,7 +213,7 @@ func (c *compaction) end() {
 	db.indexer.wake()
 }
 
-// rekeys reports whether the new file has another key.
+// rekeys reports whether the new file has another key than the old one.
 func (c *compaction) rekeys() bool { return !c.dst.SameKey(c.old) }
 
 func (c *compaction) endRead() {
@@ -221,7 +223,7 @@ func (c *compaction) endRead() {
 	}
 }
 
-// copy makes the new file, but for the journal, and compares the two.
+// copy copies all but the journal to the new file, and compares the two.
 func (c *compaction) copy(ctx context.Context, tmp string) error {
 	like, err := c.old.Stat()
 	if err != nil {
@@ -234,11 +236,12 @@ func (c *compaction) copy(ctx context.Context, tmp string) error {
 		return err
 	}
 	err = c.dst.View(func(tx *boltfile.Tx) error { return boltfile.Compare(ctx, c.src, tx, format.BucketJournal) })
-	c.endRead() // what is flushed from now on takes no more room than it must
+	c.endRead() // an open read transaction makes the old file grow with each flush
 	return err
 }
 
-// finish copies the journal and puts the new file in the old one's place.
+// finish copies the journal and puts the new file in the old one's place, under the write lock.
+// It returns ErrBusy if the buckets have changed or a commit became uncertain since begin.
 func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	db := c.db.lock()
 	defer db.unlock()
@@ -287,7 +290,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	return after, nil
 }
 
-// stillNamed returns an error if the database's path is the name of another file now.
+// stillNamed returns an error unless the database's path is still the name of the open file.
 func (c *compaction) stillNamed() error {
 	opened, err := c.old.Stat()
 	if err != nil {
@@ -299,7 +302,7 @@ func (c *compaction) stillNamed() error {
 	return nil
 }
 
-// sizes returns the file's size, and how much of it is free, as of the newest commit.
+// sizes returns the file's size and its free bytes, as of the newest commit.
 func (db *DB) sizes() (size, free int64, err error) {
 	info, err := os.Stat(db.path)
 	if err != nil {
@@ -308,7 +311,7 @@ func (db *DB) sizes() (size, free int64, err error) {
 	return info.Size(), db.handle.Stats(db.opts.Keys).FreeBytes, nil
 }
 
-// compactIfDue starts a compaction if it pays. It comes after a fold.
+// compactIfDue starts a compaction in the background if it pays. The log calls it after a fold.
 func (db locked) compactIfDue() {
 	if db.hooks.byHand || db.indexer.busy() {
 		return
@@ -330,7 +333,7 @@ func (db *DB) compactInBackground(ctx context.Context) {
 		db.opts.Logger.Info("database compacted", "before_bytes", before, "after_bytes", after,
 			"took", db.opts.Clock.Since(start).Round(time.Millisecond))
 	case ctx.Err() == nil:
-		db.opts.Logger.Warn("the database could not be compacted; it goes on as it is", "error", err)
+		db.opts.Logger.Warn("the database could not be compacted; it stays in use as it is", "error", err)
 		l := db.lock()
 		defer l.unlock()
 		l.compactor.notBefore = db.opts.Clock.Now().Add(compactRetry)

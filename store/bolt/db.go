@@ -26,36 +26,36 @@ const (
 )
 
 const (
-	// DefaultFlushInterval is the flush interval where Options do not say.
+	// DefaultFlushInterval is the flush interval if Options have none.
 	DefaultFlushInterval = 5 * time.Second
 
-	// DefaultViewLimit is how long a view may stay open where Options do not say.
+	// DefaultViewLimit is how long a view may stay open if Options have no limit.
 	DefaultViewLimit = 30 * time.Second
 
-	// DefaultMaxBytes is the quota of a file where Options give none.
+	// DefaultMaxBytes is the quota of a file, in bytes, if Options have none.
 	DefaultMaxBytes = 1 << 30
 )
 
 // Options are the settings of a database. The zero value works.
 type Options struct {
-	// MaxBytes is the file's quota; writes that would grow it further fail.
+	// MaxBytes is the file's quota; a write fails if it would grow the file further.
 	// 0 is DefaultMaxBytes.
 	MaxBytes int64
 
 	// ReadOnly opens an existing file for reading only, beside other readers.
 	ReadOnly bool
 
-	// Keys are what the file is encrypted with. A file with another key than Keys.Key is
-	// rewritten in the background, once a collection was opened.
+	// Keys are the keys that the file may be encrypted with. If it has another key than
+	// Keys.Primary, it is rewritten in the background when the first collection is opened.
 	Keys Keyring
 
 	// Writer names the program's version, for the file's meta bucket.
 	Writer string
 
-	// FlushInterval is after how long changes are made durable where there are enough
-	// of them, 256 KiB. Fewer wait for company up to twelve times as long, but no more
-	// than 60 s unless this is more; a change of the checkpoint alone waits twelve
-	// times as long. What a crash loses is what the watch sends again. 0 is 5 s.
+	// FlushInterval is how long changes may be dirty before a flush if there are 256 KiB of
+	// them. A smaller batch waits up to twelve times as long, but no more than 60 s unless
+	// FlushInterval is longer; a change of the checkpoint alone waits twelve times as long.
+	// If a crash loses changes, the watch sends them again. 0 is 5 s.
 	FlushInterval time.Duration
 
 	// ViewLimit is how long a view may stay open before it ends with
@@ -63,8 +63,8 @@ type Options struct {
 	// again, so that the file grows with every change. 0 is 30 s.
 	ViewLimit time.Duration
 
-	// HistoryRetention and HistoryBytes bound the history of each collection: what is
-	// older or more is forgotten within the hour. 0 is
+	// HistoryRetention and HistoryBytes bound the history of each collection: older entries,
+	// or those beyond the size, are trimmed within the hour. 0 is
 	// store.DefaultHistoryRetention and store.DefaultHistoryBytes.
 	HistoryRetention time.Duration
 	HistoryBytes     int64
@@ -76,19 +76,18 @@ type Options struct {
 	// memory before it fills a new generation on disk. 0 is 2 MiB.
 	ReplaceBudget int
 
-	// Damaged is told of each read of a record that fails its check, by the goroutine
-	// that reads: the same record may come often. It must not block and not use the
-	// database. nil is for nobody.
+	// Damaged, unless it is nil, is called for each read of a corrupt record, in the
+	// goroutine that reads, so often for the same record. It must not block, and must not
+	// use the database.
 	Damaged func(collection, key string)
 
-	// Logger is told what the database does by itself, in the background; nil for
-	// nowhere.
+	// Logger logs the work of the database in the background; nil discards it.
 	Logger *slog.Logger
 
 	hooks *hooks // nil in production
 }
 
-// setDefaults sets what [DB.Adjust] can change.
+// setDefaults sets the options that [DB.Adjust] can change and that are 0.
 func (opts *Options) setDefaults() {
 	if opts.FlushInterval == 0 {
 		opts.FlushInterval = DefaultFlushInterval
@@ -124,13 +123,13 @@ type DB struct {
 
 var _ store.DB = (*DB)(nil)
 
-// Open opens the database at path and creates it where there is none, with its
-// directory. Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign,
-// ErrNewerFormat, ErrKey, ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
+// Open opens the database at path. If there is none, it creates the file and its directory.
+// Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign, ErrNewerFormat, ErrKey,
+// ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
 
-// open is Open with a look at the file before anything in it is followed. look may
-// be nil; its error ends the opening.
+// open is Open that calls look, unless it is nil, before it follows anything in the file. If
+// look returns an error, open returns that.
 func open(path string, opts Options, look func(*boltfile.File) error) (*DB, error) {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes
@@ -166,7 +165,7 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 	case err != nil:
 		return nil, fmt.Errorf("open database: %w", err)
 	case !info.Mode().IsRegular():
-		// Not ErrForeign: nobody should set a directory or a device aside.
+		// Not ErrForeign: no caller should set a directory or a device aside.
 		return nil, fmt.Errorf("open database: %s is not a regular file: name another path", path)
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: %w: the file is empty", path, store.ErrForeign)
@@ -214,26 +213,27 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 	return db, nil
 }
 
-// begin reads what is needed before anything else and repairs what a crash left.
+// begin replays the journal and, unless the database is read-only, removes the leftovers of a
+// crash.
 func (db *DB) begin() error {
 	if err := db.log.Replay(); err != nil || db.opts.ReadOnly {
 		return err
 	}
 	if db.log.JournalDamage() != nil {
-		// Nothing may be appended behind the damage.
+		// Replay would never reach an entry behind the corrupt one.
 		if err := db.log.Fold(); err != nil {
 			return err
 		}
 	}
-	// The lock is held: no process uses what a compaction left. If it can't be removed, the
-	// next compaction tries again.
+	// The file lock is held: no process uses the file that a compaction left. If it can't be
+	// removed, the next compaction tries again.
 	if file, err := filepath.EvalSymlinks(db.path); err == nil {
 		_ = os.Remove(file + compactSuffix)
 	}
 	return db.dropLeftovers()
 }
 
-// Collections returns what is stored, ordered by ID.
+// Collections returns the stored collections, ordered by ID.
 func (db *DB) Collections() ([]store.Info, error) {
 	var infos []store.Info
 	err := db.view(func(tx *boltfile.Tx) error {
@@ -280,7 +280,7 @@ func (db *DB) Stats() store.Stats {
 	return s
 }
 
-// Flush makes what was applied durable: one value in the journal for all collections, in
+// Flush makes all applied changes durable: one value in the journal for all collections, in
 // one small transaction. It folds if the journal has grown large or old.
 func (db *DB) Flush() error {
 	l := db.lock()
@@ -300,12 +300,12 @@ func (db *DB) flushOnTime() {
 	}
 }
 
-// JournalDamage returns the damage that was met when the journal was replayed,
-// nil for none. What follows it in the journal was given up.
+// JournalDamage returns the corruption that ended the replay of the journal, nil for none. The
+// journal entries behind it are lost.
 func (db *DB) JournalDamage() error { return db.log.JournalDamage() }
 
-// Close makes everything durable, waits for open views and closes the file. The
-// file is closed whatever the error. Closing twice does nothing.
+// Close makes everything durable, waits for open views and closes the file. The file is closed
+// even if Close returns an error. Closing again does nothing.
 func (db *DB) Close() error {
 	db.background.stop()
 	l := db.lock()
@@ -332,7 +332,8 @@ func (db *DB) update(fn func(*boltfile.Tx) error) error {
 	return l.update(fn)
 }
 
-// hidden commits a transaction that changes nothing that a reader sees.
+// hidden takes the write lock and commits a transaction that changes nothing visible to
+// readers.
 func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
 	l := db.lock()
 	defer l.unlock()
@@ -345,7 +346,7 @@ func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
 // view runs fn in a read transaction on the file, without the memtable.
 func (db *DB) view(fn func(*boltfile.Tx) error) error { return db.handle.View(fn) }
 
-// resyncMeta makes durable what was committed.
+// resyncMeta takes the write lock and makes all commits durable.
 func (db *DB) resyncMeta() error {
 	l := db.lock()
 	defer l.unlock()

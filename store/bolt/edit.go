@@ -19,7 +19,7 @@ var (
 	_ table = (*editTable)(nil)
 )
 
-// edit is a set of changes to the memtable that become visible as one.
+// edit is a set of changes to the memtable that become visible together.
 type edit struct {
 	base  *view
 	cells map[string]writeback.Cell
@@ -36,7 +36,7 @@ func (e *edit) table(path ...[]byte) *editTable {
 	return &editTable{edit: e, path: path, prefix: format.Address(path, nil)}
 }
 
-// Get returns what the edit, the memtable or the file has, in this order.
+// Get returns the value of a key in the edit, the memtable or the file: the first that has it.
 func (t *editTable) Get(key []byte) []byte {
 	addr := t.prefix + string(key)
 	if c, ok := t.edit.cells[addr]; ok {

@@ -12,15 +12,15 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// feedTable is the history of a generation, to write to.
+// feedTable reads and writes the history of a generation.
 type feedTable struct {
 	feed, tombstones table
 }
 
 var _ history.Table = feedTable{}
 
-// Get implements [history.Table]. What is damaged is as good as not there: its
-// number is given to another change.
+// Get implements [history.Table]. It treats a corrupt entry as missing: the next change at its
+// resourceVersion overwrites it.
 func (t feedTable) Get(rv string) (history.Entry, bool, error) {
 	key := history.Key(rv)
 	b := t.feed.Get(key)
@@ -38,7 +38,7 @@ func (t feedTable) Put(rv string, e history.Entry) (int64, error) {
 	return format.FeedBytes(key, b, nil), t.feed.Put(key, b)
 }
 
-// Delete implements [history.Table]. What a deletion keeps goes with its entry.
+// Delete implements [history.Table]. It deletes the tombstone, if any, with the entry.
 func (t feedTable) Delete(rv string) (int64, error) {
 	key := history.Key(rv)
 	b, last := t.feed.Get(key), t.tombstones.Get(key)
@@ -51,7 +51,8 @@ func (t feedTable) Delete(rv string) (int64, error) {
 	return n, t.feed.Delete(key)
 }
 
-// putTombstone keeps the record of what was deleted.
+// putTombstone stores the record of an object that was deleted at rv, and returns the bytes
+// that it adds to the history.
 func (t feedTable) putTombstone(rv string, rec []byte) (int64, error) {
 	key := history.Key(rv)
 	return int64(len(key) + len(rec)), t.tombstones.Put(key, bytes.Clone(rec))
@@ -64,14 +65,13 @@ func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
 	return head, nil
 }
 
-// openLog lets what is written from now on be recorded, where the generation has a
-// history. known is the resourceVersion of the checkpoint before, next the checkpoint
-// after.
+// openLog starts to record the writes that follow, if the generation has a history. known is
+// the resourceVersion of the checkpoint before them, next the checkpoint after them.
 func (g *generation) openLog(known string, next store.Checkpoint) error {
 	head, err := g.view.decodeHead(g.root.Get(format.KeyHistory))
 	g.head = head
 	if err != nil {
-		// The history is not worth a collection that takes no changes: it begins anew.
+		// A collection must take changes even if its history is corrupt: restart the history.
 		if head, err = g.recounted(next); err != nil {
 			return err
 		}
@@ -82,8 +82,8 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 	return nil
 }
 
-// recounted is the head of a history that begins at a checkpoint, with what is left
-// of another one to be trimmed.
+// recounted returns the head of a history that begins at cp. It counts the entries that are
+// left of the previous history, which trim removes later.
 func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 	head := history.Begin(cp.RV, "", cp.Proven())
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
@@ -101,8 +101,8 @@ func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 	return head, nil
 }
 
-// note remembers a write for the log. stored is the record that it takes the place
-// of, nil for none, and old what that says unless it is damaged.
+// note adds a write to the changes for the log. stored is the record that it replaces, nil for
+// none, and old its decoded form unless it is corrupt.
 func (g *generation) note(w write, stored []byte, old format.Record, damaged bool) error {
 	c := history.Change{Key: w.key, Deletion: w.deletion}
 	if !w.delete {
@@ -122,9 +122,8 @@ func (g *generation) note(w write, stored []byte, old format.Record, damaged boo
 	return nil
 }
 
-// unreadable is what is known of an object whose record is damaged: its
-// resourceVersion, if the feed has it. Whose name now is now's, it is taken to be
-// the same.
+// unreadable returns the version of an object whose record is corrupt: its resourceVersion, if
+// the feed has an entry for it. If a new object, now, takes over the key, assume the same UID.
 func (g *generation) unreadable(key string, now *history.Version) (*history.Version, error) {
 	rv, err := g.findEntry(key)
 	old := &history.Version{RV: rv}
@@ -134,7 +133,7 @@ func (g *generation) unreadable(key string, now *history.Version) (*history.Vers
 	return old, err
 }
 
-// findEntry looks for the entry of a live object by its key; empty for none.
+// findEntry returns the resourceVersion of a live object's entry in the feed, empty for none.
 func (g *generation) findEntry(key string) (rv string, err error) {
 	cur, err := g.view.cursor(g.view.path(format.BucketFeed))
 	if err != nil {
@@ -148,7 +147,7 @@ func (g *generation) findEntry(key string) (rv string, err error) {
 	return "", nil
 }
 
-// closeLog writes what was recorded.
+// closeLog writes the recorded changes and the head of the history.
 func (g *generation) closeLog() error {
 	if g.log == nil {
 		return nil
@@ -167,8 +166,7 @@ func (g *generation) closeLog() error {
 	return nil
 }
 
-// createHistory makes the history of a new generation, which a complete list is to
-// begin.
+// createHistory creates the buckets and the head of a generation's history.
 func createHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if _, err := gen.CreateBucket(name); err != nil {
@@ -178,7 +176,7 @@ func createHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	return putJSON(gen, id, format.KeyHistory, head)
 }
 
-// restartHistory begins a generation's history anew.
+// restartHistory replaces a generation's history by an empty one.
 func restartHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if err := gen.DeleteBucket(name); err != nil {
@@ -188,7 +186,7 @@ func restartHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	return createHistory(gen, id, head)
 }
 
-// Horizon returns where the history begins.
+// Horizon returns the horizon of the history.
 func (v *view) Horizon() (h store.Horizon, err error) {
 	head, err := v.head()
 	return head.Seen(v.state), err
@@ -202,7 +200,7 @@ func (v *view) head() (head history.Head, err error) {
 	return head, err
 }
 
-// Changes iterates over what changed after since.
+// Changes iterates over the changes after since, a resourceVersion.
 func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		head, err := v.head()
@@ -224,7 +222,8 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 	}
 }
 
-// event makes an event of an entry of the feed.
+// event returns the event of a feed entry. An entry without its record, or with the record of
+// another resourceVersion, is corrupt.
 func (v *view) event(k, b []byte) (store.Event, error) {
 	rv, entry, err := format.DecodeFeedEntry(k, b)
 	if err != nil {

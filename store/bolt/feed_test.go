@@ -198,6 +198,6 @@ func TestHistoryOfDamagedRecord(t *testing.T) {
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	for _, p := range report.Problems {
-		require.Contains(t, p.Reason, "bytes, its state says", "what a damaged record adds to the total is not known")
+		require.Contains(t, p.Reason, "bytes, its state has", "what a damaged record adds to the total is not known")
 	}
 }

@@ -27,31 +27,30 @@ func ReadKeyring(path string, old []string) (Keyring, error) { return boltfile.R
 type Shutdown = boltfile.Shutdown
 
 const (
-	// Closed: the file was closed.
+	// Clean: the file was closed.
 	Clean = boltfile.Clean
-	// Killed: the process ended without closing the file, and the machine has been up
+	// Crashed: the process ended without closing the file, and the machine has been up
 	// since: all that was written is there.
 	Crashed = boltfile.Crashed
-	// Cut: the machine stopped, or the file comes from another machine. The file has to be
-	// checked before it is trusted: see [Check].
+	// PowerLoss: the machine stopped, or the file comes from another machine. The file has to
+	// be checked before it is trusted: see [Check].
 	PowerLoss = boltfile.PowerLoss
 )
 
-// LastShutdown returns how the database at path was left. It follows little of what is in
-// the file, and survives any corruption. A file that it can't read is Cut.
+// LastShutdown returns how the last process left the database at path. It survives any
+// corruption. If the file can't be read, the result is PowerLoss.
 func LastShutdown(path string) Shutdown { return boltfile.LastShutdown(path) }
 
-// Lock takes the lock of the database at path, whatever state the file is in, until
-// the returned function is called. If another process has the file open the error
-// wraps store.ErrLocked.
+// Lock holds the lock of the database at path until the returned function is called. The file
+// may be in any state. If another process has the file open, the error wraps store.ErrLocked.
 func Lock(path string) (unlock func() error, err error) { return boltfile.Lock(path) }
 
 // SyncDir makes the names in a directory durable: after it returns, a rename or
 // creation in dir survives a power cut.
 func SyncDir(dir string) error { return boltfile.SyncDir(dir) }
 
-// TempFiles are names beside a database at path under which a crash may have left files
-// without meaning.
+// TempFiles returns the names beside a database at path under which a crash may leave
+// temporary files.
 func TempFiles(path string) []string {
 	return []string{path + boltfile.CreateSuffix, path + compactSuffix}
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
-// hooks are what tests change.
+// hooks are the settings that tests change.
 type hooks struct {
 	byHand         bool  // nothing starts in the background
 	stepRecords    int   // see the constant
 	compactMinFree int64 // see the constant
-	compactAnyway  bool  // also if there is nothing to gain
+	compactAnyway  bool  // a compaction replaces the file even if it saves nothing
 	sliceBytes     int   // see writeback.SliceBytes
 	maxMapBytes    int64 // see boltfile.Options
 
@@ -22,8 +22,8 @@ type hooks struct {
 	networkFS   func(path string) (string, error)
 }
 
-// withDefaults returns the hooks with what is not set as it is in production, which h is nil
-// in.
+// withDefaults returns h with the values of production for all that is not set. In production
+// h is nil.
 func (h *hooks) withDefaults() hooks {
 	var d hooks
 	if h != nil {

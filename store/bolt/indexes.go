@@ -21,16 +21,16 @@ func definitionsOf(indexes []store.Index) definitions {
 	return d
 }
 
-// has says whether x is among them under the same definition.
+// has reports whether x is among d with the same definition.
 func (d definitions) has(x store.Index) bool {
 	spec, ok := d[x.Name]
 	return ok && spec == x.Spec
 }
 
-// building is what a generation has under the key "building" while it has indexes
-// that are not complete. Each of them has an entry for whatever was written since
-// the index was added and for every object up to After, and no entry that does not
-// belong there: all that is missing are entries of objects behind After.
+// building is the value of a generation's key "building", which is there while it has indexes
+// that are not complete. Each of these indexes has the entries of all objects with a key up to
+// After and of those written since the index was added, and no wrong entry: only entries of
+// objects behind After are missing.
 type building struct {
 	Indexes definitions `json:"indexes"`
 	After   string      `json:"after,omitempty"` // key
@@ -49,14 +49,14 @@ func decodeBuilding(id string, raw []byte) (b building, err error) {
 	return b, err
 }
 
-// readIndexes reads which indexes a generation has, complete and not, of those that
-// the collection was opened with.
+// readIndexes returns the indexes of a generation: those that are complete and those that are
+// being built.
 func (c *collection) readIndexes(gen *boltfile.Bucket) (complete definitions, build building, err error) {
 	if complete, err = decodeIndexes(c.id, gen.Get(format.KeyIndexes)); err != nil {
 		return nil, build, corruptValue(c.db.path, c.id, format.KeyIndexes, err)
 	}
 	if build, err = decodeBuilding(c.id, gen.Get(format.KeyBuilding)); err != nil {
-		// Only how far they are is lost.
+		// Only the position of the build is lost: it starts again from the first object.
 		build = building{Indexes: definitions{}}
 		for _, x := range c.indexes {
 			if !complete.has(x) {
@@ -74,10 +74,9 @@ func putBuilding(gen *boltfile.Bucket, id string, build building) error {
 	return putJSON(gen, id, format.KeyBuilding, build)
 }
 
-// syncIndexes makes the indexes that the collection was opened with those of the
-// generation. What readers must not see any more is gone for them at once; what is
-// new is there for writers, and for readers once it was built. It says whether
-// anything is left to be done in the background. Nothing may be in the memtable.
+// syncIndexes makes the indexes of the generation those that the collection was opened with.
+// Readers no longer see a dropped index; writers maintain a new one at once, and readers see it
+// when it is built. It reports whether a build has work to do. The memtable must be empty.
 func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 	root, objects := gen.Bucket(format.BucketIndex), gen.Bucket(format.BucketObjects)
 	if root == nil || objects == nil {
@@ -89,7 +88,7 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 	}
 	had, damage := decodeBuilding(c.id, gen.Get(format.KeyBuilding))
 	if damage != nil {
-		had = building{} // what they are of is not known, so they go
+		had = building{} // their definitions are lost: drop them
 	}
 	complete, build := definitions{}, building{Indexes: definitions{}, After: had.After}
 	for _, x := range c.indexes {
@@ -99,7 +98,7 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 		case had.Indexes.has(x):
 			build.Indexes[x.Name] = x.Spec
 		default:
-			build.Indexes[x.Name], build.After = x.Spec, "" // all of them from the start: one reading for all
+			build.Indexes[x.Name], build.After = x.Spec, "" // all of them from the start, so that one pass serves all
 		}
 	}
 	if err := c.dropIndexes(gen, root, func(name string) bool {
@@ -134,8 +133,8 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 	return len(build.Indexes) > 0 || gen.Bucket(format.BucketDropped) != nil, nil
 }
 
-// dropIndexes drops the indexes that are not to be kept: small ones at once, large
-// ones by moving them out of the way, for the builder.
+// dropIndexes drops the indexes for which keep returns false: it deletes small ones, and moves
+// large ones to the bucket "dropped", for the build to delete.
 func (c *collection) dropIndexes(gen, root *boltfile.Bucket, keep func(name string) bool) error {
 	var drop [][]byte
 	err := root.ForEachBucket(func(name []byte) error {
@@ -158,7 +157,7 @@ func (c *collection) dropIndexes(gen, root *boltfile.Bucket, keep func(name stri
 		if err != nil {
 			return err
 		}
-		// Under a name of its own: the index may be dropped again before this is gone.
+		// In a bucket of its own: an index of the same name may be dropped before this is deleted.
 		seq, err := dropped.NextSequence()
 		if err != nil {
 			return err
@@ -174,8 +173,7 @@ func (c *collection) dropIndexes(gen, root *boltfile.Bucket, keep func(name stri
 	return nil
 }
 
-// sweep deletes up to n entries of the indexes that were dropped, and says whether
-// all are gone.
+// sweep deletes up to n entries of the dropped indexes, and reports whether all are gone.
 func sweep(gen *boltfile.Bucket, n int) (done bool, err error) {
 	dropped := gen.Bucket(format.BucketDropped)
 	if dropped == nil {
@@ -197,7 +195,7 @@ func sweep(gen *boltfile.Bucket, n int) (done bool, err error) {
 	if entries == nil || entries.FewerThan(n) {
 		return false, dropped.DeleteBucket(slot)
 	}
-	var keys [][]byte // a cursor does not go on well over what it deletes
+	var keys [][]byte // a bbolt cursor may skip entries if they are deleted during the iteration
 	cur := entries.Cursor()
 	for k, _ := cur.First(); k != nil && len(keys) < n; k, _ = cur.Next() {
 		keys = append(keys, k)

@@ -5,8 +5,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 )
 
-// locked is a database whose write lock is held. What may only be done under the lock is a
-// method of it, or takes one.
+// locked is a database whose write lock is held. A function that needs the lock is a method of
+// locked, or has a parameter of this type.
 type locked struct{ *DB }
 
 func (db *DB) lock() locked {
@@ -16,8 +16,8 @@ func (db *DB) lock() locked {
 
 func (db locked) unlock() { db.write.Unlock() }
 
-// update commits a transaction that changes what readers see, after a fold, so that the
-// memtable never hides the change.
+// update commits a transaction that changes the buckets that readers see. A fold comes first,
+// so that the memtable never hides the change.
 func (db locked) update(fn func(*boltfile.Tx) error) error {
 	if db.handle.Closed() {
 		return store.ErrClosed
@@ -25,16 +25,16 @@ func (db locked) update(fn func(*boltfile.Tx) error) error {
 	return db.log.Update(fn)
 }
 
-// baseView returns a view of the newest state, until something is put into the memtable. It
-// takes no snapshot of the memtable, which would make the next change copy its way to each
-// cell.
+// baseView returns a view of the newest state, which is valid until something is put into the
+// memtable. It takes no snapshot of the memtable: after one, the next change would copy the
+// nodes on its way to each cell.
 func (db locked) baseView(id string) (*view, error) { return db.viewUnder(id, db.log.Live) }
 
 // writerView returns a baseView that stays open for the next batch of its collection:
-// beginning a transaction costs a third of what a small batch does. It is open until
-// something is committed, or the file swapped or closed, and so keeps no page from being
-// used again. The caller does not close it, and sets the state that it makes; all else of a
-// view changes with a commit only.
+// beginning a transaction costs a third as much as a small batch. closeViews closes the view
+// before a commit, a swap and the close of the file, so it keeps no page from being used
+// again. The caller does not close it, and sets its state after a batch; all else in a view
+// changes only with a commit.
 func (db locked) writerView(id string) (*view, error) {
 	if v := db.writerViews[id]; v != nil {
 		return v, nil

@@ -59,7 +59,7 @@ func (c *metaCache) setState(id string, rawState []byte, state store.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known, ok := c.m[id]; ok {
-		// What is decoded has no monotonic clock.
+		// Drop the monotonic clock: a decoded state has none.
 		for _, t := range []*time.Time{&state.LastEvent, &state.LastBookmark, &state.LastList} {
 			*t = t.Round(0)
 		}

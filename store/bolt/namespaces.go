@@ -10,7 +10,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// namespaceKeys needs no index of its own: keys start with their namespace.
+// namespaceKeys iterates over the keys in a namespace, empty for cluster-scoped objects. It
+// needs no index: keys start with their namespace.
 func (v *view) namespaceKeys(namespace, after string) iter.Seq2[string, error] {
 	prefix := ""
 	if namespace != "" {
@@ -29,8 +30,8 @@ func (v *view) namespaceKeys(namespace, after string) iter.Seq2[string, error] {
 	}
 }
 
-// namespaceEntries goes namespace by namespace: in key order "a-b/x" comes before
-// "a/x", in the order of values it comes after.
+// namespaceEntries iterates over the entries of the namespace index. It goes namespace by
+// namespace: in key order "a-b/x" comes before "a/x", in the order of values after it.
 func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	return func(yield func(store.IndexEntry, error) bool) {
 		namespaces, err := v.namespaces()

@@ -7,14 +7,13 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// SetOrigin stores where the content of the file came from, see Origin.
+// SetOrigin stores the origin of the file's content, see Origin.
 func (db *DB) SetOrigin(origin string) error {
 	return db.hidden(func(tx *boltfile.Tx) error { return tx.Bucket(format.BucketMeta).Put(format.KeyOrigin, []byte(origin)) })
 }
 
-// Origin returns where the content of the file came from, such as a snapshot that may
-// have been made on another machine; empty if it was made here. It stays for as long as
-// the file exists.
+// Origin returns the snapshot that the content of the file was restored from, which may be of
+// another machine; empty if there is none. It stays for as long as the file exists.
 func (db *DB) Origin() (origin string, err error) {
 	err = db.view(func(tx *boltfile.Tx) error {
 		origin = string(tx.Bucket(format.BucketMeta).Get(format.KeyOrigin))
@@ -23,6 +22,6 @@ func (db *DB) Origin() (origin string, err error) {
 	return origin, err
 }
 
-// ChownLike gives a new file or directory to the owner of another: root may make what an
-// agent must be able to open.
+// ChownLike gives a new file or directory to the owner of another: root may create files that
+// an agent must be able to open.
 func ChownLike(path string, like fs.FileInfo) error { return boltfile.ChownLike(path, like) }

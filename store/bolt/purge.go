@@ -10,9 +10,9 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// Purge deletes a collection as Drop does, for good: its objects, indexes, history,
-// dictionaries, and what the journal has of it. What is left in pages of the file that
-// are free now is gone after [DB.Sanitize], which is due until then, see SanitizeDue.
+// Purge deletes a collection as Drop does, and its changes in the journal too: objects,
+// indexes, history and dictionaries. Free pages of the file still have its content until
+// [DB.Sanitize], see SanitizeDue.
 func (db *DB) Purge(id string) error {
 	l := db.lock()
 	defer l.unlock()
@@ -38,7 +38,7 @@ func (db *DB) Purge(id string) error {
 	return db.committer.ResyncMeta()
 }
 
-// SanitizeDue reports whether something was purged and the file was not rewritten since.
+// SanitizeDue reports whether a collection was purged and the file was not rewritten since.
 func (db *DB) SanitizeDue() (due bool, err error) {
 	err = db.view(func(tx *boltfile.Tx) error { due = sanitizeDue(tx); return nil })
 	return due, err
@@ -48,9 +48,9 @@ func sanitizeDue(tx *boltfile.Tx) bool {
 	return tx.Bucket(format.BucketMeta).Get(format.KeySanitize) != nil
 }
 
-// Sanitize rewrites the file so that nothing of what was purged is in it. It is
-// [DB.Compact] even if that saves no space; the errors are the same. What the disk
-// itself keeps of the old file's blocks is beyond its reach.
+// Sanitize rewrites the file so that it holds no purged content. It is [DB.Compact] that
+// replaces the file even if that saves no space, with the same errors. It can't reach the old
+// file's blocks that the disk itself may keep.
 func (db *DB) Sanitize(ctx context.Context) error {
 	_, _, err := db.Compact(ctx)
 	if err != nil {
@@ -62,8 +62,8 @@ func (db *DB) Sanitize(ctx context.Context) error {
 	return fmt.Errorf("sanitize %s: %w", db.path, ErrBusy)
 }
 
-// SetForbiddenFor stores for how long the API server has forbidden to read what the
-// collection is a copy of, so that the time goes on after a restart. 0 is not at all.
+// SetForbiddenFor stores for how long the API server has forbidden to read the collection's
+// resource, so that the time goes on after a restart. 0 removes the value.
 func (db *DB) SetForbiddenFor(id string, d time.Duration) error {
 	return db.hidden(func(tx *boltfile.Tx) error {
 		b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
@@ -77,7 +77,8 @@ func (db *DB) SetForbiddenFor(id string, d time.Duration) error {
 	})
 }
 
-// ForbiddenFor returns what SetForbiddenFor stored. What can't be read counts as 0.
+// ForbiddenFor returns the duration that SetForbiddenFor stored, 0 if there is none or it can't
+// be decoded.
 func (db *DB) ForbiddenFor(id string) (d time.Duration, err error) {
 	err = db.view(func(tx *boltfile.Tx) error {
 		if b := tx.Bucket(format.BucketCollections).Bucket([]byte(id)); b != nil {

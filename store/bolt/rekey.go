@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// rekeyRetry is how long a rewriting under another key waits after one that did not
-// get to its end, because a list changed the buckets meanwhile or the disk was full.
+// rekeyRetry is the pause after a rewrite that failed, because a list changed the buckets
+// meanwhile or the disk was full.
 const rekeyRetry = 30 * time.Second
 
 // rekeyer rewrites the file if it is not encrypted with the key of the options. The write
@@ -19,7 +19,7 @@ type rekeyer struct {
 // rekeyDue reports whether the current file is not encrypted with the key of the options.
 func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).NeedsRekey }
 
-// rekeyIfDue starts to rewrite the file, once for an open database.
+// rekeyIfDue starts to rewrite the file in the background, at most once for an open database.
 func (db locked) rekeyIfDue() {
 	if db.rekeyer.started || db.opts.ReadOnly || db.hooks.byHand || !db.rekeyDue() {
 		return
@@ -28,9 +28,8 @@ func (db locked) rekeyIfDue() {
 	db.background.start(db.rekey)
 }
 
-// rekey compacts until the file is encrypted as it is to be. A compaction writes
-// another file, and the one from before loses its name: there is no moment at which
-// one file has two keys.
+// rekey compacts until the file is encrypted with the key of the options. A compaction writes
+// a new file, which replaces the old one by a rename: no file ever has two keys.
 func (db *DB) rekey(ctx context.Context) {
 	failing := false
 	for db.rekeyDue() {
@@ -45,7 +44,7 @@ func (db *DB) rekey(ctx context.Context) {
 			return
 		case err != nil && !errors.Is(err, ErrBusy) && !failing:
 			failing = true
-			db.opts.Logger.Error("the database can't be rewritten under the key that the configuration names; it goes on as it is, and it is tried again", "error", err)
+			db.opts.Logger.Error("the database can't be rewritten under the key that the configuration names; it stays in use as it is until a retry succeeds", "error", err)
 		}
 		timer := db.opts.Clock.NewTimer(rekeyRetry)
 		select {

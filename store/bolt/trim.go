@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// trimEntries is how many entries of one history are forgotten at a time, at most.
-	// The rest is for the next time.
+	// trimEntries is how many entries of one history are trimmed at a time, at most. The rest is
+	// trimmed the next time.
 	trimEntries = 20_000
 
-	// trimInterval is how long a history may grow past its bounds, where no fold comes.
+	// trimInterval is how long a history may grow past its bounds if there is no fold.
 	trimInterval = time.Hour
 )
 
@@ -23,7 +23,7 @@ type historian struct {
 	trimmedAt time.Time
 }
 
-// due reports whether the histories were not trimmed for trimInterval.
+// due reports whether trimInterval has passed since the histories were trimmed.
 func (h *historian) due(now time.Time) bool { return now.Sub(h.trimmedAt) >= trimInterval }
 
 // trimIfDue trims the histories if it is time.
@@ -33,8 +33,8 @@ func (db locked) trimIfDue() {
 	}
 }
 
-// trimHistories drops what is too old or too much of each collection's history. It
-// comes before a flush, and before a fold, so that it costs no write of its own.
+// trimHistories trims each collection's history to the bounds of the options. The log calls it
+// before a flush or a fold, so that it costs no write of its own.
 func (db locked) trimHistories() {
 	db.historian.trimmedAt = db.opts.Clock.Now()
 	var ids []string
@@ -45,7 +45,7 @@ func (db locked) trimHistories() {
 		})
 	})
 	if err != nil {
-		return // the fold meets it too, and returns it
+		return // the fold meets the same error, and returns it
 	}
 	for _, id := range ids {
 		cells, err := db.trimmed(id)
@@ -56,7 +56,7 @@ func (db locked) trimHistories() {
 	}
 }
 
-// trimmed returns what to change in order to trim a collection's history.
+// trimmed returns the cells that trim a collection's history, none if nothing is due.
 func (db *DB) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	v, err := db.newView(id)
 	if err != nil {
@@ -70,8 +70,8 @@ func (db *DB) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	return cells, err
 }
 
-// trim returns what to change so that the history has at most maxBytes and nothing older
-// than oldest.
+// trim returns the cells after which the history has at most maxBytes and no entry older than
+// oldest, or as many of them as trimEntries allows. Run it in Tx.Read.
 func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]writeback.Cell, error) {
 	head, err := v.head()
 	if err != nil {
@@ -87,7 +87,7 @@ func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]writeback.Cell
 	for k, b := cur.Seek(nil); k != nil && len(e.cells) < trimEntries; k, b = cur.Next(k) {
 		rv, entry, err := format.DecodeFeedEntry(k, b)
 		if err != nil {
-			// Its number can still be read: that of the key.
+			// The resourceVersion can still be read: it is the key.
 			if rv, _ = history.RV(k); rv == "" {
 				return nil, err
 			}
