@@ -17,24 +17,24 @@ const (
 	copyRecords = 2000
 )
 
-// replacement collects a difference in memory and, past the budget, in a new
-// generation beside the current one. See [store.Replacement].
+// replacement collects changes in memory and, past the budget, in a new generation beside the
+// current one. See [store.Replacement].
 type replacement struct {
 	c       *collection
 	pending map[string]write
 	bytes   int    // of pending
-	highest string // resourceVersion of any object that was brought
+	highest string // the highest resourceVersion of an applied object
 
-	gen       uint64            // the new generation; 0 while the difference is in memory
+	gen       uint64            // number of the new generation; 0 while all changes are in memory
 	state     store.State       // totals of the new generation
-	touched   map[string]string // keys written to it, with the resourceVersion of their deletion where that was told
-	committed bool              // it is what readers see, and may not be durable
+	touched   map[string]string // keys written to it, with the resourceVersion of the deletion if it is known
+	committed bool              // visible to readers, but perhaps not durable
 	done      bool
 }
 
 // Replace starts to replace the collection's content.
 func (c *collection) Replace() (store.Replacement, error) {
-	// Whether the store is closed and the collection still there, a view knows.
+	// Taking a view fails if the store is closed or the collection was dropped.
 	v, err := c.View()
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (c *collection) Replace() (store.Replacement, error) {
 	return &replacement{c: c, pending: map[string]write{}}, nil
 }
 
-// Apply adds changes.
+// Apply adds changes to the replacement. They are not visible before Commit.
 func (r *replacement) Apply(changes []store.Change) error {
 	if r.done {
 		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
@@ -78,7 +78,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 	return nil
 }
 
-// spill writes what is pending into the new generation.
+// spill writes the pending changes to the new generation. On an error they stay pending.
 func (r *replacement) spill() error {
 	if r.gen == 0 {
 		if err := r.begin(); err != nil {
@@ -94,7 +94,7 @@ func (r *replacement) spill() error {
 		}
 		gen := b.Bucket(format.GenName(r.gen))
 		if objects := gen.At([][]byte{format.BucketObjects}); objects != nil {
-			// A list comes in key order: full pages instead of half-full ones.
+			// A list comes in key order: fill pages instead of leaving them half full.
 			objects.FillSequentially()
 		}
 		g, err := fileGeneration(r.c, tx, gen, format.GenName(r.gen))
@@ -125,7 +125,7 @@ func (r *replacement) takePending() []write {
 	return writes
 }
 
-// putBack keeps writes for another try after a failed transaction.
+// putBack makes writes pending again after a failed transaction, for a retry.
 func (r *replacement) putBack(writes []write) {
 	for _, w := range writes {
 		r.pending[w.key] = w
@@ -133,7 +133,7 @@ func (r *replacement) putBack(writes []write) {
 	}
 }
 
-// begin makes the new generation: a copy of the current one.
+// begin creates the new generation as a copy of the current one, without its history.
 func (r *replacement) begin() error {
 	var gen uint64
 	var complete definitions
@@ -154,7 +154,8 @@ func (r *replacement) begin() error {
 		if complete, build, err = r.c.readIndexes(current); err != nil {
 			return err
 		}
-		// What is not complete begins anew there, once this has ended.
+		// Indexes that are not complete are built from the start in the new generation, when
+		// the replacement has ended.
 		r.c.db.indexer.spilling[r.c.id] = true
 		build.After = ""
 		gen = n + 1
@@ -175,7 +176,7 @@ func (r *replacement) begin() error {
 	return nil
 }
 
-// copied lists the buckets of a generation that begin copies.
+// copied returns the paths of the buckets of a generation that begin copies.
 func copied(indexes definitions) [][][]byte {
 	paths := [][][]byte{{format.BucketObjects}}
 	for _, name := range slices.Sorted(maps.Keys(indexes)) {
@@ -223,7 +224,8 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 	return nil
 }
 
-// Commit makes the difference and the checkpoint visible as one unit.
+// Commit makes the changes and the checkpoint visible together, and durable. If only the sync
+// failed, calling Commit again retries that.
 func (r *replacement) Commit(cp store.Checkpoint) error {
 	if r.done {
 		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
@@ -279,7 +281,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	return r.finish()
 }
 
-// finish ends a replacement that readers see, once it is durable.
+// finish makes a visible replacement durable and ends it. On an error it has not ended.
 func (r *replacement) finish() error {
 	if err := r.c.db.resyncMeta(); err != nil {
 		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
@@ -293,7 +295,8 @@ func (r *replacement) finish() error {
 	return nil
 }
 
-// commitPending writes a difference that stayed in memory.
+// commitPending writes changes that stayed in memory to the current generation, and returns the
+// new totals. goesOn is false if the history starts again at cp.
 func (r *replacement) commitPending(tx *boltfile.Tx, b *boltfile.Bucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
 	c := r.c
 	state, err := readState(c.db.path, c.id, b)
@@ -323,14 +326,14 @@ func (r *replacement) commitPending(tx *boltfile.Tx, b *boltfile.Bucket, writes 
 	return state, g.closeLog()
 }
 
-// Abort forgets the changes.
+// Abort drops the changes. If Commit has made them visible, they stay.
 func (r *replacement) Abort() error {
 	if r.done {
 		return nil
 	}
 	defer r.end()
 	if r.gen == 0 || r.committed {
-		return nil // kept: it is too late
+		return nil // nothing on disk, or visible already
 	}
 	return r.dropGeneration(r.gen)
 }

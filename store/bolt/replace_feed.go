@@ -11,9 +11,9 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// recordGeneration gives the new generation the history of the current one with what
-// the replacement changes, in transactions of bounded size, and returns its head.
-// Nothing of it is visible until Commit switches to the new generation.
+// recordGeneration copies the history of the current generation to the new one and adds the
+// changes of the replacement, in transactions of bounded size. It returns the head of the new
+// history, which is not visible until Commit switches to the new generation.
 func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (history.Head, error) {
 	var head history.Head // of the current generation
 	err := r.c.db.hidden(func(tx *boltfile.Tx) error {
@@ -21,9 +21,9 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		if err != nil {
 			return err
 		}
-		// A damaged head is as good as none: the history begins anew.
+		// If the head is corrupt, it is empty and the history starts again at cp.
 		head, _ = before.view.decodeHead(before.root.Get(format.KeyHistory))
-		return restartHistory(r.generation(tx, r.gen), r.c.id, history.Head{}) // an attempt before may have left some of it
+		return restartHistory(r.generation(tx, r.gen), r.c.id, history.Head{}) // an earlier attempt may have left entries
 	})
 	if err != nil {
 		return head, err
@@ -88,7 +88,7 @@ func (r *replacement) recorder(tx *boltfile.Tx) (now, before *generation, err er
 	return now, before, err
 }
 
-// change is what the replacement does to a key.
+// change returns how the replacement changes a key, from before to now.
 func (r *replacement) change(key string, before, now *generation) (history.Change, error) {
 	c := history.Change{Key: key, Deletion: r.touched[key]}
 	if b := now.objects.Get([]byte(key)); b != nil {

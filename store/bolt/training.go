@@ -12,60 +12,62 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// A collection's first dictionary is made of its first objects. They may be few, or
-// not like those that follow, and what a cluster runs changes over the years. So what
-// is compressed is measured, window by window. Where a window does worse than the
-// dictionary once did, samples are taken during the two that follow: a challenger is
-// made of those of one window and tried on those of the other, and takes over if it
-// saves enough there. Not on neighbours: a list goes through one namespace after the
-// other, and of the next one a challenger made of this one knows no more than the
-// dictionary does. The first dictionary of a process is challenged once in any case:
-// what it was good for is not known.
+// A collection's first dictionary is made of its first objects. They may be few, or unlike the
+// objects that follow, and the workload of a cluster changes over the years. So the
+// compression ratio is measured, window by window. If it is worse in a window than the
+// dictionary's best, samples are taken during the next two windows: a challenger is made of the
+// samples of the first window, tried on those of the second, and replaces the dictionary if it
+// saves enough there. The trial needs another window: a list goes through one namespace after
+// the other, and on the next namespace a challenger made of this one may be no better than the
+// dictionary. The first dictionary of a process is challenged once in any case: its best ratio
+// is unknown.
 const (
-	// dictBytes is the size of a collection's dictionary, dictMinObjects the number of
-	// objects it takes to make one. Objects of one kind repeat each other's keys and
-	// boilerplate, which a dictionary lets each of them refer to.
+	// dictBytes is the size of a collection's dictionary, dictMinObjects the least number of
+	// objects to make one of. Objects of one kind have keys and boilerplate in common, which
+	// they can refer to in a dictionary.
 	dictBytes      = 64 << 10
 	dictMinObjects = 8
 
-	// windowBytes is how much JSON is measured at a time: some hundred pods.
+	// windowBytes is how many bytes of JSON a window has: some hundred pods.
 	windowBytes = 1 << 20
 
-	// worseRatio is how much worse a window must do to call for a challenger. Windows
-	// of 20,000 pods or 200,000 leases differ from each other by less than a tenth.
+	// worseRatio is how much worse the ratio of a window must be for a challenger. Windows of
+	// 20,000 pods or 200,000 leases differ from each other by less than a tenth.
 	worseRatio = 1.2
 
-	// betterRatio is what a challenger may need of the bytes that the dictionary needs.
-	// A new one costs 64 KiB of the file and a fold. One of the same kind of object in
-	// random order, instead of the first ones of a list, saves three to six percent.
+	// betterRatio is the largest share of the dictionary's compressed bytes with which a
+	// challenger replaces it. A new dictionary costs 64 KiB of the file and a fold; made of
+	// objects in random order, instead of the first ones of a list, it saves three to six
+	// percent.
 	betterRatio = 0.85
 
-	// trainingRest is how much JSON is compressed after one challenge before the next.
+	// trainingRest is how many bytes of JSON are compressed between two challenges.
 	trainingRest = 8 << 20
 
-	// maxDicts bounds the dictionaries of a collection. At the bound those that no record
-	// refers to any more make room; where there are none, the newest one stays in use.
+	// maxDicts bounds the dictionaries of a collection. At the bound, those that no record
+	// refers to are deleted; if there are none, no new dictionary is stored.
 	maxDicts = 4
 )
 
-// training decides when a collection gets a dictionary, the first or a better one. The
-// collection's writer trains, and whoever flushes compresses.
+// training decides when a collection gets a dictionary, the first or a better one. It has a
+// lock of its own: the collection's writer trains, while a flush may compress in another
+// goroutine.
 type training struct {
 	mu sync.Mutex
 
-	raw, packed int64   // bytes of the window, before and after
-	best        float64 // packed/raw that the dictionary was good for; 0 for not known
-	rest        int64   // raw bytes before another challenge
+	raw, packed int64   // bytes of the window, before and after compression
+	best        float64 // the lowest packed/raw of a window with the dictionary; 0 if unknown
+	rest        int64   // raw bytes until the next challenge
 	skipped     int64   // raw bytes since the newest sample
 
-	// The samples: of the first objects, before there is a dictionary; of the window that
-	// a challenger is made of, and of the one that it is tried on.
+	// learn has samples of the first objects while there is no dictionary, later of the window
+	// that a challenger is made of; tryOut has those of the window that it is tried on.
 	phase  phase
 	learn  samples
 	tryOut samples
 }
 
-// phase is what a window is used for besides being measured.
+// phase is the use of a window's samples.
 type phase int
 
 const (
@@ -74,14 +76,14 @@ const (
 	tryingOut
 )
 
-// samples are objects of at most dictBytes.
+// samples are objects of at most dictBytes together.
 type samples struct {
 	objects []*object.Object
 	bytes   int
 }
 
 func (s *samples) add(o *object.Object) bool {
-	// One that is as long as a dictionary would leave no room for others.
+	// An object as long as a dictionary would leave no room for others.
 	if o.Size() < format.CompressAbove || o.Size() > dictBytes/2 || s.bytes+o.Size() > dictBytes {
 		return false
 	}
@@ -98,8 +100,8 @@ func (s *samples) remove(key string) {
 	}
 }
 
-// encoded notes that so many bytes of an object were compressed to so many. sample
-// returns the object, if it is asked for, or nil.
+// encoded records that an object of size bytes was compressed to packed bytes. It calls sample
+// if it needs the object, which may be nil.
 func (t *training) encoded(size, packed int, sample func() *object.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +123,8 @@ func (t *training) encoded(size, packed int, sample func() *object.Object) {
 	}
 }
 
-// first takes what the first dictionary is made of, from batches of any size, and
-// returns it once it is enough.
+// first collects objects for the first dictionary, from batches of any size. It returns them
+// when they are enough, nil until then.
 func (t *training) first(changes []store.Change) []*object.Object {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +142,8 @@ func (t *training) first(changes []store.Change) []*object.Object {
 		return batch
 	}
 	for _, o := range batch {
-		// Of one object only the newest state: else it would be all of the dictionary.
+		// Keep only the newest state of an object that changes often, so that the dictionary is
+		// not made of that object alone.
 		t.learn.remove(o.Key())
 		t.learn.add(o)
 	}
@@ -152,14 +155,14 @@ func (t *training) first(changes []store.Change) []*object.Object {
 	return objects
 }
 
-// adopts begins the time after a dictionary was made.
+// adopts drops the samples and starts the rest until the next challenge.
 func (t *training) adopts() {
 	t.forget()
 	t.rest = trainingRest
 }
 
-// window ends a window that is full. Where it is time for a challenger it returns what
-// that is made of and what it is tried on.
+// window ends a window that is full. If it is time for a challenger, ok is true, learn has the
+// samples to make it of, and tryOut those to try it on.
 func (t *training) window() (learn, tryOut samples, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,15 +174,15 @@ func (t *training) window() (learn, tryOut samples, ok bool) {
 	return learn, tryOut, len(learn.objects) >= dictMinObjects && len(tryOut.objects) > 0
 }
 
-// adopted notes what the dictionary that took over is good for.
+// adopted records the ratio of the challenger that replaced the dictionary.
 func (t *training) adopted(ratio float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.best = ratio
 }
 
-// full ends a window that is full, and says whether it was the last one that a
-// challenger needs.
+// full ends a window that is full, and reports whether it was the last one that a challenger
+// needs. The caller holds t.mu.
 func (t *training) full() bool {
 	if t.raw < windowBytes {
 		return false
@@ -204,8 +207,8 @@ func (t *training) full() bool {
 // forget drops the samples.
 func (t *training) forget() { t.learn, t.tryOut, t.skipped = samples{}, samples{}, 0 }
 
-// trainDict makes a dictionary of sample objects, at least one: pieces of their text,
-// the samples spread over all of them.
+// trainDict returns a dictionary made of the text of sample objects, at least one. If they are
+// more than fit, it takes objects at equal distances.
 func trainDict(samples []*object.Object) []byte {
 	step := 1
 	if n := dictBytes / samples[0].Size(); n > 0 && len(samples) > n {
@@ -214,15 +217,15 @@ func trainDict(samples []*object.Object) []byte {
 	var dict []byte
 	for i := 0; i < len(samples) && len(dict) < dictBytes; i += step {
 		raw := samples[i].Raw()
-		// A few objects may be much longer than the rest: no more than half a
-		// dictionary is spent on one.
+		// A few objects may be much longer than the rest: each gets at most half of the
+		// dictionary.
 		dict = append(dict, raw[:min(len(raw), dictBytes/2, dictBytes-len(dict))]...)
 	}
 	return dict
 }
 
-// train gives the collection its first dictionary, or a better one, where it is time.
-// changes are what is compressed next.
+// train stores a first dictionary for the collection, or a better one, if it is time. changes
+// are those to be compressed next.
 func (c *collection) train(changes []store.Change) error {
 	t := &c.training
 	if c.dictID == 0 {
@@ -231,9 +234,9 @@ func (c *collection) train(changes []store.Change) error {
 			return nil
 		}
 		if c.db.log.Err() != nil {
-			return nil // there is hardly room for it
+			return nil // flushes fail, so storing a dictionary would fail too
 		}
-		// Where there is none, records go on without.
+		// If storing it fails, records are compressed without a dictionary.
 		_, err := c.adopt(trainDict(objects))
 		if errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrNoCollection) {
 			return err
@@ -261,16 +264,17 @@ func (c *collection) train(changes []store.Change) error {
 	if float64(is) > float64(was)*betterRatio {
 		return nil
 	}
-	// Where there is no room for it the old one goes on.
+	// If storing it fails, the old one stays in use.
 	if adopted, err := c.adopt(trainDict(append(learn.objects, tryOut.objects...))); err == nil && adopted {
 		t.adopted(float64(is) / float64(tryOut.bytes))
 	}
 	return nil
 }
 
-// adopt stores a dictionary for the records to come, in a transaction of its own: a
-// record must never refer to one that is not there. A crash after it leaves one that
-// no record refers to, which is no harm. It is not adopted where there are too many.
+// adopt stores a dictionary for the records to come. It commits a transaction of its own,
+// because a record must never refer to a dictionary that is not stored; after a crash, no
+// record may refer to the new one, which is harmless. It reports false if the collection has
+// maxDicts dictionaries that are all in use.
 func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 	keep := c.dictIDs
 	if len(keep) >= maxDicts {
@@ -278,7 +282,7 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 			return false, fmt.Errorf("look for dictionaries that are not used: %w", err)
 		}
 		if c.dictID != 0 && !slices.Contains(keep, c.dictID) {
-			keep = append(keep, c.dictID) // which records in the memtable may yet be compressed with
+			keep = append(keep, c.dictID) // records in the memtable may yet be compressed with it
 		}
 		if len(keep) >= maxDicts {
 			return false, nil
@@ -296,7 +300,7 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 		if err != nil {
 			return err
 		}
-		id = uint32(seq) //nolint:gosec // a file does not live to see four billion dictionaries
+		id = uint32(seq) //nolint:gosec // no file gets four billion dictionaries
 		ids = append(slices.Clone(keep), id)
 		if err := all.Put(format.DictKey(id), format.EncodeDict(format.DictKey(id), dict)); err != nil {
 			return err
@@ -321,8 +325,8 @@ func (c *collection) adopt(dict []byte) (adopted bool, err error) {
 	return true, nil
 }
 
-// usedDicts returns those of the collection's dictionaries that may be needed. While
-// a replacement goes on that is all of them: what it holds in memory is not looked at.
+// usedDicts returns the dictionaries of the collection that a record may refer to. During a
+// replacement these are all of them: it has compressed records in memory.
 func (c *collection) usedDicts() ([]uint32, error) {
 	c.mu.Lock()
 	replacing := c.replacing
@@ -354,7 +358,7 @@ func (c *collection) usedDicts() ([]uint32, error) {
 	return slices.DeleteFunc(slices.Clone(c.dictIDs), func(id uint32) bool { return !used[id] }), nil
 }
 
-// dropDicts deletes the dictionaries of a collection that is about to go.
+// dropDicts deletes the dictionaries of a collection that is about to be deleted.
 func dropDicts(tx *boltfile.Tx, id string) error {
 	b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
 	if b == nil {
@@ -362,7 +366,7 @@ func dropDicts(tx *boltfile.Tx, id string) error {
 	}
 	ids, err := format.DecodeDictIDs(id, b.Get(format.KeyDict))
 	if err != nil {
-		return nil //nolint:nilerr // whose they are is not known: they stay
+		return nil //nolint:nilerr // the ids are lost: the dictionaries stay
 	}
 	for _, n := range ids {
 		if err := tx.Bucket(format.BucketDict).Delete(format.DictKey(n)); err != nil {

@@ -23,7 +23,7 @@ import (
 // the view was taken. See [store.View].
 type view struct {
 	db      *DB
-	file    *boltfile.File // of tx, to release; nil for a view that is not handed out
+	file    *boltfile.File // of tx, to release; nil if the view does not own tx
 	tx      *boltfile.Tx
 	over    *writeback.Overlay
 	id      string
@@ -32,16 +32,16 @@ type view struct {
 	state   store.State
 	buckets map[string]*boltfile.Bucket // by address
 
-	mu    sync.Mutex // between the one who reads and the time limit
+	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
-	ended error // why the transaction has ended; nil while it is open
+	ended error // the error of reads after the transaction has ended; nil while it is open
 }
 
 var _ store.View = (*view)(nil)
 
 var errBucketMissing = errors.New("a bucket is missing")
 
-// View returns a view of a stored collection.
+// View returns a view of a stored collection. It expires after Options.ViewLimit.
 func (db *DB) View(id string) (_ store.View, err error) {
 	v, err := db.newView(id)
 	if err != nil {
@@ -57,8 +57,8 @@ func (db *DB) newView(id string) (*view, error) { return db.viewUnder(id, db.log
 
 func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay) (*view, error) {
 	for {
-		// The memtable first: what a fold moves into the file meanwhile is then in
-		// both, and not in neither.
+		// The memtable first: cells that a fold moves to the file in between are then in both,
+		// not in neither.
 		over := overlay()
 		f, err := db.handle.Acquire()
 		if err != nil {
@@ -80,11 +80,11 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay) (*view, er
 		if err == nil && fits {
 			return v, nil
 		}
-		v.Close() // else closing the database waits for it
+		v.Close() // an open one would block the close of the database
 		if err != nil {
 			return nil, err
 		}
-		// The file went on between the two. The memtable for it is there already.
+		// A rewrite of the buckets came between the two. Its memtable is in place already.
 	}
 }
 
@@ -120,7 +120,7 @@ func (v *view) path(names ...[]byte) [][]byte {
 	return append([][]byte{format.BucketCollections, []byte(v.id), v.gen}, names...)
 }
 
-// bucket returns a bucket of the file, nil where there is none.
+// bucket returns a bucket of the file, nil if there is none.
 func (v *view) bucket(path [][]byte) *boltfile.Bucket {
 	name := format.Address(path, nil)
 	if b, ok := v.buckets[name]; ok {
@@ -139,7 +139,7 @@ func (v *view) bucket(path [][]byte) *boltfile.Bucket {
 	return b
 }
 
-// lookup returns the value of a key, nil where there is none.
+// lookup returns the value of a key, nil if there is none.
 func (v *view) lookup(path [][]byte, key []byte) []byte {
 	if v.over.Empty() {
 		return v.lookupAt("", path, key)
@@ -147,7 +147,7 @@ func (v *view) lookup(path [][]byte, key []byte) []byte {
 	return v.lookupAt(format.Address(path, key), path, key)
 }
 
-// lookupAt is lookup where the address is known already.
+// lookupAt is lookup with the address of the key.
 func (v *view) lookupAt(addr string, path [][]byte, key []byte) []byte {
 	if c, ok := v.over.Get(addr); ok {
 		if c.Deleted {
@@ -170,7 +170,8 @@ func (v *view) State() store.State { return v.state }
 // Close ends the read transaction.
 func (v *view) Close() { v.end(store.ErrClosed) }
 
-// end ends the read transaction; later reads return why.
+// end ends the read transaction and releases the file; later reads return why. Ending it again
+// does nothing.
 func (v *view) end(why error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -187,9 +188,9 @@ func (v *view) end(why error) {
 	}
 }
 
-// read runs fn, which reads what the view sees. It holds the view's lock, so that the time
-// limit does not end the transaction meanwhile: what fn has read of the file must not be
-// used after it. On a view that has ended it returns the reason.
+// read runs fn, which reads the file or the memtable. It holds the view's lock, so that the time
+// limit does not end the transaction meanwhile: bytes of the file must not be used after fn has
+// returned. If the view has ended, read returns the reason.
 func (v *view) read(fn func() error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -199,8 +200,8 @@ func (v *view) read(fn func() error) error {
 	return v.tx.Read(fn)
 }
 
-// corrupt is the error for damage to a record, or where key is empty to the
-// collection.
+// corrupt returns the error for a corrupt record or, if key is empty, a corrupt collection. It
+// reports a record to Options.Damaged.
 func (v *view) corrupt(key string, err error) error {
 	if key != "" && v.db.opts.Damaged != nil {
 		v.db.opts.Damaged(v.id, key)
@@ -211,7 +212,7 @@ func (v *view) corrupt(key string, err error) error {
 // Get returns the object at key.
 func (v *view) Get(key string) (*object.Object, error) { return getRecord(v, key, v.object) }
 
-// getRecord returns what the function of gets from the record at key.
+// getRecord returns the result of the function of for the record at key.
 func getRecord[T any](v *view, key string, of func(key, b []byte) (T, error)) (got T, err error) {
 	err = v.read(func() (err error) {
 		b := v.lookup(v.path(format.BucketObjects), []byte(key))
@@ -253,8 +254,8 @@ func (v *view) header(key, b []byte) (store.Header, error) {
 		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
 	}
 	if r.Codec == format.CodecZstd {
-		// A record without its dictionary is damaged too, and has to look like it: a list
-		// replaces only what does.
+		// A record without its dictionary is corrupt too, and must be reported as such: a list
+		// replaces an unchanged object only if its record is corrupt.
 		if _, err := v.db.codecs.Decoder(r.Dict, dictLookup(v.tx)); err != nil {
 			return store.Header{Key: string(key)}, v.corrupt(string(key), err)
 		}
@@ -267,7 +268,7 @@ func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return scan(v, v.path(format.BucketObjects), prefix, after, v.object)
 }
 
-// Headers is Objects without decoding.
+// Headers iterates over the headers of the objects in key order, without decoding the objects.
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return scan(v, v.path(format.BucketObjects), prefix, after, v.header)
 }
@@ -284,9 +285,9 @@ func (v *view) Building() []string {
 	return slices.Sorted(maps.Keys(building))
 }
 
-// definitions returns the indexes that are complete, and those that are being built. Their
-// checksum was right when the view was taken: if they can't be read any more there are
-// none, and reading an index fails with store.ErrNoIndex.
+// definitions returns the indexes that are complete, and those that are being built. The
+// checksum of the former matched when the view was taken: if they can't be read any more there
+// are none, and reading an index fails with store.ErrNoIndex.
 func (v *view) definitions() (complete, building definitions) {
 	if err := v.read(func() error {
 		complete, _ = decodeIndexes(v.id, v.lookup(v.path(), format.KeyIndexes))
@@ -348,8 +349,8 @@ func entryPosition(e store.IndexEntry) string {
 	if e == (store.IndexEntry{}) {
 		return ""
 	}
-	// The first zero byte ends a value on disk. In the order of entries such a value
-	// is behind the one before the zero byte, and before all others.
+	// The first zero byte ends a value on disk, so a value with a zero byte in it comes after
+	// the value in front of that byte, and before all others.
 	if value, _, cut := strings.Cut(e.Value, "\x00"); cut {
 		return value + "\x01"
 	}
@@ -363,9 +364,8 @@ func fail[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// scan iterates over the keys of a bucket that start with prefix and come after
-// the key after. row turns an entry into a value; its errors are reported and
-// the scan goes on.
+// scan iterates over the keys of a bucket that start with prefix and come after the key after.
+// row turns an entry into a value; if it returns an error, the scan yields that and goes on.
 func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero, item T
@@ -412,9 +412,9 @@ func (v *view) cursor(path [][]byte) (cur *writeback.Cursor, err error) {
 	return cur, err
 }
 
-// step moves a cursor, hands what it finds to use, and returns a copy of the key,
-// nil at the end. What the file maps may be gone as soon as the view's lock is
-// released: the time limit ends a view between any two steps.
+// step moves a cursor, calls use with the entry, and returns a copy of the key, nil at the end.
+// The time limit may end the view between any two steps, so the mapped bytes of key and value
+// are valid only under the view's lock.
 func (v *view) step(move func() (k, val []byte), use func(k, val []byte)) (key []byte, err error) {
 	err = v.read(func() error {
 		if k, val := move(); k != nil {

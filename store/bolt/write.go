@@ -15,13 +15,12 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// write is one change, compressed and ready for a transaction. A nil object
-// deletes.
+// write is one change, ready for a transaction.
 type write struct {
 	key      string
 	values   [][]string // the object's values in each index, parallel to collection.indexes
 	delete   bool
-	deletion string // resourceVersion of the deletion, where it was told
+	deletion string // resourceVersion of the deletion, if it is known
 	rec      format.Record
 }
 
@@ -35,7 +34,7 @@ func (w write) bytes() int {
 	return n
 }
 
-// Apply makes changes and checkpoint visible and durable as one unit.
+// Apply makes changes and checkpoint visible together. A flush makes them durable together.
 func (c *collection) Apply(batch store.Batch) error {
 	c.mu.Lock()
 	replacing, pending := c.replacing, c.info.Scope() != c.want.Scope()
@@ -64,7 +63,8 @@ func (c *collection) Apply(batch store.Batch) error {
 	return nil
 }
 
-// applyWrites puts sorted writes into the memtable.
+// applyWrites puts sorted writes and a checkpoint into the memtable, under the write lock, and
+// returns the new state.
 func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state store.State, err error) {
 	db := c.db.lock()
 	defer db.unlock()
@@ -110,8 +110,8 @@ func (c *collection) write(e *edit, writes []write, cp store.Checkpoint, state *
 	return putJSON(e.table(format.CollectionPath(c.id)...), c.id, format.KeyState, *state)
 }
 
-// encode makes writes of changes, outside of any transaction. With pack they are
-// compressed, otherwise that is for later.
+// encode returns the writes of changes. It runs outside of any transaction. It compresses the
+// records if pack is true; otherwise the flush does.
 func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) {
 	if err := c.train(changes); err != nil {
 		return nil, err
@@ -146,22 +146,22 @@ func sortWrites(writes []write) {
 	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.key, b.key) })
 }
 
-// generation is the tables of one generation, to write to.
+// generation has the tables of one generation, to write to.
 type generation struct {
 	c       *collection
-	view    *view // reads what the tables have so far
+	view    *view // reads the tables; for memGeneration it does not see the writes
 	root    table // the generation itself
 	objects table
 	indexes []table // parallel to c.indexes
-	lost    bool    // the totals have something in them that is not known
+	lost    bool    // the totals are unknown: a record whose size was lost is in them
 	history feedTable
 
-	log     *history.Log     // nil where what is written is not recorded
+	log     *history.Log     // nil if the writes are not recorded
 	head    history.Head     // of the history, as it is stored
 	changes []history.Change // for the log
 }
 
-// memGeneration writes to the current generation through the memtable.
+// memGeneration returns the current generation, to write to it through the memtable.
 func memGeneration(c *collection, e *edit) *generation {
 	g := &generation{
 		c: c, view: e.base, root: e.table(e.base.path()...), objects: e.table(e.base.path(format.BucketObjects)...),
@@ -173,8 +173,8 @@ func memGeneration(c *collection, e *edit) *generation {
 	return g
 }
 
-// fileGeneration writes to a generation in a transaction. Nothing of it may be in
-// the memtable.
+// fileGeneration returns a generation, to write to it in a transaction. The memtable must have
+// no cells of it.
 func fileGeneration(c *collection, tx *boltfile.Tx, gen *boltfile.Bucket, name []byte) (*generation, error) {
 	missing := &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "a bucket is missing"}
 	if gen == nil {
@@ -198,7 +198,7 @@ func fileGeneration(c *collection, tx *boltfile.Tx, gen *boltfile.Bucket, name [
 	return g, nil
 }
 
-// writeAll applies sorted writes and keeps the totals in state.
+// writeAll applies sorted writes and updates the totals in state.
 func (g *generation) writeAll(writes []write, state *store.State) error {
 	for _, w := range writes {
 		if err := g.write(w, state); err != nil {
@@ -210,7 +210,7 @@ func (g *generation) writeAll(writes []write, state *store.State) error {
 	}
 	var err error
 	if state.Count, state.Bytes, err = g.recount(writes); err != nil {
-		return fmt.Errorf("count anew: %w", err)
+		return fmt.Errorf("count again: %w", err)
 	}
 	g.lost = false
 	return nil
@@ -236,7 +236,7 @@ func (g *generation) write(w write, state *store.State) error {
 	if stored == nil && w.delete {
 		return nil
 	}
-	// What has lost its name may have been an object that is there under it all the same.
+	// An entry whose key can't be decrypted may belong to an object that is also stored under its key.
 	g.lost = g.lost || strings.HasPrefix(w.key, boltfile.Unreadable)
 	if stored != nil {
 		state.Count--
@@ -267,8 +267,7 @@ func (g *generation) write(w write, state *store.State) error {
 	return g.objects.Put(key, w.rec.Encode(key))
 }
 
-// recount returns how many objects there are after writes, and their length, as the state
-// has it.
+// recount returns the totals after writes: the number of objects, and the bytes of their JSON.
 func (g *generation) recount(writes []write) (count, total int64, err error) {
 	written := make(map[string]bool, len(writes))
 	for _, w := range writes {
@@ -285,7 +284,7 @@ func (g *generation) recount(writes []write) (count, total int64, err error) {
 		if r, err := format.DecodeRecord(k, b); err == nil {
 			return int64(r.Size), nil
 		}
-		n, _ := format.SizeOfCorrupt(b) // one that is not known is in no total from now on
+		n, _ := format.SizeOfCorrupt(b) // a size that is lost counts as 0 from now on
 		return int64(n), nil
 	}
 	for n, err := range scan(g.view, g.view.path(format.BucketObjects), "", "", size) {
@@ -311,7 +310,7 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 		is = w.values[i]
 	}
 	if damaged {
-		// The old values can't be read from the record: look for the key.
+		// The old values can't be read from the corrupt record: search the index for the key.
 		if err := g.dropIndexed(b, x.Name, w.key); err != nil {
 			return err
 		}
@@ -333,7 +332,7 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 	return nil
 }
 
-// dropIndexed removes a key from an index by looking at all of its entries.
+// dropIndexed deletes the entries of a key from an index. It scans the whole index.
 func (g *generation) dropIndexed(t table, name, key string) error {
 	cur, err := g.view.cursor(g.view.path(format.BucketIndex, []byte(name)))
 	if err != nil {
