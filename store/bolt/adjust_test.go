@@ -12,7 +12,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// The interval counts from the next change on.
+// A new interval is in force from the next change on.
 func TestAdjustInterval(t *testing.T) {
 	clock := newSimClock()
 	db, _ := newDB(t, bolt.Options{Clock: clock, FlushInterval: time.Second})
@@ -22,13 +22,13 @@ func TestAdjustInterval(t *testing.T) {
 	db.Adjust(2*time.Second, 0, 0)
 	before := db.Stats().Commits
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(2, 2)}, Checkpoint: now(2)}))
-	clock.step(24*time.Second - time.Millisecond) // twelve intervals, as it is little
+	clock.step(24*time.Second - time.Millisecond) // twelve intervals, as the batch is small
 	require.Equal(t, before, db.Stats().Commits, "it waits")
 	clock.step(time.Millisecond)
 	require.Equal(t, before+1, db.Stats().Commits)
 }
 
-// A history that is to be shorter becomes so within the hour.
+// If the history's bound becomes shorter, the history is trimmed within the hour.
 func TestAdjustHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := newDB(t, bolt.Options{HistoryRetention: 100 * time.Hour})

@@ -32,7 +32,7 @@ func hotCopyTo(t storetest.T, db *bolt.DB, path string) *bolt.Backup {
 	return c
 }
 
-// copied is a harness that goes on from a copy whenever a test reopens.
+// copied is a harness that reopens a copy of the database instead of the database.
 type copied struct {
 	harness
 	n int
@@ -47,8 +47,8 @@ func (h *copied) Reopen(t storetest.T) {
 	h.open(t)
 }
 
-// TestCopySuite runs the shared suite, its property test included, on a store that
-// lives on as a copy of itself.
+// TestCopySuite runs the shared suite, its property test included, on a store that is replaced by a
+// copy of itself at each reopen.
 func TestCopySuite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite takes long, and TestCopyBesideWriter has the gist")
@@ -71,8 +71,8 @@ func TestCopySuite(t *testing.T) {
 	}
 }
 
-// TestCopyBesideWriter copies while somebody writes, flushes and folds all the time.
-// Each copy must be one of the states that there were.
+// TestCopyBesideWriter makes copies while a writer, flushes and folds go on. Each copy must be one
+// of the states that existed.
 func TestCopyBesideWriter(t *testing.T) {
 	copies := 40
 	if testing.Short() {
@@ -168,8 +168,7 @@ func TestCopyBesideWriter(t *testing.T) {
 	}
 }
 
-// What nobody reads any more is not in a copy: free pages, and generations that are
-// not finished.
+// A copy has no free pages and no unfinished generations.
 func TestCopyIsSmall(t *testing.T) {
 	db, path := newDB(t, bolt.Options{ReplaceBudget: 1})
 	coll, err := db.Open(storetest.Info("pods"))
@@ -190,7 +189,7 @@ func TestCopyIsSmall(t *testing.T) {
 		gone = append(gone, storetest.Delete(fmt.Sprint("shop/o-", i)))
 	}
 	cp := storetest.Checkpoint(20_001)
-	cp.Cluster = "another" // so that no history of the old ones is kept
+	cp.Cluster = "another" // so that the history starts again
 	r, err = coll.Replace()
 	require.NoError(t, err)
 	require.NoError(t, r.Apply(gone))
@@ -212,7 +211,7 @@ func TestCopyIsSmall(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// A copy that can't be whole is none.
+// If a copy can't be complete, Backup returns an error and no copy.
 func TestCopyRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bucket, key string

@@ -11,9 +11,9 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// BenchmarkEncryption is what a key costs: everything is done in clear and encrypted, one
-// after the other, so that one can be divided by the other whatever the machine is like.
-// Of a machine that does other things as well, the time of the processor tells more.
+// BenchmarkEncryption measures the cost of a key: everything is done in clear and encrypted, one
+// after the other, so that the ratio does not depend on the machine. On a machine with other load,
+// use the CPU time.
 func BenchmarkEncryption(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, is := range []struct {
@@ -31,7 +31,7 @@ func BenchmarkEncryption(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(float64(info.Size())/1e6, "file-MB")
 		})
-		b.Run("open/"+is.name, func(b *testing.B) { // to the first object
+		b.Run("open/"+is.name, func(b *testing.B) { // until the first object is read
 			b.ReportAllocs()
 			var used time.Duration
 			for range b.N {
@@ -85,7 +85,7 @@ func BenchmarkEncryption(b *testing.B) {
 			b.ReportMetric(us(cpuTime(b)-start)/float64(b.N*f.count), "cpu-us/object")
 			require.NoError(b, db.Close())
 		})
-		b.Run("apply/"+is.name, func(b *testing.B) { // and all of it flushed and folded
+		b.Run("apply/"+is.name, func(b *testing.B) { // until all of it is flushed and folded
 			db := openDB(b, f.copy(b), opts)
 			c := openCollection(b, db, f.dataset)
 			pool := f.pool(b)

@@ -19,8 +19,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// simClock is a fake clock whose timers may look at it: the fake one calls them
-// while it holds its lock.
+// simClock is a fake clock whose timers may call it: the fake clock of clock/testing holds its lock
+// while it calls them.
 type simClock struct {
 	*clocktesting.FakeClock
 	due []func()
@@ -44,8 +44,8 @@ func (c *simClock) step(d time.Duration) {
 	}
 }
 
-// written is how many bytes this process has passed to write calls so far. It
-// counts what bbolt's own statistics do not: the pages of a value that spans some.
+// written returns how many bytes this process has passed to write calls so far. bbolt's own
+// statistics omit part of them: the further pages of a value that spans some.
 func written(b *testing.B) int64 {
 	raw, err := os.ReadFile("/proc/self/io")
 	if err != nil {
@@ -59,8 +59,8 @@ func written(b *testing.B) int64 {
 	return n
 }
 
-// liveHeap is how much of the heap is in use once garbage is collected, without
-// the pages that bbolt pools between transactions: see BenchmarkFold.
+// liveHeap returns the bytes of the heap in use after a garbage collection, without the pages that
+// bbolt pools between transactions: see BenchmarkFold.
 func liveHeap() float64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -69,17 +69,17 @@ func liveHeap() float64 {
 	return float64(m.HeapAlloc) / 1e6
 }
 
-// BenchmarkHour is what changes of random objects at an even rate write to the file,
-// at the defaults, against a plain bbolt database with one commit a change, and the
-// heap that is live meanwhile.
+// BenchmarkHour measures how many bytes changes of random objects, at an even rate and with the
+// default options, write to the file, beside a plain bbolt database with one commit a change, and
+// the live heap.
 //
-// It is the price of the long run: first a day goes by, or as much of it as brings most
-// objects to change, so that history and file are what they come to be. Then it is
-// measured from the end of one fold to the end of another, some hours later, and
-// divided by those. So the folds are paid for whatever the length of the hour.
+// It measures the steady state: first a day goes by, or as much of it as changes most objects, so
+// that history and file have their final size. Then it measures some hours, from the end of one
+// fold to the end of another, and divides by their number, so that each hour has its share of the
+// folds.
 //
-// At last only 2,000 of the objects are changed, however many there are: there is as much to
-// remember then of few objects as of many, and the heap is the same.
+// In the last part only 2,000 of the objects change: the history has as many entries of few objects
+// as of many, and the heap is the same.
 func BenchmarkHour(b *testing.B) {
 	const few = 2_000
 	for _, d := range []struct {
@@ -112,10 +112,10 @@ func BenchmarkHour(b *testing.B) {
 type hour struct {
 	bytes, commits float64 // an hour
 	peak           float64
-	hours          float64 // that were measured
+	hours          float64 // measured
 }
 
-// hour has so many of the objects change.
+// hour changes so many of the objects in an hour.
 func (f *fixture) hour(b *testing.B, changed, rate int) (h hour) {
 	path := f.copy(b)
 	before := liveHeap()
@@ -124,7 +124,7 @@ func (f *fixture) hour(b *testing.B, changed, rate int) (h hour) {
 	c := openCollection(b, db, f.dataset)
 	s := newSource("hour", rate)
 	version := 3
-	// changes lets a second go by, or one in which some hundred changes come at once.
+	// changes advances the clock by a second, or by one in which some hundred changes come at once.
 	changes := func(n int) {
 		var batch []store.Change
 		seen := map[int]bool{}
@@ -170,8 +170,8 @@ func (f *fixture) hour(b *testing.B, changed, rate int) (h hour) {
 	return h
 }
 
-// plainBytes is what a change costs in a database that has the same records and
-// puts each change and the checkpoint into a transaction of their own.
+// plainBytes returns the bytes that a change costs in a database that has the same records and puts
+// each change and the checkpoint into a transaction of their own.
 func plainBytes(b *testing.B, f *fixture) float64 {
 	const changes = 500
 	path := filepath.Join(b.TempDir(), "plain.db")
@@ -216,8 +216,8 @@ func plainBytes(b *testing.B, f *fixture) float64 {
 	return total / changes
 }
 
-// BenchmarkFold folds a full journal: how long, what it writes, and the most heap
-// that is in use meanwhile, garbage included.
+// BenchmarkFold folds a full journal. It reports the time, the bytes written, and the highest heap
+// in use meanwhile, garbage included.
 func BenchmarkFold(b *testing.B) {
 	for _, d := range []dataset{pods, many} {
 		f := newFixture(b, d, d.count)
@@ -242,8 +242,7 @@ func BenchmarkFold(b *testing.B) {
 	}
 }
 
-// watchHeap looks at the heap all the time until it is stopped, and then returns
-// the largest size it saw.
+// watchHeap samples the heap until stop is called, which returns the largest size.
 func watchHeap() (stop func() float64) {
 	done, peak := make(chan struct{}), make(chan float64)
 	go func() {

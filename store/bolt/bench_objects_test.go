@@ -18,13 +18,12 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// dataset makes the objects of a benchmark: what make returns depends on nothing
-// but its arguments.
+// dataset makes the objects of a benchmark. The result of make depends only on its arguments.
 type dataset struct {
 	name  string
 	info  store.Info
 	count int
-	make  func(i, version int) []byte // as the server would send it
+	make  func(i, version int) []byte // as the server sends it
 	prune bool
 }
 
@@ -37,8 +36,8 @@ func benchInfo(resource, kind, transform string) store.Info {
 	return store.Info{ID: resource, Version: "v1", Resource: resource, Kind: kind, Namespaced: true, Transform: transform}
 }
 
-// object returns object number i as the store gets it, and the length of its JSON
-// as the server sent it.
+// object returns object number i as the store gets it, and the length of its JSON as the server
+// sends it.
 func (d dataset) object(tb testing.TB, i, version int) (*object.Object, int) {
 	raw := d.make(i, version)
 	n := len(raw)
@@ -52,8 +51,7 @@ func (d dataset) object(tb testing.TB, i, version int) (*object.Object, int) {
 	return o, n
 }
 
-// listOrder returns the numbers of the objects in the order of their keys, as a
-// server lists them.
+// listOrder returns the numbers of the objects in the order of their keys, as in a server's list.
 func (d dataset) listOrder(tb testing.TB) []int {
 	keys := make(map[string]int, d.count)
 	for i := range d.count {
@@ -79,8 +77,8 @@ func checkpointAt(rv string, at time.Time) store.Checkpoint {
 	return store.Checkpoint{RV: rv, Cluster: "3f2b8a52-7c0e-4d9b-9a55-1f6a0f1f2f10", LastEvent: at, LastList: at, ListReason: "initial"}
 }
 
-// TestBenchPods checks that the pods which the benchmarks use are what they are
-// said to be: about 11 KB, half of it managedFields, different from each other.
+// TestBenchPods checks the properties of the benchmarks' pods: about 11 KB, half of it
+// managedFields, different from each other.
 func TestBenchPods(t *testing.T) {
 	seen := map[string]bool{}
 	var sent, kept int
@@ -100,7 +98,7 @@ func TestBenchPods(t *testing.T) {
 	require.InDelta(t, 400, o.Size(), 60)
 }
 
-// source is a stream of values that depends on its seed alone.
+// source is a stream of values that depends only on its seed.
 type source struct{ *rand.Rand }
 
 func newSource(kind string, i int) source {
@@ -292,8 +290,8 @@ func proxy(s source, a app, namespace, token string) fields {
 	return c
 }
 
-// fieldSets has the fieldsV1 of each application's pods: working them out takes
-// longer than the rest of a pod. Values that are keys in them are left out.
+// fieldSets has the fieldsV1 of each application's pods: computing them takes longer than the rest
+// of a pod. Values that are keys in them are left out.
 var fieldSets sync.Map
 
 func managedFields(a app, meta, spec, status fields, created, reported string) []any {

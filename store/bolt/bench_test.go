@@ -19,17 +19,17 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// What is measured here, and against which targets, is in docs/performance.md.
-// Nothing asserts on times: the machine decides those.
+// docs/performance.md lists the benchmarks and their targets. No test asserts on times: they depend
+// on the machine.
 
-// listPage is how many items of a list come at once, as the reflector asks.
+// listPage is how many items a page of a list has, as the reflector requests it.
 const listPage = 500
 
 // fixture is a database with one complete list in it, closed.
 type fixture struct {
 	dataset
 	path        string
-	sent, bytes int64 // of all objects: as sent by the server, and as kept
+	sent, bytes int64 // of all objects: as the server sends them, and as stored
 }
 
 // newFixture makes a database of the first count objects.
@@ -91,8 +91,7 @@ func copyFile(b *testing.B, from, to string) {
 	require.NoError(b, dst.Close())
 }
 
-// withJournal returns a copy as a kill leaves it when the journal is about to be
-// folded.
+// withJournal returns a copy as a kill leaves it just before a fold of the journal.
 func (f *fixture) withJournal(b *testing.B) string {
 	live := f.copy(b)
 	db := openDB(b, live, bolt.Options{FlushInterval: 24 * time.Hour})
@@ -116,7 +115,7 @@ func (f *fixture) withJournal(b *testing.B) string {
 	}
 }
 
-// BenchmarkOpen is from nothing to the first object read. "reader" opens the file
+// BenchmarkOpen measures the time from no process to the first object read. "reader" opens the file
 // and takes a view; "agent" opens the collection for writing first.
 func BenchmarkOpen(b *testing.B) {
 	for _, d := range []struct {
@@ -133,8 +132,8 @@ func BenchmarkOpen(b *testing.B) {
 					for range b.N {
 						b.StopTimer()
 						copyFile(b, file.path, path)
-						runtime.GC()  // not that of what went before
-						coldCaches(b) // as the copy of a large file leaves them, and that of a small one does not
+						runtime.GC()  // without the garbage of the iteration before
+						coldCaches(b) // a copy of a large file evicts the caches, one of a small file does not
 						b.StartTimer()
 						start, cpu := time.Now(), cpuTime(b)
 						db := openDB(b, path, bolt.Options{})
@@ -163,11 +162,11 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// large is more than a processor's caches hold.
+// large is more bytes than a processor's caches hold.
 var large = make([]byte, 64<<20)
 
-// coldCaches leaves nothing of what was there in the processor's caches: neither of
-// this process's memory, nor, as a large file is written, of the kernel's.
+// coldCaches evicts all else from the processor's caches: this process's memory and, by writing a
+// large file, the kernel's.
 func coldCaches(b *testing.B) {
 	for i := 0; i < len(large); i += 64 {
 		large[i]++
@@ -177,8 +176,8 @@ func coldCaches(b *testing.B) {
 	require.NoError(b, os.Remove(path))
 }
 
-// cpuTime is what this process has used of the processor, garbage collection
-// included. Unlike the clock it does not tell what the machine's others do.
+// cpuTime returns the CPU time of this process, garbage collection included. Unlike the wall clock
+// it does not depend on other processes.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
@@ -188,7 +187,7 @@ func cpuTime(b *testing.B) time.Duration {
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// BenchmarkRead is reading through a view on one core: all objects, and one by key.
+// BenchmarkRead measures reads through a view on one core: all objects, and one by key.
 func BenchmarkRead(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, d := range []dataset{pods, many} {
@@ -292,8 +291,8 @@ func (f *fixture) pool(b *testing.B) []store.Change {
 	return pool
 }
 
-// BenchmarkApply is how many changes a second the store takes: into memory alone,
-// with nothing flushed while the clock runs, and sustained, until all is on disk.
+// BenchmarkApply measures how many changes a second the store takes: into memory alone, without a
+// flush while the timer runs, and sustained, until all is on disk.
 func BenchmarkApply(b *testing.B) {
 	for _, d := range []dataset{pods, many} {
 		f := newFixture(b, d, d.count)
@@ -357,8 +356,8 @@ func applyFrom(b *testing.B, c store.Collection, pool []store.Change, n, size in
 	}
 }
 
-// BenchmarkViewBesideWrites is how long it takes to get a view and one object
-// through it, while a writer applies, flushes and folds as fast as it can.
+// BenchmarkViewBesideWrites measures how long it takes to get a view and one object through it,
+// while a writer applies, flushes and folds as fast as it can.
 func BenchmarkViewBesideWrites(b *testing.B) {
 	for _, d := range []dataset{pods, many} {
 		f := newFixture(b, d, d.count)

@@ -66,13 +66,13 @@ func (h *harness) open(t storetest.T) {
 	}
 }
 
-// The shared suite with replacements that fit in memory.
+// TestSuiteInMemory runs the shared suite with replacements that fit in memory.
 func TestSuiteInMemory(t *testing.T) { suite(t, bolt.Options{}, false) }
 
-// The shared suite with replacements that fill a new generation at once.
+// TestSuiteGenerations runs the shared suite with replacements that fill a new generation at once.
 func TestSuiteGenerations(t *testing.T) { suite(t, bolt.Options{ReplaceBudget: 1}, false) }
 
-// The shared suite while somebody flushes, folds and compacts all the time.
+// TestSuiteFolding runs the shared suite beside continuous flushes, folds and compactions.
 func TestSuiteFolding(t *testing.T) { suite(t, bolt.Options{}, true) }
 
 func TestSuiteEncryptedGenerations(t *testing.T) {
@@ -81,9 +81,9 @@ func TestSuiteEncryptedGenerations(t *testing.T) {
 
 func TestSuiteEncryptedFolding(t *testing.T) { suite(t, bolt.Options{Keys: keysOf(1)}, true) }
 
-// suite runs the shared suite. After each of its tests the file is checked.
+// suite runs the shared suite. After each of its tests it checks the file.
 func suite(t *testing.T, opts bolt.Options, folding bool) {
-	opts.ViewLimit = time.Hour // some tests look at a large view for longer than a view may be open
+	opts.ViewLimit = time.Hour // some tests read a large view for longer than the limit
 	opts = bolt.InSteps(opts, 5)
 	if folding {
 		opts = bolt.CompactAnyway(opts)
@@ -142,8 +142,8 @@ func TestReadOnly(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A record whose bytes changed is reported and never served; the rest still is,
-// and writing the key heals it.
+// A corrupt record is reported and never served, the other records are served, and writing the key
+// repairs it.
 func TestDamagedRecord(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	idx := store.FieldIndex("payload", "data.payload")
@@ -227,7 +227,7 @@ func flipRecord(t *testing.T, path, collection, key string) {
 	require.NoError(t, db.Close())
 }
 
-// A record under another key than its own is damage, not data.
+// A record that is stored under the key of another is corrupt.
 func TestMovedRecord(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("a"))
@@ -253,8 +253,8 @@ func TestMovedRecord(t *testing.T) {
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 }
 
-// What a crash leaves of a generation is deleted on opening, and the collection
-// is what it was.
+// If a crash leaves an unfinished generation, the next opening deletes it, and the collection is as
+// before the replacement.
 func TestCrashDuringReplacement(t *testing.T) {
 	db, path := newDB(t, bolt.Options{ReplaceBudget: 1})
 	c, err := db.Open(storetest.Info("a"))
@@ -314,8 +314,8 @@ func flipJournal(t *testing.T, path string, n int) {
 	require.NoError(t, db.Close())
 }
 
-// A file that is full refuses a flush; what was applied is readable all the same,
-// and lands once there is room. Past a bound, Apply makes the writer wait.
+// If the file is full a flush fails; applied changes are readable all the same, and become durable
+// when there is room again. Past a bound, Apply blocks the writer.
 func TestQuota(t *testing.T) {
 	db, path := newDB(t, bolt.Options{MaxBytes: 4 << 20, FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("a"))
@@ -341,7 +341,7 @@ func TestQuota(t *testing.T) {
 	v.Close()
 	require.NoError(t, err)
 
-	// There is room again: here because the quota grew.
+	// There is room again: in this test because the quota grew.
 	require.Error(t, db.Close())
 	db, err = bolt.Open(path, bolt.Options{MaxBytes: 64 << 20, FlushInterval: time.Hour})
 	require.NoError(t, err)
@@ -356,8 +356,8 @@ func TestQuota(t *testing.T) {
 	require.NoError(t, db.Flush())
 }
 
-// A fold comes before opening has too much to replay: many small changes are much,
-// however few bytes they are.
+// A fold comes before the journal has too many cells for a fast replay: many small changes have
+// many, however few bytes they are.
 func TestFoldBoundsCells(t *testing.T) {
 	db, _ := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("a"))
@@ -379,7 +379,7 @@ func TestFoldBoundsCells(t *testing.T) {
 	require.True(t, folded)
 }
 
-// goingOn is a checkpoint of a history that goes on.
+// goingOn returns a checkpoint that continues the history.
 func goingOn(rv int) store.Checkpoint {
 	return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: "expired"}
 }
@@ -396,8 +396,8 @@ func incompressible(seed int) string {
 	return string(b)
 }
 
-// A view that is kept open ends by itself, so that it neither holds up Close nor
-// makes the file grow for ever.
+// A view that is kept open expires, so that it neither blocks Close nor makes the file grow for
+// ever.
 func TestViewExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := newDB(t, bolt.Options{ViewLimit: time.Minute})
@@ -431,8 +431,8 @@ func TestViewExpires(t *testing.T) {
 	})
 }
 
-// While nobody closes views, rewriting the same objects over and over does not make
-// the file grow without bound.
+// If a reader never closes its views, rewriting the same objects over and over does not make the
+// file grow without bound.
 func TestFileStaysBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := newDB(t, bolt.Options{})

@@ -23,7 +23,7 @@ import (
 
 var appIndex = store.LabelIndex("app", "app")
 
-// filled is a synced collection of n objects without indexes, with its model.
+// filled returns a synced collection of n objects without indexes, and its model.
 func filled(t *testing.T, db *bolt.DB, n int) (store.Collection, *storetest.Model) {
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func viewOf(t *testing.T, db *bolt.DB) store.View {
 	return v
 }
 
-// sameAs requires that a view shows what the model says, with the index building or
+// sameAs requires that a view has the content of the model, whether the index is being built or
 // not.
 func sameAs(t *testing.T, db *bolt.DB, m *storetest.Model, building ...string) {
 	t.Helper()
@@ -62,7 +62,7 @@ func sameAs(t *testing.T, db *bolt.DB, m *storetest.Model, building ...string) {
 	m.Equal(t, v)
 }
 
-// asKilled copies a file as it is, as a kill would leave it.
+// asKilled copies a file as a kill would leave it.
 func asKilled(t *testing.T, path string) string {
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -81,8 +81,8 @@ func steps(t *testing.T, db *bolt.DB) (n int) {
 	return n
 }
 
-// An index is built in steps of so many objects, while the collection is written, and
-// is there from one view to the next.
+// An index is built in steps of a number of objects, while the collection is written, and is
+// complete from one view to the next.
 func TestIndexIsBuiltInSteps(t *testing.T) {
 	db, path := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 10))
 	_, model := filled(t, db, 40)
@@ -101,7 +101,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 		more, err := db.BuildStep()
 		require.NoError(t, err)
 		require.True(t, more)
-		// In front of, and behind, what was read: changed, deleted, new.
+		// In front of and behind the position of the build: a changed, a deleted and a new object.
 		apply(store.Batch{Checkpoint: storetest.Checkpoint(100 + i), Changes: []store.Change{
 			storetest.Put(sampleObject(i, 50+i)), storetest.Put(moved(39-i, 60+i)),
 			storetest.Put(storetest.Object("shop", fmt.Sprint("a-", i), "u", "70", map[string]string{"app": "new"}, "x")),
@@ -122,7 +122,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 	sameAs(t, db, model)
 	before.Equal(t, old)
 	require.Equal(t, []string{"app"}, old.Building(), "a view does not change")
-	// A crash takes what was not flushed, and the index is that of what is left.
+	// A crash loses what was not flushed, and the index is that of the objects that are left.
 	for range 2 {
 		report, err := bolt.Check(asKilled(t, path), bolt.Keyring{}, nil)
 		require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 	}
 }
 
-// A step ends with any key, and after a few megabytes.
+// A step may end at any key, and ends after a few megabytes.
 func TestBuildSteps(t *testing.T) {
 	db, _ := newDB(t, bolt.ByHand(bolt.Options{}, 1))
 	model := storetest.NewModel(storetest.Info("pods"))
@@ -163,8 +163,8 @@ func TestBuildSteps(t *testing.T) {
 	sameAs(t, db, model)
 }
 
-// A build that a crash ended goes on where it was; without the index being wanted any
-// more, nothing of it is left.
+// After a crash a build goes on at its stored position. If the index is no longer wanted, all of it
+// is removed.
 func TestBuildAfterCrash(t *testing.T) {
 	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 5)
 	db, path := newDB(t, opts)
@@ -199,7 +199,7 @@ func TestBuildAfterCrash(t *testing.T) {
 	require.Empty(t, indexBuckets(t, other))
 }
 
-// indexBuckets returns the buckets that a file has of indexes and of dropped ones.
+// indexBuckets returns the buckets of indexes and of dropped indexes that a file has.
 func indexBuckets(t *testing.T, path string) (names []string) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 	require.NoError(t, err)
@@ -219,8 +219,8 @@ func indexBuckets(t *testing.T, path string) (names []string) {
 	return names
 }
 
-// Another definition of an index hides the old entries at once, and they are removed
-// in steps, also after a crash.
+// If the definition of an index changes, its old entries are hidden at once and removed in steps,
+// also after a crash.
 func TestDroppedIndexes(t *testing.T) {
 	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 7)
 	db, path := newDB(t, opts)
@@ -229,7 +229,7 @@ func TestDroppedIndexes(t *testing.T) {
 	steps(t, db)
 	reopen(t, db, model, store.FieldIndex("app", "data.payload"))
 	sameAs(t, db, model, "app")
-	reopen(t, db, model) // dropped again, before anything was done about the first
+	reopen(t, db, model) // dropped again, before a step removed any of the first
 	require.Equal(t, []string{"dropped"}, indexBuckets(t, asKilled(t, path)))
 	reopen(t, db, model, appIndex)
 	for range 10 {
@@ -247,7 +247,7 @@ func TestDroppedIndexes(t *testing.T) {
 	sameAs(t, db, model)
 	require.Greater(t, steps(t, db), 3)
 	sameAs(t, db, model)
-	// No definition is one too.
+	// An index without a definition counts as another definition.
 	bare := store.FieldIndex("app", "data.payload")
 	bare.Spec = ""
 	reopen(t, db, model, bare)
@@ -259,8 +259,8 @@ func TestDroppedIndexes(t *testing.T) {
 	checkFile(t, crashed)
 }
 
-// A build waits while a replacement fills a generation of its own, and then reads
-// that one, committed or not.
+// A build waits while a replacement fills a generation, and then reads the current generation,
+// whether the replacement was committed or not.
 func TestBuildAndReplacement(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprint("commit ", commit), func(t *testing.T) {
@@ -301,8 +301,8 @@ func TestBuildAndReplacement(t *testing.T) {
 	}
 }
 
-// An index that is complete stays so: while a replacement fills a generation, in which
-// builds begin anew, none is completed in the one before.
+// An index that is complete stays complete: while a replacement fills a generation, in which builds
+// start again, none is completed in the current generation.
 func TestBuildWaitsForReplacement(t *testing.T) {
 	db, _ := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 10))
 	_, model := filled(t, db, 20)
@@ -352,7 +352,7 @@ func TestCloseEndsBuild(t *testing.T) {
 	sameAs(t, db, model)
 }
 
-// A step that fails is tried again after a while, and the log says so once.
+// A step that fails is retried after a pause, and logged once.
 func TestBuildIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
