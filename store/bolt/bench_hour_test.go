@@ -115,7 +115,8 @@ type hour struct {
 	hours          float64 // measured
 }
 
-// hour changes so many of the objects in an hour.
+// hour changes random ones of changed objects, rate of them a second, and returns the averages of
+// an hour.
 func (f *fixture) hour(b *testing.B, changed, rate int) (h hour) {
 	path := f.copy(b)
 	before := liveHeap()
@@ -124,7 +125,8 @@ func (f *fixture) hour(b *testing.B, changed, rate int) (h hour) {
 	c := openCollection(b, db, f.dataset)
 	s := newSource("hour", rate)
 	version := 3
-	// changes advances the clock by a second, or by one in which some hundred changes come at once.
+	// changes applies n changes, one by one if they are few and in one batch otherwise, and advances
+	// the clock by the time that they take.
 	changes := func(n int) {
 		var batch []store.Change
 		seen := map[int]bool{}

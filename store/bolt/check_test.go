@@ -20,11 +20,11 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// mine is an index whose function Check does not know.
+// mine is an index whose function is unknown to Check.
 var mine = store.Index{Name: "mine", Spec: "mine:v1", Func: func(o *object.Object) []string { return []string{o.GetName()[:1]} }}
 
-// sampleFile writes a database with a synced collection of 40 objects, one that
-// never was synced and a journal that is not folded, as a kill leaves it.
+// sampleFile writes a database with a synced collection of 40 objects, one that never was synced,
+// and a journal that is not folded, as a kill leaves it.
 func sampleFile(t testing.TB) string { return sampleFileUnder(t, bolt.Keyring{}) }
 
 func sampleFileUnder(t testing.TB, keys bolt.Keyring) string {
@@ -116,7 +116,8 @@ func TestCheckFindsNothing(t *testing.T) {
 	require.Contains(t, string(raw), `"problemCount":0,"problems":[],`)
 }
 
-// TestCheckFinds makes one damage after the other and looks for what names it.
+// TestCheckFinds corrupts a file in one way after the other, and requires that Check names the
+// problem.
 func TestCheckFinds(t *testing.T) {
 	const pods, objects, apps = "c/pods/g1", "c/pods/g1/objects", "c/pods/g1/index/app"
 	put := func(path string, key, value []byte) func(*bbolt.Tx) error {
@@ -131,7 +132,7 @@ func TestCheckFinds(t *testing.T) {
 	flip := func(b []byte) []byte { b[len(b)-1] ^= 1; return b }
 	state := func(fn func(*store.State)) func(*bbolt.Tx) error {
 		return func(tx *bbolt.Tx) error {
-			// The journal has newer states; without it the one in the bucket counts.
+			// The journal has newer states; without it the state in the bucket counts.
 			if err := tx.DeleteBucket([]byte("journal")); err != nil {
 				return err
 			}
@@ -223,7 +224,7 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
-// Pages are damaged where bbolt does not look before it leaps.
+// Pages that bbolt would follow without a check are corrupt.
 func TestCheckPages(t *testing.T) {
 	path := sampleFile(t)
 	whole, err := os.ReadFile(path)
@@ -270,7 +271,7 @@ func TestCheckPages(t *testing.T) {
 	}
 }
 
-// What is no usable database is an error of its kind.
+// If a file is no usable database, Check returns an error of its kind.
 func TestCheckRefuses(t *testing.T) {
 	dir := t.TempDir()
 	_, err := bolt.Check(filepath.Join(dir, "none.db"), bolt.Keyring{}, nil)
@@ -302,7 +303,7 @@ func TestCheckRefuses(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// Many problems are counted, and some of them listed. Leftovers are no problem.
+// Many problems are counted, and the first of them listed. Leftovers are no problem.
 func TestCheckBounds(t *testing.T) {
 	path := sampleFile(t)
 	edit(t, path, func(tx *bbolt.Tx) error {

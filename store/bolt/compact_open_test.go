@@ -22,8 +22,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// bloated opens a database of a file most of which is free, with its collection and
-// what a view of it must show.
+// bloated opens a database whose file is mostly free, and returns its collection and the model of
+// its views.
 func bloated(t *testing.T, opts bolt.Options) (*bolt.DB, store.Collection, *storetest.Model, string) {
 	path, model := bloatedFile(t)
 	opts.FlushInterval = time.Hour
@@ -48,8 +48,8 @@ func change(t *testing.T, c store.Collection, m *storetest.Model, rv int, change
 	m.Apply(b)
 }
 
-// A compaction of an open database: views from before go on, what is applied meanwhile
-// is in the new file, and nobody else gets in at any moment.
+// During a compaction of an open database, older views go on, applied changes are in the new file,
+// and no other process can open the database at any moment.
 func TestCompactOpen(t *testing.T) {
 	var db *bolt.DB
 	var c store.Collection
@@ -63,7 +63,7 @@ func TestCompactOpen(t *testing.T) {
 		if step == "begun" || step == "copied" { // writers wait in the other steps
 			rv++
 			change(t, c, model, rv, storetest.Put(storetest.Object("ns", "during-"+step, "u", fmt.Sprint(rv), nil, "x")))
-			clock.Step(16 * time.Minute) // it is time for a fold, which has to wait
+			clock.Step(16 * time.Minute) // a fold is due, and has to wait
 			require.NoError(t, db.Flush())
 			rv++
 			change(t, c, model, rv, storetest.Put(storetest.Object("ns", "later-"+step, "u", fmt.Sprint(rv), nil, "x")))
@@ -87,7 +87,7 @@ func TestCompactOpen(t *testing.T) {
 	before.Equal(t, old)
 	sameAs(t, db, model)
 
-	// What was flushed before is durable in the new file, what comes then as well.
+	// Changes that were flushed before are durable in the new file, and so are later ones.
 	change(t, c, model, 8000, storetest.Delete("ns/o-0000"))
 	require.NoError(t, db.Flush())
 	crashed := asKilled(t, path)
@@ -119,7 +119,7 @@ func TestCompactOpen(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrClosed)
 }
 
-// What does not fit in one transaction is copied in several.
+// A bucket that does not fit in one transaction is copied in several.
 func TestCompactLarge(t *testing.T) {
 	db, path := newDB(t, bolt.CompactAnyway(bolt.Options{FlushInterval: time.Hour}))
 	model := storetest.NewModel(storetest.Info("pods"), appIndex)
@@ -146,7 +146,7 @@ func TestCompactLarge(t *testing.T) {
 	require.Equal(t, was, content(t, path))
 }
 
-// A build waits for a compaction, which would be in vain otherwise.
+// A build waits for a compaction, which would end with ErrBusy otherwise.
 func TestBuildWaitsForCompaction(t *testing.T) {
 	var db *bolt.DB
 	opts := bolt.CompactSteps(bolt.CompactAnyway(bolt.ByHand(bolt.Options{}, 10)), func(step string) error {
@@ -168,8 +168,8 @@ func TestBuildWaitsForCompaction(t *testing.T) {
 	sameAs(t, db, model)
 }
 
-// A crash at any step leaves a file under the name that has all that was flushed, and
-// the next opening removes what is beside it. An error leaves the old file going on.
+// A crash at any step leaves a file under the name that has all that was flushed, and the next
+// opening removes the other file. After an error the old file stays in use.
 func TestCompactOpenEnds(t *testing.T) {
 	for _, step := range []string{"begun", "copied", "synced", "named"} {
 		t.Run(step, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestCompactOpenEnds(t *testing.T) {
 				}
 				return boom
 			})
-			opts = bolt.CompactAt(opts, 1<<40, func(string) (int64, error) { return 1 << 30, nil }) // none by itself
+			opts = bolt.CompactAt(opts, 1<<40, func(string) (int64, error) { return 1 << 30, nil }) // no compaction in the background
 			db, c, model, live := bloated(t, opts)
 			path = live
 			flushed := model.Clone()
@@ -226,7 +226,7 @@ func TestCompactOpenEnds(t *testing.T) {
 	}
 }
 
-// What stands in the way ends a compaction, and nothing else.
+// An obstacle makes a compaction fail, and nothing else.
 func TestCompactOpenRefuses(t *testing.T) {
 	var at func(string) error
 	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error { return at(step) })
@@ -261,7 +261,7 @@ func TestCompactOpenRefuses(t *testing.T) {
 	change(t, c, model, rv, storetest.Delete("ns/o-0000"))
 	refused(context.Background(), bolt.ErrBusy)
 
-	// Another process may have taken the name, having set the file aside.
+	// Another process may have set the file aside and created another under the name.
 	at = func(step string) error {
 		if step == "copied" {
 			require.NoError(t, os.Rename(path, path+".aside"))
@@ -350,8 +350,7 @@ func TestCompactBesideReadersAndWriter(t *testing.T) {
 	sameAs(t, db, model)
 }
 
-// consistent compares the totals of a view with what is in it, and an index with the
-// objects.
+// consistent compares the totals of a view with its objects, and an index with the objects.
 func consistent(v store.View) error {
 	var objects, labelled, entries int64
 	for o, err := range v.Objects("", "") {
@@ -375,8 +374,8 @@ func consistent(v store.View) error {
 	return nil
 }
 
-// A database compacts itself after a fold where that pays, not more than once a day,
-// and an hour later where it failed.
+// A database compacts itself after a fold if that pays, not more than once a day, and an hour later
+// if it failed.
 func TestCompactsItself(t *testing.T) {
 	path, model := bloatedFile(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -397,7 +396,7 @@ func TestCompactsItself(t *testing.T) {
 			sameAs(t, db, model)
 			return db.Stats().Compactions
 		}
-		// bloat makes the file large, and then so much of it free.
+		// bloat makes the file large, and most of it free.
 		bloat := func(part int) {
 			var puts, deletes []store.Change
 			for i := range 2000 {
@@ -431,7 +430,7 @@ func TestCompactsItself(t *testing.T) {
 	})
 }
 
-// Close ends a compaction, and what was flushed is there.
+// Close ends a compaction, and loses nothing that was flushed.
 func TestCloseEndsCompaction(t *testing.T) {
 	var db *bolt.DB
 	closed := make(chan error, 1)
@@ -456,7 +455,7 @@ func TestCloseEndsCompaction(t *testing.T) {
 	sameAs(t, db, model)
 }
 
-// closing is ErrClosed once Close was called.
+// closing reports whether Close was called.
 func closing(db *bolt.DB) error {
 	_, _, err := db.Compact(context.Background())
 	return err

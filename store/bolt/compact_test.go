@@ -15,7 +15,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// content is all that is in a file, sequences of buckets too, but for the number of
+// content returns all entries of a file, with the sequences of buckets, but without the number of
 // the newest transaction.
 func content(t *testing.T, path string) (all []string) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -41,8 +41,8 @@ func content(t *testing.T, path string) (all []string) {
 	return all
 }
 
-// bloatedFile is a file with a journal, most of whose objects were deleted, and
-// what a view of it must show.
+// bloatedFile is a file with a journal, most of whose objects were deleted, and the model of its
+// views.
 func bloatedFile(t *testing.T) (string, *storetest.Model) {
 	if bloatedBytes == nil {
 		makeBloated(t)
@@ -52,7 +52,7 @@ func bloatedFile(t *testing.T) (string, *storetest.Model) {
 	return path, bloatedModel.Clone()
 }
 
-// What makeBloated made: it takes a while.
+// The result of makeBloated, which takes a while.
 var (
 	bloatedBytes []byte
 	bloatedModel *storetest.Model
@@ -90,7 +90,7 @@ func makeBloated(t *testing.T) {
 
 func TestCompact(t *testing.T) {
 	path, model := bloatedFile(t)
-	// What an earlier one left that crashed.
+	// The leftover of an earlier compaction that crashed.
 	require.NoError(t, os.WriteFile(path+".compact", []byte("half a file"), 0o600))
 	was := content(t, path)
 	link := filepath.Join(t.TempDir(), "link.db")
@@ -121,7 +121,7 @@ func TestCompact(t *testing.T) {
 	model.Equal(t, v)
 }
 
-// Where there is nothing to gain the file stays.
+// If there is nothing to gain the file stays.
 func TestCompactTwice(t *testing.T) {
 	path, _ := bloatedFile(t)
 	_, after, err := bolt.Compact(path, bolt.Options{})
@@ -133,7 +133,7 @@ func TestCompactTwice(t *testing.T) {
 	require.NoFileExists(t, path+".compact")
 }
 
-// What stands in the way leaves the file as it was, and nothing beside it.
+// An obstacle leaves the file as it was, and no other file beside it.
 func TestCompactRefuses(t *testing.T) {
 	path, _ := bloatedFile(t)
 	raw, err := os.ReadFile(path)

@@ -16,14 +16,13 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// The end of a large value is read when the transaction that it is copied in is
-// committed, and not before. Where that page is not in the file, the compaction ends with
-// an error, and so does the database.
+// The end of a large value is read only when the transaction that copies it is committed. If that
+// page is not in the file, the compaction ends with an error, and the database can still be closed.
 func TestCompactWithoutAPage(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)
-	noise := make([]byte, 60_000) // that does not get smaller
+	noise := make([]byte, 60_000) // which does not compress
 	random := rand.New(rand.NewPCG(1, 1))
 	for i := range noise {
 		noise[i] = byte('!' + random.IntN(90))
@@ -34,8 +33,8 @@ func TestCompactWithoutAPage(t *testing.T) {
 	replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("ns", "large", "u", "1", nil, string(noise)))}, 10)
 	require.NoError(t, db.Close())
 
-	// Moved to the end of the file, which is then cut short: as if the disk did not give
-	// back the page.
+	// Move the page to the end of the file and cut the file short, as if the disk did not give the
+	// page back.
 	bdb, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, bdb.Update(func(tx *bbolt.Tx) error {

@@ -19,8 +19,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// life is a database that is written, flushed, folded, replaced and killed, beside
-// the models of what it must show.
+// life is a database that is written, flushed, folded, replaced and killed, with the models of its
+// states.
 type life struct {
 	keys  bolt.Keyring
 	dir   string
@@ -30,17 +30,17 @@ type life struct {
 	coll  store.Collection
 	rv    int
 
-	indexes []store.Index // what the collection was opened with
+	indexes []store.Index // those that the collection was opened with
 
-	// since are the states since the newest one that is known to be durable, which
-	// is the first. A crash leaves one of them.
+	// since has the states from the newest one that is known to be durable, which is the first. A
+	// crash leaves one of them.
 	since []*storetest.Model
 
 	views  []store.View
-	models []*storetest.Model // what the views must show
+	models []*storetest.Model // the models of the views
 
-	slice int // bytes of a fold's slices; 0 for what is usual
-	cut   int // after how many more slices a fold ends; 0 for not at all
+	slice int // bytes of a fold's slices; 0 for the default
+	cut   int // after how many more slices a fold ends; 0 for no limit
 }
 
 // errCut ends a fold between two of its slices.
@@ -59,8 +59,7 @@ func lifeIndexes() []store.Index {
 	return []store.Index{store.LabelIndex("app", "app"), store.FieldIndex("payload", "data.payload")}
 }
 
-// drawIndexes draws some of the indexes that there are, under one of their two
-// definitions each.
+// drawIndexes draws some of the indexes, each with one of its two definitions.
 func drawIndexes(t *rapid.T) (indexes []store.Index) {
 	for _, of := range [][]store.Index{
 		{store.LabelIndex("app", "app"), store.FieldIndex("app", "metadata.labels.app")},
@@ -83,8 +82,8 @@ func (l *life) open(t *rapid.T) {
 	l.reindex(t)
 }
 
-// reindex opens the collection, in half of the cases with other indexes, which makes
-// all durable that was applied.
+// reindex opens the collection, in half of the cases with other indexes, which makes all applied
+// changes durable.
 func (l *life) reindex(t *rapid.T) {
 	before := l.indexes
 	if rapid.Bool().Draw(t, "reindex") {
@@ -102,20 +101,20 @@ func (l *life) reindex(t *rapid.T) {
 	l.since = []*storetest.Model{next}
 }
 
-// compact compacts the file, which changes nothing that is durable.
+// compact compacts the file, which does not change the durable state.
 func (l *life) compact(t *rapid.T) {
 	_, _, err := l.db.Compact(context.Background())
 	require.NoError(t, err)
 }
 
-// build takes some steps of the builds that are under way.
+// build takes some steps of the builds in progress.
 func (l *life) build(t *rapid.T) {
 	for range rapid.IntRange(0, 6).Draw(t, "steps") {
 		more, err := l.db.BuildStep()
 		require.NoError(t, err)
 		if !more {
 			for _, m := range l.since {
-				m.Building = nil // an index that is complete stays so over a crash
+				m.Building = nil // an index that is complete stays complete over a crash
 			}
 		}
 	}
@@ -141,8 +140,8 @@ func (l *life) changes(t *rapid.T) []store.Change {
 	return changes
 }
 
-// checkpoint is past all changes so far. A list that brings it mostly goes on from
-// what was there.
+// checkpoint returns a checkpoint past all changes so far. Most of the lists that end at it
+// continue the history.
 func (l *life) checkpoint(t *rapid.T) store.Checkpoint {
 	l.rv += 12
 	cp := storetest.Checkpoint(l.rv)
@@ -158,8 +157,8 @@ func (l *life) closeViews() {
 	l.views, l.models = nil, nil
 }
 
-// crash leaves the file as it is on disk and goes on with a copy of it, as a kill
-// would. Half of the time a bit of the journal's newest entry is lost as well.
+// crash leaves the file as it is on disk and goes on with a copy of it, as a kill would. Half of
+// the time a bit of the journal's newest entry is flipped too.
 func (l *life) crash(t *rapid.T) {
 	raw, err := os.ReadFile(l.path)
 	require.NoError(t, err)
@@ -173,7 +172,7 @@ func (l *life) crash(t *rapid.T) {
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 
-	// What a reader without an agent would see.
+	// The state as a reader without an agent sees it.
 	ro, err := bolt.Open(l.path, bolt.Options{ReadOnly: true, Keys: l.keys})
 	require.NoError(t, err)
 	v, err := ro.View("pods")
@@ -195,21 +194,20 @@ func (l *life) crash(t *rapid.T) {
 	l.open(t)
 }
 
-// TestCrashModel drives store, memtable, journal, folds and builds of indexes with
-// random batches, flushes, relists, other indexes and crashes. Every view, old or new, always equals the model
-// of its moment, and a crash never leaves less than the newest flush or anything
-// but a state that there was.
+// TestCrashModel drives store, memtable, journal, folds and builds of indexes with random batches,
+// flushes, relists, other indexes and crashes. Every view, old or new, always equals the model of
+// its moment, and a crash never leaves less than the newest flush, nor a state that did not exist.
 func TestCrashModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keyring{}) })
 }
 
-// TestCrashModelEncrypted is the same with a file that is encrypted, with other keys and
-// in clear by turns: what makes it so is a compaction, which may be long in coming.
+// TestCrashModelEncrypted is TestCrashModel with a file that is encrypted with one key, with
+// another, or in clear. Only a compaction changes that, which may come late.
 func TestCrashModelEncrypted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { crashModel(t, bolt.Keyring{Primary: newKey(1)}) })
 }
 
-// rekey opens the file again with a draw of keys, of which what there is has one.
+// rekey opens the file again with random keys, among which is that of the file.
 func (l *life) rekey(t *rapid.T) {
 	l.closeViews()
 	require.NoError(t, l.db.Close())
@@ -248,8 +246,8 @@ func crashModel(t *rapid.T, keys bolt.Keyring) {
 		},
 		"flush": func(t *rapid.T) { require.NoError(t, l.db.Flush()); durable() },
 		"fold":  func(t *rapid.T) { require.NoError(t, l.db.Fold()); durable() },
-		// What a fold has left half done, whatever comes next has to bear: reading,
-		// writing, a crash, a fold that is cut as well.
+		// Reads, writes, a crash and a fold that is cut too must work on a file in which a fold is
+		// half done.
 		"half a fold": func(t *rapid.T) {
 			l.cut = rapid.IntRange(1, 12).Draw(t, "slices")
 			if err := l.db.Fold(); !errors.Is(err, errCut) {
@@ -319,7 +317,7 @@ func crashModel(t *rapid.T, keys bolt.Keyring) {
 	})
 }
 
-// A damaged entry of the journal costs what comes after it and nothing before.
+// If an entry of the journal is corrupt, it and the later ones are lost, and none before it.
 func TestDamagedJournal(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("pods"))
@@ -391,9 +389,9 @@ func halfFold(t *testing.T) (path string) {
 	return path
 }
 
-// Where a fold was half done, the buckets have some of what is newer than a damaged
-// entry of the journal: there is no state before the damage to go back to. What was
-// flushed after the fold was cut is another matter.
+// If a fold is half done, the buckets have some changes that are newer than a corrupt entry of the
+// journal: there is no state before the corruption to go back to. Only corruption in entries
+// flushed after the fold was cut is harmless.
 func TestDamagedJournalOfHalfAFold(t *testing.T) {
 	path := halfFold(t)
 	flipJournal(t, path, 3)
@@ -428,8 +426,7 @@ func TestDamagedJournalOfHalfAFold(t *testing.T) {
 	require.EqualValues(t, 5, v.State().Count)
 }
 
-// A fold that was cut in the middle of closing leaves a file that does not say that it
-// was closed.
+// If a fold was cut while the file was closed, the file is not marked as shut down cleanly.
 func TestHalfAFoldIsNotClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	cut := false
@@ -467,8 +464,8 @@ func TestHalfAFoldIsNotClosed(t *testing.T) {
 	require.Empty(t, report.Notes)
 }
 
-// What was never flushed is folded as a whole: halves of it would be ahead of the
-// journal.
+// Changes that were never flushed are folded completely or not at all: half of them would be ahead
+// of the journal.
 func TestFoldOfWhatWasNotFlushed(t *testing.T) {
 	slices := 0
 	db, _ := newDB(t, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 16<<10, func() error { slices++; return nil }))
@@ -488,7 +485,7 @@ func TestFoldOfWhatWasNotFlushed(t *testing.T) {
 	require.Equal(t, before+1, db.Stats().Commits)
 	require.Zero(t, slices)
 
-	apply(20, 6) // one more would make a dictionary, which folds by itself
+	apply(20, 6) // one more would make a dictionary, which causes a fold
 	require.NoError(t, db.Fold())
 	require.Positive(t, slices)
 	require.Equal(t, before+1+1+int64(slices)+1, db.Stats().Commits, "an entry of the journal, and the slices")

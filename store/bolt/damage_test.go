@@ -33,8 +33,7 @@ func damagedFile(t *testing.T, key string, damage func([]byte) []byte) (path str
 	return path, m
 }
 
-// Whatever is left of a record that is overwritten or deleted, the totals are right
-// afterwards.
+// If a corrupt record is overwritten or deleted, the totals are right afterwards.
 func TestTotalsAfterDamage(t *testing.T) {
 	damaged := sampleObject(7, 8)
 	for name, damage := range map[string]func([]byte) []byte{
@@ -62,7 +61,7 @@ func TestTotalsAfterDamage(t *testing.T) {
 					change = storetest.Delete(o.Key())
 					delete(m.Objects, o.Key())
 				}
-				// Another one in the same batch, and one in the next.
+				// Another change in the same batch, and one in the next.
 				other := sampleObject(4, 41)
 				m.Objects[other.Key()] = other
 				batch := []store.Change{change, storetest.Put(other)}
@@ -82,7 +81,7 @@ func TestTotalsAfterDamage(t *testing.T) {
 	}
 }
 
-// Each way to read a damaged record tells of it.
+// Each way to read a corrupt record calls Options.Damaged.
 func TestDamageIsTold(t *testing.T) {
 	const key = "site/o-07"
 	path, _ := damagedFile(t, key, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
@@ -137,8 +136,8 @@ func TestDamageIsTold(t *testing.T) {
 	require.Empty(t, take(), "nothing is wrong with these")
 }
 
-// Records whose dictionary is gone are damaged in each way to read them, so that a
-// list replaces them.
+// If the dictionary of a record is lost, each way to read the record reports it as corrupt, so that
+// a list replaces it.
 func TestDamagedDictionary(t *testing.T) {
 	path, m := damagedFile(t, "site/o-07", func(b []byte) []byte { return b })
 	edit(t, path, func(tx *bbolt.Tx) error {

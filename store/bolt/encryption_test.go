@@ -34,7 +34,7 @@ func keyText(n byte) []byte {
 	return []byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32)) + "\n")
 }
 
-// marked makes objects that are full of words which are nowhere else.
+// marked makes objects that are full of words which occur nowhere else.
 type marked struct {
 	random *rand.Rand
 	words  []string
@@ -56,14 +56,14 @@ func (m *marked) object(namespace, name string) *object.Object {
 		namespace, name, m.word(), m.rv, m.word(), m.word(), m.word()+strings.Repeat("z", 100)))
 }
 
-// found returns the words of which anything is in raw, in clear or compressed.
+// found returns the words of which a piece is in raw, in clear or compressed.
 func (m *marked) found(raw []byte) (found []string) {
 	texts := [][]byte{raw}
 	dec, _ := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(1<<24), zstd.WithDecoderConcurrency(1))
 	defer dec.Close()
 	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
 	for at := bytes.Index(raw, magic); at >= 0; {
-		if text, _ := dec.DecodeAll(raw[at:], nil); len(text) > 0 { // what comes before an error counts
+		if text, _ := dec.DecodeAll(raw[at:], nil); len(text) > 0 { // the text before an error counts
 			texts = append(texts, text)
 		}
 		next := bytes.Index(raw[at+1:], magic)
@@ -73,7 +73,7 @@ func (m *marked) found(raw []byte) (found []string) {
 		at += 1 + next
 	}
 	for _, word := range m.words {
-		// A piece of a word is enough to be found by: compressed text has pieces.
+		// compressed text has only pieces of a word
 		for _, piece := range []string{word[:10], word[10:], base64.StdEncoding.EncodeToString([]byte(word[:9]))} {
 			for _, text := range texts {
 				if bytes.Contains(text, []byte(piece)) {
@@ -85,7 +85,7 @@ func (m *marked) found(raw []byte) (found []string) {
 	return found
 }
 
-// fill does to a database all that may be done to one, and returns its copies.
+// fill uses all operations on a database, and returns its copies.
 func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[string][]byte) {
 	files = map[string][]byte{}
 	path := filepath.Join(dir, "cache.db")
@@ -118,7 +118,7 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	require.NoError(t, db.Fold())
 	look("folded")
 
-	// An index that goes and one that comes, with what a crash leaves of both.
+	// A dropped and a new index, and the leftovers of both after a crash.
 	c, err = db.Open(storetest.Info("pods"), store.FieldIndex("payload", "data.payload"), store.FieldIndex("uid", "metadata.uid"))
 	require.NoError(t, err)
 	look("indexes")
@@ -137,7 +137,7 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	return files
 }
 
-// TestNothingInClear fills a database with words and looks for them in all that it
+// TestNothingInClear fills a database with marked words and searches for them in all files that it
 // leaves on the disk.
 func TestNothingInClear(t *testing.T) {
 	for name, opts := range map[string]bolt.Options{"memory": {}, "generations": {ReplaceBudget: 1}} {
@@ -149,7 +149,7 @@ func TestNothingInClear(t *testing.T) {
 				require.NotContains(t, string(raw), "ConfigMap", when)
 			}
 
-			// Without a key it is all there, or one would find nothing ever.
+			// Without a key all of the words are there, which shows that the search works.
 			opts.Keys.Primary = nil
 			m = &marked{random: rand.New(rand.NewPCG(1, 1))}
 			for when, raw := range m.fill(t, t.TempDir(), opts) {
@@ -159,7 +159,7 @@ func TestNothingInClear(t *testing.T) {
 	}
 }
 
-// The same name is not the same bytes in two files, nor in two collections of one.
+// The same name has different bytes in two files, and in two collections of one.
 func TestNamesDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {
@@ -174,8 +174,7 @@ func TestNamesDiffer(t *testing.T) {
 	require.Greater(t, len(seen), 100)
 }
 
-// A key that is missing, or another one, is told as such by whoever opens the file, and
-// the file stays as it is.
+// If a key is missing or wrong, opening the file returns store.ErrKey, and the file stays as it is.
 func TestWrongKey(t *testing.T) {
 	path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
 	was := readFile(t, path)
@@ -205,7 +204,7 @@ func TestWrongKey(t *testing.T) {
 	require.Equal(t, newKey(1).ID(), report.Key)
 }
 
-// A key whose id was damaged in the file is none that is missing: the file is damaged.
+// If the key id in the file is corrupt, the error is corruption, not a missing key.
 func TestDamagedKeyID(t *testing.T) {
 	path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
 	edit(t, path, func(tx *bbolt.Tx) error {
@@ -224,8 +223,8 @@ func TestDamagedKeyID(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrKey)
 }
 
-// An older version must take an encrypted file for one of a format that it does not
-// know, and of a file in clear nothing is new.
+// An older version must refuse an encrypted file as one of an unknown format, and must read a file
+// in clear.
 func TestFormatOfEncrypted(t *testing.T) {
 	require.Equal(t, []byte{0, 0, 0, 1}, valueAt(t, sampleFile(t), "meta", "format"))
 	require.Nil(t, valueAt(t, sampleFile(t), "meta", "encryption"))
@@ -272,7 +271,7 @@ func TestReadKey(t *testing.T) {
 	_, err = bolt.ReadKey(dir)
 	require.Error(t, err)
 
-	// A credential of systemd's, which it shows as readable for a group.
+	// A credential of systemd, which has the mode bits of a file that a group may read.
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 	write("credential", 0o440, keyText(3))
 	keys, err := bolt.ReadKeyring("credential", []string{filepath.Join(dir, "good")})
