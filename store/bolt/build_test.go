@@ -353,7 +353,7 @@ func TestCloseEndsBuild(t *testing.T) {
 }
 
 // A step that fails is retried after a pause, and logged once.
-func TestBuildIsTriedAgain(t *testing.T) {
+func TestBuild_Failed_IsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		db, _ := newDB(t, bolt.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})

@@ -243,7 +243,7 @@ func TestCheckPages(t *testing.T) {
 		damage func(b []byte)
 		reason string
 	}{
-		"another page":     {func(b []byte) { b[0] ^= 1 }, "it says that it is page"},
+		"another page":     {func(b []byte) { b[0] ^= 1 }, "its header is that of page"},
 		"no type":          {func(b []byte) { b[8] = 0x40 }, "it is of no known type: 0x40"},
 		"too many":         {func(b []byte) { b[11] = 0xff }, "does not fit"},
 		"goes on too far":  {func(b []byte) { b[14] = 0xff }, "it goes on to page"},

@@ -369,7 +369,7 @@ func consistent(v store.View) error {
 		entries++
 	}
 	if objects != v.State().Count || entries != labelled {
-		return fmt.Errorf("%d objects, the state says %d; %d of them labelled, the index has %d", objects, v.State().Count, labelled, entries)
+		return fmt.Errorf("%d objects, the state has %d; %d of them labelled, the index has %d", objects, v.State().Count, labelled, entries)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 
 // The end of a large value is read only when the transaction that copies it is committed. If that
 // page is not in the file, the compaction ends with an error, and the database can still be closed.
-func TestCompactWithoutAPage(t *testing.T) {
+func TestCompact_UnreadablePage_Fails(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)

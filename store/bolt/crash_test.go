@@ -157,8 +157,8 @@ func (l *life) closeViews() {
 	l.views, l.models = nil, nil
 }
 
-// crash leaves the file as it is on disk and goes on with a copy of it, as a kill would. Half of
-// the time a bit of the journal's newest entry is flipped too.
+// crash goes on with a copy of the file as it is on disk, as after a kill. It requires that the
+// copy has one of the states since the newest one that is known to be durable.
 func (l *life) crash(t *rapid.T) {
 	raw, err := os.ReadFile(l.path)
 	require.NoError(t, err)
@@ -392,7 +392,7 @@ func halfFold(t *testing.T) (path string) {
 // If a fold is half done, the buckets have some changes that are newer than a corrupt entry of the
 // journal: there is no state before the corruption to go back to. Only corruption in entries
 // flushed after the fold was cut is harmless.
-func TestDamagedJournalOfHalfAFold(t *testing.T) {
+func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	path := halfFold(t)
 	flipJournal(t, path, 3)
 	for _, readOnly := range []bool{true, false} {
@@ -427,7 +427,7 @@ func TestDamagedJournalOfHalfAFold(t *testing.T) {
 }
 
 // If a fold was cut while the file was closed, the file is not marked as shut down cleanly.
-func TestHalfAFoldIsNotClosed(t *testing.T) {
+func TestFold_HalfDone_IsNotCleanShutdown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	cut := false
 	db, err := bolt.Open(path, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 1, func() error {
@@ -464,9 +464,9 @@ func TestHalfAFoldIsNotClosed(t *testing.T) {
 	require.Empty(t, report.Notes)
 }
 
-// Changes that were never flushed are folded completely or not at all: half of them would be ahead
-// of the journal.
-func TestFoldOfWhatWasNotFlushed(t *testing.T) {
+// Changes that were never flushed are folded in one transaction or, if they are too large for that,
+// flushed first: after half a fold, the buckets would be ahead of the journal.
+func TestFold_UnflushedChanges_IsAtomic(t *testing.T) {
 	slices := 0
 	db, _ := newDB(t, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 16<<10, func() error { slices++; return nil }))
 	c, err := db.Open(storetest.Info("pods"))

@@ -82,7 +82,7 @@ func TestTotalsAfterDamage(t *testing.T) {
 }
 
 // Each way to read a corrupt record calls Options.Damaged.
-func TestDamageIsTold(t *testing.T) {
+func TestDamaged_IsCalledForEachRead(t *testing.T) {
 	const key = "site/o-07"
 	path, _ := damagedFile(t, key, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 	var mu sync.Mutex

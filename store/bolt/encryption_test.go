@@ -137,9 +137,9 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	return files
 }
 
-// TestNothingInClear fills a database with marked words and searches for them in all files that it
+// TestEncryption_NoPlaintextOnDisk fills a database with marked words and searches for them in all files that it
 // leaves on the disk.
-func TestNothingInClear(t *testing.T) {
+func TestEncryption_NoPlaintextOnDisk(t *testing.T) {
 	for name, opts := range map[string]bolt.Options{"memory": {}, "generations": {ReplaceBudget: 1}} {
 		t.Run(name, func(t *testing.T) {
 			opts.Keys.Primary = newKey(1)

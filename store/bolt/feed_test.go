@@ -16,7 +16,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// now is a checkpoint that was proven just now.
+// now returns a checkpoint that was validated just now.
 func now(rv int) store.Checkpoint {
 	return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: "expired", LastEvent: time.Now()}
 }
@@ -30,7 +30,7 @@ func horizonOf(t *testing.T, c store.Collection) store.Horizon {
 	return h
 }
 
-// changesOf is what changed since rv.
+// changesOf returns the changes after rv.
 func changesOf(t *testing.T, c store.Collection, since string) ([]string, error) {
 	v, err := c.View()
 	require.NoError(t, err)
@@ -49,8 +49,8 @@ func put(i, rv int) store.Change {
 	return storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", fmt.Sprint(rv), nil, incompressible(rv)))
 }
 
-// What is older than the retention is forgotten with a fold, from the oldest on, and
-// the horizon says so.
+// A fold trims the entries that are older than the retention, from the oldest on, and moves the
+// horizon.
 func TestHistoryRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, path := newDB(t, bolt.Options{HistoryRetention: 3 * time.Hour})
@@ -83,7 +83,7 @@ func TestHistoryRetention(t *testing.T) {
 	})
 }
 
-// A history stays within its size, give or take what comes between two folds.
+// A history stays within its size, apart from the entries between two folds.
 func TestHistoryBytes(t *testing.T) {
 	const limit = 64 << 10
 	synctest.Test(t, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestHistoryBytes(t *testing.T) {
 	})
 }
 
-// A damaged head of a history is told to whoever asks for changes, and does not keep
-// the collection from going on: the history begins anew.
+// If the head of a history is corrupt, reading changes returns an error, but the collection goes
+// on: the history starts again.
 func TestDamagedHistory(t *testing.T) {
 	path := foldedSample(t)
 	edit(t, path, func(tx *bbolt.Tx) error {
@@ -155,8 +155,8 @@ func TestDamagedHistory(t *testing.T) {
 	require.Empty(t, report.Problems)
 }
 
-// A record that is damaged and written again keeps the history as it is; one that is
-// damaged and deleted can't be told, and nothing that came before.
+// If a corrupt record is written again, the history stays as it is; if it is deleted, the history
+// starts behind the deletion.
 func TestHistoryOfDamagedRecord(t *testing.T) {
 	path := foldedSample(t)
 	edit(t, path, func(tx *bbolt.Tx) error {

@@ -12,9 +12,9 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// TestFlushWaitsForCompany looks at when a flush comes by itself.
-func TestFlushWaitsForCompany(t *testing.T) {
-	change := func(n int) store.Batch { // one of 1.5 KB that does not get smaller
+// TestFlush_SmallBatch_Waits checks when a flush comes by itself.
+func TestFlush_SmallBatch_Waits(t *testing.T) {
+	change := func(n int) store.Batch { // of 1.5 KB that do not compress
 		return store.Batch{
 			Changes:    []store.Change{storetest.Put(storetest.Object("ns", fmt.Sprint("o-", n), "u", fmt.Sprint(n), nil, incompressible(n)))},
 			Checkpoint: goingOn(n),
@@ -74,7 +74,7 @@ func TestFlushWaitsForCompany(t *testing.T) {
 	clock.step(time.Hour)
 	require.False(t, flushed())
 
-	apply(1000) // which count for a quarter, and less than 1 MiB
+	apply(1000) // which count as a quarter, so as less than 1 MiB
 	require.False(t, flushed())
 	clock.step(5*time.Second - time.Millisecond)
 	require.False(t, flushed())
@@ -90,7 +90,7 @@ func TestFlushWaitsForCompany(t *testing.T) {
 
 	apply(1)
 	require.NoError(t, db.Flush())
-	require.True(t, flushed(), "whoever asks does not wait")
+	require.True(t, flushed(), "Flush does not wait for a batch")
 
 	clock.step(30 * time.Second)
 	apply(1)

@@ -17,31 +17,30 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// fuzzPatience is after how long a file is said to make its reader hang.
+// fuzzPatience is the time after which a reader of a file counts as hanging.
 const fuzzPatience = 30 * time.Second
 
-// FuzzOpen damages a small file, in clear or encrypted, and reads it, read-only. Whatever
-// the damage, Check answers with a report or with an error that says of what kind the file
-// is, and nothing is served that never was stored.
+// FuzzOpen corrupts a small file, in clear or encrypted, and reads it, read-only. Whatever the
+// corruption, Check returns a report or an error of a known kind, and no object is served that
+// never was stored.
 //
-// damage is read four bytes at a time: an offset (three bytes, little endian, modulo
-// the length of the file) and what is flipped there. cut is how much is missing at
-// the end.
+// damage is read four bytes at a time: an offset (three bytes, little endian, modulo the length of
+// the file) and the bits that are flipped there. cut is how many bytes are missing at the end.
 func FuzzOpen(f *testing.F) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	files := map[bool][]byte{false: usedPart(f, sampleFile(f)), true: usedPart(f, sampleFileUnder(f, keys))}
 	at := func(offset int, xor byte) []byte {
 		return []byte{byte(offset), byte(offset >> 8), byte(offset >> 16), xor}
 	}
-	// What every run begins with, and what the tests run always: something of each part of
-	// each page, two things at once, and files that are cut off.
+	// The seeds, which run in each test: a place in each part of each page, two places at once, and
+	// files that are cut off.
 	for encrypted, raw := range files {
 		f.Add([]byte(nil), uint32(0), encrypted)
 		f.Add([]byte(nil), uint32(4096), encrypted)
 		f.Add([]byte(nil), uint32(len(raw)-8000), encrypted)
 		parts := []int{0, 8, 10, 12, 16, 20, 24, 24 + 8, 28, 40, 48, 2000, 4090}
 		if encrypted {
-			parts = []int{10, 20, 28, 48, 2000} // where the pages do not differ by it, it need not come twice
+			parts = []int{10, 20, 28, 48, 2000} // if the pages do not differ by it, once is enough
 		}
 		for page := range len(raw) / 4096 {
 			for _, in := range parts {
@@ -82,7 +81,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// usedPart is a file without the room to grow that is behind the last page in use.
+// usedPart returns a file without the spare room behind the last page in use.
 func usedPart(f *testing.F, path string) []byte {
 	raw, err := os.ReadFile(path)
 	require.NoError(f, err)
@@ -93,22 +92,23 @@ func usedPart(f *testing.F, path string) []byte {
 	return raw[:high*4096]
 }
 
-// readDamaged reads a file in every way there is and returns what should not be.
+// readDamaged reads a file in every possible way and returns a description of the first wrong
+// result.
 func readDamaged(path string, keys bolt.Keyring, stored map[string]bool) (wrong string) {
 	debug.SetPanicOnFault(true)
 	report, err := bolt.Check(path, keys, nil)
 	switch {
 	case err == nil && report.Unsafe:
-		return "" // nobody opens it
+		return "" // no one opens it
 	case err != nil && !isVerdict(err):
-		return "Check: an error that says nothing about the file: " + err.Error()
+		return "Check: an error of an unknown kind: " + err.Error()
 	case err != nil && report != nil:
 		return "Check: a report and an error"
 	}
 	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
 	if err != nil {
 		if !isVerdict(err) {
-			return "Open: an error that says nothing about the file: " + err.Error()
+			return "Open: an error of an unknown kind: " + err.Error()
 		}
 		return ""
 	}
@@ -117,7 +117,7 @@ func readDamaged(path string, keys bolt.Keyring, stored map[string]bool) (wrong 
 			wrong = "Close: " + err.Error()
 		}
 	}()
-	_, _ = db.Collections() // it may well be damaged
+	_, _ = db.Collections() // it may be corrupt
 	for _, id := range []string{"pods", "nodes"} {
 		v, err := db.View(id)
 		if err != nil {

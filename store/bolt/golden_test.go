@@ -31,19 +31,19 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// The golden databases are what format 1 looks like, and format 2, which is the same
-// encrypted with key number 7. Later versions must read them for as long as they read
-// these formats: they are made anew only while no version is released.
+// The golden databases are of format 1, and of format 2, which is the same encrypted with key
+// number 7. Later versions must read them for as long as they read these formats: they are made
+// again only while no version is released.
 var goldenFiles = map[string]bolt.Keyring{
 	"testdata/golden-v1.db.gz": {},
 	"testdata/golden-v2.db.gz": {Primary: newKey(7)},
 }
 
-var update = flag.Bool("update", false, "make the golden database anew")
+var update = flag.Bool("update", false, "make the golden database again")
 
 var goldenTime = time.Date(2026, 1, 2, 3, 4, 5, 600_700_800, time.UTC)
 
-// goldenPods are the list and the batches that made the pods of the golden database.
+// goldenPods has the list and the batches that made the pods of the golden database.
 func goldenPods() (list []store.Change, listed store.Checkpoint, batches []store.Batch) {
 	for i := range 30 {
 		list = append(list, storetest.Put(goldenPod(i, 1000+i)))
@@ -54,15 +54,15 @@ func goldenPods() (list []store.Change, listed store.Checkpoint, batches []store
 	last.RV, last.LastEvent, last.LastBookmark = "1204", goldenTime.Add(2*time.Second), goldenTime.Add(time.Second)
 	return list, listed, []store.Batch{
 		{Checkpoint: middle, Changes: []store.Change{
-			storetest.Put(goldenPod(5, 1201)), storetest.Put(goldenPod(6, 1202)), // the latter made again
+			storetest.Put(goldenPod(5, 1201)), storetest.Put(goldenPod(6, 1202)), // the latter deleted and made again
 			{Key: "shop/till-03", RV: "1198"}, storetest.Delete("shop/till-04"), storetest.Put(goldenPod(8, 1199)),
 		}},
 		{Checkpoint: last, Changes: []store.Change{storetest.Put(goldenPod(7, 1203)), storetest.Put(goldenPod(8, 1204))}},
 	}
 }
 
-// goldenModels are the collections of the golden database. What makes them is kept
-// apart from the other tests' helpers, so that they can change and it can't.
+// goldenModels are the collections of the golden database. Their functions share nothing with the
+// helpers of other tests, so that the helpers can change and the database can't.
 func goldenModels() map[string]*storetest.Model {
 	pods := storetest.NewModel(store.Info{
 		ID: "pods@shop", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Namespace: "shop",
@@ -98,13 +98,13 @@ func goldenPod(i, rv int) *object.Object {
 		i, uid, rv, []string{"till", "camera", ""}[i%3], rv/100, i))
 }
 
-// goldenClass is so small that it is not compressed, and says nothing of itself.
+// goldenClass is so small that it is not compressed.
 func goldenClass(name string) *object.Object {
 	return mustParse(`{"kind":"PriorityClass","metadata":{"name":"` + name + `"}}`)
 }
 
-// writeGolden makes the golden database: a generation that is not the first one, a
-// leftover of another, dictionary and raw records, and a journal of two entries.
+// writeGolden makes the golden database: a generation that is not the first one, a leftover of
+// another, compressed and raw records, and a journal of two entries.
 func writeGolden(t *testing.T, path string, keys bolt.Keyring) {
 	live := filepath.Join(t.TempDir(), "live.db")
 	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1, Writer: "golden", Keys: keys})
@@ -127,7 +127,7 @@ func writeGolden(t *testing.T, path string, keys bolt.Keyring) {
 	replace(pods, list, listed)
 	replace(classes, []store.Change{storetest.Put(goldenClass("a")), storetest.Put(goldenClass("b"))}, models["priorityclasses.scheduling.k8s.io"].Checkpoint)
 
-	// A list that a crash ends.
+	// A list that a crash interrupts.
 	r, err := classes.Replace()
 	require.NoError(t, err)
 	require.NoError(t, r.Apply([]store.Change{storetest.Put(goldenClass("c"))}))
@@ -179,8 +179,7 @@ func golden(t *testing.T, file string, keys bolt.Keyring) string {
 	return path
 }
 
-// TestGolden reads the golden database with today's code: as it is, and after
-// today's code has folded it.
+// TestGolden reads the golden database with the current code: as it is, and after a fold.
 func TestGolden(t *testing.T) {
 	for file, keys := range goldenFiles {
 		t.Run(filepath.Base(file), func(t *testing.T) { readGolden(t, golden(t, file, keys), keys) })
@@ -214,9 +213,9 @@ func readGolden(t *testing.T, path string, keys bolt.Keyring) {
 	}
 }
 
-// TestFormat reads the golden database, and one that today's code writes, by
-// docs/file-format.md and nothing else. Where it fails, either the page is wrong or
-// the format was changed, and then [bolt.Format] has to change too.
+// TestFormat reads the golden database, and one that the current code writes, with a reader made
+// only from docs/file-format.md. If it fails, either the page is wrong or the format was changed,
+// and then [bolt.Format] has to change too.
 func TestFormat(t *testing.T) {
 	for file, keys := range goldenFiles {
 		fresh := filepath.Join(t.TempDir(), "fresh.db")
@@ -249,9 +248,9 @@ func readFormat(t *testing.T, path string, secret []byte) {
 		p.compare(t, id, model)
 	}
 	p.compareHistory(t, "pods@shop", map[string]string{
-		"1197": "deleted shop/till-06 +1  false", // which the new one's change tells
+		"1197": "deleted shop/till-06 +1  false", // the change of the new one covers it
 		"1198": "deleted shop/till-03 +1  false",
-		"1200": "deleted shop/till-04 +1  false", // nobody told when
+		"1200": "deleted shop/till-04 +1  false", // the time of the deletion is unknown
 		"1201": "put shop/till-05 +1  false",
 		"1202": "put shop/till-06 +1 1202 true",
 		"1203": "put shop/till-07 +2  false",
@@ -267,7 +266,7 @@ func readFormat(t *testing.T, path string, secret []byte) {
 	require.EqualValues(t, 0, codec)
 }
 
-// plain is a database as docs/file-format.md tells to read it.
+// plain is a database as docs/file-format.md describes to read it.
 type plain struct {
 	cells   map[string][]byte // by address, the journal over the buckets
 	journal uint64            // entries
@@ -334,7 +333,7 @@ func readPlainly(t *testing.T, path string, secret []byte) *plain {
 	return p
 }
 
-// opener opens what is in an encrypted file. head is the value meta/encryption.
+// opener decrypts the content of an encrypted file. head is the value meta/encryption.
 func opener(t *testing.T, secret, head []byte) func(path string, k, v []byte) (string, []byte) {
 	require.Len(t, head, 41+28)
 	require.EqualValues(t, 1, head[0])

@@ -11,7 +11,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// readsOfView are all reads that a view has.
+// readsOfView are all reads of a view.
 var readsOfView = []struct {
 	name string
 	read func(v store.View) error
@@ -43,8 +43,8 @@ var readsOfView = []struct {
 	}},
 }
 
-// A page that the disk does not give back costs no read of a view the process: each returns,
-// with a counted fault.
+// If the disk does not give back a page, no read of a view ends the process: each returns, and the
+// fault is counted.
 func TestView_UnreadablePage_DoesNotEndTheProcess(t *testing.T) {
 	for _, c := range readsOfView {
 		t.Run(c.name, func(t *testing.T) {
@@ -60,14 +60,14 @@ func TestView_UnreadablePage_DoesNotEndTheProcess(t *testing.T) {
 			stats := db.Stats()
 			require.NotZero(t, stats.ReadFaults)
 			require.ErrorAs(t, stats.ReadError, new(*store.CorruptionError))
-			if err != nil && c.name != "IndexKeys" { // which has no index then
+			if err != nil && c.name != "IndexKeys" { // it has no index then
 				require.ErrorAs(t, err, new(*store.CorruptionError))
 			}
 		})
 	}
 }
 
-// A read leaves the goroutine's own setting for faults as it was.
+// A read restores the goroutine's own setting for faults.
 func TestView_Read_RestoresPanicOnFault(t *testing.T) {
 	for _, c := range readsOfView {
 		for _, set := range []bool{false, true} {
@@ -78,7 +78,7 @@ func TestView_Read_RestoresPanicOnFault(t *testing.T) {
 				was := debug.SetPanicOnFault(set)
 				v, err := db.View("pods")
 				if err == nil {
-					_ = c.read(v) // whatever it finds
+					_ = c.read(v) // any result will do
 					v.Close()
 				}
 				require.Equal(t, set, debug.SetPanicOnFault(was))

@@ -21,12 +21,11 @@ const (
 	imageSector = 512
 )
 
-// TestCrashImages builds, from the file before and after each commit of a run, the
-// images that a power cut may leave, and opens each as a start after a power cut
-// does. An honest disk has either written the meta page after all data or not at
-// all, in whole sectors; then nothing may be lost but the commit itself. A lying
-// disk has lost any of the pages that it said were written; then the image is the
-// old state or the new one, or Check finds that it is neither.
+// TestCrashImages builds, from the file before and after each commit of a run, the images that a
+// power cut may leave, and opens each as a start after a power cut does. An honest disk has either
+// written the meta page after all data or not at all, in whole sectors; then nothing but the commit
+// itself may be lost. A lying disk has lost any of the pages that it reported as written; then the
+// image is the old state or the new one, or Check finds a problem.
 func TestCrashImages(t *testing.T) {
 	for _, count := range []int{40, 300} {
 		t.Run(fmt.Sprint(count, " objects"), func(t *testing.T) {
@@ -116,7 +115,7 @@ func crashImages(t *testing.T, count int) {
 	require.Greater(t, x.lying, 8*rounds)
 }
 
-// lastOfEach leaves the newest change of each key.
+// lastOfEach returns the newest change of each key.
 func lastOfEach(changes []store.Change) []store.Change {
 	at := map[string]int{}
 	var unique []store.Change
@@ -137,7 +136,7 @@ func readFile(t *testing.T, path string) []byte {
 	return raw
 }
 
-// images makes files of two states of one and opens them.
+// images makes the images between two states of a file and opens them.
 type images struct {
 	t        *testing.T
 	path     string
@@ -147,8 +146,8 @@ type images struct {
 	honest, lying, refused int
 }
 
-// commit makes the images of what came between two states of the file. several says
-// that it was more than one transaction, so that other states are in between.
+// commit makes the images between two states of the file. several is true if more than one
+// transaction came between them, so that there are further states.
 func (x *images) commit(name string, before, after []byte, several bool) {
 	before = append(bytes.Clone(before), make([]byte, max(0, len(after)-len(before)))...)
 	var pages []int // that differ, without the two meta pages

@@ -39,7 +39,7 @@ func TestLayers(t *testing.T) {
 		name   string
 		pkg    string
 		direct []string // packages that it must not import itself
-		deps   []string // packages that it must not import at all
+		deps   []string // packages that it must not import even indirectly
 	}{
 		{"format does no I/O", internal + "format", []string{"os", "io"}, []string{bboltPackage, internal + "boltfile", internal + "writeback", thisPackage}},
 		{"boltfile is below writeback", internal + "boltfile", nil, []string{internal + "writeback", thisPackage}},

@@ -11,8 +11,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// What a 32-bit program can't map is refused, with what to do, and neither damaged nor foreign:
-// the file stays where and what it is, for a program that can.
+// If a file is too large for a 32-bit program to map, the error has the next step, and is neither
+// ErrForeign nor corruption: the file stays for a program that can map it.
 func TestTooLargeToMap(t *testing.T) {
 	const limit = 64 << 10
 	dir := t.TempDir()

@@ -11,15 +11,15 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// A compaction whose file has the name, but not for sure after a power cut: nothing is told
-// as durable before that is so, as it would be lost with the file from before.
-func TestCompactedNotNamed(t *testing.T) {
+// If the directory is not synced after a compaction's rename, nothing counts as durable: a power
+// cut may bring the old file back.
+func TestCompact_DirectoryNotSynced_IsNotDurable(t *testing.T) {
 	var path string
 	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error {
 		if step != "named" {
 			return nil
 		}
-		return os.Rename(path, path+".away") // what can't be found can't be synced either
+		return os.Rename(path, path+".away") // a file that is not found can't be synced
 	})
 	db, c, model, at := bloated(t, opts)
 	path = at

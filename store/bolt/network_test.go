@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// A database on a network file system is refused for writing, with the reason, and
-// nothing is made there. A file that is there can be read.
+// A database on a network file system is refused for writing, with the reason, and no file is made.
+// An existing file can be read.
 func TestNetworkFS(t *testing.T) {
 	dir := t.TempDir()
 	mount := filepath.Join(dir, "mount")
@@ -56,7 +56,7 @@ func TestNetworkFS(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrPermission)
 }
 
-// The numbers that the kernel gives.
+// The numbers of the kernel.
 func TestFileSystemNames(t *testing.T) {
 	name, err := bolt.NetworkFS(t.TempDir())
 	require.NoError(t, err)

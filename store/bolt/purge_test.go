@@ -17,14 +17,14 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// noisy is an object whose record compresses badly, so that its bytes tell it.
+// noisy returns an object whose record compresses badly, so that its bytes can be found.
 func noisy(collection string, i, rv int) store.Change {
 	noise := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d %d", collection, i, rv)))
 	return storetest.Put(storetest.Object("ns", fmt.Sprintf("o%04d", i), fmt.Sprint(i), fmt.Sprint(rv), nil, noise))
 }
 
-// records returns a part of each record of a closed database that no other record has, by
-// collection, deleted objects' too.
+// records returns, by collection, a part of each record of a closed database that no other record
+// has, deleted objects included.
 func records(t *testing.T, path string) map[string][][]byte {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -60,9 +60,8 @@ func count(t *testing.T, path string, needles [][]byte) (n int) {
 	return n
 }
 
-// TestPurge deletes one collection of two and rewrites the file. No byte of its records
-// is in the file then, nor of its history or of what was in the journal, and all of the
-// other is.
+// TestPurge purges one collection of two and rewrites the file. No byte of its records, its history
+// or its changes in the journal is in the file then, and all of the other collection is.
 func TestPurge(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	open := func() *bolt.DB {

@@ -30,9 +30,9 @@ func keysOf(current byte, old ...byte) (keys bolt.Keyring) {
 	return keys
 }
 
-// TestRekey takes one database through all that its key may become: none, one, another
-// one, none. Each time it is rewritten in the background, beside a writer, and what is
-// there afterwards is what there was before, under the new key alone.
+// TestRekey takes one database through all changes of its key: none, one, another one, none. Each
+// time it is rewritten in the background, beside a writer, and has the same content afterwards,
+// under the new key alone.
 func TestRekey(t *testing.T) {
 	var log bytes.Buffer
 	path := filepath.Join(t.TempDir(), "cache.db")
@@ -55,7 +55,7 @@ func TestRekey(t *testing.T) {
 			replaceAll(t, c, all, rv)
 			model.Replace(info, all, storetest.Checkpoint(rv))
 		}
-		// Until it is rewritten, and at least a little, objects come and go.
+		// Until it is rewritten, and at least a few times, write and delete objects.
 		for n := 0; n < 5 || db.Stats().EncryptionDue && n < 100_000; n++ {
 			rv++
 			b := store.Batch{Changes: []store.Change{storetest.Put(m.object("churn", fmt.Sprintf("o-%d", n%7)))}, Checkpoint: storetest.Checkpoint(rv)}
@@ -77,7 +77,7 @@ func TestRekey(t *testing.T) {
 		sameAs(t, db, model)
 		require.NoError(t, db.Close())
 
-		report, err := bolt.Check(path, bolt.Keyring{Primary: keys.Primary}, nil) // without the old ones
+		report, err := bolt.Check(path, bolt.Keyring{Primary: keys.Primary}, nil) // without the previous keys
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)
 		if keys.Primary != nil {
@@ -92,8 +92,8 @@ func TestRekey(t *testing.T) {
 	require.Empty(t, m.found(log.Bytes()))
 }
 
-// A kill at any step leaves a file that is whole, with one key or with the other, and
-// the next start goes on.
+// A kill at any step leaves a complete file, with one key or with the other, and the next start
+// goes on.
 func TestRekeyKilled(t *testing.T) {
 	for name, keys := range map[string][2]bolt.Keyring{
 		"encrypted": {keysOf(0), keysOf(1)}, "rotated": {keysOf(1), keysOf(2, 1)}, "decrypted": {keysOf(2), keysOf(0, 2)},
@@ -141,7 +141,7 @@ func TestRekeyKilled(t *testing.T) {
 	}
 }
 
-// Without an agent it is compact that rewrites a file, also where nothing is to be gained.
+// Without an agent, Compact rewrites a file under another key, even if that saves no space.
 func TestRekeyOffline(t *testing.T) {
 	path := sampleFile(t)
 	whole := contentOf(t, path, bolt.Keyring{})
@@ -159,9 +159,9 @@ func TestRekeyOffline(t *testing.T) {
 	}
 }
 
-// What a crash left of dropped indexes can't be sealed, and must not be carried over in
+// The leftovers of dropped indexes after a crash can't be encrypted, and must not be copied in
 // clear.
-func TestRekeyLeavesWhatIsDropped(t *testing.T) {
+func TestRekey_DroppedIndexes_AreNotCopied(t *testing.T) {
 	m := &marked{random: rand.New(rand.NewPCG(3, 3))}
 	path := filepath.Join(t.TempDir(), "cache.db")
 	db, err := bolt.Open(path, bolt.ByHand(bolt.Options{}, 5))
@@ -188,7 +188,8 @@ func TestRekeyLeavesWhatIsDropped(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
 
-	// Encrypted, what is dropped can't be opened any more, and goes all the same.
+	// In an encrypted file the dropped entries can't be decrypted any more, and are deleted all the
+	// same.
 	db, err = bolt.Open(path, bolt.InSteps(bolt.Options{Keys: keysOf(1)}, 5))
 	require.NoError(t, err)
 	defer db.Close()
@@ -206,8 +207,8 @@ func TestRekeyLeavesWhatIsDropped(t *testing.T) {
 	require.NotContains(t, buckets, "c/pods/g1/index/app")
 }
 
-// A rewriting that can't be made waits, is told once, and nothing else suffers.
-func TestRekeyWithoutRoom(t *testing.T) {
+// If a rewrite fails it is retried, logged once, and nothing else is affected.
+func TestRekey_DiskFull_IsRetried(t *testing.T) {
 	path := sampleFile(t)
 	log := make(lines, 100)
 	opts := bolt.CompactAt(bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))}, 1<<40, func(string) (int64, error) { return 0, nil })
@@ -226,7 +227,7 @@ func TestRekeyWithoutRoom(t *testing.T) {
 	require.Empty(t, report.Problems)
 }
 
-// lines is where a log goes line by line.
+// lines collects the lines of a log.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {

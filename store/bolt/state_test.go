@@ -46,8 +46,8 @@ func TestHistorian_Due(t *testing.T) {
 	require.True(t, h.due(morning.Add(trimInterval)))
 }
 
-// A build that waits is woken by the end of a replacement, once; one that does not wait has
-// the wake-up for its next wait.
+// The end of a replacement wakes a build that waits, once; if the build does not wait, it finds the
+// wake-up at its next wait.
 func TestIndexer_SpillDone_WakesBuilds(t *testing.T) {
 	x := newIndexer()
 	require.False(t, x.busy())

@@ -17,7 +17,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// entriesOf lists all that is in a file, by bucket.
+// entriesOf returns all entries of a file, by bucket.
 func entriesOf(t *testing.T, path string) (buckets []string, entries map[string][][2][]byte) {
 	entries = map[string][][2][]byte{}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -59,7 +59,7 @@ func valueAt(t *testing.T, path, bucket, key string) []byte {
 	return nil
 }
 
-// sampleVersions are all the objects that sampleFile ever had, as their JSON.
+// sampleVersions returns all versions of the objects of sampleFile, as JSON.
 func sampleVersions() map[string]bool {
 	versions := map[string]bool{string(storetest.Object("", "edge-1", "u-1", "7", nil, "x").Raw()): true}
 	for i := range 41 {
@@ -72,7 +72,7 @@ func sampleVersions() map[string]bool {
 	return versions
 }
 
-// served reads all that a file gives away, and returns what of it never was.
+// served reads all that a file serves, and returns objects that never existed.
 func served(t *testing.T, path string, keys bolt.Keyring, versions map[string]bool) (wrong []string) {
 	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
 	if err != nil {
@@ -105,7 +105,7 @@ func served(t *testing.T, path string, keys bolt.Keyring, versions map[string]bo
 	return wrong
 }
 
-// contentOf is all that a sound file tells.
+// contentOf returns all content of a sound file.
 func contentOf(t *testing.T, path string, keys bolt.Keyring) (lines []string) {
 	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
 	require.NoError(t, err)
@@ -135,9 +135,9 @@ func contentOf(t *testing.T, path string, keys bolt.Keyring) (lines []string) {
 	return lines
 }
 
-// TestTampering changes one thing after the other in an encrypted file, in the ways
-// that somebody with the disk in his hands can. Nothing that was changed is ever
-// served, and Check finds it unless it is of something that the journal has anew.
+// TestTampering changes one entry after the other in an encrypted file, as an attacker with access
+// to the disk can. No changed entry is ever served, and Check finds it unless the journal has a
+// newer value of it.
 func TestTampering(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	sample := sampleFileUnder(t, keys)
@@ -205,7 +205,7 @@ func TestTampering(t *testing.T) {
 				}
 			}
 			if strings.HasSuffix(bucket, "/objects") || strings.Contains(bucket, "/index/") {
-				if !strings.HasSuffix(bucket, "/mine") { // of which Check does not know what belongs there
+				if !strings.HasSuffix(bucket, "/mine") { // Check does not know its function, so not its entries
 					try(what+": lost", set(nil))
 				}
 				try(what+": name", func(put func(string, []byte, []byte) error) error {
@@ -221,11 +221,11 @@ func TestTampering(t *testing.T) {
 	}
 	require.Greater(t, tried, 500)
 	require.Less(t, overruled, tried/5)
-	t.Log(tried, "changes, of what the journal has anew:", overruled)
+	t.Log(tried, "changes, overruled by the journal:", overruled)
 }
 
-// What was tampered with is counted where it is read, a list heals it, and what has lost
-// its name is deleted under the one that it is given.
+// A tampered record is counted when it is read, and a list repairs it; an entry whose key can't be
+// decrypted is deleted under its placeholder.
 func TestTamperedIsHealed(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	path := sampleFileUnder(t, keys)
@@ -275,8 +275,7 @@ func TestTamperedIsHealed(t *testing.T) {
 	require.EqualValues(t, 41, report.Collections[1].Objects)
 }
 
-// A whole file in clear can't be slipped in under the head of an encrypted one, nor the
-// other way round.
+// A whole file in clear with the header of an encrypted one is refused, and so is the reverse.
 func TestTamperedHead(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	for name, change := range map[string]func(meta *bbolt.Bucket) error{
@@ -302,9 +301,9 @@ func flipAt(b *bbolt.Bucket, key string, at int) error {
 	return b.Put([]byte(key), v)
 }
 
-// A value is good at its own address alone: neither in another collection under the same
-// name, nor in clear with a checksum that is right.
-func TestTamperedAcross(t *testing.T) {
+// A value is accepted only at its own address: neither in another collection under the same name,
+// nor in clear with a matching checksum.
+func TestTampering_MovedValue_IsRefused(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	sealed := func(keys bolt.Keyring, payloads map[string]string) string {
 		path := filepath.Join(t.TempDir(), "cache.db")

@@ -72,7 +72,7 @@ func ratio(t *testing.T, path string, batches ...[]store.Change) float64 {
 	return float64(packed) / float64(raw)
 }
 
-// dictionaries counts those in a file.
+// dictionaries returns the number of dictionaries in a file.
 func dictionaries(t *testing.T, path string) (n int) {
 	edit(t, path, func(tx *bbolt.Tx) error {
 		n = tx.Bucket([]byte("dict")).Stats().KeyN
@@ -88,8 +88,8 @@ func requireSound(t *testing.T, path string) {
 	require.Empty(t, report.Problems)
 }
 
-// TestRetraining stores objects of one shape, then of another. The compression gets
-// worse and recovers; a crash at any batch leaves a file that is whole.
+// TestRetraining stores objects of one shape, then of another. The compression gets worse and
+// recovers; a crash at any batch leaves a complete file.
 func TestRetraining(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compresses much")
@@ -131,7 +131,7 @@ func TestRetraining(t *testing.T) {
 	}
 }
 
-// The first objects are nothing like those that follow.
+// The first objects are unlike those that follow.
 func TestFirstObjectsAreNotTypical(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("a"))
@@ -140,14 +140,14 @@ func TestFirstObjectsAreNotTypical(t *testing.T) {
 	rest := shapes(2, 6)
 	for _, batch := range rest {
 		require.NoError(t, c.Apply(store.Batch{Changes: batch}))
-		require.NoError(t, db.Flush()) // what is compressed is measured
+		require.NoError(t, db.Flush()) // the flush compresses, and measures the ratio
 	}
 	require.NoError(t, db.Close())
 	require.Equal(t, 2, dictionaries(t, path))
 	require.Less(t, ratio(t, path, rest[len(rest)-5:]...), 0.7*ratio(t, path, rest[:5]...))
 }
 
-// Objects that come one by one make a dictionary too, when there are enough.
+// Objects that come one by one make a dictionary too, if there are enough.
 func TestDictionaryOfFewObjects(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("a"))
@@ -201,8 +201,8 @@ func TestNoRetraining(t *testing.T) {
 	require.Equal(t, 1, dictionaries(t, path))
 }
 
-// TestManyShapes brings one shape after the other. What is stored stays readable, and
-// the number of dictionaries is bounded: those that no record refers to make room.
+// TestManyShapes stores one shape after the other. All objects stay readable, and the number of
+// dictionaries is bounded: those that no record refers to are deleted.
 func TestManyShapes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compresses 250 MiB")
@@ -231,7 +231,7 @@ func TestManyShapes(t *testing.T) {
 			c, err := db.Open(storetest.Info("a"))
 			require.NoError(t, err)
 			apply := func(batch []store.Change) error {
-				return errors.Join(c.Apply(store.Batch{Changes: batch}), db.Flush()) // what is compressed is measured
+				return errors.Join(c.Apply(store.Batch{Changes: batch}), db.Flush()) // the flush compresses, and measures the ratio
 			}
 			var r store.Replacement
 			if x.replace {
@@ -303,7 +303,7 @@ func TestDictionariesOfTombs(t *testing.T) {
 	require.LessOrEqual(t, dictionaries(t, path), 4)
 }
 
-// batchRV is the resourceVersion of a batch's last object.
+// batchRV returns the resourceVersion of a batch's last object.
 func batchRV(batch []store.Change) (rv int64) {
 	rv, err := strconv.ParseInt(batch[len(batch)-1].Object.GetResourceVersion(), 10, 64)
 	if err != nil {

@@ -25,10 +25,9 @@ func foldedSample(t *testing.T) string {
 	return path
 }
 
-// TestSealedValues flips each bit of each value that a whole collection hangs on:
-// one digit of a checkpoint that is not noticed would lose events for good. The
-// other collection goes on.
-func TestSealedValues(t *testing.T) {
+// TestValue_FlippedBit_IsCorruption flips each bit of each small value of a collection: a flipped digit of a
+// checkpoint that stays undetected would lose events for good. The other collection goes on.
+func TestValue_FlippedBit_IsCorruption(t *testing.T) {
 	path := foldedSample(t)
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -48,7 +47,7 @@ func TestSealedValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.NotEmpty(t, value)
-			// The pages that a transaction left behind may hold an old copy: in all of them.
+			// The free pages may hold an old copy: change all of them.
 			var at []int
 			for i := 0; ; i++ {
 				n := bytes.Index(whole[i:], value)
@@ -71,7 +70,7 @@ func TestSealedValues(t *testing.T) {
 				require.Empty(t, damage.Key)
 				require.Equal(t, name+": checksum does not match", damage.Reason)
 				if bit%7 > 0 {
-					continue // Check takes longer than all of the rest
+					continue // Check takes longer than the rest of the test
 				}
 				report, err := bolt.Check(path, bolt.Keyring{}, nil)
 				require.NoError(t, err)
@@ -81,8 +80,8 @@ func TestSealedValues(t *testing.T) {
 	}
 }
 
-// damageOf opens a file in which something of the collection "pods" is damaged,
-// reads "nodes", and returns what opening "pods" says.
+// damageOf opens a file in which a value of the collection "pods" is corrupt, reads "nodes", and
+// returns the corruption that opening "pods" returns.
 func damageOf(t *testing.T, path string) *store.CorruptionError {
 	db, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
@@ -105,8 +104,8 @@ func damageOf(t *testing.T, path string) *store.CorruptionError {
 	return damage
 }
 
-// A value of one collection, or of another name, is no value of this one.
-func TestSealedElsewhere(t *testing.T) {
+// A value of another collection, or of another name, is refused.
+func TestValue_OfAnotherName_IsRefused(t *testing.T) {
 	sealed := bolt.Seal("pods", []byte("state"), []byte("{}"))
 	content, err := bolt.Unseal("pods", []byte("state"), sealed)
 	require.NoError(t, err)
@@ -121,8 +120,7 @@ func TestSealedElsewhere(t *testing.T) {
 	}
 }
 
-// A generation number that can't be read must not make the generation itself look
-// like what a crash left.
+// If a generation number can't be read, the generation must not be deleted as a leftover.
 func TestDamagedGenerationStays(t *testing.T) {
 	path := foldedSample(t)
 	edit(t, path, func(tx *bbolt.Tx) error {

@@ -236,7 +236,8 @@ func (g *generation) write(w write, state *store.State) error {
 	if stored == nil && w.delete {
 		return nil
 	}
-	// An entry whose key can't be decrypted may belong to an object that is also stored under its key.
+	// An entry whose key can't be decrypted may belong to an object that is also stored under
+	// its key.
 	g.lost = g.lost || strings.HasPrefix(w.key, boltfile.Unreadable)
 	if stored != nil {
 		state.Count--

@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// What a writer keeps open between two batches is gone with the next commit, so that no
-// page is kept from being used again, and closing waits for nothing.
+// The view that a writer keeps open between two batches ends with the next commit, so that it keeps
+// no page from being used again, and does not block Close.
 func TestWriterViewEndsWithACommit(t *testing.T) {
 	db, _ := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	var all []store.Collection

@@ -225,7 +225,7 @@ func (c *fileCipher) sealName(name []byte, prefix string) []byte {
 	}
 	b, err := c.names.EncryptDeterministically(name, []byte(prefix))
 	if err != nil {
-		panic(err) // only where it is as long as the address space
+		panic(err) // only if the name is as long as the address space
 	}
 	return b
 }

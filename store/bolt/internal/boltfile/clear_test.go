@@ -11,8 +11,8 @@ import (
 )
 
 // A file in clear is read and written with no more allocations than bbolt makes itself, but
-// one for a cursor: that there can be a key costs nobody who has none.
-func TestClearCostsNothing(t *testing.T) {
+// one for a cursor: encryption costs nothing if there is no key.
+func TestPlainFile_NoExtraAllocations(t *testing.T) {
 	f, err := Open(filepath.Join(t.TempDir(), "clear.db"), Options{})
 	require.NoError(t, err)
 	defer f.Close()

@@ -170,7 +170,7 @@ func (c *Committer) Swap(f *File) {
 	c.uncertain, c.dirSynced = nil, false
 }
 
-// UncertainCommits returns how many commits there were whose last fsync failed.
+// UncertainCommits returns how many commits had a last fsync that failed.
 func (c *Committer) UncertainCommits() int { return c.uncertainN }
 
 // MarkClosing makes the commits from now on stamp the file as shut down cleanly.

@@ -30,10 +30,10 @@ type EncryptionKey struct {
 // Keyring has the keys that a database is opened with. The zero value is for one that is
 // not encrypted.
 type Keyring struct {
-	// Key is the key that everything is written with; nil to write in clear.
+	// Primary is the key that everything is written with; nil to write in clear.
 	Primary *EncryptionKey
 
-	// Old has further keys that an existing file may be encrypted with.
+	// Previous has further keys that an existing file may be encrypted with.
 	Previous []*EncryptionKey
 }
 

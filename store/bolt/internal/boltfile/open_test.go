@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever waited for the lock of a file that was replaced meanwhile must not get the
-// old one: what it wrote would be gone with it. Open calls names.
+// If the file is replaced while an open waits for its lock, the open must not succeed: its
+// writes would be lost with the old file. Open calls names.
 func TestNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))

@@ -20,7 +20,7 @@ type orderFile struct {
 	names []string
 }
 
-// orderPath is where objects are: only in some buckets names are sealed.
+// orderPath is the path of the objects: only in some buckets names are sealed.
 var orderPath = []string{"c", "pods", "g1", "objects"}
 
 func newOrderFile(t *testing.T) *orderFile {
@@ -123,14 +123,14 @@ func TestOrderOfAnOlderReader(t *testing.T) {
 	}
 }
 
-// A bucket that begins with a page with which it began before, and which was read then, is
-// read anew.
+// If a bucket gets a root page that it had before, and whose order is known from then, it is read
+// again.
 func TestOrderOfAPageThatCameBack(t *testing.T) {
 	x := newOrderFile(t)
 	back := 0
 	for round := range 20 {
 		root := x.requireNames(fmt.Sprint("round ", round))
-		for n := range 20 { // nobody reads meanwhile
+		for n := range 20 { // no one reads meanwhile
 			x.update(func(tx *Tx) { x.put(tx, fmt.Sprintf("ns/r-%d-%d", round, n)) })
 			again := uint64(0)
 			require.NoError(t, x.View(func(tx *Tx) error { again = uint64(objectsIn(tx).raw.Root()); return nil }))
@@ -144,7 +144,7 @@ func TestOrderOfAPageThatCameBack(t *testing.T) {
 	require.NotZero(t, back, "no page came back: nothing was tested")
 }
 
-// Who writes sees what it has written, and where it takes that back nobody ever did.
+// A writer sees its own writes, and after a rollback no reader has seen them.
 func TestOrderInATransaction(t *testing.T) {
 	x := newOrderFile(t)
 	for _, readBefore := range []bool{true, false} {

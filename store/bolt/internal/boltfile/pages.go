@@ -25,7 +25,7 @@ type pages struct {
 	note   func(reason string)
 }
 
-// What is where in bbolt's pages, which are in the byte order of the machine.
+// The layout of bbolt's pages, which are in the byte order of the machine.
 const (
 	pageHead    = 16 // id (8), flags (2), count of elements (2), pages that belong to it behind it (4)
 	PageElement = 16 // branch: offset, key length (4 each), page (8); leaf: flags, offset, key and value length (4 each)
@@ -75,7 +75,7 @@ func (p *pages) meta() ([]byte, error) {
 		if err != nil {
 			return fmt.Errorf("read page %d: %w", page, err)
 		}
-		p.note(fmt.Sprintf("page %d, one of the two that say where everything is, is not valid: the newest commit may be lost", page))
+		p.note(fmt.Sprintf("page %d, one of the two meta pages, is not valid: the newest commit may be lost", page))
 		return nil
 	})
 	if err == nil && meta == nil {
@@ -97,7 +97,7 @@ func (p *pages) read(id uint64, in place) ([]byte, error) {
 	}
 	more := uint64(binary.NativeEndian.Uint32(head[12:]))
 	if self := binary.NativeEndian.Uint64(head); self != id {
-		in.report(p, "page %d: it says that it is page %d", id, self)
+		in.report(p, "page %d: its header is that of page %d", id, self)
 		return nil, nil
 	}
 	if id+more >= p.high {

@@ -23,10 +23,10 @@ const (
 	// foldInterval is the age of the journal at which a fold begins.
 	foldInterval = 24 * time.Hour
 
-	// SliceBytes bounds the pages that one transaction of a fold writes. What it takes
-	// the place of is free for the next one; in one transaction all of it would be free
-	// at once, the file larger by as much, and bbolt's list of free pages, which every
-	// commit writes anew, 8 bytes longer for each.
+	// SliceBytes bounds the pages that one transaction of a fold writes. The pages that it
+	// replaces are free for the next one; in one transaction all of them would become free
+	// at once, the file would be larger by as much, and bbolt's list of free pages, which
+	// every commit writes, 8 bytes longer for each.
 	SliceBytes = 1 << 20
 )
 
