@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/store"
 )
 
 // A handler that is added twice has two subscriptions, each with calls of its own.
@@ -228,75 +229,79 @@ func TestHandlerTypes(t *testing.T) {
 
 // The name of a handler's checker, and the errors of a stopped informer, are client-go's.
 func TestNamesOfHandlers(t *testing.T) {
-	theirs, ours := ofClientGo(t, newServer()), newInformer(newServer())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, c := range []struct {
-		name string
-		h    cache.ResourceEventHandler
-	}{
-		{name: "type", h: &pods{}},
-		{name: "function", h: cache.ResourceEventHandlerFuncs{AddFunc: func(any) {}}},
-		{name: "functions of two places", h: &cache.ResourceEventHandlerFuncs{AddFunc: func(any) {}, DeleteFunc: func(any) { t.Log() }}},
-		{name: "none", h: cache.ResourceEventHandlerFuncs{}},
-		{name: "detailed", h: cache.ResourceEventHandlerDetailedFuncs{AddFunc: func(any, bool) {}}},
-		{name: "filter", h: cache.FilteringResourceEventHandler{Handler: &pods{}}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			want, err := theirs.AddEventHandler(c.h)
-			require.NoError(t, err)
-			got, err := ours.AddEventHandler(c.h)
-			require.NoError(t, err)
-			require.Equal(t, want.HasSyncedChecker().Name(), got.HasSyncedChecker().Name())
-		})
-	}
-	theirs.RunWithContext(ctx)
-	ours.RunWithContext(ctx)
-	h := &pods{}
-	_, want := theirs.AddEventHandler(h)
-	_, got := ours.AddEventHandler(h)
-	require.EqualError(t, got, want.Error())
-	require.EqualError(t, ours.AddIndexers(nil), theirs.AddIndexers(nil).Error())
+	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
+		theirs, ours := ofClientGo(t, newServer()), newInformer(newServer(), informer.WithStore(reopen(), "pods"))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, c := range []struct {
+			name string
+			h    cache.ResourceEventHandler
+		}{
+			{name: "type", h: &pods{}},
+			{name: "function", h: cache.ResourceEventHandlerFuncs{AddFunc: func(any) {}}},
+			{name: "functions of two places", h: &cache.ResourceEventHandlerFuncs{AddFunc: func(any) {}, DeleteFunc: func(any) { t.Log() }}},
+			{name: "none", h: cache.ResourceEventHandlerFuncs{}},
+			{name: "detailed", h: cache.ResourceEventHandlerDetailedFuncs{AddFunc: func(any, bool) {}}},
+			{name: "filter", h: cache.FilteringResourceEventHandler{Handler: &pods{}}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				want, err := theirs.AddEventHandler(c.h)
+				require.NoError(t, err)
+				got, err := ours.AddEventHandler(c.h)
+				require.NoError(t, err)
+				require.Equal(t, want.HasSyncedChecker().Name(), got.HasSyncedChecker().Name())
+			})
+		}
+		theirs.RunWithContext(ctx)
+		ours.RunWithContext(ctx)
+		h := &pods{}
+		_, want := theirs.AddEventHandler(h)
+		_, got := ours.AddEventHandler(h)
+		require.EqualError(t, got, want.Error())
+		require.EqualError(t, ours.AddIndexers(nil), theirs.AddIndexers(nil).Error())
+	})
 }
 
 // An informer logs to its context's logger, unless the program set another one: the lines of the
 // reflector and those of objects that can't be indexed.
 func TestLoggerOfTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct {
-			name string
-			set  bool
-		}{
-			{name: "of the context"},
-			{name: "of the program", set: true},
-		} {
-			s := newServer()
-			s.put("bad")
-			var ofContext, ofProgram lockedBuffer // klog's writers don't take turns
-			var opts []informer.Option
-			if c.set {
-				opts = append(opts, informer.WithLogger(slog.New(slog.NewTextHandler(&ofProgram, nil))))
-			}
-			inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": func(any) ([]string, error) { return nil, errors.New("not today") }}, opts...)
-			ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&ofContext)))))
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				inf.RunWithContext(ctx)
-			}()
-			synctest.Wait()
-			cancel()
-			<-done
-			want, other := &ofContext, &ofProgram
-			if c.set {
-				want, other = other, want
-			}
-			require.Contains(t, want.String(), "listed", c.name)
-			require.Contains(t, want.String(), "not today", c.name)
-			require.Contains(t, want.String(), "collection", c.name)
-			require.Empty(t, other.String(), c.name)
-		}
-	})
+	for _, c := range []struct {
+		name string
+		set  bool
+	}{
+		{name: "of the context"},
+		{name: "of the program", set: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
+				s := newServer()
+				s.put("bad")
+				var ofContext, ofProgram lockedBuffer // klog's writers don't take turns
+				opts := []informer.Option{informer.WithStore(reopen(), "pods")}
+				if c.set {
+					opts = append(opts, informer.WithLogger(slog.New(slog.NewTextHandler(&ofProgram, nil))))
+				}
+				inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": func(any) ([]string, error) { return nil, errors.New("not today") }}, opts...)
+				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&ofContext)))))
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					inf.RunWithContext(ctx)
+				}()
+				synctest.Wait()
+				cancel()
+				<-done
+				want, other := &ofContext, &ofProgram
+				if c.set {
+					want, other = other, want
+				}
+				require.Contains(t, want.String(), "listed")
+				require.Contains(t, want.String(), "not today")
+				require.Contains(t, want.String(), "collection")
+				require.Empty(t, other.String())
+			})
+		})
+	}
 }
 
 // lockedBuffer is a bytes.Buffer that several goroutines write to.
