@@ -152,7 +152,7 @@ func readTexts(t *testing.T) map[string]string {
 				return err
 			}
 			texts[path.Dir(name)] += comments
-		case path.Ext(name) == ".md" && (path.Dir(name) == "docs" || name == "README.md" || name == "CONTRIBUTING.md"):
+		case path.Ext(name) == ".md" && (name == "README.md" || name == "CONTRIBUTING.md" || strings.HasPrefix(name, "docs/")):
 			raw, err := os.ReadFile(file)
 			if err != nil {
 				return err
