@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	folder     = "../../monitoring"
-	rulesFile  = folder + "/alerts.yaml"
-	boardFile  = folder + "/grafana-dashboard.json"
-	operations = "../../docs/operations.md"
+	folder      = "../../monitoring"
+	rulesFile   = folder + "/alerts.yaml"
+	boardFile   = folder + "/grafana-dashboard.json"
+	runbook     = "../../docs/runbook.md"
+	metricsPage = "../../docs/metrics.md"
 )
 
 func read(t *testing.T, path string) string {
@@ -92,15 +93,15 @@ func TestRules(t *testing.T) {
 // TestRunbook: each alert leads to a section of its own that says what it means, how to
 // look and what to do, and there is no section for an alert that does not exist.
 func TestRunbook(t *testing.T) {
-	docs := read(t, operations)
+	docs := read(t, runbook)
 	alerts := map[string]bool{}
 	for _, r := range rules(t) {
 		requireOurs(t, r.Expr)
 		alerts[r.Alert] = true
 		url := r.Annotations["runbook_url"]
-		require.Equal(t, "docs/operations.md#"+strings.ToLower(r.Alert), url)
+		require.Equal(t, "docs/runbook.md#"+strings.ToLower(r.Alert), url)
 		_, section, found := strings.Cut(docs, "\n### "+r.Alert+"\n")
-		require.True(t, found, "docs/operations.md has no section %s", r.Alert)
+		require.True(t, found, "docs/runbook.md has no section %s", r.Alert)
 		section, _, _ = strings.Cut(section, "\n#")
 		require.GreaterOrEqual(t, len(strings.Fields(section)), 25, "the section %s says next to nothing", r.Alert)
 		require.Contains(t, section, "**Look:**", r.Alert)
@@ -110,7 +111,7 @@ func TestRunbook(t *testing.T) {
 		require.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^### (Snapcache\w+)$`).FindAllStringSubmatch(docs, -1) {
-		require.True(t, alerts[m[1]], "docs/operations.md has a section for %s, which is no alert", m[1])
+		require.True(t, alerts[m[1]], "docs/runbook.md has a section for %s, which is no alert", m[1])
 	}
 }
 
@@ -153,7 +154,7 @@ func TestDashboard(t *testing.T) {
 			requireOurs(t, expand(t, expression, variables))
 		}
 	}
-	docs := read(t, operations)
+	docs := read(t, metricsPage)
 	taken := map[[2]int]string{}
 	for _, p := range b.Panels {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
@@ -172,7 +173,7 @@ func TestDashboard(t *testing.T) {
 			require.Equal(t, datasource{"prometheus", "${datasource}"}, target.Datasource, p.Title)
 			requireOurs(t, expand(t, target.Expr, variables))
 		}
-		require.Contains(t, docs, "| "+p.Title+" | "+p.Description+" |", "docs/operations.md has another meaning of the panel, or none")
+		require.Contains(t, docs, "| "+p.Title+" | "+p.Description+" |", "docs/metrics.md has another meaning of the panel, or none")
 	}
 	require.NotContains(t, text, "${DS_", "an input that only an import by hand would fill")
 }
