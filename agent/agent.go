@@ -40,21 +40,21 @@ type Options struct {
 	// Version is the program's version.
 	Version string
 
-	// Logger is where the agent logs; nil for nowhere.
+	// Logger receives the agent's log; nil discards it.
 	Logger *slog.Logger
 
-	// Progress is a terminal that shows the progress of lists in one line; nil for
-	// none. The log tells it in any case.
+	// Progress is a terminal that shows the progress of lists in one line; nil for none. The log
+	// has the progress in any case.
 	Progress io.Writer
 
-	// Load reads the configuration anew for a reload, checked and with what the command
-	// line says besides; nil where there is nothing to read.
+	// Load reads and validates the configuration again for a reload, with the options of the
+	// command line applied; nil if it can't be read again.
 	Load func() (*config.AgentConfiguration, error)
 
-	// Hangup has a value for each reload that is asked for by a signal; nil for none.
+	// Hangup has a value for each reload that a signal requests; nil for none.
 	Hangup <-chan os.Signal
 
-	// Level is the Logger's, which a reload may change; nil where it may not.
+	// Level is the Logger's level, which a reload sets; nil if it can't be set.
 	Level *slog.LevelVar
 }
 
@@ -85,13 +85,13 @@ type Agent struct {
 	cfg         *config.AgentConfiguration
 	collections []*collection.Collection // a new slice when a reload changes it
 	cluster     *upstream.Cluster
-	reloaded    chan struct{} // closed by the next reload; nil where nobody waits
-	refusal     string        // why the newest configuration is not the one in force; empty where it is
-	loaded      time.Time     // when the one in force was read
+	reloaded    chan struct{} // closed by the next reload; nil if no one waits
+	refusal     string        // why the newest configuration is not in force; empty if it is
+	loaded      time.Time     // when the configuration in force was read
 }
 
-// Run runs an agent until ctx ends, and then stops it in good order. Errors that
-// are an *ExitError say with which code the process should end.
+// Run runs an agent until ctx ends, and then stops it in good order. If the error is an *ExitError,
+// the process should exit with its code.
 func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -114,7 +114,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	}
 	if err := a.awaitStore(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // it was ended while it restored a snapshot
+			return nil // stopped while the database was being opened
 		}
 		return a.redactError(err)
 	}
@@ -130,7 +130,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	return a.redactError(err)
 }
 
-// openStore opens the database and the collections that it knows already.
+// openStore opens the database and those of the configured collections that it has already.
 func (a *Agent) openStore(ctx context.Context) error {
 	if a.config().Store.Type == config.StoreMemory {
 		a.db = memory.New()
@@ -143,8 +143,8 @@ func (a *Agent) openStore(ctx context.Context) error {
 	if err != nil {
 		return openError(err)
 	}
-	// Damage may show only when a collection is opened for writing. A snapshot may have
-	// it too: then an empty file is what is left.
+	// Corruption may show only when a collection is opened for writing. A snapshot may be corrupt
+	// too: the last resort is an empty file.
 	for _, next := range []restore.Sources{from, {}} {
 		if err := a.opened(db, verdict); err != nil {
 			return errors.Join(err, db.Close())
@@ -165,24 +165,24 @@ func (a *Agent) openStore(ctx context.Context) error {
 	return nil
 }
 
-// openError says what to do about a database that can't be opened and is to stay as it
-// is. What is set aside is no error: see [restore.Open].
+// openError adds the next step to the error of a database that can't be opened and is left
+// unchanged. A file that was set aside is no error: see [restore.Open].
 func openError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrLocked):
 		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
 	case errors.Is(err, store.ErrKey):
-		// The file is good: it stays where it is until somebody brings its key.
+		// The file is good: it stays in place until its key is configured.
 		return exit.Usagef("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
 	case errors.Is(err, store.ErrTooLarge):
-		return exit.Usagef("%w", err) // which says what to do
+		return exit.Usagef("%w", err) // its text has the next step
 	case errors.Is(err, store.ErrNetworkFS):
 		return exit.Usagef("%w: give a store.path on a local disk; snapshots.dir may be anywhere", err)
 	}
 	return err
 }
 
-// boltOptions are the settings of the database that the configuration asks for.
+// boltOptions returns the database's options by the configuration in force.
 func (a *Agent) boltOptions() bolt.Options {
 	return bolt.Options{
 		MaxBytes: a.config().Store.MaxSize.Value(), FlushInterval: a.config().Store.CommitInterval.Duration,
@@ -192,7 +192,8 @@ func (a *Agent) boltOptions() bolt.Options {
 	}
 }
 
-// opened takes a database that was opened, and tells what was made of the file.
+// opened installs an open database, and logs the verdict on its file. If it fails, the caller closes
+// the database.
 func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	a.db, a.verdict = db, verdict
 	a.snapshots = backup.New(db, a.snapshotDir(), a.config().Snapshots, a.clock, a.log)
@@ -220,8 +221,8 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	return nil
 }
 
-// openCollections makes the configured collections and opens those whose resource
-// is known from the database; what is stored and not configured is dropped.
+// openCollections makes the configured collections, and opens those that the database has in the
+// configured version. It drops stored collections that are not configured.
 func (a *Agent) openCollections() error {
 	stored, err := a.db.Collections()
 	if err != nil {
@@ -254,7 +255,9 @@ func (a *Agent) openCollections() error {
 	return nil
 }
 
-// serve answers from the database at once, then keeps it in step.
+// serve runs the local API and the collections until ctx ends or one of them fails. It listens
+// before it connects to the server, so that the cache can be read at once. The end of ctx is no
+// error.
 func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	a.stopping = ctx.Done()
 	a.status = a.newStatus()
@@ -294,8 +297,8 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	return err
 }
 
-// follow runs the collections until ctx ends. The database stays readable until
-// they have stored what was queued.
+// follow runs the collections until ctx ends, and returns once they have stored what was queued. The
+// database must stay open until then.
 func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	cluster, err := upstream.New(restConfig)
 	if err != nil {
@@ -322,7 +325,6 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	return group.Wait()
 }
 
-// newStatus returns the reporter of this agent.
 func (a *Agent) newStatus() *status.Reporter {
 	return &status.Reporter{
 		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.verdict, Clock: a.clock,
@@ -331,7 +333,8 @@ func (a *Agent) newStatus() *status.Reporter {
 	}
 }
 
-// loadedConfig returns when the configuration in force was read, and why the newest one was refused.
+// loadedConfig returns when the configuration in force was read, and why the newest one was refused;
+// empty if it is the one in force.
 func (a *Agent) loadedConfig() (loaded time.Time, refusal string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -367,19 +370,20 @@ func (a *Agent) purgeAfter() (time.Duration, <-chan struct{}) {
 	return a.config().Secrets.PurgeAfter.Duration, reloaded
 }
 
-// snapshotDir is the directory of the snapshots.
+// snapshotDir returns the directory of the snapshots.
 func (a *Agent) snapshotDir() snapshot.Dir {
 	return snapshot.Dir{Path: a.config().Snapshots.Dir, Writer: "snapcache " + a.opts.Version}
 }
 
-// config is the configuration in force. It is not changed: a reload puts another in its place.
+// config returns the configuration in force. It is immutable: a reload installs another one.
 func (a *Agent) config() *config.AgentConfiguration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.cfg
 }
 
-// collectionOptions are those of this agent's collections. reloaded is set if a reload adds them.
+// collectionOptions returns the options of the agent's collections. reloaded is set if a reload adds
+// them.
 func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	return collection.Options{
 		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.foreign, Reloaded: reloaded,
@@ -387,7 +391,7 @@ func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	}
 }
 
-// all are the collections. The slice is not changed.
+// all returns the collections. The slice is immutable.
 func (a *Agent) all() []*collection.Collection {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -400,17 +404,19 @@ func (a *Agent) setCollections(c []*collection.Collection) {
 	a.collections = c
 }
 
-// nextChange returns a channel that is closed at the next change of a collection.
+// nextChange returns a channel that is closed at the next change of a collection, nil if there is no
+// such collection.
 func (a *Agent) nextChange(id string) <-chan struct{} {
 	for _, c := range a.all() {
 		if c.ID == id {
 			return c.Tracker.NextChange()
 		}
 	}
-	return nil // whoever asks learns from the store that there is none
+	return nil // the store returns the error to the reader
 }
 
-// tell logs what systemd could not be told. Nothing depends on it.
+// tell logs the error of a notification to systemd, if there is one. The agent does not depend on
+// notifications.
 func (a *Agent) tell(err error) {
 	if err != nil {
 		a.log.Warn("systemd could not be told", "error", err)

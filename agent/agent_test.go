@@ -29,11 +29,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// These tests run the agent without a server: what it does with one is in
-// test/e2e.
+// These tests run the agent without a server. Those with a server are in test/e2e.
 
-// node is a directory with a configuration, and a kubeconfig for a server that
-// refuses connections.
+// node is a directory with a configuration and a kubeconfig, whose server refuses connections.
 type node struct {
 	dir string
 	cfg *config.AgentConfiguration
@@ -151,7 +149,7 @@ func TestOfflineStart(t *testing.T) {
 	err = client.Objects(t.Context(), "widgets.example.com", localapi.ObjectQuery{}, func(*object.Object) error { return nil })
 	require.Error(t, err, "never synced is not empty")
 
-	// Why it is not in step arrives in the status.
+	// The status has the reason why the agent is not caught up.
 	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
 		status, err := client.Status(ctx)
 		return err == nil && status.Agent.Problem != "", err
@@ -166,8 +164,8 @@ func TestOfflineStart(t *testing.T) {
 	require.Len(t, infos, 1)
 }
 
-// Who follows is woken when the store has something new, and let go when the agent
-// stops.
+// TestFollowedChanges checks that a client that follows changes gets the current resourceVersion, and
+// that its stream ends as soon as the agent stops.
 func TestFollowedChanges(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)
@@ -216,8 +214,8 @@ func TestGarbageIsSetAside(t *testing.T) {
 	require.Len(t, aside, 1)
 }
 
-// A collection's checkpoint or dictionary can't be trusted any more: the file is set
-// aside, once, and the next start is an ordinary one.
+// TestDamagedHeadIsSetAside checks that a file with a corrupt checkpoint or dictionary is set aside
+// once, and that the next start opens the new file.
 func TestDamagedHeadIsSetAside(t *testing.T) {
 	for _, name := range []string{"state", "dict"} {
 		t.Run(name, func(t *testing.T) {

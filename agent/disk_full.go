@@ -10,15 +10,15 @@ import (
 	"github.com/snapcache/snapcache/agent/internal/sleep"
 )
 
-// How long it is between two tries to open the database on a full disk: twice as long
-// each time.
+// The pause between two tries to open the database on a full disk begins at roomRetry and doubles up
+// to roomRetryMax.
 const (
 	roomRetry    = time.Second
-	roomRetryMax = 20 * time.Second // less than what systemd is asked for
+	roomRetryMax = 20 * time.Second // less than the time that a notification asks systemd for
 )
 
-// awaitStore opens the database. Where the disk is full it waits for room and says so:
-// ending would not make any, and whoever starts the agent gives up after some times.
+// awaitStore opens the database. If the disk is full, it waits for free space, and reports that in
+// the log and to systemd: an exit would free nothing, and systemd gives up after a few restarts.
 func (a *Agent) awaitStore(ctx context.Context) error {
 	for wait := roomRetry; ; wait = min(2*wait, roomRetryMax) {
 		var err error
@@ -35,6 +35,6 @@ func (a *Agent) awaitStore(ctx context.Context) error {
 }
 
 func diskFull(err error) bool {
-	// Of some errors bbolt keeps the text alone.
+	// bbolt keeps only the text of some errors.
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), syscall.ENOSPC.Error())
 }

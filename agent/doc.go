@@ -1,14 +1,13 @@
 // Package agent wires configuration, collections, local API and lifecycle
 // together into the service that runs on a node.
 //
-// The order of a start is the promise of the whole: the database is opened and
-// judged, the local API answers from it, systemd is told that the agent is
-// ready, and only then is the network touched. From there on each collection
-// runs on its own: one that is forbidden or gone holds up no other.
+// A start does not depend on the server: the database is opened and judged, and the local API
+// listens, before the server is contacted. Unless systemd is to be notified only once all
+// collections are caught up, the agent is ready then. From there on each collection runs on its
+// own: one that is forbidden or gone blocks no other.
 //
-// A reload compares what the configuration wants with what there is, and touches only what
-// differs.
+// A reload compares the new configuration with the one in force and with the collections, and
+// changes only what differs.
 //
-// A stop is the same backwards: no more events are taken, what is queued is
-// applied, the database is closed.
+// A stop takes no more events, applies what is queued, and then closes the database.
 package agent

@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// TestExtended has systemd asked for more time as long as what takes long does something,
-// and not while it stands still.
+// TestExtended checks that the agent asks systemd for more time while a long task makes progress, and
+// not while it hangs.
 func TestExtended(t *testing.T) {
 	const looks = 8
 	for name, c := range map[string]struct {
@@ -27,7 +27,7 @@ func TestExtended(t *testing.T) {
 			for before := processUsage(); processUsage() == before; {
 			}
 		}, looks - 1, looks},
-		"it hangs": {func() {}, 0, looks / 4}, // what it did before may come to a whole step
+		"it hangs": {func() {}, 0, looks / 4}, // the CPU time of before may fill a step
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := notified(t)

@@ -8,12 +8,12 @@ import (
 	"github.com/snapcache/snapcache/config"
 )
 
-// inStepEvery is how often the agent checks whether all collections are caught up, if systemd is to be
-// notified only then.
+// inStepEvery is the time between two checks whether all collections are caught up, if systemd is to
+// be notified only then.
 const inStepEvery = time.Second
 
-// tellReady notifies systemd that the service is up, as soon as it is by the configuration. Until then
-// it notifies systemd what it waits for.
+// tellReady notifies systemd that the service is up, once health.readyWhen holds. Until then it
+// reports to systemd which collections it waits for. It returns when ctx ends.
 func (a *Agent) tellReady(ctx context.Context) {
 	for {
 		reloaded := a.nextReload()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// get asks the agent on its socket for a path.
+// get returns the agent's answer to a GET of path on its socket.
 func (n *node) get(t *testing.T, path string) (code int, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{
@@ -34,7 +34,8 @@ func get(t *testing.T, client *http.Client, url string) (code int, body string) 
 	return resp.StatusCode, string(b)
 }
 
-// What is on the socket, and what of it is on the metrics' address too.
+// TestHealth checks the health endpoints, metrics and profiles on the socket, and which of them the
+// metrics' address serves too.
 func TestHealth(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -123,7 +124,7 @@ func notified(t *testing.T) manager {
 	return m
 }
 
-// next returns the next message that ok takes, and all before it.
+// next waits for a message for which ok returns true, and returns it and all messages before it.
 func (m manager) next(t *testing.T, what string, ok func(string) bool) (all []string) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -140,8 +141,9 @@ func (m manager) next(t *testing.T, what string, ok func(string) bool) (all []st
 	}
 }
 
-// Ready is when the cache can be read, or when it is in step, which without a server is
-// never: systemd is asked for more time until then.
+// TestReadyWhen checks that READY=1 is sent as soon as the cache can be read or, if configured, not
+// before all collections are caught up, which they never are without a server. Until then the agent
+// asks systemd for more time.
 func TestReadyWhen(t *testing.T) {
 	isReady := func(s string) bool { return s == "READY=1" }
 	t.Run("readable", func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// handler serves the socket: the cache, comparisons with the server, snapshots, reloads, health,
-// metrics and profiles.
+// handler returns the handler of the socket: the cache, the status page, comparisons with the server,
+// snapshots, reloads, health, metrics and profiles.
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
@@ -42,26 +42,26 @@ func (a *Agent) handler() http.Handler {
 	return statuspage.LocalHost(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// metricsHandler serves what every user of this machine may know: /metrics, /livez,
-// /readyz, and the status as a page.
+// metricsHandler returns the handler of metrics.address. It serves what every user of this machine
+// may read: /metrics, /livez, /readyz and the bare status page.
 func (a *Agent) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.status.Metrics())
 	a.status.HealthHandlers(mux)
-	// Every user of the machine can ask here: the page has no more than the metrics.
+	// The bare page has no more than the metrics.
 	page := statuspage.LocalHost(a.statusPage(true))
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)
 	return mux
 }
 
-// statusPage is the status for a browser; the bare one is for every user of this machine.
+// statusPage returns the status page; the bare one is for every user of this machine.
 func (a *Agent) statusPage(bare bool) http.Handler {
-	node, _ := os.Hostname() // without a name the page has none
+	node, _ := os.Hostname() // if it fails, the page shows no name
 	return statuspage.Handler(statuspage.Options{Source: a.source, Node: node, Bare: bare, Done: a.stopping})
 }
 
-// profileHandlers adds the profiles of net/http/pprof. What is cached may be in them.
+// profileHandlers adds the profiles of net/http/pprof. They may contain cached data.
 func profileHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -70,7 +70,7 @@ func profileHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// listen returns the socket of systemd, or makes one.
+// listen returns the socket that systemd passed, or else opens localAPI.socket.
 func (a *Agent) listen() (net.Listener, error) {
 	path := a.config().LocalAPI.Socket
 	given, err := systemd.Listener()
@@ -86,7 +86,8 @@ func (a *Agent) listen() (net.Listener, error) {
 	return given, nil
 }
 
-// serveHTTP serves until ctx ends, and lets requests in progress finish.
+// serveHTTP returns a function that serves l until ctx ends. Requests in progress then have two
+// seconds to finish.
 func serveHTTP(l net.Listener, h http.Handler) func(context.Context) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	return func(ctx context.Context) error {

@@ -10,13 +10,13 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Each way in which a database can't be opened has words of its own, and the code of what
-// is to be mended: the configuration, or another process.
+// TestOpenError checks the next step in each error of an open, and the exit code: ExitUsage if the
+// configuration has to change.
 func TestOpenError(t *testing.T) {
 	for _, x := range []struct {
 		err  error
 		says string
-		code int // 0 for none of its own
+		code int // 0 for no ExitError
 	}{
 		{store.ErrLocked, "stop the other snapcache", 0},
 		{store.ErrKey, "encryption.keyFile", ExitUsage},

@@ -7,12 +7,12 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// redactError returns an error as the process may report it when it ends, which ends up in the log as well:
-// redacted if the cache is encrypted.
+// redactError returns the error with which the process ends, redacted if the cache is encrypted: the
+// text ends up in the log as well. Errors about the configuration are not redacted.
 func (a *Agent) redactError(err error) error {
 	var exit *ExitError
 	if err == nil || !a.config().Encryption.On() || errors.As(err, &exit) && exit.Code == ExitUsage || errors.Is(err, store.ErrLocked) {
-		return err // about the configuration
+		return err // nothing to redact
 	}
 	return errors.New(logging.RedactedText(err))
 }

@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// askTimeout is how long the server may take to say whether it has the resources that
-	// are new in a configuration. Where it can't be asked they are taken as they are.
+	// askTimeout limits the lookup of all resources that are new in a configuration. If the server
+	// can't be asked, they are accepted unchecked.
 	askTimeout = 10 * time.Second
 
-	// applyTimeout is how long a reload waits for a collection to go on as it is
-	// configured now. One that takes longer does so later.
+	// applyTimeout limits how long a reload waits until all changed collections run by their new
+	// specs. A collection that takes longer changes later.
 	applyTimeout = 30 * time.Second
 )
 
-// reloadRequest asks for a reload.
+// reloadRequest is a request for a reload; done has a buffer for the result.
 type reloadRequest struct{ done chan<- reloadResult }
 
-// reloadResult is what came of it: what changed, or why it was refused.
+// reloadResult is the result of a reload: what changed, or why it was refused.
 type reloadResult struct {
 	changes []string
 	err     error
 }
 
-// reload has the configuration read anew, and returns what changed when it is in force.
-// Where the error is [localapi.ErrRefused] the one before stays in force, all of it.
+// reload requests a reload and returns what it changed. If the error is [localapi.ErrRefused], the
+// whole configuration before stays in force. If ctx ends, the reload may still take place.
 func (a *Agent) reload(ctx context.Context) ([]string, error) {
 	done := make(chan reloadResult, 1)
 	select {
@@ -53,14 +53,14 @@ func (a *Agent) reload(ctx context.Context) ([]string, error) {
 	}
 }
 
-// reloadsOn serves reloads, one after the other, until ctx ends.
+// reloadsOn serves requests and signals for reloads, one after the other, until ctx ends.
 func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.opts.Hangup:
-			_, _ = a.reloadOnce(ctx, cluster, supervisors) // it is logged, and in the status
+			_, _ = a.reloadOnce(ctx, cluster, supervisors) // the result is logged, and in the status
 		case r := <-a.reloads:
 			changes, err := a.reloadOnce(ctx, cluster, supervisors)
 			r.done <- reloadResult{changes, err}
@@ -68,7 +68,8 @@ func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, superv
 	}
 }
 
-// reloadOnce reads the configuration anew, and tells what came of it.
+// reloadOnce reads the configuration again and applies it. It returns and logs the result, and
+// notifies systemd.
 func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	ready := a.ready.Load()
 	if ready {
@@ -82,7 +83,8 @@ func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, super
 	}
 	a.mu.Unlock()
 	if err != nil {
-		// Not as "error": it is about the configuration, and has no name of an object in it.
+		// The key is not "error", whose value is redacted if the cache is encrypted: this error is
+		// about the configuration, and has no name of an object.
 		a.log.Error("the new configuration was refused; the one before stays in force", "problem", err.Error())
 	} else {
 		a.log.Info("configuration reloaded", "changes", strings.Join(changes, "; "))
@@ -94,12 +96,13 @@ func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, super
 	return changes, err
 }
 
-// oneLine is an error of several lines as one.
+// oneLine returns the text of an error with its lines joined by "; ".
 func oneLine(err error) string {
 	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
 }
 
-// apply puts the newest configuration in force, or returns why not.
+// apply reads the newest configuration, puts it in force and returns what changed. Its errors are
+// [localapi.ErrRefused]: nothing has changed then.
 func (a *Agent) apply(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	if a.opts.Load == nil {
 		return nil, fmt.Errorf("%w: this agent can't read it anew: restart it", localapi.ErrRefused)
@@ -145,7 +148,7 @@ func immutable(before, next *config.AgentConfiguration) error {
 	return errors.Join(errs...)
 }
 
-// changedSettings names what changed besides the collections.
+// changedSettings returns the changed fields, without the collections.
 func changedSettings(before, next *config.AgentConfiguration) []string {
 	var changes []string
 	for _, x := range []struct {
@@ -170,7 +173,7 @@ func changedSettings(before, next *config.AgentConfiguration) []string {
 	return changes
 }
 
-// applySettings puts everything in force but the collections.
+// applySettings puts a configuration in force, all but its collections.
 func (a *Agent) applySettings(next *config.AgentConfiguration) {
 	a.mu.Lock()
 	a.cfg, a.loaded = next, a.clock.Now()
@@ -188,8 +191,8 @@ func (a *Agent) applySettings(next *config.AgentConfiguration) {
 	a.snapshots.Configure(next.Snapshots)
 }
 
-// nextReload returns a channel that is closed by the next reload. Whoever asks for it
-// before he reads the configuration misses none.
+// nextReload returns a channel that is closed by the next reload. A caller that gets the channel
+// before it reads the configuration misses no reload.
 func (a *Agent) nextReload() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,23 +202,23 @@ func (a *Agent) nextReload() <-chan struct{} {
 	return a.reloaded
 }
 
-// plan is what a configuration makes of the collections.
+// plan is how a configuration changes the collections.
 type plan struct {
 	added   []collection.Scoped
 	removed []*collection.Collection
 	changed []change
-	order   []string // the IDs of all that there are to be
-	asks    []collection.Scoped
+	order   []string            // the IDs of all collections after the change
+	asks    []collection.Scoped // to look up on the server first
 }
 
-// change is one collection that is configured in another way.
+// change is the new spec of a collection, with the names of the fields that differ.
 type change struct {
 	collection *collection.Collection
 	to         collection.Spec
 	fields     []string
 }
 
-// newPlan compares the collections with what a configuration wants.
+// newPlan compares the collections with a configuration.
 func newPlan(all []*collection.Collection, next *config.AgentConfiguration) plan {
 	var p plan
 	byID := map[string]*collection.Collection{}
@@ -247,8 +250,8 @@ func newPlan(all []*collection.Collection, next *config.AgentConfiguration) plan
 	return p
 }
 
-// known refuses resources that the server does not have. Where it can't be asked they are
-// waited for, as at a start.
+// known returns an error if the server does not have a resource that is new in the plan. If the
+// server can't be asked, the resource is accepted, and its collection waits for it, as at a start.
 func (p plan) known(ctx context.Context, cluster *upstream.Cluster) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -265,7 +268,8 @@ func (p plan) known(ctx context.Context, cluster *upstream.Cluster) error {
 	return errors.Join(wrong...)
 }
 
-// execute changes the collections by the plan, and returns what it changed.
+// execute carries out the plan and returns what it changed. It waits for changed collections no
+// longer than applyTimeout.
 func (a *Agent) execute(ctx context.Context, supervisors *collection.Supervisors, p plan) []string {
 	var changes []string
 	byID := map[string]*collection.Collection{}

@@ -21,19 +21,20 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// These tests reload an agent that has no server. What a reload costs one is in test/e2e.
+// These tests reload an agent without a server. Those of the requests that a reload causes are in
+// test/e2e.
 
-// reloading is an agent that can be given other configurations.
+// reloading is an agent whose next configuration a test can set.
 type reloading struct {
 	*node
-	next   atomic.Pointer[config.AgentConfiguration] // nil where it can't be read
+	next   atomic.Pointer[config.AgentConfiguration] // nil if it can't be read
 	hangup chan os.Signal
 	level  slog.LevelVar
 	client *localapi.Client
 	log    safeBuffer
 }
 
-// safeBuffer is written to and read by several goroutines.
+// safeBuffer is a buffer that is safe for concurrent use.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -81,7 +82,7 @@ func startReloading(t *testing.T, n *node) *reloading {
 	return r
 }
 
-// with is the node's configuration with other fields, as Parse makes it.
+// with returns a copy of the node's configuration, changed and then defaulted as by Parse.
 func (n *node) with(t *testing.T, change func(*config.AgentConfiguration)) *config.AgentConfiguration {
 	t.Helper()
 	cfg := *n.cfg
@@ -139,8 +140,8 @@ func TestReloadOffline(t *testing.T) {
 	require.NoError(t, r.client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(*object.Object) error { read++; return nil }))
 	require.Equal(t, 2, read)
 
-	// The version says another resource, which the server has to name: what is stored is
-	// read until then.
+	// Another version is another resource, which the server has to name. Until then the stored
+	// objects can be read.
 	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
 		c.Resources = resources("pods")
 		c.Resources[0].Resource.Version = "v2"
@@ -150,7 +151,7 @@ func TestReloadOffline(t *testing.T) {
 	require.Equal(t, []string{"changed log.level", "removed services", "changed pods: version, indexes"}, changes)
 	require.EqualValues(t, 2, r.status(t).Collections[0].Objects)
 
-	// What is removed is gone from the disk, and can come back as something new.
+	// A removed collection is deleted from the disk. If it is added again, it is a new one.
 	r.next.Store(n.with(t, func(c *config.AgentConfiguration) { c.Resources = resources("nodes") }))
 	_, err = r.client.Reload(t.Context())
 	require.NoError(t, err)
@@ -171,7 +172,7 @@ func TestReloadRefused(t *testing.T) {
 
 	r.next.Store(nil)
 	r.hangup <- syscall.SIGHUP
-	// systemd is told that a reload begins and ends, and then why it was for nothing.
+	// systemd is notified of the begin and the end of the reload, and then of the refusal.
 	systemd.next(t, "reload", func(s string) bool { return strings.HasPrefix(s, "RELOADING=1\nMONOTONIC_USEC=") })
 	systemd.next(t, "reload", func(s string) bool { return s == "READY=1" })
 	systemd.next(t, "reload", func(s string) bool {
@@ -207,7 +208,8 @@ func TestReloadRefused(t *testing.T) {
 	require.Empty(t, r.status(t).Agent.ConfigProblem)
 }
 
-// What waits by the configuration goes by the new one at once.
+// TestReloadWakes checks that tasks that wait for an interval of the configuration apply a new one at
+// once.
 func TestReloadWakes(t *testing.T) {
 	n := newNode(t, "resources: [{resource: pods}]")
 	n.seed(t)
@@ -226,7 +228,7 @@ func TestReloadWakes(t *testing.T) {
 	await(t, func() bool { return strings.Contains(r.log.String(), "could not be compared with the server") })
 }
 
-// await waits for another goroutine.
+// await polls until ok returns true.
 func await(t *testing.T, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, time.Minute, time.Millisecond)

@@ -34,8 +34,8 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// Offline a damaged record is left out, told in status, log and metrics, and stays
-// where it is.
+// TestDamagedRecordOffline checks that without a server a corrupt record is left out of each read,
+// and reported in the status and, once, in the log.
 func TestDamagedRecordOffline(t *testing.T) {
 	n := newNode(t, podsOnly+"\nmetrics: {address: 127.0.0.1:0}\n")
 	n.seed(t)

@@ -17,8 +17,8 @@ const (
 	progressEvery    = 200 * time.Millisecond // and on a terminal
 )
 
-// report sends the status to systemd, and the progress of lists to the log and the terminal, until ctx
-// ends.
+// report sends the status to systemd, and the progress of lists to the log and the terminal, until
+// ctx ends.
 func (a *Agent) report(ctx context.Context) {
 	notify := a.clock.NewTicker(reportEvery)
 	defer notify.Stop()
@@ -49,9 +49,9 @@ func (a *Agent) report(ctx context.Context) {
 func (a *Agent) reportStatus(ctx context.Context) {
 	s, err := a.source.Status(ctx)
 	if err != nil {
-		return // the database says so itself, in the log and to whoever reads
+		return // reads of the cache return the error too
 	}
-	if a.config().Encryption.On() { // systemd has it in its journal
+	if a.config().Encryption.On() { // the status leaves the process: systemd may log it
 		for _, problem := range []*string{&s.Agent.Problem, &s.Store.Problem} {
 			if *problem != "" {
 				*problem = logging.Withheld
@@ -65,8 +65,8 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	a.tell(a.notifier.Status(headline))
 }
 
-// checking returns what is called while a database is checked after a power cut: it
-// tells systemd, which waits, the terminal and the log.
+// checking returns the progress callback of the check of a database after a power cut. It reports to
+// systemd, which extends its timeout, to the terminal and to the log.
 func (a *Agent) checking() func(collection string, records int64) {
 	start := a.clock.Now()
 	told, logged := time.Time{}, start
@@ -85,7 +85,7 @@ func (a *Agent) checking() func(collection string, records int64) {
 	}
 }
 
-// drawProgress shows the first list that is under way on the terminal.
+// drawProgress shows on the terminal the progress of the first list that is under way.
 func (a *Agent) drawProgress() {
 	for _, c := range a.all() {
 		if line := status.Progress(a.clock, c); line != "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// systemd hears that the agent is ready although no server can be reached, how old
-// the data is, and that it stops.
+// TestNotify checks that the agent notifies systemd of readiness although no server can be reached, of
+// the age of the data, and of its stop.
 func TestNotify(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)
@@ -47,8 +47,8 @@ func TestNotify(t *testing.T) {
 	said("STOPPING=1")
 }
 
-// A long list tells how many, how fast and how long, on a terminal and as text for
-// the log, and leaves nothing behind when it is done.
+// TestProgress checks that the progress of a long list has the number of objects, the rate and the
+// time left, and that the terminal's line is cleared when the list is complete.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var terminal bytes.Buffer

@@ -16,8 +16,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// The agent makes a snapshot when it is asked, tells of it, and begins with it when
-// the database is gone bad.
+// TestSnapshotTakesThePlace checks that the agent makes a snapshot on request, reports it in the
+// status, and starts from it if the database can't be used.
 func TestSnapshotTakesThePlace(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)
@@ -54,7 +54,7 @@ func TestSnapshotTakesThePlace(t *testing.T) {
 	require.Contains(t, origin, made.Name)
 }
 
-// An agent on a database from a snapshot wants the very same cluster.
+// TestElsewhere checks that the checkpoints of a database from a snapshot count as another node's.
 func TestElsewhere(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)

@@ -2,5 +2,5 @@
 
 package agent
 
-// processUsage returns what the process has done so far, which only systemd needs.
+// processUsage measures nothing: only notifications to systemd need it.
 func processUsage() struct{} { return struct{}{} }

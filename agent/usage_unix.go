@@ -17,7 +17,7 @@ type resourceUsage struct {
 // cpuStep is more CPU time than an idle process takes between two ticks.
 const cpuStep = 250 * time.Millisecond
 
-// processUsage returns what the process has done so far.
+// processUsage returns the usage of this process since its start, or zero if it can't be read.
 func processUsage() resourceUsage {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

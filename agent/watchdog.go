@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// workingEvery is how often systemd is notified that something that takes long goes on.
+// workingEvery is the time between two notifications to systemd that a long task makes progress.
 const workingEvery = 5 * time.Second
 
-// healthy reports whether the database answers and what comes from the server reaches it. The
-// watchdog calls it.
+// healthy reports whether the database can be read and changes from the server reach it. The watchdog
+// calls it, with its interval.
 func (a *Agent) healthy(interval time.Duration) bool {
 	if _, err := a.db.Collections(); err != nil {
 		return false
@@ -27,8 +27,8 @@ func (a *Agent) healthy(interval time.Duration) bool {
 	return false
 }
 
-// extended calls do, and has systemd wait for it for as long as it does something: reads, writes or
-// computes. If it hangs, systemd waits no longer than the unit allows.
+// extended calls do, and asks systemd for more time for as long as the process reads, writes or
+// computes. If do hangs, systemd waits no longer than the unit allows.
 func (a *Agent) extended(do func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {

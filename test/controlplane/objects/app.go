@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// app is one application that runs in every shop. What differs between the pods
-// of one application are values; their fields are the same, as they come from
-// one template.
+// app is one application that runs in every shop. Its pods have the same fields, as if they came from
+// one template, and differ only in values.
 type app struct {
 	name    string
 	tier    string
@@ -35,24 +34,24 @@ var apps = []app{
 // commonEnv are the variables that every application has.
 var commonEnv = []string{"SHOP_ID", "REGION", "LOG_LEVEL", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_RESOURCE_ATTRIBUTES"}
 
-// appOf returns the application of the pod, service or deployment number i. It
-// mixes the bits of i, so that numbers a fixed step apart, as those of one
-// namespace are, do not all get the same few.
+// appOf returns the application of object number i. It mixes the bits of i: the numbers of one
+// namespace are a fixed step apart, and would otherwise get only a few applications.
 func appOf(i int) app { return apps[uint32(i)*2654435761>>16%uint32(len(apps))] }
 
-// image returns a tag of an image of the shop's; the newest ones are many.
+// image returns an image of the application with a random version tag.
 func (a app) image(s source) string {
 	return fmt.Sprintf("images.example.com/shop/%s:2.%d.%d-%s", a.name, 10+s.IntN(9), s.IntN(20), s.hex(7))
 }
 
-// replicaSet returns the name of the replica set of an application in a shop.
+// replicaSet returns the name of the application's replica set in a namespace, the hash in that name,
+// and the source of its other values.
 func (a app) replicaSet(namespace string, seed int64) (name, hash string, s source) {
 	s = newSource("replicaset", namespace+"/"+a.name, 0, seed)
 	hash = s.text(10)
 	return a.name + "-" + hash, hash, s
 }
 
-// value returns a plausible value of a variable.
+// value returns a plausible value of an environment variable.
 func value(name, namespace string, s source) string {
 	switch {
 	case strings.HasSuffix(name, "_URL") || name == "UPSTREAM" || name == "IMAGE_CDN":

@@ -20,40 +20,40 @@ import (
 )
 
 const (
-	// churnWorkers share the rate; each has objects of its own, so that the
+	// churnWorkers is the number of workers. They share the rate, but no objects, so that the
 	// changes of one object are in order.
 	churnWorkers = 4
-	// churnKeep is how many objects of a kind a worker lets there be at least.
+	// churnKeep is the least number of objects of a kind that a worker aims at.
 	churnKeep = 10
 	// churnPause is the wait after a failure, while an apiserver may be away.
 	churnPause = 100 * time.Millisecond
 )
 
-// ChurnOptions say what Churn changes. The zero value makes ten changes a second
-// to pods, configmaps and widgets in four namespaces until its context ends.
+// ChurnOptions are the options of [Churn]. The zero value makes ten changes a second to pods,
+// configmaps and widgets in four namespaces until the context ends.
 type ChurnOptions struct {
 	Rate       float64  // operations per second; 0 means 10, below 0 no limit
 	Count      int      // operations to do; 0 means until the context ends
-	Seed       int64    // of what is done and of the objects' contents
-	Namespaces int      // shop-0000 and so on, created where missing; 0 means 4
+	Seed       int64    // of the operations and of the objects' contents
+	Namespaces int      // shop-0000 and so on, created if missing; 0 means 4
 	Kinds      []string // of "pods", "configmaps", "widgets"; none means all three
 }
 
-// ChurnCounts are what Churn did.
+// ChurnCounts are the operations of a [Churn].
 type ChurnCounts struct {
 	Created int
 	Updated int // labels, annotations and status
 	Deleted int // at once, without a grace period
-	Failed  int // answered with an error, or not at all: the outcome is unknown
+	Failed  int // with an error or no answer: the outcome is unknown
 }
 
 // Total returns the number of operations that succeeded.
 func (c ChurnCounts) Total() int { return c.Created + c.Updated + c.Deleted }
 
-// Churn creates, updates and deletes objects at random, keeping their number
-// about the same, until ctx ends or enough is done; both are success. It goes on
-// through an apiserver that is away, and stops with an error when it is refused
-// for good. It changes objects that it finds as well as its own.
+// Churn creates, updates and deletes objects at random, and keeps their number about the same, until
+// ctx ends or Count operations are done; neither is an error. While the apiserver is away it retries;
+// if an operation fails for good, as one that is forbidden does, it returns the error. It changes
+// objects that it finds as well as its own.
 func Churn(ctx context.Context, config *rest.Config, o ChurnOptions) (ChurnCounts, error) {
 	c, err := newChurner(config, o)
 	if err != nil {
@@ -98,7 +98,7 @@ type churnWorker struct {
 	number int
 	next   int                 // number of the next object to create
 	keys   map[string][]string // by kind
-	keep   map[string]int      // by kind: how many there shall be
+	keep   map[string]int      // by kind: the number to keep
 }
 
 func newChurner(config *rest.Config, o ChurnOptions) (*churner, error) {
@@ -138,8 +138,8 @@ func newChurner(config *rest.Config, o ChurnOptions) (*churner, error) {
 	return c, nil
 }
 
-// prepareAgain prepares until it succeeds or is refused for good: the apiserver
-// may be away at first too. When the context ends there is nothing to do.
+// prepareAgain calls prepare until it succeeds or fails for good: the apiserver may be away at first
+// too. It returns nil if ctx ends.
 func (c *churner) prepareAgain(ctx context.Context, config *rest.Config) error {
 	for {
 		err := c.prepare(ctx, config)
@@ -154,7 +154,8 @@ func (c *churner) prepareAgain(ctx context.Context, config *rest.Config) error {
 	}
 }
 
-// prepare creates what is missing and shares out what is there.
+// prepare creates missing namespaces and the widgets' definition, and divides the existing objects
+// among the workers.
 func (c *churner) prepare(ctx context.Context, config *rest.Config) error {
 	s, err := newSeeder(config, c.options.Seed)
 	if err != nil {
@@ -197,8 +198,8 @@ func (c *churner) prepare(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// run does operations until the context ends, nothing is left to do, or one is
-// refused for good.
+// run does operations until ctx ends, none is left to do, or one fails for good; only the last is an
+// error.
 func (w *churnWorker) run(ctx context.Context) error {
 	for {
 		if w.options.Count > 0 && w.left.Add(-1) < 0 {
@@ -216,7 +217,7 @@ func (w *churnWorker) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err):
-			// Somebody else was faster; nothing failed.
+			// Another client was faster; nothing failed.
 		case hopeless(err):
 			return err
 		default:
@@ -233,13 +234,13 @@ func pause(ctx context.Context) {
 	}
 }
 
-// hopeless tells whether trying again cannot help.
+// hopeless reports whether a retry can't succeed.
 func hopeless(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// operate does one operation and tells whether it succeeded.
+// operate does one operation and reports whether it succeeded.
 func (w *churnWorker) operate(ctx context.Context) (bool, error) {
 	name := w.from(w.options.Kinds...)
 	keys := w.keys[name]
@@ -260,7 +261,7 @@ func (w *churnWorker) operate(ctx context.Context) (bool, error) {
 
 func (w *churnWorker) create(ctx context.Context, name string) (bool, error) {
 	k := kinds[name]
-	// Far from the numbers that seeding uses, and each worker's own.
+	// Each worker has its own numbers, far from those that seeding uses.
 	number := 1_000_000 + w.next*churnWorkers + w.number
 	w.next++
 	object, err := k.make(Namespace(w.IntN(w.options.Namespaces)), number, w.options.Seed)

@@ -55,7 +55,7 @@ func Secret(namespace string, i int, seed int64) *corev1.Secret {
 	}
 }
 
-// meta returns the metadata of an object that somebody deploys.
+// meta returns the metadata of an object that is deployed with an application.
 func meta(a app, namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:      name,

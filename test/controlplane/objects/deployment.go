@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Deployment returns deployment number i of a namespace. Nothing makes pods of
-// it: the control plane has no controllers.
+// Deployment returns deployment number i of a namespace. It gets no pods: the control plane has no
+// controllers.
 func Deployment(namespace string, i int, seed int64) *appsv1.Deployment {
 	a := appOf(i)
 	s := newSource("deployment", namespace, i, seed)

@@ -1,11 +1,10 @@
-// Package objects makes realistic Kubernetes objects, puts many of them into a
-// control plane quickly, and keeps changing them.
+// Package objects makes realistic Kubernetes objects, stores many of them in a control plane quickly,
+// and keeps changing them.
 //
-// Every object is derived from its namespace, an integer and a seed alone: the
-// same call gives the same names, UIDs, addresses, images and times, in any
-// process. Two different calls give objects that differ in all of them, so that
-// nothing compresses better than it would in a real cluster.
+// Every object is derived from its namespace, an integer and a seed alone: the same call returns the
+// same names, UIDs, addresses, images and times in any process. Objects of different calls differ in
+// all of these, so that they compress no better than those of a real cluster.
 //
-// The story behind them is a chain of shops: one namespace a shop, a dozen
-// applications in each, one node or two under the counter.
+// The objects are those of a chain of shops: one namespace a shop, a dozen applications in each, and
+// one or two nodes.
 package objects

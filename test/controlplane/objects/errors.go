@@ -2,5 +2,5 @@ package objects
 
 import "errors"
 
-// ErrUnknownResource says that a resource is none that this package knows.
+// ErrUnknownResource means that this package does not make objects of a resource.
 var ErrUnknownResource = errors.New("unknown resource")

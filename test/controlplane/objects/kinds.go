@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// kind is a resource that Churn and Touch know by its short name.
+// kind is a resource that Churn and Touch take by its short name.
 type kind struct {
 	gvr schema.GroupVersionResource
-	// make returns object number i; nil when Churn cannot make any.
+	// make returns object number i; nil if Churn can't make any.
 	make func(namespace string, i int, seed int64) (*unstructured.Unstructured, error)
-	// status returns a merge patch of the status; nil where there is none.
+	// status returns a merge patch of the status; nil if there is none.
 	status func(s source) map[string]any
 }
 
@@ -68,7 +68,7 @@ func toUnstructured(object runtime.Object) (*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
 	u := &unstructured.Unstructured{Object: content}
-	// What the apiserver sets itself.
+	// The apiserver sets these fields itself.
 	u.SetManagedFields(nil)
 	u.SetUID("")
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")

@@ -31,8 +31,8 @@ func start(t *testing.T) (*controlplane.ControlPlane, *kubernetes.Clientset) {
 	return cp, client
 }
 
-// TestSeedPodsDirect checks that the apiserver serves what was written past it
-// exactly as it was made, and that it can be changed and deleted.
+// TestSeedPodsDirect checks that the apiserver serves pods that were written to etcd exactly as they
+// were made, and that they can be changed and deleted.
 func TestSeedPodsDirect(t *testing.T) {
 	t.Parallel()
 	cp, client := start(t)
@@ -40,7 +40,7 @@ func TestSeedPodsDirect(t *testing.T) {
 	if err := SeedPodsDirect(t.Context(), cp, count); err != nil {
 		t.Fatal(err)
 	}
-	// Unset, the list is as of now; the apiserver has to have seen every write.
+	// Without a resourceVersion the list is of the present state: it has to have every write.
 	list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestSeedPodsDirect(t *testing.T) {
 	for _, pod := range list.Items {
 		versions[pod.ResourceVersion] = true
 		pod.ResourceVersion = ""
-		pod.APIVersion, pod.Kind = "v1", "Pod" // which items of a list lack
+		pod.APIVersion, pod.Kind = "v1", "Pod" // items of a list have none
 		if got, want := encode(t, pod), made[key(pod.Namespace, pod.Name)]; got != want {
 			t.Fatalf("served\n%s\nmade\n%s", got, want)
 		}
@@ -81,8 +81,8 @@ func TestSeedPodsDirect(t *testing.T) {
 	}
 }
 
-// TestChurn churns up to a count, through a restart of the apiserver, and as
-// somebody who may not.
+// TestChurn churns up to a count, through a restart of the apiserver, and as a user without the right
+// to.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	cp, client := start(t)

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// listKeys are the lists whose elements have owners of their own, with the
-// fields that name an element. The others belong to one manager as a whole.
+// listKeys are the lists whose elements have owners of their own, with the fields that are an
+// element's key. Any other list has one owner as a whole.
 var listKeys = map[string][]string{
 	"conditions":       {"type"},
 	"containers":       {"name"},
@@ -26,7 +26,7 @@ var listKeys = map[string][]string{
 	"volumes":          {"name"},
 }
 
-// bare are the fields that are owned only by what is in them.
+// bare are the fields that have no owner themselves: only the fields in them have.
 var bare = map[string]bool{"metadata": true, "spec": true, "status": true, "containers": true, "conditions": true}
 
 // fieldSet returns the set of the fields of a JSON value in the form of fieldsV1.
@@ -45,7 +45,7 @@ func fieldSet(field string, v any) map[string]any {
 				return set
 			}
 			child := fieldSet("", element)
-			if field == "ownerReferences" { // owned whole, but each by its key
+			if field == "ownerReferences" { // each element is owned as a whole, by its key
 				child = map[string]any{}
 			}
 			set["k:"+elementKey(element, keys)] = child
@@ -79,8 +79,8 @@ const (
 // podFields are the fieldsV1 of an application's pods, with stand-ins.
 type podFields struct{ controller, kubelet []byte }
 
-// podFieldsByApp has them by the application's name: working them out takes
-// longer than all the rest of a pod.
+// podFieldsByApp caches podFields by the application's name: to compute them takes longer than all
+// the rest of a pod.
 var podFieldsByApp sync.Map
 
 // podManagedFields returns the managedFields of a pod that kube-controller-manager
@@ -113,14 +113,14 @@ func podManagedFields(a app, pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	}
 }
 
-// newPodFields works them out from one pod of the application.
+// newPodFields computes an application's podFields from one of its pods.
 func newPodFields(pod *corev1.Pod) podFields {
 	spec := pod.DeepCopy()
 	spec.Status = corev1.PodStatus{}
 	spec.OwnerReferences[0].UID = ownerStandIn
 	spec.Spec.NodeName = "" // the scheduler's, through the subresource binding
 	spec.Spec.Priority, spec.Spec.PreemptionPolicy = nil, nil
-	// Added by admission, which owns nothing.
+	// Admission adds these, and owns nothing.
 	spec.Spec.Volumes = spec.Spec.Volumes[:len(spec.Spec.Volumes)-1]
 	for _, list := range [][]corev1.Container{spec.Spec.Containers, spec.Spec.InitContainers} {
 		for i := range list {

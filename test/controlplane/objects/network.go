@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Service returns service number i of a namespace; the apiserver gives it its
-// address.
+// Service returns service number i of a namespace, without the address, which the apiserver sets.
 func Service(namespace string, i int, seed int64) *corev1.Service {
 	a := appOf(i)
 	s := newSource("service", namespace, i, seed)

@@ -36,8 +36,8 @@ func TestSameAgain(t *testing.T) {
 	}
 }
 
-// TestPods checks the pods' size, which measurements are read against, and that
-// nothing which has to be unique repeats.
+// TestPods checks the pods' size, on which the interpretation of measurements depends, and that no
+// value that has to be unique occurs twice.
 func TestPods(t *testing.T) {
 	t.Parallel()
 	const count = 2000
@@ -73,7 +73,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestFieldSet compares with what an apiserver wrote for the same fields.
+// TestFieldSet compares a field set with the one that an apiserver wrote for the same fields.
 func TestFieldSet(t *testing.T) {
 	t.Parallel()
 	var value map[string]any

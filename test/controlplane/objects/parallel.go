@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// parallel calls do with every number below n, in several goroutines, until one
-// call fails. It returns the first error.
+// parallel calls do with every number below n, in the given number of goroutines, until a call fails
+// or ctx ends. It returns the first error.
 func parallel(ctx context.Context, workers, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Pod returns pod number i of a namespace as the apiserver would have stored it
-// after kubelet had reported it running: with UID, times, status and
-// managedFields. It is about 10 KB of JSON, half of it managedFields.
+// Pod returns pod number i of a namespace as the apiserver stores a running pod: with UID, times,
+// status and managedFields. It is about 10 KB of JSON, half of it managedFields.
 func Pod(namespace string, i int, seed int64) *corev1.Pod {
 	a := appOf(i)
 	s := newSource("pod", namespace, i, seed)
@@ -55,7 +54,7 @@ func Pod(namespace string, i int, seed int64) *corev1.Pod {
 	return pod
 }
 
-// podSuffix is random like a generated name's, and unique in the namespace.
+// podSuffix returns a suffix as of a generated name, unique in the namespace.
 func podSuffix(s source, i int) string { return s.text(5) + strconv.FormatInt(int64(i), 36) }
 
 func podSpec(a app, namespace string, s source) corev1.PodSpec {
@@ -145,8 +144,8 @@ func migrateContainer(a app, namespace, token string, s source) corev1.Container
 	return c
 }
 
-// container returns what all containers share, with the fields that the
-// apiserver sets by default filled in.
+// container returns a container with the fields that all containers have, those included that the
+// apiserver sets by default.
 func container(name, image, token string) corev1.Container {
 	return corev1.Container{
 		Name:                     name,
@@ -176,7 +175,7 @@ func fieldEnv(name, path string) corev1.EnvVar {
 		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 }
 
-// tokenVolume is the volume that admission adds to every pod of a real cluster.
+// tokenVolume returns the volume that admission adds to every pod of a real cluster.
 func tokenVolume(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: ptr(int32(0o644)),

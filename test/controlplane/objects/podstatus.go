@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podStatus returns what a kubelet reports of a pod that runs. created is in
-// seconds after the epoch.
+// podStatus returns the status that a kubelet reports of a running pod. created is in seconds after
+// [epoch].
 func podStatus(spec *corev1.PodSpec, created int, s source) corev1.PodStatus {
 	ready := created + 12 + s.IntN(40)
 	ip := s.ip(10, 64+s.IntN(64))

@@ -19,11 +19,11 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// seedWorkers is how many requests are under way at once.
+// seedWorkers is the number of concurrent requests.
 const seedWorkers = 16
 
-// SeedOptions say how many objects of each kind there shall be. Object number i
-// goes to namespace number i modulo Namespaces.
+// SeedOptions are the numbers of objects of each kind. Object number i is in namespace number
+// i modulo Namespaces.
 type SeedOptions struct {
 	Pods           int // two requests each, about 8 ms: see SeedPodsDirect for thousands
 	ConfigMaps     int
@@ -37,8 +37,8 @@ type SeedOptions struct {
 	Seed           int64 // of the objects' contents
 }
 
-// Seed creates objects through the apiserver, as the clients of a real cluster
-// would. What exists already is left as it is.
+// Seed creates objects through the apiserver, as the clients of a real cluster do. Existing objects
+// are left unchanged.
 func Seed(ctx context.Context, cp *controlplane.ControlPlane, o SeedOptions) error {
 	if o.Namespaces == 0 {
 		o.Namespaces = 10
@@ -81,8 +81,8 @@ func Seed(ctx context.Context, cp *controlplane.ControlPlane, o SeedOptions) err
 	return nil
 }
 
-// seeder creates single objects. Its clients bear the names of the components
-// that would create them, which the apiserver writes into managedFields.
+// seeder creates single objects. The user agents of its clients are those of the components that
+// create the objects in a real cluster: the apiserver writes them into managedFields.
 type seeder struct {
 	seed       int64
 	controller kubernetes.Interface
@@ -179,7 +179,7 @@ func (s *seeder) widget(ctx context.Context, namespace string, i int) error {
 	return err
 }
 
-// namespaceObject returns shop number i as the apiserver would have stored it.
+// namespaceObject returns the namespace of shop number i as the apiserver stores it.
 func namespaceObject(i int, seed int64) *corev1.Namespace {
 	s := newSource("namespace", "", i, seed)
 	return &corev1.Namespace{

@@ -22,11 +22,10 @@ const (
 	podRegistry       = "/registry/pods/"
 )
 
-// SeedPodsDirect writes n pods into etcd, past the apiserver but in its storage
-// format, each in a revision of its own: 20,000 in seconds instead of minutes.
-// The apiserver may run, stopped or not; to it they are pods that another
-// apiserver wrote. They are [Pod] with seed 1, 200 to a namespace, complete with
-// status and managedFields. Writing them again rewrites them unchanged.
+// SeedPodsDirect writes n pods into etcd in the apiserver's storage format, each in a revision of its
+// own: 20,000 take seconds instead of minutes. The apiserver may be running or not; it takes the pods
+// for those of another apiserver. The pods are those of [Pod] with seed 1, 200 a namespace, with
+// status and managedFields. A second call writes the same pods again.
 func SeedPodsDirect(ctx context.Context, cp *controlplane.ControlPlane, n int) error {
 	client, err := cp.EtcdClient()
 	if err != nil {
@@ -53,8 +52,8 @@ func SeedPodsDirect(ctx context.Context, cp *controlplane.ControlPlane, n int) e
 
 func podKey(pod *corev1.Pod) string { return podRegistry + pod.Namespace + "/" + pod.Name }
 
-// storage encodes as the apiserver does: protobuf in an envelope with apiVersion
-// and kind, after the four bytes that say so.
+// storage encodes as the apiserver does: four magic bytes, then protobuf in an envelope with
+// apiVersion and kind.
 var storage = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
 // put stores an object if all conditions hold.

@@ -13,7 +13,7 @@ import (
 // epoch is when the oldest object was created.
 var epoch = time.Date(2026, time.January, 12, 6, 0, 0, 0, time.UTC)
 
-// source is a stream of random values that depends on nothing but its arguments.
+// source is a stream of random values that depend only on the arguments of newSource.
 type source struct{ *rand.Rand }
 
 func newSource(kind, namespace string, i int, seed int64) source {
@@ -22,8 +22,7 @@ func newSource(kind, namespace string, i int, seed int64) source {
 	return source{rand.New(rand.NewPCG(uint64(seed), h.Sum64()))}
 }
 
-// text returns n letters and digits of the alphabet that the suffixes of
-// generated names are made of.
+// text returns n characters of the alphabet of generated names' suffixes.
 func (s source) text(n int) string { return s.pick(n, "bcdfghjklmnpqrstvwxz2456789") }
 
 func (s source) hex(n int) string { return s.pick(n, "0123456789abcdef") }
@@ -46,8 +45,7 @@ func (s source) ip(first, second int) string {
 
 func (s source) from(words ...string) string { return words[s.IntN(len(words))] }
 
-// bytes returns n bytes, which do not compress any more than keys, certificates
-// and signatures do.
+// bytes returns n bytes that do not compress, as those of keys, certificates and signatures.
 func (s source) bytes(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -56,12 +54,12 @@ func (s source) bytes(n int) []byte {
 	return b
 }
 
-// at returns a moment, the given number of seconds after the epoch.
+// at returns the time that is a number of seconds after [epoch].
 func at(seconds int) metav1.Time {
 	return metav1.NewTime(epoch.Add(time.Duration(seconds) * time.Second))
 }
 
-// born returns when the object with number i was created.
+// born returns when object number i was created, in seconds after [epoch].
 func born(i int) int { return i * 7 % (200 * 24 * 3600) }
 
 // Namespace returns the name of shop number i.

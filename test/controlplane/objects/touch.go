@@ -13,16 +13,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TouchAnnotation is what [Touch] sets, to the time at which it did.
+// TouchAnnotation is the annotation that [Touch] sets to the current time.
 const TouchAnnotation = "example.com/touched"
 
-// touchWorkers is few: the order of the changes should stay near that of the keys.
+// touchWorkers is small, so that the order of the changes stays near that of the keys.
 const touchWorkers = 8
 
 // Touch changes the annotation [TouchAnnotation] of n existing objects of a
 // resource ("pods", "configmaps", "widgets", …), each once, and returns their
-// keys, "namespace/name". It takes the first n in the order of their keys, and
-// fails when there are fewer.
+// keys, "namespace/name". It takes the first n in the order of their keys, and fails if there are
+// fewer.
 func Touch(ctx context.Context, config *rest.Config, resource string, n int) ([]string, error) {
 	k, err := kindOf(resource)
 	if err != nil {
@@ -60,7 +60,7 @@ func annotate(name, value string) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{name: value}}})
 }
 
-// key returns the key of an object as caches write it.
+// key returns the key of an object in client-go's form: "namespace/name", or "name".
 func key(namespace, name string) string {
 	if namespace == "" {
 		return name

@@ -77,8 +77,7 @@ func Widget(namespace string, i int, seed int64) *unstructured.Unstructured {
 	}}
 }
 
-// widgetStatus returns the status of widget number i as its controller would
-// report it.
+// widgetStatus returns a status as the widgets' controller would report it.
 func widgetStatus(s source) map[string]any {
 	return map[string]any{
 		"phase":              s.from("Ready", "Ready", "Ready", "Degraded"),
