@@ -14,7 +14,8 @@ type Replace struct {
 	Reason, Cluster, Schema string
 
 	// Force treats items as changed even if the consumer has them under the same UID and
-	// resourceVersion: the consumer's objects were made under other rules.
+	// resourceVersion. Set it if the consumer's objects were made under other rules, such as another
+	// transform.
 	Force bool
 
 	// Confirm, if not nil, is called at the end of the list with the keys that the list did not

@@ -27,7 +27,8 @@ func (q *Queue) Resync() error {
 	return nil
 }
 
-// sync queues a Sync for one key.
+// sync queues a Sync delta for one key, unless the consumer is about to get a delta of the key or has
+// no object under it.
 func (q *Queue) sync(known KnownObjects, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -118,7 +118,7 @@ type keptNot struct{}
 func (keptNot) get(*object.Object) (any, bool) { return nil, false }
 func (keptNot) add(*object.Object, any)        {}
 
-// keptByUse keeps the decoded objects that were used last, a fixed number of them.
+// keptByUse is a cache of the most recently used decoded objects, of a fixed number.
 type keptByUse struct{ lru *lru.Cache }
 
 // version identifies one state of one object, under the rules of one collection.

@@ -45,7 +45,8 @@ const (
 	shortenedTo  = 40
 )
 
-// shortened returns the part of an id that names selectors.
+// shortened returns selectors as an id has them: in full, or cut and with a digest if they are longer
+// than maxSelectors.
 func shortened(selectors string) string {
 	if len(selectors) <= maxSelectors {
 		return selectors

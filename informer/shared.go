@@ -14,7 +14,8 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// sharedIndexInformer is client-go's SharedIndexInformer on this module's parts.
+// sharedIndexInformer implements client-go's SharedIndexInformer with this package's Indexer and
+// Processor.
 type sharedIndexInformer struct {
 	lw        cache.ListerWatcher
 	form      form

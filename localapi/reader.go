@@ -53,7 +53,7 @@ func FromOpener(open func() (store.DB, error), opts Options) Source {
 	return &reader{open: open, opts: opts}
 }
 
-// unclosed is a database that the caller closes.
+// unclosed is a database whose Close does nothing: the caller of [FromDB] closes it.
 type unclosed struct{ store.DB }
 
 func (unclosed) Close() error { return nil }

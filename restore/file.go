@@ -45,8 +45,8 @@ type File struct {
 	// MovedTo is the path to which the file was renamed.
 	MovedTo string
 
-	// From is the snapshot that took its place. It is nil if an empty file did, or if the file is
-	// in use unchanged.
+	// From is the snapshot that took the file's place. It is nil if an empty file did, or if the
+	// file is in use unchanged.
 	From *From
 
 	// Skipped are the errors of snapshots that could not be used.

@@ -75,7 +75,8 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 	return m, nil
 }
 
-// inflate decompresses the database to w and verifies its length and checksum from the manifest.
+// inflate decompresses the database to w, and verifies its length and checksum against the manifest.
+// On an error w may have received a part of it.
 func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	source := &failing{r: r}
 	dec, err := zstd.NewReader(source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))

@@ -37,8 +37,8 @@ type ListOptions struct {
 	// changing until it is complete. Only such a source calls it.
 	Deleted func(key string)
 
-	// WatchTimeout is how long a watch that makes the list may last, with what follows the
-	// list. A source that lists by pages has no use for it.
+	// WatchTimeout limits a watch that delivers the list and the events after it. A source that
+	// lists by pages ignores it.
 	WatchTimeout time.Duration
 }
 

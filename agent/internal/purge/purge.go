@@ -50,7 +50,8 @@ func (p *Purger) Run(ctx context.Context) {
 		if sleep.UnlessWoken(ctx, p.Clock, every, changed) != nil {
 			return
 		}
-		// Monotonic time, and bounded: many a device comes up in 1970.
+		// Since is monotonic: a device's clock may start in 1970 and be set later. A check that
+		// comes late counts for two intervals at most.
 		passed := min(p.Clock.Since(last), 2*every)
 		last = p.Clock.Now()
 		still := map[*collection.Collection]bool{}

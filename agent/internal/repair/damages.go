@@ -22,7 +22,7 @@ type Damages struct {
 // damage is that of one collection.
 type damage struct {
 	keys  map[string]asked
-	found int64 // ever
+	found int64 // records noted since the start of the agent, also those repaired since
 }
 
 // asked is the result of a request for a key.

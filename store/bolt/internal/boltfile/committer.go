@@ -69,8 +69,8 @@ type uncertainCommit struct {
 // errViewed is the reason to wait while views from before a failed sync are open.
 var errViewed = errors.New("what was read before it has to end first")
 
-// Commit commits fn. On nil the change is visible, but durable only once ResyncMeta returns
-// nil; on error it is neither.
+// Commit runs fn in a write transaction. On nil the change is visible, but durable only once
+// ResyncMeta returns nil. On an error it is neither, as far as the file can still be read.
 func (c *Committer) Commit(fn func(*Tx) error) error {
 	c.opts.BeforeCommit()
 	if err := c.ResyncMeta(); err != nil {

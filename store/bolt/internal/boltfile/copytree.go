@@ -228,6 +228,7 @@ func (f *File) OpenScratch(path string) (*File, error) {
 	return to, nil
 }
 
-// SameKey reports whether two files are encrypted with the same key and salt, or both in
-// clear.
+// SameKey reports whether two files have the same cipher, key and salt, or are both in clear. Only
+// a copy has the cipher of another file: files that were opened separately differ even with the
+// same key and salt.
 func (f *File) SameKey(other *File) bool { return f.cipher == other.cipher }

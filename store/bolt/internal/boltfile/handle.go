@@ -37,7 +37,8 @@ func (h *Handle) Acquire() (*File, error) {
 	return h.file, nil
 }
 
-// Release ends the use of a file that Acquire returned.
+// Release ends the use of a file that Acquire returned. The last release closes a file that was
+// replaced.
 func (h *Handle) Release(f *File) {
 	h.mu.Lock()
 	f.readers--

@@ -87,8 +87,8 @@ func ReadKey(path string) (*EncryptionKey, error) {
 	return k, nil
 }
 
-// ReadKeyring reads the key file of the key to write with, empty for none, and those of keys
-// that were used before.
+// ReadKeyring reads the primary key from the file at path, unless path is empty, and the previous
+// keys from the files at old.
 func ReadKeyring(path string, old []string) (keys Keyring, err error) {
 	if path != "" {
 		if keys.Primary, err = ReadKey(path); err != nil {

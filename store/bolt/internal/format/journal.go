@@ -61,7 +61,7 @@ func VerifyJournalEntry(key, b []byte) error {
 	return nil
 }
 
-// JournalCells has the cells of one journal entry, in the order of their addresses.
+// JournalCells holds the cells of one journal entry, in the order of their addresses.
 type JournalCells struct {
 	raw   []byte // the entry, uncompressed; never written to again
 	Cells []CellRef
@@ -72,7 +72,7 @@ type JournalCells struct {
 // have to follow.
 type CellRef struct {
 	Entry    uint32 // number of the entry
-	at, size uint32 // of the address
+	at, size uint32 // offset and length of the address in the uncompressed entry, in bytes
 }
 
 // Addr returns the address of a cell.

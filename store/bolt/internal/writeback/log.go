@@ -52,7 +52,8 @@ type Options struct {
 	// Interval is after how long changes are made durable, see Log.SetInterval.
 	Interval time.Duration
 
-	// SliceBytes bounds the pages that one transaction of a fold writes, see SliceBytes.
+	// SliceBytes bounds the bytes of the pages that one transaction of a fold writes; see the
+	// constant of the same name.
 	SliceBytes int
 
 	// OnTime is called by the timer, in a goroutine of its own. It calls FlushIfDue as the
