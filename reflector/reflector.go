@@ -54,7 +54,7 @@ type Reflector struct {
 	cluster     string       // the identity of the cluster that rv belongs to
 	schema      string       // of the objects of the newest list; empty if not known
 	reason      store.Reason // why the next step is a list; empty if it is none
-	ordered     bool         // events come in the order of their resourceVersions, as initial events do not
+	ordered     bool         // events come in resourceVersion order, as initial ones do not
 	validated   bool         // the guards passed since the newest outage
 	validatedAt time.Time    // when the server was last known to have the checkpoint's history
 	resumed     bool         // no event came since the guards passed

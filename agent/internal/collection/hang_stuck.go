@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/deltafifo"
 )
 
-// This build is for the test of the watchdog, and no product: SIGUSR2 makes it stuck for
-// good, between the queues and the store, and between the agent and the server.
+// This build is only for the test of the watchdog: after SIGUSR2 it is stuck for good, between the
+// queues and the store, and between the agent and the server.
 
 // stuck is closed by the first SIGUSR2.
 var stuck = sync.OnceValue(func() <-chan struct{} {
@@ -29,8 +29,8 @@ var stuck = sync.OnceValue(func() <-chan struct{} {
 
 func init() { stuck() } // so that no signal is missed
 
-// popBatch takes a batch from a queue, or none once the agent is to be stuck, so that it is even if
-// nothing happens.
+// popBatch takes a batch from a queue, or stops waiting for one after SIGUSR2, so that the agent is
+// stuck even if no event arrives.
 func popBatch(ctx context.Context, q *deltafifo.Queue) (deltafifo.Batch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -46,7 +46,7 @@ func popBatch(ctx context.Context, q *deltafifo.Queue) (deltafifo.Batch, error) 
 	return q.PopBatch(ctx)
 }
 
-// hang does not return once the agent is to be stuck.
+// hang blocks for ever after SIGUSR2.
 func hang() {
 	select {
 	case <-stuck():

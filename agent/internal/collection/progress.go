@@ -11,30 +11,30 @@ import (
 	"github.com/snapcache/snapcache/informer"
 )
 
-// progress measures for how long a batch has been on its way from the queue into the store without a
-// sign of life. It is safe for concurrent use.
+// progress measures the time since the last sign of life of a task that has to end: a batch on its
+// way from the queue into the store, or a lookup of the resource. It is safe for concurrent use.
 type progress struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
-	since time.Time // of the newest sign of life of the batch that is on its way; zero for none
+	since time.Time // time of the newest sign of life; zero if no task is in progress
 }
 
-// begin notes that something was begun that has to come to an end.
+// begin notes the start of a task.
 func (p *progress) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.since = p.clock.Now()
 }
 
-// end notes that nothing is on its way.
+// end notes that no task is in progress.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.since = time.Time{}
 }
 
-// touch notes a retry of what was begun.
+// touch notes a retry, which is a sign of life, of the task in progress.
 func (p *progress) touch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +43,7 @@ func (p *progress) touch() {
 	}
 }
 
-// idleFor returns the time since the last sign of life of what was begun, 0 if nothing was.
+// idleFor returns the time since the last sign of life of the task in progress, 0 if there is none.
 func (p *progress) idleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/snapcache/snapcache/config"
 )
 
-// Spec is what the configuration says of a collection.
+// Spec is the configuration of a collection.
 type Spec struct {
 	Field  string // its place in the configuration, for errors
 	Entry  config.Resource

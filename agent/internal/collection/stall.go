@@ -18,10 +18,10 @@ type StallDetector struct {
 	wrote  time.Time // when that last changed
 }
 
-// Stalled returns the ID of a collection whose changes do not reach the store for no reason that is
-// known, "" if there is none. No stall is a wait for the server, a store that refuses changes, as on
-// a full disk, and is tried again, or one that takes long and writes. writes counts what the store
-// has written so far, interval is that of the watchdog.
+// Stalled returns the ID of a collection whose changes do not reach the store without a known reason,
+// "" if there is none. A wait for the server is no stall, nor is a store that refuses changes and is
+// retried, as on a full disk, nor one that takes long and writes. writes is the total of the store's
+// writes so far, interval that of the watchdog.
 func (d *StallDetector) Stalled(now time.Time, interval time.Duration, writes int64, collections []*Collection) string {
 	if d.wrote.IsZero() || writes != d.writes {
 		d.writes, d.wrote = writes, now

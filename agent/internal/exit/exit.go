@@ -17,7 +17,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error itself.
+// Unwrap returns the error without the code.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Usagef returns an error about the command line or the configuration.

@@ -26,9 +26,9 @@ const (
 	maxInterval = 30 * time.Minute
 )
 
-// Purger deletes Secrets that the server has not let this node read for as long as the configuration
-// allows. It is the only failure that deletes: a node that lost the right to a Secret must not keep
-// it.
+// Purger deletes Secrets that the server has forbidden this node to read for longer than
+// secrets.purgeAfter. No other failure deletes objects: a node that lost the right to a Secret must not
+// keep it.
 type Purger struct {
 	DB    store.DB
 	Clock clock.Clock
@@ -65,8 +65,9 @@ func (p *Purger) Run(ctx context.Context) {
 	}
 }
 
-// consider checks whether a collection is still forbidden, and purges it if it has been for after
-// and the server confirms it. wasDenied is what the last call returned: whether it was forbidden.
+// consider checks whether a collection is still forbidden, and purges it once that has lasted for the
+// duration after and the server confirms it. It returns whether the collection is forbidden;
+// wasDenied is the result of the last call.
 func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed, after time.Duration, wasDenied bool) (denied bool) {
 	stored, source, _, ok := c.Live()
 	if stored == nil || !ok || !stored.State().Synced {

@@ -19,7 +19,7 @@ type Damages struct {
 	byID map[string]*damage
 }
 
-// damage is that of one collection.
+// damage holds the damaged records of one collection.
 type damage struct {
 	keys  map[string]asked
 	found int64 // records noted since the start of the agent, also those repaired since
