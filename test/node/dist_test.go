@@ -13,13 +13,13 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// Two versions, of which the second follows the first.
+// Two versions, the second of which follows the first.
 const (
 	oldVersion = "v0.1.0-rc.1"
 	newVersion = "v0.1.0"
 )
 
-// dists are the folders that [dist] made, by version.
+// dists holds the directories that [dist] built, by version.
 var dists = struct {
 	sync.Mutex
 	dir   string
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// dist is the folder of the packages of a version, which are made once.
+// dist returns the directory of a version's packages, and builds it on the first call.
 func dist(t *testing.T, version string) string {
 	t.Helper()
 	dists.Lock()
@@ -53,7 +53,7 @@ func dist(t *testing.T, version string) string {
 	return path
 }
 
-// makeDist makes the packages of a tree for the architecture that is tested.
+// makeDist builds the packages of a source tree for amd64.
 func makeDist(t *testing.T, tree, path, version string, env ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), filepath.Join(tree, "packaging", "dist.sh"), "amd64")
@@ -62,7 +62,7 @@ func makeDist(t *testing.T, tree, path, version string, env ...string) {
 	require.NoError(t, err, "dist.sh:\n%s", out)
 }
 
-// one is the only file that matches.
+// one returns the only file that matches, and fails if there are more or none.
 func one(t *testing.T, pattern ...string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(pattern...))

@@ -20,28 +20,27 @@ import (
 )
 
 const (
-	// suite is the Debian that is booted.
+	// suite is the Debian release that is booted.
 	suite = "bookworm"
 
-	// patience is how long a test waits for what must happen: many times what it takes
-	// on an idle machine.
+	// patience is the timeout of a wait: many times what it takes on an idle machine.
 	patience = 3 * time.Minute
 
-	// pollEvery is how often it looks.
+	// pollEvery is the interval of polls.
 	pollEvery = 100 * time.Millisecond
 )
 
-// machine is a Debian that was booted, with a systemd of its own.
+// machine is a booted Debian with a systemd of its own.
 type machine struct {
-	dir    string // its root
+	dir    string // its root directory
 	name   string
 	nspawn *exec.Cmd
-	ended  chan struct{} // closed when nspawn has
-	log    bytes.Buffer  // of nspawn; to be read when it has ended
+	ended  chan struct{} // closed when nspawn has exited
+	log    bytes.Buffer  // of nspawn; may be read after ended is closed
 	leader int           // the pid of its init
 }
 
-// needs skips a test where a program, or root, is missing; where all is to be tested it fails.
+// needs skips a test if a program or root is missing; with CI=true it fails.
 func needs(t *testing.T, root bool, programs ...string) {
 	t.Helper()
 	var missing []string
@@ -64,7 +63,7 @@ func needs(t *testing.T, root bool, programs ...string) {
 	t.Skip(text)
 }
 
-// newMachine lays out a fresh Debian, which goes with the test, and boots it.
+// newMachine creates a fresh Debian, removed when the test ends, and boots it.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "snapcache-node-")
@@ -76,7 +75,7 @@ func newMachine(t *testing.T) *machine {
 			t.Logf("the end of its journal (%v):\n%s", err, out)
 		}
 		m.powerOff(t)
-		// nspawn leaves it where /run is no memory file system.
+		// nspawn leaves this directory behind if /run is no memory file system.
 		_ = os.Remove(filepath.Join("/run/systemd/nspawn/propagate", m.name))
 		require.NoError(t, os.RemoveAll(dir))
 	})
@@ -86,7 +85,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// debian is the path of a Debian as it is installed, which is fetched where it is not there yet.
+// debian returns the path of an installed Debian, and downloads it if there is none yet.
 func debian(t *testing.T) string {
 	t.Helper()
 	root, err := controlplane.Root()
@@ -99,7 +98,7 @@ func debian(t *testing.T) string {
 	require.NoError(t, os.RemoveAll(begun))
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	args := []string{"--variant=minbase", "--include=systemd,systemd-sysv,dbus", suite, begun}
-	// From where this machine has its packages, if it is one of the same suite.
+	// The mirror from which this machine has its packages, if it runs the same suite.
 	site, err := exec.CommandContext(t.Context(), "apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: "+suite).Output()
 	if first, _, _ := strings.Cut(string(site), "\n"); err == nil && first != "" {
 		args = append(args, first)
@@ -110,11 +109,11 @@ func debian(t *testing.T) string {
 	return path
 }
 
-// boot starts the machine and waits until its systemd has started what it starts.
+// boot starts the machine and waits until its systemd has finished starting.
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	m.log.Reset()
-	// Not registered with a systemd outside, as there need not be one. Its network is this machine's.
+	// Not registered with a systemd outside, as there may be none. The network is the host's.
 	m.nspawn = exec.Command("systemd-nspawn", "--quiet", "--directory="+m.dir, "--machine="+m.name,
 		"--register=no", "--keep-unit", "--console=pipe", "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--boot")
 	m.nspawn.Stdout, m.nspawn.Stderr = &m.log, &m.log
@@ -122,7 +121,7 @@ func (m *machine) boot(t *testing.T) {
 	m.ended = make(chan struct{})
 	go func() {
 		defer close(m.ended)
-		_ = m.nspawn.Wait() // how it ended is in its log
+		_ = m.nspawn.Wait() // its log has the reason
 	}()
 	m.await(t, "the machine's systemd", func() bool {
 		select {
@@ -135,14 +134,14 @@ func (m *machine) boot(t *testing.T) {
 		if m.leader, err = childOf(m.nspawn.Process.Pid); err != nil {
 			return false
 		}
-		// degraded: something that the container may not do; the test looks at the units that it is about.
+		// degraded: the container may not run some unit; each test checks its own units.
 		out, _ := m.command(t.Context(), "systemctl", "is-system-running", "--wait").Output()
 		state := strings.TrimSpace(string(out))
 		return state == "running" || state == "degraded"
 	})
 }
 
-// powerOff ends the machine as its power button does.
+// powerOff shuts the machine down like a press of the power button.
 func (m *machine) powerOff(t *testing.T) {
 	t.Helper()
 	if m.nspawn == nil {
@@ -161,7 +160,7 @@ func (m *machine) powerOff(t *testing.T) {
 	m.nspawn, m.leader = nil, 0
 }
 
-// childOf is the only child of a process.
+// childOf returns the only child of a process.
 func childOf(pid int) (int, error) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
@@ -170,7 +169,7 @@ func childOf(pid int) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(children)))
 }
 
-// command is one that runs in the machine, as root.
+// command returns a command that runs in the machine, as root.
 func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{
 		"--target", strconv.Itoa(m.leader), "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--root", "--wd", "--"}, args...)...)
@@ -178,7 +177,7 @@ func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command in the machine, which must succeed, and returns what it prints.
+// run runs a command in the machine, fails if the command does, and returns its output.
 func (m *machine) run(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := m.try(t, args...)
@@ -195,7 +194,7 @@ func (m *machine) try(t *testing.T, args ...string) (string, error) {
 	return string(out), errors.Join(err, ctx.Err())
 }
 
-// write writes a file of root's in the machine.
+// write writes a file in the machine, owned by root.
 func (m *machine) write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
 	path = filepath.Join(m.dir, path)
@@ -214,7 +213,7 @@ func (m *machine) copyIn(t *testing.T, path string) string {
 	return inside
 }
 
-// await waits until done.
+// await polls until done returns true.
 func (m *machine) await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(pollEvery) {

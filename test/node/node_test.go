@@ -24,15 +24,16 @@ const (
 	kubeconfigPath = "/etc/snapcache/kubeconfig"
 	socketPath     = "/run/snapcache/snapcache.sock"
 
-	// maxExposure is what systemd-analyze security may say of the service, times ten.
+	// maxExposure is the highest exposure level that systemd-analyze security may report for the
+	// service, times ten.
 	maxExposure = "12"
 
-	// wanted is how many objects the agent caches, of [agentConfig].
+	// wanted is the number of objects that the agent caches with [agentConfig].
 	wanted = 5
 )
 
-// agentConfig caches the config maps of a namespace. Changes are durable soon, and no fleet
-// starts here.
+// agentConfig caches the config maps of a namespace. Changes are durable soon, and there is no
+// jitter, since only one agent starts.
 const agentConfig = `apiVersion: snapcache.dev/v1alpha1
 kind: AgentConfiguration
 resumeJitter: 0s
@@ -45,14 +46,14 @@ resources:
   namespaces: [shop]
 `
 
-// site is a machine with the service, and the control plane that it talks to.
+// site is a machine with the service, and the control plane of its agent.
 type site struct {
 	*machine
 	cp *controlplane.ControlPlane
 }
 
-// TestNode is the life of the service on a node, from its installation to its purge. Each part
-// goes on where the one before it left off.
+// TestNode runs the life of the service on a node, from installation to purge. Each part continues
+// from the state that the one before it left.
 func TestNode(t *testing.T) {
 	needs(t, true, "systemd-nspawn", "debootstrap", "dpkg-deb", "nsenter")
 	packages := map[string]string{}
@@ -90,7 +91,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// newControlPlane starts one with what is cached.
+// newControlPlane starts a control plane and creates the objects to cache.
 func newControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
@@ -105,7 +106,7 @@ func newControlPlane(t *testing.T) *controlplane.ControlPlane {
 	return cp
 }
 
-// install installs the package, which starts nothing by itself.
+// install installs the package, which must not start the service.
 func (x *site) install(t *testing.T, deb string) {
 	x.run(t, "dpkg", "-i", x.copyIn(t, deb))
 	require.Contains(t, x.run(t, "snapcache", "version"), oldVersion)
@@ -117,11 +118,12 @@ func (x *site) install(t *testing.T, deb string) {
 		require.Equal(t, "inactive", strings.TrimSpace(out), unit)
 	}
 	require.Contains(t, x.run(t, "snapcache", "config", "check", "--config", configPath), "ok")
-	// The file of the package stays a user's, once it is one.
+	// The configuration is a conffile: an upgrade keeps the changes in it.
 	require.Equal(t, configPath, x.run(t, "dpkg-query", "-W", "-f", "${Conffiles}", "snapcache")[:len(configPath)])
 }
 
-// units has systemd judge them as they are installed.
+// units has systemd verify the installed units, and holds the exposure level of the service to
+// maxExposure.
 func (x *site) units(t *testing.T) {
 	out := x.run(t, "sh", "-c", "systemd-analyze verify --man=no /usr/lib/systemd/system/snapcache*")
 	require.Empty(t, out)
@@ -150,7 +152,7 @@ func (x *site) firstStart(t *testing.T) {
 	require.Equal(t, "snapcache:snapcache 600", x.run(t, "stat", "-c", "%U:%G %a", "/var/lib/snapcache/cache.db"))
 }
 
-// credentials has the kubeconfig root's alone, and the service a copy.
+// credentials checks that only root can read the kubeconfig, and that the service has a copy.
 func (x *site) credentials(t *testing.T) {
 	_, err := x.try(t, "runuser", "-u", "snapcache", "--", "cat", kubeconfigPath)
 	require.Error(t, err, "the service's user reads root's kubeconfig")
@@ -159,7 +161,7 @@ func (x *site) credentials(t *testing.T) {
 	require.Equal(t, "snapcache", x.run(t, "stat", "-c", "%U", "/proc/"+x.show(t, "MainPID")))
 }
 
-// readers has members of the group read the cache, and nobody else.
+// readers checks that members of the group can read the cache, and no other user.
 func (x *site) readers(t *testing.T) {
 	dump := []string{"snapcache", "dump", "configmaps", "-o", "name", "--socket", socketPath}
 	x.run(t, "useradd", "--groups", "snapcache", "alice")
@@ -170,7 +172,7 @@ func (x *site) readers(t *testing.T) {
 	require.Contains(t, out, "permission denied")
 }
 
-// reload has the running service take up a configuration, and refuse one that is wrong.
+// reload changes the configuration of the running service, which must reject an invalid one.
 func (x *site) reload(t *testing.T) {
 	pid := x.show(t, "MainPID")
 	x.write(t, configPath, agentConfig+"- resource: namespaces\n", 0o644)
@@ -193,7 +195,7 @@ func (x *site) reload(t *testing.T) {
 	require.Equal(t, pid, x.show(t, "MainPID"))
 }
 
-// socket has who asks start a service that was stopped.
+// socket checks that a request to the socket of a stopped service starts it.
 func (x *site) socket(t *testing.T) {
 	x.run(t, "systemctl", "stop", "snapcache.service")
 	require.Equal(t, "inactive", x.show(t, "ActiveState"))
@@ -202,7 +204,7 @@ func (x *site) socket(t *testing.T) {
 	x.requireResumed(t)
 }
 
-// killed has systemd start what was killed, which resumes and lists nothing.
+// killed kills the service; systemd restarts it, and it resumes without a list.
 func (x *site) killed(t *testing.T) {
 	before := x.show(t, "MainPID")
 	x.run(t, "systemctl", "kill", "--signal=KILL", "--kill-whom=main", "snapcache")
@@ -211,8 +213,8 @@ func (x *site) killed(t *testing.T) {
 	x.requireResumed(t)
 }
 
-// stuck has the watchdog end a service in which nothing goes on any more, and systemd start it
-// again. It runs a build that can be made to stand still, with a shorter patience.
+// stuck checks that the watchdog ends a stuck service and that systemd restarts it. It runs a build
+// that can be made to hang, with a shorter watchdog timeout.
 func (x *site) stuck(t *testing.T) {
 	root, err := controlplane.Root()
 	require.NoError(t, err)
@@ -236,7 +238,7 @@ func (x *site) stuck(t *testing.T) {
 	x.awaitRestart(t, before)
 	require.Contains(t, x.run(t, "journalctl", "--no-pager", "-u", "snapcache"), "Watchdog timeout (limit 5s)!")
 
-	// It goes on from where it was, with what came meanwhile.
+	// The restarted agent resumes, and gets the changes of the meantime.
 	x.await(t, "what came while it was stuck", func() bool { return x.awaitInStep(t).Objects == wanted+1 })
 	_, err = x.cp.Kubectl(t.Context(), "delete", "configmap", "-n", "shop", "late")
 	require.NoError(t, err)
@@ -246,8 +248,8 @@ func (x *site) stuck(t *testing.T) {
 	x.run(t, "systemctl", "daemon-reload")
 }
 
-// upgrade has the running service go on with the new program and the same cache. The
-// configuration, which was changed, stays.
+// upgrade installs a new version: the service restarts with the new program and the same cache, and
+// the changed configuration stays.
 func (x *site) upgrade(t *testing.T, deb string) {
 	before := x.show(t, "MainPID")
 	x.run(t, "dpkg", "-i", x.copyIn(t, deb))
@@ -259,7 +261,7 @@ func (x *site) upgrade(t *testing.T, deb string) {
 	require.Equal(t, "enabled", x.run(t, "systemctl", "is-enabled", "snapcache"))
 }
 
-// withoutServer has the service ready from the file alone.
+// withoutServer checks that the service gets ready from the file, without a server.
 func (x *site) withoutServer(t *testing.T) {
 	require.NoError(t, x.cp.KillAPIServer(t.Context()))
 	began := time.Now()
@@ -268,8 +270,8 @@ func (x *site) withoutServer(t *testing.T) {
 	x.requireServedOffline(t)
 }
 
-// patientStart has a service that is ready only when it is in step wait for its server, past the
-// time that its unit has to start: it asks systemd for more.
+// patientStart starts a service that is ready only when caught up, while there is no server. It
+// must outlast the start timeout of its unit, by asking systemd for more time.
 func (x *site) patientStart(t *testing.T) {
 	const (
 		dropIn  = "/etc/systemd/system/snapcache.service.d/patient.conf"
@@ -290,7 +292,7 @@ func (x *site) patientStart(t *testing.T) {
 	})
 	require.NoError(t, x.cp.StartAPIServer(t.Context()))
 	x.await(t, "the service in step", func() bool { return x.show(t, "ActiveState") == "active" })
-	x.awaitInStep(t) // a server that was started anew may remember too little to resume
+	x.awaitInStep(t) // a restarted server may have too little history for a resume
 	require.Equal(t, pid, x.show(t, "MainPID"))
 	require.Equal(t, "0", x.show(t, "NRestarts"))
 
@@ -302,7 +304,7 @@ func (x *site) patientStart(t *testing.T) {
 	x.requireServedOffline(t)
 }
 
-// bootWithoutServer has the service up with the machine, and there is still no server.
+// bootWithoutServer reboots the machine while there is no server; the service must start with it.
 func (x *site) bootWithoutServer(t *testing.T) {
 	x.powerOff(t)
 	x.boot(t)
@@ -312,7 +314,8 @@ func (x *site) bootWithoutServer(t *testing.T) {
 	x.awaitInStep(t)
 }
 
-// remove takes the program and leaves cache and configuration, which the next one goes on with.
+// remove removes the package: cache and configuration stay, and the next installation resumes from
+// them.
 func (x *site) remove(t *testing.T, deb string) {
 	x.run(t, "dpkg", "--remove", "snapcache")
 	for _, unit := range []string{"snapcache.service", "snapcache.socket"} {
@@ -329,7 +332,8 @@ func (x *site) remove(t *testing.T, deb string) {
 	x.requireResumed(t)
 }
 
-// purge takes the cache as well. The kubeconfig is not the package's.
+// purge purges the package: the cache goes too, and the kubeconfig, which the package does not own,
+// stays.
 func (x *site) purge(t *testing.T) {
 	x.run(t, "dpkg", "--purge", "snapcache")
 	x.requireGone(t, "/usr/bin/snapcache", "/run/snapcache", "/var/lib/snapcache", configPath)
@@ -337,13 +341,13 @@ func (x *site) purge(t *testing.T) {
 	require.Empty(t, x.run(t, "sh", "-c", "systemctl list-units --all --plain --no-legend 'snapcache*'"))
 }
 
-// show is a property of the service.
+// show returns a property of the service.
 func (x *site) show(t *testing.T, property string) string {
 	t.Helper()
 	return x.run(t, "systemctl", "show", "-P", property, "snapcache")
 }
 
-// status is what the agent says; the zero value where it says nothing.
+// status returns the agent's status, or the zero value if the agent does not answer.
 func (x *site) status(t *testing.T) localapi.Status {
 	t.Helper()
 	var s localapi.Status
@@ -354,7 +358,7 @@ func (x *site) status(t *testing.T) localapi.Status {
 	return s
 }
 
-// awaitInStep waits until the agent has all that there is, and returns its only collection.
+// awaitInStep waits until the agent has caught up, and returns its only collection.
 func (x *site) awaitInStep(t *testing.T) localapi.Collection {
 	t.Helper()
 	var c localapi.Collection
@@ -369,7 +373,7 @@ func (x *site) awaitInStep(t *testing.T) localapi.Collection {
 	return c
 }
 
-// awaitRestart waits until the service runs as another process than before.
+// awaitRestart waits until the service runs in another process than before.
 func (x *site) awaitRestart(t *testing.T, before string) {
 	t.Helper()
 	x.await(t, "the service as another process", func() bool {
@@ -378,7 +382,7 @@ func (x *site) awaitRestart(t *testing.T, before string) {
 	})
 }
 
-// requireResumed fails where this process has listed.
+// requireResumed fails if this process has listed.
 func (x *site) requireResumed(t *testing.T) {
 	t.Helper()
 	c := x.awaitInStep(t)
@@ -387,8 +391,8 @@ func (x *site) requireResumed(t *testing.T) {
 	require.EqualValues(t, wanted, c.Objects)
 }
 
-// requireServedOffline fails where the agent, which has no server, does not answer from its file
-// and say so.
+// requireServedOffline fails unless the agent, which has no server, answers from its file and
+// reports itself as stale.
 func (x *site) requireServedOffline(t *testing.T) {
 	t.Helper()
 	require.Equal(t, wanted, x.dumped(t))
@@ -398,13 +402,13 @@ func (x *site) requireServedOffline(t *testing.T) {
 	})
 }
 
-// dumped is how many objects the agent has, as it answers over its socket.
+// dumped returns the number of objects that the agent serves over its socket.
 func (x *site) dumped(t *testing.T) int {
 	t.Helper()
 	return len(strings.Fields(x.run(t, "snapcache", "dump", "configmaps", "-o", "name", "--socket", socketPath)))
 }
 
-// requireGone fails where one of the paths is still there.
+// requireGone fails if one of the paths still exists.
 func (x *site) requireGone(t *testing.T, paths ...string) {
 	t.Helper()
 	for _, path := range paths {

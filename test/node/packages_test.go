@@ -19,7 +19,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// installed are paths that both packages have, with their modes.
+// installed maps paths that both packages have to their modes.
 var installed = map[string]string{
 	"/etc/snapcache":                                      "drwxr-xr-x",
 	"/etc/snapcache/agent.yaml":                           "-rw-r--r--",
@@ -38,7 +38,8 @@ var installed = map[string]string{
 	"/usr/share/doc/snapcache/examples/agent.yaml":        "-rw-r--r--",
 }
 
-// TestPackages has all in the packages that is to be in them, root's, and nothing more writable.
+// TestPackages checks the content of the packages: complete, owned by root, and writable
+// for root only.
 func TestPackages(t *testing.T) {
 	needs(t, false, "dpkg-deb", "rpm")
 	for kind, list := range map[string][]string{
@@ -60,7 +61,7 @@ func TestPackages(t *testing.T) {
 	require.Contains(t, output(t, "rpm", "-qp", "--configfiles", one(t, dist(t, newVersion), "*.rpm")), "/etc/snapcache/agent.yaml")
 }
 
-// TestVersionsInOrder has a package of a candidate before the package of the version.
+// TestVersionsInOrder checks that a release candidate's package sorts before the release's.
 func TestVersionsInOrder(t *testing.T) {
 	needs(t, false, "dpkg", "dpkg-deb")
 	var versions []string
@@ -70,13 +71,13 @@ func TestVersionsInOrder(t *testing.T) {
 	output(t, "dpkg", "--compare-versions", versions[0], "lt", versions[1])
 }
 
-// TestLintian has Debian's own judge find no error.
+// TestLintian checks that lintian finds no error.
 func TestLintian(t *testing.T) {
 	needs(t, false, "lintian")
 	t.Log(output(t, "lintian", "--allow-root", "--fail-on", "error", one(t, dist(t, newVersion), "*.deb")))
 }
 
-// TestManualPages has groff find nothing wrong with them, and man their names.
+// TestManualPages checks that groff accepts the manual pages and that man finds their names.
 func TestManualPages(t *testing.T) {
 	needs(t, false, "dpkg-deb", "groff", "lexgrog")
 	dir := t.TempDir()
@@ -91,8 +92,8 @@ func TestManualPages(t *testing.T) {
 	}
 }
 
-// TestProgram has a program that needs nothing of the machine and knows what it was made from,
-// and an SBOM that lists just that.
+// TestProgram checks that the program is static and has its commit in it, and that the SBOM lists its
+// modules.
 func TestProgram(t *testing.T) {
 	path := one(t, dist(t, newVersion), "snapcache-linux-amd64")
 	program, err := elf.Open(path)
@@ -133,14 +134,14 @@ func TestProgram(t *testing.T) {
 	require.Contains(t, components, "std")
 }
 
-// TestChecksums has one for each file.
+// TestChecksums checks that each file has a checksum.
 func TestChecksums(t *testing.T) {
 	dir := dist(t, newVersion)
 	require.Equal(t, checksums(t, dir), readFile(t, filepath.Join(dir, "SHA256SUMS")))
 }
 
-// TestReproducible makes the packages again, from a copy of the tree elsewhere and with nothing
-// of what the first time left in caches.
+// TestReproducible builds the packages again, from a copy of the tree elsewhere and with empty
+// caches.
 func TestReproducible(t *testing.T) {
 	needs(t, false, "git")
 	first := dist(t, newVersion)
@@ -148,7 +149,7 @@ func TestReproducible(t *testing.T) {
 	require.NoError(t, err)
 	tree := filepath.Join(t.TempDir(), "elsewhere")
 	output(t, "git", "clone", "--quiet", root, tree)
-	// With what is not committed.
+	// With uncommitted changes.
 	for name := range strings.SplitSeq(strings.TrimSuffix(output(t, "git", "-C", root, "ls-files", "-z", "-c", "-o", "--exclude-standard"), "\x00"), "\x00") {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
@@ -166,7 +167,7 @@ func TestReproducible(t *testing.T) {
 	require.Equal(t, checksums(t, first), checksums(t, second))
 }
 
-// checksums are those of a folder's files, as sha256sum prints them.
+// checksums returns the checksums of a directory's files in the format of sha256sum.
 func checksums(t *testing.T, dir string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -188,7 +189,7 @@ func readFile(t *testing.T, path string) string {
 	return string(data)
 }
 
-// output is what a command prints, which must succeed.
+// output runs a command, which must succeed, and returns its output.
 func output(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// journal has the lines of the log with their fields and priorities.
+// journal checks that log lines reach the journal with their fields and priorities.
 func (x *site) journal(t *testing.T) {
 	line := x.logged(t, "SNAPCACHE_COLLECTION=configmaps@shop", "SNAPCACHE_REASON=initial")
 	require.Contains(t, line["MESSAGE"], "listed")
@@ -34,11 +34,11 @@ func (x *site) logged(t *testing.T, fields ...string) (line map[string]any) {
 	return line
 }
 
-// snapshots has the timer's unit make one, of the service that runs.
+// snapshots runs the timer's unit, which makes a snapshot while the service runs.
 func (x *site) snapshots(t *testing.T) {
 	x.run(t, "systemctl", "enable", "--now", "snapcache-snapshot.timer")
 	require.Contains(t, x.run(t, "systemctl", "list-timers", "--no-pager", "--all"), "snapcache-snapshot.service")
-	x.run(t, "systemctl", "start", "snapcache-snapshot.service") // returns with its end
+	x.run(t, "systemctl", "start", "snapcache-snapshot.service") // returns when the unit has finished
 	require.Equal(t, "success", x.run(t, "systemctl", "show", "-P", "Result", "snapcache-snapshot.service"))
 	var list []struct {
 		Name string `json:"name"`
@@ -50,7 +50,8 @@ func (x *site) snapshots(t *testing.T) {
 	x.run(t, "systemctl", "disable", "--now", "snapcache-snapshot.timer")
 }
 
-// key has the service encrypt its file with a credential that is root's alone, and decrypt it.
+// key has the service encrypt its file with a credential that only root can read, and decrypt it
+// again.
 func (x *site) key(t *testing.T) {
 	database := filepath.Join(x.dir, "/var/lib/snapcache/cache.db")
 	inClear := func() bool {
@@ -80,5 +81,5 @@ func (x *site) key(t *testing.T) {
 	x.run(t, "rm", credential)
 	x.run(t, "systemctl", "restart", "snapcache")
 	x.requireResumed(t)
-	x.run(t, "systemctl", "reset-failed", "snapcache") // these starts do not count among those of what follows
+	x.run(t, "systemctl", "reset-failed", "snapcache") // these starts must not count towards the start limit of later tests
 }

@@ -9,58 +9,58 @@ import (
 	"syscall"
 )
 
-// Faults are what is wrong with a disk. The zero value is an honest disk without end.
-// Operations are counted from when the faults were set.
+// Faults are the faults of a disk. The zero value is a disk without faults and of unlimited size.
+// Operations are counted from the call that set the faults.
 type Faults struct {
-	// Space is how many bytes of pages fit, in all files together; 0 for no limit. A
-	// write past it fails with ENOSPC.
+	// Space is the capacity in bytes of pages, over all files; 0 is unlimited. A write beyond it
+	// fails with ENOSPC.
 	Space int64
 
-	// NoSpace are the writes that fail with ENOSPC; Write, Read and Sync the
-	// operations that fail with EIO. A sync of a directory counts as one, too.
+	// NoSpace selects the writes that fail with ENOSPC; Write, Read and Sync the operations that
+	// fail with EIO. The sync of a directory counts too.
 	NoSpace, Write, Read, Sync Window
 
-	// BadFrom and BadTo are the part of each file, in bytes, that reads fail in with EIO.
+	// BadFrom and BadTo delimit the byte range of each file in which reads fail with EIO.
 	BadFrom, BadTo int64
 
-	// PowerFor is how many changes there is power for: writes, syncs and changes of names
-	// and lengths. 0 is for ever. Then it is as after [Disk.Cut], which is still to come.
+	// PowerFor is the number of changes until the power fails: writes, syncs, and changes of names
+	// and lengths. 0 is unlimited. A test still has to call [Disk.Cut] afterwards.
 	PowerFor int
 
-	// Lies is how many of a hundred syncs do nothing and say they did.
+	// Lies is the percentage of syncs that do nothing and report success.
 	Lies int
 }
 
-// Window are operations by number: Count of them, behind the first Skip.
+// Window selects operations by number: Count of them after the first Skip.
 type Window struct{ Skip, Count int }
 
-// Always are all operations.
+// Always selects all operations.
 var Always = Window{Count: 1 << 30}
 
 func (w Window) has(n int) bool { return n >= w.Skip && n-w.Skip < w.Count }
 
-// Counts are how many operations there were since the faults were set.
+// Counts are the operations since the faults were set.
 type Counts struct {
 	Writes, Reads, Syncs int
-	Changes              int   // that PowerFor counts
-	Failed               int   // of them
-	Lies                 int   // syncs that did nothing
-	Used                 int64 // bytes of pages, of files that have a name or are open
+	Changes              int   // counted by PowerFor
+	Failed               int   // operations that failed
+	Lies                 int   // syncs that did nothing and reported success
+	Used                 int64 // bytes of pages of files that have a name or an open handle
 	Pending              int   // pages that are not durable
 }
 
-// disk is a file system's state.
+// disk is the state of a file system. mu guards all of it, the inodes included.
 type disk struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	root   *inode
 	next   uint64
-	inodes map[uint64]*inode // all there ever were since the newest cut
+	inodes map[uint64]*inode // by number; an inode stays here after its last name is gone
 	faults Faults
 	counts Counts
-	off    bool // there is no power: nothing more is written
+	off    bool // the power is cut: writes do nothing
 
-	freed *sync.Cond // something was released
+	freed *sync.Cond // signalled at each release
 }
 
 func newDisk(seed uint64) *disk {
@@ -79,7 +79,8 @@ func (d *disk) make(dir bool, mode uint32) *inode {
 	return n
 }
 
-// link gives an inode a name, and takes the name from another where it has it.
+// link gives n the name in parent, and replaces the file that had it. A non-empty from is the old
+// name, which is removed in the same move.
 func (d *disk) link(parent *inode, name string, n *inode, from string) {
 	if old := parent.names[name]; old != nil && old != n {
 		d.unlinked(old)
@@ -105,8 +106,8 @@ func (d *disk) unlinked(n *inode) {
 	d.release(n)
 }
 
-// release gives back the room of a file that has neither name nor handle. Its inode stays:
-// after a cut it may have its name again.
+// release frees the pages' space if the file has neither name nor handle. The inode stays: after a
+// power cut its name may be back.
 func (d *disk) release(n *inode) {
 	if n.links == 0 && n.handles == 0 && !n.dir {
 		d.counts.Used -= int64(len(n.now.pages)) * pageSize
@@ -114,7 +115,7 @@ func (d *disk) release(n *inode) {
 	d.freed.Broadcast()
 }
 
-// powered counts a change, and says whether there is power for it.
+// powered counts a change and reports whether there is power for it.
 func (d *disk) powered() bool {
 	if d.faults.PowerFor > 0 && d.counts.Changes >= d.faults.PowerFor {
 		d.off = true
@@ -188,8 +189,8 @@ func (d *disk) sync(n *inode) syscall.Errno {
 	return 0
 }
 
-// cut is the end of power. What is read goes on as it was, for whoever still has the old
-// disk; nothing more is written. The returned disk is what a start after it finds.
+// cut turns the power off: writes do nothing from now on, and open handles can still read. It
+// returns the disk as the next start finds it.
 func (d *disk) cut(c Choice) *disk {
 	d.off = true
 	after := newDisk(d.random.Uint64())
@@ -205,7 +206,7 @@ func (d *disk) cut(c Choice) *disk {
 		to.links = 1
 		moved[n] = to
 		if n.dir {
-			for _, name := range slices.Sorted(maps.Keys(n.stableNames)) { // the same choices for the same seed
+			for _, name := range slices.Sorted(maps.Keys(n.stableNames)) { // sorted: the same seed makes the same choices
 				to.names[name] = move(n.stableNames[name])
 			}
 			to.sync()
@@ -223,8 +224,8 @@ func (d *disk) cut(c Choice) *disk {
 	return after
 }
 
-// replace changes bytes in all files, as if they had been written by another: with has as
-// many. It returns how often it did.
+// replace overwrites old with the equally long with in all files, and returns the number of
+// replacements.
 func (d *disk) replace(old, with []byte) (count int) {
 	for _, n := range d.inodes {
 		if n.dir {

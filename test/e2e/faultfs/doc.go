@@ -1,16 +1,15 @@
-// Package faultfs is a disk for tests: a file system in memory, mounted with FUSE, that
-// has the faults of real disks on demand.
+// Package faultfs is a disk for tests: an in-memory file system, mounted with FUSE, that has the
+// faults of real disks on demand.
 //
-// It keeps back what was not synced. A power cut leaves, of each 4 KiB page that was
-// written since the newest fsync of its file, any of the versions that it had, or a torn
-// mixture of two; and of the names that were made, removed and renamed since the newest
-// fsync of their directory any subset. A disk that lies says that it synced and did not.
-// Space ends, and reads, writes and syncs fail, where [Faults] say so.
+// It holds back what was not synced. After a power cut, each 4 KiB page that was written since the
+// last fsync of its file has any of its versions, or a torn mixture of two; of the names created,
+// removed and renamed since the last fsync of their directory, any subset is there. A lying disk
+// reports success for a sync that it did not do. [Faults] selects the operations that fail, and
+// limits the space.
 //
-// The file system is served by a process of its own, which is the test's binary once
-// more: see [Serve]. A process that maps a file which it serves itself would wait for
-// itself in a page fault. The process unmounts and ends when the test's does, however that
-// ends.
+// A separate process serves the file system; it runs the test's binary, see [Serve]. A process that
+// maps a file which it serves itself would deadlock in a page fault. The process unmounts and exits
+// when the test's process does, however that one ends.
 //
-// Mounting needs Linux, /dev/fuse and root; elsewhere [New] skips the test and says why.
+// Mounting needs Linux, /dev/fuse and root; without them [New] skips the test and reports why.
 package faultfs

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// callPatience is how long a call may take: far longer than it takes.
+// callPatience is the timeout of a call, far longer than any call takes.
 const callPatience = 2 * time.Minute
 
 // Disk is a disk with one file system, mounted at Dir.
 type Disk struct {
-	// Dir is where it is mounted.
+	// Dir is the mount point.
 	Dir string
 
 	t      *testing.T
@@ -24,8 +24,8 @@ type Disk struct {
 	closed bool
 }
 
-// New returns an honest, empty disk, which is unmounted when the test ends. seed is
-// that of its random choices. Where it can't be mounted the test is skipped.
+// New returns an empty disk without faults, which is unmounted when the test ends. seed seeds its
+// random choices. If mounting fails, New skips the test.
 func New(t *testing.T, seed uint64) *Disk {
 	t.Helper()
 	switch {
@@ -39,7 +39,7 @@ func New(t *testing.T, seed uint64) *Disk {
 	} else if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Not t.TempDir: with the name of the test a socket's path in it gets too long.
+	// Not t.TempDir, which contains the test's name: the path of a socket would get too long.
 	dir, err := os.MkdirTemp("", "faultfs-")
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func (d *Disk) call(method string, args, reply any) {
 	}
 }
 
-// Close unmounts the disk, which is gone then. Closing twice does nothing.
+// Close unmounts the disk and discards its content. A second call does nothing.
 func (d *Disk) Close() {
 	if d.closed {
 		return
@@ -78,48 +78,48 @@ func (d *Disk) Close() {
 	if err := d.cmd.Wait(); err != nil {
 		d.t.Error(err)
 	}
-	if err := os.Remove(d.Dir); err != nil { // fails where something is still mounted
+	if err := os.Remove(d.Dir); err != nil { // fails if something is still mounted
 		d.t.Error(err)
 	}
 }
 
-// Set changes what is wrong with the disk, and begins to count anew.
+// Set replaces the faults of the disk and resets the counts.
 func (d *Disk) Set(f Faults) {
 	d.t.Helper()
 	d.call("SetFaults", f, &struct{}{})
 }
 
-// Counts returns how many operations there were since the faults were set.
+// Counts returns the counts since the last [Disk.Set].
 func (d *Disk) Counts() (c Counts) {
 	d.t.Helper()
 	d.call("Counts", struct{}{}, &c)
 	return c
 }
 
-// Cut is a power cut. Who has files of the disk open can still read them, as they were, and
-// write no more. [Disk.Restart] brings what is left.
+// Cut cuts the power. Open handles can still read the old state; writes do nothing. [Disk.Restart]
+// mounts what is left.
 func (d *Disk) Cut(c Choice) {
 	d.t.Helper()
 	d.call("Cut", c, &struct{}{})
 }
 
-// Restart unmounts and mounts the disk: the kernel forgets what it had of it.
+// Restart unmounts the disk and mounts it again, so that the kernel's cache of it is empty.
 func (d *Disk) Restart() {
 	d.t.Helper()
 	d.call("Unmount", struct{}{}, &struct{}{})
 	d.call("Mount", d.Dir, &struct{}{})
 }
 
-// Replace changes bytes in all files, durably, and returns how often. with has as many.
-// Nobody may have a file open.
+// Replace overwrites old with the equally long with in all files, durably, and returns the number
+// of replacements. No file may be open.
 func (d *Disk) Replace(old, with string) (count int) {
 	d.t.Helper()
 	d.call("Replace", Replacement{[]byte(old), []byte(with)}, &count)
 	return count
 }
 
-// AwaitRoom waits until no more than so many bytes are in use. The kernel tells of the end
-// of a file's last handle some time after it.
+// AwaitRoom waits until at most this many bytes are in use. The kernel reports a file's last close
+// with a delay.
 func (d *Disk) AwaitRoom(used int64) {
 	d.t.Helper()
 	d.call("AwaitRoom", used, &struct{}{})

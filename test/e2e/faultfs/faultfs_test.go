@@ -34,7 +34,7 @@ func syncDir(t *testing.T, path string) {
 	require.NoError(t, f.Close())
 }
 
-// restart is a power cut and the start after it.
+// restart cuts the power and mounts what is left.
 func (d *Disk) restart(c Choice) {
 	d.Cut(c)
 	d.Restart()
@@ -138,7 +138,7 @@ func TestSpaceEnds(t *testing.T) {
 	var fs syscall.Statfs_t
 	require.NoError(t, syscall.Statfs(d.Dir, &fs))
 	require.EqualValues(t, 1, fs.Bavail)
-	for range 20 { // the kernel is in no hurry to tell of the end of a handle
+	for range 20 { // the kernel reports a close with a delay
 		require.NoError(t, f.Close())
 		require.NoError(t, os.Remove(path))
 		d.AwaitRoom(0)
@@ -161,7 +161,7 @@ func TestErrors(t *testing.T) {
 	d := New(t, 1)
 	path := filepath.Join(d.Dir, "f")
 	require.NoError(t, os.WriteFile(path, fill('x', 2*pageSize), 0o600))
-	d.Restart() // so that nothing is in the cache
+	d.Restart() // empties the kernel's cache
 	d.Set(Faults{BadFrom: pageSize, BadTo: pageSize + 1, Sync: Window{Skip: 1, Count: 1}, Write: Always})
 	_, err := os.ReadFile(path)
 	require.ErrorIs(t, err, syscall.EIO)
@@ -176,7 +176,7 @@ func TestErrors(t *testing.T) {
 	require.Equal(t, fill('x', 2*pageSize), read(t, path))
 }
 
-// A mapping shows what is written through a handle, as bbolt has it.
+// A mapping shows what is written through a handle, which bbolt relies on.
 func TestMapping(t *testing.T) {
 	d := New(t, 1)
 	f, err := os.Create(filepath.Join(d.Dir, "f"))
@@ -194,7 +194,7 @@ func TestMapping(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// A test that is killed leaves nothing mounted, not even where somebody waits.
+// A killed test leaves nothing mounted, not even while a call blocks.
 func TestEndsWithItsTest(t *testing.T) {
 	d := New(t, 1)
 	f, err := os.Create(filepath.Join(d.Dir, "f"))

@@ -8,10 +8,10 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// server answers the kernel for a disk. Inodes are never forgotten: what the kernel says
-// of that comes when it likes, and nothing depends on it.
+// server implements the kernel's requests on a disk. It ignores the kernel's Forget, whose timing
+// is undefined: an inode is never dropped.
 type server struct {
-	fuse.RawFileSystem // answers what is not here with ENOSYS
+	fuse.RawFileSystem // answers all other requests with ENOSYS
 	d                  *disk
 }
 
@@ -29,7 +29,7 @@ func (s *server) attr(n *inode, out *fuse.Attr) {
 	out.Size, out.Blocks = uint64(n.now.size), uint64(len(n.now.pages))*pageSize/sectorSize
 }
 
-// entry tells the kernel of an inode. It asks again each time.
+// entry fills in the reply for an inode. Its timeouts are zero, so the kernel asks each time.
 func (s *server) entry(n *inode, out *fuse.EntryOut) {
 	out.NodeId, out.Generation = n.id, 1
 	s.attr(n, &out.Attr)
@@ -47,7 +47,7 @@ func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 	return fuse.OK
 }
 
-// GetAttr tells of an inode.
+// GetAttr returns the attributes of an inode.
 func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOu
 	return fuse.OK
 }
 
-// SetAttr changes length or mode. Owner and times are not kept.
+// SetAttr sets length or mode. Owner and times are not stored.
 func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *server) add(parent uint64, name string, dir bool, mode uint32) (*inode,
 	return n, fuse.OK
 }
 
-// Mkdir makes a directory.
+// Mkdir creates a directory.
 func (s *server) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *server) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fu
 	return status
 }
 
-// Create makes a file and opens it.
+// Create creates a file and opens it.
 func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *server) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.S
 	return fuse.OK
 }
 
-// Rmdir removes a directory that is empty.
+// Rmdir removes an empty directory.
 func (s *server) Rmdir(c <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	s.d.mu.Lock()
 	n := s.d.inodes[h.NodeId].names[name]
@@ -134,7 +134,7 @@ func (s *server) Rmdir(c <-chan struct{}, h *fuse.InHeader, name string) fuse.St
 	return s.Unlink(c, h, name)
 }
 
-// Rename gives another name in the same directory: who needs more has to write it.
+// Rename renames within one directory; other renames are not implemented.
 func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) f
 	return fuse.OK
 }
 
-// Link gives a file one more name.
+// Link gives a file another name.
 func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -168,8 +168,8 @@ func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse
 	return fuse.OK
 }
 
-// Open opens a file. What the kernel has in its cache of it goes; a mapping needs the
-// cache, so nothing is read past it.
+// Open opens a file and drops the kernel's cached pages of it. Later reads do use the cache, since
+// a mapping needs it.
 func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.
 	return fuse.OK
 }
 
-// Release ends a handle. The kernel tells it when it likes.
+// Release closes a handle. The kernel sends it with a delay.
 func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	s.d.release(n)
 }
 
-// Read reads.
+// Read reads from a file.
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 	return fuse.ReadResultData(buf[:n]), fuse.OK
 }
 
-// Write writes.
+// Write writes to a file.
 func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -207,12 +207,12 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(len(data)), fuse.OK
 }
 
-// Writev has Write do it.
+// Writev calls Write.
 func (s *server) Writev(<-chan struct{}, *fuse.WriteIn, [][]byte) (uint32, fuse.Status) {
 	return 0, fuse.ENOSYS
 }
 
-// Flush is a close, which syncs nothing.
+// Flush handles close(2), which syncs nothing.
 func (s *server) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Fsync makes a file durable.
@@ -228,7 +228,7 @@ func (s *server) FsyncDir(c <-chan struct{}, in *fuse.FsyncIn) fuse.Status { ret
 // OpenDir opens a directory.
 func (s *server) OpenDir(<-chan struct{}, *fuse.OpenIn, *fuse.OpenOut) fuse.Status { return fuse.OK }
 
-// ReleaseDir ends a handle of a directory, which nothing hangs on.
+// ReleaseDir does nothing: a directory's handle has no state.
 func (s *server) ReleaseDir(*fuse.ReleaseIn) {}
 
 // ReadDir lists a directory.
@@ -252,7 +252,7 @@ func (s *server) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	return fuse.OK
 }
 
-// StatFs tells how much room there is.
+// StatFs returns the size of the disk and its free space.
 func (s *server) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -266,5 +266,5 @@ func (s *server) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut
 	return fuse.OK
 }
 
-// Access is everybody's.
+// Access permits everything.
 func (s *server) Access(<-chan struct{}, *fuse.AccessIn) fuse.Status { return fuse.OK }

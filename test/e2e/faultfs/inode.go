@@ -11,10 +11,10 @@ const (
 	sectorSize = 512
 )
 
-// page is a page's content. It never changes; nil is a hole.
+// page is the content of a page. It is immutable; nil is a hole.
 type page *[pageSize]byte
 
-// content is a file's length and pages.
+// content is the length and the pages of a file.
 type content struct {
 	size  int64
 	pages map[int64]page
@@ -22,7 +22,7 @@ type content struct {
 
 func (c content) clone() content { return content{c.size, maps.Clone(c.pages)} }
 
-// inode is a file or a directory, as whoever uses it sees it and as the disk has it.
+// inode is a file or a directory: its state for a reader, and its durable state on the disk.
 type inode struct {
 	id   uint64
 	dir  bool
@@ -31,23 +31,22 @@ type inode struct {
 	now    content
 	stable content
 
-	// What became of the file since the newest sync: versions of its pages and lengths,
-	// oldest first.
+	// Versions of the pages and lengths since the last sync, oldest first.
 	versions map[int64][]page
 	sizes    []int64
 
 	names       map[string]*inode // of a directory
 	stableNames map[string]*inode
-	moves       []move // since the newest sync
+	moves       []move // since the last sync
 
 	links   int
 	handles int
 }
 
-// move is a change of names that happens as a whole or not at all, in one directory.
+// move is an atomic change of names in one directory.
 type move struct {
 	remove, add string // either may be empty
-	what        *inode // that add names
+	what        *inode // the inode that gets the name add
 }
 
 func newInode(id uint64, dir bool, mode uint32) *inode {
@@ -69,7 +68,7 @@ func (n *inode) set(at int64, p page) {
 	n.versions[at] = append(n.versions[at], p)
 }
 
-// write puts what it can into the pages that it touches.
+// write makes a new version of each page that data touches.
 func (n *inode) write(off int64, data []byte) {
 	for len(data) > 0 {
 		at, in := off/pageSize, off%pageSize
@@ -123,7 +122,7 @@ func (n *inode) truncate(size int64) {
 	n.sizes = append(n.sizes, size)
 }
 
-// sync makes all of it durable.
+// sync makes the current state durable.
 func (n *inode) sync() {
 	if n.dir {
 		n.stableNames, n.moves = maps.Clone(n.names), nil
@@ -140,8 +139,7 @@ func (n *inode) sync() {
 	n.versions, n.sizes = map[int64][]page{}, nil
 }
 
-// cut loses what was not synced, or some of it: it makes the stable state what a power
-// cut now would leave.
+// cut makes the stable state what a power cut now would leave of the changes since the last sync.
 func (n *inode) cut(r *rand.Rand, c Choice) {
 	if n.dir {
 		for _, m := range n.moves {
@@ -178,8 +176,8 @@ func (n *inode) cut(r *rand.Rand, c Choice) {
 	}
 }
 
-// fail is what a sync that failed leaves: of each page the disk has one version or
-// another, and the kernel takes all of them for written. They are not written again.
+// fail is the effect of a failed sync: the disk has some version of each page, and the kernel
+// regards all pages as written, so no later sync writes them again.
 func (n *inode) fail(r *rand.Rand) {
 	if n.dir {
 		return
@@ -188,7 +186,7 @@ func (n *inode) fail(r *rand.Rand) {
 	n.versions, n.sizes = map[int64][]page{}, nil
 }
 
-// Choice is what a power cut keeps of what was not synced.
+// Choice selects which unsynced changes survive a power cut.
 type Choice int
 
 const (
@@ -198,7 +196,7 @@ const (
 	DropAll
 	// KeepAll loses nothing.
 	KeepAll
-	// TearAll tears each page, and keeps or drops the names at random.
+	// TearAll tears each page, and keeps or drops names at random.
 	TearAll
 )
 
@@ -206,7 +204,7 @@ func (c Choice) keep(r *rand.Rand) bool {
 	return c == KeepAll || c != DropAll && r.IntN(2) == 0
 }
 
-// pick returns one of the versions of a page, or a torn one: a mixture of sectors of two.
+// pick returns one version of a page, or a torn one: sectors of two versions.
 func (c Choice) pick(r *rand.Rand, versions []page) page {
 	newest := versions[len(versions)-1]
 	switch {

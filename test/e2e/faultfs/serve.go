@@ -15,13 +15,12 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// serveEnv in the environment of a process makes it serve file systems; its value is the
-// seed of their random choices.
+// serveEnv is an environment variable that makes a process serve a file system; its value is the
+// seed of the random choices.
 const serveEnv = "SNAPCACHE_FAULTFS_SEED"
 
-// Serve serves a file system until its test ends, if the process was started for that, and
-// says whether it was. It has to be the first thing in TestMain of each package that uses
-// [New].
+// Serve serves a file system until the test ends, if the process was started for that, and reports
+// whether it was. Each package that uses [New] must call it first in TestMain.
 func Serve() bool {
 	seed, ok := os.LookupEnv(serveEnv)
 	if !ok {
@@ -38,20 +37,20 @@ func Serve() bool {
 		fmt.Fprintln(os.Stderr, "faultfs:", err)
 		return true
 	}
-	// What ends the test is told by the end of the connection, and not by a signal that is
-	// for all of a terminal or of a job.
+	// The test's end shows as the end of the connection. A signal may be for all of a terminal or a
+	// job, so it is ignored.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	ended := make(chan struct{})
 	go s.ServeConn(stdio{sync.OnceFunc(func() { close(ended) })})
-	<-ended // the other end is closed, at the latest by the end of its process
+	<-ended // the other end is closed, at the latest by the exit of its process
 	for _, m := range d.mounts {
-		_ = syscall.Unmount(m.path, syscall.MNT_DETACH) // it may be unmounted already
+		_ = syscall.Unmount(m.path, syscall.MNT_DETACH) // may be unmounted already
 	}
 	return true
 }
 
-// stdio is the connection with the test. ended is called when there is no more to read: a
-// call that waits for something is then waited for by nobody.
+// stdio is the connection to the test. Reading EOF calls ended: no one waits for a blocked call any
+// longer.
 type stdio struct{ ended func() }
 
 func (c stdio) Read(p []byte) (int, error) {
@@ -65,13 +64,13 @@ func (c stdio) Read(p []byte) (int, error) {
 func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 func (stdio) Close() error                { return nil }
 
-// pipe is the test's end of it.
+// pipe is the test's end of the connection.
 type pipe struct {
 	io.Reader
 	io.WriteCloser
 }
 
-// spawn starts a process that serves.
+// spawn starts a serving process.
 func spawn(seed uint64) (*exec.Cmd, *rpc.Client, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -80,7 +79,7 @@ func spawn(seed uint64) (*exec.Cmd, *rpc.Client, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), serveEnv+"="+strconv.FormatUint(seed, 10))
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what kills the test's group leaves it time to unmount
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal to the test's process group must not keep it from unmounting
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err
@@ -95,7 +94,7 @@ func spawn(seed uint64) (*exec.Cmd, *rpc.Client, error) {
 	return cmd, rpc.NewClient(pipe{out, in}), nil
 }
 
-// daemon is what a process serves: one disk, after a cut the next.
+// daemon is the state of a serving process: one disk, replaced by its successor at a power cut.
 type daemon struct {
 	disk   *disk
 	mounts []mounted
@@ -106,7 +105,7 @@ type mounted struct {
 	server *fuse.Server
 }
 
-// calls are what a test may ask, as package rpc wants them.
+// calls are the methods that a test can call through net/rpc.
 type calls struct{ d *daemon }
 
 // Mount mounts the disk.
@@ -123,8 +122,7 @@ func (c *calls) Mount(path string, _ *struct{}) error {
 	return s.WaitMount()
 }
 
-// Unmount unmounts the newest mount, and with it what the kernel has in its cache. Files
-// that are open stay so; reading them goes on.
+// Unmount detaches the newest mount, and with it the kernel's cache. Open handles stay readable.
 func (c *calls) Unmount(struct{}, *struct{}) error {
 	if len(c.d.mounts) == 0 {
 		return errors.New("nothing is mounted")
@@ -135,7 +133,7 @@ func (c *calls) Unmount(struct{}, *struct{}) error {
 	return syscall.Unmount(m.path, syscall.MNT_DETACH)
 }
 
-// Cut ends the power of the disk; the next mount is of what it left.
+// Cut cuts the power of the disk; the next mount shows what is left.
 func (c *calls) Cut(choice Choice, _ *struct{}) error {
 	d := c.d.disk
 	d.mu.Lock()
@@ -144,7 +142,7 @@ func (c *calls) Cut(choice Choice, _ *struct{}) error {
 	return nil
 }
 
-// SetFaults changes what is wrong.
+// SetFaults replaces the faults.
 func (c *calls) SetFaults(f Faults, _ *struct{}) error {
 	d := c.d.disk
 	d.mu.Lock()
@@ -154,7 +152,7 @@ func (c *calls) SetFaults(f Faults, _ *struct{}) error {
 	return nil
 }
 
-// Counts returns how many operations there were.
+// Counts returns the counts since the last SetFaults.
 func (c *calls) Counts(_ struct{}, counts *Counts) error {
 	d := c.d.disk
 	d.mu.Lock()
@@ -163,10 +161,10 @@ func (c *calls) Counts(_ struct{}, counts *Counts) error {
 	return nil
 }
 
-// Replacement is what [Disk.Replace] does.
+// Replacement holds the arguments of [Disk.Replace].
 type Replacement struct{ Old, With []byte }
 
-// Replace replaces bytes in all files.
+// Replace overwrites bytes in all files.
 func (c *calls) Replace(r Replacement, count *int) error {
 	d := c.d.disk
 	d.mu.Lock()
@@ -175,7 +173,7 @@ func (c *calls) Replace(r Replacement, count *int) error {
 	return nil
 }
 
-// AwaitRoom returns when no more than so many bytes are in use.
+// AwaitRoom blocks until at most this many bytes are in use.
 func (c *calls) AwaitRoom(used int64, _ *struct{}) error {
 	d := c.d.disk
 	d.mu.Lock()
