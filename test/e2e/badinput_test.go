@@ -28,7 +28,7 @@ const twoResources = "- resource: configmaps\n- resource: pods"
 
 var twoIDs = []string{"configmaps", "pods"}
 
-// The exit codes, as documented.
+// The documented exit codes.
 const (
 	codeFailure   = 1
 	codeUsage     = 2
@@ -36,9 +36,9 @@ const (
 	codeDamaged   = 4
 )
 
-// TestAgentRefuses starts agents that can't work. Each must end with the right
-// code and one line that says why and what to do, whether the database is new or
-// holds a cache; and leave it as it was.
+// TestAgentRefuses starts agents that can't work, on a new database and on one that holds a cache.
+// Each must exit with the right code, print one line with the cause and the remedy, and leave the
+// database as it was.
 func TestAgentRefuses(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -147,9 +147,9 @@ func TestAgentRefuses(t *testing.T) {
 	}
 }
 
-// TestServerRefusesTheAgent starts agents that the server does not take, or that
-// must not trust the server. Where nothing is cached that can only be a mistake, so
-// they end; with a cache they go on serving it and say what is wrong.
+// TestServerRefusesTheAgent starts agents that the server rejects, or that must not trust the
+// server. Without a cache that can only be a misconfiguration, so the agent exits; with a cache it
+// goes on serving it and reports the error.
 func TestServerRefusesTheAgent(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -215,9 +215,8 @@ func TestServerRefusesTheAgent(t *testing.T) {
 	}
 }
 
-// TestUnusableDatabase starts agents on files that are no database. Each is set
-// aside under another name, as it was, and the agent starts over. Readers don't
-// touch it.
+// TestUnusableDatabase starts agents on files that are no database. Each file is set aside
+// unchanged under another name, and the agent starts over. Readers leave it alone.
 func TestUnusableDatabase(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -229,7 +228,7 @@ func TestUnusableDatabase(t *testing.T) {
 		"noise":     noise(300_000),
 		"one page":  cache[:4096],
 		"cut short": cache[:100_000], // far less than the objects take
-		// What is left are the pages that tell where the others are.
+		// The two meta pages, from which all others are found, are left.
 		"noise behind the head": append(cache[:4*4096:4*4096], noise(len(cache)-4*4096)...),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,9 +258,8 @@ func TestUnusableDatabase(t *testing.T) {
 	}
 }
 
-// TestDamagedPage overwrites one page of a database after the other. Readers give
-// what can be read and say with their exit code that it is not all; an agent
-// starts and gets in step.
+// TestDamagedPage overwrites the pages of a database, one at a time. Readers print what is readable
+// and report with their exit code that it is incomplete; an agent starts and catches up.
 func TestDamagedPage(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -270,7 +268,7 @@ func TestDamagedPage(t *testing.T) {
 	used := len(bytes.TrimRight(cache, "\x00"))
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 	damaged := 0
-	for at := 2 * page; at < used; at += page { // after the two pages that begin it
+	for at := 2 * page; at < used; at += page { // from behind the two meta pages
 		bad := bytes.Clone(cache)
 		copy(bad[at:], noise(page))
 		x.putDatabase(bad)
@@ -299,8 +297,8 @@ func TestDamagedPage(t *testing.T) {
 	require.Greater(t, damaged, 20, "pages that matter")
 }
 
-// TestDatabaseInUse starts a second agent on a database, and reads it past the
-// agent's socket.
+// TestDatabaseInUse starts a second agent on a database, and reads the database without the agent's
+// socket.
 func TestDatabaseInUse(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -319,7 +317,7 @@ func TestDatabaseInUse(t *testing.T) {
 	require.Equal(t, codeFailure, r.code, r.stderr)
 	requireOneLine(t, r.stderr, "in use by another process", "store.path")
 
-	// There is no agent on the second socket, so neither way is possible.
+	// No agent listens on the second socket, so neither way works.
 	for _, args := range [][]string{{"dump", "pods"}, {"inspect"}, {"inspect", "pods", "--keys"}} {
 		r := second.run(append(args, "--config", second.config)...)
 		require.Equal(t, codeFailure, r.code, "%q: %s", args, r.stderr)
@@ -330,13 +328,13 @@ func TestDatabaseInUse(t *testing.T) {
 	a.stop()
 }
 
-// TestReadersRefuse gives the readers what they can't answer.
+// TestReadersRefuse runs the readers with requests that they can't answer.
 func TestReadersRefuse(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 
-	// Before there is anything.
+	// Before there is a database.
 	for _, args := range [][]string{{"dump", "pods"}, {"inspect"}} {
 		r := x.run(append(args, "--config", x.config)...)
 		require.Equal(t, codeFailure, r.code, "%q: %s", args, r.stderr)
@@ -372,7 +370,7 @@ func TestReadersRefuse(t *testing.T) {
 	}
 }
 
-// newCache returns the database of an agent that was in step.
+// newCache returns the database of an agent that had caught up.
 func newCache(t *testing.T, cp *controlplane.ControlPlane) []byte {
 	t.Helper()
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
@@ -382,15 +380,15 @@ func newCache(t *testing.T, cp *controlplane.ControlPlane) []byte {
 	return fileContent(t, x.db)
 }
 
-// putDatabase puts a file where the agent's database belongs.
+// putDatabase writes b as the agent's database.
 func (x *site) putDatabase(b []byte) {
 	x.t.Helper()
 	require.NoError(x.t, os.MkdirAll(filepath.Dir(x.db), 0o700))
 	require.NoError(x.t, os.WriteFile(x.db, b, 0o600))
 }
 
-// requireOneLine checks that an error was told in one line of the program's, with
-// these words in it. Lines of a log may stand around it.
+// requireOneLine checks that stderr has exactly one error line of the program, and that it contains
+// these words. Log lines around it are ignored.
 func requireOneLine(t *testing.T, stderr string, words ...string) {
 	t.Helper()
 	var own []string
@@ -405,7 +403,7 @@ func requireOneLine(t *testing.T, stderr string, words ...string) {
 	}
 }
 
-// changed writes a kubeconfig that differs from the site's.
+// changed writes a changed copy of the site's kubeconfig.
 func changed(t *testing.T, x *site, change func(*clientcmdapi.Config)) string {
 	t.Helper()
 	cfg, err := clientcmd.LoadFromFile(x.kubeconfig)
@@ -437,7 +435,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// fileContent returns the content of a file, nil where there is none.
+// fileContent returns the content of a file, or nil if there is none.
 func fileContent(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -26,18 +26,18 @@ type browser struct {
 	ctx context.Context
 
 	mu       sync.Mutex
-	asked    []string // URLs
-	messages []string // of the browser itself: what a policy forbids, what could not be loaded
+	asked    []string // URLs requested
+	messages []string // of the browser itself: blocked by a policy, or failed to load
 }
 
-// screen is what somebody looks at a page with.
+// screen is the emulated screen of a browser.
 type screen struct {
 	name          string
 	width, height int64
 	dark          bool
 }
 
-// newBrowser starts a Chromium. It reaches nothing but 127.0.0.1.
+// newBrowser starts a Chromium that can reach 127.0.0.1 only.
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	path := ""
@@ -63,7 +63,7 @@ func newBrowser(t *testing.T) *browser {
 		stop()
 	})
 	b := &browser{t: t, ctx: ctx}
-	// The first call starts the browser, which lives as long as the context of that.
+	// The first call starts the browser, which lives as long as that call's context.
 	require.NoError(t, chromedp.Listen(ctx, func(event any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -117,19 +117,20 @@ func (b *browser) open(url string, s screen) {
 	require.NoError(b.t, chromedp.Do(ctx, chromedp.EmulateViewport(s.width, s.height, kind), chromedp.Navigate(url)))
 }
 
-// text is the text of the first element that a selector finds; empty for none.
+// text returns the text of the first element that matches the selector, empty if none does.
 func (b *browser) text(selector string) string {
 	b.t.Helper()
 	return strings.TrimSpace(evaluate[string](b, `(document.querySelector(`+quoted(selector)+`)||{textContent:""}).textContent`))
 }
 
-// attribute is an attribute of the first element that a selector finds; empty for none.
+// attribute returns an attribute of the first element that matches the selector, empty if none
+// does.
 func (b *browser) attribute(selector, name string) string {
 	b.t.Helper()
 	return evaluate[string](b, `((e) => e && e.getAttribute(`+quoted(name)+`) || "")(document.querySelector(`+quoted(selector)+`))`)
 }
 
-// awaitText waits until the text of an element is as it should be.
+// awaitText waits until ok accepts the text of an element.
 func (b *browser) awaitText(selector, what string, ok func(string) bool) {
 	b.t.Helper()
 	found := ""
@@ -139,7 +140,7 @@ func (b *browser) awaitText(selector, what string, ok func(string) bool) {
 	})
 }
 
-// said returns what was asked for and what the browser complained about since the last time.
+// said returns the requested URLs and the browser's messages since the last call.
 func (b *browser) said() (asked, messages []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +149,7 @@ func (b *browser) said() (asked, messages []string) {
 	return asked, messages
 }
 
-// picture saves the whole page where the flag asks for it.
+// picture saves a screenshot of the whole page if the flag is set.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	if *screenshots == "" {

@@ -25,14 +25,13 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// shownWithin is how soon a change is to be seen by somebody who follows, after
-// the server has answered whoever made it.
+// shownWithin is the longest time from the server's answer to a write until a follower has the
+// change.
 const shownWithin = 5 * time.Second
 
-// TestChanges compares what changes tells with what was done: while the agent
-// runs, while it is stopped, and while the server forgets its checkpoint besides;
-// from the agent and from its file; since the beginning and since each stop. With
-// another scope the history begins anew.
+// TestChanges compares the output of changes with what was done: while the agent runs, while it is
+// stopped, and after the server has also compacted its checkpoint; from the agent and from its
+// file; since the beginning and since each stop. A changed scope starts the history over.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -113,10 +112,10 @@ func TestChanges(t *testing.T) {
 type doer struct {
 	t      *testing.T
 	client dynamic.ResourceInterface
-	left   []string // names of those that nothing happened to
+	left   []string // names of the unchanged ones
 }
 
-// changesNamespace is where a doer does what it does.
+// changesNamespace is the namespace of all doers.
 var changesNamespace = objects.Namespace(0)
 
 func newDoer(t *testing.T, cp *controlplane.ControlPlane) *doer {
@@ -154,7 +153,7 @@ func (d *doer) delete(name string) {
 	require.NoError(d.t, d.client.Delete(d.t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// next returns one that nothing happened to yet.
+// next returns an unchanged configmap.
 func (d *doer) next() string {
 	d.t.Helper()
 	require.NotEmpty(d.t, d.left)
@@ -163,7 +162,7 @@ func (d *doer) next() string {
 	return name
 }
 
-// round does everything that can be done, once.
+// round makes one change of each kind.
 func (d *doer) round(name string) {
 	d.t.Helper()
 	twice := d.next()
@@ -186,14 +185,14 @@ func (d *doer) round(name string) {
 	d.create("recreated-" + name)
 }
 
-// moment is what there was at a resourceVersion that somebody goes on from.
+// moment is the state at a resourceVersion from which a client resumes.
 type moment struct {
 	rv      string
-	listed  string // where the history begins
+	listed  string // the horizon
 	content content
 }
 
-// moment returns this one, at which agent and server must be in step.
+// moment returns the present one; agent and server must be in step.
 func (x *site) moment(cp *controlplane.ControlPlane) moment {
 	x.t.Helper()
 	var s localapi.Status
@@ -204,8 +203,8 @@ func (x *site) moment(cp *controlplane.ControlPlane) moment {
 	return moment{rv: c.ResourceVersion, listed: c.HistorySince.RV, content: onServer(x.t, cp, "configmaps")}
 }
 
-// requireChanges compares what changed since each of the moments, in all and in one
-// namespace, and returns them with this one.
+// requireChanges compares the changes since each moment, in all namespaces and in one, and returns
+// the moments with the present one appended.
 func (x *site) requireChanges(cp *controlplane.ControlPlane, since []moment) []moment {
 	x.t.Helper()
 	now := x.moment(cp)
@@ -224,7 +223,7 @@ func (x *site) requireChanges(cp *controlplane.ControlPlane, since []moment) []m
 	return append(since, now)
 }
 
-// difference is what changed between two contents, in the words of a watch.
+// difference returns the watch events that lead from one content to the other.
 func difference(before, after content) (lines []string) {
 	version := func(o map[string]any) (uid, rv string) {
 		u := unstructured.Unstructured{Object: o}
@@ -251,7 +250,7 @@ func difference(before, after content) (lines []string) {
 // told is an answer of changes.
 type told struct {
 	lines    []string
-	objects  content // that are there
+	objects  content // the objects that exist
 	bookmark string
 }
 
@@ -275,7 +274,7 @@ func (c changeLine) String() string {
 	return strings.TrimSpace(c.Type + " " + object.Key(c.Namespace, c.Name))
 }
 
-// changes asks the agent, or the file where no agent runs.
+// changes runs the command against the agent, or against the file if no agent runs.
 func (x *site) changes(args ...string) told {
 	x.t.Helper()
 	answer := told{objects: content{}}
@@ -312,7 +311,7 @@ type following struct {
 	kill  func(syscall.Signal) error
 }
 
-// follow starts one, which ends with the test at the latest.
+// follow starts a follower, which ends with the test at the latest.
 func (x *site) follow(since string) *following {
 	x.t.Helper()
 	cmd := x.command(x.t.Context(), "changes", "configmaps", "--since", since, "--follow", "-o", "json", "--config", x.config)
@@ -325,7 +324,7 @@ func (x *site) follow(since string) *following {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = cmd.Wait() // how it ended is in ProcessState
+		_ = cmd.Wait() // ProcessState has the result
 		_ = in.Close()
 	}()
 	go func() {
@@ -368,7 +367,7 @@ func (f *following) awaits(line string) (before []string) {
 	}
 }
 
-// interrupt ends it as Ctrl-C does.
+// interrupt sends SIGINT, as Ctrl-C does.
 func (f *following) interrupt() {
 	f.t.Helper()
 	require.NoError(f.t, f.kill(syscall.SIGINT))
@@ -377,7 +376,7 @@ func (f *following) interrupt() {
 	require.Empty(f.t, stderr)
 }
 
-// wait returns how it ended.
+// wait returns the result of the follower.
 func (f *following) wait() (code int, stderr string) {
 	f.t.Helper()
 	timeout := time.After(patience)

@@ -11,8 +11,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// churnSlow is how many changes a second there are where each of them is a state that an
-// agent may be killed in.
+// churnSlow is the rate of changes per second in tests that compare the state at each change.
 const churnSlow = 80
 
 // beginChurn changes objects until stop is called, or the test ends.
@@ -34,7 +33,7 @@ func beginChurn(t *testing.T, cp *controlplane.ControlPlane, o objects.ChurnOpti
 	return stop
 }
 
-// churned is a control plane whose objects change all the time, beside what became of them.
+// churned is a control plane whose objects change all the time, and the history of the objects.
 type churned struct {
 	cp        *controlplane.ControlPlane
 	ids       []string
@@ -42,7 +41,6 @@ type churned struct {
 	stop      func()
 }
 
-// newChurned starts one.
 func newChurned(t *testing.T) *churned {
 	t.Helper()
 	x := &churned{cp: newControlPlane(t), histories: make(map[string]*history)}
@@ -55,7 +53,7 @@ func newChurned(t *testing.T) *churned {
 	return x
 }
 
-// settings are an agent's that follows all that changes.
+// settings returns the settings of an agent that caches everything that changes.
 func (x *churned) settings(t *testing.T) settings {
 	t.Helper()
 	return settings{kubeconfig: kubeconfig(t, x.cp, controlplane.Admin), resources: `
@@ -65,7 +63,7 @@ func (x *churned) settings(t *testing.T) settings {
 `}
 }
 
-// settle ends the changes, and compares what an agent has with the server.
+// settle stops the changes, and compares the agent's objects with the server's.
 func (x *churned) settle(t *testing.T, a *agent) {
 	t.Helper()
 	a.awaitInStep(anywhere(x.ids...))

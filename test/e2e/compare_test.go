@@ -20,8 +20,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// everything is a configuration of every resource that a control plane of tests
-// has objects of.
+// everything is a configuration with every resource that a control plane of tests has objects of.
 const everything = `
 - resource: pods
   indexes:
@@ -38,10 +37,10 @@ const everything = `
 - resource: namespaces
 `
 
-// everyID are its collections.
+// everyID holds the IDs of its collections.
 var everyID = slices.Sorted(maps.Keys(kindOf))
 
-// kindOf are the kinds of the collections' objects.
+// kindOf maps collections to the kinds of their objects.
 var kindOf = map[string]string{
 	"configmaps":                      "ConfigMap",
 	"deployments.apps":                "Deployment",
@@ -69,7 +68,7 @@ func (c content) newest() string {
 	return newest
 }
 
-// decodeList reads a list as kubectl and `dump -o json` print it.
+// decodeList decodes a list in the format of kubectl and `dump -o json`.
 func decodeList(t *testing.T, b []byte) content {
 	t.Helper()
 	c := content{}
@@ -91,8 +90,8 @@ func decodeItems(t *testing.T, b []byte) []map[string]any {
 	return list.Items
 }
 
-// decodeStream reads one object after the other, as `dump -o ndjson` and some
-// commands of kubectl print them.
+// decodeStream decodes a sequence of objects, the format of `dump -o ndjson` and some kubectl
+// commands.
 func decodeStream(t *testing.T, b []byte) content {
 	t.Helper()
 	c := content{}
@@ -104,8 +103,7 @@ func decodeStream(t *testing.T, b []byte) content {
 	return c
 }
 
-// decodeObject reads one object. Whole numbers become int64, as everywhere in
-// Kubernetes.
+// decodeObject decodes one object. Whole numbers become int64, as in all of Kubernetes.
 func decodeObject(t *testing.T, b []byte) map[string]any {
 	t.Helper()
 	var o map[string]any
@@ -122,15 +120,14 @@ func (c content) add(t *testing.T, o map[string]any) {
 	c[key] = o
 }
 
-// onServer asks the server, through kubectl, for the objects of a collection.
+// onServer returns the server's objects of a collection, read with kubectl.
 func onServer(t *testing.T, cp *controlplane.ControlPlane, id string) content {
 	t.Helper()
 	return allOnServer(t, cp, id)[id]
 }
 
-// allOnServer asks the server, through kubectl, for the objects of collections. It
-// leaves managedFields out as the cache drops them, but for services, of which the
-// tests' configurations keep them.
+// allOnServer returns the server's objects of collections, read with kubectl. It drops
+// managedFields like the cache, except for services, of which the tests' configurations keep them.
 func allOnServer(t *testing.T, cp *controlplane.ControlPlane, ids ...string) map[string]content {
 	t.Helper()
 	out, err := cp.Kubectl(t.Context(), "get", strings.Join(ids, ","), "-A", "-o", "json", "--show-managed-fields")
@@ -152,14 +149,14 @@ func allOnServer(t *testing.T, cp *controlplane.ControlPlane, ids ...string) map
 	return all
 }
 
-// cached asks the agent, or the file where no agent runs.
+// cached returns the objects that the agent has, or the file if no agent runs.
 func (x *site) cached(id string) content {
 	x.t.Helper()
 	return decodeList(x.t, x.must("dump", id, "-o", "json"))
 }
 
-// touchAll changes one object of each collection. Once an agent has that change it
-// has all that went before in the same collection, deletions too.
+// touchAll changes one object of each collection. An agent that has this change has all earlier
+// ones of the collection, deletions included.
 func touchAll(t *testing.T, cp *controlplane.ControlPlane, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -169,9 +166,9 @@ func touchAll(t *testing.T, cp *controlplane.ControlPlane, ids ...string) {
 	}
 }
 
-// requireServers waits until the agent has everything that the server has, and
-// compares each object of each collection field by field. Nothing may change
-// meanwhile, and the newest change of each collection must not be a deletion.
+// requireServers waits until the agent has caught up, and compares each object of each collection
+// field by field. Nothing may change meanwhile, and the newest change of each collection must not
+// be a deletion.
 func (a *agent) requireServers(cp *controlplane.ControlPlane, ids ...string) {
 	a.t.Helper()
 	want := allOnServer(a.t, cp, ids...)
@@ -186,7 +183,7 @@ func (a *agent) requireServers(cp *controlplane.ControlPlane, ids ...string) {
 	}
 }
 
-// maxDiffs is how many objects' differences a failure shows.
+// maxDiffs is the number of objects whose differences a failure shows.
 const maxDiffs = 3
 
 // requireSame compares two contents of one collection field by field.
@@ -197,7 +194,7 @@ func requireSame(t *testing.T, id string, want, got content) {
 		switch o, ok := got[key]; {
 		case !ok:
 			report = append(report, key+" is missing")
-		case !reflect.DeepEqual(want[key], o): // far faster than cmp, which says where
+		case !reflect.DeepEqual(want[key], o): // far faster than cmp, which finds the place
 			report = append(report, fmt.Sprintf("%s differs (-server +cache):\n%s", key, cmp.Diff(want[key], o)))
 		}
 	}
@@ -212,8 +209,8 @@ func requireSame(t *testing.T, id string, want, got content) {
 	}
 }
 
-// canonical is an object as text that is equal for equal objects, managedFields
-// aside. It changes o. It may be called from any goroutine.
+// canonical returns an object as text that is equal for equal objects, without managedFields. It
+// modifies o. Any goroutine may call it.
 func canonical(t *testing.T, o map[string]any) string {
 	t.Helper()
 	unstructured.RemoveNestedField(o, "metadata", "managedFields")

@@ -18,10 +18,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestDamagedRecord changes a byte of a record in the file, for a collection of all
-// objects, for one with a selector, and for an object that was deleted meanwhile. The
-// agent serves the others, says what is wrong and fetches the object again, without
-// a list.
+// TestDamagedRecord corrupts a byte of a record in the file, for a collection of all objects, for
+// one with a selector, and for an object that was deleted meanwhile. The agent serves the others,
+// reports the record as corrupt, and gets the object again without a list.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -86,8 +85,8 @@ func TestDamagedRecord(t *testing.T) {
 	require.Zero(t, x.run("check", "--db", x.db).code, "nothing is left of it")
 }
 
-// oldest is the key of the object that did not change for longest: the newest ones are
-// read when a watch is resumed, and so would be repaired before anybody looks.
+// oldest returns the key of the object with the oldest change. A resume reads the newest objects,
+// and so would repair them before the test can look.
 func oldest(stored content) string {
 	return slices.MinFunc(slices.Sorted(maps.Keys(stored)), func(a, b string) int {
 		cmp, _ := object.CompareRV(rvOf(stored[a]), rvOf(stored[b]))
@@ -99,12 +98,12 @@ func rvOf(o map[string]any) string {
 	return (&unstructured.Unstructured{Object: o}).GetResourceVersion()
 }
 
-// damageRecord changes a byte in the payload of the record that has a UID, and in
-// what older pages have of it.
+// damageRecord corrupts a byte in the payload of the record with this UID, also in old pages that
+// still have it.
 func (x *site) damageRecord(uid string) {
 	x.t.Helper()
 	b := fileContent(x.t, x.db)
-	header := append([]byte{byte(len(uid))}, uid...) // in a JSON text there is a quote before it
+	header := append([]byte{byte(len(uid))}, uid...) // in a JSON text a quote comes before it
 	found := false
 	for i := 0; ; i += len(header) {
 		n := bytes.Index(b[i:], header)

@@ -10,9 +10,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestDurableAtADisconnect loses the server, and then the agent by SIGKILL. What the
-// watch had told must be in the file however long changes wait for company otherwise,
-// since nobody may tell it again for hours.
+// TestDurableAtADisconnect cuts the server off, and then kills the agent with SIGKILL. All received
+// events must be in the file, however long the commit interval: a lost event might not come again
+// for hours.
 func TestDurableAtADisconnect(t *testing.T) {
 	t.Parallel()
 	const id = "configmaps"

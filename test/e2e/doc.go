@@ -1,11 +1,11 @@
-// Package e2e shows, on a real control plane and with the real program, what
-// snapcache promises. Each file is one promise; its tests' names say which.
+// Package e2e tests what snapcache promises on a real control plane, with the real program. Each
+// file covers one promise, named by its tests.
 //
-// The program is built once and run as a process of its own, as a node would
-// run it: it is killed, cut off from the server and given bad input. What it says
-// is read through its command line and its socket; what is true is asked from the
-// server, with kubectl or with a watch of the test's own that saw everything.
+// The program is built once and runs as a process of its own, as on a node: tests kill it, cut it
+// off from the server and give it bad input. They read its state through the command line and the
+// socket, and compare it with the server's, read with kubectl or from a complete watch of the
+// test's own.
 //
-// Nothing waits for a time to pass: tests poll for what they wait for. The one
-// exception is the random moment at which a process is killed.
+// Tests poll for a condition and never wait for a time to pass. The one exception is the random
+// moment of a kill.
 package e2e

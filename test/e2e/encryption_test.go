@@ -22,7 +22,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// word returns letters that are nowhere else, fit for a name.
+// word returns random letters that occur nowhere else and are valid in a name.
 func word() string {
 	b := make([]byte, 20)
 	for i := range b {
@@ -31,7 +31,7 @@ func word() string {
 	return string(b)
 }
 
-// writeKey makes a key file.
+// writeKey creates a key file.
 func (x *site) writeKey(name string) {
 	x.t.Helper()
 	key := make([]byte, 32)
@@ -41,8 +41,8 @@ func (x *site) writeKey(name string) {
 	require.NoError(x.t, os.WriteFile(filepath.Join(x.dir, name), []byte(base64.StdEncoding.EncodeToString(key)), 0o400))
 }
 
-// requireNoneOf looks for words, and for halves of them, in all that the agent left on
-// the disk and says: database, snapshots, log and metrics.
+// requireNoneOf searches everything that the agent wrote or printed, that is database, snapshots,
+// log and metrics, for the words and for halves of them.
 func (x *site) requireNoneOf(words []string, texts map[string][]byte) {
 	x.t.Helper()
 	maps.Copy(texts, textsIn(x.t, x.dir))
@@ -57,8 +57,7 @@ func (x *site) requireNoneOf(words []string, texts map[string][]byte) {
 	}
 }
 
-// textsIn returns the content of all files in a directory, and of snapshots what they are
-// made of.
+// textsIn returns the content of all files in a directory, snapshots unpacked.
 func textsIn(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	texts := make(map[string][]byte)
@@ -94,9 +93,9 @@ func (a *agent) metricsText() []byte {
 	return text
 }
 
-// TestEncryption runs an agent with a key, through a list, changes, a kill, damage and a
-// snapshot, and looks for what it has in all that it leaves. Then it gets another key and
-// none, and comes up with neither a list nor a key that is wrong.
+// TestEncryption runs an agent with a key through a list, changes, a kill, corruption and a
+// snapshot, and searches everything that it leaves for the content of objects. Then the agent gets
+// another key and none, and each time starts without a list; with a wrong key it does not start.
 func TestEncryption(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -142,7 +141,7 @@ func TestEncryption(t *testing.T) {
 	texts := map[string][]byte{"metrics": a.metricsText()}
 	a.stop()
 
-	// Damage, of which the log tells: a bit of a record.
+	// Corrupt a bit of a record, which the log reports.
 	var record []byte
 	db, err := bbolt.Open(x.db, 0o600, &bbolt.Options{ReadOnly: true})
 	require.NoError(t, err)
@@ -178,7 +177,7 @@ func TestEncryption(t *testing.T) {
 	require.Contains(t, string(log), "a stored record is damaged")
 	x.requireNoneOf(words, texts)
 
-	// Without its key the agent does not start, and the file stays where it is.
+	// Without its key the agent does not start, and the file stays.
 	before, err := os.ReadFile(x.db)
 	require.NoError(t, err)
 	for _, keys := range []string{"", "encryption:\n  keyFile: ./two.key"} {
@@ -191,7 +190,7 @@ func TestEncryption(t *testing.T) {
 		require.True(t, bytes.Equal(before, after))
 	}
 
-	// Another key, and then none: resumed, not listed, and rewritten.
+	// Another key, and then none: the agent resumes without a list and rewrites the file.
 	for _, next := range []struct {
 		keys      string
 		encrypted bool

@@ -10,9 +10,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestEveryObjectEqualsTheServers compares every field of every object with what
-// kubectl says: after the first sync, under churn, and after restarts of every
-// kind. Each part goes on where the part before it stopped.
+// TestEveryObjectEqualsTheServers compares every field of every object with the output of kubectl:
+// after the first sync, under churn, and after restarts of every kind. Each part continues from the
+// state that the one before it left.
 func TestEveryObjectEqualsTheServers(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -67,8 +67,7 @@ func TestEveryObjectEqualsTheServers(t *testing.T) {
 	}
 }
 
-// churn changes pods, configmaps and widgets about n times, as fast as the server
-// takes it.
+// churn makes about n changes to pods, configmaps and widgets, as fast as the server accepts them.
 func churn(t *testing.T, cp *controlplane.ControlPlane, n int) {
 	t.Helper()
 	counts, err := objects.Churn(t.Context(), cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: -1, Count: n})

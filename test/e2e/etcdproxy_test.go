@@ -13,14 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowEtcd stands before an etcd and holds back what it sends to those who watch. Whoever
-// else asks has his answer at once: an apiserver behind it has a cache that lags, and
-// knows by its other reads what is new.
+// slowEtcd is a proxy before an etcd that holds back watch events; other requests pass at once. An
+// apiserver behind it has a cache that lags, while its direct reads return the newest state.
 type slowEtcd struct {
 	url string
 
 	mu   sync.Mutex
-	held chan struct{} // closed when watches go on
+	held chan struct{} // closed when watches continue
 }
 
 func newSlowEtcd(t *testing.T, target string) *slowEtcd {
@@ -35,7 +34,7 @@ func newSlowEtcd(t *testing.T, target string) *slowEtcd {
 	forward := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(etcd) },
 		ModifyResponse: s.hinder,
-		Transport:      transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // it tells of each client that goes
+		Transport:      transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // it logs each client that goes
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	l, err := net.Listen("tcp", freeAddress(t))
@@ -56,14 +55,14 @@ func newSlowEtcd(t *testing.T, target string) *slowEtcd {
 	return s
 }
 
-// hold keeps back what watches would hear from now on, until goOn.
+// hold holds back the events of watches from now on, until goOn.
 func (s *slowEtcd) hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = make(chan struct{})
 }
 
-// goOn lets them have it all, in order. It does nothing where nothing is held back.
+// goOn releases the held events, in order. It does nothing if none are held.
 func (s *slowEtcd) goOn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +80,7 @@ func (s *slowEtcd) hinder(r *http.Response) error {
 	return nil
 }
 
-// heldBody is what somebody who watches reads.
+// heldBody is the response body of a watch.
 type heldBody struct {
 	io.ReadCloser
 	etcd *slowEtcd

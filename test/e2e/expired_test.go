@@ -19,13 +19,12 @@ var expiredIDs = []string{"configmaps", "services", "widgets.example.com"}
 
 var expiredSeed = objects.SeedOptions{ConfigMaps: 200, Services: 40, Widgets: 40}
 
-// What happens to configmaps while nobody looks.
+// The changes to configmaps while the agent is away.
 const expiredUpdated, expiredDeleted, expiredAdded = 30, 7, 5
 
-// TestExpiredWhileStopped lets the server forget the checkpoint while the agent is
-// stopped: objects change, etcd is compacted and the apiserver restarted, so that
-// a watch is answered with 410. The agent must list, say that it is for `expired`,
-// and write what changed and nothing else.
+// TestExpiredWhileStopped lets the checkpoint expire while the agent is stopped: objects change,
+// etcd is compacted and the apiserver restarted, so that a watch is answered with 410. The agent
+// must list for the reason `expired`, and write exactly what changed.
 func TestExpiredWhileStopped(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -56,8 +55,8 @@ func TestExpiredWhileStopped(t *testing.T) {
 	a.stop()
 }
 
-// TestExpiredWhileRunning lets the server forget under a running agent: pods are
-// written past the apiserver while that is down.
+// TestExpiredWhileRunning lets the checkpoint of a running agent expire: pods are written directly
+// to etcd while the apiserver is down.
 func TestExpiredWhileRunning(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -89,7 +88,7 @@ func TestExpiredWhileRunning(t *testing.T) {
 	a.stop()
 }
 
-// changeConfigMaps updates, deletes and adds some of those that there are.
+// changeConfigMaps updates, deletes and adds some configmaps.
 func changeConfigMaps(t *testing.T, cp *controlplane.ControlPlane) (updated, deleted, added []string) {
 	t.Helper()
 	updated, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "configmaps", expiredUpdated)
@@ -115,14 +114,14 @@ func changeConfigMaps(t *testing.T, cp *controlplane.ControlPlane) (updated, del
 	return updated, deleted, added
 }
 
-// forget makes the server answer 410 to every watch from before.
+// forget makes the server answer every watch from an earlier resourceVersion with 410.
 func forget(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	require.NoError(t, cp.CompactEtcd(t.Context()))
 	require.NoError(t, cp.RestartAPIServer(t.Context()))
 }
 
-// awaitListed waits until the newest list of each collection was made for a reason.
+// awaitListed waits until the newest list of each collection was made for this reason.
 func (a *agent) awaitListed(reason string, ids ...string) map[string]localapi.Collection {
 	a.t.Helper()
 	s := a.await("listed: "+reason, func(s *localapi.Status) string {
