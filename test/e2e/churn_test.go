@@ -11,7 +11,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// churnSlow is the rate of changes per second in tests that compare the state at each change.
+// churnSlow is the rate of changes per second in tests that kill an agent between any two of them.
 const churnSlow = 80
 
 // beginChurn changes objects until stop is called, or the test ends.

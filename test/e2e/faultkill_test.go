@@ -17,14 +17,13 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// killPhase is what an agent, or another process that writes the file, is about when it
-// is killed.
+// killPhase is what an agent, or another process that writes the file, is doing when it is killed.
 type killPhase struct {
 	name string
-	// begin starts it and returns what kills it and waits for its end. Nothing else
-	// may have the file open then.
+	// begin starts the phase and returns a function that kills the process and waits for its exit.
+	// No other process may have the file open then.
 	begin func(k *killing) (kill func())
-	// within is about how long it takes.
+	// within is the approximate duration of the phase.
 	within time.Duration
 }
 
@@ -39,7 +38,7 @@ var killPhases = []killPhase{
 		return a.kill
 	}, 600 * time.Millisecond},
 	{"relist of everything", func(k *killing) func() {
-		// Another transform, of which the comparison knows nothing.
+		// Another transform, unknown to the comparison.
 		k.managedFields = !k.managedFields
 		k.configure()
 		return k.x.start().kill
@@ -67,7 +66,7 @@ var killPhases = []killPhase{
 
 var killIDs = []string{"configmaps", "widgets.example.com"}
 
-// killing is where processes are killed.
+// killing is the environment of the killed processes.
 type killing struct {
 	t      *testing.T
 	x      *site
@@ -87,7 +86,7 @@ func (k *killing) configure() {
 `, k.managedFields, k.index, k.index)})
 }
 
-// command starts another command and returns what kills it.
+// command starts another command and returns a function that kills it.
 func (k *killing) command(args ...string) func() {
 	cmd := k.x.command(context.Background(), append(args, "--config", k.x.config)...)
 	require.NoError(k.t, cmd.Start())
@@ -101,11 +100,11 @@ func (k *killing) command(args ...string) func() {
 	}
 }
 
-// TestFaultKill kills whoever writes the file at random moments of everything that is
-// done with it, while objects change all the time. Each time the file must be sound, and
-// what it holds of a collection the state of etcd at the checkpoint: keys, versions and
-// contents. A collection that was synced stays so, unless the file was taken away, and a
-// snapshot that is there is a whole one. The file is encrypted or not, as it comes.
+// TestFaultKill kills the process that writes the file at random moments of all its phases, while
+// objects change all the time. Each time the file must be sound, and each collection in it must
+// equal etcd's state at the checkpoint: keys, versions and contents. A synced collection stays
+// synced, unless the file was taken away, and an existing snapshot is complete. Whether the file is
+// encrypted is random.
 func TestFaultKill(t *testing.T) {
 	t.Parallel()
 	random := random(t)

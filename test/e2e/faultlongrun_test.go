@@ -26,14 +26,14 @@ import (
 
 var longRun = flag.Duration("faults.duration", 0, "how long TestFaultLongRun goes on; 0 for 3 minutes, or an hour with -faults.full")
 
-// churnRate is how many changes a second there are meanwhile.
+// churnRate is the number of changes per second during the run.
 const churnRate = 200
 
-// TestFaultLongRun lets everything that can happen to an agent and its server happen at
-// random, one on the other, while objects change all the time. After each lot what the
-// agent has must be the state of etcd at the checkpoint, in the history that the
-// checkpoint is of: as it was read from etcd itself. Whoever reads from the agent all
-// the time must see no collection go back, but from one history to the next.
+// TestFaultLongRun injects all faults of an agent and its server at random, several at a time,
+// while objects change all the time. After each round the agent's objects must equal etcd's state
+// at the checkpoint, in the history that the checkpoint belongs to; that state is read from etcd
+// itself. A reader that polls the agent must see no collection go back, except from one history to
+// the next.
 func TestFaultLongRun(t *testing.T) {
 	t.Parallel()
 	r := startRun(t)
@@ -64,14 +64,14 @@ func TestFaultLongRun(t *testing.T) {
 	t.Logf("%d changes in %d histories, %d states compared, %d reads, went back %d times", r.truth.length(), r.truth.current()+1, r.compared, r.reader.reads(), r.reader.wentBack())
 }
 
-// anyFaults is what a long run is made of.
+// anyFaults is the environment of a long run.
 type anyFaults struct {
 	*faults
 	t        *testing.T
 	settings settings
 	truth    *truth
 	reader   *reader
-	history  map[string]int // that each collection is known to have come to
+	history  map[string]int // the newest history that each collection is known to have reached
 	saves    []save
 	done     map[string]int
 	compared int
@@ -79,10 +79,10 @@ type anyFaults struct {
 	stopChurn func()
 }
 
-// save is what etcd can be restored to.
+// save is a backup that etcd can be restored from.
 type save struct {
 	dir string
-	at  int64 // it has everything up to here, and perhaps more
+	at  int64 // it has everything up to this revision, and perhaps more
 }
 
 func startRun(t *testing.T) *anyFaults {
@@ -105,20 +105,19 @@ func startRun(t *testing.T) *anyFaults {
 	return r
 }
 
-// churn changes objects until it is told to stop.
+// churn starts the changes.
 func (r *anyFaults) churn() {
 	r.stopChurn = beginChurn(r.t, r.cp, objects.ChurnOptions{Rate: churnRate, Seed: r.random.Int64()})
 }
 
-// stop ends the agent in good order, once it is far enough to do so: a signal in the first
-// moments of a process ends it as any other.
+// stop ends the agent gracefully. It waits until the agent handles signals: in the first moments of
+// a process a signal kills it.
 func (r *anyFaults) stop() {
 	r.a.await("answers", func(*localapi.Status) string { return "" })
 	r.a.stop()
 }
 
-// runFault is one of the things that happen. It leaves everything running, the agent
-// perhaps not in step.
+// runFault is one fault. It leaves everything running, but the agent may not have caught up.
 type runFault struct {
 	name   string
 	weight int
@@ -156,7 +155,7 @@ var runFaults = []runFault{
 	}},
 	{"apiserver restarted", 1, func(r *anyFaults) {
 		if err := r.cp.StopAPIServer(r.t.Context()); err != nil {
-			r.t.Log(err) // it took too long, and was killed
+			r.t.Log(err) // it timed out and was killed
 		}
 		require.NoError(r.t, r.cp.StartAPIServer(r.t.Context()))
 	}},
@@ -183,7 +182,7 @@ var runFaults = []runFault{
 			r.save()
 			r.wait(1000)
 		}
-		// A watch ends with 410, and no list can be made before etcd is restored.
+		// A watch ends with 410, and no list succeeds before etcd is restored.
 		r.g.answer(func(q *http.Request) int {
 			switch {
 			case q.URL.Query().Has("watch"):
@@ -197,12 +196,12 @@ var runFaults = []runFault{
 		r.g.up()
 		poll(r.t, "lists are refused", nil, func(context.Context) (bool, error) { return r.g.answered() >= 4, nil })
 		r.restore()
-		r.wait(3000) // for it to get past the checkpoint, or not
+		r.wait(3000) // long enough, or not, for it to pass the checkpoint
 		r.g.answer(nil)
 	}},
 }
 
-// draw picks one at random.
+// draw picks a fault at random.
 func (r *anyFaults) draw() runFault {
 	sum := 0
 	for _, f := range runFaults {
@@ -217,13 +216,13 @@ func (r *anyFaults) draw() runFault {
 	panic("unreachable")
 }
 
-// wait lets a random time pass.
+// wait sleeps for a random time.
 func (r *anyFaults) wait(ms int) { sleep(r.t, time.Duration(r.random.IntN(ms))*time.Millisecond) }
 
-// pause ends the churn.
+// pause stops the churn.
 func (r *anyFaults) pause() { r.stopChurn() }
 
-// save keeps what etcd holds, under the churn.
+// save makes a backup of etcd during the churn.
 func (r *anyFaults) save() {
 	at := r.truth.revision()
 	dir := filepath.Join(r.t.TempDir(), "etcd")
@@ -231,8 +230,8 @@ func (r *anyFaults) save() {
 	r.saves = append(r.saves, save{dir, at})
 }
 
-// restore brings etcd back to the newest save or the one before; those that come after
-// are of a history that is gone.
+// restore restores etcd from the newest save or the one before. It drops the later saves, which
+// belong to a history that is gone.
 func (r *anyFaults) restore() {
 	if len(r.saves) == 0 {
 		r.save()
@@ -241,10 +240,10 @@ func (r *anyFaults) restore() {
 	i := len(r.saves) - 1 - r.random.IntN(min(2, len(r.saves)))
 	s := r.saves[i]
 	r.saves = r.saves[:i+1]
-	// What is written while etcd goes down nobody could tell from what was not.
+	// Of a write during etcd's shutdown it would be unknown whether it took place.
 	r.pause()
 	r.truth.end()
-	// An end in good order takes long, with so many connections.
+	// A graceful shutdown takes long with this many connections.
 	require.NoError(r.t, r.cp.KillAPIServer(r.t.Context()))
 	require.NoError(r.t, r.cp.RestoreEtcd(r.t.Context(), s.dir))
 	r.truth.fork(s.at)
@@ -252,8 +251,8 @@ func (r *anyFaults) restore() {
 	r.churn()
 }
 
-// settle waits until the agent is where the server is, and compares what it has by way
-// of a snapshot, which is of one moment.
+// settle waits until the agent has caught up, and compares its objects through a snapshot, which is
+// of one moment.
 func (r *anyFaults) settle(what string) {
 	r.t.Helper()
 	at := strconv.FormatInt(r.truth.revision(), 10)
@@ -271,15 +270,15 @@ func (r *anyFaults) settle(what string) {
 	r.reader.check()
 }
 
-// compareFile compares what the file of an agent that has ended holds. No later agent
-// may begin before that.
+// compareFile compares the content of the file after the agent's exit. No other agent may start
+// before that.
 func (r *anyFaults) compareFile(what string) {
 	r.t.Helper()
 	floor := r.compare(what)
 	r.reader.ended(floor)
 }
 
-// compare holds what is stored against the truth, and returns the checkpoints.
+// compare compares the stored objects with the truth, and returns the checkpoints.
 func (r *anyFaults) compare(what string, from ...string) map[string]string {
 	r.t.Helper()
 	dumped := r.x.dumpByKind(what, from...)
@@ -296,21 +295,21 @@ func (r *anyFaults) compare(what string, from ...string) map[string]string {
 	return checkpoints
 }
 
-// reader is somebody who reads where an agent's collections are, all the time.
+// reader polls the checkpoints of an agent's collections all the time.
 type reader struct {
 	t *testing.T
 
 	mu       sync.Mutex
 	seen     map[string]localapi.Collection
 	pid      int
-	floor    map[string]string // checkpoints of the file before the agent that runs
+	floor    map[string]string // checkpoints of the file when the running agent started
 	restores int               // of etcd
 	back     map[string]int    // how often each collection went back to another history
 	read     int
 	failure  error
 }
 
-// read begins to read. It ends with the test.
+// read starts a reader, which ends with the test.
 func (x *site) read() *reader {
 	r := &reader{t: x.t, seen: make(map[string]localapi.Collection), back: make(map[string]int)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -328,7 +327,7 @@ func (x *site) read() *reader {
 	return r
 }
 
-// note holds one answer against those before.
+// note checks one answer against those before.
 func (r *reader) note(s *localapi.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -345,7 +344,7 @@ func (r *reader) note(s *localapi.Status) {
 		case !c.Synced:
 			r.fail("%s was synced", id)
 		case another:
-			// What was read and not yet flushed is gone with the process that is.
+			// What the previous process had read and not flushed is lost.
 			if behind(c.ResourceVersion, r.floor[id]) {
 				r.fail("%s begins at %s, its file was at %s", id, c.ResourceVersion, r.floor[id])
 			}
@@ -371,14 +370,14 @@ func behind(rv, of string) bool {
 	return ok && cmp < 0
 }
 
-// ended says at which checkpoints an agent has left its file.
+// ended sets the checkpoints at which an agent has left its file.
 func (r *reader) ended(at map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.floor = at
 }
 
-// restored says that etcd was.
+// restored notes a restore of etcd.
 func (r *reader) restored() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

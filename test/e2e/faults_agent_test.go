@@ -28,9 +28,9 @@ func (x *site) onDisk(d *faultfs.Disk, s settings) {
 	x.configure(s)
 }
 
-// TestFaultDiskFullAgent starts an agent on a disk without room, gives it some, takes it
-// again while objects change, and gives it back: the agent waits, lists, goes on in memory
-// with an alarm, and catches up.
+// TestFaultDiskFullAgent starts an agent on a full disk, frees some space, fills it again while
+// objects change, and frees it: the agent waits, lists, continues in memory with an alarm, and
+// catches up.
 func TestFaultDiskFullAgent(t *testing.T) {
 	t.Parallel()
 	disk := faultfs.New(t, 1)
@@ -78,16 +78,15 @@ func TestFaultDiskFullAgent(t *testing.T) {
 	requireSame(t, "configmaps", want, x.cached("configmaps"))
 }
 
-// TestFaultDiskFullForLong takes the disk from an agent for longer than its memory lasts: it
-// stops reading the watch, and when there is room again it reads on where it stopped,
-// without a list.
+// TestFaultDiskFullForLong keeps the disk full for longer than the agent's memory lasts: the agent
+// stops reading the watch, and when there is space again it continues there, without a list.
 func TestFaultDiskFullForLong(t *testing.T) {
 	t.Parallel()
 	const (
-		count = 110 // of which an apiserver remembers 100, however long ago they were
+		count = 110 // of which an apiserver keeps 100, of any age
 		size  = 900 << 10
-		// As much as waits for the disk (16 MiB, if records are made a quarter by packing,
-		// 64 MiB of what comes), what is in the queue, and what is on its way.
+		// The data that waits for the disk (16 MiB, or 64 MiB as received if compression makes
+		// records a quarter of that), the queue, and the data in flight.
 		most = 64<<20 + 4<<20 + 8<<20
 	)
 	disk := faultfs.New(t, 1)
@@ -129,7 +128,7 @@ func TestFaultDiskFullForLong(t *testing.T) {
 	requireSame(t, "configmaps", onServer(t, cp, "configmaps"), x.cached("configmaps"))
 }
 
-// awaitLog waits until the agent's log has a text.
+// awaitLog waits until the agent's log contains a text.
 func (x *site) awaitLog(text string) {
 	x.t.Helper()
 	poll(x.t, "the log says "+text, nil, func(context.Context) (bool, error) {
@@ -137,10 +136,10 @@ func (x *site) awaitLog(text string) {
 	})
 }
 
-// TestFaultPowerCutAgent cuts the power of an agent's disk while objects change. After each
-// cut the file is exactly the state that the server had at the checkpoint, and in the end
-// the agent has come back to the server's. Every few cuts it gets another encryption key, or
-// none, and the power is cut while its file is rewritten.
+// TestFaultPowerCutAgent cuts the power of an agent's disk while objects change. After each cut the
+// file equals the server's state at the checkpoint, and in the end the agent has caught up. Every
+// few cuts it gets another encryption key, or none, and the power is cut while its file is
+// rewritten.
 func TestFaultPowerCutAgent(t *testing.T) {
 	t.Parallel()
 	disk := faultfs.New(t, random(t).Uint64())

@@ -23,7 +23,7 @@ import (
 
 const filePage = 4096
 
-// damage changes a file in one way.
+// damage corrupts a file in one way.
 type damage struct {
 	name string
 	do   func(r *rand.Rand, file []byte, page int) []byte
@@ -70,11 +70,10 @@ var damages = []damage{
 	{"the end", func(_ *rand.Rand, file []byte, page int) []byte { return file[:page*filePage] }},
 }
 
-// TestFaultDamage damages each page of a file in several ways and opens it, as after a power
-// cut and as after a kill, where it is not looked through. The process survives whatever it
-// meets, no object is served that was not stored, and the store can be written afterwards
-// or says what is wrong. After a power cut a file is set aside unless it shows just what was
-// stored, or all but single records.
+// TestFaultDamage corrupts each page of a file in several ways and opens the file, as after a power
+// cut and as after a kill, when it is not checked. The process survives all of them, no object is
+// served that was not stored, and the store can be written afterwards or returns an error. After a
+// power cut a file is set aside unless it has exactly what was stored, or all but single records.
 func TestFaultDamage(t *testing.T) {
 	t.Run("in clear", func(t *testing.T) {
 		random := random(t)
@@ -90,10 +89,10 @@ func TestFaultDamage(t *testing.T) {
 	})
 }
 
-// everyDamage is more damages than there are.
+// everyDamage is more than the number of damages.
 const everyDamage = 1 << 30
 
-// damageEach tries about as many of the damages of a filled file as it is told.
+// damageEach tries about this many of the damages, spread over a filled file.
 func (x *faultyStore) damageEach(about int) {
 	t, random := x.t, x.random
 	file := x.filled()
@@ -119,7 +118,7 @@ func (x *faultyStore) damageEach(about int) {
 	t.Logf("%d damaged files, of %d pages each: %v", tried, len(pages), verdicts)
 }
 
-// usedPages are the pages of a file that something was written to once.
+// usedPages returns the pages of a file that were ever written to.
 func usedPages(file []byte) (pages []int) {
 	for page := range len(file) / filePage {
 		if !bytes.Equal(inPage(file, page), make([]byte, filePage)) {
@@ -129,7 +128,7 @@ func usedPages(file []byte) (pages []int) {
 	return pages
 }
 
-// newPlainStore is a store on an ordinary disk.
+// newPlainStore returns a store on an ordinary disk.
 func newPlainStore(t *testing.T, random *rand.Rand) *faultyStore {
 	x := &faultyStore{t: t, random: random, now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), objects: map[string]string{}}
 	x.path = filepath.Join(t.TempDir(), "cache.db")
@@ -140,7 +139,7 @@ func newPlainStore(t *testing.T, random *rand.Rand) *faultyStore {
 	return x
 }
 
-// filled returns a file with some of everything in it, as a kill leaves it.
+// filled returns a file with some content of every kind, as a kill leaves it.
 func (x *faultyStore) filled() []byte {
 	x.t.Helper()
 	_, err := x.start()
@@ -158,7 +157,7 @@ func (x *faultyStore) filled() []byte {
 	return raw
 }
 
-// openDamaged opens a file with damage, and says in a few words what came of it.
+// openDamaged opens a corrupt file, and returns the result in a few words.
 func (x *faultyStore) openDamaged(what string, raw []byte, cut bool) string {
 	x.t.Helper()
 	dir, err := os.MkdirTemp(x.t.TempDir(), "")
@@ -174,7 +173,7 @@ func (x *faultyStore) openDamaged(what string, raw []byte, cut bool) string {
 		x.equal(what)
 		outcome += " as it was"
 	}
-	// Whether it can still be written depends on the damage; that it can't is an error.
+	// Whether it can still be written depends on the damage; if not, there is an error.
 	failed := false
 	for _, c := range x.colls {
 		if c.c, err = x.db.Open(storetest.Info(c.id), faultIndexes()...); err != nil {
@@ -195,9 +194,9 @@ func (x *faultyStore) openDamaged(what string, raw []byte, cut bool) string {
 	return outcome
 }
 
-// TestFaultDiskRead opens a store while pages of its file can't be read, one after the other:
-// whoever needs them gets an error, which is counted, and everybody else an answer; and when
-// they can be read again nothing is missing.
+// TestFaultDiskRead opens a store while pages of its file can't be read, one at a time: a read that
+// needs the page returns an error, which is counted, and all other reads succeed. When the page is
+// readable again, nothing is missing.
 func TestFaultDiskRead(t *testing.T) {
 	for name, sealed := range map[string]bool{"in clear": false, "encrypted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +209,7 @@ func TestFaultDiskRead(t *testing.T) {
 	}
 }
 
-// readEach does so with one page after the other.
+// readEach makes one page after the other unreadable.
 func (x *faultyStore) readEach() {
 	t := x.t
 	_, err := x.start()
@@ -227,7 +226,7 @@ func (x *faultyStore) readEach() {
 	pages := usedPages(fileContent(t, x.path))[2:] // the others are in use from the start
 	stride := max(1, len(pages)/times(25, len(pages)))
 	faults, failed, tried := int64(0), 0, 0
-	// Of a few pages none may be asked for.
+	// It may be that of a few pages none is read.
 	spread(0, stride, len(pages), func(i int) {
 		page := pages[i]
 		what := fmt.Sprintf("page %d", page)
@@ -263,8 +262,8 @@ func (x *faultyStore) readEach() {
 	t.Logf("%d pages: %d reads failed, and %d writes because of them", tried, faults, failed)
 }
 
-// TestFaultDamageAgent damages the file of an agent that is stopped, and of one that was
-// killed, at random pages. The agent comes up, is in step and answers each time.
+// TestFaultDamageAgent corrupts random pages of the file of an agent that is stopped, and of one
+// that was killed. The agent starts, catches up and answers each time.
 func TestFaultDamageAgent(t *testing.T) {
 	t.Parallel()
 	random := random(t)
@@ -288,7 +287,7 @@ func TestFaultDamageAgent(t *testing.T) {
 		require.NoError(t, os.WriteFile(x.db, d.do(random, file, page), 0o600))
 		a = x.start()
 		a.awaitInStep(anywhere(ids...))
-		_ = x.run("dump", "--config", x.config) // whatever it says, nobody ends
+		_ = x.run("dump", "--config", x.config) // whatever it returns, the agent must not exit
 		require.True(t, a.running())
 		a.await("answers", func(*localapi.Status) string { return "" })
 	}

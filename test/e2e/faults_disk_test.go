@@ -17,13 +17,13 @@ import (
 	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
 
-// scriptSteps is how long the run is that each fault comes into.
+// scriptSteps is the length of the run in which each fault occurs.
 const scriptSteps = 40
 
-// TestFaultDiskFullStore runs a script once for each of its writes, in which that write
-// finds the disk full, or all from it on do. Readers see the plain model's state all along,
-// and when there is room again nothing is lost. As all tests here it does so with a file in
-// clear, and with an encrypted one that is rewritten under other keys.
+// TestFaultDiskFullStore runs a script once for each of its writes, for which the disk is full, or
+// is from then on. Readers see the model's state all along, and when there is space again nothing
+// is lost. Like all tests of this file it uses a file in clear, and an encrypted one that is
+// rewritten under other keys.
 func TestFaultDiskFullStore(t *testing.T) {
 	faultAtEach(t, "a write", syscall.ENOSPC, func(at int) faultfs.Faults {
 		return faultfs.Faults{NoSpace: faultfs.Window{Skip: at, Count: 1}}
@@ -33,8 +33,8 @@ func TestFaultDiskFullStore(t *testing.T) {
 	}, func(c faultfs.Counts) int { return c.Writes })
 }
 
-// TestFaultDiskSync is the same with syncs that fail, after which the disk has some of what
-// was written and the kernel does not write it again.
+// TestFaultDiskSync is the same with failed syncs, after which the disk has some of the data and
+// the kernel does not write it again.
 func TestFaultDiskSync(t *testing.T) {
 	faultAtEach(t, "a sync", syscall.EIO, func(at int) faultfs.Faults {
 		return faultfs.Faults{Sync: faultfs.Window{Skip: at, Count: 1}}
@@ -51,8 +51,8 @@ func TestFaultDiskWrite(t *testing.T) {
 	}, func(c faultfs.Counts) int { return c.Writes })
 }
 
-// faultAtEach runs a script in clear and an encrypted one with a fault at each of its
-// operations, in the short form at some of them.
+// faultAtEach runs a script, in clear and encrypted, with a fault at each of its operations; the
+// short form, at some of them.
 func faultAtEach(t *testing.T, name string, want error, faults func(at int) faultfs.Faults, count func(faultfs.Counts) int) {
 	t.Run(name, func(t *testing.T) { faultAtEachOf(t, script{}, 12, want, faults, count) })
 	t.Run(name+", encrypted", func(t *testing.T) { faultAtEachOf(t, script{sealed: true}, 6, want, faults, count) })
@@ -64,7 +64,7 @@ func faultAtEachOf(t *testing.T, s script, short int, want error, faults func(at
 	total := count(s.run(t, faultfs.Faults{}, nil))
 	stride := max(1, total/times(short, total))
 	runs, failed, late := 0, 0, 0
-	// Of a few faults the store may have tried again each time, unasked.
+	// It may be that of a few faults the store itself retried all.
 	spread(random.IntN(stride), stride, total, func(at int) {
 		what := fmt.Sprintf("%d of %d, %+v", at, total, s)
 		c := s.run(t, faults(at), func(err error) {
@@ -73,8 +73,8 @@ func faultAtEachOf(t *testing.T, s script, short int, want error, faults func(at
 			failed++
 		})
 		if c.Failed == 0 {
-			// A snapshot has the time in it, so a run may have a write less than another;
-			// and a rewriting under another key may be done once or twice.
+			// A snapshot contains the time, so one run may have a write less than another; and a
+			// rewrite under another key may be done once or twice.
 			late++
 			require.True(t, s.sealed || at > total*9/10, what)
 			return
@@ -87,15 +87,15 @@ func faultAtEachOf(t *testing.T, s script, short int, want error, faults func(at
 	require.Less(t, late, total/2)
 }
 
-// script is random steps.
+// script is a sequence of random steps.
 type script struct {
 	seed   uint64
-	sealed bool // the file is encrypted all the time
+	sealed bool // the file is always encrypted
 }
 
-// run takes the steps on a disk with faults, then some on the same disk without, and
-// ends with a power cut that loses all that is not durable. failing is told of each step
-// that failed.
+// run takes the steps on a disk with faults, then some on the same disk without, and ends with a
+// power cut that drops all that is not durable. It calls failing with the error of each failed
+// step.
 func (s script) run(t *testing.T, f faultfs.Faults, failing func(error)) faultfs.Counts {
 	x := newFaultyStore(t, rand.New(rand.NewPCG(s.seed, 2))) //nolint:gosec // choices of a test
 	defer x.disk.Close()
@@ -131,7 +131,7 @@ func (s script) run(t *testing.T, f faultfs.Faults, failing func(error)) faultfs
 	return counts
 }
 
-// attempt is a step that may fail: then nothing has changed for readers, or all of it.
+// attempt takes a step that may fail: then readers see either none or all of its changes.
 func (x *faultyStore) attempt() error {
 	before := make([]*storetest.Model, len(x.colls))
 	for i, c := range x.colls {
@@ -142,7 +142,7 @@ func (x *faultyStore) attempt() error {
 		return err
 	}
 	for i, c := range x.colls {
-		// A list that failed in its last sync is there all the same, and says so.
+		// A list whose last sync failed is visible all the same, and returned an error.
 		if c.tried != nil && x.diff(c, before[i]) != nil {
 			x.set(c, c.tried)
 		}
@@ -150,7 +150,7 @@ func (x *faultyStore) attempt() error {
 	return err
 }
 
-// afterReopening waits for room and opens the store again.
+// afterReopening waits for free space and opens the store again.
 func (x *faultyStore) afterReopening(what string, _ faultfs.Faults) faultfs.Counts {
 	x.t.Helper()
 	counts := x.disk.Counts()
@@ -169,7 +169,7 @@ func (x *faultyStore) afterReopening(what string, _ faultfs.Faults) faultfs.Coun
 	return counts
 }
 
-// powerCut loses all that is not durable, which is nothing.
+// powerCut drops all that is not durable; here everything is.
 func (x *faultyStore) powerCut(what string) {
 	x.t.Helper()
 	x.requireSealed(what)

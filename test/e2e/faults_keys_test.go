@@ -13,11 +13,11 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// faultyKeys is how many keys a faulty store has, in the course of its life.
+// faultyKeys is the number of keys that a faulty store uses in its life.
 const faultyKeys = 3
 
-// rotate gives the store a key that it may have had before, or none where it need not
-// have one. What is there under another one can still be read.
+// rotate gives the store a key, perhaps one that it had before, or none if it may be in clear. The
+// store can still read data under the other keys.
 func (x *faultyStore) rotate() {
 	var keys []*bolt.EncryptionKey
 	for n := range faultyKeys {
@@ -35,8 +35,8 @@ func (x *faultyStore) rotate() {
 	}
 }
 
-// rekey returns when the file is encrypted as it is to be, or when the disk does not let it.
-// The store rewrites the file by itself too: whoever comes second finds it busy, or done.
+// rekey returns when the file is encrypted as configured, or on an error of the disk. The store
+// also rewrites the file by itself, so a call may find it busy, or done.
 func (x *faultyStore) rekey() error {
 	for x.db.Stats().EncryptionDue {
 		if _, _, err := x.db.Compact(context.Background()); err != nil && !errors.Is(err, bolt.ErrBusy) {
@@ -47,8 +47,8 @@ func (x *faultyStore) rekey() error {
 	return nil
 }
 
-// requireSealed looks for what objects have in all files, and expects it in those that are
-// in clear only.
+// requireSealed searches all files for the content of objects, and expects it only in those that
+// are in clear.
 func (x *faultyStore) requireSealed(what string) {
 	x.t.Helper()
 	found := false
@@ -62,15 +62,15 @@ func (x *faultyStore) requireSealed(what string) {
 	require.Equal(x.t, x.sealed, !found, "%s: what is in clear can be found", what)
 }
 
-// writeKeys makes the key files that anyKeys names.
+// writeKeys creates the key files that anyKeys names.
 func (x *site) writeKeys() {
 	x.t.Helper()
 	x.writeKey("one.key")
 	x.writeKey("two.key")
 }
 
-// anyKeys returns the part of a configuration by which an agent encrypts with one of two
-// keys, or not at all, whatever it did before.
+// anyKeys returns the part of a configuration with which an agent encrypts with one of two keys, or
+// not at all, and can read the file under any of them.
 func anyKeys(random *rand.Rand) string {
 	return []string{
 		"encryption: {oldKeyFiles: [./one.key, ./two.key]}",

@@ -19,8 +19,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// lagTries is how often an agent asks a server that lags, so that it had time to take
-// it for one of a cluster that went back.
+// lagTries is how often an agent asks a lagging server: enough to mistake it for a restored
+// cluster.
 const lagTries = 4
 
 // lagging is another apiserver of the same etcd.
@@ -34,7 +34,7 @@ func (f *faults) startLagging(t *testing.T) *lagging {
 	etcd := newSlowEtcd(t, f.cp.EtcdURL())
 	other, err := controlplane.Start(t.Context(), controlplane.Options{EtcdURL: etcd.url, Log: t.Output()})
 	require.NoError(t, err)
-	// The cache of a custom resource begins with the first who asks for it.
+	// The first request for a custom resource starts its cache.
 	client, err := dynamic.NewForConfig(other.RESTConfig(controlplane.Admin))
 	require.NoError(t, err)
 	widgets := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})
@@ -50,7 +50,7 @@ func (f *faults) startLagging(t *testing.T) *lagging {
 	return &lagging{other, etcd}
 }
 
-// end lets the agent go on with the server that it is to follow.
+// end moves the agent back to the server that it is to follow.
 func (o *lagging) end(t *testing.T, f *faults) {
 	t.Helper()
 	f.moveTo(t, f.cp)
@@ -58,7 +58,7 @@ func (o *lagging) end(t *testing.T, f *faults) {
 	require.NoError(t, o.Stop())
 }
 
-// moveTo has the agent go on with another server.
+// moveTo moves the agent to another server.
 func (f *faults) moveTo(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	f.g.lead(t, cp)
@@ -66,8 +66,8 @@ func (f *faults) moveTo(t *testing.T, cp *controlplane.ControlPlane) {
 	f.g.up()
 }
 
-// doer is one that has left alone what came with other faults: that is the newest there
-// is, and with all of it changed and etcd compacted, nothing is left to tell the server's
+// doer returns a doer that leaves the objects of other faults alone. They are the newest ones, and
+// if all of them changed and etcd were compacted, nothing would be left to recognise the server's
 // history by.
 func (f *faults) doer(t *testing.T) *doer {
 	t.Helper()
@@ -76,7 +76,7 @@ func (f *faults) doer(t *testing.T) *doer {
 	return d
 }
 
-// aside is a doer that leaves alone what the one change of a fault takes.
+// aside returns a doer that leaves alone the object that a fault's one change uses.
 func (f *faults) aside(t *testing.T) *doer {
 	t.Helper()
 	d := f.doer(t)
@@ -84,7 +84,7 @@ func (f *faults) aside(t *testing.T) *doer {
 	return d
 }
 
-// goOn changes some more.
+// goOn makes some more changes.
 func (f *faults) goOn(t *testing.T, d *doer) {
 	t.Helper()
 	at := strconv.FormatUint(f.random.Uint64(), 36)
@@ -94,8 +94,8 @@ func (f *faults) goOn(t *testing.T, d *doer) {
 	f.touchWidgets(t)
 }
 
-// farBehind has the agent go to an apiserver that does not hear what changes, for as long
-// as it takes to be asked some times, and then does. An agent that is past it waits.
+// farBehind moves the agent to an apiserver that gets no events until the agent has asked some
+// times. An agent ahead of it waits.
 func farBehind(t *testing.T, f *faults, change func()) {
 	other, aside := f.startLagging(t), f.aside(t)
 	defer other.end(t, f)
@@ -122,16 +122,16 @@ func farBehind(t *testing.T, f *faults, change func()) {
 	f.g.answer(nil)
 	f.goOn(t, aside)
 	other.etcd.goOn()
-	f.a.requireServers(f.cp, faultIDs...) // with what the other one says
+	f.a.requireServers(f.cp, faultIDs...) // as read from the other one
 }
 
-// takingTurns has the agent go from an apiserver to another one that lags, and back, while
-// changes go on; and get its answers from both.
+// takingTurns moves the agent to an apiserver that lags, and back, while changes continue; the
+// agent gets answers from both.
 func takingTurns(t *testing.T, f *faults, change func()) {
 	other, aside := f.startLagging(t), f.aside(t)
 	defer other.end(t, f)
 
-	// A watch from where the server has not come yet says nothing till then.
+	// A watch from a resourceVersion that the server has not reached sends nothing until it has.
 	other.etcd.hold()
 	change()
 	f.touchWidgets(t)
@@ -144,13 +144,13 @@ func takingTurns(t *testing.T, f *faults, change func()) {
 	other.etcd.goOn()
 	f.a.requireServers(f.cp, faultIDs...)
 
-	// Away from it, with less than there is.
+	// Back, when it has less than the other.
 	other.etcd.hold()
 	f.goOn(t, aside)
 	f.moveTo(t, f.cp)
 	f.a.requireServers(f.cp, faultIDs...)
 
-	// To it, with more than it knows.
+	// To it again, when it has less than the agent.
 	f.moveTo(t, other.ControlPlane)
 	f.a.awaitProblem("configmaps", "lags; waiting loses nothing")
 	f.goOn(t, aside)

@@ -14,15 +14,14 @@ import (
 	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
 
-// cutsPerDisk is how many power cuts one disk has to stand.
+// cutsPerDisk is the number of power cuts on one disk.
 const cutsPerDisk = 25
 
-// TestFaultPowerCutStore writes, flushes, folds, lists, compacts and copies a store, and
-// cuts the power at any of the changes that the disk sees. On an honest disk the start
-// after it finds what was last durable, or what came after that; and never is a file set
-// aside. On a disk that lies about some of its syncs it finds any state that there was, or
-// it says that the file is damaged and begins with a snapshot, or anew. The encrypted
-// ones get another key, or none, after every few cuts.
+// TestFaultPowerCutStore writes, flushes, folds, lists, compacts and copies a store, and cuts the
+// power at any of the changes on the disk. On a disk that does not lie, the next start finds the
+// last durable state or a later one, and never sets a file aside. On a disk that lies about some
+// syncs it finds any earlier state, or it reports the file as corrupt and begins with a snapshot,
+// or empty. The encrypted stores get another key, or none, after every few cuts.
 func TestFaultPowerCutStore(t *testing.T) {
 	for name, p := range map[string]powerCuts{
 		"honest": {cuts: times(60, 2500)}, "lying": {cuts: times(60, 2500), lies: 95},
@@ -49,21 +48,21 @@ func TestFaultPowerCutStore(t *testing.T) {
 type powerCuts struct {
 	t         *testing.T
 	cuts      int  // to make
-	lies      int  // percent of the syncs, at most
+	lies      int  // percentage of the syncs, at most
 	encrypted bool // with keys that change
 
 	made      int
 	older     int
 	unnoticed int // losses on a disk that lied
 	rotated   int // starts with a file to rewrite under another key
-	rewritten int // of those, how many came to it
+	rewritten int // how many of those completed the rewrite
 	verdicts  map[string]int
 }
 
-// disk cuts the power of one disk so many times.
+// disk cuts the power of one disk this many times.
 func (p *powerCuts) disk(x *faultyStore, cuts int) {
 	t := p.t
-	defer x.disk.Close() // with the test there would be a hundred of them
+	defer x.disk.Close() // the test's end would come too late: there would be a hundred of them
 	boot := bootID(t)
 	if p.encrypted {
 		x.rotate()
@@ -110,8 +109,8 @@ func (p *powerCuts) disk(x *faultyStore, cuts int) {
 	require.NoError(t, x.db.Close())
 }
 
-// judge looks at what was made of a file after a power cut, and says whether it can be
-// gone on with.
+// judge checks what the start after a power cut made of the file, and reports whether the run can
+// continue with it.
 func (p *powerCuts) judge(x *faultyStore, what string, verdict restore.File) bool {
 	t := p.t
 	outcome := fmt.Sprintf("%s (left %s)", verdict.Outcome, verdict.Ending)
@@ -143,7 +142,7 @@ func (p *powerCuts) judge(x *faultyStore, what string, verdict restore.File) boo
 	x.genuine(what)
 	err := x.settle(among)
 	if err != nil && p.lies > 0 && verdict.Ending == bolt.Clean {
-		// A file that was closed is not looked through.
+		// A file that was closed is not checked.
 		p.unnoticed++
 		return false
 	}

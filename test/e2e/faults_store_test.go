@@ -21,10 +21,10 @@ import (
 	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
 
-// faultKeys is how many objects a collection of a faulty disk may have.
+// faultKeys is the number of keys that a collection on a faulty disk uses.
 const faultKeys = 40
 
-// faultyStore is a durable store on a faulty disk, beside models of what it must show.
+// faultyStore is a durable store on a faulty disk, and the models of its expected content.
 type faultyStore struct {
 	t      *testing.T
 	disk   *faultfs.Disk
@@ -33,26 +33,26 @@ type faultyStore struct {
 	snaps  snapshot.Dir
 	now    time.Time
 	db     *bolt.DB
-	keys   bolt.Keyring // that it is encrypted with
-	sealed bool         // it always is
+	keys   bolt.Keyring // keys of the encryption
+	sealed bool         // always encrypted
 	rv     int
 
 	colls   []*faultyCollection
 	objects map[string]string // all there ever were: JSON by key and resourceVersion
 }
 
-// faultyCollection is one collection of it.
+// faultyCollection is one collection of a faultyStore.
 type faultyCollection struct {
 	id string
 	c  store.Collection
 
-	// now is what readers must see, nil where there is no such collection; maybe what a
-	// start after a power cut may find besides: all since the newest that is durable; ever
-	// all there ever was.
+	// now is what readers must see, nil if there is no such collection; maybe what a start after a
+	// power cut may find besides: all states since the newest durable one; ever all states there
+	// ever were.
 	now         *storetest.Model
 	maybe, ever []*storetest.Model
 
-	tried *storetest.Model // what the list was to bring that failed last; nil for none since
+	tried *storetest.Model // the content of the list that failed last; nil if none did since
 }
 
 func newFaultyStore(t *testing.T, random *rand.Rand) *faultyStore {
@@ -72,25 +72,25 @@ func faultIndexes() []store.Index {
 	return []store.Index{store.LabelIndex("app", "app"), store.FieldIndex("payload", "data.payload")}
 }
 
-// options leave it to the test when something becomes durable.
+// options returns options with which only the test makes changes durable.
 func (x *faultyStore) options() bolt.Options {
 	return bolt.Options{FlushInterval: time.Hour, ViewLimit: time.Hour, ReplaceBudget: 6000, Keys: x.keys}
 }
 
-// later is a time that no other call returned, for names.
+// later returns a time that no other call returned, for names.
 func (x *faultyStore) later() time.Time {
 	x.now = x.now.Add(time.Second)
 	return x.now
 }
 
-// start opens the store as a start of the agent does.
+// start opens the store like the start of an agent.
 func (x *faultyStore) start() (restore.File, error) {
 	db, verdict, err := restore.Open(context.Background(), x.path, x.options(), restore.Sources{Snapshots: x.snaps}, x.later(), nil)
 	x.db = db
 	return verdict, err
 }
 
-// open opens the collections, and makes those that there are not.
+// open opens the collections, and creates the missing ones.
 func (x *faultyStore) open() error {
 	for _, c := range x.colls {
 		next := c.now
@@ -110,14 +110,14 @@ func (x *faultyStore) open() error {
 	return nil
 }
 
-// set says what readers must see from now on.
+// set sets what readers must see from now on.
 func (x *faultyStore) set(c *faultyCollection, m *storetest.Model) {
 	c.maybe = append(c.maybe, c.now)
 	c.now = m
 	c.ever = append(c.ever, m)
 }
 
-// durable says that all is.
+// durable notes that everything is durable.
 func (x *faultyStore) durable() {
 	for _, c := range x.colls {
 		c.maybe = nil
@@ -133,8 +133,8 @@ func (x *faultyStore) object(i int) store.Change {
 	return storetest.Put(o)
 }
 
-// genuine looks at each object that can be read: it was written once, just so. What can't
-// be read has to be told as damage.
+// genuine checks that each readable object was once written with exactly this content. An
+// unreadable object must be reported as corrupt.
 func (x *faultyStore) genuine(what string) {
 	x.t.Helper()
 	for _, c := range x.colls {
@@ -153,7 +153,7 @@ func (x *faultyStore) genuine(what string) {
 	}
 }
 
-// changes are up to n random ones, of a key each.
+// changes returns up to n random changes, each of another key.
 func (x *faultyStore) changes(n int) []store.Change {
 	var changes []store.Change
 	for _, i := range x.random.Perm(faultKeys)[:x.random.IntN(min(n, faultKeys)+1)] {
@@ -166,7 +166,7 @@ func (x *faultyStore) changes(n int) []store.Change {
 	return changes
 }
 
-// checkpoint is past all changes so far.
+// checkpoint returns a checkpoint past all changes so far.
 func (x *faultyStore) checkpoint() store.Checkpoint {
 	x.rv += 50
 	cp := storetest.Checkpoint(x.rv)
@@ -174,7 +174,7 @@ func (x *faultyStore) checkpoint() store.Checkpoint {
 	return cp
 }
 
-// step does something at random and returns the error of what the disk did not let it do.
+// step takes a random step and returns an error if the disk failed it.
 func (x *faultyStore) step() error {
 	for _, c := range x.colls {
 		c.tried = nil
@@ -220,7 +220,7 @@ func (x *faultyStore) flush() error {
 	return nil
 }
 
-// replace is a list, of which some fill a new generation.
+// replace replaces the collection with a list; some lists fill a new generation.
 func (x *faultyStore) replace(c *faultyCollection) error {
 	r, err := c.c.Replace()
 	if err != nil {
@@ -298,8 +298,8 @@ func (x *faultyStore) diff(c *faultyCollection, m *storetest.Model) error {
 	return m.Diff(v)
 }
 
-// settle finds which of its models each collection is, and goes on from there. The error
-// says where one is none of them.
+// settle finds the model that each collection equals, and continues from it. It returns an error if
+// there is none.
 func (x *faultyStore) settle(among func(*faultyCollection) []*storetest.Model) error {
 	for _, c := range x.colls {
 		var diffs []error
@@ -323,7 +323,7 @@ func (x *faultyStore) settle(among func(*faultyCollection) []*storetest.Model) e
 	return nil
 }
 
-// bootID is what the store tells one start of the machine from another by.
+// bootID returns the ID by which the store recognises a boot of the machine.
 func bootID(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -331,5 +331,5 @@ func bootID(t *testing.T) string {
 	return strings.TrimSpace(string(b))
 }
 
-// anotherBoot is as long, and none.
+// anotherBoot returns another ID of the same length.
 func anotherBoot(id string) string { return strings.Repeat("x", len(id)) }

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// Tests of faults are named TestFault… and have two lengths: the short one runs with
-// the others, the full one with -faults.full, see docs/reliability.md.
+// Tests of faults are named TestFault… and have two lengths: the short one runs with the others,
+// the full one with -faults.full, see docs/reliability.md.
 var (
 	full = flag.Bool("faults.full", false, "run the fault tests at full length: some hours")
 	seed = flag.Uint64("faults.seed", 0, "what the fault tests' random choices begin with; 0 for a new one each time")
 )
 
-// times returns how often a fault test does what it does.
+// times returns the number of repetitions of a fault test.
 func times(short, long int) int {
 	if *full {
 		return long
@@ -21,9 +21,8 @@ func times(short, long int) int {
 	return short
 }
 
-// spread calls try with each stride-th number below total, beginning with first. Where that has
-// come to nothing it goes on with the numbers between them, until it has come to something or
-// there are no more.
+// spread calls try with each stride-th number below total, beginning with first. As long as nothing
+// returns true, it continues with the numbers between, until there are no more.
 func spread(first, stride, total int, try func(at int), nothing func() bool) {
 	for round := 0; round == 0 || round < stride && nothing(); round++ {
 		for at := (first + round) % stride; at < total; at += stride {
@@ -32,7 +31,7 @@ func spread(first, stride, total int, try func(at int), nothing func() bool) {
 	}
 }
 
-// random returns a source of random choices, and tells how to make the same ones again.
+// random returns a source of random choices, and logs its seed.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	n := *seed

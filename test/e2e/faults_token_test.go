@@ -25,11 +25,11 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// tokenLife is long enough for an agent to start with a token and to be in step. A server
-// makes none for less than ten minutes; signed with its key it takes one.
+// tokenLife is long enough for an agent to start with a token and to catch up. A server issues no
+// token for less than ten minutes, but accepts one that is signed with its key.
 const tokenLife = 40 * time.Second
 
-// newAccount makes a service account that may do everything.
+// newAccount creates a service account with all permissions.
 func (f *faults) newAccount(t *testing.T) *corev1.ServiceAccount {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
@@ -47,7 +47,7 @@ func (f *faults) newAccount(t *testing.T) *corev1.ServiceAccount {
 	return account
 }
 
-// sign returns a token of an account, as the server would make it.
+// sign returns a token of an account, like one from the server.
 func (f *faults) sign(t *testing.T, account *corev1.ServiceAccount, life time.Duration) string {
 	t.Helper()
 	block, _ := pem.Decode(fileContent(t, filepath.Join(f.cp.Dir(), "pki", "service-account.key")))
@@ -76,7 +76,7 @@ func (f *faults) sign(t *testing.T, account *corev1.ServiceAccount, life time.Du
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// tokenExpired gives an agent a token that expires, and another one once it has.
+// tokenExpired gives an agent a token that expires, and then a new one.
 func tokenExpired(t *testing.T, f *faults, change func()) {
 	account := f.newAccount(t)
 	f.a.stop() // it reads the file every minute only
