@@ -144,13 +144,13 @@ func takingTurns(t *testing.T, f *faults, change func()) {
 	other.etcd.goOn()
 	f.a.requireServers(f.cp, faultIDs...)
 
-	// Back, when it has less than the other.
+	// Away from it, while the agent has less than there is.
 	other.etcd.hold()
 	f.goOn(t, aside)
 	f.moveTo(t, f.cp)
 	f.a.requireServers(f.cp, faultIDs...)
 
-	// To it again, when it has less than the agent.
+	// To it, while the agent has more than it.
 	f.moveTo(t, other.ControlPlane)
 	f.a.awaitProblem("configmaps", "lags; waiting loses nothing")
 	f.goOn(t, aside)

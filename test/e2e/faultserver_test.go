@@ -28,22 +28,23 @@ import (
 
 var faultIDs = []string{"configmaps", "widgets.example.com"}
 
-// serverFault is something that happens to a server, or on the way to it.
+// serverFault is a fault of a server, or of the network before it.
 type serverFault struct {
 	name string
-	// reasons are why collections are listed because of it. Others must not be.
+	// reasons maps each collection that is listed because of the fault to the list's reason. No
+	// other list may be made.
 	reasons map[string]string
-	// do makes it happen, and is over when the agent can go on. The changes that come
-	// with it are made by change.
+	// do injects the fault, and returns when the agent can continue. It calls change to make the
+	// changes that come with the fault.
 	do func(t *testing.T, f *faults, change func())
 }
 
-// listed are lists of all collections for one reason.
+// listed returns reasons for a list of each collection, all the same.
 func listed(reason string) map[string]string {
 	return map[string]string{"configmaps": reason, "widgets.example.com": reason}
 }
 
-// serverFaults are in an order in which each can follow on the one before.
+// serverFaults are ordered so that each can follow the one before.
 var serverFaults = []serverFault{
 	{"connections cut", nil, func(_ *testing.T, f *faults, change func()) {
 		f.g.down()
@@ -68,7 +69,7 @@ var serverFaults = []serverFault{
 		f.g.up()
 		f.a.awaitProblem("configmaps", "credential")
 		change()
-		f.g.giveToken(t, token) // and the file is looked at every minute
+		f.g.giveToken(t, token) // the agent reads the file every minute
 	}},
 	{"token expired, another one given", nil, tokenExpired},
 	{"client certificate revoked, another one given", nil, func(t *testing.T, f *faults, change func()) {
@@ -83,11 +84,11 @@ var serverFaults = []serverFault{
 		for _, id := range faultIDs {
 			f.a.awaitProblem(id, "credential")
 		}
-		f.g.down() // client-go reads the files for each connection, and else every 5 minutes
+		f.g.down() // client-go reads the files for each connection, and otherwise every 5 minutes
 		change()
 		give()
 		for _, id := range faultIDs {
-			f.a.awaitProblem(id, "refused") // by then it is more than a second since it read them, for which it keeps them
+			f.a.awaitProblem(id, "refused") // by then the copy of the files, kept for a second, has expired
 		}
 		f.g.up()
 		f.a.awaitInStep(anywhere(faultIDs...))
@@ -163,7 +164,7 @@ var serverFaults = []serverFault{
 		saved := filepath.Join(t.TempDir(), "etcd")
 		require.NoError(t, f.cp.SaveEtcd(t.Context(), saved))
 		change()
-		// Far enough for the apiserver's own writes at its start not to come past it.
+		// Far enough to stay ahead of the apiserver's own writes at its start.
 		goPast(t, f.cp, rvPlus(t, f.cp, 200), "lost-"+strconv.FormatUint(f.random.Uint64(), 36))
 		f.touchWidgets(t)
 		f.a.requireServers(f.cp, faultIDs...)
@@ -215,23 +216,22 @@ var serverFaults = []serverFault{
 	}},
 }
 
-// faults is where they happen.
+// faults is the environment in which server faults are injected.
 type faults struct {
 	x      *site
 	a      *agent
-	cp     *controlplane.ControlPlane // that the agent is to follow
+	cp     *controlplane.ControlPlane // the server that the agent is to follow
 	g      *gateway
 	random *rand.Rand
-	reader *reader // complains when a checkpoint goes back
+	reader *reader // fails the test if a checkpoint goes back
 
-	replaced bool // the authority was
+	replaced bool // the certificate authority was replaced
 }
 
-// TestFaultServer does to a server what happens to servers, beside an agent that runs,
-// a client that follows what changes, and one that looks all the time. After
-// each fault the cache must be what the server has, lists must have been made for the
-// reason that there was and no other, the follower must have been told what changed,
-// once each, and nothing that stayed on the server may have been missing.
+// TestFaultServer injects the faults of servers while an agent runs, with a client that follows its
+// changes and one that polls it. After each fault the cache must equal the server's state, only
+// lists for the expected reasons may have been made, the follower must have received each change
+// once, and no object that stayed on the server may have been missing.
 func TestFaultServer(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -239,7 +239,7 @@ func TestFaultServer(t *testing.T) {
 	g := newGateway(t, cp)
 	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: widgets.example.com"})
 	if !*full {
-		// As long as by default would be most of the test's time.
+		// With the defaults this would take most of the test's time.
 		x.env = []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "HTTP2_PING_TIMEOUT_SECONDS=2"}
 	}
 	f := &faults{x: x, a: x.start(), cp: cp, g: g, random: random(t), reader: x.read()}
@@ -251,7 +251,7 @@ func TestFaultServer(t *testing.T) {
 				continue // there is no way back
 			}
 			if i == len(serverFaults)-1 {
-				looker.stop() // nothing stays
+				looker.stop() // no object stays
 			}
 			started := time.Now()
 			f.test(t, fault, fmt.Sprintf("%s-%d", "round", round))
@@ -264,10 +264,9 @@ func TestFaultServer(t *testing.T) {
 	require.Greater(t, f.reader.reads(), len(serverFaults))
 }
 
-// test makes one fault happen.
+// test injects one fault.
 func (f *faults) test(t *testing.T, fault serverFault, round string) {
-	// A new process, since an agent that has just been through other faults waits longer
-	// from try to try.
+	// A new process, since an agent that has just been through other faults has a longer backoff.
 	f.a.stop()
 	f.a = f.x.start()
 	before := onServer(t, f.cp, "configmaps")
@@ -317,7 +316,7 @@ func (f *faults) test(t *testing.T, fault serverFault, round string) {
 		require.Equal(t, want, got, "%s: lists of %s", fault.name, id)
 	}
 	switch {
-	case f.a != agent: // who followed was sent away with it
+	case f.a != agent: // the follower was disconnected with it
 		_, _ = follower.wait()
 	case fault.reasons["configmaps"] == "rv-ahead" || fault.reasons["configmaps"] == "cluster-changed":
 		code, stderr := follower.wait()
@@ -328,7 +327,7 @@ func (f *faults) test(t *testing.T, fault serverFault, round string) {
 	}
 }
 
-// requireTold waits for lines, in any order, and that there are no others.
+// requireTold waits for these lines, in any order, and fails if there are others.
 func (f *following) requireTold(want []string) {
 	f.t.Helper()
 	missing := make(map[string]bool, len(want))
@@ -356,15 +355,15 @@ func (f *following) requireTold(want []string) {
 	}
 }
 
-// touchWidgets changes a widget, so that the checkpoint of widgets is of now.
+// touchWidgets changes a widget, so that the checkpoint of widgets is recent.
 func (f *faults) touchWidgets(t *testing.T) {
 	t.Helper()
 	_, err := objects.Touch(t.Context(), f.cp.RESTConfig(controlplane.Admin), "widgets", 1)
 	require.NoError(t, err)
 }
 
-// storm has the gateway answer requests itself for as long as it takes the agent to
-// make some, all connections having been cut.
+// storm cuts all connections and has the gateway answer requests itself until the agent has made
+// some.
 func (f *faults) storm(t *testing.T, change func(), answer func(*http.Request) int) {
 	t.Helper()
 	f.g.answer(answer)
@@ -375,8 +374,8 @@ func (f *faults) storm(t *testing.T, change func(), answer func(*http.Request) i
 	f.g.answer(nil)
 }
 
-// remakeNamespace deletes a namespace with all configmaps in it, and makes both anew under
-// the names that they had.
+// remakeNamespace deletes a namespace with all its configmaps, and creates all of them again under
+// the same names.
 func (f *faults) remakeNamespace(t *testing.T, name string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
@@ -389,7 +388,7 @@ func (f *faults) remakeNamespace(t *testing.T, name string) {
 	for _, o := range old.Items {
 		require.NoError(t, configmaps.Delete(t.Context(), o.Name, metav1.DeleteOptions{}))
 	}
-	// What a controller would do once it is empty.
+	// The work of a controller once the namespace is empty.
 	ns, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	ns.Spec.Finalizers = nil
@@ -414,8 +413,8 @@ func (f *faults) remakeNamespace(t *testing.T, name string) {
 	}
 }
 
-// remakeWidgets deletes the definition of widgets, which deletes them, and makes both
-// anew with a field more.
+// remakeWidgets deletes the definition of widgets, and so the widgets, and creates both again, with
+// one more field.
 func (f *faults) remakeWidgets(t *testing.T) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
@@ -438,7 +437,7 @@ func (f *faults) remakeWidgets(t *testing.T) {
 	require.NoError(t, objects.Seed(t.Context(), f.cp, objects.SeedOptions{Widgets: 25, Namespaces: 4}))
 }
 
-// awaitOutOfStep waits until a collection is not followed.
+// awaitOutOfStep waits until a collection is not in step.
 func (a *agent) awaitOutOfStep(id string) {
 	a.t.Helper()
 	a.await(id+" is out of step", func(s *localapi.Status) string {
@@ -449,7 +448,7 @@ func (a *agent) awaitOutOfStep(id string) {
 	})
 }
 
-// awaitProblem waits until the agent says what is wrong.
+// awaitProblem waits until the agent reports a problem that contains text.
 func (a *agent) awaitProblem(id, text string) {
 	a.t.Helper()
 	a.await(id+" has a problem with the "+text, func(s *localapi.Status) string {
@@ -460,7 +459,7 @@ func (a *agent) awaitProblem(id, text string) {
 	})
 }
 
-// rvPlus is a resourceVersion some changes after the newest.
+// rvPlus returns the newest resourceVersion plus n.
 func rvPlus(t *testing.T, cp *controlplane.ControlPlane, n int64) string {
 	t.Helper()
 	rev, err := cp.Revision(t.Context())

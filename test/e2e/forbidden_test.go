@@ -17,9 +17,8 @@ const withSecrets = `
   transform: {keepManagedFields: true}
 `
 
-// TestForbiddenCollection runs an agent whose user may not read secrets. They stay
-// never synced, which is not the same as empty; the others are in step, and are compared
-// with the server.
+// TestForbiddenCollection runs an agent whose user may not read secrets. They stay never synced,
+// which differs from empty; the others are in step, and equal the server's.
 func TestForbiddenCollection(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -57,8 +56,8 @@ func TestForbiddenCollection(t *testing.T) {
 	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).code, "from the file")
 }
 
-// TestForbiddenLater takes the permission away from an agent that has the objects.
-// They stay, for as long as the hint says. The log warns once, however often it is retried.
+// TestForbiddenLater revokes the permission of an agent that has the objects. They stay, for as
+// long as the hint announces. The log warns once, however many retries there are.
 func TestForbiddenLater(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -95,7 +94,7 @@ func TestForbiddenLater(t *testing.T) {
 	a.stop()
 }
 
-// awaitForbidden waits until secrets are known to be forbidden.
+// awaitForbidden waits until the agent reports secrets as forbidden.
 func (a *agent) awaitForbidden() localapi.Collection {
 	a.t.Helper()
 	s := a.await("secrets are forbidden", func(s *localapi.Status) string {

@@ -28,24 +28,23 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// gateway is an address at which a server can be found, as a load balancer has one. What
-// stands behind it can be exchanged, and it can answer in its place. Before it is a
-// network that can be cut.
+// gateway is the address of a server, like that of a load balancer. The server behind it can be
+// exchanged, and it can answer requests itself. The network before it can be cut.
 //
-// It takes one token, or one certificate of a client, which it changes for the
-// administrator's token. Any other goes on to the server as a token that it does not know.
+// It accepts one token, or one client certificate, and replaces it by the administrator's token. It
+// forwards any other unchanged, as a token that the server does not know.
 type gateway struct {
 	*proxy
 	caFile, tokenFile, certFile, keyFile string
 
 	mu      sync.Mutex
 	behind  *backend
-	watched *backend // that has the watches, nil for the same
+	watched *backend // gets the watches; nil for the same backend
 	token   string
 	client  []byte // the certificate, nil for none
 	cert    tls.Certificate
-	inject  func(*http.Request) int // the status to answer with; 0 or nil to ask the server
-	refused int                     // how many requests were answered so
+	inject  func(*http.Request) int // the status to answer with; nil, or a result of 0, forwards the request
+	refused int                     // number of requests answered by inject
 }
 
 // backend is a server behind a gateway.
@@ -62,7 +61,7 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 	srv := httptest.NewUnstartedServer(g)
 	srv.EnableHTTP2 = true
 	srv.Config.ErrorLog = log.New(t.Output(), "gateway: ", 0)
-	// Not GetCertificate, which is not asked by clients that know an address only.
+	// Not GetCertificate, which is not called for clients that connect to an IP address.
 	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -91,7 +90,7 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 	return g
 }
 
-// writeKubeconfig says how the agent is to show who it is, from its next start.
+// writeKubeconfig sets the credentials of the agent, from its next start.
 func (g *gateway) writeKubeconfig(t *testing.T, auth *clientcmdapi.AuthInfo) {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()
@@ -102,7 +101,7 @@ func (g *gateway) writeKubeconfig(t *testing.T, auth *clientcmdapi.AuthInfo) {
 	require.NoError(t, clientcmd.WriteToFile(*cfg, g.kubeconfig))
 }
 
-// lead puts a server behind the gateway, for requests that come from now on.
+// lead puts a server behind the gateway, for all later requests.
 func (g *gateway) lead(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	b := g.to(t, cp)
@@ -116,8 +115,8 @@ func (g *gateway) lead(t *testing.T, cp *controlplane.ControlPlane) {
 	g.behind, g.watched = b, nil
 }
 
-// leadWatches puts another server behind it for watches, as where several are asked in
-// turn.
+// leadWatches puts another server behind the gateway for watches, as if requests took turns between
+// several servers.
 func (g *gateway) leadWatches(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	b := g.to(t, cp)
@@ -148,7 +147,7 @@ func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
 			}
 		},
 		Transport: b.transport, FlushInterval: -1, ErrorLog: log.New(t.Output(), "gateway: ", 0),
-		// As if the connection were to the server itself.
+		// As if the client were connected to the server itself.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	return b
@@ -181,33 +180,33 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected","code":` + strconv.Itoa(code) + `}`))
 }
 
-// answer has the gateway answer requests itself where f returns a status; nil ends
-// that. f is called by one goroutine at a time.
+// answer has the gateway answer requests itself if f returns a status; a nil f ends that. Calls of
+// f are serialized.
 func (g *gateway) answer(f func(*http.Request) int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inject, g.refused = f, 0
 }
 
-// answered returns how many requests the gateway has answered itself.
+// answered returns the number of requests that the gateway has answered itself.
 func (g *gateway) answered() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.refused
 }
 
-// accept makes another token the only one.
+// accept makes this token the only valid one.
 func (g *gateway) accept(token string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.token = token
 }
 
-// giveToken writes a token where the agent finds it.
+// giveToken writes a token to the agent's token file.
 func (g *gateway) giveToken(t *testing.T, token string) { replaceFile(t, g.tokenFile, []byte(token)) }
 
-// acceptCertificate makes a certificate for a client, the only one that is taken from now
-// on, and returns what writes it where the agent finds it.
+// acceptCertificate makes a new client certificate the only valid one, and returns a function that
+// writes it to the agent's files.
 func (g *gateway) acceptCertificate(t *testing.T) (give func()) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -226,7 +225,7 @@ func (g *gateway) acceptCertificate(t *testing.T) (give func()) {
 	}
 }
 
-// certify has the gateway show the certificate of a control plane.
+// certify makes the gateway present a certificate of the control plane's authority.
 func (g *gateway) certify(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	pki := filepath.Join(cp.Dir(), "pki")
@@ -237,13 +236,13 @@ func (g *gateway) certify(t *testing.T, cp *controlplane.ControlPlane) {
 	g.cert = cert
 }
 
-// trust writes the authority of a control plane where the agent finds it.
+// trust writes the authority of a control plane to the agent's CA file.
 func (g *gateway) trust(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	replaceFile(t, g.caFile, cp.RESTConfig(controlplane.Admin).CAData)
 }
 
-// replaceFile writes a file so that who reads it has the old content or the new one.
+// replaceFile replaces a file atomically: a reader gets the old content or the new one.
 func replaceFile(t *testing.T, path string, content []byte) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path+".new", content, 0o600))

@@ -25,10 +25,9 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// TestHandlersAreToldOnlyOfChanges wires the pipeline from the library's packages,
-// with a handler at its end, and lets the server forget the checkpoint between two
-// runs. After the relist the handler must have been told of what changed, once
-// each, and of nothing else.
+// TestHandlersAreToldOnlyOfChanges connects the library's packages to a pipeline with a handler at
+// its end, and lets the checkpoint expire between two runs. After the relist the handler must have
+// been called once for each change, and for nothing else.
 func TestHandlersAreToldOnlyOfChanges(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -59,7 +58,7 @@ func TestHandlersAreToldOnlyOfChanges(t *testing.T) {
 	}
 }
 
-// pipeline keeps configmaps in a database, as the agent does.
+// pipeline stores configmaps in a database, like the agent.
 type pipeline struct {
 	reflector.Silent
 	collection store.Collection
@@ -70,7 +69,7 @@ type pipeline struct {
 	reasons []store.Reason
 }
 
-// Listed notes why a list was made.
+// Listed records the reason of a list.
 func (p *pipeline) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,13 +153,13 @@ func (p *pipeline) awaitSame(t *testing.T, cp *controlplane.ControlPlane) {
 		got.add(t, u.Object)
 	}
 	requireSame(t, "configmaps", want, got)
-	// Handlers are told after the store has it, at their own pace.
+	// Handlers are called after the store's write, at their own pace.
 	poll(t, "the handler has everything", nil, func(context.Context) (bool, error) {
 		return slices.Equal(keysOf(want), p.told.holds()), nil
 	})
 }
 
-// recorder is a handler that writes down what it is told.
+// recorder is a handler that records its calls.
 type recorder struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -170,7 +169,7 @@ type recorder struct {
 
 var _ cache.ResourceEventHandler = (*recorder)(nil)
 
-// OnAdd notes an object that is new to the handler.
+// OnAdd records a new object.
 func (r *recorder) OnAdd(obj any, isInInitialList bool) {
 	call := "added"
 	if isInInitialList {
@@ -179,10 +178,10 @@ func (r *recorder) OnAdd(obj any, isInInitialList bool) {
 	r.note(call, nil, obj)
 }
 
-// OnUpdate notes a change.
+// OnUpdate records a change.
 func (r *recorder) OnUpdate(old, obj any) { r.note("updated", old, obj) }
 
-// OnDelete notes the end of an object.
+// OnDelete records a deletion.
 func (r *recorder) OnDelete(obj any) {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = unknown.Obj
@@ -190,7 +189,7 @@ func (r *recorder) OnDelete(obj any) {
 	r.note("deleted", obj, nil)
 }
 
-// note checks that a call fits to those before, and keeps it.
+// note checks that a call is consistent with those before, and records it.
 func (r *recorder) note(call string, old, obj any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,14 +219,14 @@ func (r *recorder) note(call string, old, obj any) {
 	r.held[key] = is.GetResourceVersion()
 }
 
-// holds are the keys that a handler knows of now.
+// holds returns the keys of the objects that exist for the handler.
 func (r *recorder) holds() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.held))
 }
 
-// sorted are the keys that a call was made for.
+// sorted returns the keys for which a call was made.
 func (r *recorder) sorted(call string) []string {
 	var keys []string
 	for key, calls := range r.calls {
@@ -239,7 +238,7 @@ func (r *recorder) sorted(call string) []string {
 	return keys
 }
 
-// kinds are the calls that were made, each once.
+// kinds returns the calls that were made, each once.
 func (r *recorder) kinds() []string {
 	kinds := make(map[string]bool)
 	for _, calls := range r.calls {

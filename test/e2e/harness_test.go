@@ -26,18 +26,18 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what must happen: far longer than it
-	// takes on an idle machine, and than an agent waits between two tries.
+	// patience is the timeout of a wait: far longer than it takes on an idle machine, and than an
+	// agent's backoff.
 	patience = 4 * time.Minute
 
-	// pollEvery is how often it looks.
+	// pollEvery is the interval of polls.
 	pollEvery = 20 * time.Millisecond
 
-	// logTail is how much of an agent's log a failed test shows.
+	// logTail is how much of an agent's log a failed test prints, in bytes.
 	logTail = 8 << 10
 )
 
-// site is a place where an agent lives: its configuration, database and socket.
+// site is the directory of an agent: configuration, database and socket.
 type site struct {
 	t          *testing.T
 	dir        string
@@ -50,20 +50,20 @@ type site struct {
 	env        []string
 }
 
-// settings are what of a configuration differs between tests.
+// settings are the parts of a configuration that differ between tests.
 type settings struct {
 	kubeconfig     string // path
 	resources      string // YAML
-	commitInterval string // empty for 50ms, so that changes are soon to be seen
+	commitInterval string // empty for 50ms, so that changes become visible soon
 	consent        bool   // to Secrets on disk
 	purgeAfter     string // of Secrets; empty for the default
 	more           string // YAML of further fields
 }
 
-// newSite makes a place for an agent, which is removed with the test.
+// newSite creates a directory for an agent, which is removed when the test ends.
 func newSite(t *testing.T, s settings) *site {
 	t.Helper()
-	// Not t.TempDir: with the name of the test the socket's path gets too long.
+	// Not t.TempDir, which contains the test's name: the path of the socket would get too long.
 	dir, err := os.MkdirTemp("", "snapcache-e2e-")
 	require.NoError(t, err)
 	x := &site{
@@ -84,7 +84,7 @@ func newSite(t *testing.T, s settings) *site {
 	return x
 }
 
-// configure writes the configuration anew, with the same database and socket.
+// configure rewrites the configuration, with the same database and socket.
 func (x *site) configure(s settings) {
 	x.t.Helper()
 	x.kubeconfig = s.kubeconfig
@@ -93,7 +93,7 @@ func (x *site) configure(s settings) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\n")
-	// No fleet starts here.
+	// Only one agent starts, so no jitter.
 	fmt.Fprintf(&b, "resumeJitter: 0s\n")
 	fmt.Fprintf(&b, "store:\n  path: %s\n  commitInterval: %s\n", x.db, s.commitInterval)
 	fmt.Fprintf(&b, "localAPI:\n  socket: %s\nmetrics:\n  address: %s\n", x.socket, x.metrics)
@@ -108,7 +108,7 @@ func (x *site) configure(s settings) {
 	require.NoError(x.t, os.WriteFile(x.config, []byte(b.String()), 0o600))
 }
 
-// in is the same place for a subtest, which must not fail in the name of its
+// in returns the same site for a subtest, so that failures are reported there and not in the
 // parent.
 func (x *site) in(t *testing.T) *site {
 	y := *x
@@ -124,8 +124,7 @@ func (x *site) tail() string {
 	return string(b[max(0, len(b)-logTail):])
 }
 
-// command returns the program with arguments. Nothing of the environment of the
-// test shall matter to it.
+// command returns the program with arguments. The test's environment must not affect it.
 func (x *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = x.dir
@@ -133,7 +132,7 @@ func (x *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// result is how a run of the command line ended.
+// result is the result of a run of the command line.
 type result struct {
 	stdout []byte
 	stderr string
@@ -155,7 +154,7 @@ func (x *site) run(args ...string) result {
 	return result{stdout.Bytes(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// must runs one of the readers and returns what it printed.
+// must runs one of the readers, which must succeed, and returns its output.
 func (x *site) must(args ...string) []byte {
 	x.t.Helper()
 	r := x.run(append(args, "--config", x.config)...)
@@ -165,7 +164,7 @@ func (x *site) must(args ...string) []byte {
 	return r.stdout
 }
 
-// in is the same agent for a subtest.
+// in returns the same agent for a subtest.
 func (a *agent) in(t *testing.T) *agent {
 	b := *a
 	b.site = a.site.in(t)
@@ -177,7 +176,7 @@ type agent struct {
 	*site
 	cmd    *exec.Cmd
 	client *localapi.Client
-	done   chan struct{} // closed when it has ended
+	done   chan struct{} // closed when the process has exited
 }
 
 // start starts an agent, which ends with the test at the latest.
@@ -201,7 +200,7 @@ func (x *site) launch(args ...string) *agent {
 	require.NoError(x.t, a.cmd.Start())
 	go func() {
 		defer close(a.done)
-		_ = a.cmd.Wait() // how it ended is in ProcessState
+		_ = a.cmd.Wait() // ProcessState has the result
 	}()
 	x.t.Cleanup(func() {
 		if a.running() {
@@ -227,14 +226,14 @@ func (a *agent) kill() {
 	<-a.done
 }
 
-// stop ends the agent as systemd would, and expects it to end well.
+// stop ends the agent like systemd, and requires exit code 0.
 func (a *agent) stop() {
 	a.t.Helper()
 	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGTERM))
 	require.Equal(a.t, 0, a.wait(), "exit code after SIGTERM")
 }
 
-// wait returns the exit code of an agent that is about to end by itself.
+// wait returns the exit code of an agent that is about to exit by itself.
 func (a *agent) wait() int {
 	a.t.Helper()
 	select {
@@ -245,8 +244,8 @@ func (a *agent) wait() int {
 	return a.cmd.ProcessState.ExitCode()
 }
 
-// await polls the agent's status until ok returns an empty text; the text says
-// what is missing.
+// await polls the agent's status until ok returns an empty text; the text describes what is
+// missing.
 func (a *agent) await(what string, ok func(*localapi.Status) string) *localapi.Status {
 	a.t.Helper()
 	var status *localapi.Status
@@ -266,9 +265,8 @@ func (a *agent) await(what string, ok func(*localapi.Status) string) *localapi.S
 	return status
 }
 
-// awaitInStep waits until the collections in at are in step and complete up to
-// the resourceVersion that is given for each, and returns them by ID. An empty
-// resourceVersion means any.
+// awaitInStep waits until the collections in at are in step and complete up to the given
+// resourceVersions, and returns them by ID. An empty resourceVersion means any.
 func (a *agent) awaitInStep(at map[string]string) map[string]localapi.Collection {
 	a.t.Helper()
 	s := a.await("in step", func(s *localapi.Status) string {
@@ -293,7 +291,7 @@ func collections(s *localapi.Status) map[string]localapi.Collection {
 	return m
 }
 
-// anywhere are collections at any resourceVersion, for awaitInStep.
+// anywhere returns the collections without resourceVersions, for awaitInStep.
 func anywhere(ids ...string) map[string]string {
 	m := make(map[string]string, len(ids))
 	for _, id := range ids {
@@ -302,8 +300,8 @@ func anywhere(ids ...string) map[string]string {
 	return m
 }
 
-// poll waits until ok, an error, or the end of patience. missing may be set by ok
-// to what the failure tells; nil for nothing.
+// poll polls until ok returns true or an error, or until the timeout. ok may set missing to a text
+// for the failure message; nil for none.
 func poll(t *testing.T, what string, missing *string, ok wait.ConditionWithContextFunc) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), pollEvery, patience, true, ok)
@@ -316,15 +314,15 @@ func poll(t *testing.T, what string, missing *string, ok wait.ConditionWithConte
 	t.Fatalf("wait until %s: %v", what, err)
 }
 
-// ports are those that tests of this process were given.
+// ports are the ports that this process's tests already use.
 var ports struct {
 	sync.Mutex
 	taken map[int]bool
 }
 
-// freeAddress returns a loopback address that nobody listens on. Its port is below
-// the range that systems give out by themselves, so that no outgoing connection
-// takes it, and outside of the control planes'.
+// freeAddress returns a loopback address on which no process listens. Its port is below the
+// ephemeral range, so that no outgoing connection takes it, and outside of the control planes'
+// ports.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ports.Lock()

@@ -17,8 +17,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// history is everything that happened to the objects of a resource since it
-// began: with it the state at any resourceVersion is known.
+// history holds all events of a resource's objects since its start. From them the state at any
+// resourceVersion is known.
 type history struct {
 	first map[string]string // canonical objects by key
 
@@ -31,7 +31,7 @@ type history struct {
 // happening is one watch event. Its object is empty for a deletion.
 type happening struct{ rv, key, object string }
 
-// record begins a history and keeps it until the test ends.
+// record starts a history, which continues until the test ends.
 func record(t *testing.T, cp *controlplane.ControlPlane, resource schema.GroupVersionResource) *history {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
@@ -84,15 +84,15 @@ func (h *history) end(err error) {
 	h.broken = err
 }
 
-// length returns how many events there were so far.
+// length returns the number of events so far.
 func (h *history) length() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.events)
 }
 
-// at returns the state at a resourceVersion: canonical objects by key. It waits
-// until the history goes on past it, so there has to be churn.
+// at returns the state at a resourceVersion: canonical objects by key. It waits for an event past
+// that resourceVersion, so it needs churn.
 func (h *history) at(t *testing.T, rv string) map[string]string {
 	t.Helper()
 	compare := compareRV(t)

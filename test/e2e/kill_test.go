@@ -21,30 +21,29 @@ const (
 	killMax = 600 * time.Millisecond // a kill comes at a random moment before this
 )
 
-// killed are the resources that are churned meanwhile, by collection.
+// killed maps the collections to the resources that are churned meanwhile.
 var killed = map[string]schema.GroupVersionResource{
 	"configmaps":          {Version: "v1", Resource: "configmaps"},
 	"pods":                {Version: "v1", Resource: "pods"},
 	"widgets.example.com": objects.WidgetResource,
 }
 
-// TestKilledAtAnyMoment kills an agent 50 times while objects change. Each time
-// what the file holds must be exactly the state that the server had at the
-// checkpoint: every event up to it, and none after it. In the end the agent must
-// have come back to the server's state without a second list.
+// TestKilledAtAnyMoment kills an agent 50 times while objects change. After each kill the file must
+// hold exactly the server's state at the checkpoint: every event up to it, and none after it. In
+// the end the agent must have caught up without a second list.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	server := newChurned(t)
 	s := server.settings(t)
-	s.commitInterval = "10ms" // so that most kills find something newer stored: a few changes wait longer
+	s.commitInterval = "10ms" // so that most kills find newer stored changes: a few changes wait longer
 	x := newSite(t, s)
 
-	first := make(map[string]localapi.Collection) // as it was when it was first synced
+	first := make(map[string]localapi.Collection) // as it was when first synced
 	checkpoints := make(map[string]map[string]bool)
 	for i := range kills {
 		a := x.start()
-		// Some kills hit the start, the others an agent that has events to store, in
-		// one collection or several.
+		// Some kills hit the start, the others an agent that has events to store, in one collection
+		// or several.
 		a.await("far enough", func(s *localapi.Status) string { return inStep(s, i%4) })
 		delay := rand.N(killMax)
 		if i == 0 {
@@ -85,7 +84,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// inStep says whether at least n collections are in step.
+// inStep returns an empty text if at least n collections are in step, else what is missing.
 func inStep(s *localapi.Status, n int) string {
 	for _, c := range s.Collections {
 		if c.InStep {
@@ -98,7 +97,7 @@ func inStep(s *localapi.Status, n int) string {
 	return ""
 }
 
-// dumpByKind dumps what can be read of the file, by the kind of the objects.
+// dumpByKind dumps the readable content of the file, by the kind of the objects.
 func (x *site) dumpByKind(what string, from ...string) map[string]content {
 	x.t.Helper()
 	r := x.run(append([]string{"dump", "-o", "ndjson", "--config", x.config}, from...)...)
@@ -117,7 +116,8 @@ func (x *site) dumpByKind(what string, from ...string) map[string]content {
 	return kinds
 }
 
-// sleep lets a random moment come. It is what a test does, not what it waits for.
+// sleep waits for a random moment to come. The moment is part of the test, it is no
+// synchronisation.
 func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -126,7 +126,7 @@ func sleep(t *testing.T, d time.Duration) {
 	}
 }
 
-// requireState compares what the file holds with a state of the history.
+// requireState compares the content of the file with a state of the history.
 func requireState(t *testing.T, what string, want map[string]string, got content) {
 	t.Helper()
 	have := make(map[string]string, len(got))

@@ -17,35 +17,35 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// TestKubectlTakesWhatDumpPrints feeds the output of dump to kubectl, and compares
-// the other formats with it.
+// TestKubectlTakesWhatDumpPrints feeds the output of dump to kubectl, and compares the other
+// formats with it.
 func TestKubectlTakesWhatDumpPrints(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
 	a := x.start()
 	a.requireServers(cp, everyID...)
-	a.stop() // from the file it is the same code behind another source
+	a.stop() // reads from the file use the same code on another source
 
 	names := lines(kubectl(t, cp, nil, "get", strings.Join(everyID, ","), "-A", "-o", "name"))
 	got := kubectl(t, cp, x.must("dump", "-o", "json"), "get", "-f", "-", "-o", "name")
 	require.ElementsMatch(t, names, lines(got), "kubectl get -f of JSON")
 	require.ElementsMatch(t, names, lines(x.must("dump", "-o", "name")), "names")
 
-	// kubectl takes its time to apply something, so it is not given everything.
+	// kubectl needs time for each object, so it gets only some.
 	names = lines(x.must("dump", "pods", "-n", "shop-0001", "-o", "name"))
 	applied := kubectl(t, cp, x.must("dump", "pods", "-n", "shop-0001", "-o", "yaml"), "apply", "--dry-run=client", "-f", "-", "-o", "name")
 	require.ElementsMatch(t, names, lines(applied), "kubectl apply of YAML")
 
 	for id, want := range allOnServer(t, cp, everyID...) {
 		requireSame(t, id+" as ndjson", want, decodeStream(t, x.must("dump", id, "-o", "ndjson")))
-		// kubectl makes JSON of YAML.
+		// kubectl converts YAML to JSON.
 		asJSON := kubectl(t, cp, x.must("dump", id), "create", "--dry-run=client", "-f", "-", "-o", "json", "--show-managed-fields")
 		requireSame(t, id+" as YAML", want, decodeStream(t, asJSON))
 	}
 }
 
-// TestDumpSelects compares what dump selects with what kubectl selects.
+// TestDumpSelects compares the selections of dump with those of kubectl.
 func TestDumpSelects(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -62,7 +62,7 @@ func TestDumpSelects(t *testing.T) {
 			{"pods", "-l", "app.kubernetes.io/managed-by=fleet"},
 			{"pods", "-l", "example.com/tier notin (backend),pod-template-hash"},
 			{"pods", "-n", "shop-0002", "-l", "!example.com/none"},
-			{"nodes", "-n", "shop-0001"}, // which does not matter
+			{"nodes", "-n", "shop-0001"}, // the namespace does not matter
 			{"configmaps", "-n", "kube-system"},
 		} {
 			what := fmt.Sprintf("%s, from the %s", strings.Join(args, " "), from)
@@ -77,7 +77,7 @@ func TestDumpSelects(t *testing.T) {
 	}
 }
 
-// TestIndexes compares what inspect tells of the indexes with the objects.
+// TestIndexes compares the output of inspect about the indexes with the objects.
 func TestIndexes(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -113,7 +113,7 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
-// kubectl runs kubectl as the admin with some input.
+// kubectl runs kubectl as the admin, with an input.
 func kubectl(t *testing.T, cp *controlplane.ControlPlane, stdin []byte, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), args...)
@@ -134,7 +134,7 @@ func lines(b []byte) []string {
 	return strings.Split(text, "\n")
 }
 
-// inspectIndex returns how many objects inspect counts under each value.
+// inspectIndex returns the number of objects that inspect counts under each value.
 func (x *site) inspectIndex(id, index string) map[string]int {
 	x.t.Helper()
 	var answers []struct {

@@ -19,9 +19,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// TestKustomize renders the manifests with the kustomize that is in kubectl, as `kubectl apply -k`
-// does, and has a server take them: what it would warn of is the directory of the node and
-// nothing else. The rights in them are those that the configuration in them needs.
+// TestKustomize renders the manifests with kubectl's kustomize, as `kubectl apply -k` does, and
+// applies them to a server, which must warn of the node's directory and of nothing else. The RBAC
+// rules in them must be those that their configuration needs.
 func TestKustomize(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -75,7 +75,7 @@ func TestKustomize(t *testing.T) {
 	require.Equal(t, "snapcache:latest", container["image"], "no registry's host")
 	require.Equal(t, configs[0]["metadata"].(map[string]any)["name"], pod["volumes"].([]any)[0].(map[string]any)["configMap"].(map[string]any)["name"], "a change of the configuration is a roll-out")
 
-	// An overlay has another image without a change here.
+	// An overlay sets another image, without an edit of the manifests.
 	require.NoError(t, os.WriteFile(filepath.Join(x.dir, "kustomization.yaml"), fmt.Appendf(nil, "resources: [%s]\nimages: [{name: snapcache, newName: edge/snapcache, newTag: v1}]\n", relative(t, x.dir, base)), 0o600))
 	text, err = cp.Kubectl(t.Context(), "kustomize", x.dir)
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func relative(t *testing.T, from, to string) string {
 	return path
 }
 
-// manifests are objects by kind, group where it is not RBAC's, namespace and name.
+// manifests returns objects by kind, group if it is not RBAC's, namespace and name.
 func manifests(t *testing.T, text []byte) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{}
