@@ -12,20 +12,19 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// lookEvery is how often a looker looks: often enough to see what is there for a
-// moment, and seldom enough not to be the load of the test.
+// lookEvery is the polling interval of a looker: short enough to notice a momentary state, and long
+// enough not to be the load of the test.
 const lookEvery = 50 * time.Millisecond
 
-// looker is somebody who asks an agent for its keys all the time, and complains when
-// one is missing that was on the server throughout.
+// looker is a client that polls an agent for its keys, and fails the test if one is missing that
+// was on the server throughout.
 type looker struct {
 	stop   func()
 	looked atomic.Int64
 }
 
-// look begins to look for those configmaps of which tests leave everything alone. It
-// ends with the test at the latest. A time without an answer is no complaint: an agent
-// may be stopped.
+// look starts a looker for those configmaps that tests leave alone. It ends with the test at the
+// latest. A request without an answer is no failure: the agent may be stopped.
 func (x *site) look(there content) *looker {
 	x.t.Helper()
 	stays := make(map[string]bool)

@@ -18,7 +18,7 @@ import (
 // binary is the path of the program under test.
 var binary string
 
-// quiet is the control plane that tests share which change nothing on it.
+// quiet is the control plane shared by the tests that change nothing on it.
 var quiet struct {
 	once sync.Once
 	cp   *controlplane.ControlPlane
@@ -46,7 +46,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := build(dir); err != nil {
 		return 0, err
 	}
-	// Built here, where the time that it takes is not a test's.
+	// Built here, so that no test is charged for the time.
 	if _, err := controlplane.Build(context.Background(), os.Stderr); err != nil {
 		return 0, err
 	}
@@ -57,7 +57,7 @@ func run(m *testing.M) (code int, err error) {
 	return code, err
 }
 
-// build makes the program as it is shipped: without cgo and the race detector.
+// build builds the program as it is shipped: without cgo and the race detector.
 func build(dir string) error {
 	root, err := controlplane.Root()
 	if err != nil {
@@ -73,7 +73,7 @@ func build(dir string) error {
 	return nil
 }
 
-// newControlPlane starts a control plane of the test's own.
+// newControlPlane starts a control plane for one test.
 func newControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
@@ -88,8 +88,7 @@ func newControlPlane(t *testing.T) *controlplane.ControlPlane {
 	return cp
 }
 
-// quietControlPlane returns the control plane that is shared. Objects on it must
-// not be changed.
+// quietControlPlane returns the shared control plane. Objects on it must not be changed.
 func quietControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	quiet.once.Do(func() {
@@ -105,7 +104,7 @@ func quietControlPlane(t *testing.T) *controlplane.ControlPlane {
 	return quiet.cp
 }
 
-// smallSeed is some of everything.
+// smallSeed is a few objects of each kind.
 var smallSeed = objects.SeedOptions{
 	Pods: 80, ConfigMaps: 120, Secrets: 30, Services: 30, EndpointSlices: 30, Deployments: 30, Nodes: 8, Widgets: 60,
 	Namespaces: 8,

@@ -24,12 +24,12 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// liar is a proxy that understands what goes through it. It counts the complete lists
-// of configmaps, and can answer them with nothing.
+// liar is a proxy that parses the requests through it. It counts the complete lists of configmaps,
+// and can answer them with an empty list.
 type liar struct {
 	kubeconfig string
 	lists      atomic.Int32
-	lies       atomic.Int32 // how many lists are still to be answered with nothing
+	lies       atomic.Int32 // how many more lists to answer with an empty one
 }
 
 func newLiar(t *testing.T, cp *controlplane.ControlPlane) *liar {
@@ -79,9 +79,8 @@ func newLiar(t *testing.T, cp *controlplane.ControlPlane) *liar {
 	return l
 }
 
-// TestMassDeletion lets the server forget the checkpoint, and answer the list that
-// follows with few objects or none. What the server says twice is done; what it said
-// once, while something was wrong, deletes nothing.
+// TestMassDeletion lets the checkpoint expire, and answers the following list with few objects or
+// none. Deletes that a second list confirms are made; a single wrong list deletes nothing.
 func TestMassDeletion(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -117,7 +116,7 @@ func TestMassDeletion(t *testing.T) {
 	configmaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 	list, err := configmaps.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	// Not what the apiserver makes for itself, and would make again.
+	// Not the apiserver's own objects, which it would create again.
 	seeded := slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool { return o.GetNamespace() == metav1.NamespaceSystem })
 	for _, o := range seeded[:gone] {
 		require.NoError(t, configmaps.Namespace(o.GetNamespace()).Delete(t.Context(), o.GetName(), metav1.DeleteOptions{}))

@@ -8,8 +8,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// TestMemoryStore runs an agent without a database: it is in step as the others
-// are, leaves nothing on disk, and knows nothing after a restart.
+// TestMemoryStore runs an agent without a database: it catches up like the others, leaves nothing
+// on disk, and is empty after a restart.
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)

@@ -11,7 +11,7 @@ import (
 // counters are the values of one metric of an agent by one of its labels.
 type counters map[string]int
 
-// total is the sum of all but some values.
+// total returns the sum of the values, except those of some labels.
 func (c counters) total(but ...string) int {
 	n := 0
 	for _, v := range c {
@@ -47,19 +47,19 @@ func (a *agent) counters(metric, collection, label string) counters {
 	return values
 }
 
-// events are the watch events that the agent received for a collection, by type.
+// events returns the watch events that the agent received for a collection, by type.
 func (a *agent) events(collection string) counters {
 	a.t.Helper()
 	return a.counters("snapcache_events_total", collection, "type")
 }
 
-// changes are what the agent wrote for a collection: added, updated, deleted.
+// changes returns the agent's writes to a collection: added, updated, deleted.
 func (a *agent) changes(collection string) counters {
 	a.t.Helper()
 	return a.counters("snapcache_store_changes_total", collection, "op")
 }
 
-// relists are the agent's complete lists of a collection by reason.
+// relists returns the agent's complete lists of a collection by reason.
 func (a *agent) relists(collection string) counters {
 	a.t.Helper()
 	return a.counters("snapcache_relists_total", collection, "reason")

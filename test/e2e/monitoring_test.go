@@ -16,10 +16,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// TestMonitoringMetrics: every metric of the alert rules and the dashboard is one that an
-// agent has, with the labels and values that they select by.
-// The agent began with a file that was set aside, made a snapshot and compared itself with the
-// server, so that it has all there are.
+// TestMonitoringMetrics checks that an agent has every metric of the alert rules and the dashboard,
+// with the labels and values that they select by. The agent has set aside a file, made a snapshot
+// and verified itself against the server, so that it has all metrics there are.
 func TestMonitoringMetrics(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps"})

@@ -12,15 +12,14 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// readableWithin is how long an agent may take from exec to the first answer that
-// the command line gets from it.
+// readableWithin is the longest time from exec to an agent's first answer on the command line.
 const readableWithin = time.Second
 
 var offlineIDs = []string{"configmaps", "pods", "widgets.example.com"}
 
-// TestServerAwayForTheWholeStart starts an agent that can't reach the server: the
-// cache must be readable at once, say how old it is and why, and go on without a
-// list when the server is back.
+// TestServerAwayForTheWholeStart starts an agent that can't reach the server: the cache must be
+// readable at once, with its age and the cause, and the agent must resume without a list when the
+// server is back.
 func TestServerAwayForTheWholeStart(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -98,8 +97,7 @@ func TestServerAwayForTheWholeStart(t *testing.T) {
 	}
 }
 
-// firstStatus asks as a person would, with the command line, until there is an
-// answer of the agent.
+// firstStatus runs `snapcache status` until the agent answers.
 func (a *agent) firstStatus() *localapi.Status {
 	a.t.Helper()
 	for deadline := time.Now().Add(patience); ; {

@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// proxy is a network between an agent and the server that can be cut. The server
-// itself goes on, as it does behind a thin link.
+// proxy is a network between an agent and the server, which can be cut. The server itself keeps
+// running, as behind a slow link.
 type proxy struct {
 	t          *testing.T
 	address    string
@@ -27,19 +27,18 @@ type proxy struct {
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[net.Conn]struct{}
-	silent   bool // takes connections and says nothing
+	silent   bool // accepts connections and sends nothing
 	gate     *gate
 	wg       sync.WaitGroup
 }
 
-// gate is what the connections since some moment go through.
+// gate controls the connections made since it was created.
 type gate struct {
-	shut atomic.Bool   // what comes is lost
+	shut atomic.Bool   // data is dropped
 	end  chan struct{} // closed with the connections
 }
 
-// newProxy returns a proxy in working order, with the kubeconfig of a user that
-// goes through it.
+// newProxy returns a working proxy, with the kubeconfig of a user that goes through it.
 func newProxy(t *testing.T, cp *controlplane.ControlPlane, user string) *proxy {
 	t.Helper()
 	target, err := url.Parse(cp.URL())
@@ -55,7 +54,7 @@ func newProxy(t *testing.T, cp *controlplane.ControlPlane, user string) *proxy {
 	return p
 }
 
-// networkTo returns a proxy to any address, in working order.
+// networkTo returns a working proxy to any address.
 func networkTo(t *testing.T, target string) *proxy {
 	t.Helper()
 	p := &proxy{t: t, address: freeAddress(t), target: target, conns: make(map[net.Conn]struct{}), gate: &gate{end: make(chan struct{})}}
@@ -70,7 +69,7 @@ func networkTo(t *testing.T, target string) *proxy {
 // up lets connections through.
 func (p *proxy) up() { p.open(false) }
 
-// hang takes connections and never answers.
+// hang accepts connections and never answers.
 func (p *proxy) hang() { p.open(true) }
 
 func (p *proxy) open(silent bool) {
@@ -100,8 +99,8 @@ func (p *proxy) down() {
 	p.gate = &gate{end: make(chan struct{})}
 }
 
-// lose drops whatever the connections that there are carry from now on, and tells
-// neither end. New connections work.
+// lose drops all further data of the existing connections, without a signal to either end. New
+// connections work.
 func (p *proxy) lose() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,8 +135,8 @@ func (p *proxy) accept(l net.Listener) {
 	}
 }
 
-// keep notes a connection, to be closed when the network is cut. It returns false
-// where that has happened since l took it.
+// keep registers a connection, to be closed when the network is cut. It returns false if that has
+// happened since l accepted the connection.
 func (p *proxy) keep(l net.Listener, c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,9 +147,9 @@ func (p *proxy) keep(l net.Listener, c net.Conn) bool {
 	return true
 }
 
-// pipe copies until one end closes, then closes both, and counts.
+// pipe copies until one end closes, then closes both. It counts the bytes.
 func pipe(to, from net.Conn, g *gate, count *atomic.Int64) {
-	_, _ = io.Copy(to, passing{from, g, count}) // a connection that is cut is what it is for
+	_, _ = io.Copy(to, passing{from, g, count}) // an error is expected: tests cut connections
 	to.Close()
 	from.Close()
 }
@@ -162,7 +161,7 @@ type passing struct {
 	count *atomic.Int64
 }
 
-// Read waits for the end once the gate is shut.
+// Read blocks until the end once the gate is shut.
 func (p passing) Read(b []byte) (int, error) {
 	n, err := p.from.Read(b)
 	if p.gate.shut.Load() {

@@ -15,10 +15,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestSecretsPurged takes the right to everything away from an agent that has Secrets, with
-// one more in its history and one more in the journal. Once that has lasted, no byte of
-// their records is in the file; configmaps stay. Given the right back, Secrets are listed
-// anew and configmaps are not.
+// TestSecretsPurged revokes all rights of an agent that has Secrets, with one more in its history
+// and one more in the journal. After the purge no byte of their records is in the file; configmaps
+// stay. When the rights are granted again, Secrets are listed again and configmaps are not.
 func TestSecretsPurged(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -47,7 +46,7 @@ func TestSecretsPurged(t *testing.T) {
 	a.awaitInStep(anywhere("configmaps", "secrets"))
 	kubectl("annotate", "secret", "-n", "default", "stays", "example.com/changed=yes")
 	a.requireServers(cp, "secrets")
-	a.kill() // what came last is in the journal
+	a.kill() // the last change is in the journal
 
 	x.kubeconfig = kubeconfig(t, cp, controlplane.Nobody)
 	a = x.start()
@@ -81,8 +80,8 @@ func TestSecretsPurged(t *testing.T) {
 	require.Zero(t, x.run("check", "--db", x.db).code)
 }
 
-// recordBytes returns the end of each record of a collection in a file that no agent has
-// open, of what was deleted too.
+// recordBytes returns the end of each record of a collection, deleted ones included, from a file
+// that no agent has open.
 func recordBytes(t *testing.T, path, collection string) [][]byte {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -107,14 +106,14 @@ func recordBytes(t *testing.T, path, collection string) [][]byte {
 	return found
 }
 
-// missing returns those of some bytes that are not in a file.
+// missing returns those byte strings that are not in a file.
 func missing(t *testing.T, path string, wanted [][]byte) [][]byte {
 	t.Helper()
 	b := fileContent(t, path)
 	return slices.DeleteFunc(slices.Clone(wanted), func(w []byte) bool { return bytes.Contains(b, w) })
 }
 
-// nonZero leaves out what is 0.
+// nonZero drops the zero values.
 func nonZero(c counters) counters {
 	n := counters{}
 	for name, v := range c {

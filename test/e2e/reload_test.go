@@ -16,10 +16,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestReload changes the configuration of a running agent: a resource is added, one is
-// removed, one gets an index, and an interval changes. What did not change must cost the
-// server no request, and its readers must not notice. A configuration that is wrong must
-// change nothing.
+// TestReload changes the configuration of a running agent: a resource is added, one is removed, one
+// gets an index, and an interval changes. For what did not change the server must get no request,
+// and readers must not notice. An invalid configuration must change nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -144,13 +143,13 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// followed is a reader that follows a collection.
+// followed is a client that follows a collection.
 type followed struct {
-	came  chan localapi.Change // but bookmarks
-	ended chan error           // why it could not go on
+	came  chan localapi.Change // all but bookmarks
+	ended chan error           // why it could not continue
 }
 
-// follow follows what changes in a collection from now on, until the test ends.
+// follow follows the changes of a collection from now on, until the test ends.
 func (a *agent) follow(id string) followed {
 	a.t.Helper()
 	s := a.await("an answer", func(*localapi.Status) string { return "" })

@@ -9,8 +9,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// TestReset gives a database up, which a running agent does not allow. The next start
-// lists everything as if there had never been one.
+// TestReset discards a database, which fails while an agent runs. The next start lists everything,
+// as with no database.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)

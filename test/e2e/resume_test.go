@@ -25,10 +25,10 @@ const resumeChanges = 2000
 
 var resumeIDs = []string{"configmaps", "namespaces", "pods", "widgets.example.com"}
 
-// TestRestartMakesNoList restarts an agent while nothing changed, after 2,000
-// objects changed and while 2,000 objects are changing. The apiserver's own count
-// must not show a list beyond the probe and the comparison of the newest objects, which
-// are requests for one object each, and the events that arrive must be the changes.
+// TestRestartMakesNoList restarts an agent while nothing changed, after 2,000 objects changed and
+// while 2,000 objects are changing. The apiserver's own metrics must not count a list beyond the
+// probe and the comparison of the newest objects, which are requests for one object each, and the
+// received events must be the changes.
 func TestRestartMakesNoList(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -94,8 +94,7 @@ func TestRestartMakesNoList(t *testing.T) {
 	})
 }
 
-// requireResumed checks that an agent went on where it stopped, in its own words
-// and in the server's.
+// requireResumed checks that an agent resumed, by its own status and by the server's metrics.
 func requireResumed(t *testing.T, a *agent, since controlplane.Totals, listed map[string]localapi.Collection) {
 	t.Helper()
 	now := a.awaitInStep(anywhere(resumeIDs...))
@@ -111,9 +110,8 @@ func requireResumed(t *testing.T, a *agent, since controlplane.Totals, listed ma
 	}
 }
 
-// requireAsked checks that a resume cost the server nothing but the probe and the
-// comparison of the newest objects. A list of one name is a LIST to the server, but a GET
-// where a definition made the resource.
+// requireAsked checks that a resume cost the server nothing but the probe and the comparison of the
+// newest objects. A list of one name is a LIST to the server, but a GET for a custom resource.
 func requireAsked(t *testing.T, since controlplane.Totals, id, resource string) {
 	t.Helper()
 	lists := 1 + store.NewestKeys
@@ -143,7 +141,7 @@ func totals(t *testing.T, cp *controlplane.ControlPlane) controlplane.Totals {
 	return now
 }
 
-// stored is what the file tells while no agent runs, or a snapshot at any time.
+// stored returns the status from the file while no agent runs, or from a snapshot at any time.
 func (x *site) stored(from ...string) *localapi.Status {
 	x.t.Helper()
 	var s localapi.Status
@@ -152,8 +150,8 @@ func (x *site) stored(from ...string) *localapi.Status {
 	return &s
 }
 
-// patcher changes configmaps and remembers the resourceVersions that the changes
-// got. Unlike objects.Touch it makes no LIST request, which tests count.
+// patcher changes configmaps and records the resourceVersions of the changes. Unlike objects.Touch
+// it makes no LIST request, which tests count.
 type patcher struct {
 	t      *testing.T
 	client dynamic.NamespaceableResourceInterface
@@ -208,7 +206,7 @@ func (p *patcher) newest(t *testing.T) string {
 	return slices.MaxFunc(p.rvs, compareRV(t))
 }
 
-// after returns how many changes came after a resourceVersion.
+// after returns the number of changes after a resourceVersion.
 func (p *patcher) after(t *testing.T, rv string) int {
 	t.Helper()
 	n := 0

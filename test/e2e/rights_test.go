@@ -28,9 +28,9 @@ const rightsResources = `
 
 var rightsIDs = []string{"configmaps", "pods", "widgets.example.com@shop-0001"}
 
-// TestRights gives a service account what `config rbac` prints, on a server that goes by it:
-// the agent lists, watches, compares, heals and resumes with just that. With one verb less it
-// says what is missing, and so does `config check`.
+// TestRights grants a service account the rules that `config rbac` prints, on a server with RBAC:
+// the agent lists, watches, verifies, repairs and resumes with only these. If one verb is missing,
+// the agent reports which, and so does `config check`.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -129,7 +129,7 @@ func TestRights(t *testing.T) {
 	})
 }
 
-// TestConfigCheckRights has `config check` ask the server for the rights of users that lack some.
+// TestConfigCheckRights runs `config check` for users that lack some rights.
 func TestConfigCheckRights(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -159,7 +159,7 @@ func (x *site) checkConfig() result {
 	return x.run("config", "check", "--config", x.config, "--kubeconfig", x.kubeconfig)
 }
 
-// requireMissing expects config check to name the rights that are missing, and no other.
+// requireMissing requires config check to name exactly these missing rights.
 func (x *site) requireMissing(cp *controlplane.ControlPlane, rights ...string) {
 	x.t.Helper()
 	var want strings.Builder
@@ -173,8 +173,8 @@ func (x *site) requireMissing(cp *controlplane.ControlPlane, rights ...string) {
 	require.Equal(x.t, want.String(), r.stderr)
 }
 
-// requireIdentified wants all collections to be of a cluster that is known by its UID, or by
-// its CA.
+// requireIdentified requires all collections to be of a cluster that is identified by its UID, or
+// by its CA.
 func (a *agent) requireIdentified(by string) {
 	a.t.Helper()
 	for id, c := range a.awaitInStep(anywhere(rightsIDs...)) {
@@ -182,8 +182,8 @@ func (a *agent) requireIdentified(by string) {
 	}
 }
 
-// rightsSite is a place for an agent with the service account of a name, which has what `config
-// rbac` prints but for one verb on one resource.
+// rightsSite returns a site whose agent uses a service account with this name and the rules of
+// `config rbac`, except for one verb on one resource.
 func rightsSite(t *testing.T, cp *controlplane.ControlPlane, name, resource, verb string) *site {
 	t.Helper()
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Nobody), resources: rightsResources, more: "verify: {interval: 0s}"})
@@ -205,7 +205,7 @@ func rightsSite(t *testing.T, cp *controlplane.ControlPlane, name, resource, ver
 			if slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb) {
 				rules[i].Verbs = slices.DeleteFunc(r.Verbs, func(v string) bool { return v == verb })
 				if len(rules[i].Verbs) == 0 {
-					rules[i].Verbs = []string{"nothing"} // a rule has to have one
+					rules[i].Verbs = []string{"nothing"} // a rule needs at least one
 				}
 				taken++
 			}
@@ -223,8 +223,8 @@ func rightsSite(t *testing.T, cp *controlplane.ControlPlane, name, resource, ver
 	require.NoError(t, err)
 	x.kubeconfig = serviceAccountKubeconfig(t, cp, x.dir, "edge", name)
 
-	// The authorizer notices roles a moment later, each kind for itself. What is left of the
-	// verbs shows that it has.
+	// The authorizer notices roles with a delay, each kind by itself. A remaining verb shows that
+	// it has.
 	last := "watch"
 	if verb == last {
 		last = "list"

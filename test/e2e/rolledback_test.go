@@ -15,11 +15,10 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestRestoredEtcdThatWentOn restores etcd from a backup and lets it go past what the
-// agent has seen, while the agent is stopped and while it only lacks the network. The
-// server then is of the same cluster, past the checkpoint, and takes a watch from
-// there. The agent must find out that the history is another one, say rv-ahead, and
-// end with what the server has.
+// TestRestoredEtcdThatWentOn restores etcd from a backup and writes until it is past the agent's
+// checkpoint, while the agent is stopped and while only its network is cut. The server then is of
+// the same cluster, past the checkpoint, and accepts a watch from there. The agent must detect that
+// the history is another one, list for the reason rv-ahead, and end with the server's objects.
 func TestRestoredEtcdThatWentOn(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -32,7 +31,7 @@ func TestRestoredEtcdThatWentOn(t *testing.T) {
 		a.requireServers(cp, "configmaps")
 		saved := filepath.Join(t.TempDir(), "etcd")
 		require.NoError(t, cp.SaveEtcd(t.Context(), saved))
-		// What happens now will not have happened.
+		// The restore undoes these changes.
 		_, _, _ = changeConfigMaps(t, cp)
 		_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "configmaps", 5)
 		require.NoError(t, err)

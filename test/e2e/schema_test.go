@@ -17,10 +17,10 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestSchemaChanged gives a custom resource another schema, with a default, while the
-// agent is stopped and while it only lacks the network. Every object is then served
-// with a field more, under the resourceVersion that it had. The agent must list, say
-// schema-changed, and have the field.
+// TestSchemaChanged gives a custom resource another schema, with a default, while the agent is
+// stopped and while only its network is cut. Every object is then served with one more field, under
+// an unchanged resourceVersion. The agent must list for the reason schema-changed, and have the
+// field.
 func TestSchemaChanged(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -59,8 +59,8 @@ func TestSchemaChanged(t *testing.T) {
 	a.stop()
 }
 
-// addDefault adds a field with a default to the spec of widgets, and waits until they
-// are served with it.
+// addDefault adds a field with a default to the spec of widgets, and waits until widgets are served
+// with it.
 func addDefault(t *testing.T, cp *controlplane.ControlPlane, field string) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))

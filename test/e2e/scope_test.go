@@ -12,7 +12,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// scopeStep is one restart with a configuration of pods, and what must come of it.
+// scopeStep is one restart with a configuration of pods, and the expected result.
 type scopeStep struct {
 	name      string
 	resource  string
@@ -21,10 +21,10 @@ type scopeStep struct {
 	relist    bool
 }
 
-// TestScopeChangedInTheConfiguration changes what the configuration says about a
-// resource. The collection must be listed anew for that reason, what is out of
-// scope must be gone, and a transform must show on every object, also on those
-// that did not change on the server. What is no change of scope must cost no list.
+// TestScopeChangedInTheConfiguration changes the configuration of a resource. The collection must
+// be listed again for that reason, objects out of scope must be gone, and a transform must apply to
+// every object, also to those that did not change on the server. A change that leaves the scope
+// alone must cost no list.
 func TestScopeChangedInTheConfiguration(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -84,8 +84,8 @@ func TestScopeChangedInTheConfiguration(t *testing.T) {
 	}
 }
 
-// awaitScope waits until the agent is in step with what a configuration asks for.
-// last is what there was before, which may be in step for a moment.
+// awaitScope waits until the agent is in step with a configuration. last is the collection before,
+// which may still be reported as in step for a moment.
 func (a *agent) awaitScope(step scopeStep, last localapi.Collection) localapi.Collection {
 	a.t.Helper()
 	reason, verdict, lists := "scope-changed", "list: scope-changed", 1

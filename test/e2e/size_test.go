@@ -23,7 +23,7 @@ import (
 const (
 	manyPods = 20_000
 
-	// What a process may take at its peak, all included, mappings of files too.
+	// The limit of a process's peak memory, mapped files included.
 	firstSyncMB = 80
 	restartMB   = 60
 	dumpMB      = 60
@@ -31,9 +31,8 @@ const (
 	relistMB = 120
 )
 
-// TestTwentyThousandPods measures what 20,000 pods of 10 KB cost: memory on the
-// first sync, after a restart and while they are dumped, and the time from a start
-// to the first answer.
+// TestTwentyThousandPods measures the cost of 20,000 pods of 10 KB: memory during the first sync,
+// after a restart and during a dump, and the time from a start to the first answer.
 func TestTwentyThousandPods(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -111,7 +110,7 @@ func TestTwentyThousandPods(t *testing.T) {
 	})
 }
 
-// firstAnswer is the median time from exec to the first answer on the socket.
+// firstAnswer returns the median time from exec to the first answer on the socket.
 func (x *site) firstAnswer() time.Duration {
 	x.t.Helper()
 	const runs = 7
@@ -128,7 +127,7 @@ func (x *site) firstAnswer() time.Duration {
 			if time.Since(started) > patience {
 				x.t.Fatalf("no answer: %v", err)
 			}
-			time.Sleep(time.Millisecond) // what is measured is far longer
+			time.Sleep(time.Millisecond) // the measured time is far longer
 		}
 		took = append(took, time.Since(started))
 		a.stop()
@@ -137,7 +136,7 @@ func (x *site) firstAnswer() time.Duration {
 	return took[runs/2].Round(100 * time.Microsecond)
 }
 
-// dumpMany dumps all pods and measures the peak of the process that does it.
+// dumpMany dumps all pods and measures the peak memory of the process.
 func (x *site) dumpMany(format string) {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
@@ -149,8 +148,8 @@ func (x *site) dumpMany(format string) {
 	require.NoError(x.t, cmd.Start())
 	peak := 0.0
 	counted := &counter{}
-	// A pipe holds 64 KB, so the process can't end before the last of these
-	// measurements but for that much.
+	// A pipe holds 64 KB, so the process can't exit before the last of these measurements, except
+	// for that much.
 	for buf := bufio.NewReaderSize(out, 256<<10); err == nil; {
 		peak = max(peak, peakOf(x.t, cmd.Process.Pid))
 		_, err = io.CopyN(counted, buf, 256<<10)
@@ -162,12 +161,11 @@ func (x *site) dumpMany(format string) {
 	require.Less(x.t, peak, float64(dumpMB), "MB at the peak of the dump")
 }
 
-// counter counts the objects that are written to it, by a field that each pod has
-// once.
+// counter counts the objects written to it, by a field that each pod has once.
 type counter struct {
 	bytes   int64
 	objects int
-	rest    []byte // the end of what was written, where half of the field may be
+	rest    []byte // the end of the last write, which may hold the first part of the field
 }
 
 var onePerPod = []byte(`"schedulerName":`)
@@ -181,7 +179,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// peak is the most memory that the agent had at any time, in MB.
+// peak returns the agent's peak memory, in MB.
 func (a *agent) peak() float64 {
 	a.t.Helper()
 	return peakOf(a.t, a.cmd.Process.Pid)
@@ -189,15 +187,14 @@ func (a *agent) peak() float64 {
 
 var vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// peakOf reads the peak of a process from the kernel: anonymous memory and pages
-// of files alike.
+// peakOf reads a process's peak memory from the kernel: anonymous memory and mapped pages of files.
 func peakOf(t *testing.T, pid int) float64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)
 	m := vmHWM.FindSubmatch(b)
 	if m == nil {
-		return 0 // it has ended and waits to be reaped
+		return 0 // it has exited and waits to be reaped
 	}
 	kb, err := strconv.Atoi(string(m[1]))
 	require.NoError(t, err)

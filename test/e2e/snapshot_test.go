@@ -12,10 +12,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestSnapshot makes a snapshot of a running agent, and begins with it where the
-// database is damaged, on a second node, on a third one when the server has forgotten,
-// and on one of another cluster. Each ends up with what its server has, and only the
-// last two list.
+// TestSnapshot makes a snapshot of a running agent, and starts from it when the database is
+// corrupt, on a second node, on a third one after the checkpoint has expired, and on one of another
+// cluster. Each ends with the objects of its server, and only the last two list.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -48,8 +47,8 @@ func TestSnapshot(t *testing.T) {
 	}
 	a.stop()
 
-	// requireResumed checks that an agent that began with the snapshot is in step and
-	// made no list.
+	// requireResumed checks that an agent that started from the snapshot is in step and made no
+	// list.
 	requireResumed := func(t *testing.T, x *site, verdict string) {
 		t.Helper()
 		before := totals(t, cp)

@@ -25,8 +25,8 @@ var (
 	desktop = screen{name: "desktop", width: 1280, height: 900}
 )
 
-// TestStatusPage looks at a real agent's page in a real browser: what is there is what the
-// server has, and changes with it, without the page being loaded again.
+// TestStatusPage loads a real agent's page in a real browser: it shows the server's objects, and
+// changes with them without a reload.
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
@@ -50,7 +50,7 @@ func TestStatusPage(t *testing.T) {
 	require.Equal(t, "No alarms.", b.text("#alarms"))
 	b.awaitText("#live", "live", func(s string) bool { return s == "Live." })
 
-	// Loaded again it would not have this.
+	// A reload would lose this variable.
 	evaluate[bool](b, `window.loadedOnce = true`)
 	kubectl("create", "configmap", "scale", "-n", "shop")
 	b.awaitText(objects, "one more", func(s string) bool { return s == strconv.FormatInt(found["configmaps@shop"].Objects+1, 10) })
@@ -67,13 +67,13 @@ func TestStatusPage(t *testing.T) {
 	}
 	require.Empty(t, messages, "the browser complained")
 
-	// The server goes, and the page says so: without words that are not for everybody.
+	// The server goes down, and the page reports it without the details, which are not public.
 	require.NoError(t, cp.KillAPIServer(t.Context()))
 	b.awaitText(state, "not in step", func(s string) bool { return s == "waiting" || s == "resuming" })
 	b.awaitText("#alarms", "an alarm", func(s string) bool { return strings.Contains(s, "unreachable; snapcache status shows why") })
 	require.NotContains(t, b.text("body"), strings.TrimPrefix(cp.URL(), "https://"))
 
-	// The same page through a tunnel to the socket, as ssh -L makes it, has the words.
+	// The same page through a tunnel to the socket, as with ssh -L, has the details.
 	tunnel := tunnelTo(t, a.socket)
 	b.open(tunnel, desktop)
 	require.Contains(t, b.text("#facts"), cp.URL())
@@ -93,7 +93,7 @@ func TestStatusPage(t *testing.T) {
 	require.NotEmpty(t, b.text(objects), "what was said last stays")
 }
 
-// TestStatusPageGuarded asks as sites of somebody else would make a browser ask.
+// TestStatusPageGuarded sends the requests that a foreign site could make a browser send.
 func TestStatusPageGuarded(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: nodes"})
@@ -127,7 +127,7 @@ func TestStatusPageGuarded(t *testing.T) {
 	a.stop()
 }
 
-// tunnelTo returns the URL of a loopback port that leads to a unix socket.
+// tunnelTo returns the URL of a loopback port that forwards to a unix socket.
 func tunnelTo(t *testing.T, socket string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -151,8 +151,8 @@ func tunnelTo(t *testing.T, socket string) string {
 	return "http://" + l.Addr().String() + "/"
 }
 
-// TestStatusPageLooks looks at pages with much on them: nothing is wider than the screen,
-// and all text stands out from what is behind it.
+// TestStatusPageLooks checks pages with much content: nothing is wider than the screen, and all
+// text contrasts with its background.
 func TestStatusPageLooks(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
@@ -173,7 +173,7 @@ func TestStatusPageLooks(t *testing.T) {
 	require.Empty(t, messages, "the browser complained")
 }
 
-// faintTexts finds texts whose contrast is less than WCAG 2 wants (4.5).
+// faintTexts finds texts with a contrast below the minimum of WCAG 2 (4.5).
 const faintTexts = `(() => {
   const rgb = (c) => c.match(/[\d.]+/g).map(Number);
   const light = ([r, g, b]) => {
@@ -195,7 +195,7 @@ const faintTexts = `(() => {
   });
 })()`
 
-// fixed is a Source that has a status and nothing else.
+// fixed is a Source with a constant status.
 type fixed struct {
 	localapi.Source
 	status *localapi.Status
@@ -203,7 +203,7 @@ type fixed struct {
 
 func (s fixed) Status(context.Context) (*localapi.Status, error) { return s.status, nil }
 
-// hour is an hour of events by the minute.
+// hour returns an hour of events by the minute.
 func hour(busy int64) []int64 {
 	counts := make([]int64, 60)
 	for i := range counts {

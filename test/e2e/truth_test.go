@@ -24,17 +24,16 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// registries are where etcd keeps the objects of the collections of a long run.
+// registries maps etcd's prefixes to the collections of a long run.
 var registries = map[string]string{
 	"configmaps":          "/registry/configmaps/",
 	"pods":                "/registry/pods/",
 	"widgets.example.com": "/registry/example.com/widgets/",
 }
 
-// truth is everything that etcd ever held of some collections, read from etcd itself:
-// past the apiserver, and past anything of the product. Where etcd is restored from a
-// save the history forks: from then on there is another one, which is the same up to
-// the save.
+// truth is everything that etcd ever held of some collections, read from etcd directly, without the
+// apiserver or any code of the product. If etcd is restored from a save, the history forks: a new
+// history begins, equal to the old one up to the save.
 type truth struct {
 	t  *testing.T
 	cp *controlplane.ControlPlane
@@ -49,7 +48,7 @@ type fork struct {
 	first     map[string]map[string]uint64 // collection, key, digest
 	since     int64                        // revision of first
 	events    []written
-	inherited int   // how many of those are of the history before
+	inherited int   // how many of the events come from the previous history
 	newest    int64 // revision up to which events are complete
 	broken    error
 }
@@ -61,7 +60,7 @@ type written struct {
 	digest          uint64
 }
 
-// recordTruth begins with what etcd holds now, and follows it until the test ends.
+// recordTruth starts with the content of etcd, and follows it until the test ends.
 func recordTruth(t *testing.T, cp *controlplane.ControlPlane) *truth {
 	t.Helper()
 	x := &truth{t: t, cp: cp}
@@ -85,7 +84,7 @@ func recordTruth(t *testing.T, cp *controlplane.ControlPlane) *truth {
 	return x
 }
 
-// collectionOf returns what an etcd key is of.
+// collectionOf returns the collection and the key of the object under an etcd key.
 func collectionOf(name string) (id, key string) {
 	for id, prefix := range registries {
 		if key, ok := strings.CutPrefix(name, prefix); ok {
@@ -95,7 +94,7 @@ func collectionOf(name string) (id, key string) {
 	return "", ""
 }
 
-// follow notes what happens after f's newest revision.
+// follow records the events after f's newest revision.
 func (x *truth) follow(f *fork) {
 	client, err := x.cp.EtcdClient()
 	require.NoError(x.t, err)
@@ -131,7 +130,7 @@ func (x *truth) follow(f *fork) {
 	}()
 }
 
-// await waits until everything up to a revision was noted.
+// await waits until everything up to a revision is recorded.
 func (x *truth) await(rv int64) {
 	x.t.Helper()
 	poll(x.t, fmt.Sprintf("etcd's history is at %d", rv), nil, func(context.Context) (bool, error) {
@@ -142,15 +141,14 @@ func (x *truth) await(rv int64) {
 	})
 }
 
-// end stops following, before etcd is restored. Nobody may write meanwhile what a test
-// wants to know of.
+// end stops following, before etcd is restored. A write during the call may be lost from the truth.
 func (x *truth) end() {
 	x.t.Helper()
 	x.await(x.revision())
 	x.cancel()
 }
 
-// fork goes on with a history that is the old one up to a revision.
+// fork starts a history that equals the old one up to a revision.
 func (x *truth) fork(rv int64) {
 	x.t.Helper()
 	x.mu.Lock()
@@ -167,7 +165,7 @@ func (x *truth) fork(rv int64) {
 	x.follow(f)
 }
 
-// revision is etcd's newest one.
+// revision returns etcd's newest revision.
 func (x *truth) revision() int64 {
 	x.t.Helper()
 	rev, err := x.cp.Revision(x.t.Context())
@@ -175,14 +173,14 @@ func (x *truth) revision() int64 {
 	return rev
 }
 
-// current is the number of the history that goes on.
+// current returns the number of the current history.
 func (x *truth) current() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.forks) - 1
 }
 
-// at is the state of a collection in one history.
+// at returns the state of a collection in one history.
 func (x *truth) at(fork int, id string, rv int64) map[string]uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -202,7 +200,7 @@ func (x *truth) at(fork int, id string, rv int64) map[string]uint64 {
 	return state
 }
 
-// length returns how many changes there were, in all histories.
+// length returns the number of changes in all histories.
 func (x *truth) length() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -213,8 +211,8 @@ func (x *truth) length() int {
 	return n
 }
 
-// requireState holds what is stored of a collection against the histories from the one
-// that it was of before, and returns the one that it is of.
+// requireState compares the stored objects of a collection with the histories, starting with the
+// one that it belonged to before, and returns the one that it belongs to now.
 func (x *truth) requireState(what, id, rv string, from int, got content) int {
 	x.t.Helper()
 	n, err := strconv.ParseInt(rv, 10, 64)
@@ -230,7 +228,7 @@ func (x *truth) requireState(what, id, rv string, from int, got content) int {
 	var report []string
 	for i := current; i >= from; i-- {
 		if i == current && x.newestOf(i) < n {
-			continue // not there yet: it can only be of one before
+			continue // not there yet: it can only be an earlier one
 		}
 		want := x.at(i, id, n)
 		if maps.Equal(want, have) {
@@ -262,10 +260,10 @@ func (x *truth) newestOf(fork int) int64 {
 	return x.forks[fork].newest
 }
 
-// storedForm reads what the apiserver writes into etcd.
+// storedForm decodes what the apiserver writes into etcd.
 var storedForm = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
-// digest is of an object as etcd holds it. It may be called from any goroutine.
+// digest returns the digest of an object as etcd holds it. Any goroutine may call it.
 func (x *truth) digest(id string, value []byte, rv int64) uint64 {
 	var o map[string]any
 	var err error
@@ -286,8 +284,8 @@ func (x *truth) digest(id string, value []byte, rv int64) uint64 {
 	return x.digestObject(id, o)
 }
 
-// digestObject is of what does not depend on who wrote the object down: types come from
-// elsewhere, and so do fields that are empty.
+// digestObject returns a digest of what does not depend on the encoder: types come from elsewhere,
+// and empty fields are dropped.
 func (x *truth) digestObject(id string, o map[string]any) uint64 {
 	u := &unstructured.Unstructured{Object: o}
 	u.SetManagedFields(nil)

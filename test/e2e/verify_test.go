@@ -27,9 +27,9 @@ const (
 
 var verifyIDs = []string{"configmaps", "pods", "widgets.example.com"}
 
-// TestVerify changes what is stored behind the agent's back, which no watch can tell, and
-// has the agent find it and heal it: without a list, by a list where most of it differs,
-// and by itself in the background, where it only says so. Under churn nothing differs.
+// TestVerify changes stored objects while no agent runs, which no watch can show, and has the agent
+// find and repair the differences: without a list; by a list if most objects differ; and in the
+// background, which only reports them. Under churn no object differs.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -163,7 +163,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// verify runs the command and returns what came of it.
+// verify runs the command and returns its result.
 func (x *site) verify(args ...string) (result, []localapi.Verification) {
 	x.t.Helper()
 	r := x.run(append([]string{"verify", "-o", "json", "--config", x.config}, args...)...)
@@ -172,9 +172,8 @@ func (x *site) verify(args ...string) (result, []localapi.Verification) {
 	return r, all
 }
 
-// tamper changes what is stored of a collection while no agent runs. old are the headers
-// of what it may change: the newest objects are left, which are compared before each
-// resume.
+// tamper changes stored objects of a collection while no agent runs. old holds the headers of the
+// objects that it may change: not the newest, which are compared before each resume.
 func (x *site) tamper(id string, change func(v store.View, old []store.Header) []store.Change) {
 	x.t.Helper()
 	db, err := bolt.Open(x.db, bolt.Options{})
@@ -201,8 +200,8 @@ func (x *site) tamper(id string, change func(v store.View, old []store.Header) [
 	require.NoError(x.t, db.Close())
 }
 
-// driftOfEachKind takes an object away, puts an old version in the place of another, and
-// adds one that never was.
+// driftOfEachKind removes an object, replaces another by an old version, and, if extra, adds one
+// that never existed.
 func driftOfEachKind(t *testing.T, extra bool) func(store.View, []store.Header) []store.Change {
 	return func(v store.View, old []store.Header) []store.Change {
 		missing, stale := old[1], old[len(old)/2]
@@ -221,7 +220,7 @@ func driftOfEachKind(t *testing.T, extra bool) func(store.View, []store.Header) 
 	}
 }
 
-// withMetadata is an object with another text in its JSON.
+// withMetadata returns an object with a text in its JSON replaced.
 func withMetadata(t *testing.T, o *object.Object, from, to string) *object.Object {
 	t.Helper()
 	raw := strings.ReplaceAll(string(o.Raw()), from, to)
@@ -238,8 +237,8 @@ func requireDiffers(t *testing.T, cp *controlplane.ControlPlane, x *site, ids []
 	}
 }
 
-// nudge changes a configmap all the time, so that the watch tells how far it is without
-// the wait for a bookmark.
+// nudge changes a configmap all the time, so that the watch advances without waiting for a
+// bookmark.
 func nudge(t *testing.T, cp *controlplane.ControlPlane) (stop func()) {
 	t.Helper()
 	const namespace, name = "default", "nudge"

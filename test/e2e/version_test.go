@@ -14,9 +14,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestServedVersionGone lets a definition serve v2 instead of v1. An agent whose
-// configuration names no version takes the new one, with one list; one that names v1
-// keeps what it has and says why.
+// TestServedVersionGone makes a definition serve v2 instead of v1. An agent whose configuration
+// names no version switches to v2, with one list; one that names v1 keeps its objects and reports
+// why.
 func TestServedVersionGone(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
@@ -56,7 +56,7 @@ func TestServedVersionGone(t *testing.T) {
 	named.stop()
 }
 
-// serveOtherVersion makes widgets be served as v2, and as v1 no longer.
+// serveOtherVersion makes widgets served as v2, and no longer as v1.
 func serveOtherVersion(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))

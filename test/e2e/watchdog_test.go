@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watchdogInterval is what the agent is told that systemd's watchdog has.
+// watchdogInterval is the watchdog interval that the agent gets in WATCHDOG_USEC.
 const watchdogInterval = 400 * time.Millisecond
 
-// watched starts an agent as systemd would that has a watchdog, and returns what it tells.
-// Its server is not there.
+// watched starts an agent like systemd with a watchdog, and returns the agent's notifications. The
+// agent's server is not there.
 func watched(t *testing.T, x *site, binary string) (*agent, <-chan string) {
 	t.Helper()
 	path := filepath.Join(x.dir, "n")
@@ -59,7 +59,7 @@ func watched(t *testing.T, x *site, binary string) (*agent, <-chan string) {
 	return a, told
 }
 
-// awaitTold returns all that was told up to what begins in a certain way.
+// awaitTold waits for a notification with this prefix, and returns those before it.
 func awaitTold(t *testing.T, told <-chan string, prefix string) (before []string) {
 	t.Helper()
 	timeout := time.After(patience)
@@ -77,7 +77,7 @@ func awaitTold(t *testing.T, told <-chan string, prefix string) (before []string
 	}
 }
 
-// offlineSite is a place for an agent whose server refuses connections.
+// offlineSite returns a site whose server refuses connections.
 func offlineSite(t *testing.T) *site {
 	t.Helper()
 	x := newSite(t, settings{resources: "- resource: pods"})
@@ -93,9 +93,9 @@ contexts: [{name: x, context: {cluster: x, user: x}}]
 	return x
 }
 
-// TestWatchdogOfStuckAgent gets a build for tests stuck, with SIGUSR2: it must not feed the
-// watchdog any more, and say why. Before that it waits for a server that is not there, and
-// must.
+// TestWatchdogOfStuckAgent makes a test build hang with SIGUSR2: it must stop notifying the
+// watchdog and report why. Before that it waits for a server that is not there, and must keep
+// notifying.
 func TestWatchdogOfStuckAgent(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "snapcache-stuck")
@@ -107,7 +107,7 @@ func TestWatchdogOfStuckAgent(t *testing.T) {
 	x := offlineSite(t)
 	a, told := watched(t, x, binary)
 	awaitTold(t, told, "READY=1")
-	for range 20 { // five times as long as something stuck is put up with
+	for range 20 { // five times as long as a stall may last
 		awaitTold(t, told, "WATCHDOG=1")
 	}
 	require.NoError(t, a.cmd.Process.Signal(syscall.SIGUSR2))
@@ -120,7 +120,7 @@ func TestWatchdogOfStuckAgent(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 }
 
-// The product can't be made stuck: the same signal does nothing to it.
+// The product can't be made to hang: the same signal does nothing.
 func TestProductDoesNotGetStuck(t *testing.T) {
 	t.Parallel()
 	a, told := watched(t, offlineSite(t), binary)
