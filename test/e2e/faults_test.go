@@ -21,8 +21,8 @@ func times(short, long int) int {
 	return short
 }
 
-// spread calls try with each stride-th number below total, beginning with first. Then, as
-// long as nothing returns true, it continues with the numbers between them, until there are no more.
+// spread calls try with each stride-th number below total, beginning with first. Then,
+// as long as nothing returns true, it continues with the numbers between, until there are no more.
 func spread(first, stride, total int, try func(at int), nothing func() bool) {
 	for round := 0; round == 0 || round < stride && nothing(); round++ {
 		for at := (first + round) % stride; at < total; at += stride {

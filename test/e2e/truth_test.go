@@ -24,7 +24,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// registries maps etcd's prefixes to the collections of a long run.
+// registries maps the collections of a long run to etcd's prefixes of their objects.
 var registries = map[string]string{
 	"configmaps":          "/registry/configmaps/",
 	"pods":                "/registry/pods/",

@@ -92,8 +92,8 @@ func TestManualPages(t *testing.T) {
 	}
 }
 
-// TestProgram checks that the program is static and has its commit in it, and that the SBOM lists its
-// modules.
+// TestProgram checks that the program is static and has its commit in it, and that the SBOM lists
+// its modules.
 func TestProgram(t *testing.T) {
 	path := one(t, dist(t, newVersion), "snapcache-linux-amd64")
 	program, err := elf.Open(path)
