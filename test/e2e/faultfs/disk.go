@@ -58,7 +58,7 @@ type disk struct {
 	inodes map[uint64]*inode // by number; an inode stays here after its last name is gone
 	faults Faults
 	counts Counts
-	off    bool // the power is cut: writes do nothing
+	off    bool // the power is cut: changes fail with EIO
 
 	freed *sync.Cond // signalled at each release
 }
@@ -189,7 +189,7 @@ func (d *disk) sync(n *inode) syscall.Errno {
 	return 0
 }
 
-// cut turns the power off: writes do nothing from now on, and open handles can still read. It
+// cut turns the power off: changes fail from now on, and open handles can still read. It
 // returns the disk as the next start finds it.
 func (d *disk) cut(c Choice) *disk {
 	d.off = true

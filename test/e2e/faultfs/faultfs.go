@@ -96,8 +96,8 @@ func (d *Disk) Counts() (c Counts) {
 	return c
 }
 
-// Cut cuts the power. Open handles can still read the old state; writes do nothing. [Disk.Restart]
-// mounts what is left.
+// Cut cuts the power. Open handles can still read the old state; changes fail with EIO.
+// [Disk.Restart] mounts what is left.
 func (d *Disk) Cut(c Choice) {
 	d.t.Helper()
 	d.call("Cut", c, &struct{}{})
