@@ -58,8 +58,11 @@ func TestView_UnreadablePage_DoesNotEndTheProcess(t *testing.T) {
 			require.NoError(t, os.Truncate(path, 2*4096)) // reading the mapping behind it is a fault
 			err = c.read(v)
 			stats := db.Stats()
-			require.NotZero(t, stats.ReadFaults)
-			require.ErrorAs(t, stats.ReadError, new(*store.CorruptionError))
+			// An emulator doesn't report the address of a fault, by which the store knows one.
+			if os.Getenv("SNAPCACHE_TEST_EXEC") == "" {
+				require.NotZero(t, stats.ReadFaults)
+				require.ErrorAs(t, stats.ReadError, new(*store.CorruptionError))
+			}
 			if err != nil && c.name != "IndexKeys" { // it has no index then
 				require.ErrorAs(t, err, new(*store.CorruptionError))
 			}
