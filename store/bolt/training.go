@@ -182,7 +182,7 @@ func (t *training) adopted(ratio float64) {
 }
 
 // full ends a window that is full, and reports whether it was the last one that a challenger
-// needs. The caller holds t.mu.
+// needs.
 func (t *training) full() bool {
 	if t.raw < windowBytes {
 		return false
