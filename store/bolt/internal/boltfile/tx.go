@@ -1,7 +1,11 @@
 package boltfile
 
 import (
+	"errors"
+	"fmt"
+
 	bbolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // Tx is a transaction on a file.
@@ -58,8 +62,16 @@ func (tx *Tx) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
 	return tx.wrap(nil, name, b), err
 }
 
-// DeleteBucket deletes a bucket at the top.
-func (tx *Tx) DeleteBucket(name []byte) error { return tx.raw.DeleteBucket(name) }
+// DeleteBucket deletes a bucket at the top, which the caller has read. It returns a
+// *store.CorruptionError if bbolt does not find it then: a damaged page header leads its reader
+// and its writer to different keys.
+func (tx *Tx) DeleteBucket(name []byte) error {
+	err := tx.raw.DeleteBucket(name)
+	if errors.Is(err, berrors.ErrBucketNotFound) {
+		return corruption(tx.file.path, fmt.Errorf("bucket %q can't be deleted: %w", name, err))
+	}
+	return err
+}
 
 func (tx *Tx) wrap(in *Bucket, name []byte, raw *bbolt.Bucket) *Bucket {
 	if raw == nil {
