@@ -19,7 +19,9 @@ import (
 
 // filled makes a database of 30 objects and returns the path of a copy as a killed process leaves
 // it.
-func filled(t *testing.T) string {
+func filled(t *testing.T) string { return filledWith(t, 30) }
+
+func filledWith(t *testing.T, objects int) string {
 	dir := t.TempDir()
 	live, path := filepath.Join(dir, "live.db"), filepath.Join(dir, "cache.db")
 	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour})
@@ -29,11 +31,11 @@ func filled(t *testing.T) string {
 	r, err := c.Replace()
 	require.NoError(t, err)
 	var changes []store.Change
-	for i := range 30 {
+	for i := range objects {
 		changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", fmt.Sprint(i+1), map[string]string{"app": "a"}, "x")))
 	}
 	require.NoError(t, r.Apply(changes))
-	require.NoError(t, r.Commit(storetest.Checkpoint(100)))
+	require.NoError(t, r.Commit(storetest.Checkpoint(objects+1)))
 	raw, err := os.ReadFile(live)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
@@ -66,6 +68,32 @@ func TestOpenAfterKill(t *testing.T) {
 	db, verdict, err = restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
 	require.NoError(t, err)
 	require.Equal(t, bolt.Clean, verdict.Ending)
+	require.NoError(t, db.Close())
+}
+
+// A branch of the tree of pages that leads to itself would use up the memory of the process, also
+// of each one after it.
+func TestOpenAfterKill_LoopOfPages_SetAside(t *testing.T) {
+	path := filledWith(t, 2000)
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	const pageSize, idBytes, isBranch = 4096, 8, 1
+	loops := 0
+	for page := 2 * pageSize; page < len(raw); page += pageSize {
+		if binary.NativeEndian.Uint16(raw[page+8:]) != isBranch {
+			continue
+		}
+		child := pageSize * int(binary.NativeEndian.Uint64(raw[page+16+8:]))
+		copy(raw[child+idBytes:child+pageSize], raw[page+idBytes:page+pageSize])
+		loops++
+	}
+	require.NotZero(t, loops)
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
+	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
+	require.NoError(t, err)
+	require.Equal(t, restore.Quarantined, verdict.Outcome)
+	require.ErrorContains(t, verdict.Cause, "in use in two places")
 	require.NoError(t, db.Close())
 }
 

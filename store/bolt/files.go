@@ -1,6 +1,9 @@
 package bolt
 
 import (
+	"errors"
+
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 )
 
@@ -40,6 +43,27 @@ const (
 // LastShutdown returns how the last process left the database at path. It survives any
 // corruption. If the file can't be read, the result is PowerLoss.
 func LastShutdown(path string) Shutdown { return boltfile.LastShutdown(path) }
+
+// CheckPages reads the pages of the closed database at path, and returns a *store.CorruptionError if
+// a process that opens it might not survive them: bbolt follows a loop of pages until the memory is
+// used up. It does not look at the content; [Check] does. A page that can't be read is no error:
+// reads that need it fail. If another process has the file open, the error wraps store.ErrLocked.
+func CheckPages(path string) (problem error) {
+	unlock, err := boltfile.Lock(path)
+	if err != nil {
+		return err
+	}
+	defer func() { problem = errors.Join(problem, unlock()) }()
+	_, err = boltfile.CheckPages(path, func(collection, reason string) {
+		if problem == nil {
+			problem = &store.CorruptionError{Path: path, Collection: collection, Reason: reason}
+		}
+	}, func(string) {})
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	return problem
+}
 
 // Lock holds the lock of the database at path until the returned function is called. The file
 // may be in any state. If another process has the file open, the error wraps store.ErrLocked.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -35,6 +36,7 @@ type faultyStore struct {
 	db     *bolt.DB
 	keys   bolt.Keyring // keys of the encryption
 	sealed bool         // always encrypted
+	noisy  bool         // the objects do not compress, and take many pages
 	rv     int
 
 	colls   []*faultyCollection
@@ -128,6 +130,13 @@ func (x *faultyStore) object(i int) store.Change {
 	x.rv++
 	labels := map[string]string{"app": fmt.Sprint("app-", x.random.IntN(4))}
 	payload := strings.Repeat(fmt.Sprint(x.rv, " "), 1+x.random.IntN(300))
+	if x.noisy {
+		noise := make([]byte, 1000)
+		for i := range noise {
+			noise[i] = byte(x.random.Uint32())
+		}
+		payload = hex.EncodeToString(noise)
+	}
 	o := storetest.Object(fmt.Sprint("ns-", i%3), fmt.Sprint("o-", i), "u", fmt.Sprint(x.rv), labels, payload)
 	x.objects[o.Key()+"@"+o.GetResourceVersion()] = string(o.Raw())
 	return storetest.Put(o)

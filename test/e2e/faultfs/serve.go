@@ -113,6 +113,7 @@ func (c *calls) Mount(path string, _ *struct{}) error {
 	s, err := fuse.NewServer(newServer(c.d.disk), path, &fuse.MountOptions{
 		FsName: "faultfs", Name: "faultfs", DirectMountStrict: true, AllowOther: true,
 		DisableXAttrs: true, DisableReadDirPlus: true, SyncRead: true,
+		MaxReadAhead: 1, // less than a page: a read that is to fail must not have been read before
 	})
 	if err != nil {
 		return err
