@@ -123,10 +123,12 @@ func commandName(c *cli.Context) string {
 	return c.App.Name
 }
 
-// atMost fails if there are more than n arguments.
-func atMost(c *cli.Context, n int) error {
-	if c.NArg() > n {
-		return usagef("unexpected argument %q: see %s --help", c.Args().Get(n), commandName(c))
+// atMost returns an action that fails if there are more than n arguments.
+func atMost(n int, action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if c.NArg() > n {
+			return usagef("unexpected argument %q: see %s --help", c.Args().Get(n), commandName(c))
+		}
+		return action(c)
 	}
-	return nil
 }

@@ -60,14 +60,11 @@ func changesCommand() *cli.Command {
 			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects in this `NAMESPACE`; no effect on cluster-scoped resources"},
 			newOutputFlag("changes"),
 		}, readFlags()...),
-		Action: changes,
+		Action: atMost(1, changes),
 	}
 }
 
 func changes(c *cli.Context) error {
-	if err := atMost(c, 1); err != nil {
-		return err
-	}
 	query, err := changeQuery(c, time.Now())
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func checkCommand() *cli.Command {
 		UsageText:   "snapcache check [--db FILE] [-o text|json]",
 		Description: checkDescription,
 		Flags:       append(fileFlags("check"), fromSnapshotFlag(), newOutputFlag("check")),
-		Action:      check,
+		Action:      atMost(0, check),
 	}
 }
 
@@ -70,9 +70,6 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 	}
 	if c.String(dbFlag) != "" {
 		return "", nil, usagef("--from replaces --db: leave out --db")
-	}
-	if err := atMost(c, 0); err != nil {
-		return "", nil, err
 	}
 	dir, _, err := snapshotDir(c)
 	if err != nil {
@@ -130,9 +127,6 @@ func fileFlags(command string) []cli.Flag {
 
 // filePath returns the database file for a command without an agent.
 func filePath(c *cli.Context) (string, error) {
-	if err := atMost(c, 0); err != nil {
-		return "", err
-	}
 	if path := c.String(dbFlag); path != "" {
 		return path, nil
 	}

@@ -31,7 +31,7 @@ func compactCommand() *cli.Command {
 		UsageText:   "snapcache compact [--db FILE]",
 		Description: compactDescription,
 		Flags:       fileFlags("compact"),
-		Action:      compact,
+		Action:      atMost(0, compact),
 	}
 }
 

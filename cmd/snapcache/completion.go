@@ -38,10 +38,7 @@ func completionCommand() *cli.Command {
    snapcache completion bash > /etc/bash_completion.d/snapcache
    source <(snapcache completion zsh)         after compinit
    snapcache completion fish > ~/.config/fish/completions/snapcache.fish`,
-		Action: func(c *cli.Context) error {
-			if err := atMost(c, 1); err != nil {
-				return err
-			}
+		Action: atMost(1, func(c *cli.Context) error {
 			shell := c.Args().First()
 			if !slices.Contains(shells(), shell) {
 				return usagef("give a shell: one of %s", strings.Join(shells(), ", "))
@@ -51,7 +48,7 @@ func completionCommand() *cli.Command {
 				return err
 			}
 			return writeStrings(c.App.Writer, string(script))
-		},
+		}),
 	}
 }
 

@@ -40,7 +40,7 @@ and names the missing ones.
 Exits with 2 if the configuration has an error, and with 1 if the server could not
 be asked or does not grant all permissions.`,
 				Flags:  []cli.Flag{configFileFlag(), kubeconfigFlag()},
-				Action: checkConfig,
+				Action: atMost(0, checkConfig),
 			},
 			{
 				Name:      "default",
@@ -49,16 +49,13 @@ be asked or does not grant all permissions.`,
 				Description: `Prints all settings with their defaults for this user and environment.
 
    snapcache config default > agent.yaml`,
-				Action: func(c *cli.Context) error {
-					if err := atMost(c, 0); err != nil {
-						return err
-					}
+				Action: atMost(0, func(c *cli.Context) error {
 					b, err := yaml.Marshal(config.Default())
 					if err != nil {
 						return err
 					}
 					return writeStrings(c.App.Writer, string(b))
-				},
+				}),
 			},
 			rbacCommand(),
 		},
@@ -70,9 +67,6 @@ func kubeconfigFlag() cli.Flag {
 }
 
 func checkConfig(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	cfg, err := validConfig(c)
 	if err != nil {
 		return err

@@ -37,14 +37,11 @@ func dumpCommand() *cli.Command {
 			&cli.StringFlag{Name: "selector", Aliases: []string{"l"}, Usage: "only objects whose labels match `SELECTOR`, as in kubectl"},
 			newOutputFlag("dump"),
 		}, readFlags()...),
-		Action: dump,
+		Action: atMost(1, dump),
 	}
 }
 
 func dump(c *cli.Context) error {
-	if err := atMost(c, 1); err != nil {
-		return err
-	}
 	resource := c.Args().First()
 	query := localapi.ObjectQuery{Namespace: c.String(namespaceFlag), LabelSelector: c.String("selector")}
 	if _, err := labels.Parse(query.LabelSelector); err != nil {

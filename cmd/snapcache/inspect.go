@@ -40,14 +40,11 @@ func inspectCommand() *cli.Command {
 			&cli.BoolFlag{Name: "keys", Usage: "print the keys"},
 			newOutputFlag("inspect"),
 		}, readFlags()...),
-		Action: inspect,
+		Action: atMost(1, inspect),
 	}
 }
 
 func inspect(c *cli.Context) error {
-	if err := atMost(c, 1); err != nil {
-		return err
-	}
 	resource, index := c.Args().First(), c.String(indexFlag)
 	query := localapi.KeyQuery{Index: index, Value: c.String(valueFlag)}
 	switch {

@@ -51,15 +51,12 @@ func manCommand() *cli.Command {
 
    snapcache man /usr/local/share/man/man1`,
 		Hidden: true,
-		Action: func(c *cli.Context) error {
-			if err := atMost(c, 1); err != nil {
-				return err
-			}
+		Action: atMost(1, func(c *cli.Context) error {
 			if !c.Args().Present() {
 				return usagef("give the directory for the manual pages")
 			}
 			return writeManPages(c.App, c.Args().First())
-		},
+		}),
 	}
 }
 

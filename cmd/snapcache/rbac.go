@@ -30,7 +30,7 @@ A resource that is cached in some namespaces gets a role in each; they have to e
 			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Value: "snapcache", Usage: "`NAMESPACE` of the service account", Action: validName(namespaceFlag)},
 			newOutputFlag("rbac"),
 		},
-		Action: printRBAC,
+		Action: atMost(0, printRBAC),
 	}
 }
 
@@ -46,9 +46,6 @@ func validName(flag string) func(*cli.Context, string) error {
 }
 
 func printRBAC(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	cfg, err := validConfig(c)
 	if err != nil {
 		return err

@@ -37,14 +37,11 @@ previous one stays in force. The command then exits with 2.`,
 			configFileFlag(),
 			&cli.StringFlag{Name: socketFlag, Usage: "ask only the agent on this `PATH`", TakesFile: true},
 		},
-		Action: reload,
+		Action: atMost(0, reload),
 	}
 }
 
 func reload(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	socket := c.String(socketFlag)
 	if socket == "" {
 		cfg, err := loadConfig(c)

@@ -37,7 +37,7 @@ func resetCommand() *cli.Command {
 			&cli.BoolFlag{Name: "delete", Usage: "delete the file instead of renaming it"},
 			&cli.BoolFlag{Name: "yes", Usage: "do not ask"},
 		}, fileFlags("discard")...),
-		Action: reset,
+		Action: atMost(0, reset),
 	}
 }
 

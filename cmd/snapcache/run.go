@@ -44,14 +44,11 @@ wrong.`,
 			kubeconfigFlag(),
 			&cli.StringFlag{Name: "store", Usage: "`TYPE` of the store: bolt or memory; overrides the configuration"},
 		},
-		Action: run,
+		Action: atMost(0, run),
 	}
 }
 
 func run(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	cfg, err := runConfig(c)
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ Old ones are removed as configured. Ctrl-C aborts.
 
 Exits with 4 if the database is corrupt: no snapshot is made then.`,
 				Flags:  append([]cli.Flag{snapshotDirFlag()}, lookupFlags()...),
-				Action: createSnapshot,
+				Action: atMost(0, createSnapshot),
 			},
 			{
 				Name:      "list",
@@ -68,7 +68,7 @@ files is not read: see verify.
 
 Exits with 4 if a manifest is corrupt.`,
 				Flags:  []cli.Flag{newOutputFlag("list"), snapshotDirFlag(), configFileFlag()},
-				Action: listSnapshots,
+				Action: atMost(0, listSnapshots),
 			},
 			{
 				Name:      "verify",
@@ -97,7 +97,7 @@ The old database stays beside it under another name.
 An agent that starts on it resumes from there if the cluster is the same and the
 server still has the history; otherwise it lists.`,
 				Flags:  append([]cli.Flag{snapshotDirFlag()}, fileFlags("restore into")...),
-				Action: restoreSnapshot,
+				Action: atMost(1, restoreSnapshot),
 			},
 			{
 				Name:      "prune",
@@ -113,7 +113,7 @@ and so do files that were not made here.
 					&cli.DurationFlag{Name: "max-age", Usage: "their maximum age; default: as configured"},
 					snapshotDirFlag(), configFileFlag(),
 				},
-				Action: pruneSnapshots,
+				Action: atMost(0, pruneSnapshots),
 			},
 		},
 	}
@@ -145,9 +145,6 @@ func interruptible(c *cli.Context) (context.Context, func()) {
 }
 
 func createSnapshot(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	look, err := newLookup(c)
 	if err != nil {
 		return err
@@ -208,9 +205,6 @@ type listedSnapshot struct {
 }
 
 func listSnapshots(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	dir, _, err := snapshotDir(c)
 	if err != nil {
 		return err
@@ -316,9 +310,6 @@ func verifySnapshots(c *cli.Context) error {
 }
 
 func restoreSnapshot(c *cli.Context) error {
-	if err := atMost(c, 1); err != nil {
-		return err
-	}
 	name := c.Args().First()
 	if name == "" {
 		return usagef("SNAPSHOT is missing: snapcache snapshot list shows the names")
@@ -353,9 +344,6 @@ func restoreSnapshot(c *cli.Context) error {
 }
 
 func pruneSnapshots(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	dir, cfg, err := snapshotDir(c)
 	if err != nil {
 		return err

@@ -44,14 +44,11 @@ func statusCommand() *cli.Command {
 			configFileFlag(),
 			&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH`", TakesFile: true},
 		},
-		Action: status,
+		Action: atMost(0, status),
 	}
 }
 
 func status(c *cli.Context) error {
-	if err := atMost(c, 0); err != nil {
-		return err
-	}
 	look, err := newLookup(c)
 	if err != nil {
 		return err

@@ -40,10 +40,7 @@ func versionCommand() *cli.Command {
    snapcache version
    snapcache version -o json`,
 		Flags: []cli.Flag{newOutputFlag("version")},
-		Action: func(c *cli.Context) error {
-			if err := atMost(c, 0); err != nil {
-				return err
-			}
+		Action: atMost(0, func(c *cli.Context) error {
 			v := versionAnswer{Version: programVersion(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 			if info, ok := debug.ReadBuildInfo(); ok {
 				for _, s := range info.Settings {
@@ -57,6 +54,6 @@ func versionCommand() *cli.Command {
 			}
 			_, err := fmt.Fprintf(c.App.Writer, "snapcache %s (%s, %s)\n", v.Version, v.Go, v.Platform)
 			return err
-		},
+		}),
 	}
 }
