@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -115,9 +116,7 @@ func valueFlags(commands []*cli.Command) map[string]bool {
 				takes[name] = !isBool
 			}
 		}
-		for name, t := range valueFlags(c.Subcommands) {
-			takes[name] = t
-		}
+		maps.Copy(takes, valueFlags(c.Subcommands))
 	}
 	return takes
 }

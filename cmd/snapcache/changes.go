@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -57,7 +54,7 @@ func changesCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "since", Usage: "changes after `RV`, or within a duration, or since a time"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "continue with later changes, until interrupted; needs the running agent"},
-			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects in this `NAMESPACE`; no effect on cluster-scoped resources"},
+			objectNamespaceFlag(),
 			newOutputFlag("changes"),
 		}, readFlags()...),
 		Action: atMost(1, changes),
@@ -76,11 +73,9 @@ func changes(c *cli.Context) error {
 	defer look.close()
 	ctx := c.Context
 	if query.Follow {
-		interruptible, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		interrupted, stop := interruptible(c.Context)
 		defer stop()
-		// After the first signal, the next one has its default effect.
-		defer context.AfterFunc(interruptible, stop)()
-		ctx = interruptible
+		ctx = interrupted
 	}
 	printer := newChangePrinter(c.String(outputFlag), c.App.Writer, query.Follow)
 	err = printChanges(ctx, look, c.Args().First(), query, printer)
@@ -90,8 +85,8 @@ func changes(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if position := printer.position(); position != "" {
-		_, err = fmt.Fprintf(c.App.ErrWriter, "snapcache: to continue from here: --since %s\n", position)
+	if printer.at != "" {
+		_, err = fmt.Fprintf(c.App.ErrWriter, "snapcache: to continue from here: --since %s\n", printer.at)
 	}
 	return err
 }
@@ -124,7 +119,7 @@ func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 }
 
 // printChanges prints the changes of the one collection that resource names.
-func printChanges(ctx context.Context, look lookup, resource string, query localapi.ChangeQuery, printer changePrinter) error {
+func printChanges(ctx context.Context, look *lookup, resource string, query localapi.ChangeQuery, printer *changePrinter) error {
 	src, status, err := look.open(ctx)
 	if err != nil {
 		return err
@@ -147,75 +142,50 @@ func printChanges(ctx context.Context, look lookup, resource string, query local
 	return printer.flush()
 }
 
-// changePrinter prints changes one by one.
-type changePrinter interface {
-	change(localapi.Change) error
-	flush() error
+// changePrinter prints changes one by one, as a table or as lines of JSON.
+type changePrinter struct {
+	w      io.Writer
+	follow bool          // flush w, if it has a buffer, after each batch
+	lines  *json.Encoder // nil for a table
+	table  *table        // nil for lines
 
-	// position returns where to continue, for people; empty if it was printed already.
-	position() string
+	at string // where to continue; empty if the output has it
 }
 
-// newChangePrinter returns the printer for a format. With follow it flushes after each batch.
-func newChangePrinter(format string, w io.Writer, follow bool) changePrinter {
-	out := flusher{w: w, each: follow}
+func newChangePrinter(format string, w io.Writer, follow bool) *changePrinter {
+	p := &changePrinter{w: w, follow: follow}
 	if format == "json" {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		return &changeLines{out, e}
+		p.lines = json.NewEncoder(w)
+		p.lines.SetEscapeHTML(false)
+	} else {
+		p.table = newTable(w, "TIME", "EVENT", "NAMESPACE", "NAME", ">RV")
 	}
-	return &changeTable{flusher: out, table: newTable(w, "TIME", "EVENT", "NAMESPACE", "NAME", ">RV")}
+	return p
 }
 
-// flusher flushes a buffered writer if each is set.
-type flusher struct {
-	w    io.Writer
-	each bool
-}
-
-func (f flusher) flush() error {
-	if b, ok := f.w.(interface{ Flush() error }); ok && f.each {
-		return b.Flush()
+func (p *changePrinter) change(c localapi.Change) (err error) {
+	switch {
+	case p.lines != nil:
+		err = p.lines.Encode(c)
+	case c.Type == localapi.Bookmark:
+		p.at = c.ResourceVersion
+	default:
+		err = p.table.row(c.Time.Local().Format(time.DateTime), string(c.Type), c.Namespace, c.Name, c.ResourceVersion)
 	}
-	return nil
-}
-
-// changeLines prints JSON, one change per line.
-type changeLines struct {
-	flusher
-	e *json.Encoder
-}
-
-func (p *changeLines) change(c localapi.Change) error {
-	err := p.e.Encode(c)
 	if err == nil && c.Type == localapi.Bookmark {
 		err = p.flush()
 	}
 	return err
 }
 
-func (*changeLines) position() string { return "" }
-
-// changeTable prints a table.
-type changeTable struct {
-	flusher
-	table *table
-	at    string
-}
-
-func (p *changeTable) change(c localapi.Change) error {
-	if c.Type == localapi.Bookmark {
-		p.at = c.ResourceVersion
-		return p.flush()
+func (p *changePrinter) flush() error {
+	if p.table != nil {
+		if err := p.table.flush(); err != nil {
+			return err
+		}
 	}
-	return p.table.row(c.Time.Local().Format(time.DateTime), string(c.Type), c.Namespace, c.Name, c.ResourceVersion)
-}
-
-func (p *changeTable) flush() error {
-	if err := p.table.flush(); err != nil {
-		return err
+	if b, ok := p.w.(interface{ Flush() error }); ok && p.follow {
+		return b.Flush()
 	}
-	return p.flusher.flush()
+	return nil
 }
-
-func (p *changeTable) position() string { return p.at }

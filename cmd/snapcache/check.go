@@ -42,11 +42,7 @@ func check(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.String(outputFlag) == "json" {
-		err = writeJSON(c.App.Writer, report)
-	} else {
-		err = writeCheck(c, report)
-	}
+	err = output(c, c.App.Writer, report, func() error { return writeCheck(c, report) })
 	if err != nil || report.OK() {
 		return err
 	}
@@ -76,11 +72,11 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 		return "", nil, err
 	}
 	path = dir.Find(c.String(fromFlag))
-	ctx, stop := interruptible(c)
+	ctx, stop := interruptible(c.Context)
 	defer stop()
-	progress, done := terminalProgress()
-	report, _, err = snapshot.Check(ctx, path, keys, progress)
-	done()
+	progress := newProgressLine()
+	report, _, err = snapshot.Check(ctx, path, keys, progress.step)
+	progress.clear()
 	return path, report, snapshotError(err)
 }
 

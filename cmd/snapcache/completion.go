@@ -125,7 +125,7 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 // completeFromCache prints names from the cache that the words select. If it can't be read, it
 // prints none.
 func completeFromCache(app *cli.App, command *cli.Command, before []string, w io.Writer, names func(localapi.Collection) []string) {
-	command.Action = func(c *cli.Context) error {
+	completeWith(app, command, before, func(c *cli.Context) error {
 		look, err := newLookup(c)
 		if err != nil {
 			return err
@@ -146,14 +146,12 @@ func completeFromCache(app *cli.App, command *cli.Command, before []string, w io
 			candidate(w, name)
 		}
 		return nil
-	}
-	app.Writer, app.ErrWriter = io.Discard, io.Discard
-	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell does not show errors
+	})
 }
 
 // completeSnapshots prints the names of the snapshots in the directory that the words select.
 func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io.Writer) {
-	command.Action = func(c *cli.Context) error {
+	completeWith(app, command, before, func(c *cli.Context) error {
 		dir, _, err := snapshotDir(c)
 		if err != nil {
 			return err
@@ -163,9 +161,14 @@ func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io
 			candidate(w, s.Name)
 		}
 		return err
-	}
+	})
+}
+
+// completeWith runs action with the options that the words select. A shell does not show errors.
+func completeWith(app *cli.App, command *cli.Command, before []string, action cli.ActionFunc) {
+	command.Action = action
 	app.Writer, app.ErrWriter = io.Discard, io.Discard
-	_ = app.Run(arrange(app, append([]string{app.Name}, before...))) // a shell does not show errors
+	_ = app.Run(arrange(app, append([]string{app.Name}, before...)))
 }
 
 // commandOf returns the command that words name, its path and the number of arguments after it; nil

@@ -33,7 +33,7 @@ func dumpCommand() *cli.Command {
 		UsageText:   "snapcache dump [RESOURCE] [-n NAMESPACE] [-l SELECTOR] [-o yaml|json|ndjson|name]",
 		Description: dumpDescription,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects in this `NAMESPACE`; no effect on cluster-scoped resources"},
+			objectNamespaceFlag(),
 			&cli.StringFlag{Name: "selector", Aliases: []string{"l"}, Usage: "only objects whose labels match `SELECTOR`, as in kubectl"},
 			newOutputFlag("dump"),
 		}, readFlags()...),

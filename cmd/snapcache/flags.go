@@ -34,10 +34,18 @@ func configFileFlag() cli.Flag {
 func lookupFlags() []cli.Flag {
 	return []cli.Flag{
 		configFileFlag(),
-		&cli.StringFlag{Name: socketFlag, Usage: "ask only the agent on this `PATH`", TakesFile: true},
+		socketPathFlag(),
 		&cli.StringFlag{Name: dbFlag, Usage: "read only this database `FILE`", TakesFile: true},
 		encryptionFlag(),
 	}
+}
+
+func socketPathFlag() cli.Flag {
+	return &cli.StringFlag{Name: socketFlag, Usage: "ask only the agent on this `PATH`", TakesFile: true}
+}
+
+func objectNamespaceFlag() cli.Flag {
+	return &cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects in this `NAMESPACE`; no effect on cluster-scoped resources"}
 }
 
 // readFlags are lookupFlags and the option for a snapshot.

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/urfave/cli/v2"
 
 	"github.com/snapcache/snapcache/localapi"
 )
@@ -16,6 +19,14 @@ func writeJSON(w io.Writer, v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// output prints v as JSON if the command line asks for it, otherwise as text does.
+func output(c *cli.Context, w io.Writer, v any, text func() error) error {
+	if c.String(outputFlag) == "json" {
+		return writeJSON(w, v)
+	}
+	return text()
 }
 
 func writeStrings(w io.Writer, parts ...string) error {
@@ -29,20 +40,11 @@ func writeStrings(w io.Writer, parts ...string) error {
 
 // writeLines prints the lines that are not empty, after an empty line.
 func writeLines(w io.Writer, lines ...string) error {
-	begun := false
-	for _, l := range lines {
-		if l == "" {
-			continue
-		}
-		if !begun {
-			l = "\n" + l
-		}
-		begun = true
-		if err := writeStrings(w, l, "\n"); err != nil {
-			return err
-		}
+	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
+	if len(lines) == 0 {
+		return nil
 	}
-	return nil
+	return writeStrings(w, "\n", strings.Join(lines, "\n"), "\n")
 }
 
 // storeLine describes the database.

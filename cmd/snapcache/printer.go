@@ -16,126 +16,88 @@ import (
 
 // printer prints objects one by one. Without end the output is not complete, and in most formats
 // not valid.
-type printer interface {
-	object(*object.Object) error
-	end() error
-}
+type printer struct {
+	w      io.Writer
+	encode func(*bytes.Buffer, *object.Object) error
 
-func newPrinter(format string, w io.Writer) printer {
-	switch format {
-	case "json":
-		return &listPrinter{w: w}
-	case "ndjson":
-		return linePrinter{w}
-	case "name":
-		return namePrinter{w}
-	default:
-		return &yamlPrinter{w: w}
-	}
-}
+	// head comes before the first object, between before each other one, tail after the last; none
+	// is the output without objects.
+	head, between, tail, none string
 
-// listPrinter prints one List, as kubectl get -o json does.
-type listPrinter struct {
-	w     io.Writer
 	buf   bytes.Buffer
 	begun bool
 }
 
-const (
-	listHead = "{\n    \"apiVersion\": \"v1\",\n    \"items\": ["
-	listTail = "],\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n"
-)
+func newPrinter(format string, w io.Writer) *printer {
+	switch format {
+	case "json": // one List, as kubectl get -o json prints it
+		const head, tail = "{\n    \"apiVersion\": \"v1\",\n    \"items\": [", "],\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n"
+		return &printer{w: w, encode: writeItem, head: head, between: ",", tail: "\n    " + tail, none: head + tail}
+	case "ndjson":
+		return &printer{w: w, encode: writeLine}
+	case "name":
+		return &printer{w: w, encode: writeName}
+	default:
+		return &printer{w: w, encode: writeYAML, between: "---\n"}
+	}
+}
 
-func (p *listPrinter) object(o *object.Object) error {
+func (p *printer) object(o *object.Object) error {
 	p.buf.Reset()
 	if p.begun {
-		p.buf.WriteByte(',')
+		p.buf.WriteString(p.between)
 	} else {
-		p.buf.WriteString(listHead)
+		p.buf.WriteString(p.head)
 	}
 	p.begun = true
-	p.buf.WriteString("\n        ")
-	if err := json.Indent(&p.buf, o.JSON(), "        ", "    "); err != nil {
+	if err := p.encode(&p.buf, o); err != nil {
 		return fmt.Errorf("%s: %w", o.Key(), err)
 	}
 	_, err := p.w.Write(p.buf.Bytes())
 	return err
 }
 
-func (p *listPrinter) end() error {
-	tail := listHead + listTail
+func (p *printer) end() error {
 	if p.begun {
-		tail = "\n    " + listTail
+		return writeStrings(p.w, p.tail)
 	}
-	_, err := io.WriteString(p.w, tail)
-	return err
+	return writeStrings(p.w, p.none)
 }
 
-// linePrinter prints one object per line.
-type linePrinter struct{ w io.Writer }
+// writeItem writes an item of a List.
+func writeItem(b *bytes.Buffer, o *object.Object) error {
+	b.WriteString("\n        ")
+	return json.Indent(b, o.JSON(), "        ", "    ")
+}
 
-func (p linePrinter) object(o *object.Object) error {
+func writeLine(b *bytes.Buffer, o *object.Object) error {
+	defer b.WriteByte('\n')
 	raw := o.JSON()
 	if bytes.ContainsAny(raw, "\r\n") {
-		var one bytes.Buffer
-		if err := json.Compact(&one, raw); err != nil {
-			return fmt.Errorf("%s: %w", o.Key(), err)
-		}
-		raw = one.Bytes()
+		return json.Compact(b, raw)
 	}
-	if _, err := p.w.Write(raw); err != nil {
-		return err
-	}
-	_, err := io.WriteString(p.w, "\n")
-	return err
+	b.Write(raw)
+	return nil
 }
 
-func (linePrinter) end() error { return nil }
-
-// namePrinter prints names as kubectl get -o name does.
-type namePrinter struct{ w io.Writer }
-
-func (p namePrinter) object(o *object.Object) error {
+// writeName writes the name as kubectl get -o name does.
+func writeName(b *bytes.Buffer, o *object.Object) error {
 	kind := strings.ToLower(o.Kind())
 	if group, _, ok := strings.Cut(o.APIVersion(), "/"); ok {
 		kind += "." + group
 	}
-	_, err := fmt.Fprintf(p.w, "%s/%s\n", kind, o.GetName())
+	_, err := fmt.Fprintf(b, "%s/%s\n", kind, o.GetName())
 	return err
 }
 
-func (namePrinter) end() error { return nil }
-
-// yamlPrinter prints one document per object.
+// writeYAML writes a document. It does what sigs.k8s.io/yaml's JSONToYAML does, but for any JSON.
+// JSONToYAML reads the JSON with a YAML parser, which refuses some valid JSON ("\/", escaped
+// surrogate pairs, the characters U+007F and U+FFFF, keys of more than 1024 bytes), and writes the
+// key "<<" in a way that reads as a merge instruction.
 //
-// It does what sigs.k8s.io/yaml's JSONToYAML does, but for any JSON. JSONToYAML reads the JSON with
-// a YAML parser, which refuses some valid JSON ("\/", escaped surrogate pairs, the characters
-// U+007F and U+FFFF, keys of more than 1024 bytes), and writes the key "<<" in a way that reads as
-// a merge instruction.
-type yamlPrinter struct {
-	w     io.Writer
-	buf   bytes.Buffer
-	begun bool
-}
-
-func (p *yamlPrinter) object(o *object.Object) error {
-	p.buf.Reset()
-	if p.begun {
-		p.buf.WriteString("---\n")
-	}
-	p.begun = true
-	if err := writeYAML(&p.buf, o.JSON()); err != nil {
-		return fmt.Errorf("%s: %w", o.Key(), err)
-	}
-	_, err := p.w.Write(p.buf.Bytes())
-	return err
-}
-
-func (*yamlPrinter) end() error { return nil }
-
-// writeYAML uses each encoder once: an encoder keeps all that it has encoded in memory.
-func writeYAML(w io.Writer, raw []byte) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
+// Each encoder is used once: an encoder keeps all that it has encoded in memory.
+func writeYAML(b *bytes.Buffer, o *object.Object) error {
+	d := json.NewDecoder(bytes.NewReader(o.JSON()))
 	d.UseNumber()
 	var v any
 	err := d.Decode(&v)
@@ -145,7 +107,7 @@ func writeYAML(w io.Writer, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	e := yaml.NewEncoder(w)
+	e := yaml.NewEncoder(b)
 	e.SetIndent(2)
 	e.CompactSeqIndent() // as kubectl prints lists
 	return errors.Join(e.Encode(v), e.Close())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -34,8 +35,7 @@ and the store's type, path and maxSize need a restart.
 A configuration that is wrong, or needs a restart, is refused as a whole, and the
 previous one stays in force. The command then exits with 2.`,
 		Flags: []cli.Flag{
-			configFileFlag(),
-			&cli.StringFlag{Name: socketFlag, Usage: "ask only the agent on this `PATH`", TakesFile: true},
+			configFileFlag(), socketPathFlag(),
 		},
 		Action: atMost(0, reload),
 	}
@@ -62,10 +62,5 @@ func reload(c *cli.Context) error {
 	if len(changes) == 0 {
 		changes = []string{"nothing changed"}
 	}
-	for _, change := range changes {
-		if err := writeStrings(c.App.Writer, change, "\n"); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeStrings(c.App.Writer, strings.Join(changes, "\n"), "\n")
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -56,11 +55,8 @@ func run(c *cli.Context) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(c.Context)
 	defer stop()
-	// After the first signal, the next one has its default effect.
-	defer context.AfterFunc(ctx, stop)()
-
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -102,16 +98,6 @@ func runConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 		return nil, withCode(exitUsage, err)
 	}
 	return cfg, nil
-}
-
-// lineClearer writes to a terminal whose last line may show progress. It clears that line first.
-type lineClearer struct{ io.Writer }
-
-func (l lineClearer) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(l.Writer, "\r\x1b[K"); err != nil {
-		return 0, err
-	}
-	return l.Writer.Write(p)
 }
 
 // newHandler logs to the journal if standard error is connected to it, otherwise in the configured

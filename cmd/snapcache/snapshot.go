@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
@@ -139,11 +135,6 @@ func snapshotDir(c *cli.Context) (snapshot.Dir, *config.AgentConfiguration, erro
 	return d, cfg, nil
 }
 
-// interruptible returns a context that Ctrl-C ends, so that partial files are removed.
-func interruptible(c *cli.Context) (context.Context, func()) {
-	return signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
-}
-
 func createSnapshot(c *cli.Context) error {
 	look, err := newLookup(c)
 	if err != nil {
@@ -153,11 +144,11 @@ func createSnapshot(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c)
+	ctx, stop := interruptible(c.Context)
 	defer stop()
-	progress, done := terminalProgress()
+	progress := newProgressLine()
 	made, err := makeSnapshot(ctx, look, dir, c.IsSet(dirFlag), cfg, progress)
-	done()
+	progress.clear()
 	if err != nil {
 		return snapshotError(err)
 	}
@@ -166,10 +157,11 @@ func createSnapshot(c *cli.Context) error {
 
 // makeSnapshot asks the agent, or opens the file if there is no agent or the options name another
 // file or directory.
-func makeSnapshot(ctx context.Context, look lookup, dir snapshot.Dir, elsewhere bool, cfg *config.AgentConfiguration, progress snapshot.Progress) (*localapi.Snapshot, error) {
+func makeSnapshot(ctx context.Context, look *lookup, dir snapshot.Dir, elsewhere bool, cfg *config.AgentConfiguration, progress *progressLine) (*localapi.Snapshot, error) {
 	if !look.onlyFile && !elsewhere {
-		tell := func(step string, done, total int64) { progress(snapshot.Step(step), done, total) }
-		made, err := localapi.NewClient(look.socket).CreateSnapshot(ctx, tell)
+		made, err := localapi.NewClient(look.socket).CreateSnapshot(ctx, func(step string, done, total int64) {
+			progress.step(snapshot.Step(step), done, total)
+		})
 		if !errors.Is(err, localapi.ErrNoAgent) || look.db == "" {
 			return made, err
 		}
@@ -185,7 +177,7 @@ func makeSnapshot(ctx context.Context, look lookup, dir snapshot.Dir, elsewhere 
 	if err != nil {
 		return nil, offlineError(look.db, "leave out --db and --dir, and it makes the snapshot", err)
 	}
-	made, err := dir.Create(ctx, db, time.Now(), progress)
+	made, err := dir.Create(ctx, db, time.Now(), progress.step)
 	if err = errors.Join(err, db.Close()); err != nil {
 		return nil, err
 	}
@@ -282,17 +274,16 @@ func verifySnapshots(c *cli.Context) error {
 			return fmt.Errorf("there are %ws in %s", snapshot.ErrNoSnapshot, dir.Path)
 		}
 	}
-	ctx, stop := interruptible(c)
+	ctx, stop := interruptible(c.Context)
 	defer stop()
-	progress, done := terminalProgress()
-	defer done()
+	progress := newProgressLine()
 	var bad []error
 	for _, path := range paths {
-		report, m, err := snapshot.Check(ctx, path, keys, progress)
+		report, m, err := snapshot.Check(ctx, path, keys, progress.step)
 		if err == nil && !report.OK() {
 			err = &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
 		}
-		done()
+		progress.clear()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -329,11 +320,11 @@ func restoreSnapshot(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c)
+	ctx, stop := interruptible(c.Context)
 	defer stop()
-	progress, done := terminalProgress()
-	verdict, err := restore.FromSnapshot(ctx, dir.Find(name), path, bolt.Options{MaxBytes: cfg.Store.MaxSize.Value(), Keys: keys}, time.Now(), progress)
-	done()
+	progress := newProgressLine()
+	verdict, err := restore.FromSnapshot(ctx, dir.Find(name), path, bolt.Options{MaxBytes: cfg.Store.MaxSize.Value(), Keys: keys}, time.Now(), progress.step)
+	progress.clear()
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("the database %s is %w: stop the agent, or restore into another file with --db", path, inUse{err})
 	}
@@ -358,7 +349,7 @@ func pruneSnapshots(c *cli.Context) error {
 	if keep < 1 || maxAge <= 0 {
 		return usagef("--keep has to be 1 or more, and --max-age more than 0")
 	}
-	ctx, stop := interruptible(c)
+	ctx, stop := interruptible(c.Context)
 	defer stop()
 	removed, err := dir.Prune(ctx, keep, maxAge, time.Now())
 	for _, s := range removed {
@@ -382,26 +373,4 @@ func snapshotError(err error) error {
 		return fmt.Errorf("%w: free space, or put snapshots elsewhere (snapshots.dir)", err)
 	}
 	return err
-}
-
-// terminalProgress shows the progress of a snapshot in the last line of a terminal. done clears
-// that line.
-func terminalProgress() (show snapshot.Progress, done func()) {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return func(snapshot.Step, int64, int64) {}, func() {}
-	}
-	const every = 100 * time.Millisecond
-	var shown time.Time
-	show = func(step snapshot.Step, n, total int64) {
-		if time.Since(shown) < every {
-			return
-		}
-		shown = time.Now()
-		fmt.Fprintf(os.Stderr, "\r\x1b[K%s: %s of %s", step, humanBytes(n), humanBytes(total))
-	}
-	return show, func() {
-		if !shown.IsZero() {
-			fmt.Fprint(os.Stderr, "\r\x1b[K")
-		}
-	}
 }

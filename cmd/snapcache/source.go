@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -36,46 +35,43 @@ type lookup struct {
 
 	// from is the path of a snapshot to read instead, and unpacked its open database.
 	from     string
-	unpacked *unpacked
+	unpacked *bolt.DB
 
 	// keys returns the keys that open a file.
 	keys func() (bolt.Keyring, error)
 }
 
-// unpacked is the database of a snapshot, nil while it is not open.
-type unpacked struct{ db *bolt.DB }
-
 // newLookup reads the options.
-func newLookup(c *cli.Context) (lookup, error) {
+func newLookup(c *cli.Context) (*lookup, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {
-		return lookup{}, err
+		return nil, err
 	}
 	keys := func() (bolt.Keyring, error) { return readKeys(c) }
-	l := lookup{socket: cfg.LocalAPI.Socket, db: cfg.Store.Path, keys: keys}
+	l := &lookup{socket: cfg.LocalAPI.Socket, db: cfg.Store.Path, keys: keys}
 	if cfg.Store.Type == config.StoreMemory {
 		l.db = ""
 	}
 	socket, db := c.String(socketFlag), c.String(dbFlag)
 	switch {
 	case c.String(fromFlag) != "" && (socket != "" || db != ""):
-		return lookup{}, usagef("--from replaces --socket and --db: leave them out")
+		return nil, usagef("--from replaces --socket and --db: leave them out")
 	case c.String(fromFlag) != "":
 		dir := snapshot.Dir{Path: cfg.Snapshots.Dir}
-		return lookup{from: dir.Find(c.String(fromFlag)), unpacked: &unpacked{}, keys: keys}, nil
+		return &lookup{from: dir.Find(c.String(fromFlag)), keys: keys}, nil
 	case socket != "":
 		l.socket, l.db = socket, db
 	case db != "":
-		l = lookup{db: db, onlyFile: true, socketFallback: l.socket, keys: keys}
+		l = &lookup{db: db, onlyFile: true, socketFallback: l.socket, keys: keys}
 	}
 	if l.socket == "" && l.db == "" {
-		return lookup{}, usagef("neither socket nor database is known: give --socket, --db or --config")
+		return nil, usagef("neither socket nor database is known: give --socket, --db or --config")
 	}
 	return l, nil
 }
 
 // open returns the source that answers, and its status.
-func (l lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+func (l *lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	if l.from != "" {
 		return l.openSnapshot(ctx)
 	}
@@ -99,7 +95,7 @@ func (l lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, er
 }
 
 // openFile reads the given file, or asks the agent that has it open.
-func (l lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+func (l *lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	file := l.file(l.socketFallback)
 	status, err := file.Status(ctx)
 	if !errors.Is(err, store.ErrLocked) || l.socketFallback == "" {
@@ -113,20 +109,20 @@ func (l lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status
 }
 
 // openSnapshot reads the given snapshot, until close.
-func (l lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.Status, error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // the unpacked file has to be removed
+func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+	ctx, stop := interruptible(ctx) // the unpacked file has to be removed
 	defer stop()
 	keys, err := l.keys()
 	if err != nil {
 		return nil, nil, err
 	}
-	progress, done := terminalProgress()
-	db, m, err := snapshot.Open(ctx, l.from, keys, progress)
-	done()
+	progress := newProgressLine()
+	db, m, err := snapshot.Open(ctx, l.from, keys, progress.step)
+	progress.clear()
 	if err != nil {
 		return nil, nil, snapshotError(err)
 	}
-	l.unpacked.db = db
+	l.unpacked = db
 	src := localapi.FromDB(db, localapi.Options{
 		StoreType: string(config.StoreBolt), Verdict: "snapshot of " + m.Created.Local().Format(time.DateTime),
 		SpoolDir: filepath.Dir(l.from),
@@ -137,14 +133,14 @@ func (l lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.St
 }
 
 // close closes the snapshot's database.
-func (l lookup) close() {
-	if l.unpacked != nil && l.unpacked.db != nil {
-		_ = l.unpacked.db.Close() // opened for reading
+func (l *lookup) close() {
+	if l.unpacked != nil {
+		_ = l.unpacked.Close() // opened for reading
 	}
 }
 
 // openSocket asks the agent on a socket.
-func (l lookup) openSocket(ctx context.Context, socket string) (localapi.Source, *localapi.Status, error) {
+func (l *lookup) openSocket(ctx context.Context, socket string) (localapi.Source, *localapi.Status, error) {
 	client := localapi.NewClient(socket)
 	limited, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -162,7 +158,7 @@ func (l lookup) openSocket(ctx context.Context, socket string) (localapi.Source,
 
 // file returns a source that opens the database for each query, so that an agent can start while an
 // answer is read. socket is a path that is known to have no agent, or empty.
-func (l lookup) file(socket string) localapi.Source {
+func (l *lookup) file(socket string) localapi.Source {
 	open := func() (store.DB, error) {
 		keys, err := l.keys()
 		if err != nil {

@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -41,8 +40,7 @@ func statusCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "print it again after each change, until interrupted"},
 			newOutputFlag("status"),
-			configFileFlag(),
-			&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH`", TakesFile: true},
+			configFileFlag(), socketPathFlag(),
 		},
 		Action: atMost(0, status),
 	}
@@ -53,12 +51,11 @@ func status(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	print := printStatus
-	if c.String(outputFlag) == "json" {
-		print = func(w io.Writer, s *localapi.Status) error { return writeJSON(w, s) }
+	print := func(w io.Writer, s *localapi.Status) error {
+		return output(c, w, s, func() error { return printStatus(w, s) })
 	}
 	if c.Bool("watch") {
-		ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+		ctx, stop := interruptible(c.Context)
 		defer stop()
 		w := watcher{
 			ask: func(ctx context.Context) (*localapi.Status, error) { return askAgent(ctx, look) }, print: print,
@@ -79,7 +76,7 @@ func status(c *cli.Context) error {
 	return notSynced(missing)
 }
 
-func askAgent(ctx context.Context, look lookup) (*localapi.Status, error) {
+func askAgent(ctx context.Context, look *lookup) (*localapi.Status, error) {
 	_, s, err := look.openSocket(ctx, look.socket)
 	if errors.Is(err, localapi.ErrNoAgent) {
 		err = fmt.Errorf("%w: snapcache inspect reads the database without one", err)
@@ -136,12 +133,12 @@ func (w *watcher) show(ctx context.Context) error {
 	if now == w.last {
 		return nil
 	}
+	between := ""
 	if w.last != "" {
-		text = *bytes.NewBuffer(append([]byte("\n"), text.Bytes()...))
+		between = "\n"
 	}
 	w.last = now
-	_, err = w.out.Write(text.Bytes())
-	return err
+	return writeStrings(w.out, between+text.String())
 }
 
 // fingerprint returns a status without the fields that change by themselves.
@@ -150,7 +147,7 @@ func fingerprint(s *localapi.Status, err error) string {
 		return err.Error()
 	}
 	same := *s
-	same.Collections = append([]localapi.Collection(nil), s.Collections...)
+	same.Collections = slices.Clone(s.Collections)
 	for i := range same.Collections {
 		same.Collections[i].AgeSeconds = 0
 		same.Collections[i].Proven = time.Time{}

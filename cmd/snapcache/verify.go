@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 
 	"github.com/snapcache/snapcache/localapi"
 )
@@ -45,8 +43,7 @@ func verifyCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "repair", Usage: "fetch again what differs"},
 			newOutputFlag("verify"),
-			configFileFlag(),
-			&cli.StringFlag{Name: socketFlag, Usage: "ask the agent on this `PATH`", TakesFile: true},
+			configFileFlag(), socketPathFlag(),
 		},
 		Action: verify,
 	}
@@ -57,7 +54,7 @@ func verify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c)
+	ctx, stop := interruptible(c.Context)
 	defer stop()
 	status, err := askAgent(ctx, look)
 	if err != nil {
@@ -74,11 +71,7 @@ func verify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.String(outputFlag) == "json" {
-		err = writeJSON(c.App.Writer, results)
-	} else {
-		err = writeVerifications(c, results)
-	}
+	err = output(c, c.App.Writer, results, func() error { return writeVerifications(c, results) })
 	return errors.Join(err, drift(results), notSynced(unsynced(chosen, results)))
 }
 
@@ -120,15 +113,13 @@ func askVerify(ctx context.Context, socket string, chosen []localapi.Collection,
 	for _, x := range chosen {
 		q.Collections = append(q.Collections, x.ID)
 	}
-	var progress func(localapi.VerifyProgress)
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
-		progress = func(p localapi.VerifyProgress) {
-			fmt.Fprintf(os.Stderr, "\r\x1b[Kverifying %s: %s of about %s", p.Collection, humanCount(p.Done), plural(p.Total, "object", "objects"))
-		}
+	progress := newProgressLine()
+	defer progress.clear()
+	show := func(p localapi.VerifyProgress) {
+		progress.printf("verifying %s: %s of about %s", p.Collection, humanCount(p.Done), plural(p.Total, "object", "objects"))
 	}
 	results := []localapi.Verification{}
-	err := localapi.NewClient(socket).Verify(ctx, q, progress, func(v localapi.Verification) error {
+	err := localapi.NewClient(socket).Verify(ctx, q, show, func(v localapi.Verification) error {
 		results = append(results, v)
 		return nil
 	})
