@@ -54,17 +54,13 @@ func printRBAC(c *cli.Context) error {
 	if c.String(outputFlag) == "json" {
 		return writeJSON(c.App.Writer, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
 	}
+	documents := make([]string, len(objects))
 	for i, o := range objects {
 		b, err := yaml.Marshal(o)
 		if err != nil {
 			return err
 		}
-		if i > 0 {
-			b = append([]byte("---\n"), b...)
-		}
-		if err := writeStrings(c.App.Writer, string(b)); err != nil {
-			return err
-		}
+		documents[i] = string(b)
 	}
-	return nil
+	return writeStrings(c.App.Writer, strings.Join(documents, "---\n"))
 }

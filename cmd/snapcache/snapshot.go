@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
@@ -238,15 +239,11 @@ func listSnapshots(c *cli.Context) error {
 // clusters returns the clusters of a snapshot's collections: one, except while a node moves to
 // another cluster.
 func clusters(m *snapshot.Manifest) string {
-	var names []string
-	seen := map[string]bool{}
+	names := sets.New[string]()
 	for _, x := range m.Collections {
-		if x.Cluster != "" && !seen[x.Cluster] {
-			seen[x.Cluster] = true
-			names = append(names, x.Cluster)
-		}
+		names.Insert(x.Cluster)
 	}
-	return strings.Join(names, ",")
+	return strings.Join(sets.List(names.Delete("")), ",")
 }
 
 func verifySnapshots(c *cli.Context) error {
@@ -258,21 +255,9 @@ func verifySnapshots(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var paths []string
-	for _, name := range c.Args().Slice() {
-		paths = append(paths, dir.Find(name))
-	}
-	if len(paths) == 0 {
-		all, err := dir.List()
-		if err != nil {
-			return err
-		}
-		for _, s := range all {
-			paths = append(paths, s.Path)
-		}
-		if len(paths) == 0 {
-			return fmt.Errorf("there are %ws in %s", snapshot.ErrNoSnapshot, dir.Path)
-		}
+	paths, err := snapshotPaths(dir, c.Args().Slice())
+	if err != nil {
+		return err
 	}
 	ctx, stop := interruptible(c.Context)
 	defer stop()
@@ -300,6 +285,25 @@ func verifySnapshots(c *cli.Context) error {
 	return errors.Join(bad...)
 }
 
+// snapshotPaths returns the paths of the named snapshots; of all in the directory if there are no
+// names.
+func snapshotPaths(dir snapshot.Dir, names []string) (paths []string, err error) {
+	for _, name := range names {
+		paths = append(paths, dir.Find(name))
+	}
+	if len(paths) > 0 {
+		return paths, nil
+	}
+	all, err := dir.List()
+	for _, s := range all {
+		paths = append(paths, s.Path)
+	}
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("there are %ws in %s", snapshot.ErrNoSnapshot, dir.Path)
+	}
+	return paths, err
+}
+
 func restoreSnapshot(c *cli.Context) error {
 	name := c.Args().First()
 	if name == "" {
@@ -309,12 +313,9 @@ func restoreSnapshot(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	path := c.String(dbFlag)
-	if path == "" {
-		if cfg.Store.Type == config.StoreMemory {
-			return usagef("the configuration keeps the cache in memory: give a file with --db")
-		}
-		path = cfg.Store.Path
+	path, err := filePath(c)
+	if err != nil {
+		return err
 	}
 	keys, err := readKeys(c)
 	if err != nil {

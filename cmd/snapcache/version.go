@@ -49,11 +49,10 @@ func versionCommand() *cli.Command {
 					}
 				}
 			}
-			if c.String(outputFlag) == "json" {
-				return writeJSON(c.App.Writer, v)
-			}
-			_, err := fmt.Fprintf(c.App.Writer, "snapcache %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-			return err
+			return output(c, c.App.Writer, v, func() error {
+				_, err := fmt.Fprintf(c.App.Writer, "snapcache %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+				return err
+			})
 		}),
 	}
 }
