@@ -301,7 +301,7 @@ func (a *Agent) execute(ctx context.Context, supervisors *collection.Supervisors
 	}
 	a.setCollections(collections)
 	for _, c := range p.removed {
-		c.Tracker.Gone()
+		c.Tracker.Wake()
 	}
 	for _, w := range p.added {
 		supervisors.Start(byID[w.ID])

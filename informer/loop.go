@@ -16,11 +16,6 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Queue is the source of a loop's batches, such as *deltafifo.Queue.
-type Queue interface {
-	PopBatch(ctx context.Context) (deltafifo.Batch, error)
-}
-
 // Counts holds how many objects a batch changed in the store.
 type Counts struct {
 	Added, Updated, Deleted int
@@ -52,7 +47,7 @@ type Observer interface {
 // Options are the settings of a loop. Queue and Collection are needed.
 type Options struct {
 	Name       string
-	Queue      Queue
+	Queue      *deltafifo.Queue
 	Collection store.Collection
 
 	// Flush makes the collection durable, when the queue asks for it; nil if that is not needed.
@@ -75,9 +70,9 @@ type Options struct {
 	// resourceVersion, as with fake clients: see reflector.ListWatch. Nil is never.
 	Unversioned func() bool
 
-	Observer Observer     // nil for none
-	Logger   *slog.Logger // nil discards
-	Clock    clock.WithTicker
+	Observer Observer                            // nil for none
+	Logger   *slog.Logger                        // nil discards
+	Clock    clock.WithTickerAndDelayedExecution // nil is the real one
 }
 
 // Loop takes batches from a queue into a collection. Run it once; it is the

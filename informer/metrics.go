@@ -2,7 +2,6 @@ package informer
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -10,66 +9,170 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
 )
 
-// metric returns the description of one family. A metric with the meaning of one of the agent's has
-// its name.
+// metric returns the description of one family.
 func metric(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("snapcache_"+name, help, labels, nil)
 }
 
+// The metrics of a collection, in an agent and in a program.
 var (
 	descObjects    = metric("collection_objects", "Objects stored.", "collection")
 	descBytes      = metric("collection_bytes", "Length of the stored objects.", "collection")
-	descSynced     = metric("collection_synced", "1 once a complete list is stored.", "collection")
+	descSynced     = metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
 	descInStep     = metric("collection_in_step", "1 while the watch is up.", "collection")
+	descUntrusted  = metric("collection_untrusted", "1 while the stored objects are known not to be the server's and no list has replaced them.", "collection")
 	descAge        = metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while in step.", "collection")
 	descEvents     = metric("events_total", "Watch events received.", "collection", "type")
 	descRelists    = metric("relists_total", "Complete lists, by reason.", "collection", "reason")
+	descHeldBack   = metric("deletions_held_back_total", "Deletions of a list that a second one had to confirm.", "collection")
 	descResumes    = metric("resumes_total", "Watches resumed from a checkpoint without a list.", "collection")
 	descQueueLen   = metric("queue_length", "Keys that wait to be stored.", "collection")
 	descQueueBytes = metric("queue_bytes", "Bytes that wait to be stored.", "collection")
 	descChanges    = metric("store_changes_total", "Objects written to the store, by what happened to them.", "collection", "op")
-	descStale      = metric("stale_events_total", "Events older than what is stored, as a resumed watch replays them.", "collection")
-	descSkipped    = metric("skipped_total", "Objects that could not be used: not encoded, not stored, refused by the transform or of another type.", "collection")
-	descReadErrors = metric("read_errors_total", "Errors in reading, decoding or indexing what is stored.", "collection")
-	descRefusing   = metric("store_refusing", "1 while the store refuses this collection's changes; they are kept and retried.", "collection")
-
-	descCommits  = metric("store_commits_total", "Transactions committed.", "path")
-	descSyncTime = metric("store_sync_seconds_total", "Time spent on writing and syncing the file.", "path")
-	descPages    = metric("store_pages_written_total", "Pages written to the file.", "path")
-	descFile     = metric("store_file_bytes", "Size of the database file.", "path")
-	descFailing  = metric("store_failing", "1 if the newest flush of the store failed; it is retried.", "path")
+	descStale      = metric("stale_events_total", "Events older than the stored object, as a resumed watch replays them.", "collection")
+	descFailures   = metric("upstream_errors_total", "Failed requests to the server, by kind; after each the collection waits and retries.", "collection", "kind")
+	descSkipped    = metric("skipped_total", "Objects and events of the server that could not be used.", "collection")
 )
+
+// The metrics of a store.
+var (
+	descCommits    = metric("store_commits_total", "Transactions committed.")
+	descCommitTime = metric("store_commit_seconds_total", "Time spent in transactions.")
+	descSyncTime   = metric("store_sync_seconds_total", "Part of that spent on writing and syncing the file.")
+	descPages      = metric("store_pages_written_total", "Pages written to the file.")
+	descFile       = metric("store_file_bytes", "Size of the database file.")
+	descCompact    = metric("store_compactions_total", "Rewrites of the file without its free space.")
+	descCompactFor = metric("store_compaction_seconds_total", "Time spent on them.")
+	descReclaimed  = metric("store_reclaimed_bytes_total", "Bytes by which they made the file smaller.")
+	descKey        = metric("store_encrypted", "1 if the file is encrypted, with the id of the key as a label.", "key")
+	descRekey      = metric("store_rewrite_pending", "1 while the file waits to be rewritten under the key of the configuration, or in clear.")
+	descFailing    = metric("store_failing", "1 while the store refuses changes; they are kept and retried.")
+	descReadFaults = metric("store_read_errors_total", "Pages of the database file that could not be read.")
+)
+
+// The metrics of an informer.
+var (
+	descReadErrors = metric("read_errors_total", "Errors in reading, decoding or indexing stored objects.", "collection")
+	descRefusing   = metric("store_refusing", "1 while the store refuses this collection's changes; they are kept and retried.", "collection")
+)
+
+// Sender sends metrics of one scrape.
+type Sender chan<- prometheus.Metric
+
+// Gauge sends a gauge.
+func (s Sender) Gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+// Flag sends a gauge that is 1 or 0.
+func (s Sender) Flag(d *prometheus.Desc, on bool, labels ...string) {
+	v := 0.0
+	if on {
+		v = 1
+	}
+	s.Gauge(d, v, labels...)
+}
+
+// Counter sends a counter.
+func (s Sender) Counter(d *prometheus.Desc, v float64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+// Collection sends the metrics of a collection. state is nil before it is opened, queue before it
+// runs.
+func (s Sender) Collection(id string, now time.Time, c Counters, state *store.State, queue *deltafifo.Queue) {
+	pending, synced := queue != nil && queue.ListPending(), state != nil && state.Synced
+	caughtUp := c.CaughtUp(synced, pending)
+	s.Flag(descSynced, synced, id)
+	s.Flag(descInStep, caughtUp, id)
+	s.Flag(descUntrusted, c.Untrusted(pending) != "", id)
+	switch {
+	case !synced: // an age of a collection without data would look fresh
+	case caughtUp:
+		s.Gauge(descAge, 0, id)
+	default: // a clock that was set back must not make data younger than now
+		s.Gauge(descAge, max(0, now.Sub(c.LastProven(state.Proven())).Seconds()), id)
+	}
+	if state != nil {
+		s.Gauge(descObjects, float64(state.Count), id)
+		s.Gauge(descBytes, float64(state.Bytes), id)
+	}
+	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
+		s.Counter(descEvents, float64(c.Events[t]), id, string(t))
+	}
+	for _, r := range store.Reasons() {
+		s.Counter(descRelists, float64(c.Lists[r]), id, string(r))
+	}
+	for _, k := range upstream.ErrorKinds() {
+		s.Counter(descFailures, float64(c.Failures[k]), id, string(k))
+	}
+	s.Counter(descHeldBack, float64(c.HeldBack), id)
+	s.Counter(descResumes, float64(c.Resumes), id)
+	s.Counter(descSkipped, float64(c.Skipped), id)
+	s.Counter(descChanges, float64(c.Counts.Added), id, "added")
+	s.Counter(descChanges, float64(c.Counts.Updated), id, "updated")
+	s.Counter(descChanges, float64(c.Counts.Deleted), id, "deleted")
+	s.Counter(descStale, float64(c.Counts.Stale), id)
+	if queue != nil {
+		s.Gauge(descQueueLen, float64(queue.Len()), id)
+		s.Gauge(descQueueBytes, float64(queue.Bytes()), id)
+	}
+}
+
+// Store sends the metrics of a store. refusing reports that it refuses changes of a collection.
+func (s Sender) Store(x store.Stats, refusing bool) {
+	s.Counter(descCommits, float64(x.Commits))
+	s.Counter(descCommitTime, x.CommitTime.Seconds())
+	s.Counter(descSyncTime, x.SyncTime.Seconds())
+	s.Counter(descPages, float64(x.PagesWritten))
+	s.Gauge(descFile, float64(x.FileBytes))
+	s.Counter(descCompact, float64(x.Compactions))
+	s.Counter(descCompactFor, x.CompactTime.Seconds())
+	s.Counter(descReclaimed, float64(x.CompactedBytes))
+	if x.EncryptionKey != "" {
+		s.Gauge(descKey, 1, x.EncryptionKey)
+	}
+	s.Flag(descRekey, x.EncryptionDue)
+	s.Flag(descFailing, refusing || x.FlushError != nil)
+	s.Counter(descReadFaults, float64(x.ReadFaults))
+}
 
 // Metrics are the metrics of the informers made with [WithMetrics], and of their durable stores. It
 // is a [prometheus.Collector]; it has an informer while the informer runs, under the id of its
 // collection.
 type Metrics struct {
-	mu    sync.Mutex
-	meter map[string]*meter
+	mu      sync.Mutex
+	running map[string]*metered
+}
+
+// metered is an informer that runs.
+type metered struct {
+	indexer *Indexer
+	stats   *Stats
+	queue   *deltafifo.Queue
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
 // NewMetrics returns metrics of no informers.
-func NewMetrics() *Metrics { return &Metrics{meter: map[string]*meter{}} }
+func NewMetrics() *Metrics { return &Metrics{running: map[string]*metered{}} }
 
-// add adds an informer that runs.
-
-func (m *Metrics) add(x *meter) {
+// add adds an informer, and returns the function that removes it.
+func (m *Metrics) add(x *metered) (remove func()) {
+	id := x.indexer.opts.id
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.meter[x.id] = x
-}
-
-func (m *Metrics) remove(x *meter) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.meter[x.id] == x {
-		delete(m.meter, x.id)
+	m.running[id] = x
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.running[id] == x {
+			delete(m.running, id)
+		}
 	}
 }
 
@@ -79,114 +182,26 @@ func (*Metrics) Describe(chan<- *prometheus.Desc) {}
 // Collect sends all metrics.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
-	meters := slices.Collect(maps.Values(m.meter))
+	running := maps.Clone(m.running)
 	m.mu.Unlock()
-	send := func(t prometheus.ValueType) send {
-		return func(d *prometheus.Desc, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
+	files := map[string]storeMetrics{}
+	for id, x := range running {
+		c, state := x.stats.Counters(), x.indexer.coll.State()
+		Sender(ch).Collection(id, time.Now(), c, &state, x.queue)
+		Sender(ch).Counter(descReadErrors, float64(x.indexer.ReadErrors()), id)
+		Sender(ch).Flag(descRefusing, c.Store != nil, id)
+		if s := x.indexer.opts.db.Stats(); s.Path != "" {
+			files[s.Path] = storeMetrics{s}
 		}
 	}
-	gauge, counter := send(prometheus.GaugeValue), send(prometheus.CounterValue)
-	files := map[string]store.Stats{}
-	for _, x := range meters {
-		x.collect(gauge, counter)
-		if s := x.db.Stats(); s.Path != "" {
-			files[s.Path] = s
-		}
-	}
-	for path, s := range files {
-		counter(descCommits, float64(s.Commits), path)
-		counter(descSyncTime, s.SyncTime.Seconds(), path)
-		counter(descPages, float64(s.PagesWritten), path)
-		gauge(descFile, float64(s.FileBytes), path)
-		gauge(descFailing, number(s.FlushError != nil), path)
+	for path, f := range files {
+		prometheus.WrapCollectorWith(prometheus.Labels{"path": path}, f).Collect(ch)
 	}
 }
 
-type send func(d *prometheus.Desc, v float64, labels ...string)
+// storeMetrics sends the metrics of a store, to be wrapped with its path.
+type storeMetrics struct{ store.Stats }
 
-// meter counts the operations of one informer.
-type meter struct {
-	reflector.Silent
-	id         string
-	db         store.DB
-	collection store.Collection
-	queue      *deltafifo.Queue
-	readErrors func() uint64
+func (storeMetrics) Describe(chan<- *prometheus.Desc) {}
 
-	mu       sync.Mutex // guards the fields below
-	phase    reflector.Phase
-	events   map[watch.EventType]uint64
-	lists    map[store.Reason]uint64
-	resumes  uint64
-	skipped  uint64
-	counts   Counts
-	refusing bool
-}
-
-var (
-	_ reflector.Observer = (*meter)(nil)
-	_ Observer           = (*meter)(nil)
-)
-
-func (m *meter) note(f func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f()
-}
-
-func (m *meter) Phase(p reflector.Phase, _ error) { m.note(func() { m.phase = p }) }
-
-func (m *meter) Event(t watch.EventType, _ string) { m.note(func() { m.events[t]++ }) }
-
-func (m *meter) Listed(r store.Reason, _ string, _ int64, _ time.Duration) {
-	m.note(func() { m.lists[r]++ })
-}
-
-func (m *meter) Resumed(string) { m.note(func() { m.resumes++ }) }
-func (m *meter) Skipped(error)  { m.note(func() { m.skipped++ }) }
-
-func (m *meter) Applied(c Counts, _ time.Duration) { m.note(func() { m.counts.add(c) }) }
-
-func (m *meter) StoreFailed(err error) { m.note(func() { m.refusing = err != nil }) }
-
-func (m *meter) collect(gauge, counter send) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	state := m.collection.State()
-	gauge(descObjects, float64(state.Count), m.id)
-	gauge(descBytes, float64(state.Bytes), m.id)
-	gauge(descSynced, number(state.Synced), m.id)
-	inStep := m.phase == reflector.PhaseWatching
-	gauge(descInStep, number(inStep), m.id)
-	switch {
-	case !state.Synced: // an age of a collection without data would look fresh
-	case inStep:
-		gauge(descAge, 0, m.id)
-	default:
-		gauge(descAge, time.Since(state.Proven()).Seconds(), m.id)
-	}
-	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
-		counter(descEvents, float64(m.events[t]), m.id, string(t))
-	}
-	for _, r := range store.Reasons() {
-		counter(descRelists, float64(m.lists[r]), m.id, string(r))
-	}
-	counter(descResumes, float64(m.resumes), m.id)
-	gauge(descQueueLen, float64(m.queue.Len()), m.id)
-	gauge(descQueueBytes, float64(m.queue.Bytes()), m.id)
-	counter(descChanges, float64(m.counts.Added), m.id, "added")
-	counter(descChanges, float64(m.counts.Updated), m.id, "updated")
-	counter(descChanges, float64(m.counts.Deleted), m.id, "deleted")
-	counter(descStale, float64(m.counts.Stale), m.id)
-	counter(descSkipped, float64(m.skipped), m.id)
-	counter(descReadErrors, float64(m.readErrors()), m.id)
-	gauge(descRefusing, number(m.refusing), m.id)
-}
-
-func number(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
+func (m storeMetrics) Collect(ch chan<- prometheus.Metric) { Sender(ch).Store(m.Stats, false) }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/reflector"
@@ -78,7 +79,7 @@ func (s *sharedIndexInformer) open(ctx context.Context) bool {
 	}
 }
 
-// pipeline runs reflector, queue and loop until ctx ends, and then stores the queued changes.
+// pipeline runs the pipeline until ctx ends, and then stores the queued changes.
 func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	o, coll := &s.indexer.opts, s.indexer.coll
 	log := s.indexer.logger().With("collection", o.id)
@@ -92,50 +93,41 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	case state.Skipped:
 		reason = store.ReasonSkipped
 	}
-	var source *reflector.ListWatch
-	unversioned := func() bool {
-		if !source.Unversioned() {
-			return false
-		}
-		s.indexer.decoder.unversioned()
-		return true
-	}
-	queue := deltafifo.New(deltafifo.Options{Known: Known{Collection: coll, Unversioned: unversioned}})
-	queue.Start(state.RV)
-	s.indexer.feed.stored(state.RV)
-	observer := s.observer(ctx, queue)
-	o.metrics.add(observer.meter)
-	defer o.metrics.remove(observer.meter)
-	source = reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped, WatchList: o.watchList})
-	refl := reflector.New(reflector.Options{
-		Name: o.id, Queue: queue, Identity: s.identity, Logger: log, Observer: observer, Source: source,
-		Guards:     []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)},
-		Checkpoint: state.Checkpoint, Reason: reason,
-	})
-	loop := New(Options{
-		Name: o.id, Queue: queue, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset, Logger: log,
-		Observer: observer.meter, Unversioned: unversioned,
+	observer := s.observer(ctx)
+	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped, WatchList: o.watchList})
+	var p *Pipeline
+	p = NewPipeline(reflector.Options{
+		Name: o.id, Identity: s.identity, Logger: log, Observer: observer, Source: source,
+		Guards: []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)}, Reason: reason,
+	}, Options{
+		Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset,
+		Observer: observer.Stats,
+		Unversioned: func() bool {
+			if !source.Unversioned() {
+				return false
+			}
+			s.indexer.decoder.unversioned()
+			return true
+		},
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			defer func() { s.indexer.feed.stored(coll.State().RV) }()
-			return s.indexer.feed.process(len(b.Deltas), queue.Len, apply)
+			return s.indexer.feed.process(len(b.Deltas), p.Queue.Len, apply)
 		},
 	})
-	if err := Drive(ctx, refl, queue, loop); err != nil {
+	observer.queue = p.Queue
+	s.indexer.feed.stored(state.RV)
+	defer o.metrics.add(&metered{s.indexer, observer.Stats, p.Queue})()
+	if err := p.Run(ctx); err != nil {
 		log.Error("the informer ends", "error", err)
 	}
 }
 
 // observer returns the reflector's observer, which counts, logs and reports.
-func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Queue) *observer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *sharedIndexInformer) observer(ctx context.Context) *observer {
 	opts := &s.indexer.opts
 	o := &observer{
-		meter: &meter{
-			id: opts.id, db: opts.db, collection: s.indexer.coll, queue: queue, readErrors: s.indexer.ReadErrors,
-			events: map[watch.EventType]uint64{}, lists: map[store.Reason]uint64{},
-		},
-		report: func(err error) { s.report(ctx, err) }, logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, informer: s.indexer.feed,
+		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) },
+		logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, feed: s.indexer.feed,
 	}
 	if opts.provider != nil {
 		o.fed = reflector.Feed(opts.provider, opts.id)
@@ -145,17 +137,18 @@ func (s *sharedIndexInformer) observer(ctx context.Context, queue *deltafifo.Que
 
 // observer passes the reflector's events to the metrics, the log and the watch error handler.
 type observer struct {
-	*meter
+	*Stats
 	report func(error) // calls the watch error handler
 	logger *slog.Logger
+	queue  *deltafifo.Queue
 
-	fed      reflector.Observer // client-go's metrics of reflectors
-	informer *feed              // and of informers
+	fed  reflector.Observer // client-go's metrics of reflectors
+	feed *feed              // and of informers
 }
 
 // Phase implements [reflector.Observer].
 func (o *observer) Phase(p reflector.Phase, err error) {
-	o.meter.Phase(p, err)
+	o.Stats.Phase(p, err)
 	if p == reflector.PhaseWaiting && err != nil {
 		o.report(err)
 	}
@@ -163,7 +156,7 @@ func (o *observer) Phase(p reflector.Phase, err error) {
 
 // Skipped implements [reflector.Observer].
 func (o *observer) Skipped(err error) {
-	o.meter.Skipped(err)
+	o.Stats.Skipped(err)
 	o.logger.Warn("skipped an object that can't be used", "error", err)
 	o.report(err)
 }
@@ -178,18 +171,21 @@ func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err erro
 }
 
 // Listing implements [reflector.Observer].
-func (o *observer) Listing(store.Reason, int64, int64) { o.informer.queued(o.queue.Len) }
+func (o *observer) Listing(r store.Reason, read, remaining int64) {
+	o.feed.queued(o.queue.Len)
+	o.Stats.Listing(r, read, remaining)
+}
 
 // Listed implements [reflector.Observer].
 func (o *observer) Listed(r store.Reason, rv string, items int64, took time.Duration) {
-	o.informer.queued(o.queue.Len)
-	o.meter.Listed(r, rv, items, took)
+	o.feed.queued(o.queue.Len)
+	o.Stats.Listed(r, rv, items, took)
 	o.fed.Listed(r, rv, items, took)
 }
 
 // Resumed implements [reflector.Observer].
 func (o *observer) Resumed(rv string) {
-	o.meter.Resumed(rv)
+	o.Stats.Resumed(rv)
 	o.fed.Resumed(rv)
 }
 
@@ -198,7 +194,7 @@ func (o *observer) Watched(events int, lasted time.Duration) { o.fed.Watched(eve
 
 // Event implements [reflector.Observer].
 func (o *observer) Event(t watch.EventType, rv string) {
-	o.informer.queued(o.queue.Len)
-	o.meter.Event(t, rv)
+	o.feed.queued(o.queue.Len)
+	o.Stats.Event(t, rv)
 	o.fed.Event(t, rv)
 }

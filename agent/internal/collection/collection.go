@@ -52,8 +52,7 @@ type Collection struct {
 	Log       *slog.Logger
 	Tracker   *Tracker
 
-	opts     Options
-	progress *progress
+	opts Options
 
 	// For the collection's own goroutine.
 	rejection rejection
@@ -71,8 +70,7 @@ type Collection struct {
 	resource *upstream.Resource
 	stored   store.Collection
 	source   *upstream.Source
-	queue    *deltafifo.Queue
-	refl     *reflector.Reflector
+	pipeline *informer.Pipeline
 
 	stop  context.CancelFunc // nil while it does not run
 	tasks []*pausedTask      // to be run once it has stopped
@@ -81,10 +79,12 @@ type Collection struct {
 // New returns a collection. It does nothing until it is opened or supervised.
 func New(s Scoped, opts Options) *Collection {
 	log := opts.Log.With("collection", s.ID)
-	return &Collection{
+	c := &Collection{
 		ID: s.ID, Namespace: s.Namespace, Log: log, Tracker: NewTracker(opts.Clock, log),
-		opts: opts, progress: &progress{clock: opts.Clock}, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s.Spec,
+		opts: opts, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s.Spec,
 	}
+	c.Tracker.onPhase = c.logRejection
+	return c
 }
 
 // Configured returns the resource as it is configured now.
@@ -107,7 +107,10 @@ func (c *Collection) field() string {
 func (c *Collection) Live() (stored store.Collection, source *upstream.Source, queue *deltafifo.Queue, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.stored, c.source, c.queue, c.source != nil
+	if c.pipeline == nil {
+		return c.stored, nil, nil, false
+	}
+	return c.stored, c.source, c.pipeline.Queue, true
 }
 
 // Resource returns what the server calls the resource; nil until that is known.
@@ -120,7 +123,7 @@ func (c *Collection) Resource() *upstream.Resource {
 // Relist starts a complete list. It must not be called before the first run.
 func (c *Collection) Relist(reason store.Reason, cause error) {
 	c.mu.Lock()
-	refl := c.refl
+	refl := c.pipeline.Reflector
 	c.mu.Unlock()
 	refl.Relist(reason, cause)
 }
@@ -135,15 +138,6 @@ func (c *Collection) Watching() bool {
 func (c *Collection) ListPending() bool {
 	_, _, queue, _ := c.Live()
 	return queue != nil && queue.ListPending()
-}
-
-// Untrusted returns why what is stored is known not to be the server's, empty if it is. It is so from
-// the moment that a guard refuses it until the store has a list that replaces it.
-func (c *Collection) Untrusted(stats Stats) store.Reason {
-	if stats.untrusted != "" && (!stats.replaced || c.ListPending()) {
-		return stats.untrusted
-	}
-	return ""
 }
 
 // Readable reports whether nothing is wrong with a key: its record can be read, or there is none.
@@ -253,34 +247,25 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	c.mu.Lock()
 	spec := c.spec
 	c.mu.Unlock()
-	clock := c.opts.Clock
-	queue := deltafifo.New(deltafifo.Options{
-		Known: informer.Known{Collection: c.stored}, Clock: clock,
-	})
-	checkpoint := c.stored.State().Checkpoint
-	queue.Start(checkpoint.RV)
 	source := cluster.Source(upstream.SourceOptions{
 		Resource: *c.resource, Namespace: c.Namespace,
 		LabelSelector: spec.Entry.LabelSelector, FieldSelector: spec.Entry.FieldSelector,
 		Prune: c.prune(), OnSkip: c.Tracker.Skipped,
 	})
-	refl := reflector.New(reflector.Options{
-		Name: c.ID, Source: source, Queue: queue, Identity: cluster.Identity, Kind: c.resource.Kind,
-		Guards:     []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
-		Schema:     c.schema(cluster),
-		Checkpoint: checkpoint, Reason: verdict.Reason, Jitter: spec.Jitter, Elsewhere: c.opts.ForeignCheckpoint,
+	pipeline := informer.NewPipeline(reflector.Options{
+		Name: c.ID, Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
+		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
+		Schema: c.schema(cluster),
+		Reason: verdict.Reason, Jitter: spec.Jitter, Elsewhere: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
-		Observer:         phased{c.Tracker, c}, Logger: c.Log, Clock: clock,
+		Observer:         c.Tracker, Logger: c.Log,
+	}, informer.Options{
+		Collection: c.stored, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
 	})
 	c.mu.Lock()
-	c.queue, c.source, c.refl = queue, source, refl
+	c.source, c.pipeline = source, pipeline
 	c.mu.Unlock()
-	loop := informer.New(informer.Options{
-		Name: c.ID, Queue: trackedQueue{queue, c.progress}, Collection: c.stored, Flush: c.opts.DB.Flush,
-		Observer: trackedObserver{c.Tracker, c.progress}, Logger: c.Log, Clock: clock,
-	})
-	defer c.progress.end() // no matter what was in progress
-	return informer.Drive(ctx, refl, queue, loop)
+	return pipeline.Run(ctx)
 }
 
 // schema returns a function that asks for the schema of a custom resource. Without the right to read

@@ -2,17 +2,5 @@
 
 package collection
 
-import (
-	"context"
-
-	"github.com/snapcache/snapcache/deltafifo"
-)
-
-// popBatch takes a batch from a queue. A build for tests can get stuck here: see
-// hang_stuck.go.
-func popBatch(ctx context.Context, q *deltafifo.Queue) (deltafifo.Batch, error) {
-	return q.PopBatch(ctx)
-}
-
-// hang is where that build gets stuck.
+// hang is where a build for tests can get stuck: see hang_stuck.go.
 func hang() {}

@@ -3,13 +3,10 @@
 package collection
 
 import (
-	"context"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
-
-	"github.com/snapcache/snapcache/deltafifo"
 )
 
 // This build is only for the test of the watchdog: after SIGUSR2 it is stuck for good, between the
@@ -28,23 +25,6 @@ var stuck = sync.OnceValue(func() <-chan struct{} {
 })
 
 func init() { stuck() } // so that no signal is missed
-
-// popBatch takes a batch from a queue, or stops waiting for one after SIGUSR2, so that the agent is
-// stuck even if no event arrives.
-func popBatch(ctx context.Context, q *deltafifo.Queue) (deltafifo.Batch, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-stuck():
-			cancel()
-		case <-done:
-		}
-	}()
-	return q.PopBatch(ctx)
-}
 
 // hang blocks for ever after SIGUSR2.
 func hang() {

@@ -1,14 +1,12 @@
 package collection
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 )
 
 // progress measures the time since the last sign of life of a task that has to end: a batch on its
@@ -53,34 +51,10 @@ func (p *progress) idleFor() time.Duration {
 	return p.clock.Since(p.since)
 }
 
-// trackedQueue is a queue whose batches are in progress until the next one is asked for.
-type trackedQueue struct {
-	*deltafifo.Queue
-	progress *progress
-}
-
-// PopBatch implements informer.Queue.
-func (q trackedQueue) PopBatch(ctx context.Context) (deltafifo.Batch, error) {
-	q.progress.end()
-	b, err := popBatch(ctx, q.Queue)
-	q.progress.begin()
+// around marks a batch as in progress while the loop handles it.
+func (p *progress) around(_ deltafifo.Batch, apply func() error) error {
+	p.begin()
+	defer p.end()
 	hang()
-	if err != nil {
-		q.progress.end()
-	}
-	return b, err
-}
-
-// trackedObserver is a tracker for which each try of a store that refuses changes is a sign of life.
-type trackedObserver struct {
-	*Tracker
-	progress *progress
-}
-
-var _ informer.Observer = trackedObserver{}
-
-// StoreFailed implements informer.Observer.
-func (o trackedObserver) StoreFailed(err error) {
-	o.progress.touch()
-	o.Tracker.StoreFailed(err)
+	return apply()
 }

@@ -29,18 +29,6 @@ func (r *rejection) observe(p reflector.Phase, err error) (begun, ended bool) {
 	return begun, ended
 }
 
-// phased is a collection's tracker as the observer of its reflector. It logs rejections too.
-type phased struct {
-	*Tracker
-	collection *Collection
-}
-
-// Phase notes a change of phase.
-func (o phased) Phase(p reflector.Phase, err error) {
-	o.Tracker.Phase(p, err)
-	o.collection.logRejection(p, err)
-}
-
 // logRejection logs whether requests have begun to be rejected, or are accepted again. Only the
 // collection's own goroutine calls it.
 func (c *Collection) logRejection(p reflector.Phase, err error) {

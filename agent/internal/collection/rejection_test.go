@@ -65,7 +65,7 @@ func TestRejectionsAreLogged(t *testing.T) {
 			var log strings.Builder
 			logger := slog.New(slog.NewTextHandler(&log, nil))
 			c := New(Scoped{ID: "secrets"}, Options{Clock: clock.RealClock{}, Log: logger})
-			observer := phased{c.Tracker, c}
+			observer := c.Tracker
 			for i, s := range test.steps {
 				log.Reset()
 				observer.Phase(s.phase, s.err)
@@ -127,7 +127,7 @@ func TestHintOfForbiddenSecrets(t *testing.T) {
 					c.Tracker.SetForbiddenFor(20 * time.Hour)
 				}
 				log.Reset()
-				phased{c.Tracker, c}.Phase(reflector.PhaseWaiting, test.problem)
+				c.Tracker.Phase(reflector.PhaseWaiting, test.problem)
 				if !test.due {
 					require.NotContains(t, c.Hint(test.problem), "deleted")
 					require.NotContains(t, log.String(), "purgeIn")

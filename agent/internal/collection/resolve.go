@@ -42,7 +42,7 @@ func (c *Collection) resolve(ctx context.Context, cluster *upstream.Cluster) err
 		if err := c.fatal(err); err != nil {
 			return err
 		}
-		phased{c.Tracker, c}.Phase(reflector.PhaseWaiting, err)
+		c.Tracker.Phase(reflector.PhaseWaiting, err)
 		d := backoff.Step()
 		c.Log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
 		if err := sleep.UnlessWoken(ctx, c.opts.Clock, d, c.wake); err != nil {
@@ -53,8 +53,8 @@ func (c *Collection) resolve(ctx context.Context, cluster *upstream.Cluster) err
 
 // lookUp asks the server once for the collection's resource.
 func (c *Collection) lookUp(ctx context.Context, cluster *upstream.Cluster) (upstream.Resource, error) {
-	c.progress.begin()
-	defer c.progress.end()
+	c.Tracker.progress.begin()
+	defer c.Tracker.progress.end()
 	hang()
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()

@@ -31,7 +31,7 @@ func (d *StallDetector) Stalled(now time.Time, interval time.Duration, writes in
 		limit = stallIntervalsBeside * interval
 	}
 	for _, c := range collections {
-		if c.progress.idleFor() >= limit {
+		if c.Tracker.progress.idleFor() >= limit {
 			return c.ID
 		}
 	}

@@ -66,7 +66,7 @@ func newPipeline(t *testing.T) *pipeline {
 		c:     New(Scoped{ID: "pods"}, Options{Clock: clock, Log: log}),
 	}
 	loop := informer.New(informer.Options{
-		Name: "pods", Queue: trackedQueue{p.queue, p.c.progress}, Collection: p.store, Observer: trackedObserver{p.c.Tracker, p.c.progress}, Clock: clock,
+		Name: "pods", Queue: p.queue, Collection: p.store, Observer: p.c.Tracker, Around: p.c.Tracker.progress.around, Clock: clock,
 	})
 	p.queue.Start("1")
 	ended := make(chan error, 1)
@@ -105,7 +105,7 @@ func TestStallDetector(t *testing.T) {
 	require.False(t, p.fed(interval, 1))
 	require.False(t, p.fed(100*interval, 1))
 	p.store.answer <- nil
-	await(t, func() bool { return p.c.progress.idleFor() == 0 })
+	await(t, func() bool { return p.c.Tracker.progress.idleFor() == 0 })
 	require.True(t, p.fed(interval, 2), "it went on after all")
 }
 
@@ -156,8 +156,7 @@ func await(t *testing.T, ok func() bool) {
 	require.Eventually(t, ok, time.Minute, time.Millisecond)
 }
 
-// TestProgress checks that the watched queue reports progress, and that what is in progress ends with
-// the run.
+// TestProgress checks what counts as progress, and that a batch is in progress while it is handled.
 func TestProgress(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
 	p := &progress{clock: clock}
@@ -173,10 +172,13 @@ func TestProgress(t *testing.T) {
 	p.end()
 	require.Zero(t, p.idleFor())
 
-	q := deltafifo.New(deltafifo.Options{})
-	q.Close()
-	_, err := trackedQueue{q, p}.PopBatch(t.Context())
-	require.ErrorIs(t, err, deltafifo.ErrClosed)
+	failed := errors.New("failed")
+	err := p.around(deltafifo.Batch{}, func() error {
+		clock.Step(time.Hour)
+		require.Equal(t, time.Hour, p.idleFor())
+		return failed
+	})
+	require.Equal(t, failed, err)
 	clock.Step(time.Hour)
-	require.Zero(t, p.idleFor(), "after the queue was closed there is nothing on its way")
+	require.Zero(t, p.idleFor(), "a batch that failed is not on its way any more")
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
-	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/upstream"
 )
 
 // DriftKind is how what is stored differs from the server.
@@ -29,43 +27,31 @@ const (
 // DriftKinds returns all of them.
 func DriftKinds() []DriftKind { return []DriftKind{DriftMissing, DriftExtra, DriftStale} }
 
-// Tracker counts what one collection's reflector and loop report, for status and metrics. It is safe
-// for concurrent use.
+// Tracker is the observer of one collection's pipeline, and has what else its status and metrics
+// report. It is safe for concurrent use.
 type Tracker struct {
-	reflector.Silent
-
-	clock clock.PassiveClock
-	log   *slog.Logger
+	*counted
+	clock    clock.PassiveClock
+	progress *progress
+	log      *slog.Logger
+	onPhase  func(reflector.Phase, error)
 
 	began time.Time
 
 	mu      sync.Mutex
-	stats   Stats
+	stats   Stats // without the counters
 	hour    eventRate
 	changed chan struct{} // closed at the next change of what is stored; nil if no one waits
 }
 
-// Stats are what a tracker has counted.
+// counted is embedded under another name than that of a method.
+type counted = informer.Stats
+
+// Stats are the counters of a collection's pipeline, and what its tracker got from elsewhere.
 type Stats struct {
-	Phase     reflector.Phase
-	Problem   error        // why it is not up to date
-	Store     error        // why the store refuses changes
-	untrusted store.Reason // why what is stored is not to be relied on, until a list is stored
-	replaced  bool         // such a list is queued
-	Verdict   string
-	LastStep  time.Time // when it was last up to date, unless it is now
-	Resumes   int64
-	HeldBack  int64 // deletions
-	Lists     map[store.Reason]int64
-	Listing   store.Reason // the list that is under way; empty for none
-	ListSince time.Time
-	Read      int64 // objects of that list
-	Remaining int64 // objects of that list
-	Events    map[watch.EventType]int64
-	Hour      []int64 // events of the last hour by the minute, without bookmarks
-	Failures  map[upstream.ErrorKind]int64
-	Skipped   int64
-	Counts    informer.Counts
+	informer.Counters
+	Verdict string
+	Hour    []int64 // events of the last hour by the minute, without bookmarks
 
 	ForbiddenFor time.Duration   // counted only for what is purged for it
 	Purges       int64           // of this process
@@ -83,20 +69,19 @@ var (
 
 // NewTracker returns a tracker. It logs what it skips.
 func NewTracker(c clock.PassiveClock, log *slog.Logger) *Tracker {
-	return &Tracker{clock: c, log: log, began: c.Now(), stats: Stats{
-		Phase: reflector.PhaseStarting,
-		Lists: map[store.Reason]int64{}, Events: map[watch.EventType]int64{}, Drifts: map[DriftKind]int64{},
-		Failures: map[upstream.ErrorKind]int64{},
-	}}
+	return &Tracker{
+		counted: informer.NewStats(c), clock: c, progress: &progress{clock: c}, log: log, onPhase: func(reflector.Phase, error) {},
+		began: c.Now(), stats: Stats{Drifts: map[DriftKind]int64{}},
+	}
 }
 
 // Stats returns a copy of the counts.
 func (t *Tracker) Stats() Stats {
+	counters := t.Counters()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stats
-	s.Lists, s.Events, s.Drifts = maps.Clone(s.Lists), maps.Clone(s.Events), maps.Clone(s.Drifts)
-	s.Failures, s.Hour = maps.Clone(s.Failures), t.hour.last(t.clock.Since(t.began))
+	s.Counters, s.Drifts, s.Hour = counters, maps.Clone(s.Drifts), t.hour.last(t.clock.Since(t.began))
 	return s
 }
 
@@ -106,71 +91,23 @@ func (t *Tracker) update(f func(*Stats)) {
 	f(&t.stats)
 }
 
-// Phase notes a change of phase.
+// Phase implements reflector.Observer.
 func (t *Tracker) Phase(p reflector.Phase, err error) {
-	t.update(func(s *Stats) {
-		if s.Phase == reflector.PhaseWatching && p != s.Phase {
-			s.LastStep = t.clock.Now()
-		}
-		s.Phase = p
-		switch p {
-		case reflector.PhaseWaiting:
-			s.Problem, s.Listing = err, ""
-			if kind := upstream.Kind(err); kind != "" {
-				s.Failures[kind]++
-			}
-		case reflector.PhaseWatching:
-			s.Problem, s.Listing = nil, ""
-		}
-	})
+	t.counted.Phase(p, err)
+	t.onPhase(p, err)
 }
 
-// Listing notes the progress of a list.
-func (t *Tracker) Listing(reason store.Reason, read, remaining int64) {
-	t.update(func(s *Stats) {
-		if s.Listing == "" {
-			s.ListSince = t.clock.Now()
-		}
-		s.Listing, s.Read, s.Remaining = reason, read, remaining
-	})
+// Event implements reflector.Observer.
+func (t *Tracker) Event(e watch.EventType, rv string) {
+	t.counted.Event(e, rv)
+	if e != watch.Bookmark {
+		t.update(func(*Stats) { t.hour.add(t.clock.Since(t.began)) })
+	}
 }
 
-// Listed notes a complete list.
-func (t *Tracker) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
-	t.update(func(s *Stats) { s.Lists[reason]++; s.Listing, s.replaced = "", true })
-}
-
-// Refused notes why a list is needed. Unless the reason still trusts the versions in it, what is
-// stored is of another history, or was made by other rules.
-func (t *Tracker) Refused(reason store.Reason, _ error) {
-	t.update(func(s *Stats) {
-		if !reason.TrustsVersions() {
-			s.untrusted, s.replaced = reason, false
-		}
-	})
-}
-
-// HeldBack notes deletions that wait for a second list.
-func (t *Tracker) HeldBack(deletions int) {
-	t.update(func(s *Stats) { s.HeldBack += int64(deletions) })
-}
-
-// Resumed notes a watch that goes on where it stopped.
-func (t *Tracker) Resumed(string) { t.update(func(s *Stats) { s.Resumes++ }) }
-
-// Event notes a watch event.
-func (t *Tracker) Event(e watch.EventType, _ string) {
-	t.update(func(s *Stats) {
-		s.Events[e]++
-		if e != watch.Bookmark {
-			t.hour.add(t.clock.Since(t.began))
-		}
-	})
-}
-
-// Skipped notes something unusable from the server.
+// Skipped implements reflector.Observer.
 func (t *Tracker) Skipped(err error) {
-	t.update(func(s *Stats) { s.Skipped++ })
+	t.counted.Skipped(err)
 	t.log.Warn("skipped what the server sent", "error", err)
 }
 
@@ -184,30 +121,27 @@ func (t *Tracker) NextChange() <-chan struct{} {
 	return t.changed
 }
 
-// Gone wakes the goroutines that wait for a change of a collection that was removed.
-func (t *Tracker) Gone() { t.update(func(*Stats) { t.wake() }) }
-
-// wake wakes the goroutines that wait for a change. The caller holds mu.
-func (t *Tracker) wake() {
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
-	}
-}
-
-// Applied notes a batch that is stored, and wakes the goroutines that wait for it.
-func (t *Tracker) Applied(c informer.Counts, _ time.Duration) {
-	t.update(func(s *Stats) {
-		t.wake()
-		s.Counts.Added += c.Added
-		s.Counts.Updated += c.Updated
-		s.Counts.Deleted += c.Deleted
-		s.Counts.Stale += c.Stale
+// Wake wakes the goroutines that wait for a change: there is one, or the collection was removed.
+func (t *Tracker) Wake() {
+	t.update(func(*Stats) {
+		if t.changed != nil {
+			close(t.changed)
+			t.changed = nil
+		}
 	})
 }
 
-// StoreFailed notes whether the store works.
-func (t *Tracker) StoreFailed(err error) { t.update(func(s *Stats) { s.Store = err }) }
+// Applied implements informer.Observer. It wakes the goroutines that wait for a change.
+func (t *Tracker) Applied(c informer.Counts, took time.Duration) {
+	t.counted.Applied(c, took)
+	t.Wake()
+}
+
+// StoreFailed implements informer.Observer. Each try of a store that refuses changes is a sign of life.
+func (t *Tracker) StoreFailed(err error) {
+	t.progress.touch()
+	t.counted.StoreFailed(err)
+}
 
 // Drifted counts differences from the server that are real.
 func (t *Tracker) Drifted(k DriftKind, n int64) { t.update(func(s *Stats) { s.Drifts[k] += n }) }

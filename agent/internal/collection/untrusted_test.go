@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -17,22 +18,23 @@ import (
 func TestUntrusted(t *testing.T) {
 	for _, reason := range []store.Reason{store.ReasonRVAhead, store.ReasonClusterChanged} {
 		c := New(Scoped{ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
-		c.queue = deltafifo.New(deltafifo.Options{})
-		untrusted := func() store.Reason { return c.Untrusted(c.Tracker.Stats()) }
+		queue := deltafifo.New(deltafifo.Options{})
+		c.pipeline = &informer.Pipeline{Queue: queue}
+		untrusted := func() store.Reason { return c.Tracker.Stats().Untrusted(c.ListPending()) }
 		c.Tracker.Refused(store.ReasonExpired, errors.New("410"))
 		require.Empty(t, untrusted(), "what is stored is old, and true")
 
 		c.Tracker.Refused(reason, errors.New("another history"))
 		require.Equal(t, reason, untrusted())
-		require.NoError(t, c.queue.BeginReplace(t.Context(), deltafifo.Replace{}))
-		require.NoError(t, c.queue.EndReplace("10"))
+		require.NoError(t, queue.BeginReplace(t.Context(), deltafifo.Replace{}))
+		require.NoError(t, queue.EndReplace("10"))
 		c.Tracker.Listed(reason, "10", 0, 0)
 		require.Equal(t, reason, untrusted(), "the list is complete, and not in the store")
-		_, err := c.queue.PopBatch(t.Context())
+		_, err := queue.PopBatch(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, reason, untrusted(), "the list is on its way into the store")
-		c.queue.Close()
-		_, err = c.queue.PopBatch(t.Context())
+		queue.Close()
+		_, err = queue.PopBatch(t.Context())
 		require.ErrorIs(t, err, deltafifo.ErrClosed)
 		require.Empty(t, untrusted())
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
-	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
@@ -98,9 +97,9 @@ func (r *Reporter) Fill(s *localapi.Status) {
 
 func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Collection, stats collection.Stats) {
 	c.Phase = string(stats.Phase)
-	c.InStep = stats.Phase == reflector.PhaseWatching && c.Synced && !from.ListPending()
+	c.InStep = stats.CaughtUp(c.Synced, from.ListPending())
 	c.Verdict = stats.Verdict
-	c.Untrusted = string(from.Untrusted(stats))
+	c.Untrusted = string(stats.Untrusted(from.ListPending()))
 	c.Resumes = stats.Resumes
 	c.EventsByMinute = stats.Hour
 	for reason, n := range stats.Lists {
@@ -125,9 +124,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Kind(stats.Problem))
 	}
 	now := r.Clock.Now()
-	if stats.LastStep.After(c.Proven) {
-		c.Proven = stats.LastStep
-	}
+	c.Proven = stats.LastProven(c.Proven)
 	switch {
 	case c.InStep:
 		c.Proven, c.AgeSeconds = now, 0

@@ -1,0 +1,71 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/reflector"
+)
+
+// drainTimeout limits how long a stop waits for queued changes to be stored.
+const drainTimeout = 10 * time.Second
+
+// Pipeline keeps one collection up to date: a reflector reads from the server into a queue, and a
+// loop takes from the queue into the store and hands the changes to the handlers.
+type Pipeline struct {
+	Queue     *deltafifo.Queue
+	Reflector *reflector.Reflector
+	loop      *Loop
+}
+
+// NewPipeline returns a pipeline that continues at the checkpoint of l.Collection. It sets the queue
+// and the checkpoint of both parts; the loop takes Name and Logger from r, the reflector Clock from l.
+func NewPipeline(r reflector.Options, l Options) *Pipeline {
+	if l.Clock == nil {
+		l.Clock = clock.RealClock{}
+	}
+	queue := deltafifo.New(deltafifo.Options{
+		Known: Known{Collection: l.Collection, Unversioned: l.Unversioned}, Clock: l.Clock,
+	})
+	r.Checkpoint = l.Collection.State().Checkpoint
+	queue.Start(r.Checkpoint.RV)
+	r.Queue, l.Queue, r.Clock = queue, queue, l.Clock
+	l.Name, l.Logger = r.Name, r.Logger
+	return &Pipeline{Queue: queue, Reflector: reflector.New(r), loop: New(l)}
+}
+
+// Run runs the pipeline once, until ctx ends or one of its parts fails, and then stores the queued
+// changes. The end of ctx is no error. When Run returns, all parts have ended.
+func (p *Pipeline) Run(ctx context.Context) error {
+	// The loop outlives ctx by as long as it takes to store what is queued.
+	draining, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A closed queue frees a reflector that waits for room in it.
+	defer context.AfterFunc(running, p.Queue.Close)()
+	done := make(chan error, 1)
+	go func() {
+		done <- p.loop.Run(draining)
+		cancel()
+	}()
+	err := p.Reflector.Run(running)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = nil // the end of ctx, which is no error
+	}
+	p.Queue.Close()
+	timer := time.AfterFunc(drainTimeout, stop)
+	defer timer.Stop()
+	return errors.Join(ignoreEnd(err), ignoreEnd(<-done))
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, deltafifo.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+package informer
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// Stats counts what the reflector and the loop of a collection report. It implements the observers
+// of both, and is safe for concurrent use.
+type Stats struct {
+	reflector.Silent
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	c  Counters
+}
+
+// Counters are what a Stats has counted, and what was reported last.
+type Counters struct {
+	Phase   reflector.Phase
+	Problem error     // why the collection is not caught up
+	Store   error     // why the store refuses changes
+	Watched time.Time // when the newest watch that is over ended
+
+	Lists     map[store.Reason]int64
+	Listing   store.Reason // of the list in progress; empty for none
+	ListSince time.Time
+	Read      int64 // objects of that list
+	Remaining int64 // objects of that list, -1 if unknown
+
+	Resumes  int64
+	HeldBack int64 // deletions
+	Events   map[watch.EventType]int64
+	Failures map[upstream.ErrorKind]int64
+	Skipped  int64
+	Counts   Counts
+
+	untrusted store.Reason // why the stored objects are not the server's, until a list replaces them
+	replaced  bool         // that list is queued
+}
+
+var (
+	_ reflector.Observer = (*Stats)(nil)
+	_ Observer           = (*Stats)(nil)
+)
+
+// NewStats returns stats of a pipeline that has not started.
+func NewStats(c clock.PassiveClock) *Stats {
+	return &Stats{clock: c, c: Counters{
+		Phase: reflector.PhaseStarting, Lists: map[store.Reason]int64{},
+		Events: map[watch.EventType]int64{}, Failures: map[upstream.ErrorKind]int64{},
+	}}
+}
+
+// Counters returns a copy of the counters.
+func (s *Stats) Counters() Counters {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.c
+	c.Lists, c.Events, c.Failures = maps.Clone(c.Lists), maps.Clone(c.Events), maps.Clone(c.Failures)
+	return c
+}
+
+// Untrusted returns why the stored objects are known not to be the server's, empty if they are: from
+// the moment that a guard refuses the checkpoint until a list has replaced them. listPending is that
+// of the queue.
+func (c Counters) Untrusted(listPending bool) store.Reason {
+	if c.replaced && !listPending {
+		return ""
+	}
+	return c.untrusted
+}
+
+// CaughtUp reports whether a collection has all that the server had when last asked, and its watch is
+// open. listPending is that of the queue.
+func (c Counters) CaughtUp(synced, listPending bool) bool {
+	return synced && c.Phase == reflector.PhaseWatching && !listPending
+}
+
+// LastProven returns when a collection that is not caught up was last known to be complete: at
+// proven, which is that of its state, or at the end of a later watch.
+func (c Counters) LastProven(proven time.Time) time.Time {
+	if c.Watched.After(proven) {
+		return c.Watched
+	}
+	return proven
+}
+
+func (s *Stats) update(f func(c *Counters)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.c)
+}
+
+// Phase implements [reflector.Observer].
+func (s *Stats) Phase(p reflector.Phase, err error) {
+	s.update(func(c *Counters) {
+		if c.Phase == reflector.PhaseWatching && p != c.Phase {
+			c.Watched = s.clock.Now()
+		}
+		c.Phase = p
+		switch p {
+		case reflector.PhaseWaiting:
+			c.Problem, c.Listing = err, ""
+			if kind := upstream.Kind(err); kind != "" {
+				c.Failures[kind]++
+			}
+		case reflector.PhaseWatching:
+			c.Problem, c.Listing = nil, ""
+		}
+	})
+}
+
+// Listing implements [reflector.Observer].
+func (s *Stats) Listing(reason store.Reason, read, remaining int64) {
+	s.update(func(c *Counters) {
+		if c.Listing == "" {
+			c.ListSince = s.clock.Now()
+		}
+		c.Listing, c.Read, c.Remaining = reason, read, remaining
+	})
+}
+
+// Listed implements [reflector.Observer].
+func (s *Stats) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
+	s.update(func(c *Counters) { c.Lists[reason]++; c.Listing, c.replaced = "", true })
+}
+
+// Refused implements [reflector.Observer]. Unless the reason still trusts the stored versions, the
+// stored objects are of another history, or were made by other rules.
+func (s *Stats) Refused(reason store.Reason, _ error) {
+	s.update(func(c *Counters) {
+		if !reason.TrustsVersions() {
+			c.untrusted, c.replaced = reason, false
+		}
+	})
+}
+
+// HeldBack implements [reflector.Observer].
+func (s *Stats) HeldBack(deletions int) {
+	s.update(func(c *Counters) { c.HeldBack += int64(deletions) })
+}
+
+// Resumed implements [reflector.Observer].
+func (s *Stats) Resumed(string) { s.update(func(c *Counters) { c.Resumes++ }) }
+
+// Event implements [reflector.Observer].
+func (s *Stats) Event(t watch.EventType, _ string) { s.update(func(c *Counters) { c.Events[t]++ }) }
+
+// Skipped implements [reflector.Observer].
+func (s *Stats) Skipped(error) { s.update(func(c *Counters) { c.Skipped++ }) }
+
+// Applied implements [Observer].
+func (s *Stats) Applied(n Counts, _ time.Duration) { s.update(func(c *Counters) { c.Counts.add(n) }) }
+
+// StoreFailed implements [Observer].
+func (s *Stats) StoreFailed(err error) { s.update(func(c *Counters) { c.Store = err }) }
