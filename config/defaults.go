@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,63 +81,33 @@ type surroundings struct {
 }
 
 func (c *AgentConfiguration) setDefaults(s surroundings) {
-	if c.ResumeJitter == nil {
-		c.ResumeJitter = &metav1.Duration{Duration: DefaultResumeJitter}
-	}
-	if c.Relist.ConfirmDeletions == 0 {
-		c.Relist.ConfirmDeletions = DefaultConfirmDeletions
-	}
-	if c.Verify.Interval == nil {
-		c.Verify.Interval = &metav1.Duration{Duration: DefaultVerifyInterval}
-	}
-	if c.Secrets.PurgeAfter.Duration == 0 {
-		c.Secrets.PurgeAfter.Duration = DefaultPurgeAfter
-	}
+	c.ResumeJitter = cmp.Or(c.ResumeJitter, &metav1.Duration{Duration: DefaultResumeJitter})
+	c.Relist.ConfirmDeletions = cmp.Or(c.Relist.ConfirmDeletions, DefaultConfirmDeletions)
+	c.Verify.Interval = cmp.Or(c.Verify.Interval, &metav1.Duration{Duration: DefaultVerifyInterval})
+	c.Secrets.PurgeAfter.Duration = cmp.Or(c.Secrets.PurgeAfter.Duration, DefaultPurgeAfter)
 	if len(c.Encryption.OldKeyFiles) == 0 {
 		c.Encryption.OldKeyFiles = nil // an empty list means the same as none
 	}
-	if c.Store.Type == "" {
-		c.Store.Type = StoreBolt
-	}
-	if c.Store.Path == "" {
-		c.Store.Path = s.storePath()
-	}
-	if c.Store.CommitInterval.Duration == 0 {
-		c.Store.CommitInterval.Duration = DefaultCommitInterval
-	}
+	c.Store.Type = cmp.Or(c.Store.Type, StoreBolt)
+	c.Store.Path = cmp.Or(c.Store.Path, s.storePath())
+	c.Store.CommitInterval.Duration = cmp.Or(c.Store.CommitInterval.Duration, DefaultCommitInterval)
 	if c.Store.MaxSize.IsZero() {
 		c.Store.MaxSize = resource.MustParse(DefaultMaxSize)
 	}
-	if c.History.Retention.Duration == 0 {
-		c.History.Retention.Duration = DefaultHistoryRetention
-	}
+	c.History.Retention.Duration = cmp.Or(c.History.Retention.Duration, DefaultHistoryRetention)
 	if c.History.MaxSize.IsZero() {
 		c.History.MaxSize = resource.MustParse(DefaultHistorySize)
 	}
-	if c.Snapshots.Keep == 0 {
-		c.Snapshots.Keep = DefaultSnapshotsKept
-	}
-	if c.Snapshots.MaxAge.Duration == 0 {
-		c.Snapshots.MaxAge.Duration = DefaultSnapshotAge
-	}
+	c.Snapshots.Keep = cmp.Or(c.Snapshots.Keep, DefaultSnapshotsKept)
+	c.Snapshots.MaxAge.Duration = cmp.Or(c.Snapshots.MaxAge.Duration, DefaultSnapshotAge)
 	if c.Snapshots.Dir == "" && c.Store.Path != "" {
 		c.Snapshots.Dir = filepath.Join(filepath.Dir(c.Store.Path), "snapshots")
 	}
-	if c.LocalAPI.Socket == "" {
-		c.LocalAPI.Socket = s.socket(c.Store.Path)
-	}
-	if c.Metrics.Address == "" {
-		c.Metrics.Address = DefaultMetricsAddress
-	}
-	if c.Health.ReadyWhen == "" {
-		c.Health.ReadyWhen = ReadyReadable
-	}
-	if c.Log.Level == "" {
-		c.Log.Level = LogInfo
-	}
-	if c.Log.Format == "" {
-		c.Log.Format = LogText
-	}
+	c.LocalAPI.Socket = cmp.Or(c.LocalAPI.Socket, s.socket(c.Store.Path))
+	c.Metrics.Address = cmp.Or(c.Metrics.Address, DefaultMetricsAddress)
+	c.Health.ReadyWhen = cmp.Or(c.Health.ReadyWhen, ReadyReadable)
+	c.Log.Level = cmp.Or(c.Log.Level, LogInfo)
+	c.Log.Format = cmp.Or(c.Log.Format, LogText)
 	// An empty list stays, and Validate refuses it: an agent that caches nothing is a mistake.
 	if c.Resources == nil {
 		c.Resources = DefaultResources()
@@ -144,37 +115,33 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 }
 
 func (s surroundings) storePath() string {
-	const file = "cache.db"
-	if dir := s.systemdDirectory("STATE_DIRECTORY"); dir != "" {
-		return filepath.Join(dir, file)
-	}
-	if s.root {
-		return filepath.Join("/var/lib/snapcache", file)
-	}
-	if dir := s.absolute("XDG_STATE_HOME"); dir != "" {
-		return filepath.Join(dir, "snapcache", file)
-	}
-	if home := s.absolute("HOME"); home != "" {
-		return filepath.Join(home, ".local/state/snapcache", file)
-	}
-	return ""
+	return fileIn(cmp.Or(s.systemdDirectory("STATE_DIRECTORY"), s.ofRoot("/var/lib/snapcache"),
+		s.below("XDG_STATE_HOME", "snapcache"), s.below("HOME", ".local/state/snapcache")), "cache.db")
 }
 
 func (s surroundings) socket(storePath string) string {
-	const file = "snapcache.sock"
-	if dir := s.systemdDirectory("RUNTIME_DIRECTORY"); dir != "" {
-		return filepath.Join(dir, file)
+	beside := ""
+	if storePath != "" {
+		beside = filepath.Dir(storePath)
 	}
-	if s.root {
-		return filepath.Join("/run/snapcache", file)
-	}
-	if dir := s.absolute("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "snapcache", file)
-	}
-	if storePath == "" {
+	return fileIn(cmp.Or(s.systemdDirectory("RUNTIME_DIRECTORY"), s.ofRoot("/run/snapcache"),
+		s.below("XDG_RUNTIME_DIR", "snapcache"), beside), "snapcache.sock")
+}
+
+// fileIn returns the path of a file, or "" if its directory is not known.
+func fileIn(dir, name string) string {
+	if dir == "" {
 		return ""
 	}
-	return filepath.Join(filepath.Dir(storePath), file)
+	return filepath.Join(dir, name)
+}
+
+// ofRoot returns dir for root, else "".
+func (s surroundings) ofRoot(dir string) string {
+	if s.root {
+		return dir
+	}
+	return ""
 }
 
 // systemdDirectory returns the first directory in a variable that systemd sets. It separates
@@ -184,11 +151,11 @@ func (s surroundings) systemdDirectory(variable string) string {
 	return first
 }
 
-// absolute returns the directory in a variable, or "" if it is relative, as the XDG specification
-// demands. A relative $HOME is no use either.
-func (s surroundings) absolute(variable string) string {
+// below returns sub in the directory of a variable, or "" if that is relative, as the XDG
+// specification demands. A relative $HOME is no use either.
+func (s surroundings) below(variable, sub string) string {
 	if dir := s.getenv(variable); filepath.IsAbs(dir) {
-		return dir
+		return filepath.Join(dir, sub)
 	}
 	return ""
 }

@@ -77,7 +77,7 @@ func openDocument(name string, data []byte) (*document, error) {
 
 func orComments(data []byte) string {
 	only := ""
-	if !isBlank(data) {
+	if len(bytes.TrimSpace(data)) > 0 {
 		only = " except for comments"
 	}
 	return fmt.Sprintf("%s: it needs at least apiVersion: %s and kind: %s", only, APIVersion, Kind)
@@ -141,16 +141,17 @@ func (d *document) decode() *AgentConfiguration {
 
 // report adds a problem found by validation, unless the walk has reported the same field, a field
 // around it or a part of it: then the problem is a consequence of that error.
-func (d *document) report(p problem) {
-	if d.badPart[p.field] {
+func (d *document) report(p *Error) {
+	if d.badPart[p.Field] {
 		return
 	}
-	for path := p.field; path != ""; path = parentPath(path) {
+	for path := p.Field; path != ""; path = parentPath(path) {
 		if d.bad[path] {
 			return
 		}
 	}
-	d.errs = append(d.errs, &Error{File: d.name, Line: d.lineOf(p.field), Field: p.field, Message: p.message})
+	p.File, p.Line = d.name, d.lineOf(p.Field)
+	d.errs = append(d.errs, p)
 }
 
 // lineOf returns the line of a field, or of the innermost field around it that is in the file. It

@@ -46,16 +46,11 @@ func (e *Error) Error() string {
 // Unwrap returns the cause, if any, so that errors.Is(err, fs.ErrNotExist) works.
 func (e *Error) Unwrap() error { return e.err }
 
-// problem is a fault found by validation, before its file and line are known.
-type problem struct {
-	field   string
-	message string
-}
-
-type problems []problem
+// problems are faults found by validation, before their file and line are known.
+type problems []*Error
 
 func (p *problems) add(field, format string, args ...any) {
-	*p = append(*p, problem{field: field, message: oneLine(fmt.Sprintf(format, args...))})
+	*p = append(*p, &Error{Field: field, Message: oneLine(fmt.Sprintf(format, args...))})
 }
 
 // maxErrors limits the errors reported: a file with more is not a configuration.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -54,13 +55,5 @@ func ParseFieldPath(path string) ([]string, error) {
 
 // within reports whether the field at path is part of the field at parent, or is that field.
 func within(path, parent []string) bool {
-	if len(path) < len(parent) {
-		return false
-	}
-	for i, key := range parent {
-		if path[i] != key {
-			return false
-		}
-	}
-	return true
+	return len(path) >= len(parent) && slices.Equal(path[:len(parent)], parent)
 }

@@ -81,22 +81,13 @@ func checkText(name string, data []byte) *Error {
 	if len(data) > maxFileSize {
 		return &Error{File: name, Message: "larger than 1 MiB: not a configuration file"}
 	}
-	if utf8.Valid(data) {
-		return nil
-	}
-	line := 1
-	for len(data) > 0 {
-		r, size := utf8.DecodeRune(data)
+	for valid := 0; valid < len(data); {
+		r, size := utf8.DecodeRune(data[valid:])
 		if r == utf8.RuneError && size == 1 {
-			break
+			line := 1 + bytes.Count(data[:valid], []byte("\n"))
+			return &Error{File: name, Line: line, Message: fmt.Sprintf("not UTF-8 text (byte 0x%02x)", data[valid])}
 		}
-		if r == '\n' {
-			line++
-		}
-		data = data[size:]
+		valid += size
 	}
-	return &Error{File: name, Line: line, Message: fmt.Sprintf("not UTF-8 text (byte 0x%02x)", data[0])}
+	return nil
 }
-
-// isBlank reports whether a file contains only white space.
-func isBlank(data []byte) bool { return len(bytes.TrimSpace(data)) == 0 }

@@ -182,16 +182,9 @@ const (
 
 // Level implements [slog.Leveler]. A value that is not a level means info.
 func (l LogLevel) Level() slog.Level {
-	switch l {
-	case LogDebug:
-		return slog.LevelDebug
-	case LogWarn:
-		return slog.LevelWarn
-	case LogError:
-		return slog.LevelError
-	default:
-		return slog.LevelInfo
-	}
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l)) // an error leaves the zero value, which is info
+	return level
 }
 
 // LogFormat is the form of log lines.

@@ -50,11 +50,7 @@ const (
 // [AgentConfiguration.SetDefaults]; [Load] and [Parse] have done it. The error has all faults, as
 // joined [Error] values without file and line.
 func (c *AgentConfiguration) Validate() error {
-	var errs []*Error
-	for _, p := range c.problems() {
-		errs = append(errs, &Error{Field: p.field, Message: p.message})
-	}
-	return join(errs)
+	return join(c.problems())
 }
 
 func (c *AgentConfiguration) problems() problems {
@@ -62,14 +58,14 @@ func (c *AgentConfiguration) problems() problems {
 	if c.APIVersion != APIVersion || c.Kind != Kind {
 		p.add("", "%s", wrongKind(c.APIVersion, c.Kind))
 	}
-	if d := c.ResumeJitter; d != nil && (d.Duration < 0 || d.Duration > MaxResumeJitter) {
-		p.add("resumeJitter", "%v is out of range: at least 0s and at most %v", d.Duration, MaxResumeJitter)
+	if d := c.ResumeJitter; d != nil {
+		validateDuration(&p, "resumeJitter", d.Duration, 0, MaxResumeJitter, "")
 	}
 	if n := c.Relist.ConfirmDeletions; n < 1 || n > 100 {
 		p.add("relist.confirmDeletions", "%d is out of range: a percentage from 1 to 100", n)
 	}
-	if d := c.Verify.Interval; d != nil && d.Duration != 0 && (d.Duration < MinVerifyInterval || d.Duration > MaxVerifyInterval) {
-		p.add("verify.interval", "%v is out of range: at least %v and at most %v, or 0s for none", d.Duration, MinVerifyInterval, MaxVerifyInterval)
+	if d := c.Verify.Interval; d != nil && d.Duration != 0 {
+		validateDuration(&p, "verify.interval", d.Duration, MinVerifyInterval, MaxVerifyInterval, ", or 0s for none")
 	}
 	c.Store.validate(&p)
 	c.Encryption.validate(&p)
@@ -86,9 +82,7 @@ func (c *AgentConfiguration) problems() problems {
 	if s := c.Secrets.StoreOnDisk; s != "" && s != SecretsConsent {
 		p.add("secrets.storeOnDisk", "it has to be exactly %q", SecretsConsent)
 	}
-	if d := c.Secrets.PurgeAfter.Duration; d < MinPurgeAfter || d > MaxPurgeAfter {
-		p.add("secrets.purgeAfter", "%v is out of range: at least %v and at most %v", d, MinPurgeAfter, MaxPurgeAfter)
-	}
+	validateDuration(&p, "secrets.purgeAfter", c.Secrets.PurgeAfter.Duration, MinPurgeAfter, MaxPurgeAfter, "")
 	c.validateResources(&p)
 	return p
 }
@@ -148,10 +142,15 @@ func (e *Encryption) validate(p *problems) {
 }
 
 func (h *History) validate(p *problems) {
-	if d := h.Retention.Duration; d < MinHistoryRetention || d > MaxHistoryRetention {
-		p.add("history.retention", "%v is out of range: at least %v and at most %v", d, MinHistoryRetention, MaxHistoryRetention)
-	}
+	validateDuration(p, "history.retention", h.Retention.Duration, MinHistoryRetention, MaxHistoryRetention, "")
 	validateSize(p, "history.maxSize", h.MaxSize, MinHistorySize, MaxHistorySize)
+}
+
+// validateDuration checks a duration against its limits. otherwise ends the message.
+func validateDuration(p *problems, field string, d, lowest, highest time.Duration, otherwise string) {
+	if d < lowest || d > highest {
+		p.add(field, "%v is out of range: at least %v and at most %v%s", d, lowest, highest, otherwise)
+	}
 }
 
 // validateSize checks a size against its limits in bytes.
@@ -165,15 +164,13 @@ func validateSize(p *problems, field string, size resource.Quantity, lowest, hig
 }
 
 func (s *Snapshots) validate(p *problems) {
-	if d := s.Interval.Duration; d != 0 && (d < MinSnapshotInterval || d > MaxSnapshotAge) {
-		p.add("snapshots.interval", "%v is out of range: at least %v and at most %v; leave the field out for no schedule", d, MinSnapshotInterval, MaxSnapshotAge)
+	if d := s.Interval.Duration; d != 0 {
+		validateDuration(p, "snapshots.interval", d, MinSnapshotInterval, MaxSnapshotAge, "; leave the field out for no schedule")
 	}
 	if s.Keep < 1 || s.Keep > MaxSnapshotsKept {
 		p.add("snapshots.keep", "%d is out of range: at least 1 and at most %d", s.Keep, MaxSnapshotsKept)
 	}
-	if d := s.MaxAge.Duration; d < MinSnapshotInterval || d > MaxSnapshotAge {
-		p.add("snapshots.maxAge", "%v is out of range: at least %v and at most %v", d, MinSnapshotInterval, MaxSnapshotAge)
-	}
+	validateDuration(p, "snapshots.maxAge", s.MaxAge.Duration, MinSnapshotInterval, MaxSnapshotAge, "")
 }
 
 func (a *LocalAPI) validate(p *problems) {
