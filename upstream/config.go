@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -109,8 +110,7 @@ func checkFile(path string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return &ConfigError{Path: path, Err: errors.New("permission denied"), Hint: "make it readable for the user this runs as"}
 	case err != nil:
-		var p *fs.PathError
-		if errors.As(err, &p) {
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
 			err = p.Err
 		}
 		return &ConfigError{Path: path, Err: err, Hint: hintGive}
@@ -139,15 +139,10 @@ func checkContext(raw *clientcmdapi.Config) *ConfigError {
 }
 
 func contextNames(raw *clientcmdapi.Config) string {
-	var names []string
-	for name := range raw.Contexts {
-		names = append(names, name)
-	}
-	if len(names) == 0 {
+	if len(raw.Contexts) == 0 {
 		return ""
 	}
-	slices.Sort(names)
-	return " (there are: " + strings.Join(names, ", ") + ")"
+	return " (there are: " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ") + ")"
 }
 
 func quoteEmpty(s string) string {

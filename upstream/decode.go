@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -125,9 +124,6 @@ func mark(eventType string) byte {
 	return markObject
 }
 
-// errEncode is the error of the encoders: this client only reads.
-var errEncode = errors.New("upstream only reads")
-
 // newSerializer returns the serializer of a rest client: JSON only, errors as *metav1.Status, watch
 // events decoded with d.
 func newSerializer(d decoding) runtime.NegotiatedSerializer {
@@ -136,10 +132,10 @@ func newSerializer(d decoding) runtime.NegotiatedSerializer {
 		MediaTypeType:    "application",
 		MediaTypeSubType: "json",
 		EncodesAsText:    true,
-		Serializer:       objectDecoder{d},
+		Serializer:       runtime.NoopEncoder{Decoder: objectDecoder{d}},
 		StreamSerializer: &runtime.StreamSerializerInfo{
 			EncodesAsText: true,
-			Serializer:    eventDecoder{},
+			Serializer:    runtime.NoopEncoder{Decoder: eventDecoder{}},
 			Framer:        lineFramer{},
 		},
 	})
@@ -171,12 +167,6 @@ func (eventDecoder) Decode(frame []byte, _ *schema.GroupVersionKind, into runtim
 	ev.Type, ev.Object.Raw = typ, frame[at-1:end]
 	return ev, nil, nil
 }
-
-// Encode implements [runtime.Encoder].
-func (eventDecoder) Encode(runtime.Object, io.Writer) error { return errEncode }
-
-// Identifier implements [runtime.Encoder].
-func (eventDecoder) Identifier() runtime.Identifier { return "snapcache-event" }
 
 var objectMember = []byte(`","object":`)
 
@@ -264,12 +254,6 @@ func (o objectDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime
 	}
 	return nil, nil, errors.New("the body is not a Status")
 }
-
-// Encode implements [runtime.Encoder].
-func (objectDecoder) Encode(runtime.Object, io.Writer) error { return errEncode }
-
-// Identifier implements [runtime.Encoder].
-func (objectDecoder) Identifier() runtime.Identifier { return "snapcache-object" }
 
 func (o objectDecoder) event(raw []byte) runtime.Object {
 	obj, _, err := o.d.item(raw)

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
@@ -82,11 +83,10 @@ func (e scopedError) Unwrap() error { return e.err }
 
 // scopeOf returns the namespace that err is about as words to append, "" if it is about all.
 func scopeOf(err error) string {
-	var scoped scopedError
-	if !errors.As(err, &scoped) {
-		return ""
+	if scoped, ok := errors.AsType[scopedError](err); ok {
+		return " in the namespace " + scoped.namespace
 	}
-	return " in the namespace " + scoped.namespace
+	return ""
 }
 
 func describeStatus(st metav1.Status, scope string) string {
@@ -138,19 +138,12 @@ func statusResource(st metav1.Status) string {
 	if st.Details == nil || st.Details.Kind == "" {
 		return "the resource"
 	}
-	if st.Details.Group == "" {
-		return st.Details.Kind
-	}
-	return st.Details.Kind + "." + st.Details.Group
+	return schema.GroupResource{Group: st.Details.Group, Resource: st.Details.Kind}.String()
 }
 
 func describeTLS(err error) string {
-	var (
-		host      x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		authority x509.UnknownAuthorityError
-		record    tls.RecordHeaderError
-	)
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &host):
 		text := "the server's certificate is not valid for " + host.Host
@@ -162,9 +155,9 @@ func describeTLS(err error) string {
 		return fmt.Sprintf("the server's certificate is not valid at this device's time (%s): set the clock, or renew the certificate", invalid.Detail)
 	case errors.As(err, &invalid):
 		return "the server's certificate can't be used: renew it: " + invalid.Error()
-	case errors.As(err, &authority):
+	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return "the server's certificate is not signed by the CA in the kubeconfig: use the kubeconfig of this cluster, or correct certificate-authority in it"
-	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, http.ErrSchemeMismatch):
 		return "the server does not speak TLS at " + hostOf(err) + ": correct the scheme or port of its address in the kubeconfig"
 	case isAlert(err):
 		return "the server aborted the TLS handshake: check the client certificate in the kubeconfig: " + cause(err)
@@ -202,14 +195,12 @@ func describeNetwork(err error) string {
 
 // hostOf returns the host and port that err is about.
 func hostOf(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		if parsed, err := url.Parse(u.URL); err == nil && parsed.Host != "" {
 			return parsed.Host
 		}
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Addr != nil {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
 		return op.Addr.String()
 	}
 	return "its address"
@@ -217,8 +208,7 @@ func hostOf(err error) string {
 
 // cause returns err's text without the request's URL.
 func cause(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	return err.Error()

@@ -76,22 +76,14 @@ func (c *Cluster) versions(ctx context.Context, group string) ([]string, error) 
 		return []string{"v1"}, nil // the only version of the core group
 	}
 	var g metav1.APIGroup
-	if err := c.discover(ctx, &g, "apis", group); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	return groupVersions(g), nil
+	err := c.discover(ctx, &g, "apis", group)
+	return groupVersions(g), err
 }
 
 func groupVersions(g metav1.APIGroup) []string {
 	var versions []string
-	if v := g.PreferredVersion.Version; v != "" {
-		versions = append(versions, v)
-	}
-	for _, v := range g.Versions {
-		if !slices.Contains(versions, v.Version) {
+	for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, g.Versions...) {
+		if v.Version != "" && !slices.Contains(versions, v.Version) {
 			versions = append(versions, v.Version)
 		}
 	}
@@ -102,15 +94,8 @@ func groupVersions(g metav1.APIGroup) []string {
 // server does not have the version.
 func (c *Cluster) resources(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
 	var list metav1.APIResourceList
-	if err := c.discover(ctx, &list, apiPath(gv)...); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	return slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
-		return strings.Contains(r.Name, "/")
-	}), nil
+	err := c.discover(ctx, &list, apiPath(gv)...)
+	return slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool { return strings.Contains(r.Name, "/") }), err
 }
 
 // suggest returns resources that name may stand for. A missing resource is looked up again and
@@ -162,26 +147,22 @@ func suggestion(resource, version, group string, preferred bool) string {
 	if !preferred {
 		resource += "." + version
 	}
-	if group != "" {
-		resource += "." + group
-	}
-	return resource
+	return schema.GroupResource{Group: group, Resource: resource}.String()
 }
 
 // alsoCalled reports whether name is another name of r: its plural in other case, its singular,
 // kind or a short name.
 func alsoCalled(r metav1.APIResource, name string) bool {
-	for _, n := range append([]string{r.Name, r.SingularName, r.Kind}, r.ShortNames...) {
-		if n != "" && strings.EqualFold(n, name) {
-			return true
-		}
-	}
-	return false
+	names := append([]string{r.Name, r.SingularName, r.Kind}, r.ShortNames...)
+	return slices.ContainsFunc(names, func(n string) bool { return n != "" && strings.EqualFold(n, name) })
 }
 
-// discover decodes a discovery document.
+// discover decodes a discovery document. If the server has none, into stays as it is.
 func (c *Cluster) discover(ctx context.Context, into any, path ...string) error {
 	body, err := c.get(ctx, runtime.ContentTypeJSON, path...)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -41,16 +41,32 @@ func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
 	case s.opts.LabelSelector != "" || s.opts.FieldSelector != "":
 		return s.getSelected(ctx, namespace, name)
 	}
+	raw, err := s.fetch(ctx, namespace, name, runtime.ContentTypeJSON)
+	if err != nil {
+		return nil, err
+	}
+	o, _, err := s.dec.item(raw)
+	return o, err
+}
+
+// fetch returns the JSON of one object, or what the server has of it for accept.
+func (s *Source) fetch(ctx context.Context, namespace, name, accept string) ([]byte, error) {
 	body, err := s.client.Get().
 		NamespaceIfScoped(namespace, namespace != "").
 		Resource(s.opts.Resource.GVR.Resource).
 		Name(name).
+		SetHeader("Accept", accept).
 		SetHeader("Accept-Encoding", "gzip").
 		MaxRetries(0).
 		Stream(ctx)
 	if isGone(err) {
 		return nil, ErrNoObject
 	}
+	return readJSON(body, err)
+}
+
+// readJSON reads and closes the body of an answer, one JSON value. It returns err if that is set.
+func readJSON(body io.ReadCloser, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +80,7 @@ func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
 	case !validJSON(raw):
 		return nil, object.ErrInvalid
 	}
-	o, _, err := s.dec.item(raw)
-	return o, err
+	return raw, nil
 }
 
 // getSelected lists the one object, because only the server can evaluate a selector.
@@ -143,30 +158,15 @@ func (s *Source) first(ctx context.Context, at string) (list []byte, err error) 
 	if at != "" {
 		r.Param("resourceVersion", at).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 	}
-	body, err := r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	list, err = io.ReadAll(io.LimitReader(body, maxObject+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(list) > maxObject:
-		return nil, ErrTooLarge
-	case !validJSON(list):
-		return nil, object.ErrInvalid
-	}
-	return list, nil
+	return readJSON(r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx))
 }
 
 // split splits a key. namespace is empty for a cluster-scoped object.
 func split(key string) (namespace, name string) {
-	namespace, name, namespaced := strings.Cut(key, "/")
-	if !namespaced {
-		return "", key
+	if namespace, name, namespaced := strings.Cut(key, "/"); namespaced {
+		return namespace, name
 	}
-	return namespace, name
+	return "", key
 }
 
 // only returns the source narrowed down to one name.
@@ -187,8 +187,5 @@ func isGone(err error) bool {
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
-	details := status.Status().Details
-	return details.Name != "" && !slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
-		return c.Type == metav1.CauseTypeUnexpectedServerResponse
-	})
+	return status.Status().Details.Name != "" && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -65,14 +65,13 @@ func ErrorKinds() []ErrorKind {
 //
 // [apierrors.FromObject]: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#FromObject
 func Kind(err error) ErrorKind {
-	var missing *NoResourceError
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		return ""
 	case errors.Is(err, ErrAhead), isAhead(err):
 		return Ahead
-	case errors.As(err, &missing):
+	case errors.As(err, new(*NoResourceError)):
 		return Gone
 	case errors.As(err, &status):
 		return statusKind(status.Status())
@@ -95,7 +94,7 @@ func Denied(err error, resource schema.GroupResource) bool {
 	}
 	d := status.Status().Details
 	return d != nil && d.Kind == resource.Resource && d.Group == resource.Group &&
-		!slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
+		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 func statusKind(st metav1.Status) ErrorKind {
@@ -121,41 +120,26 @@ func statusKind(st metav1.Status) ErrorKind {
 // isCredential reports whether a request was not sent because its credential could not be obtained.
 // client-go returns these errors only as text.
 func isCredential(err error) bool {
-	text := err.Error()
-	for _, s := range []string{"getting credentials: ", "failed to read token file ", "read empty token from file "} {
-		if strings.Contains(text, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"getting credentials: ", "failed to read token file ", "read empty token from file "},
+		func(s string) bool { return strings.Contains(err.Error(), s) })
 }
 
 func isTLS(err error) bool {
-	var (
-		verification *tls.CertificateVerificationError
-		record       tls.RecordHeaderError
-		authority    x509.UnknownAuthorityError
-		host         x509.HostnameError
-		invalid      x509.CertificateInvalidError
-		roots        x509.SystemRootsError
-	)
-	return errors.As(err, &verification) || isAlert(err) || errors.As(err, &record) ||
-		errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &roots) ||
-		errors.Is(err, http.ErrSchemeMismatch)
+	return isAlert(err) || errors.Is(err, http.ErrSchemeMismatch) ||
+		errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) ||
+		errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(x509.HostnameError)) ||
+		errors.As(err, new(x509.CertificateInvalidError)) || errors.As(err, new(x509.SystemRootsError))
 }
 
 // isAlert reports whether the server sent a TLS alert, for example because it requires a client
 // certificate. crypto/tls does not export the alert's type.
 func isAlert(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "remote error"
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
 }
 
 func isNetwork(err error) bool {
-	var op *net.OpError
-	var dns *net.DNSError
-	var errno syscall.Errno
-	return errors.As(err, &dns) || errors.As(err, &op) || errors.As(err, &errno) ||
+	return errors.As(err, new(*net.DNSError)) || errors.As(err, new(*net.OpError)) || errors.As(err, new(syscall.Errno)) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) ||
 		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || isStreamReset(err)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -98,19 +99,31 @@ type lister struct {
 	untyped bool // an item had no apiVersion or kind
 }
 
-func (l *lister) page(ctx context.Context, next string) (page, error) {
-	r, err := l.s.request()
+// pageRequest returns the request of one page of size objects, 0 for all. next is the continue
+// token, "" for the first page.
+func (s *Source) pageRequest(size int64, next string) (*rest.Request, error) {
+	r, err := s.request()
 	if err != nil {
-		return page{}, err
+		return nil, err
 	}
 	r.SetHeader("Accept-Encoding", "gzip")
-	if l.opts.PageSize > 0 {
-		r.Param("limit", strconv.FormatInt(l.opts.PageSize, 10))
+	if size > 0 {
+		r.Param("limit", strconv.FormatInt(size, 10))
+	}
+	if next != "" {
+		r.Param("continue", next).MaxRetries(pageRetries)
+	}
+	return r, nil
+}
+
+func (l *lister) page(ctx context.Context, next string) (page, error) {
+	r, err := l.s.pageRequest(l.opts.PageSize, next)
+	if err != nil {
+		return page{}, err
 	}
 	switch rv := l.opts.ResourceVersion; {
 	case next != "":
 		// The token contains the state; the server refuses another one beside it.
-		r.Param("continue", next).MaxRetries(pageRetries)
 	case rv == "0":
 		r.Param("resourceVersion", rv)
 	case rv != "":

@@ -112,18 +112,8 @@ func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) er
 // readString reads a value that should be a string. A value of another type reads as "".
 func readString(dec *jsontext.Decoder, to *string) error {
 	v, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	*to = ""
-	if v.Kind() == '"' {
-		b, err := jsontext.AppendUnquote(nil, v)
-		if err != nil {
-			return err
-		}
-		*to = string(b)
-	}
-	return nil
+	*to = gjson.ParseBytes(v).Str
+	return err
 }
 
 func (p *page) readMetadata(dec *jsontext.Decoder) error {

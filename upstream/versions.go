@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -71,15 +69,11 @@ func continueToken(err error) string {
 }
 
 func (s *Source) versionsPage(ctx context.Context, size int64, next string, each func(Version) error) (page, error) {
-	r, err := s.request()
+	r, err := s.pageRequest(size, next)
 	if err != nil {
 		return page{}, err
 	}
-	r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", strconv.FormatInt(size, 10))
-	if next != "" {
-		r.Param("continue", next).MaxRetries(pageRetries)
-	}
-	body, err := r.Stream(ctx)
+	body, err := r.SetHeader("Accept", acceptMetadataList).Stream(ctx)
 	if err != nil {
 		return page{}, err
 	}
@@ -137,40 +131,21 @@ func (s *Source) current(ctx context.Context, key string) (Current, error) {
 		return Current{}, s.err
 	}
 	if s.opts.LabelSelector == "" && s.opts.FieldSelector == "" {
-		body, err := s.client.Get().NamespaceIfScoped(namespace, namespace != "").
-			Resource(s.opts.Resource.GVR.Resource).Name(name).
-			SetHeader("Accept", acceptMetadata).MaxRetries(0).Stream(ctx)
-		if err == nil {
-			defer body.Close()
-			return readCurrent(body, key, "metadata")
-		}
-		if !isGone(err) {
-			return Current{}, err
+		raw, err := s.fetch(ctx, namespace, name, acceptMetadata)
+		if !errors.Is(err, ErrNoObject) {
+			return readCurrent(raw, err, key, "metadata")
 		}
 	}
 	// A list returns the resourceVersion at which there is no object, and evaluates selectors.
-	r, err := s.only(namespace, name).request()
-	if err != nil {
-		return Current{}, err
-	}
-	body, err := r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx)
-	if err != nil {
-		return Current{}, err
-	}
-	defer body.Close()
-	return readCurrent(body, key, "items.0.metadata")
+	raw, err := s.only(namespace, name).first(ctx, "")
+	return readCurrent(raw, err, key, "items.0.metadata")
 }
 
-// readCurrent reads an answer that has an object's metadata at path, or is an empty list.
-func readCurrent(body io.Reader, key, path string) (Current, error) {
-	raw, err := io.ReadAll(io.LimitReader(body, maxObject+1))
-	switch {
-	case err != nil:
+// readCurrent reads an answer that has an object's metadata at path, or is an empty list. It returns
+// err if that is set.
+func readCurrent(raw []byte, err error, key, path string) (Current, error) {
+	if err != nil {
 		return Current{}, err
-	case len(raw) > maxObject:
-		return Current{}, ErrTooLarge
-	case !validJSON(raw):
-		return Current{}, object.ErrInvalid
 	}
 	if items := gjson.GetBytes(raw, "items"); items.Exists() && len(items.Array()) == 0 {
 		at := gjson.GetBytes(raw, "metadata.resourceVersion").String()
