@@ -3,6 +3,8 @@ package reflector
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -35,22 +37,14 @@ func (r *Reflector) confirm(held int, missing []string) error {
 	case r.reason == store.ReasonInitial, r.reason == store.ReasonScopeChanged:
 		return nil // nothing of this scope is stored, or the new scope was asked for
 	}
-	news := 0
-	for _, key := range missing {
-		if _, ok := r.suspectDeletes[key]; !ok {
-			news++
-		}
-	}
+	suspects := sets.New(missing...)
+	news := suspects.Difference(r.suspectDeletes).Len()
 	if news*2 < len(missing) && news*100 <= held*percent {
 		r.opts.Logger.Warn("a second list confirms the deletions", "reason", r.reason, "deletions", len(missing), "objects", held)
 		return nil
 	}
-	r.suspectDeletes = make(map[string]struct{}, len(missing))
-	for _, key := range missing {
-		r.suspectDeletes[key] = struct{}{}
-	}
-	err := &HeldBackError{Held: held, Deletions: len(missing)}
+	r.suspectDeletes = suspects
 	r.opts.Logger.Warn("the list is held back", "reason", r.reason, "deletions", len(missing), "objects", held)
 	r.opts.Observer.HeldBack(len(missing))
-	return err
+	return &HeldBackError{Held: held, Deletions: len(missing)}
 }

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/naming"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
@@ -61,7 +62,7 @@ type Reflector struct {
 	ahead       int          // probes in a row that found the server behind rv
 	silent      int          // silent closes in a row
 
-	suspectDeletes map[string]struct{} // keys that the newest held-back list would have deleted
+	suspectDeletes sets.Set[string] // keys that the newest held-back list would have deleted
 }
 
 // New returns a reflector that has not started.
@@ -166,6 +167,17 @@ func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) 
 	r.opts.Observer.Refused(reason, why)
 }
 
+// relistFor makes the next step a list and returns nil if err is or wraps a [*RelistError]. It
+// returns any other error.
+func (r *Reflector) relistFor(ctx context.Context, err error) error {
+	refused := asRelist(err)
+	if refused == nil {
+		return err
+	}
+	r.relist(ctx, refused.Reason, refused.Err)
+	return nil
+}
+
 // Relist ends the watch and makes the next step a list, for a reason that was found outside the
 // reflector. If no watch is open, the request waits for the next one. Relist may be called at any
 // time, and does not block.
@@ -179,13 +191,8 @@ func (r *Reflector) Relist(reason store.Reason, why error) {
 // resume runs the guards. If all pass, the next step is a watch from the checkpoint.
 func (r *Reflector) resume(ctx context.Context) error {
 	r.opts.Observer.Phase(PhaseResuming, nil)
-	err := r.validate(ctx)
-	if refused := asRelist(err); refused != nil {
-		r.relist(ctx, refused.Reason, refused.Err)
-		return nil
-	}
-	if err != nil {
-		return err
+	if err := r.validate(ctx); err != nil {
+		return r.relistFor(ctx, err)
 	}
 	r.validated, r.resumed = true, true
 	r.opts.Logger.Info("resuming watch", "rv", r.rv)
@@ -244,10 +251,8 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
-	err = r.clusterChanged(cluster)
-	if refused := asRelist(err); refused != nil && r.mustBeOneHistory() {
-		r.relist(ctx, refused.Reason, refused.Err)
-		return nil
+	if err := r.clusterChanged(cluster); err != nil && r.mustBeOneHistory() {
+		return r.relistFor(ctx, err)
 	}
 	// Read before the list: if the schema changes meanwhile, the next comparison finds it.
 	schema, err := r.opts.Schema(ctx)
@@ -263,12 +268,8 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 		// The server compacted the state between two pages. A list in one body can't expire.
 		rv, items, err = r.listOnce(ctx, cluster, schema, upstream.ListOptions{})
 	}
-	if refused := asRelist(err); refused != nil {
-		r.relist(ctx, refused.Reason, refused.Err)
-		return nil
-	}
 	if err != nil {
-		return fmt.Errorf("list: %w", err)
+		return r.relistFor(ctx, fmt.Errorf("list: %w", err))
 	}
 	took := r.opts.Clock.Since(start)
 	r.opts.Logger.Info("listed", "reason", r.reason, "rv", rv, "items", items, "took", took.Round(time.Millisecond))
@@ -319,8 +320,7 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how up
 
 // expected reports whether an object is of the expected type. Others go to Observer.Skipped.
 func (r *Reflector) expected(o *object.Object) bool {
-	switch {
-	case r.opts.Kind != "" && o.Kind() != r.opts.Kind, r.opts.APIVersion != "" && o.APIVersion() != r.opts.APIVersion:
+	if r.opts.Kind != "" && o.Kind() != r.opts.Kind || r.opts.APIVersion != "" && o.APIVersion() != r.opts.APIVersion {
 		r.opts.Observer.Skipped(fmt.Errorf("%s: expected a %s, the server sent a %s", o.Key(),
 			typeName(r.opts.APIVersion, r.opts.Kind), typeName(o.APIVersion(), o.Kind())))
 		return false

@@ -36,26 +36,13 @@ func (r *Reflector) watch(ctx context.Context) error {
 	start := r.opts.Clock.Now()
 	w, err := r.opts.Source.Watch(ctx, r.rv, timeout)
 	if err != nil {
-		if expired(err) {
-			r.relist(ctx, store.ReasonExpired, err)
-			return nil
-		}
-		if apierrors.IsStoreReadError(err) {
-			r.unreadable(ctx, err)
-			return nil
-		}
-		return fmt.Errorf("watch: %w", err)
+		return r.failed(ctx, err)
 	}
 	defer w.Stop()
 	if r.opts.Clock.Since(r.validatedAt) > validFor {
 		// While the watch is open the result holds: a restore of the server ends the watch.
-		err := r.validate(ctx)
-		if refused := asRelist(err); refused != nil {
-			r.relist(ctx, refused.Reason, refused.Err)
-			return nil
-		}
-		if err != nil {
-			return err
+		if err := r.validate(ctx); err != nil {
+			return r.relistFor(ctx, err)
 		}
 	}
 	r.opts.Observer.Phase(PhaseWatching, nil)
@@ -68,36 +55,32 @@ func (r *Reflector) watch(ctx context.Context) error {
 	}
 	// The next batch may not come for hours.
 	r.opts.Queue.Flush()
-	if expired(err) {
-		r.relist(ctx, store.ReasonExpired, err)
-		return nil
-	}
-	if refused := asRelist(err); refused != nil {
-		r.relist(ctx, refused.Reason, refused.Err)
-		return nil
-	}
-	if apierrors.IsStoreReadError(err) {
-		r.unreadable(ctx, err)
-		return nil
+	if err != nil {
+		return r.failed(ctx, err)
 	}
 	if lasted < timeout-time.Second {
 		// The watch ended before its timeout: the server may have been restarted, or even
 		// restored. Run the guards again.
 		r.validated = false
 	}
-	if err != nil {
-		return fmt.Errorf("watch: %w", err)
-	}
 	r.validatedAt = r.opts.Clock.Now() // the server that began the watch also ended it
 	return r.closed(ctx, events, lasted)
 }
 
-// unreadable makes the next step a list after a watch that the server ended because it could not
-// read an object. It waits before the list, with the backoff of any other failure: the server may
-// end the next watch too.
-func (r *Reflector) unreadable(ctx context.Context, err error) {
-	r.relist(ctx, store.ReasonStoreReadError, err)
-	r.wait(ctx, r.nextWait(err), err)
+// failed handles the error of a watch. It returns nil if the next step is a list.
+func (r *Reflector) failed(ctx context.Context, err error) error {
+	switch {
+	case expired(err):
+		r.relist(ctx, store.ReasonExpired, err)
+		return nil
+	case apierrors.IsStoreReadError(err):
+		// The server could not read an object, and may end the next watch too: wait before the list,
+		// with the backoff of any other failure.
+		r.relist(ctx, store.ReasonStoreReadError, err)
+		r.wait(ctx, r.nextWait(err), err)
+		return nil
+	}
+	return r.relistFor(ctx, fmt.Errorf("watch: %w", err))
 }
 
 // closed handles a watch that ended without an error. If the watch ended at once, it returns
