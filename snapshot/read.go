@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -51,7 +50,7 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 		from.each = func(done int64) { progress(StepRead, done, size) }
 	}
 	whole := sha256.New()
-	body := &hashed{r: io.LimitReader(from, max(int64(fixedBytes), size-digestBytes)), sum: whole}
+	body := io.TeeReader(io.LimitReader(from, max(int64(fixedBytes), size-digestBytes)), whole)
 	m, err := readManifest(body, path)
 	if err != nil {
 		return nil, err
@@ -59,7 +58,9 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 	if m.Database.Format > bolt.EncryptedFormat {
 		return nil, fmt.Errorf("%s: %w: its database has format %d, this version reads up to %d", path, ErrNewerFormat, m.Database.Format, bolt.EncryptedFormat)
 	}
-	if err := use(body, m); err != nil {
+	if err := use(body, m); from.err != nil {
+		return nil, fmt.Errorf("read snapshot: %w", from.err) // a decoder hides it in an error of its own
+	} else if err != nil {
 		return nil, err
 	}
 	if _, err := io.Copy(io.Discard, body); err != nil {
@@ -78,8 +79,7 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 // inflate decompresses the database to w, and verifies its length and checksum against the manifest.
 // On an error w may have received a part of it.
 func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
-	source := &failing{r: r}
-	dec, err := zstd.NewReader(source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
+	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,6 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	switch {
 	case target.err != nil:
 		return fmt.Errorf("unpack snapshot: %w", target.err)
-	case source.err != nil:
-		return fmt.Errorf("read snapshot: %w", source.err)
 	case err != nil:
 		return corrupt(path, err.Error())
 	case n != m.Database.Bytes:
@@ -164,33 +162,7 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 	return err
 }
 
-// hashed hashes what is read through it.
-type hashed struct {
-	r   io.Reader
-	sum hash.Hash
-}
-
-func (h *hashed) Read(p []byte) (int, error) {
-	n, err := h.r.Read(p)
-	_, _ = h.sum.Write(p[:n]) // a hash never fails
-	return n, err
-}
-
-// failing records the read error: a decoder hides it in an error of its own.
-type failing struct {
-	r   io.Reader
-	err error
-}
-
-func (f *failing) Read(p []byte) (int, error) {
-	n, err := f.r.Read(p)
-	if err != nil && !short(err) {
-		f.err = err
-	}
-	return n, err
-}
-
-// failingWriter is [failing] for a writer.
+// failingWriter records the write error.
 type failingWriter struct {
 	w   io.Writer
 	err error

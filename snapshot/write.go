@@ -78,19 +78,23 @@ func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Backup, progre
 	return buffered.Flush()
 }
 
-// reader is an io.Reader that ends with its context and reports its progress.
+// reader is an io.Reader that ends with its context, reports its progress and keeps its error.
 type reader struct {
 	ctx  context.Context
 	r    io.Reader
 	each func(done int64) // may be nil
 	done int64
+	err  error // that ended the reading, other than io.EOF
 }
 
 func (r *reader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
+	if r.err = r.ctx.Err(); r.err != nil {
+		return 0, r.err
 	}
 	n, err := r.r.Read(p)
+	if err != nil && !short(err) {
+		r.err = err
+	}
 	r.done += int64(n)
 	if r.each != nil && n > 0 {
 		r.each(r.done)
