@@ -124,7 +124,6 @@ func scalarAt(root *yamlnode.Node, name string) *yamlnode.Node {
 	return &yamlnode.Node{}
 }
 
-// decode decodes the well-formed part of the tree. The rest is in the errors already.
 func (d *document) decode() *AgentConfiguration {
 	c := &AgentConfiguration{}
 	clean := d.walk(d.root, reflect.TypeFor[AgentConfiguration](), "")

@@ -153,7 +153,6 @@ func validateDuration(p *problems, field string, d, lowest, highest time.Duratio
 	}
 }
 
-// validateSize checks a size against its limits in bytes.
 func validateSize(p *problems, field string, size resource.Quantity, lowest, highest int64) {
 	atLeast, atMost := resource.NewQuantity(lowest, resource.BinarySI), resource.NewQuantity(highest, resource.BinarySI)
 	if size.Cmp(*atLeast) < 0 || size.Cmp(*atMost) > 0 {

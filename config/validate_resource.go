@@ -45,7 +45,6 @@ func (c *AgentConfiguration) validateResources(p *problems) {
 	}
 }
 
-// validateName reports whether the resource has a valid name.
 func (r *Resource) validateName(p *problems, field string) bool {
 	if r.Resource == (ResourceName{}) {
 		p.add(field, "missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com")

@@ -212,7 +212,6 @@ func (d *document) quantity(n *yamlnode.Node, path string) any {
 
 func isNull(n *yamlnode.Node) bool { return n.Kind == yamlnode.ScalarNode && n.Tag == "!!null" }
 
-// describe describes a node for a message.
 func describe(n *yamlnode.Node) string {
 	switch n.Kind {
 	case yamlnode.MappingNode:

@@ -131,7 +131,6 @@ func (l *ListWatch) Probe(ctx context.Context, rv string) error {
 	return nil
 }
 
-// page makes one list request.
 func (l *ListWatch) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	return await(ctx, func() (runtime.Object, error) { return l.client.ListWithContext(ctx, opts) }, func(runtime.Object) {})
 }
@@ -188,7 +187,6 @@ func await[T any](ctx context.Context, call func() (T, error), drop func(T)) (T,
 	}
 }
 
-// lister is one call of List.
 type lister struct {
 	*ListWatch
 	opts  upstream.ListOptions
@@ -196,7 +194,6 @@ type lister struct {
 	count int64
 }
 
-// pages makes the list with list requests.
 func (p *lister) pages(ctx context.Context) (string, error) {
 	opts := metav1.ListOptions{Limit: p.opts.PageSize, ResourceVersion: p.opts.ResourceVersion}
 	if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
@@ -244,7 +241,6 @@ func (p *lister) pages(ctx context.Context) (string, error) {
 	}
 }
 
-// item delivers one item.
 func (p *lister) item(item runtime.Object) error {
 	p.count++
 	o, err := p.ListWatch.opts.Encode(item)
@@ -258,7 +254,6 @@ func (p *lister) item(item runtime.Object) error {
 	return err
 }
 
-// skip reports an item that can't be used.
 func (p *lister) skip(key string, err error) {
 	if p.ListWatch.opts.OnSkip != nil {
 		p.ListWatch.opts.OnSkip(fmt.Errorf("item %d of the list: %w", p.count, err))
@@ -268,7 +263,6 @@ func (p *lister) skip(key string, err error) {
 	}
 }
 
-// delete removes an item from the list.
 func (p *lister) delete(key string) {
 	if key != "" && p.opts.Deleted != nil {
 		p.opts.Deleted(key)

@@ -28,7 +28,6 @@ type fed struct {
 	lastRV                                                 cache.GaugeMetric
 }
 
-// Listed implements [Observer].
 func (f *fed) Listed(_ store.Reason, rv string, items int64, took time.Duration) {
 	f.lists.Inc()
 	f.listDuration.Observe(took.Seconds())
@@ -36,10 +35,8 @@ func (f *fed) Listed(_ store.Reason, rv string, items int64, took time.Duration)
 	f.at(rv)
 }
 
-// Resumed implements [Observer].
 func (f *fed) Resumed(rv string) { f.at(rv) }
 
-// Watched implements [Observer].
 func (f *fed) Watched(events int, lasted time.Duration) {
 	f.watches.Inc()
 	f.watchDuration.Observe(lasted.Seconds())
@@ -49,7 +46,6 @@ func (f *fed) Watched(events int, lasted time.Duration) {
 	}
 }
 
-// Event implements [Observer].
 func (f *fed) Event(_ watch.EventType, rv string) { f.at(rv) }
 
 func (f *fed) at(rv string) {

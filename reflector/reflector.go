@@ -111,7 +111,6 @@ func (r *Reflector) Name() string { return r.opts.Name }
 // empty before the first list. It may be called at any time.
 func (r *Reflector) LastSyncResourceVersion() string { return *r.lastRV.Load() }
 
-// reached sets the resourceVersion that was queued.
 func (r *Reflector) reached(rv string) {
 	r.rv = rv
 	r.lastRV.Store(&rv)
@@ -157,7 +156,6 @@ func (r *Reflector) step(ctx context.Context) error {
 	}
 }
 
-// relist makes the next step a list.
 func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) {
 	r.reason = reason
 	if r.opts.WatchErrorHandler != nil {
@@ -364,7 +362,6 @@ func (r *Reflector) wait(ctx context.Context, d time.Duration, err error) {
 	r.paused = r.opts.Clock.Now()
 }
 
-// jitter waits a random part of Options.Jitter.
 func (r *Reflector) jitter(ctx context.Context) error {
 	if r.opts.Jitter > 0 {
 		r.sleep(ctx, rand.N(r.opts.Jitter)) //nolint:gosec // spreads load, guards nothing

@@ -45,7 +45,6 @@ func (r *Reflector) recheckSchema(ctx context.Context) error {
 	return err
 }
 
-// awaitRecheck sets the time of the next comparison.
 func (r *Reflector) awaitRecheck() {
 	r.recheck.Reset(schemaEvery + rand.N(schemaEvery/2)) //nolint:gosec // spreads load, guards nothing
 }

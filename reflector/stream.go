@@ -33,7 +33,6 @@ func newStream(from watch.Interface, encode Encode) *stream {
 	return s
 }
 
-// ResultChan implements [watch.Interface].
 func (s *stream) ResultChan() <-chan watch.Event { return s.events }
 
 // Stop implements [watch.Interface]. It waits for the stream's goroutine.

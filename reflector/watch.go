@@ -21,7 +21,6 @@ import (
 // twice as much, as client-go's are, so that the watches of a fleet do not end together.
 const watchMin = 5 * time.Minute
 
-// watchTimeout returns the timeout of the next watch.
 func watchTimeout(least time.Duration) time.Duration {
 	least = max(least, watchMin)
 	return least + rand.N(least) //nolint:gosec // spreads load, guards nothing
@@ -131,7 +130,6 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int,
 	}
 }
 
-// event queues one event.
 func (r *Reflector) event(e watch.Event) error {
 	if e.Type == watch.Error {
 		return apierrors.FromObject(e.Object)

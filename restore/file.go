@@ -214,7 +214,6 @@ func unusable(err error) string {
 	return ""
 }
 
-// asideName returns a name that no file has yet.
 func asideName(path, reason string, now time.Time) string {
 	base := fmt.Sprintf("%s.%s-%s", path, reason, now.UTC().Format("20060102T150405Z"))
 	target := base

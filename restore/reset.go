@@ -12,7 +12,6 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// resetReason is the reason in the name of a file that was set aside on request.
 const resetReason = "reset"
 
 // Reset discards the database at path, in any state: it renames it and returns the new name or, if

@@ -14,7 +14,6 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// newSuffix is the suffix of a database while it is being restored.
 const newSuffix = ".restore"
 
 // Sources are what a database can be restored from. The zero value has none.
@@ -180,7 +179,6 @@ func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tm
 	return "", nil, skipped
 }
 
-// unfit reports whether the snapshot itself can't be used.
 func unfit(err error) bool {
 	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || errors.Is(err, store.ErrKey) || unusable(err) != ""
 }

@@ -101,7 +101,6 @@ func (d Dir) make(database string) (owner fs.FileInfo, err error) {
 	return owner, bolt.ChownLike(d.Path, owner)
 }
 
-// put writes a snapshot under a temporary name and renames it once it is on disk.
 func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifest, c *bolt.Backup, progress Progress) (*Snapshot, error) {
 	tmp, path := filepath.Join(d.Path, tempPrefix+name), filepath.Join(d.Path, name)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -73,7 +73,6 @@ func (m *Manifest) Objects() int64 {
 	return n
 }
 
-// encode returns the header of the file.
 func (m *Manifest) encode() ([]byte, error) {
 	raw, err := json.Marshal(m)
 	if err != nil {
@@ -120,7 +119,6 @@ func open(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// readManifest reads the header of a file.
 func readManifest(r io.Reader, path string) (*Manifest, error) {
 	head := make([]byte, fixedBytes)
 	n, err := io.ReadFull(r, head)

@@ -16,7 +16,6 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// tempName is the pattern of temporary directories for unpacked databases.
 const tempName = ".unpacked-*"
 
 // maxWindowBytes limits the memory that a file can make a decoder allocate.
@@ -162,7 +161,6 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 	return err
 }
 
-// failingWriter records the write error.
 type failingWriter struct {
 	w   io.Writer
 	err error

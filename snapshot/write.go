@@ -50,7 +50,6 @@ func describe(ctx context.Context, c *bolt.Backup, writer string, now time.Time)
 	return m, nil
 }
 
-// write writes the complete file of a snapshot.
 func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Backup, progress Progress) error {
 	head, err := m.encode()
 	if err != nil {

@@ -36,12 +36,10 @@ type journalHandler struct {
 	group  string      // prefix of the keys, with its dot
 }
 
-// Enabled implements slog.Handler.
 func (h journalHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= h.level.Level()
 }
 
-// Handle implements slog.Handler.
 func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	attrs := slices.Clone(h.attrs)
 	r.Attrs(func(a slog.Attr) bool {
@@ -62,7 +60,6 @@ func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs implements slog.Handler.
 func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	h.attrs = slices.Clone(h.attrs)
 	for _, a := range attrs {
@@ -72,7 +69,6 @@ func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h
 }
 
-// WithGroup implements slog.Handler.
 func (h journalHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
@@ -123,7 +119,6 @@ func quoted(value string) string {
 	return value
 }
 
-// priority converts a level to a syslog priority.
 func priority(level slog.Level) journal.Priority {
 	switch {
 	case level >= slog.LevelError:

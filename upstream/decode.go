@@ -50,7 +50,6 @@ type decoding struct {
 	prune    object.Prune
 }
 
-// pruneBuffers holds the buffers in which objects are pruned.
 var pruneBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // item decodes raw, which is valid JSON in a buffer that the caller reuses, into an object of its
@@ -141,7 +140,6 @@ func newSerializer(d decoding) runtime.NegotiatedSerializer {
 	})
 }
 
-// eventDecoder decodes a frame into a *metav1.WatchEvent.
 type eventDecoder struct{}
 
 // Decode implements [runtime.Decoder]. An error ends the watch, so only frames that are not events

@@ -133,7 +133,6 @@ func statusText(st metav1.Status) string {
 	return text
 }
 
-// statusResource names the resource that a Status is about.
 func statusResource(st metav1.Status) string {
 	if st.Details == nil || st.Details.Kind == "" {
 		return "the resource"
@@ -193,7 +192,6 @@ func describeNetwork(err error) string {
 	return "the connection to the server was lost: check the network and proxies in between: " + cause(err)
 }
 
-// hostOf returns the host and port that err is about.
 func hostOf(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		if parsed, err := url.Parse(u.URL); err == nil && parsed.Host != "" {

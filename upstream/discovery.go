@@ -26,7 +26,6 @@ type Resource struct {
 // APIVersion returns group and version as objects carry it, such as "apps/v1".
 func (r Resource) APIVersion() string { return r.GVR.GroupVersion().String() }
 
-// maxSuggestions limits the suggestions of a [NoResourceError].
 const maxSuggestions = 3
 
 // Resolve looks up a resource by its plural name. An empty group is the core group. An empty
@@ -172,7 +171,6 @@ func (c *Cluster) discover(ctx context.Context, into any, path ...string) error 
 	return nil
 }
 
-// apiPath returns the path of a version of a group.
 func apiPath(gv schema.GroupVersion) []string {
 	if gv.Group == "" {
 		return []string{"api", gv.Version}

@@ -19,12 +19,10 @@ const frameBuffer = 32 << 10
 // feed after it and none inside.
 type lineFramer struct{}
 
-// NewFrameReader implements [runtime.Framer].
 func (lineFramer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
 	return &lineReader{body: r, buf: bufio.NewReaderSize(r, frameBuffer)}
 }
 
-// NewFrameWriter implements [runtime.Framer].
 func (lineFramer) NewFrameWriter(io.Writer) io.Writer { return io.Discard }
 
 // lineReader returns one frame per Read, as apimachinery's streaming decoder expects:
@@ -43,10 +41,8 @@ type lineReader struct {
 	err   error  // ends the stream once chunk is returned
 }
 
-// Close implements [io.Closer].
 func (l *lineReader) Close() error { return l.body.Close() }
 
-// Read implements [io.Reader].
 func (l *lineReader) Read(p []byte) (int, error) {
 	n := 0
 	for {

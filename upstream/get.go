@@ -169,7 +169,6 @@ func split(key string) (namespace, name string) {
 	return "", key
 }
 
-// only returns the source narrowed down to one name.
 func (s *Source) only(namespace, name string) *Source {
 	narrow := *s
 	narrow.opts.Namespace, narrow.opts.FieldSelector = namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()

@@ -90,7 +90,6 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 	}
 }
 
-// lister is one call of List.
 type lister struct {
 	s       *Source
 	opts    ListOptions

@@ -135,7 +135,6 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 	return nil
 }
 
-// behind returns the error for a server that refused rv.
 func (s *Source) behind(ctx context.Context, rv string, refused error) error {
 	raw, err := s.first(ctx, "")
 	if err != nil {

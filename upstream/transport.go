@@ -27,7 +27,6 @@ func withFailure(ctx context.Context) (context.Context, *error) {
 	return context.WithValue(ctx, failureKey{}, &err), &err
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := m.next.RoundTrip(req)
 	if err != nil {

@@ -70,7 +70,6 @@ type watcher struct {
 	cancel context.CancelFunc
 }
 
-// Stop implements [watch.Interface].
 func (w *watcher) Stop() {
 	w.cancel()
 	w.Interface.Stop()

@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// outputBufferBytes is the size of the buffer for standard output.
 const outputBufferBytes = 64 << 10
 
 const appDescription = `snapcache lists and watches a kube-apiserver and stores the objects in one file.
@@ -34,7 +33,6 @@ Exit codes:
    5  too old: the history no longer reaches back that far
    6  drift: verify found differences from the server and did not repair them`
 
-// newApp returns the command line application.
 func newApp(out, errOut io.Writer) *cli.App {
 	app := &cli.App{
 		Name:           "snapcache",
@@ -59,7 +57,6 @@ func newApp(out, errOut io.Writer) *cli.App {
 	return app
 }
 
-// finish sets the options that all commands share.
 func finish(c *cli.Command) {
 	c.OnUsageError = wrongUsage
 	if len(c.Subcommands) == 0 {
@@ -72,7 +69,6 @@ func finish(c *cli.Command) {
 	}
 }
 
-// execute runs one command line and returns the exit code.
 func execute(args []string, out, errOut io.Writer) int {
 	buffered := bufio.NewWriterSize(out, outputBufferBytes)
 	app := newApp(buffered, errOut)

@@ -42,7 +42,6 @@ is gone: a program that keeps a copy then has to read everything again (snapcach
 dump). Exits with 3 if the resource was never synced, and with 4, without a
 BOOKMARK, if stored records are corrupt; the others are printed.`
 
-// sinceHelp describes the values of --since.
 const sinceHelp = "a resourceVersion (snapcache inspect shows them), a duration such as 30m, or a time such as 2026-01-02T15:04:05Z"
 
 func changesCommand() *cli.Command {
@@ -91,7 +90,6 @@ func changes(c *cli.Context) error {
 	return err
 }
 
-// changeQuery reads the options.
 func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 	q := localapi.ChangeQuery{
 		Namespace: c.String(namespaceFlag), Objects: c.String(outputFlag) == "json", Follow: c.Bool("follow"),

@@ -49,7 +49,6 @@ func check(c *cli.Context) error {
 	return withCode(exitDamaged, fmt.Errorf("%s is corrupt: %s", path, plural(report.ProblemCount, "problem", "problems")))
 }
 
-// checked returns the path that was checked, and the report.
 func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) {
 	keys, err := readKeys(c)
 	if err != nil {

@@ -101,7 +101,6 @@ func complete(app *cli.App, words []string, w io.Writer) {
 	}
 }
 
-// completeValue prints values of an option.
 func completeValue(app *cli.App, command *cli.Command, name string, before []string, w io.Writer) {
 	switch {
 	case command == nil:

@@ -24,7 +24,6 @@ const (
 	exitDrift     = 6
 )
 
-// codedError is an error with its own exit code.
 type codedError struct {
 	code int
 	err  error
@@ -64,7 +63,6 @@ func exitCode(err error) int {
 	}
 }
 
-// shownDamages limits the corrupt records that are named.
 const shownDamages = 5
 
 // damaged joins the corruption found in several collections into one error.

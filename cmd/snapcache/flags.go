@@ -84,7 +84,6 @@ func newOutputFlag(command string) cli.Flag {
 	}
 }
 
-// loadConfig returns the configuration from --config, or the default one.
 func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	if path := c.String(configFlag); path != "" {
 		return config.Load(path)
@@ -92,7 +91,6 @@ func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	return config.Default(), nil
 }
 
-// validConfig returns the configuration after the agent's validation.
 func validConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	cfg, err := loadConfig(c)
 	if err == nil {

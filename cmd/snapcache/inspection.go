@@ -30,7 +30,6 @@ func (in *inspection) noDamage(err error) error {
 	return err
 }
 
-// indexAnswer is the JSON of one collection's index.
 type indexAnswer struct {
 	Collection string                `json:"collection"`
 	Index      string                `json:"index"`

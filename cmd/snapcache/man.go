@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// manSection is the section of user commands.
 const manSection = 1
 
 // manTemplate is the Markdown template of one page. Its App is one command.
@@ -60,7 +59,6 @@ func manCommand() *cli.Command {
 	}
 }
 
-// writeManPages writes a page for the program and one for each command.
 func writeManPages(app *cli.App, dir string) error {
 	cli.MarkdownDocTemplate = manTemplate
 	pages := []*cli.Command{{

@@ -13,7 +13,6 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// writeJSON prints a value as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -47,7 +46,6 @@ func writeLines(w io.Writer, lines ...string) error {
 	return writeStrings(w, "\n", strings.Join(lines, "\n"), "\n")
 }
 
-// storeLine describes the database.
 func storeLine(s localapi.StoreStatus) string {
 	parts := []string{"store: " + s.Type}
 	if s.Path != "" {
@@ -90,7 +88,6 @@ func snapshotLine(s *localapi.SnapshotStatus) string {
 	return line
 }
 
-// collectionAge returns the age of a collection's content.
 func collectionAge(c localapi.Collection) string {
 	switch {
 	case !c.Synced:
@@ -104,7 +101,6 @@ func collectionAge(c localapi.Collection) string {
 	}
 }
 
-// listed returns when a collection was last listed, and why.
 func listed(c localapi.Collection) string {
 	if c.LastList.IsZero() {
 		return c.ListReason

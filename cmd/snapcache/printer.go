@@ -64,7 +64,6 @@ func (p *printer) end() error {
 	return writeStrings(p.w, p.none)
 }
 
-// writeItem writes an item of a List.
 func writeItem(b *bytes.Buffer, o *object.Object) error {
 	b.WriteString("\n        ")
 	return json.Indent(b, o.JSON(), "        ", "    ")

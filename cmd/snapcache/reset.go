@@ -65,7 +65,6 @@ func reset(c *cli.Context) error {
 	return writeStrings(c.App.Writer, path, ": set aside as ", aside, "\n")
 }
 
-// errNotConfirmed means that the user did not confirm.
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
 // confirm asks on the terminal. Without a terminal it returns an error.

@@ -68,7 +68,6 @@ func inNamespace(collections []localapi.Collection, namespace string) ([]localap
 	return found, nil
 }
 
-// cachedList lists the collections for a message.
 func cachedList(collections []localapi.Collection) string {
 	if len(collections) == 0 {
 		return "nothing is"
@@ -115,7 +114,6 @@ func notSynced(collections []localapi.Collection) error {
 		strings.Join(ids, ", "), localapi.ErrNotSynced, why)))...)
 }
 
-// nothingCached is the error for a cache without collections.
 func nothingCached() error {
 	return withCode(exitNotSynced, fmt.Errorf("nothing is cached yet: %w; snapcache status shows the progress", localapi.ErrNotSynced))
 }

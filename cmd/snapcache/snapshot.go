@@ -120,7 +120,6 @@ func snapshotDirFlag() cli.Flag {
 	return &cli.StringFlag{Name: dirFlag, Usage: "the `DIR` of the snapshots; default: that of the configuration", TakesFile: true}
 }
 
-// snapshotDir returns the directory of the snapshots, and the configuration.
 func snapshotDir(c *cli.Context) (snapshot.Dir, *config.AgentConfiguration, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {
@@ -188,7 +187,6 @@ func makeSnapshot(ctx context.Context, look *lookup, dir snapshot.Dir, elsewhere
 	return &localapi.Snapshot{Name: made.Name, Path: made.Path, Bytes: made.Bytes, Objects: made.Manifest.Objects(), Created: made.Manifest.Created}, err
 }
 
-// listedSnapshot is the JSON of a snapshot in the list.
 type listedSnapshot struct {
 	Name     string             `json:"name"`
 	Path     string             `json:"path"`

@@ -41,7 +41,6 @@ type lookup struct {
 	keys func() (bolt.Keyring, error)
 }
 
-// newLookup reads the options.
 func newLookup(c *cli.Context) (*lookup, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {
@@ -70,7 +69,6 @@ func newLookup(c *cli.Context) (*lookup, error) {
 	return l, nil
 }
 
-// open returns the source that answers, and its status.
 func (l *lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	if l.from != "" {
 		return l.openSnapshot(ctx)
@@ -132,14 +130,12 @@ func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.S
 	return src, status, err
 }
 
-// close closes the snapshot's database.
 func (l *lookup) close() {
 	if l.unpacked != nil {
 		_ = l.unpacked.Close() // opened for reading
 	}
 }
 
-// openSocket asks the agent on a socket.
 func (l *lookup) openSocket(ctx context.Context, socket string) (localapi.Source, *localapi.Status, error) {
 	client := localapi.NewClient(socket)
 	limited, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -204,7 +200,6 @@ type inUse struct{ err error }
 func (inUse) Error() string   { return "in use by another process" }
 func (e inUse) Unwrap() error { return e.err }
 
-// sameFile reports whether two paths lead to one file.
 func sameFile(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {

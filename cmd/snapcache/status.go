@@ -84,7 +84,6 @@ func askAgent(ctx context.Context, look *lookup) (*localapi.Status, error) {
 	return s, err
 }
 
-// watcher prints the status whenever it changes.
 type watcher struct {
 	ask    func(context.Context) (*localapi.Status, error)
 	print  func(io.Writer, *localapi.Status) error

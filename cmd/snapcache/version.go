@@ -22,7 +22,6 @@ func programVersion() string {
 	return "(unknown)"
 }
 
-// versionAnswer is the JSON output of the command.
 type versionAnswer struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
