@@ -11,34 +11,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// The defaults, and the limits of those whose limits come from the API server's history.
 const (
-	// DefaultCommitInterval balances the events replayed after a crash against the wear of the
-	// flash.
-	DefaultCommitInterval = 5 * time.Second
-	// MaxCommitInterval keeps the replay after a crash within the history that an API server keeps.
-	MaxCommitInterval = 5 * time.Minute
-	// DefaultResumeJitter suits a fleet of hundreds of nodes.
-	DefaultResumeJitter = 2 * time.Second
-	// MaxResumeJitter keeps the wait within the history that an API server keeps.
-	MaxResumeJitter = 5 * time.Minute
-	// DefaultConfirmDeletions is a percentage: a list that would delete more needs a confirmation.
-	DefaultConfirmDeletions = 50
-	// DefaultVerifyInterval is the time between two comparisons with the server: a week.
-	DefaultVerifyInterval = 7 * 24 * time.Hour
-	// DefaultPurgeAfter is how long the server must forbid Secrets before they are deleted.
-	DefaultPurgeAfter = 24 * time.Hour
-	// DefaultMaxSize is the default quota of the database file.
-	DefaultMaxSize = "1Gi"
-	// DefaultHistoryRetention is how long changes are kept.
-	DefaultHistoryRetention = 24 * time.Hour
-	// DefaultHistorySize limits the history of each collection.
-	DefaultHistorySize = "16Mi"
-	// DefaultSnapshotsKept is the number of snapshots that are kept.
-	DefaultSnapshotsKept = 7
-	// DefaultSnapshotAge is the age at which a snapshot is deleted: 30 days.
-	DefaultSnapshotAge = 30 * 24 * time.Hour
-	// DefaultMetricsAddress is the address of the metrics endpoint.
-	DefaultMetricsAddress = "127.0.0.1:9743"
+	DefaultCommitInterval   = 5 * time.Second    // balances the events replayed after a crash against the wear of the flash
+	MaxCommitInterval       = 5 * time.Minute    // keeps the replay after a crash within the server's history
+	DefaultResumeJitter     = 2 * time.Second    // suits a fleet of hundreds of nodes
+	MaxResumeJitter         = 5 * time.Minute    // keeps the wait within the server's history
+	DefaultConfirmDeletions = 50                 // percent: a list that would delete more needs a confirmation
+	DefaultVerifyInterval   = 7 * 24 * time.Hour // a week
+	DefaultPurgeAfter       = 24 * time.Hour     // of the server's forbidding Secrets
+	DefaultMaxSize          = "1Gi"              // quota of the database file
+	DefaultHistoryRetention = 24 * time.Hour     // how long changes are kept
+	DefaultHistorySize      = "16Mi"             // of each collection
+	DefaultSnapshotsKept    = 7
+	DefaultSnapshotAge      = 30 * 24 * time.Hour // 30 days
+	DefaultMetricsAddress   = "127.0.0.1:9743"
 )
 
 // Default returns the configuration of an agent without a file. Its paths depend on the environment

@@ -12,38 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
+// The limits that Validate enforces.
 const (
-	// MinStoreSize is the smallest quota in bytes, 16 MiB: the least that holds one relist of a
-	// small cluster.
-	MinStoreSize = 16 << 20
-	// MaxStoreSize is the largest quota in bytes, 1 TiB.
-	MaxStoreSize = 1 << 40
-	// MinHistoryRetention is the shortest history: a shorter one ends before a client asks.
-	MinHistoryRetention = time.Minute
-	// MaxHistoryRetention is the longest history, 30 days.
-	MaxHistoryRetention = 30 * 24 * time.Hour
-	// MinHistorySize is the smallest limit of a history in bytes, 64 KiB.
-	MinHistorySize = 64 << 10
-	// MaxHistorySize is the largest limit of a history in bytes, 1 GiB.
-	MaxHistorySize = 1 << 30
-	// MinVerifyInterval is the least time between two comparisons with the server. It is for
-	// experiments.
-	MinVerifyInterval = 10 * time.Second
-	// MaxVerifyInterval is the longest time between two comparisons with the server, a year.
-	MaxVerifyInterval = 365 * 24 * time.Hour
-	// MinPurgeAfter is the least time after which forbidden Secrets are deleted.
-	MinPurgeAfter = time.Second
-	// MaxPurgeAfter is the longest time after which forbidden Secrets are deleted, 30 days.
-	MaxPurgeAfter = 30 * 24 * time.Hour
-	// MinSnapshotInterval is the least time between two snapshots: below it, wear of the flash
-	// outweighs the use.
-	MinSnapshotInterval = 10 * time.Minute
-	// MaxSnapshotAge limits the age of snapshots, and the time between two: ten years.
-	MaxSnapshotAge = 10 * 365 * 24 * time.Hour
-	// MaxSnapshotsKept limits the number of snapshots.
-	MaxSnapshotsKept = 1000
-	// MaxSocketPath is the kernel's limit for the path of a unix socket, in bytes.
-	MaxSocketPath = 107
+	MinStoreSize        = 16 << 20                  // bytes; the least that holds one relist of a small cluster
+	MaxStoreSize        = 1 << 40                   // bytes
+	MinHistoryRetention = time.Minute               // a shorter history ends before a client asks
+	MaxHistoryRetention = 30 * 24 * time.Hour       // 30 days
+	MinHistorySize      = 64 << 10                  // bytes
+	MaxHistorySize      = 1 << 30                   // bytes
+	MinVerifyInterval   = 10 * time.Second          // for experiments
+	MaxVerifyInterval   = 365 * 24 * time.Hour      // a year
+	MinPurgeAfter       = time.Second               // of the server's forbidding Secrets
+	MaxPurgeAfter       = 30 * 24 * time.Hour       // 30 days
+	MinSnapshotInterval = 10 * time.Minute          // below it, wear of the flash outweighs the use
+	MaxSnapshotAge      = 10 * 365 * 24 * time.Hour // ten years; also between two snapshots
+	MaxSnapshotsKept    = 1000
+	MaxSocketPath       = 107 // bytes; the kernel's limit for the path of a unix socket
 )
 
 // Validate checks a configuration that has its defaults, such as one made in Go with

@@ -22,37 +22,18 @@ import (
 // be the label of a metric.
 type ErrorKind string
 
+// The kinds of errors.
 const (
-	// Unreachable: there is no connection to the server, or it broke.
-	Unreachable ErrorKind = "unreachable"
-
-	// Untrusted: TLS failed. The server may be another one, or a clock is wrong.
-	Untrusted ErrorKind = "untrusted"
-
-	// Unauthorized: the server does not accept the credential (401), or the client could not obtain
-	// one.
-	Unauthorized ErrorKind = "unauthorized"
-
-	// Forbidden: the server authenticated the user but does not allow the request (403).
-	Forbidden ErrorKind = "forbidden"
-
-	// Gone: the server does not have the resource (404).
-	Gone ErrorKind = "gone"
-
-	// Expired: the server no longer has the resourceVersion (410).
-	Expired ErrorKind = "expired"
-
-	// Ahead: the server does not have the resourceVersion yet. See [ErrAhead].
-	Ahead ErrorKind = "ahead"
-
-	// Throttled: the server asks for a later retry (429).
-	Throttled ErrorKind = "throttled"
-
-	// Server: the server failed (5xx).
-	Server ErrorKind = "server"
-
-	// Other: everything else.
-	Other ErrorKind = "other"
+	Unreachable  ErrorKind = "unreachable"  // there is no connection to the server, or it broke
+	Untrusted    ErrorKind = "untrusted"    // TLS failed: the server may be another one, or a clock is wrong
+	Unauthorized ErrorKind = "unauthorized" // the server does not accept the credential (401), or there is none
+	Forbidden    ErrorKind = "forbidden"    // the server does not allow the authenticated user the request (403)
+	Gone         ErrorKind = "gone"         // the server does not have the resource (404)
+	Expired      ErrorKind = "expired"      // the server no longer has the resourceVersion (410)
+	Ahead        ErrorKind = "ahead"        // the server does not have the resourceVersion yet, see [ErrAhead]
+	Throttled    ErrorKind = "throttled"    // the server asks for a later retry (429)
+	Server       ErrorKind = "server"       // the server failed (5xx)
+	Other        ErrorKind = "other"        // everything else
 )
 
 // ErrorKinds returns the closed set, in the order of the constants.
