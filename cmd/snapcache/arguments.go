@@ -16,10 +16,7 @@ func arrange(app *cli.App, args []string) []string {
 	if len(args) == 0 {
 		return args
 	}
-	a := arranger{takesValue: valueFlags(app.Commands), commands: app.Commands}
-	for rest := args[1:]; len(rest) > 0; {
-		rest = a.next(rest)
-	}
+	a := newArranger(app, args[1:])
 	if a.unknown {
 		// A wrong command matters more than wrong options.
 		return append(append([]string{args[0]}, a.path...), a.positional...)
@@ -37,10 +34,20 @@ func arrange(app *cli.App, args []string) []string {
 
 type arranger struct {
 	takesValue map[string]bool // options of all commands, without dashes
+	command    *cli.Command    // the last one named, nil for none
 	commands   []*cli.Command  // the commands that may come next; empty after the last
 	unknown    bool            // a word in the place of a command is not one
 
 	appFlags, path, flags, positional []string
+}
+
+// newArranger sorts in all words of a command line after the program's name.
+func newArranger(app *cli.App, words []string) *arranger {
+	a := &arranger{takesValue: valueFlags(app.Commands), commands: app.Commands}
+	for len(words) > 0 {
+		words = a.next(words)
+	}
+	return a
 }
 
 // next sorts in the first word and the value that belongs to it, and returns the rest.
@@ -84,7 +91,7 @@ func (a *arranger) next(words []string) []string {
 func (a *arranger) argument(word string) {
 	for _, c := range a.commands {
 		if c.HasName(word) {
-			a.path, a.commands = append(a.path, word), c.Subcommands
+			a.path, a.command, a.commands = append(a.path, word), c, c.Subcommands
 			return
 		}
 	}

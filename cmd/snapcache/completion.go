@@ -66,14 +66,15 @@ func completionRequest(args []string) ([]string, bool) {
 func complete(app *cli.App, words []string, w io.Writer) {
 	last := len(words) - 1
 	before := slices.DeleteFunc(slices.Clone(words[:last]), func(s string) bool { return s == "=" }) // bash splits --a=b
-	command, path, arguments := commandOf(app, before)
-	flags, subcommands := app.Flags, app.Commands
+	a := newArranger(app, before)
+	command, path, arguments := a.command, strings.Join(a.path, " "), len(a.positional)
+	flags := app.Flags
 	if command != nil {
-		flags, subcommands = command.Flags, command.Subcommands
+		flags = command.Flags
 	}
 	if len(before) > 0 && strings.HasPrefix(before[len(before)-1], "-") {
 		name := strings.TrimLeft(before[len(before)-1], "-")
-		if valueFlags(app.Commands)[name] && !strings.Contains(name, "=") {
+		if a.takesValue[name] && !strings.Contains(name, "=") {
 			completeValue(app, command, name, before, w)
 			return
 		}
@@ -86,8 +87,8 @@ func complete(app *cli.App, words []string, w io.Writer) {
 			}
 		}
 		candidate(w, "--help")
-	case len(subcommands) > 0 && arguments == 0:
-		for _, c := range shown(subcommands) {
+	case len(a.commands) > 0:
+		for _, c := range shown(a.commands) {
 			candidate(w, c.Name)
 		}
 	case path == "completion" && arguments == 0:
@@ -168,32 +169,6 @@ func completeWith(app *cli.App, command *cli.Command, before []string, action cl
 	command.Action = action
 	app.Writer, app.ErrWriter = io.Discard, io.Discard
 	_ = app.Run(arrange(app, append([]string{app.Name}, before...)))
-}
-
-// commandOf returns the command that words name, its path and the number of arguments after it; nil
-// if there is none yet.
-func commandOf(app *cli.App, words []string) (command *cli.Command, path string, arguments int) {
-	takes := valueFlags(app.Commands)
-	commands := app.Commands
-	for i := 0; i < len(words); i++ {
-		name, isFlag := strings.CutPrefix(words[i], "-")
-		if isFlag {
-			if takes[strings.TrimPrefix(name, "-")] {
-				i++
-			}
-			continue
-		}
-		next := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(words[i]) })
-		if next < 0 {
-			commands = nil
-			arguments++
-			continue
-		}
-		command = commands[next]
-		commands = command.Subcommands
-		path = strings.TrimSpace(path + " " + command.Name)
-	}
-	return command, path, arguments
 }
 
 // candidate prints one candidate. If the shell is gone, errors don't matter.
