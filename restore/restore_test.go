@@ -15,6 +15,7 @@ import (
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
 )
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -86,6 +87,30 @@ func TestOpenSetsAside(t *testing.T) {
 			infos, err := db.Collections()
 			require.NoError(t, err)
 			require.Empty(t, infos)
+		})
+	}
+}
+
+// TestOpenPreviousVersion opens files that the version before wrote on another machine. See
+// TestPreviousVersion of package bolt.
+func TestOpenPreviousVersion(t *testing.T) {
+	for _, file := range []struct {
+		name    string
+		ending  bolt.Shutdown
+		checked int64
+	}{
+		{"previous-clean.db.gz", bolt.Clean, 0},
+		{"previous-open.db.gz", bolt.PowerLoss, 120 + 12},
+	} {
+		t.Run(file.name, func(t *testing.T) {
+			path := storetest.Gunzip(t, "../store/bolt/testdata/"+file.name)
+			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
+			require.NoError(t, err)
+			require.Equal(t, restore.Opened, verdict.Outcome)
+			require.Equal(t, file.ending, verdict.Ending)
+			require.Equal(t, file.checked, verdict.Checked)
+			require.Zero(t, verdict.Damaged)
+			require.NoError(t, db.Close())
 		})
 	}
 }

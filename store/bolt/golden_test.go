@@ -13,7 +13,6 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -167,16 +166,7 @@ func golden(t *testing.T, file string, keys bolt.Keyring) string {
 		require.NoError(t, errors.Join(err, w.Close()))
 		require.NoError(t, os.WriteFile(file, packed.Bytes(), 0o644))
 	}
-	f, err := os.Open(file)
-	require.NoError(t, err)
-	defer f.Close()
-	r, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	raw, err := io.ReadAll(r)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "golden.db")
-	require.NoError(t, os.WriteFile(path, raw, 0o600))
-	return path
+	return storetest.Gunzip(t, file)
 }
 
 // TestGolden reads the golden database with the current code: as it is, and after a fold.
