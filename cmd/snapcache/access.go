@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/config"
-	"github.com/snapcache/snapcache/rights"
+	"github.com/snapcache/snapcache/rbac"
 	"github.com/snapcache/snapcache/upstream"
 )
 
 // missingRights asks the server which of the rights that a configuration needs it does not grant.
 // Each has only the verbs that are missing.
-func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration) ([]rights.Right, error) {
-	var missing []rights.Right
-	for _, right := range rights.Of(cfg).Each() {
+func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration) ([]rbac.Permission, error) {
+	var missing []rbac.Permission
+	for _, right := range rbac.Of(cfg).Each() {
 		lacks := right
 		lacks.Verbs = nil
 		for _, verb := range right.Verbs {
@@ -41,7 +41,7 @@ func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.A
 }
 
 // missingError is the error for rights that the server does not grant, a line for each; nil for none.
-func missingError(server string, missing []rights.Right) error {
+func missingError(server string, missing []rbac.Permission) error {
 	if len(missing) == 0 {
 		return nil
 	}
@@ -53,7 +53,7 @@ func missingError(server string, missing []rights.Right) error {
 }
 
 // describeRight is a missing right in words, and what the agent does without it.
-func describeRight(right rights.Right) string {
+func describeRight(right rbac.Permission) string {
 	text := strings.Join(right.Verbs, ", ") + " on " + schema.GroupResource{Group: right.Group, Resource: right.Resource}.String()
 	switch {
 	case right.Name != "":

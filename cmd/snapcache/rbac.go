@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
-	"github.com/snapcache/snapcache/rights"
+	"github.com/snapcache/snapcache/rbac"
 )
 
 func rbacCommand() *cli.Command {
@@ -50,7 +50,7 @@ func printRBAC(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	objects := rights.Of(cfg).Objects(rights.Account{Name: c.String("name"), Namespace: c.String(namespaceFlag)})
+	objects := rbac.Of(cfg).Objects(rbac.Account{Name: c.String("name"), Namespace: c.String(namespaceFlag)})
 	if c.String(outputFlag) == "json" {
 		return writeJSON(c.App.Writer, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
 	}

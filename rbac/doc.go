@@ -1,4 +1,4 @@
-// Package rights computes the RBAC permissions that an agent with a given configuration needs on a
+// Package rbac computes the RBAC permissions that an agent with a given configuration needs on a
 // kube-apiserver, and returns them as RBAC objects.
 //
 // These are all requests of the agent:
@@ -12,4 +12,4 @@
 //   - get on the definitions of custom resources by name, to notice when schemas change.
 //
 // Discovery is needed too. Every cluster allows it to all authenticated users (system:discovery).
-package rights
+package rbac

@@ -1,4 +1,4 @@
-package rights
+package rbac
 
 import (
 	"maps"
@@ -7,17 +7,17 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Right is some verbs on one resource.
-type Right struct {
+// Permission is some verbs on one resource.
+type Permission struct {
 	Verbs           []string
 	Group, Resource string
 	Name            string // of the one object that it is about; empty for any
 	Namespace       string // empty for all of the cluster
 }
 
-// Each returns the rights by resource, object and namespace: those that count in all of the cluster
+// Each returns the permissions by resource, object and namespace: those that count in all of the cluster
 // first. A namespace is in itself, as it is for the server.
-func (r Rights) Each() []Right {
+func (r Permissions) Each() []Permission {
 	all := each(r.Cluster, "")
 	for _, namespace := range slices.Sorted(maps.Keys(r.Namespaced)) {
 		all = append(all, each(r.Namespaced[namespace], namespace)...)
@@ -25,8 +25,8 @@ func (r Rights) Each() []Right {
 	return all
 }
 
-func each(rules []rbacv1.PolicyRule, namespace string) []Right {
-	var all []Right
+func each(rules []rbacv1.PolicyRule, namespace string) []Permission {
+	var all []Permission
 	for _, rule := range rules {
 		names := rule.ResourceNames
 		if len(names) == 0 {
@@ -39,7 +39,7 @@ func each(rules []rbacv1.PolicyRule, namespace string) []Right {
 					if group == "" && resource == "namespaces" {
 						in = name
 					}
-					all = append(all, Right{Verbs: rule.Verbs, Group: group, Resource: resource, Name: name, Namespace: in})
+					all = append(all, Permission{Verbs: rule.Verbs, Group: group, Resource: resource, Name: name, Namespace: in})
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package rights
+package rbac
 
 import (
 	"maps"
@@ -16,7 +16,7 @@ type Account struct {
 
 // Objects returns the service account and the roles and bindings that grant it the permissions, in
 // the order in which they can be created. The namespaces have to exist.
-func (r Rights) Objects(a Account) []any {
+func (r Permissions) Objects(a Account) []any {
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: a.Name, Namespace: a.Namespace}}
 	objects := []any{
 		metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: a.meta(a.Namespace)},

@@ -1,4 +1,4 @@
-package rights
+package rbac
 
 import (
 	"maps"
@@ -11,14 +11,14 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Rights are RBAC rules, by the scope they apply to.
-type Rights struct {
+// Permissions are RBAC rules, by the scope they apply to.
+type Permissions struct {
 	Cluster    []rbacv1.PolicyRule
 	Namespaced map[string][]rbacv1.PolicyRule // by namespace
 }
 
 // Of returns the permissions that an agent with cfg needs. cfg has its defaults.
-func Of(cfg *config.AgentConfiguration) Rights {
+func Of(cfg *config.AgentConfiguration) Permissions {
 	everywhere, in := kinds{}, map[string]kinds{}
 	var definitions []string
 	for _, r := range cfg.Resources {
@@ -40,21 +40,21 @@ func Of(cfg *config.AgentConfiguration) Rights {
 			in[namespace].add(group.Group, verbs, group.Resource)
 		}
 	}
-	rights := Rights{Cluster: everywhere.rules(), Namespaced: map[string][]rbacv1.PolicyRule{}}
+	permissions := Permissions{Cluster: everywhere.rules(), Namespaced: map[string][]rbacv1.PolicyRule{}}
 	for namespace, k := range in {
-		rights.Namespaced[namespace] = k.rules()
+		permissions.Namespaced[namespace] = k.rules()
 	}
-	rights.Cluster = append(rights.Cluster, rbacv1.PolicyRule{
+	permissions.Cluster = append(permissions.Cluster, rbacv1.PolicyRule{
 		Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{"kube-system"},
 	})
 	if len(definitions) > 0 {
 		slices.Sort(definitions)
-		rights.Cluster = append(rights.Cluster, rbacv1.PolicyRule{
+		permissions.Cluster = append(permissions.Cluster, rbacv1.PolicyRule{
 			Verbs: []string{"get"}, APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
 			ResourceNames: slices.Compact(definitions),
 		})
 	}
-	return rights
+	return permissions
 }
 
 // kinds are resources by group and verbs.

@@ -1,4 +1,4 @@
-package rights
+package rbac
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"github.com/snapcache/snapcache/config"
 )
 
-func of(t *testing.T, resources string) Rights {
+func of(t *testing.T, resources string) Permissions {
 	t.Helper()
 	cfg, err := config.Parse("test", []byte("apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nstore: {path: x}\nlocalAPI: {socket: y}\nresources:\n"+resources))
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestObjects(t *testing.T) {
 func TestEach(t *testing.T) {
 	all := of(t, "- resource: pods\n  fieldSelector: spec.nodeName=a\n- resource: widgets.example.com\n  namespaces: [till, shop]\n- resource: namespaces").Each()
 	read := []string{"get", "list", "watch"}
-	require.Equal(t, []Right{
+	require.Equal(t, []Permission{
 		{Verbs: read, Resource: "namespaces"},
 		{Verbs: []string{"list", "watch"}, Resource: "pods"},
 		{Verbs: []string{"get"}, Resource: "namespaces", Name: "kube-system", Namespace: "kube-system"},
