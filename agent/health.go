@@ -6,6 +6,7 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/localapi"
 )
 
 // inStepEvery is the time between two checks whether all collections are caught up, if systemd is to
@@ -26,7 +27,7 @@ func (a *Agent) tellReady(ctx context.Context) {
 			a.tell(a.notifier.Ready())
 			return
 		}
-		a.tell(a.notifier.Starting("waiting to be in step: " + missing))
+		a.tell(a.notifier.Starting("waiting until " + localapi.CaughtUp + ": " + missing))
 		if sleep.UnlessWoken(ctx, a.clock, inStepEvery, reloaded) != nil {
 			return
 		}

@@ -160,7 +160,7 @@ func TestReadyWhen(t *testing.T) {
 		_, stop := n.run(t, io.Discard)
 		waiting := 0
 		before := systemd.next(t, "waiting", func(s string) bool {
-			if s == "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=waiting to be in step: pods" {
+			if s == "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=waiting until caught up: pods" {
 				waiting++
 			}
 			return waiting == 2

@@ -58,7 +58,7 @@ func (a *Agent) reportStatus(ctx context.Context) {
 			}
 		}
 	}
-	headline := status.Headline(s)
+	headline := s.Headline()
 	if stuck := a.stuck(); stuck != "" {
 		headline = "STUCK: " + stuck + "; " + headline
 	}

@@ -42,7 +42,7 @@ func TestNotify(t *testing.T) {
 	}
 	_, stop := n.run(t, io.Discard)
 	said("READY=1")
-	require.Contains(t, said("STATUS="), "data is 1h0m old: 2 objects in 1 collection, 0 of 2 in step; 1 never synced")
+	require.Contains(t, said("STATUS="), "data is 1h0m old: 2 objects in 1 collection, 0 of 2 caught up, 1 never synced")
 	require.NoError(t, stop())
 	said("STOPPING=1")
 }

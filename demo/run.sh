@@ -109,7 +109,7 @@ note "RESUMES is 1, LISTS is 0, and the pods' EVENTS are the 500 that changed."
 
 say "5. The control plane goes away. Readers notice nothing but the age"
 controlplane kill-apiserver >/dev/null
-until_true sh -c 'bin/snapcache status | grep -qv "^in step"'
+until_true sh -c 'bin/snapcache status | grep -qv "^caught up"'
 printf '%s$ snapcache dump pods -n shop-0001 -o name | head -5%s\n' "$green" "$off"
 snapcache dump pods -n shop-0001 -o name | head -5
 show status

@@ -13,51 +13,51 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// metric returns the description of one family.
-func metric(name, help string, labels ...string) *prometheus.Desc {
+// Metric returns the description of a metric of snapcache, in an agent or in a program.
+func Metric(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("snapcache_"+name, help, labels, nil)
 }
 
 // The metrics of a collection, in an agent and in a program.
 var (
-	descObjects    = metric("collection_objects", "Objects stored.", "collection")
-	descBytes      = metric("collection_bytes", "Length of the stored objects.", "collection")
-	descSynced     = metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
-	descInStep     = metric("collection_in_step", "1 while the watch is up.", "collection")
-	descUntrusted  = metric("collection_untrusted", "1 while the stored objects are known not to be the server's and no list has replaced them.", "collection")
-	descAge        = metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while in step.", "collection")
-	descEvents     = metric("events_total", "Watch events received.", "collection", "type")
-	descRelists    = metric("relists_total", "Complete lists, by reason.", "collection", "reason")
-	descHeldBack   = metric("deletions_held_back_total", "Deletions of a list that a second one had to confirm.", "collection")
-	descResumes    = metric("resumes_total", "Watches resumed from a checkpoint without a list.", "collection")
-	descQueueLen   = metric("queue_length", "Keys that wait to be stored.", "collection")
-	descQueueBytes = metric("queue_bytes", "Bytes that wait to be stored.", "collection")
-	descChanges    = metric("store_changes_total", "Objects written to the store, by what happened to them.", "collection", "op")
-	descStale      = metric("stale_events_total", "Events older than the stored object, as a resumed watch replays them.", "collection")
-	descFailures   = metric("upstream_errors_total", "Failed requests to the server, by kind; after each the collection waits and retries.", "collection", "kind")
-	descSkipped    = metric("skipped_total", "Objects and events of the server that could not be used.", "collection")
+	descObjects    = Metric("collection_objects", "Objects stored.", "collection")
+	descBytes      = Metric("collection_bytes", "Length of the stored objects.", "collection")
+	descSynced     = Metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
+	descInStep     = Metric("collection_in_step", "1 while the watch is up.", "collection")
+	descUntrusted  = Metric("collection_untrusted", "1 while the stored objects are known not to be the server's and no list has replaced them.", "collection")
+	descAge        = Metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while in step.", "collection")
+	descEvents     = Metric("events_total", "Watch events received.", "collection", "type")
+	descRelists    = Metric("relists_total", "Complete lists, by reason.", "collection", "reason")
+	descHeldBack   = Metric("deletions_held_back_total", "Deletions of a list that a second one had to confirm.", "collection")
+	descResumes    = Metric("resumes_total", "Watches resumed from a checkpoint without a list.", "collection")
+	descQueueLen   = Metric("queue_length", "Keys that wait to be stored.", "collection")
+	descQueueBytes = Metric("queue_bytes", "Bytes that wait to be stored.", "collection")
+	descChanges    = Metric("store_changes_total", "Objects written to the store, by what happened to them.", "collection", "op")
+	descStale      = Metric("stale_events_total", "Events older than the stored object, as a resumed watch replays them.", "collection")
+	descFailures   = Metric("upstream_errors_total", "Failed requests to the server, by kind; after each the collection waits and retries.", "collection", "kind")
+	descSkipped    = Metric("skipped_total", "Objects and events of the server that could not be used.", "collection")
 )
 
 // The metrics of a store.
 var (
-	descCommits    = metric("store_commits_total", "Transactions committed.")
-	descCommitTime = metric("store_commit_seconds_total", "Time spent in transactions.")
-	descSyncTime   = metric("store_sync_seconds_total", "Part of that spent on writing and syncing the file.")
-	descPages      = metric("store_pages_written_total", "Pages written to the file.")
-	descFile       = metric("store_file_bytes", "Size of the database file.")
-	descCompact    = metric("store_compactions_total", "Rewrites of the file without its free space.")
-	descCompactFor = metric("store_compaction_seconds_total", "Time spent on them.")
-	descReclaimed  = metric("store_reclaimed_bytes_total", "Bytes by which they made the file smaller.")
-	descKey        = metric("store_encrypted", "1 if the file is encrypted, with the id of the key as a label.", "key")
-	descRekey      = metric("store_rewrite_pending", "1 while the file waits to be rewritten under the key of the configuration, or in clear.")
-	descFailing    = metric("store_failing", "1 while the store refuses changes; they are kept and retried.")
-	descReadFaults = metric("store_read_errors_total", "Pages of the database file that could not be read.")
+	descCommits    = Metric("store_commits_total", "Transactions committed.")
+	descCommitTime = Metric("store_commit_seconds_total", "Time spent in transactions.")
+	descSyncTime   = Metric("store_sync_seconds_total", "Part of that spent on writing and syncing the file.")
+	descPages      = Metric("store_pages_written_total", "Pages written to the file.")
+	descFile       = Metric("store_file_bytes", "Size of the database file.")
+	descCompact    = Metric("store_compactions_total", "Rewrites of the file without its free space.")
+	descCompactFor = Metric("store_compaction_seconds_total", "Time spent on them.")
+	descReclaimed  = Metric("store_reclaimed_bytes_total", "Bytes by which they made the file smaller.")
+	descKey        = Metric("store_encrypted", "1 if the file is encrypted, with the id of the key as a label.", "key")
+	descRekey      = Metric("store_rewrite_pending", "1 while the file waits to be rewritten under the key of the configuration, or in clear.")
+	descFailing    = Metric("store_failing", "1 while the store refuses changes; they are kept and retried.")
+	descReadFaults = Metric("store_read_errors_total", "Pages of the database file that could not be read.")
 )
 
 // The metrics of an informer.
 var (
-	descReadErrors = metric("read_errors_total", "Errors in reading, decoding or indexing stored objects.", "collection")
-	descRefusing   = metric("store_refusing", "1 while the store refuses this collection's changes; they are kept and retried.", "collection")
+	descReadErrors = Metric("read_errors_total", "Errors in reading, decoding or indexing stored objects.", "collection")
+	descRefusing   = Metric("store_refusing", "1 while the store refuses this collection's changes; they are kept and retried.", "collection")
 )
 
 // Sender sends metrics of one scrape.

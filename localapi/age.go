@@ -19,3 +19,12 @@ func Age(seconds float64) string {
 		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 	}
 }
+
+// Roughly formats an age without the seconds of more than a minute, so that the text does not change
+// every second.
+func Roughly(seconds float64) string {
+	if seconds >= time.Minute.Seconds() && seconds < time.Hour.Seconds() {
+		return fmt.Sprintf("%dm", int(seconds)/60)
+	}
+	return Age(seconds)
+}

@@ -15,7 +15,7 @@ import (
 const inspectDescription = `Shows the cache's internals, through the running agent or, without one, from the
 database file: the collections with their checkpoints, an index, or keys.
 
-   snapcache inspect                                collections: checkpoint, age, count, size, verdict, history
+   snapcache inspect                                collections: checkpoint, freshness, count, size, verdict, history
    snapcache inspect --index namespace              every namespace of each collection
    snapcache inspect pods --index namespace         ... of pods only
    snapcache inspect pods --index namespace shop    the keys of a namespace
@@ -137,20 +137,20 @@ func inspectCollections(c *cli.Context, status *localapi.Status, resource string
 	if len(selected) == 0 {
 		return nothingCached()
 	}
-	t := newTable(c.App.Writer, "COLLECTION", "VERSION", ">OBJECTS", ">SIZE", ">RV", ">AGE", "VERDICT", "LAST LIST", "HISTORY SINCE", "INDEXES")
+	t := newTable(c.App.Writer, "COLLECTION", "VERSION", ">OBJECTS", ">SIZE", ">RV", "FRESHNESS", "VERDICT", "LAST LIST", "HISTORY SINCE", "INDEXES")
 	for _, x := range selected {
-		objects, size, age := humanCount(x.Objects), humanBytes(x.Bytes), collectionAge(x)
+		objects, size := humanCount(x.Objects), humanBytes(x.Bytes)
 		if !x.Synced {
-			objects, size, age = "", "", "never synced"
+			objects, size = "", ""
 		}
-		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, age, x.Verdict, listed(x), historySince(x), indexNames(x)); err != nil {
+		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, x.Freshness(), x.Verdict, listed(x), historySince(x), indexNames(x)); err != nil {
 			return err
 		}
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	return writeLines(c.App.Writer, append(problemLines(selected), storeLine(status.Store))...)
+	return writeLines(c.App.Writer, append(alarmLines(status), storeLine(status.Store))...)
 }
 
 // indexNames joins the names of a collection's indexes for a table cell.

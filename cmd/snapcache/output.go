@@ -63,42 +63,15 @@ func storeLine(s localapi.StoreStatus) string {
 	if s.Verdict != "" {
 		parts = append(parts, s.Verdict)
 	}
-	line := strings.Join(parts, ", ")
-	if s.Problem != "" {
-		line += "\nPROBLEM: changes can't be stored: " + s.Problem
-	}
-	if s.ReadProblem != "" {
-		line += "\nPROBLEM: the database can't be read: " + s.ReadProblem
-	}
-	return line
+	return strings.Join(parts, ", ")
 }
 
 // snapshotLine describes the newest snapshot. It is empty if there is none.
 func snapshotLine(s *localapi.SnapshotStatus) string {
-	if s == nil || s.Name == "" && s.Problem == "" {
+	if s == nil || s.Name == "" {
 		return ""
 	}
-	line := "snapshot: none"
-	if s.Name != "" {
-		line = fmt.Sprintf("snapshot: %s, %s, %s old", s.Name, humanBytes(s.Bytes), humanAge(max(0, time.Since(s.Newest).Seconds())))
-	}
-	if s.Problem != "" {
-		line += "\nPROBLEM: no snapshot could be made: " + s.Problem
-	}
-	return line
-}
-
-func collectionAge(c localapi.Collection) string {
-	switch {
-	case !c.Synced:
-		return ""
-	case c.InStep:
-		return "in step"
-	case c.Proven.IsZero():
-		return "unknown"
-	default:
-		return humanAge(c.AgeSeconds)
-	}
+	return fmt.Sprintf("snapshot: %s, %s, %s old", s.Name, humanBytes(s.Bytes), localapi.Age(max(0, time.Since(s.Newest).Seconds())))
 }
 
 func listed(c localapi.Collection) string {
@@ -115,24 +88,4 @@ func historySince(c localapi.Collection) string {
 		return ""
 	}
 	return fmt.Sprintf("%s (%s)", h.RV, h.Time.Local().Format(time.DateTime))
-}
-
-// problemLines returns the problems of collections, one line for collections with the same problem.
-func problemLines(collections []localapi.Collection) []string {
-	var problems []string
-	ids := map[string][]string{}
-	for _, c := range collections {
-		if c.Problem == "" {
-			continue
-		}
-		if ids[c.Problem] == nil {
-			problems = append(problems, c.Problem)
-		}
-		ids[c.Problem] = append(ids[c.Problem], c.ID)
-	}
-	lines := make([]string, len(problems))
-	for i, p := range problems {
-		lines[i] = strings.Join(ids[p], ", ") + ": " + p
-	}
-	return lines
 }

@@ -216,7 +216,7 @@ func listSnapshots(c *cli.Context) error {
 		} else {
 			m := s.Manifest
 			age := max(0, time.Since(m.Created).Seconds())
-			err = t.row(s.Name, humanAge(age), humanBytes(s.Bytes), humanCount(m.Objects()), humanCount(int64(len(m.Collections))), clusters(m))
+			err = t.row(s.Name, localapi.Age(age), humanBytes(s.Bytes), humanCount(m.Objects()), humanCount(int64(len(m.Collections))), clusters(m))
 		}
 		if err != nil {
 			return err

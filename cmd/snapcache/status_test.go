@@ -16,32 +16,6 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-func TestHeadline(t *testing.T) {
-	inStep := localapi.Collection{ID: "pods", Synced: true, InStep: true, Objects: 20_000}
-	old := localapi.Collection{ID: "nodes", Synced: true, Objects: 431, AgeSeconds: (3*time.Hour + 12*time.Minute).Seconds()}
-	fresh := localapi.Collection{ID: "services", Synced: true, Objects: 1, AgeSeconds: 2}
-	never := localapi.Collection{ID: "widgets.example.com"}
-	online := &localapi.AgentStatus{Server: "https://hub:6443", Connected: true}
-	waiting := &localapi.AgentStatus{Server: "https://hub:6443", Problem: "connection refused"}
-	for _, tc := range []struct {
-		agent       *localapi.AgentStatus
-		collections []localapi.Collection
-		want        string
-	}{
-		{online, []localapi.Collection{inStep, inStep}, "in step with https://hub:6443: 2 collections, 40,000 objects"},
-		{online, []localapi.Collection{inStep}, "in step with https://hub:6443: 1 collection, 20,000 objects"},
-		{waiting, []localapi.Collection{old, fresh}, "OFFLINE: data is 3h12m old (432 objects), agent is waiting: connection refused"},
-		{online, []localapi.Collection{inStep, old, fresh}, "1 of 3 collections in step with https://hub:6443, the oldest (nodes) is 3h12m old"},
-		{online, []localapi.Collection{inStep, never}, "1 of 2 collections in step with https://hub:6443, 1 never synced"},
-		{waiting, []localapi.Collection{old, never}, "OFFLINE: data is 3h12m old (431 objects), 1 never synced, agent is waiting: connection refused"},
-		{waiting, []localapi.Collection{never}, "never synced: nothing can be read yet, agent is waiting: connection refused"},
-		{online, []localapi.Collection{never}, "never synced: nothing can be read yet"},
-		{online, nil, "nothing is cached yet"},
-	} {
-		require.Equal(t, tc.want, headline(&localapi.Status{Agent: tc.agent, Collections: tc.collections}))
-	}
-}
-
 // screen passes on what a watcher prints, frame by frame.
 type screen chan string
 

@@ -5,11 +5,9 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // tableBlock is how many rows are laid out at once. It limits the memory for a long table; columns
@@ -78,11 +76,6 @@ func (t *table) flush() error {
 func humanCount(n int64) string { return humanize.Comma(n) }
 
 func humanBytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
-
-// humanAge formats a time span as kubectl does: 12s, 5m, 3h12m.
-func humanAge(seconds float64) string {
-	return duration.HumanDuration(time.Duration(seconds * float64(time.Second)))
-}
 
 func plural(n int64, one, many string) string {
 	if n == 1 {

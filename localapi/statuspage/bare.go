@@ -31,6 +31,9 @@ func bare(s *localapi.Status) *localapi.Status {
 			Problem: masked(c.Problem), ProblemKind: c.ProblemKind,
 			DamagedRecords: c.DamagedRecords, Damaged: c.Damaged, RefusedSeconds: c.RefusedSeconds, Purged: c.Purged,
 		}
+		if bareOne.Problem != "" && c.ProblemKind != "" {
+			bareOne.Problem = c.ProblemKind + "; " + elsewhere
+		}
 		if v := c.Verification; v != nil {
 			seen := *v
 			seen.Collection, seen.Problem = "", masked(v.Problem)

@@ -15,10 +15,10 @@ import (
 // view is the input of the template, in words.
 type view struct {
 	Node        string
-	Level       level
-	Verdict     string // the reliability of the cache, in a few words
+	Level       localapi.Level
+	Freshness   string
 	Summary     string
-	Alarms      []alarm
+	Alarms      []localapi.Alarm
 	Collections []card
 	Facts       []fact
 }
@@ -27,7 +27,7 @@ type view struct {
 type card struct {
 	ID       string
 	Name     []string // the ID in parts, between which a line may break
-	Level    level
+	Level    localapi.Level
 	State    string
 	Progress string // of a running list
 	Objects  string // empty without a complete list
@@ -42,66 +42,34 @@ type fact struct {
 }
 
 func newView(s *localapi.Status, node string, now time.Time) view {
-	v := view{Node: node, Alarms: alarms(s)}
-	v.Level, v.Verdict = verdict(s)
-	var objects, bytes int64
+	f := s.Freshness()
+	v := view{Node: node, Level: f.Level, Freshness: f.Text, Summary: f.Content, Alarms: s.Alarms(), Facts: facts(s, now)}
+	var bytes int64
 	for _, c := range s.Collections {
 		v.Collections = append(v.Collections, newCard(c, now))
 		if c.Synced {
-			objects, bytes = objects+c.Objects, bytes+c.Bytes
+			bytes += c.Bytes
 		}
 	}
-	v.Summary = fmt.Sprintf("%s objects, %s, in %s", humanize.Comma(objects), size(bytes), english.Plural(len(s.Collections), "collection", ""))
-	v.Facts = facts(s, now)
+	if bytes > 0 {
+		v.Summary += ", " + size(bytes)
+	}
 	for _, a := range v.Alarms {
-		if v.Level == good || a.Level == bad {
+		if v.Level == localapi.Good || a.Level == localapi.Bad {
 			v.Level = a.Level
 		}
 	}
 	return v
 }
 
-// verdict rates the reliability of the cache.
-func verdict(s *localapi.Status) (level, string) {
-	inStep, synced := 0, 0
-	var age float64
-	for _, c := range s.Collections {
-		switch {
-		case !c.Synced:
-			continue
-		case c.InStep:
-			inStep++
-		default:
-			age = max(age, c.AgeSeconds)
-		}
-		synced++
-	}
-	switch all := len(s.Collections); {
-	case all == 0 || synced == 0:
-		return warn, "Never synced"
-	case inStep == all:
-		return good, "In step with the server"
-	case inStep == synced:
-		return warn, fmt.Sprintf("%d of %d never synced", all-synced, all)
-	default:
-		return warn, fmt.Sprintf("Data is %s old", localapi.Age(age))
-	}
-}
-
 func newCard(c localapi.Collection, now time.Time) card {
-	x := card{ID: c.ID, Name: strings.SplitAfter(c.ID, "."), Chart: newChart(c.EventsByMinute)}
-	x.Level, x.State = state(c)
+	x := card{ID: c.ID, Name: strings.SplitAfter(c.ID, "."), Progress: c.Progress(), Chart: newChart(c.EventsByMinute)}
+	x.Level, x.State = c.State()
 	if c.Synced {
 		x.Objects = humanize.Comma(c.Objects)
 		x.add("Size", size(c.Bytes))
 		if !c.InStep {
 			x.add("Age", localapi.Age(c.AgeSeconds))
-		}
-	}
-	if c.ListRead > 0 || c.ListRemaining > 0 {
-		x.Progress = humanize.Comma(c.ListRead) + " read"
-		if c.ListRemaining > 0 {
-			x.Progress += ", " + humanize.Comma(c.ListRemaining) + " to go"
 		}
 	}
 	x.add("Events", humanize.Comma(c.Events))
@@ -127,22 +95,6 @@ func (x *card) add(name, value string) {
 	}
 }
 
-func state(c localapi.Collection) (level, string) {
-	switch {
-	case c.Damaged:
-		return bad, "damaged"
-	case c.InStep && c.Untrusted == "":
-		return good, "in step"
-	case !c.Synced:
-		return warn, "never synced, " + c.Phase
-	case c.AgeSeconds >= staleAfter:
-		return bad, "stale, " + c.Phase
-	case c.Untrusted != "":
-		return warn, "untrusted, " + c.Phase
-	}
-	return warn, c.Phase
-}
-
 // lists returns this process's complete lists by reason.
 func lists(c localapi.Collection) string {
 	if c.Lists == 0 {
@@ -161,7 +113,7 @@ func compared(v *localapi.Verification) string {
 	case v.Problem != "":
 		return "not completed"
 	case v.Left() > 0:
-		return drift(v)
+		return fmt.Sprintf("%d missing, %d extra, %d stale", v.Missing, v.Extra, v.Stale)
 	case v.Drift() > 0:
 		return "differences were repaired"
 	}
@@ -230,15 +182,7 @@ func ago(now, t time.Time) string {
 	if d < time.Minute {
 		return "just now"
 	}
-	return roughly(d.Seconds()) + " ago"
-}
-
-// roughly formats an age of a minute or more without seconds.
-func roughly(seconds float64) string {
-	if seconds < time.Hour.Seconds() {
-		return fmt.Sprintf("%dm", int(seconds)/60)
-	}
-	return localapi.Age(seconds)
+	return localapi.Roughly(d.Seconds()) + " ago"
 }
 
 func size(bytes int64) string { return humanize.IBytes(uint64(max(0, bytes))) }

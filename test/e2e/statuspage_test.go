@@ -45,8 +45,8 @@ func TestStatusPage(t *testing.T) {
 	page := "http://" + a.metrics + "/"
 	b.open(page, phone)
 	require.Equal(t, strconv.FormatInt(found["configmaps@shop"].Objects, 10), b.text(objects))
-	require.Equal(t, "in step", b.text(state))
-	require.Equal(t, "In step with the server", b.text("h1"))
+	require.Equal(t, localapi.CaughtUp, b.text(state))
+	require.Equal(t, localapi.CaughtUp, b.text("h1"))
 	require.Equal(t, "No alarms.", b.text("#alarms"))
 	b.awaitText("#live", "live", func(s string) bool { return s == "Live." })
 

@@ -146,7 +146,7 @@ func (x *site) firstStart(t *testing.T) {
 	require.EqualValues(t, wanted, c.Objects)
 	require.EqualValues(t, 1, c.Lists)
 	x.await(t, "the status line", func() bool {
-		return strings.HasPrefix(x.show(t, "StatusText"), fmt.Sprintf("in step: %d objects in 1 collection", wanted))
+		return strings.HasPrefix(x.show(t, "StatusText"), fmt.Sprintf("caught up: %d objects in 1 collection", wanted))
 	})
 	require.Equal(t, "snapcache:snapcache 700", x.run(t, "stat", "-c", "%U:%G %a", "/var/lib/snapcache"))
 	require.Equal(t, "snapcache:snapcache 600", x.run(t, "stat", "-c", "%U:%G %a", "/var/lib/snapcache/cache.db"))
@@ -283,7 +283,7 @@ func (x *site) patientStart(t *testing.T) {
 	began := time.Now()
 	x.run(t, "systemctl", "restart", "--no-block", "snapcache")
 	x.await(t, "the service that waits for its server", func() bool {
-		return x.show(t, "ActiveState") == "activating" && strings.HasPrefix(x.show(t, "StatusText"), "waiting to be in step")
+		return x.show(t, "ActiveState") == "activating" && strings.HasPrefix(x.show(t, "StatusText"), "waiting until caught up")
 	})
 	pid := x.show(t, "MainPID")
 	x.await(t, "longer than it has to start", func() bool {
@@ -398,7 +398,7 @@ func (x *site) requireServedOffline(t *testing.T) {
 	require.Equal(t, wanted, x.dumped(t))
 	x.await(t, "the status line", func() bool {
 		text := x.show(t, "StatusText")
-		return strings.HasPrefix(text, "data is ") && strings.Contains(text, strconv.Itoa(wanted)+" objects in 1 collection, 0 of 1 in step")
+		return strings.HasPrefix(text, "OFFLINE: data is ") && strings.Contains(text, strconv.Itoa(wanted)+" objects in 1 collection, 0 of 1 caught up")
 	})
 }
 

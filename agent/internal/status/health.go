@@ -80,16 +80,13 @@ func (r *Reporter) fresh() []check {
 
 // freshness judges one collection. A limit of 0 is none.
 func freshness(id string, s localapi.Collection, limit time.Duration) check {
-	objects := humanize.Comma(s.Objects) + " objects"
 	switch {
 	case !s.Synced:
-		return check{id, "failed: never synced", true}
-	case s.InStep:
-		return check{id, "ok: in step, " + objects, false}
-	case limit > 0 && s.AgeSeconds > limit.Seconds():
-		return check{id, fmt.Sprintf("failed: %s old, more than health.maxStaleness (%s)", localapi.Age(s.AgeSeconds), localapi.Age(limit.Seconds())), true}
+		return check{id, "failed: " + s.Freshness(), true}
+	case !s.InStep && limit > 0 && s.AgeSeconds > limit.Seconds():
+		return check{id, fmt.Sprintf("failed: %s, more than health.maxStaleness (%s)", s.Freshness(), localapi.Age(limit.Seconds())), true}
 	}
-	return check{id, "ok: " + localapi.Age(s.AgeSeconds) + " old, " + objects, false}
+	return check{id, "ok: " + s.Freshness() + ", " + humanize.Comma(s.Objects) + " objects", false}
 }
 
 // NotInStep names the collections that are not caught up, "" if all are.

@@ -15,34 +15,29 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// metric is one family of the agent's own: its name, help and labels. Those of its collections and
-// its store are informer's.
-func metric(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("snapcache_"+name, help, labels, nil)
-}
-
+// The agent's own metrics. Those of its collections and of its store are informer's.
 var (
-	descBuild = metric("build_info", "1, with the version as a label.", "version")
+	descBuild = informer.Metric("build_info", "1, with the version as a label.", "version")
 
-	descReloaded   = metric("config_last_reload_successful", "1 if the newest configuration that was read is the one in force.")
-	descReloadedAt = metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")
+	descReloaded   = informer.Metric("config_last_reload_successful", "1 if the newest configuration that was read is the one in force.")
+	descReloadedAt = informer.Metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")
 
-	descReceived   = metric("received_bytes_total", "Bytes of answers received from the server, as they came over the network.", "collection")
-	descDamaged    = metric("damaged_records_total", "Stored records that failed their check when they were read.", "collection")
-	descUnreadable = metric("collection_damaged_records", "Those of them that were not fetched again yet.", "collection")
+	descReceived   = informer.Metric("received_bytes_total", "Bytes of answers received from the server, as they came over the network.", "collection")
+	descDamaged    = informer.Metric("damaged_records_total", "Stored records that failed their check when they were read.", "collection")
+	descUnreadable = informer.Metric("collection_damaged_records", "Those of them that were not fetched again yet.", "collection")
 
-	descDrift    = metric("verify_drift_total", "Differences that comparisons with the server found, by kind.", "collection", "kind")
-	descVerified = metric("verify_last_success_timestamp_seconds", "When the collection was last compared with the server completely, seconds since 1970.", "collection")
+	descDrift    = informer.Metric("verify_drift_total", "Differences that comparisons with the server found, by kind.", "collection", "kind")
+	descVerified = informer.Metric("verify_last_success_timestamp_seconds", "When the collection was last compared with the server completely, seconds since 1970.", "collection")
 
-	descPurges = metric("purges_total", "Times that all of a collection was deleted because the server forbids it.", "collection")
+	descPurges = informer.Metric("purges_total", "Times that all of a collection was deleted because the server forbids it.", "collection")
 
-	descSnapshots     = metric("snapshots_total", "Snapshots that this process made, or failed to make.", "result")
-	descSnapshotTime  = metric("snapshot_last_success_timestamp_seconds", "When the newest snapshot was made, seconds since 1970.")
-	descSnapshotBytes = metric("snapshot_bytes", "Size of the newest snapshot's file.")
+	descSnapshots     = informer.Metric("snapshots_total", "Snapshots that this process made, or failed to make.", "result")
+	descSnapshotTime  = informer.Metric("snapshot_last_success_timestamp_seconds", "When the newest snapshot was made, seconds since 1970.")
+	descSnapshotBytes = informer.Metric("snapshot_bytes", "Size of the newest snapshot's file.")
 
-	descQuota      = metric("store_quota_bytes", "The most that the database file may have (store.maxSize).")
-	descOpened     = metric("store_opened", "1, with what became of the file when this process opened it: opened, created or quarantined.", "outcome", "reason")
-	descQuarantine = metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
+	descQuota      = informer.Metric("store_quota_bytes", "The most that the database file may have (store.maxSize).")
+	descOpened     = informer.Metric("store_opened", "1, with what became of the file when this process opened it: opened, created or quarantined.", "outcome", "reason")
+	descQuarantine = informer.Metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
 
 // Metrics serves the metrics.

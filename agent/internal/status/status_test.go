@@ -24,7 +24,7 @@ func TestFreshness(t *testing.T) {
 		limit time.Duration
 	}{
 		"failed: never synced":                                   {localapi.Collection{InStep: true}, 0},
-		"ok: in step, 5 objects":                                 {localapi.Collection{Synced: true, InStep: true, Objects: 5}, time.Second},
+		"ok: caught up, 5 objects":                               {localapi.Collection{Synced: true, InStep: true, Objects: 5}, time.Second},
 		"ok: 1m0s old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 60}, time.Minute},
 		"failed: 1m1s old, more than health.maxStaleness (1m0s)": {localapi.Collection{Synced: true, AgeSeconds: 61}, time.Minute},
 		"ok: 2h0m old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 7200}, 0},
@@ -32,20 +32,5 @@ func TestFreshness(t *testing.T) {
 		got := freshness("pods", test.s, test.limit)
 		require.Equal(t, want, got.is)
 		require.Equal(t, want[:2] != "ok", got.bad)
-	}
-}
-
-func TestHeadline(t *testing.T) {
-	in := localapi.Collection{Synced: true, InStep: true, Objects: 1200}
-	old := localapi.Collection{Synced: true, Objects: 34, AgeSeconds: 11520}
-	never := localapi.Collection{}
-	for want, s := range map[string]localapi.Status{
-		"in step: 2,400 objects in 2 collections":                                  {Collections: []localapi.Collection{in, in}},
-		"data is 3h12m old: 1,234 objects in 2 collections, 1 of 2 in step":        {Collections: []localapi.Collection{in, old}},
-		"never synced; waiting: no route":                                          {Collections: []localapi.Collection{never}, Agent: &localapi.AgentStatus{Problem: "no route"}},
-		"in step: 1,200 objects in 1 collection; 1 never synced":                   {Collections: []localapi.Collection{in, never}},
-		"in step: 1,200 objects in 1 collection; changes can't be stored: no room": {Collections: []localapi.Collection{in}, Store: localapi.StoreStatus{Problem: "no room"}},
-	} {
-		require.Equal(t, want, Headline(&s))
 	}
 }

@@ -1,0 +1,208 @@
+package localapi
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+)
+
+// The words for the status of a cache: the service manager, the commands, the health checks and the
+// status page all use these.
+
+// staleAfter is the age in seconds from which data that is not caught up is an alarm. An ordinary
+// reconnection, with jitter and backoff, takes less.
+const staleAfter = 5 * 60
+
+// CaughtUp is the word for a collection that has all that the server had when last asked.
+const CaughtUp = "caught up"
+
+// Level is the severity of a fact. It is a CSS class too.
+type Level string
+
+// The levels.
+const (
+	Good Level = "good"
+	Warn Level = "warn"
+	Bad  Level = "bad"
+)
+
+// Alarm is a fact that a person may have to act on.
+type Alarm struct {
+	Level Level
+	Where string // collections, or another part of the agent
+	What  string
+	Why   string // the cause; may be empty
+}
+
+// String returns the alarm in one line.
+func (a Alarm) String() string {
+	if a.Why == "" {
+		return a.Where + ": " + a.What
+	}
+	return a.Where + ": " + a.What + ": " + a.Why
+}
+
+// Freshness is how fresh all of a cache is.
+type Freshness struct {
+	Level   Level
+	Text    string // in a few words
+	Content string // what is cached; empty if nothing can be read
+}
+
+// Freshness summarises the collections.
+func (s *Status) Freshness() Freshness {
+	var objects int64
+	var age float64
+	fresh, synced, all := 0, 0, len(s.Collections)
+	for _, c := range s.Collections {
+		switch {
+		case !c.Synced:
+			continue
+		case c.InStep:
+			fresh++
+		default:
+			age = max(age, c.AgeSeconds)
+		}
+		synced++
+		objects += c.Objects
+	}
+	f := Freshness{Warn, "data is " + Age(age) + " old", english.Plural(int(objects), "object", "") + " in " + english.Plural(synced, "collection", "")}
+	switch {
+	case all == 0:
+		return Freshness{Warn, "nothing is cached yet", ""}
+	case synced == 0:
+		return Freshness{Warn, ErrNotSynced.Error(), ""}
+	case fresh == all:
+		f.Level, f.Text = Good, CaughtUp
+		return f
+	case fresh == synced:
+		f.Text = fmt.Sprintf("%d of %d %v", all-synced, all, ErrNotSynced)
+		return f
+	case s.Agent != nil && !s.Agent.Connected:
+		f.Text = "OFFLINE: " + f.Text
+	}
+	f.Content += fmt.Sprintf(", %d of %d %s", fresh, all, CaughtUp)
+	if synced < all {
+		f.Content += fmt.Sprintf(", %d %v", all-synced, ErrNotSynced)
+	}
+	return f
+}
+
+// The words that both the headline and the alarms have.
+const (
+	notStored     = "changes can't be stored"
+	configRefused = "the newest configuration was refused"
+)
+
+// Headline returns the status in one line, freshness first.
+func (s *Status) Headline() string {
+	f := s.Freshness()
+	text := f.Text
+	add := func(separator, what, why string) {
+		if why != "" {
+			text += separator + what + why
+		}
+	}
+	add(": ", "", f.Content)
+	if s.Agent != nil {
+		add("; ", "waiting: ", s.Agent.Problem)
+	}
+	add("; ", notStored+": ", s.Store.Problem)
+	if s.Agent != nil {
+		add("; ", configRefused+": ", s.Agent.ConfigProblem)
+	}
+	return text
+}
+
+// Alarms returns the alarms, the worst first; within a level, those of the whole agent come before
+// those of collections.
+func (s *Status) Alarms() []Alarm {
+	var all []Alarm
+	add := func(on bool, l Level, where, what, why string) {
+		if !on {
+			return
+		}
+		// A problem that all collections have, such as no network, is shown once.
+		for i, a := range all {
+			if a.Level == l && a.What == what && a.Why == why {
+				all[i].Where += ", " + where
+				return
+			}
+		}
+		all = append(all, Alarm{l, where, what, why})
+	}
+	add(s.Store.Problem != "", Bad, "store", notStored, s.Store.Problem)
+	add(s.Store.ReadProblem != "", Bad, "store", "the disk fails to read parts of the file", s.Store.ReadProblem)
+	add(s.Store.Quarantined != "", Warn, "store", "the file was set aside at the start", s.Store.Quarantined)
+	if x := s.Snapshots; x != nil {
+		add(x.Problem != "", Warn, "snapshots", "no snapshot could be made", x.Problem)
+	}
+	if a := s.Agent; a != nil {
+		add(a.ConfigProblem != "", Warn, "configuration", configRefused, a.ConfigProblem)
+	}
+	for _, c := range s.Collections {
+		old := c.Synced && !c.InStep && c.Phase != phaseStored
+		add(c.Damaged, Bad, c.ID, "can't be read", c.Problem)
+		add(!c.Damaged && !c.Synced && c.Problem != "", Bad, c.ID, ErrNotSynced.Error(), c.Problem)
+		add(old && c.AgeSeconds >= staleAfter, Bad, c.ID, "data is "+Roughly(c.AgeSeconds)+" old", c.Problem)
+		add(old && c.AgeSeconds < staleAfter && c.Problem != "", Warn, c.ID, "not "+CaughtUp, c.Problem)
+		add(c.Synced && c.Phase == phaseStored && c.Problem != "", Warn, c.ID, "can't be read completely", c.Problem)
+		add(c.Untrusted != "", Warn, c.ID, "UNTRUSTED until it is listed", c.Untrusted)
+		add(c.SkippedEvents, Warn, c.ID, "events with objects of another type were skipped: it is listed at the next start", "")
+		add(c.DamagedRecords > 0, Bad, c.ID, english.Plural(int(c.DamagedRecords), "corrupt record", "")+" left out until fetched again", "")
+		add(c.RefusedSeconds > 0, Warn, c.ID, "forbidden for "+Age(c.RefusedSeconds)+": the stored objects are deleted after secrets.purgeAfter", "")
+		if p := c.Purged; p != nil {
+			add(true, Warn, c.ID, fmt.Sprintf("PURGED: the server forbids it: %s deleted", english.Plural(int(p.Objects), "object", "")), "")
+		}
+		if v := c.Verification; v != nil {
+			add(v.Left() > 0, Bad, c.ID, fmt.Sprintf("DIFFERS from the server: %d missing, %d extra, %d stale", v.Missing, v.Extra, v.Stale), "snapcache verify --repair fixes it")
+			add(v.Problem != "", Warn, c.ID, "could not be compared with the server", v.Problem)
+		}
+	}
+	urgency := func(l Level) int { return slices.Index([]Level{Bad, Warn}, l) }
+	slices.SortStableFunc(all, func(x, y Alarm) int { return urgency(x.Level) - urgency(y.Level) })
+	return all
+}
+
+// State rates a collection, with the agent's activity if it is not caught up.
+func (c Collection) State() (Level, string) {
+	switch {
+	case c.Damaged:
+		return Bad, "corrupt"
+	case c.InStep && c.Untrusted == "":
+		return Good, CaughtUp
+	case !c.Synced:
+		return Warn, ErrNotSynced.Error() + ", " + c.Phase
+	case c.AgeSeconds >= staleAfter:
+		return Bad, "stale, " + c.Phase
+	case c.Untrusted != "":
+		return Warn, "untrusted, " + c.Phase
+	}
+	return Warn, c.Phase
+}
+
+// Freshness returns how fresh a collection is, in words.
+func (c Collection) Freshness() string {
+	switch {
+	case !c.Synced:
+		return ErrNotSynced.Error()
+	case c.InStep:
+		return CaughtUp
+	case c.Proven.IsZero() && c.AgeSeconds == 0:
+		return "of unknown age"
+	}
+	return Age(c.AgeSeconds) + " old"
+}
+
+// Progress returns the progress of a list that is under way, empty if there is none.
+func (c Collection) Progress() string {
+	switch {
+	case c.ListRead == 0 && c.ListRemaining <= 0:
+		return ""
+	case c.ListRemaining > 0:
+		return humanize.Comma(c.ListRead) + " read, " + humanize.Comma(c.ListRemaining) + " to go"
+	}
+	return humanize.Comma(c.ListRead) + " read"
+}
