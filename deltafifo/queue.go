@@ -82,7 +82,6 @@ type Queue struct {
 	initial                      // progress of the first list
 	inFlight map[string]struct{} // keys of the newest batch, while it is taken
 	pushes   uint64              // deltas queued so far
-	attended map[*Attention]struct{}
 }
 
 // item holds the pending deltas of one key.
@@ -144,7 +143,6 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 		q.populate(0)
 	}
 	if t == cache.Deleted && q.gone(key) {
-		q.trip(key)
 		q.touch()
 	} else {
 		if obj, err = q.transform(obj); err != nil {
@@ -271,7 +269,6 @@ func (q *Queue) push(key string, d cache.Delta) error {
 func (q *Queue) put(key string, d cache.Delta) {
 	q.touch()
 	q.pushes++
-	q.trip(key)
 	it := q.items[key]
 	if it == nil {
 		it = &item{before: q.rv}

@@ -1,6 +1,7 @@
 package deltafifo
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/client-go/tools/cache"
@@ -8,8 +9,16 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Repaired is the type of the delta that [Queue.Repair] queues.
-const Repaired cache.DeltaType = "Repaired"
+const (
+	// Repaired is the type of the delta that [Queue.Repair] queues.
+	Repaired cache.DeltaType = "Repaired"
+
+	// Corrected is the type of the delta that [Queue.Correct] queues.
+	Corrected cache.DeltaType = "Corrected"
+)
+
+// ErrChanged is returned if an event was queued since the resourceVersion that the caller knows.
+var ErrChanged = errors.New("changed meanwhile")
 
 // Repair queues the server's state of a key that the consumer can't read any more: an object, or
 // its absence if o is nil. The consumer may apply it only if it still can't read the key and took
@@ -21,24 +30,36 @@ const Repaired cache.DeltaType = "Repaired"
 // any case, and with ErrFull while the budget is used up: it never waits, so that its delta never
 // lands behind a later list.
 func (q *Queue) Repair(key string, o *object.Object) error {
-	d := cache.Delta{Type: Repaired, Object: cache.DeletedFinalStateUnknown{Key: key}}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pushState(Repaired, key, o)
+}
+
+// Correct queues the server's state of a key that the consumer can read and that differs from it.
+// at is the resourceVersion of the consumer's content, from before the state was read from the
+// server. The consumer can apply it to any stored state: deltas that were queued before are older,
+// and those that are queued later come behind it. If anything was queued since at, it may be a newer
+// state of the key, such as a deletion that no later event repeats: Correct fails with ErrChanged.
+// Other errors are those of Repair.
+func (q *Queue) Correct(key string, o *object.Object, at string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.rv != at || !isCheckpoint(at) {
+		return fmt.Errorf("%s: %w", key, ErrChanged)
+	}
+	return q.pushState(Corrected, key, o)
+}
+
+// pushState appends a delta that is no event, or fails if there is no room. The caller holds the
+// lock.
+func (q *Queue) pushState(t cache.DeltaType, key string, o *object.Object) error {
+	d := cache.Delta{Type: t, Object: cache.DeletedFinalStateUnknown{Key: key}}
 	if o != nil {
 		if o.Key() != key {
-			return fmt.Errorf("repair %s with %s", key, o.Key())
+			return fmt.Errorf("%s: the object is %s", key, o.Key())
 		}
 		d.Object = o
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if err := q.pushNow(key, d); err != nil {
-		return fmt.Errorf("repair %s: %w", key, err)
-	}
-	return nil
-}
-
-// pushNow appends a delta that is no event, or fails if there is no room. The caller holds the
-// lock.
-func (q *Queue) pushNow(key string, d cache.Delta) error {
 	switch {
 	case q.closed:
 		return ErrClosed

@@ -13,7 +13,7 @@ func TestRepair(t *testing.T) {
 	q.Start("9")
 	require.NoError(t, q.Repair("a", obj(t, "a", "1", 30)))
 	require.NoError(t, q.Repair("b", nil))
-	require.ErrorContains(t, q.Repair("a", obj(t, "c", "1", 30)), "repair a with c")
+	require.ErrorContains(t, q.Repair("a", obj(t, "c", "1", 30)), "a: the object is c")
 	b, err := q.PopBatch(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "9", b.Watermark, "events before 30 may be still to come")
@@ -44,3 +44,37 @@ func TestRepairIsRefused(t *testing.T) {
 	q.Close()
 	require.ErrorIs(t, q.Repair("b", nil), ErrClosed)
 }
+
+// A correction takes its place among the deltas of its key and moves no watermark. It is refused if
+// anything was queued since the resourceVersion that the caller knows, even if that left no delta.
+func TestCorrect(t *testing.T) {
+	q := New(Options{Known: knownNothing{}})
+	require.ErrorIs(t, q.Correct("a", nil, ""), ErrChanged, "nothing is known of the content")
+	q.Start("9")
+	require.ErrorContains(t, q.Correct("a", obj(t, "c", "1", 30), "9"), "a: the object is c")
+	require.NoError(t, q.Correct("a", obj(t, "a", "1", 30), "9"))
+	require.NoError(t, q.Correct("b", nil, "9"))
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "9", b.Watermark, "events before 30 may be still to come")
+	require.Zero(t, b.Events)
+	require.Equal(t, []KeyDeltas{
+		{"a", cache.Deltas{{Type: Corrected, Object: obj(t, "a", "1", 30)}}, []uint64{1}},
+		{"b", cache.Deltas{{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}, []uint64{2}},
+	}, b.Deltas)
+	_, err = q.PopBatch(expired())
+	require.Error(t, err)
+
+	require.NoError(t, q.Delete(obj(t, "c", "1", 10)))
+	require.Zero(t, q.Len(), "the consumer does not have it")
+	require.ErrorIs(t, q.Correct("c", obj(t, "c", "1", 8), "9"), ErrChanged)
+	require.NoError(t, q.Bookmark("11"))
+	require.ErrorIs(t, q.Correct("a", nil, "10"), ErrChanged)
+	require.NoError(t, q.Correct("a", nil, "11"))
+}
+
+type knownNothing struct{}
+
+func (knownNothing) Lookup(string) (uid, rv string, ok bool, err error) { return "", "", false, nil }
+func (knownNothing) Keys() ([]string, error)                            { return nil, nil }
+func (knownNothing) GetByKey(string) (any, bool, error)                 { return nil, false, nil }

@@ -67,7 +67,6 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	q.trip("") // a list is newer than any state that was read before it
 	q.replace, q.listPending = &replace{Replace: r, seen: map[string]bool{}}, true
 	return nil
 }

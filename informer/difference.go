@@ -68,9 +68,6 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 			continue
 		}
 		corrected := delta.Type == deltafifo.Corrected
-		if corrected && o != nil && exists && old.UID == string(o.GetUID()) && old.RV == o.GetResourceVersion() {
-			continue // the stored object is right by now
-		}
 		// A list and a correction are applied to any stored state; an event must be newer.
 		if !isList && !corrected && o != nil && stale(delta.Type, o, old) && !l.rewritten(now, delta.Type, o, old) {
 			d.counts.Stale++
@@ -89,6 +86,9 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 			result, exists, shown, changed, current = nil, false, false, true, nil
 			if deletion = ""; o != nil {
 				deletion = o.GetResourceVersion()
+			}
+			if corrected {
+				old = store.Header{} // was wrong: no event is compared with it
 			}
 			continue
 		}

@@ -406,9 +406,7 @@ func TestJoinerAfterCorrection(t *testing.T) {
 				before, after := &gate{leave: make(chan struct{})}, &recorder{}
 				_, err := p.proc.AddHandler(before, cache.HandlerOptions{})
 				require.NoError(t, err)
-				attention := p.queue.Attend("ns/b")
-				defer attention.Close()
-				require.NoError(t, attention.Correct(obj("b", "u", 11)))
+				require.NoError(t, p.queue.Correct("ns/b", obj("b", "u", 11), "13"))
 				synctest.Wait()
 				require.Equal(t, state, coll.State())
 				_, err = p.proc.AddHandler(after, cache.HandlerOptions{})

@@ -35,9 +35,10 @@ type Verification struct {
 	// Repaired counts the differences that were repaired.
 	Repaired int64 `json:"repaired,omitempty"`
 
-	// MostDiffer reports that most of the collection differs, so that the numbers above are those
-	// of a sample. Relisted reports that the collection was listed again to repair it.
-	MostDiffer bool `json:"mostDiffer,omitempty"`
+	// ManyDiffer reports that more objects differ than are fetched one by one. The comparison ended
+	// there, so the numbers above are not complete. Relisted reports that the collection was listed
+	// again to repair it.
+	ManyDiffer bool `json:"manyDiffer,omitempty"`
 	Relisted   bool `json:"relisted,omitempty"`
 
 	// Unsynced means that there was nothing to compare, as no complete list is stored.

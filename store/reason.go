@@ -24,7 +24,8 @@ const (
 	// ReasonSkipped: events at or before the checkpoint were left out, because their objects
 	// were of another type.
 	ReasonSkipped Reason = "skipped-events"
-	// ReasonVerifyFailed: a comparison with the server found a difference.
+	// ReasonVerifyFailed: a comparison with the server found more differences than are fetched
+	// one by one, or one that could not be.
 	ReasonVerifyFailed Reason = "verify-failed"
 	// ReasonRequested: an operator requested the list.
 	ReasonRequested Reason = "requested"

@@ -23,7 +23,7 @@ not counted.
    snapcache verify -o json            for programs
 
 --repair fetches each object that differs, or removes it if the server does not have
-it, the same way as a change. If most of a collection differs, it is listed instead.
+it, the same way as a change. If more than 100 differ, the collection is listed instead.
 The agent itself compares once a week (verify.interval), without repairs; status shows
 the time and the result.
 
@@ -147,9 +147,9 @@ func verificationResult(v localapi.Verification) string {
 	case v.Problem != "":
 		return "not compared: " + v.Problem
 	case v.Relisted:
-		return "most of it differed: listed again"
-	case v.MostDiffer:
-		return "MOST OF IT DIFFERS"
+		return "differed: listed again"
+	case v.ManyDiffer:
+		return "MANY DIFFER"
 	case v.Left() > 0:
 		return "DIFFERS"
 	case v.Drift() > 0:

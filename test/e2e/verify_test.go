@@ -28,7 +28,7 @@ const (
 var verifyIDs = []string{"configmaps", "pods", "widgets.example.com"}
 
 // TestVerify changes stored objects while no agent runs, which no watch can show, and has the agent
-// find and repair the differences: without a list; by a list if most objects differ; and in the
+// find and repair the differences: without a list; by a list if many objects differ; and in the
 // background, which only reports them. Under churn no object differs.
 func TestVerify(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestVerify(t *testing.T) {
 		require.Zero(t, x.run("check", "--db", x.db).code)
 	})
 
-	t.Run("most of it", func(t *testing.T) {
+	t.Run("many", func(t *testing.T) {
 		x := x.in(t)
 		x.tamper("configmaps", func(v store.View, old []store.Header) (changes []store.Change) {
 			for _, h := range old[:len(old)*2/3] {

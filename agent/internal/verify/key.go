@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxTries is how often a key that changes all the time is looked at.
-	maxTries = 5
+	// maxTries is how often a key that changes all the time is looked at, or replaced.
+	maxTries = 10
 
 	// patience is how long the watch may take to reach the server's answer. If nothing happens a
 	// bookmark does that, about once a minute.
@@ -30,32 +30,6 @@ type at struct {
 	store.Header
 	exists, damaged bool
 	rv              string
-}
-
-// suspect checks a key that looks different, counts it if the difference is real, and heals it if
-// that is asked for.
-func (v *comparison) suspect(ctx context.Context, key string) error {
-	kind, err := v.drift(ctx, key)
-	if err != nil || kind == "" {
-		return err
-	}
-	v.drifted(key, kind)
-	if !v.repair {
-		return nil
-	}
-	for range maxTries {
-		if err := v.heal(ctx, key); err != nil {
-			return err
-		}
-		if kind, err = v.drift(ctx, key); err != nil {
-			return err
-		}
-		if kind == "" {
-			v.result.Repaired++
-			return nil
-		}
-	}
-	return nil
 }
 
 // drift returns how a key differs, empty if it does not, or if that can't be decided.
@@ -181,41 +155,63 @@ func (a at) reached(answer upstream.Current) bool {
 }
 
 // heal replaces what is stored under a key by what the server has. It goes through the queue as all
-// changes do, so that handlers and watchers see it. If an event of the key arrives meanwhile, the
-// event wins.
-func (v *comparison) heal(ctx context.Context, key string) error {
+// changes do, so that handlers and watchers see it. heal returns false if the collection changed
+// during each try: the answer may then be older than an event of the key, and is dropped.
+func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 	_, _, queue, _ := v.Live()
-	attention := queue.Attend(key)
-	defer attention.Close()
+	for range maxTries {
+		before, err := v.have(key)
+		if err != nil {
+			return false, err
+		}
+		o, answer, err := v.fetch(ctx, key)
+		if err != nil {
+			return false, err
+		}
+		if before.same(answer) {
+			return true, nil
+		}
+		switch err := queue.Correct(key, o, before.rv); {
+		case errors.Is(err, deltafifo.ErrChanged), errors.Is(err, deltafifo.ErrReplacing), errors.Is(err, deltafifo.ErrFull):
+			continue
+		case err != nil:
+			return false, keyError{err}
+		}
+		stored, err := v.awaitStored(ctx, key, answer, before.rv)
+		if err != nil || stored {
+			return stored, err
+		}
+	}
+	return false, nil
+}
+
+// fetch returns the server's object at a key, nil for none, and its version.
+func (v *comparison) fetch(ctx context.Context, key string) (*object.Object, upstream.Current, error) {
 	if err := v.pace.requests.Wait(ctx); err != nil {
-		return err
+		return nil, upstream.Current{}, err
 	}
-	limited, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
-	o, err := v.source.Get(limited, key)
-	if err != nil && !errors.Is(err, upstream.ErrNoObject) {
-		return keyError{err}
-	}
-	err = attention.Correct(o)
+	o, err := v.source.Get(ctx, key)
 	switch {
-	case errors.Is(err, deltafifo.ErrChanged), errors.Is(err, deltafifo.ErrReplacing), errors.Is(err, deltafifo.ErrFull):
-		return sleep.For(ctx, v.clock, pollEvery) // and try again
+	case errors.Is(err, upstream.ErrNoObject):
+		return nil, upstream.Current{}, nil
 	case err != nil:
-		return keyError{err}
+		return nil, upstream.Current{}, keyError{err}
 	}
-	// Until it is stored, or something newer: drift looks again.
-	answer := upstream.Current{Exists: o != nil}
-	if o != nil {
-		answer.UID, answer.RV = string(o.GetUID()), o.GetResourceVersion()
-	}
-	for until := v.clock.Now().Add(collection.RequestTimeout); v.clock.Now().Before(until); {
+	return o, upstream.Current{Exists: true, UID: string(o.GetUID()), RV: o.GetResourceVersion()}, nil
+}
+
+// awaitStored waits until the answer is stored, or the checkpoint is no longer rv.
+func (v *comparison) awaitStored(ctx context.Context, key string, answer upstream.Current, rv string) (bool, error) {
+	for {
+		changed := v.Tracker.NextChange()
 		have, err := v.have(key)
-		if err != nil || have.same(answer) || attention.Changed() {
-			return err
+		if err != nil || have.same(answer) || have.rv != rv {
+			return have.same(answer), err
 		}
-		if err := sleep.For(ctx, v.clock, pollEvery/4); err != nil {
-			return err
+		if err := sleep.UnlessWoken(ctx, v.clock, pollEvery, changed); err != nil {
+			return false, err
 		}
 	}
-	return nil
 }

@@ -37,9 +37,9 @@ const (
 	// found in another pass.
 	maxSuspects = 1000
 
-	// relistFrom is how many objects must differ, besides being most of them, for a list instead of
-	// fetching each; and the size of the sample that is checked before it.
-	relistFrom = 100
+	// maxHealed is how many objects may differ for each to be fetched. If more do, the comparison
+	// ends, and the collection is listed.
+	maxHealed = 100
 
 	// linesPerMinute is how many differences are logged.
 	linesPerMinute = 10
@@ -213,18 +213,12 @@ func (v *comparison) run(ctx context.Context) error {
 		return errNotInStep
 	}
 	v.cluster, v.total = v.stored.State().Cluster, v.stored.State().Count
-	for from, first := "", true; ; first = false {
+	for from := ""; ; {
 		if err := v.pass(ctx, from); err != nil {
 			return err
 		}
-		if first && v.differ >= relistFrom && v.differ*2 > max(v.total, v.result.Objects) {
-			most, err := v.most(ctx)
-			if err != nil || most {
-				return err
-			}
-		}
 		for _, key := range v.suspects {
-			if err := v.suspect(ctx, key); err != nil {
+			if more, err := v.suspect(ctx, key); err != nil || !more {
 				return err
 			}
 		}
@@ -233,6 +227,36 @@ func (v *comparison) run(ctx context.Context) error {
 		}
 		from = v.suspects[len(v.suspects)-1] // there were more
 	}
+}
+
+// suspect checks a key that looks different, counts it if the difference is real, and repairs it if
+// that is requested. It returns false if that ends the comparison, because the collection was listed
+// or too many objects differ.
+func (v *comparison) suspect(ctx context.Context, key string) (more bool, err error) {
+	kind, err := v.drift(ctx, key)
+	if err != nil || kind == "" {
+		return true, err
+	}
+	v.drifted(key, kind)
+	switch {
+	case v.result.Drift() > maxHealed:
+		v.result.ManyDiffer = true
+		if !v.repair {
+			return false, nil
+		}
+		return false, v.relistAll(ctx, fmt.Errorf("more than %d objects differ from the server's", maxHealed))
+	case !v.repair:
+		return true, nil
+	}
+	healed, err := v.heal(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	if !healed {
+		return false, v.relistAll(ctx, errors.New("an object differs from the server's, and the collection changes too fast to replace it alone"))
+	}
+	v.result.Repaired++
+	return true, nil
 }
 
 // pass compares all that comes after the key from.
@@ -317,36 +341,6 @@ func (v *comparison) looksDifferent(key string) {
 	}
 }
 
-// most reports whether most of what looks different really differs, by a sample. If so, and it is to be
-// repaired, it lists the collection.
-func (v *comparison) most(ctx context.Context) (bool, error) {
-	every := len(v.suspects) / relistFrom
-	real, kinds := 0, map[collection.DriftKind]int64{}
-	for i := range relistFrom {
-		kind, err := v.drift(ctx, v.suspects[i*every])
-		if err != nil {
-			return false, err
-		}
-		if kind != "" {
-			real++
-			kinds[kind]++
-		}
-	}
-	if real*2 <= relistFrom {
-		v.result.Undecided = 0 // each is looked at again
-		return false, nil
-	}
-	v.result.MostDiffer = true
-	v.result.Missing, v.result.Extra, v.result.Stale = kinds[collection.DriftMissing], kinds[collection.DriftExtra], kinds[collection.DriftStale]
-	for kind, n := range kinds {
-		v.Tracker.Drifted(kind, n)
-	}
-	if !v.repair {
-		return true, nil
-	}
-	return true, v.relistAll(ctx)
-}
-
 // drifted counts a difference that is real.
 func (v *comparison) drifted(key string, kind collection.DriftKind) {
 	switch kind {
@@ -364,9 +358,9 @@ func (v *comparison) drifted(key string, kind collection.DriftKind) {
 }
 
 // relistAll lists the collection, and waits until the list is stored.
-func (v *comparison) relistAll(ctx context.Context) error {
+func (v *comparison) relistAll(ctx context.Context, cause error) error {
 	before := v.Tracker.Stats().Lists[store.ReasonVerifyFailed]
-	v.Relist(store.ReasonVerifyFailed, fmt.Errorf("about %d of %d objects differ from the server's", v.differ, max(v.total, v.result.Objects)))
+	v.Relist(store.ReasonVerifyFailed, cause)
 	for v.Tracker.Stats().Lists[store.ReasonVerifyFailed] == before || v.ListPending() {
 		if err := sleep.For(ctx, v.clock, pollEvery); err != nil {
 			return err
