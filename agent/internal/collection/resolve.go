@@ -55,7 +55,6 @@ func (c *Collection) resolve(ctx context.Context, cluster *upstream.Cluster) err
 func (c *Collection) lookUp(ctx context.Context, cluster *upstream.Cluster) (upstream.Resource, error) {
 	c.Tracker.progress.begin()
 	defer c.Tracker.progress.end()
-	hang()
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	name := c.Configured().Resource
