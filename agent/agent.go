@@ -116,7 +116,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		if ctx.Err() != nil {
 			return nil // stopped while the database was being opened
 		}
-		return a.redactError(err)
+		return err
 	}
 	err = a.serve(ctx, restConfig)
 	a.extended(func() {
@@ -127,7 +127,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if err == nil {
 		a.log.Info("stopped")
 	}
-	return a.redactError(err)
+	return err
 }
 
 // openStore opens the database and those of the configured collections that it has already.

@@ -83,8 +83,6 @@ func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, super
 	}
 	a.mu.Unlock()
 	if err != nil {
-		// The key is not "error", whose value is redacted if the cache is encrypted: this error is
-		// about the configuration, and has no name of an object.
 		a.log.Error("the new configuration was refused; the one before stays in force", "problem", err.Error())
 	} else {
 		a.log.Info("configuration reloaded", "changes", strings.Join(changes, "; "))

@@ -8,7 +8,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/snapcache/snapcache/agent/internal/status"
-	"github.com/snapcache/snapcache/internal/logging"
 )
 
 const (
@@ -50,13 +49,6 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	s, err := a.source.Status(ctx)
 	if err != nil {
 		return // reads of the cache return the error too
-	}
-	if a.config().Encryption.On() { // the status leaves the process: systemd may log it
-		for _, problem := range []*string{&s.Agent.Problem, &s.Store.Problem} {
-			if *problem != "" {
-				*problem = logging.Withheld
-			}
-		}
 	}
 	headline := s.Headline()
 	if stuck := a.stuck(); stuck != "" {

@@ -207,12 +207,12 @@ func TestLogLevel(t *testing.T) {
 
 func TestEncryption(t *testing.T) {
 	c := Default()
-	if c.Encryption.On() {
+	if c.Encryption.KeyFile != "" {
 		t.Error("on by default")
 	}
 	c.Encryption = Encryption{KeyFile: "key", OldKeyFiles: []string{"old"}}
-	if err := c.Validate(); err != nil || !c.Encryption.On() {
-		t.Errorf("%v, on: %v", err, c.Encryption.On())
+	if err := c.Validate(); err != nil || !(c.Encryption.KeyFile != "") {
+		t.Errorf("%v, on: %v", err, (c.Encryption.KeyFile != ""))
 	}
 	for old, want := range map[string]string{
 		"":    "encryption.oldKeyFiles[0]: empty",

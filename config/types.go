@@ -92,8 +92,8 @@ type Store struct {
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
 
-// Encryption configures the encryption of the database and its snapshots. It holds names of files,
-// never a key.
+// Encryption configures the encryption of the database and its snapshots: of the content of
+// objects, not of their names, nor of the values of indexes. It holds names of files, never a key.
 type Encryption struct {
 	// KeyFile holds the key, as base64 of 32 bytes; empty for no encryption. A name without a slash
 	// is that of a systemd credential, if the unit loads any.
@@ -102,9 +102,6 @@ type Encryption struct {
 	// rewritten.
 	OldKeyFiles []string `json:"oldKeyFiles,omitempty"`
 }
-
-// On reports whether what is stored is encrypted.
-func (e Encryption) On() bool { return e.KeyFile != "" }
 
 // History limits the stored changes. The memory store always has the defaults.
 type History struct {

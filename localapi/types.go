@@ -134,7 +134,7 @@ type StoreStatus struct {
 	Verdict string `json:"verdict,omitempty"`
 
 	// Quarantined is why the previous file was set aside when the agent started: newer-format,
-	// foreign or damaged. It is empty if the file was used.
+	// old-format, foreign or damaged. It is empty if the file was used.
 	Quarantined string `json:"quarantined,omitempty"`
 
 	// Problem is why changes can't be stored at the moment.

@@ -31,8 +31,8 @@ type File struct {
 	Path    string
 	Outcome Outcome
 
-	// Reason is why the file was set aside, one word: "foreign", "damaged", "newer-format". Cause
-	// is the error.
+	// Reason is why the file was set aside, one word: "foreign", "damaged", "newer-format",
+	// "old-format". Cause is the error.
 	Reason string
 	Cause  error
 
@@ -208,6 +208,8 @@ func unusable(err error) string {
 		return "foreign"
 	case errors.Is(err, store.ErrNewerFormat):
 		return "newer-format"
+	case errors.Is(err, store.ErrOldFormat):
+		return "old-format"
 	case errors.As(err, new(*store.CorruptionError)):
 		return "damaged"
 	}

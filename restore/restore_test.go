@@ -53,6 +53,7 @@ func TestOpenSetsAside(t *testing.T) {
 		{"empty", func(t *testing.T, path string) { write(t, path, nil) }, "foreign"},
 		{"other program", func(t *testing.T, path string) { put(t, path, "other", "k", "v") }, "foreign"},
 		{"newer format", func(t *testing.T, path string) { put(t, path, "meta", "format", "\x00\x00\x00\x63") }, "newer-format"},
+		{"old format", func(t *testing.T, path string) { put(t, path, "meta", "format", "\x00\x00\x00\x02") }, "old-format"},
 		{"no version", func(t *testing.T, path string) { put(t, path, "meta", "format", "") }, "damaged"},
 		{"cut", func(t *testing.T, path string) {
 			create(t, path)

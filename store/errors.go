@@ -57,6 +57,9 @@ var (
 	// ErrNewerFormat means that a newer version of snapcache wrote the database.
 	ErrNewerFormat = errors.New("database has a newer format")
 
+	// ErrOldFormat means that the database has a format that is not read any more.
+	ErrOldFormat = errors.New("database has an old format")
+
 	// ErrForeign means that a file is not a snapcache database.
 	ErrForeign = errors.New("not a snapcache database")
 )

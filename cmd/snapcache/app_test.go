@@ -102,6 +102,7 @@ func TestExitCode(t *testing.T) {
 		{fmt.Errorf("x: %w", localapi.ErrBadQuery), exitUsage},
 		{fmt.Errorf("x: %w", localapi.ErrNoAgent), exitFailure},
 		{fmt.Errorf("x: %w", store.ErrForeign), exitDamaged},
+		{fmt.Errorf("x: %w", store.ErrOldFormat), exitDamaged},
 		{&store.CorruptionError{}, exitDamaged},
 		{fmt.Errorf("x: %w", localapi.ErrTooOld), exitTooOld},
 		{fmt.Errorf("x: %w", localapi.ErrAhead), exitFailure},

@@ -56,7 +56,7 @@ func exitCode(err error) int {
 		return exitNotSynced
 	case errors.Is(err, localapi.ErrTooOld):
 		return exitTooOld
-	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign), errors.Is(err, snapshot.ErrForeign):
+	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrOldFormat), errors.Is(err, snapshot.ErrForeign):
 		return exitDamaged
 	default:
 		return exitFailure

@@ -72,12 +72,7 @@ func run(c *cli.Context) error {
 		log = lineClearer{log}
 	}
 	opts.Logger = slog.New(logging.RateLimit(newHandler(cfg.Log.Format, opts.Level, log)))
-	if cfg.Encryption.On() {
-		opts.Logger = slog.New(logging.Redact(opts.Logger.Handler()))
-		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // a library's messages may contain names
-	} else {
-		klog.SetSlogLogger(opts.Logger)
-	}
+	klog.SetSlogLogger(opts.Logger)
 	return agent.Run(ctx, cfg, opts)
 }
 

@@ -184,6 +184,8 @@ func fileError(path, socket string, err error) error {
 		return fmt.Errorf("%w: give another file with --db; an agent that starts on it sets it aside", err)
 	case errors.Is(err, store.ErrNewerFormat):
 		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
+	case errors.Is(err, store.ErrOldFormat):
+		return fmt.Errorf("%w; an agent that starts on it sets it aside", err)
 	case errors.Is(err, store.ErrKey):
 		return fmt.Errorf("%w: give --encryption-key-file, or the agent's --config", err)
 	case errors.Is(err, fs.ErrPermission):

@@ -214,8 +214,7 @@ func (h *backup) generations() (map[string]string, error) {
 }
 
 // verify verifies the checksum of an entry, if its kind has one.
-func (h *backup) verify(path [][]byte, e boltfile.CopiedEntry) error {
-	k, v := e.Key, e.Value
+func (h *backup) verify(path [][]byte, k, v []byte) error {
 	var err error
 	damage := &store.CorruptionError{Path: h.path}
 	name := func(depth int) []byte {
@@ -248,9 +247,6 @@ func (h *backup) verify(path [][]byte, e boltfile.CopiedEntry) error {
 	case bytes.Equal(name(3), format.BucketTombs):
 		damage.Collection = string(path[1])
 		err = h.verifyTombstone(path, k, v)
-	case !e.KeyOpened:
-		damage.Collection = string(path[1])
-		err = boltfile.ErrNotOpened // an entry of an index, which has no checksum
 	}
 	if err == nil {
 		return nil

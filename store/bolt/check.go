@@ -127,7 +127,7 @@ var errUnsafe = errors.New("the structure of the file is damaged")
 // It needs memory for the keys and index entries of one collection, not for its objects.
 //
 // The report has the problems of the database. If Check returns an error there is no report:
-// it wraps store.ErrLocked, ErrNoStore, ErrForeign, ErrNewerFormat or ErrKey, or is a
+// it wraps store.ErrLocked, ErrNoStore, ErrForeign, ErrNewerFormat, ErrOldFormat or ErrKey, or is a
 // *store.CorruptionError if the file can't even be opened.
 //
 // progress, unless it is nil, is called now and then with the number of records that were read

@@ -292,7 +292,7 @@ func TestCheckRefuses(t *testing.T) {
 
 	newer := filepath.Join(dir, "newer.db")
 	require.NoError(t, os.WriteFile(newer, raw, 0o600))
-	edit(t, newer, func(tx *bbolt.Tx) error { return bucketAt(tx, "meta").Put([]byte("format"), []byte{0, 0, 0, 3}) })
+	edit(t, newer, func(tx *bbolt.Tx) error { return bucketAt(tx, "meta").Put([]byte("format"), []byte{0, 0, 0, 4}) })
 	_, err = bolt.Check(newer, bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, store.ErrNewerFormat)
 

@@ -19,7 +19,7 @@ import (
 )
 
 // Format is the version of the file format that this package writes, and EncryptedFormat
-// that of encrypted files. There is no other yet.
+// that of encrypted files.
 const (
 	Format          = format.PlainFormat
 	EncryptedFormat = format.EncryptedFormat
@@ -124,8 +124,8 @@ type DB struct {
 var _ store.DB = (*DB)(nil)
 
 // Open opens the database at path. If there is none, it creates the file and its directory.
-// Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign, ErrNewerFormat, ErrKey,
-// ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
+// Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign, ErrNewerFormat, ErrOldFormat,
+// ErrKey, ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
 
 // open is Open that calls look, unless it is nil, before it follows anything in the file. If

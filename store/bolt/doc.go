@@ -65,9 +65,10 @@
 // Free space in the file is used again. If most of the file is free, the database is rewritten
 // to a file beside it that replaces it, after a fold and at most once a day. See [DB.Compact].
 //
-// With [Options.Keys] a file is encrypted, by package boltfile: its fileCipher describes the
-// encryption, and its Bucket which names and values are encrypted. The layers above see
-// everything in clear, and the memtable is in clear.
+// With [Options.Keys] the values of a file are encrypted, by package boltfile: its fileCipher
+// describes the encryption, and its Bucket which values are encrypted. Keys, and with them names
+// and index values, are in clear. The layers above see everything in clear, and the memtable is in
+// clear.
 //
 // The layers are packages: internal/format has the bytes, internal/boltfile one bbolt file,
 // internal/writeback memtable, journal and fold; this package has the collections. See

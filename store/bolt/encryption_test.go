@@ -37,26 +37,38 @@ func keyText(n byte) []byte {
 // marked makes objects that are full of words which occur nowhere else.
 type marked struct {
 	random *rand.Rand
-	words  []string
+	words  []string // content
+	names  []string // names and index values, which are keys of the file
 	rv     int
 }
 
+// word returns a new word for content.
 func (m *marked) word() string {
+	m.words = append(m.words, m.letters())
+	return m.words[len(m.words)-1]
+}
+
+// name returns a new word for a name or an index value.
+func (m *marked) name() string {
+	m.names = append(m.names, m.letters())
+	return m.names[len(m.names)-1]
+}
+
+func (m *marked) letters() string {
 	b := make([]byte, 20)
 	for i := range b {
 		b[i] = byte('a' + m.random.IntN(26))
 	}
-	m.words = append(m.words, string(b))
 	return string(b)
 }
 
 func (m *marked) object(namespace, name string) *object.Object {
 	m.rv++
 	return mustParse(fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":"%d","labels":{"app":%q,%q:"x"}},"data":{"payload":%q}}`,
-		namespace, name, m.word(), m.rv, m.word(), m.word(), m.word()+strings.Repeat("z", 100)))
+		namespace, name, m.word(), m.rv, m.name(), m.word(), m.word()+strings.Repeat("z", 100)))
 }
 
-// found returns the words of which a piece is in raw, in clear or compressed.
+// found returns the words of content of which a piece is in raw, in clear or compressed.
 func (m *marked) found(raw []byte) (found []string) {
 	texts := [][]byte{raw}
 	dec, _ := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(1<<24), zstd.WithDecoderConcurrency(1))
@@ -93,19 +105,19 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	db, err := bolt.Open(path, bolt.InSteps(opts, 3))
 	require.NoError(t, err)
 	look := func(when string) { files[when] = readFile(t, path) }
-	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
+	c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
 	require.NoError(t, err)
-	namespaces := []string{m.word(), m.word()}
+	namespaces := []string{m.name(), m.name()}
 	var all []store.Change
 	for i := range 60 {
-		all = append(all, storetest.Put(m.object(namespaces[i%2], m.word())))
+		all = append(all, storetest.Put(m.object(namespaces[i%2], m.name())))
 	}
 	replaceAll(t, c, all, 1000)
 	look("listed")
 	m.rv = 1000
 	var batch []store.Change
 	for i := range 20 {
-		batch = append(batch, storetest.Put(m.object(namespaces[0], m.word())))
+		batch = append(batch, storetest.Put(m.object(namespaces[0], m.name())))
 		batch = append(batch, store.Change{Key: all[i].Key, RV: fmt.Sprint(1100 + i)})
 		batch = append(batch, storetest.Put(m.object(namespaces[1], all[21+2*i].Object.GetName())))
 	}
@@ -119,11 +131,11 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	look("folded")
 
 	// A dropped and a new index, and the leftovers of both after a crash.
-	c, err = db.Open(storetest.Info("pods"), store.FieldIndex("payload", "data.payload"), store.FieldIndex("uid", "metadata.uid"))
+	c, err = db.Open(storetest.Info("pods"), store.FieldIndex("name", "metadata.name"), store.FieldIndex("ns", "metadata.namespace"))
 	require.NoError(t, err)
 	look("indexes")
 	db.WaitForBuilds()
-	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(m.object(m.word(), m.word()))}, Checkpoint: storetest.Checkpoint(m.rv)}))
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(m.object(m.name(), m.name()))}, Checkpoint: storetest.Checkpoint(m.rv)}))
 	hot := filepath.Join(dir, "hot.db")
 	hotCopyTo(t, db, hot)
 	files["copy"] = readFile(t, hot)
@@ -137,9 +149,9 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	return files
 }
 
-// TestEncryption_NoPlaintextOnDisk fills a database with marked words and searches for them in all files that it
-// leaves on the disk.
-func TestEncryption_NoPlaintextOnDisk(t *testing.T) {
+// TestEncryption_NoContentOnDisk fills a database with marked words and searches for them in all
+// files that it leaves on the disk. Names and index values are there, content is not.
+func TestEncryption_NoContentOnDisk(t *testing.T) {
 	for name, opts := range map[string]bolt.Options{"memory": {}, "generations": {ReplaceBudget: 1}} {
 		t.Run(name, func(t *testing.T) {
 			opts.Keys.Primary = newKey(1)
@@ -147,6 +159,7 @@ func TestEncryption_NoPlaintextOnDisk(t *testing.T) {
 			for when, raw := range m.fill(t, t.TempDir(), opts) {
 				require.Empty(t, m.found(raw), when)
 				require.NotContains(t, string(raw), "ConfigMap", when)
+				require.Contains(t, string(raw), m.names[0], when)
 			}
 
 			// Without a key all of the words are there, which shows that the search works.
@@ -159,19 +172,51 @@ func TestEncryption_NoPlaintextOnDisk(t *testing.T) {
 	}
 }
 
-// The same name has different bytes in two files, and in two collections of one.
-func TestNamesDiffer(t *testing.T) {
-	seen := map[string]bool{}
-	for range 2 {
-		path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
-		for _, bucket := range []string{"c/pods/g1/objects", "c/pods/g1/index/app", "c/nodes/g1/objects"} {
-			for _, k := range keysAt(t, path, bucket) {
-				require.False(t, seen[k], bucket)
-				seen[k] = true
+// An encrypted file has the buckets and keys of one in clear, and the same index entries; no value
+// of another bucket but meta is in clear.
+func TestEncryption_CoversValues(t *testing.T) {
+	buckets, plain := entriesOf(t, sampleFile(t))
+	sealedBuckets, sealed := entriesOf(t, sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)}))
+	require.Equal(t, buckets, sealedBuckets)
+	values := 0
+	for _, bucket := range buckets {
+		if bucket == "meta" {
+			continue
+		}
+		require.Len(t, sealed[bucket], len(plain[bucket]), bucket)
+		for i, e := range plain[bucket] {
+			require.Equal(t, e[0], sealed[bucket][i][0], bucket)
+			if strings.Contains(bucket, "/index/") {
+				require.Empty(t, sealed[bucket][i][1], bucket)
+				continue
 			}
+			require.NotContains(t, string(sealed[bucket][i][1]), string(e[1]), bucket)
+			values++
 		}
 	}
-	require.Greater(t, len(seen), 100)
+	require.Greater(t, values, 50)
+}
+
+// A file of format 2, in which names were encrypted too, is refused with the way out, and stays as
+// it is.
+func TestOpen_OldEncryptedFormat_IsRefused(t *testing.T) {
+	keys := bolt.Keyring{Primary: newKey(1)}
+	path := sampleFileUnder(t, keys)
+	edit(t, path, func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte{0, 0, 0, 2})
+	})
+	was := readFile(t, path)
+	for _, open := range []func() error{
+		func() error { _, err := bolt.Open(path, bolt.Options{Keys: keys}); return err },
+		func() error { _, err := bolt.Open(path, bolt.Options{ReadOnly: true}); return err },
+		func() error { _, err := bolt.Check(path, keys, nil); return err },
+		func() error { _, _, err := bolt.Compact(path, bolt.Options{Keys: keys}); return err },
+	} {
+		err := open()
+		require.ErrorIs(t, err, store.ErrOldFormat)
+		require.ErrorContains(t, err, "delete the file, and its collections are listed again")
+		require.Equal(t, was, readFile(t, path))
+	}
 }
 
 // If a key is missing or wrong, opening the file returns store.ErrKey, and the file stays as it is.
@@ -228,7 +273,7 @@ func TestDamagedKeyID(t *testing.T) {
 func TestFormatOfEncrypted(t *testing.T) {
 	require.Equal(t, []byte{0, 0, 0, 1}, valueAt(t, sampleFile(t), "meta", "format"))
 	require.Nil(t, valueAt(t, sampleFile(t), "meta", "encryption"))
-	require.Equal(t, []byte{0, 0, 0, 2}, valueAt(t, sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)}), "meta", "format"))
+	require.Equal(t, []byte{0, 0, 0, 3}, valueAt(t, sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)}), "meta", "format"))
 }
 
 func TestReadKey(t *testing.T) {

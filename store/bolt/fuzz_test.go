@@ -165,5 +165,5 @@ func readView(v store.View, stored map[string]bool) string {
 }
 
 func isVerdict(err error) bool {
-	return errors.As(err, new(*store.CorruptionError)) || errors.Is(err, store.ErrForeign) || errors.Is(err, store.ErrNewerFormat) || errors.Is(err, store.ErrKey)
+	return errors.As(err, new(*store.CorruptionError)) || errors.Is(err, store.ErrForeign) || errors.Is(err, store.ErrNewerFormat) || errors.Is(err, store.ErrOldFormat) || errors.Is(err, store.ErrKey)
 }

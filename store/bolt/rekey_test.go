@@ -37,7 +37,8 @@ func TestRekey(t *testing.T) {
 	var log bytes.Buffer
 	path := filepath.Join(t.TempDir(), "cache.db")
 	info := storetest.Info("pods")
-	model := storetest.NewModel(info, lifeIndexes()...)
+	indexes := []store.Index{store.LabelIndex("app", "app")}
+	model := storetest.NewModel(info, indexes...)
 	m := &marked{random: rand.New(rand.NewPCG(2, 2))}
 	rv := 10_000
 	for i, keys := range []bolt.Keyring{keysOf(0), keysOf(1), keysOf(2, 1), keysOf(2), keysOf(0, 2), keysOf(3)} {
@@ -45,12 +46,12 @@ func TestRekey(t *testing.T) {
 		require.NoError(t, err)
 		was := db.Stats()
 		require.Equal(t, i != 0 && i != 3, was.EncryptionDue, "from %q in step %d", was.EncryptionKey, i)
-		c, err := db.Open(info, lifeIndexes()...)
+		c, err := db.Open(info, indexes...)
 		require.NoError(t, err)
 		if i == 0 {
 			var all []store.Change
 			for range 300 {
-				all = append(all, storetest.Put(m.object(m.word(), m.word())))
+				all = append(all, storetest.Put(m.object(m.name(), m.name())))
 			}
 			replaceAll(t, c, all, rv)
 			model.Replace(info, all, storetest.Checkpoint(rv))
@@ -157,54 +158,6 @@ func TestRekeyOffline(t *testing.T) {
 			require.Equal(t, keys.Primary.ID(), report.Key, i)
 		}
 	}
-}
-
-// The leftovers of dropped indexes after a crash can't be encrypted, and must not be copied in
-// clear.
-func TestRekey_DroppedIndexes_AreNotCopied(t *testing.T) {
-	m := &marked{random: rand.New(rand.NewPCG(3, 3))}
-	path := filepath.Join(t.TempDir(), "cache.db")
-	db, err := bolt.Open(path, bolt.ByHand(bolt.Options{}, 5))
-	require.NoError(t, err)
-	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
-	require.NoError(t, err)
-	var all []store.Change
-	for range 50 {
-		all = append(all, storetest.Put(m.object(m.word(), m.word())))
-	}
-	replaceAll(t, c, all, 100)
-	_, err = db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
-	require.NoError(t, db.Close())
-	buckets, _ := entriesOf(t, path)
-	require.Contains(t, buckets, "c/pods/g1/dropped")
-
-	_, _, err = bolt.Compact(path, bolt.Options{Keys: keysOf(1)})
-	require.NoError(t, err)
-	buckets, _ = entriesOf(t, path)
-	require.NotContains(t, buckets, "c/pods/g1/dropped")
-	require.Empty(t, m.found(readFile(t, path)))
-	report, err := bolt.Check(path, keysOf(1), nil)
-	require.NoError(t, err)
-	require.Empty(t, report.Problems)
-
-	// In an encrypted file the dropped entries can't be decrypted any more, and are deleted all the
-	// same.
-	db, err = bolt.Open(path, bolt.InSteps(bolt.Options{Keys: keysOf(1)}, 5))
-	require.NoError(t, err)
-	defer db.Close()
-	for range 2 {
-		_, err = db.Open(storetest.Info("pods"), lifeIndexes()...)
-		require.NoError(t, err)
-		db.WaitForBuilds()
-		_, err = db.Open(storetest.Info("pods"))
-		require.NoError(t, err)
-	}
-	db.WaitForBuilds()
-	require.NoError(t, db.Close())
-	buckets, _ = entriesOf(t, path)
-	require.NotContains(t, buckets, "c/pods/g1/dropped")
-	require.NotContains(t, buckets, "c/pods/g1/index/app")
 }
 
 // If a rewrite fails it is retried, logged once, and nothing else is affected.

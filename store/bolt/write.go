@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -236,9 +235,6 @@ func (g *generation) write(w write, state *store.State) error {
 	if stored == nil && w.delete {
 		return nil
 	}
-	// An entry whose key can't be decrypted may belong to an object that is also stored under
-	// its key.
-	g.lost = g.lost || strings.HasPrefix(w.key, boltfile.Unreadable)
 	if stored != nil {
 		state.Count--
 		state.Bytes -= int64(old.Size)

@@ -1,6 +1,7 @@
 package boltfile
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 
@@ -14,134 +15,53 @@ import (
 // would take twice the pages, and no page can grow in full ones.
 const sequentialFill = 0.95
 
-// sealing is the part of a bucket that is encrypted.
-type sealing int
-
-const (
-	sealNothing sealing = iota
-	sealValues
-	sealAll   // names as well
-	sealNames // of entries without values
-)
-
-// Bucket is a bucket of a file in a transaction. Keys and values are in clear, whatever the
-// file is encrypted with; those that it returns are valid until the transaction ends.
+// Bucket is a bucket of a file in a transaction. Values are in clear, whatever the file is
+// encrypted with; what it returns is valid until the transaction ends.
 type Bucket struct {
-	tx  *Tx
-	raw *bbolt.Bucket // as bbolt has it
-
-	sealing sealing
-	depth   int    // how many buckets it is in
-	prefix  string // of its addresses; only in an encrypted file
+	tx     *Tx
+	raw    *bbolt.Bucket // as bbolt has it
+	sealed bool          // its values are encrypted
+	depth  int           // how many buckets it is in
+	prefix string        // of its addresses; only in an encrypted file
 }
 
-// place sets what of the bucket is encrypted, from its place in the file.
+// place sets whether the values of the bucket are encrypted, from its place in the file. Those
+// of meta are not, and index entries have none.
 func (b *Bucket) place(in *Bucket, name []byte) {
-	path := string(name)
-	if in != nil {
-		path = strings.TrimSuffix(in.prefix, "\x00") + "\x01" + path
+	if in == nil {
+		b.prefix = string(name) + "\x00"
+		b.sealed = !bytes.Equal(name, format.BucketMeta)
+		return
 	}
-	b.prefix = path + "\x00"
-	switch {
-	case in == nil && string(name) != string(format.BucketMeta):
-		b.sealing = sealValues
-	case in == nil:
-	case b.depth == 3 && in.sealing == sealValues && string(name) == string(format.BucketObjects):
-		b.sealing = sealAll
-	case b.depth == 3 && in.sealing == sealValues && string(name) == string(format.BucketDropped):
-		b.sealing = sealNothing // it is only there to be deleted
-	case b.depth == 4 && in.sealing == sealValues && strings.HasSuffix(in.prefix, "\x01"+string(format.BucketIndex)+"\x00"):
-		b.sealing = sealNames
-	default:
-		b.sealing = in.sealing
-	}
-}
-
-// placed returns a bucket without content that has the encryption of path, to decrypt and
-// encrypt entries of another copy of the bucket.
-func (tx *Tx) placed(path [][]byte) *Bucket {
-	var b *Bucket
-	for _, name := range path {
-		in := b
-		b = &Bucket{tx: tx}
-		if in != nil {
-			b.depth = in.depth + 1
-		}
-		if tx.file.cipher != nil {
-			b.place(in, name)
-		}
-	}
-	return b
-}
-
-// name returns a key as it is in the file.
-func (b *Bucket) name(key []byte) []byte {
-	if b.sealing < sealAll {
-		return key
-	}
-	return b.tx.file.cipher.sealName(key, b.prefix)
-}
-
-// sealed returns a value as it is in the file.
-func (b *Bucket) sealed(key, value []byte) []byte {
-	if b.sealing == sealNothing || b.sealing == sealNames {
-		return value
-	}
-	return b.tx.file.cipher.seal(value, b.prefix+string(key))
+	b.prefix = strings.TrimSuffix(in.prefix, "\x00") + "\x01" + string(name) + "\x00"
+	index := b.depth == 3 && (bytes.Equal(name, format.BucketIndex) || bytes.Equal(name, format.BucketDropped))
+	b.sealed = in.sealed && !index
 }
 
 // opened returns in clear the value of a key, nil if it has none.
 func (b *Bucket) opened(key, value []byte) []byte {
-	if b.sealing == sealNothing || b.sealing == sealNames || value == nil {
+	if !b.sealed || value == nil {
 		return value
 	}
 	return b.tx.file.cipher.open(value, b.prefix+string(key))
 }
 
-// entry returns the key and the value of an entry of the file in clear, and whether the key
-// could be decrypted. A value that could not be is empty.
-func (b *Bucket) entry(key, value []byte) (k, v []byte, ok bool) {
-	k, ok = key, true
-	if b.sealing >= sealAll {
-		k, ok = b.tx.file.cipher.openName(key, b.prefix)
-	}
-	return k, b.opened(k, value), ok
-}
-
 // Get returns the value of a key, nil if there is none.
-func (b *Bucket) Get(key []byte) []byte {
-	if b.sealing == sealNothing {
-		return b.raw.Get(key)
-	}
-	return b.opened(key, b.raw.Get(b.name(key)))
-}
+func (b *Bucket) Get(key []byte) []byte { return b.opened(key, b.raw.Get(key)) }
 
 // Put sets a key.
 func (b *Bucket) Put(key, value []byte) error {
-	if b.sealing == sealNothing {
-		return b.raw.Put(key, value)
+	if b.sealed {
+		value = b.tx.file.cipher.seal(value, b.prefix+string(key))
 	}
-	b.change()
-	return b.raw.Put(b.name(key), b.sealed(key, value))
+	return b.raw.Put(key, value)
 }
 
 // Delete removes a key.
-func (b *Bucket) Delete(key []byte) error {
-	if b.sealing == sealNothing {
-		return b.raw.Delete(key)
-	}
-	b.change()
-	return b.raw.Delete(b.name(key))
-}
+func (b *Bucket) Delete(key []byte) error { return b.raw.Delete(key) }
 
 // Cursor goes through the keys in their order.
-func (b *Bucket) Cursor() *Cursor {
-	c := &Cursor{bucket: b}
-	if b.sealing < sealAll {
-		c.raw = *b.raw.Cursor()
-	}
-	return c
-}
+func (b *Bucket) Cursor() *Cursor { return &Cursor{bucket: b, raw: *b.raw.Cursor()} }
 
 // At returns the bucket at a path within this one, nil if there is none, or if b is nil.
 func (b *Bucket) At(path [][]byte) *Bucket {
@@ -171,7 +91,6 @@ func (b *Bucket) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
 
 // DeleteBucket deletes a bucket in this one, if it exists.
 func (b *Bucket) DeleteBucket(name []byte) error {
-	b.forget(name)
 	err := b.raw.DeleteBucket(name)
 	if errors.Is(err, berrors.ErrBucketNotFound) {
 		return nil
@@ -179,10 +98,9 @@ func (b *Bucket) DeleteBucket(name []byte) error {
 	return err
 }
 
-// MoveBucket moves a bucket of this one into another, under the same name. What is in
-// it does not become readable there.
+// MoveBucket moves a bucket of this one into another, under the same name. Sealed values in
+// it can't be opened there.
 func (b *Bucket) MoveBucket(name []byte, to *Bucket) error {
-	b.forget(name)
 	return b.raw.MoveBucket(name, to.raw)
 }
 
@@ -201,12 +119,8 @@ func (b *Bucket) FewerThan(n int) bool {
 }
 
 // FillSequentially makes full pages instead of half-full ones, for keys that are put in
-// order. Sealed keys never are.
-func (b *Bucket) FillSequentially() {
-	if b.sealing < sealAll {
-		b.raw.FillPercent = sequentialFill
-	}
-}
+// order.
+func (b *Bucket) FillSequentially() { b.raw.FillPercent = sequentialFill }
 
 // Sequence returns the bucket's sequence.
 func (b *Bucket) Sequence() uint64 { return b.raw.Sequence() }

@@ -11,27 +11,20 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/tink-crypto/tink-go/v2/daead/subtle"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// fileCipher encrypts and decrypts the content of one file.
+// fileCipher encrypts and decrypts the values of one file. Keys are in clear.
 //
 // A value is sealed with AES-256-GCM: 12 random bytes, the content, a tag of 16 bytes. Its
 // associated data is its address, so that it can't be moved. One salt and key are good for
 // 2^32 values, which is a decade of ten a second.
-//
-// A name, which is a key in a bucket, is sealed with AES-SIV (RFC 5297) and the address
-// of the bucket: the same name is the same bytes, so that it can be found.
 type fileCipher struct {
 	key    *EncryptionKey
 	salt   []byte
 	values cipher.AEAD
-	names  *subtle.AESSIV
 }
 
 // newFileCipher returns the cipher of a new file, nil without a key.
@@ -50,18 +43,11 @@ func deriveCipher(k *EncryptionKey, salt []byte) (*fileCipher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive keys: %w", err)
 	}
-	names, err := hkdf.Key(sha256.New, k.secret, salt, "snapcache names", subtle.AESSIVKeySize)
-	if err != nil {
-		return nil, fmt.Errorf("derive keys: %w", err)
-	}
 	block, err := aes.NewCipher(values)
 	if err != nil {
 		return nil, fmt.Errorf("derive keys: %w", err)
 	}
 	if c.values, err = cipher.NewGCMWithRandomNonce(block); err != nil {
-		return nil, fmt.Errorf("derive keys: %w", err)
-	}
-	if c.names, err = subtle.NewAESSIV(names); err != nil {
 		return nil, fmt.Errorf("derive keys: %w", err)
 	}
 	return c, nil
@@ -79,21 +65,21 @@ func headerData(b []byte) []byte {
 	return append([]byte(format.Address([][]byte{format.BucketMeta}, format.KeyEncryption)), b...)
 }
 
-// ErrNotOpened is the error for bytes that were not encrypted with this key, or not for
+// errNotOpened is the error for bytes that were not encrypted with this key, or not for
 // this place.
-var ErrNotOpened = errors.New("it was changed")
+var errNotOpened = errors.New("it was changed")
 
 // openCipher finds the key that an encryption header names and returns its cipher. The
 // error wraps store.ErrKey if the key is not among keys.
 func openCipher(header []byte, keys Keyring) (*fileCipher, error) {
 	id, _, _, ok := format.DecodeEncryptionHeader(header)
 	if !ok {
-		return nil, fmt.Errorf("meta: encryption: %w", ErrNotOpened)
+		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
 	}
 	k := keys.find(id)
 	switch {
 	case k == nil && keys.anyOpens(header):
-		return nil, fmt.Errorf("meta: encryption: the id of the key: %w", ErrNotOpened)
+		return nil, fmt.Errorf("meta: encryption: the id of the key: %w", errNotOpened)
 	case k == nil && keys.given() == "":
 		return nil, fmt.Errorf("%w: it is encrypted with key %s, and none was given", store.ErrKey, hex.EncodeToString(id[:]))
 	case k == nil:
@@ -111,7 +97,7 @@ func (k *EncryptionKey) openHeader(header []byte) (*fileCipher, error) {
 	}
 	rest := len(header) - len(tag)
 	if _, err := c.values.Open(nil, nil, tag, headerData(header[:rest:rest])); err != nil {
-		return nil, fmt.Errorf("meta: encryption: %w", ErrNotOpened)
+		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
 	}
 	return c, nil
 }
@@ -210,31 +196,4 @@ func (c *fileCipher) open(sealed []byte, address string) []byte {
 		return unopened
 	}
 	return value
-}
-
-// Unreadable is the prefix of the name that a key gets if it can't be decrypted; the bytes
-// that it has in the file follow, as hex. No object has such a name: "?" is no namespace.
-const Unreadable = "?/unreadable-"
-
-// sealName seals a key of the bucket whose addresses begin with prefix.
-func (c *fileCipher) sealName(name []byte, prefix string) []byte {
-	if stored, ok := strings.CutPrefix(string(name), Unreadable); ok {
-		if b, err := hex.DecodeString(stored); err == nil {
-			return b // it can be deleted like that
-		}
-	}
-	b, err := c.names.EncryptDeterministically(name, []byte(prefix))
-	if err != nil {
-		panic(err) // only if the name is as long as the address space
-	}
-	return b
-}
-
-// openName is the inverse of sealName. It reports whether the name could be decrypted.
-func (c *fileCipher) openName(sealed []byte, prefix string) (name []byte, ok bool) {
-	name, err := c.names.DecryptDeterministically(sealed, []byte(prefix))
-	if err != nil {
-		return []byte(Unreadable + hex.EncodeToString(sealed)), false
-	}
-	return name, true
 }

@@ -14,81 +14,62 @@ import (
 var errNotSame = errors.New("the copy is not the same")
 
 // Compare returns an error unless b is a complete copy of a but for the bucket except. If
-// they have different keys, it compares dictionaries and collections in clear; otherwise
-// everything, as it is in the file.
+// they have different keys, it compares values in clear and leaves out the meta bucket, which
+// has the encryption header; otherwise it compares everything as it is in the file.
 func Compare(ctx context.Context, a, b *Tx, except []byte) error {
 	return a.Read(func() error {
-		if a.file.SameKey(b.file) {
-			return sameEntries(ctx, a.raw.Cursor(), b.raw.Cursor(), a.raw.Bucket, b.raw.Bucket, except)
+		rekeyed := !a.file.SameKey(b.file)
+		others := map[string]bool{} // top-level buckets of b that a was not seen to have
+		err := b.raw.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+			others[string(name)] = true
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		for _, name := range [][]byte{format.BucketDict, format.BucketCollections} {
-			if err := sameOpened(ctx, a.Bucket(name), b.Bucket(name)); err != nil {
-				return err
+		err = a.raw.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+			delete(others, string(name))
+			if bytes.Equal(name, except) || rekeyed && bytes.Equal(name, format.BucketMeta) {
+				return nil
 			}
+			return same(ctx, a.Bucket(name), b.Bucket(name), rekeyed)
+		})
+		if err == nil && len(others) > 0 {
+			err = errNotSame
 		}
-		return nil
+		return err
 	})
 }
 
-// sameEntries compares two buckets, but for one bucket in them, entry by entry as they are
-// in the file.
-func sameEntries(ctx context.Context, curA, curB *bbolt.Cursor, inA, inB func([]byte) *bbolt.Bucket, except []byte) error {
+// same compares two buckets entry by entry: values as they are in the file or, if rekeyed, in
+// clear.
+func same(ctx context.Context, a, b *Bucket, rekeyed bool) error {
+	if a == nil || b == nil || a.Sequence() != b.Sequence() {
+		return errNotSame
+	}
+	curA, curB := a.raw.Cursor(), b.raw.Cursor()
 	ka, va := curA.First()
 	kb, vb := curB.First()
 	for n := 0; ka != nil || kb != nil; n++ {
 		if n%compareEntries == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if except != nil && bytes.Equal(ka, except) {
-			ka, va = curA.Next()
-			continue
-		}
-		if !bytes.Equal(ka, kb) || (va == nil) != (vb == nil) || !bytes.Equal(va, vb) {
+		if !bytes.Equal(ka, kb) || (va == nil) != (vb == nil) {
 			return errNotSame
 		}
 		if va == nil {
-			a, b := inA(ka), inB(kb)
-			if a == nil || b == nil || a.Sequence() != b.Sequence() {
-				return errNotSame
-			}
-			if err := sameEntries(ctx, a.Cursor(), b.Cursor(), a.Bucket, b.Bucket, nil); err != nil {
+			if err := same(ctx, a.Bucket(ka), b.Bucket(kb), rekeyed); err != nil {
 				return err
 			}
+		}
+		if rekeyed {
+			va, vb = a.opened(ka, va), b.opened(kb, vb)
+		}
+		if !bytes.Equal(va, vb) {
+			return errNotSame
 		}
 		ka, va = curA.Next()
 		kb, vb = curB.Next()
 	}
 	return nil
-}
-
-// sameOpened compares two buckets in clear.
-func sameOpened(ctx context.Context, a, b *Bucket) error {
-	if a == nil || b == nil || a.Sequence() != b.Sequence() {
-		return errNotSame
-	}
-	count := 0
-	cur := a.raw.Cursor()
-	for rawKey, rawValue := cur.First(); rawKey != nil; rawKey, rawValue = cur.Next() {
-		if count++; count%compareEntries == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		k, v, _ := a.entry(rawKey, rawValue)
-		if v == nil {
-			if a.depth == 2 && bytes.Equal(k, format.BucketDropped) {
-				count-- // left out: it is only there to be deleted, and its entries can't be encrypted
-				continue
-			}
-			if err := sameOpened(ctx, a.Bucket(k), b.Bucket(k)); err != nil {
-				return err
-			}
-			continue
-		}
-		if other := b.Get(k); other == nil || !bytes.Equal(other, v) {
-			return errNotSame
-		}
-	}
-	if !b.FewerThan(count + 1) {
-		return errNotSame
-	}
-	return ctx.Err()
 }

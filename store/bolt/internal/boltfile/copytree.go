@@ -21,31 +21,21 @@ const (
 
 // CopyOptions are what a copy does besides copying; the zero value is for nothing.
 type CopyOptions struct {
-	Except   []byte                                   // a bucket at the top that is left out
-	Skip     func(path [][]byte, name []byte) bool    // reports whether a bucket is left out
-	Visit    func(path [][]byte, e CopiedEntry) error // looks at an entry; its error ends the copy
-	Progress func(bytes int)                          // called with each transaction
-}
-
-// CopiedEntry is an entry of a bucket, in clear.
-type CopiedEntry struct {
-	Key, Value []byte
-	KeyOpened  bool // false if the file is encrypted and the key could not be decrypted
+	Except   []byte                                 // a bucket at the top that is left out
+	Skip     func(path [][]byte, name []byte) bool  // reports whether a bucket is left out
+	Visit    func(path [][]byte, k, v []byte) error // looks at an entry in clear; its error ends the copy
+	Progress func(bytes int)                        // called with each transaction
 }
 
 // copier writes the buckets of one file to another. bbolt's own Compact does that too,
 // but can't be cancelled, and goes round for ever in a file whose keys are not in order.
 type copier struct {
 	CopyOptions
-	ctx  context.Context //nolint:containedctx // of the one call that the copier lives for
-	src  *Tx
-	dst  *bbolt.DB
-	tx   *bbolt.Tx
-	size int // bytes put into tx
-
-	// reseal makes another entry of each, in a bucket in which they then come in no order;
-	// nil to copy them as they are.
-	reseal func(path [][]byte, k, v []byte) (key, value []byte)
+	ctx   context.Context //nolint:containedctx // of the one call that the copier lives for
+	dst   *File
+	tx    *Tx // on dst; nil if none is open
+	size  int // bytes put into tx
+	rekey bool
 }
 
 // CopyBuckets copies the buckets that src sees to dst, which is empty. If dst has another
@@ -57,46 +47,38 @@ func CopyBuckets(ctx context.Context, dst *File, src *Tx, opts CopyOptions) erro
 }
 
 func copyBuckets(ctx context.Context, dst *File, src *Tx, opts CopyOptions) error {
-	c := &copier{CopyOptions: opts, ctx: ctx, src: src, dst: dst.bolt}
-	if dst.cipher != src.file.cipher {
-		c.reseal = func(path [][]byte, k, v []byte) (key, value []byte) {
-			k, v, _ = src.placed(path).entry(k, v)
-			to := dst.tx(nil).placed(path)
-			return to.name(k), to.sealed(k, v)
-		}
-		c.Skip = func(path [][]byte, name []byte) bool {
-			return len(path) == 3 && bytes.Equal(name, format.BucketDropped) || opts.Skip != nil && opts.Skip(path, name)
-		}
-	}
+	c := &copier{CopyOptions: opts, ctx: ctx, dst: dst, rekey: !dst.SameKey(src.file)}
 	// If anything panics, c.tx still has the lock that closing dst waits for.
 	defer func() {
 		if c.tx != nil {
-			_ = c.tx.Rollback()
+			c.tx.Rollback()
 		}
 	}()
 	if err := c.begin(); err != nil {
 		return err
 	}
-	err := src.raw.ForEach(func(name []byte, b *bbolt.Bucket) error {
+	err := src.raw.ForEach(func(name []byte, _ *bbolt.Bucket) error {
 		if opts.Except != nil && bytes.Equal(name, opts.Except) {
 			return nil
 		}
-		return c.bucket([][]byte{name}, b)
+		return c.bucket([][]byte{name}, src.Bucket(name))
 	})
 	if err != nil {
 		return err
 	}
-	if c.reseal != nil {
-		if err := dst.cipher.writeHeader(dst.tx(c.tx).Bucket(format.BucketMeta)); err != nil {
+	if c.rekey {
+		if err := dst.cipher.writeHeader(c.tx.Bucket(format.BucketMeta)); err != nil {
 			return err
 		}
 	}
 	return c.commit()
 }
 
-func (c *copier) begin() (err error) {
-	c.tx, err = c.dst.Begin(true)
-	c.size = 0
+func (c *copier) begin() error {
+	tx, err := c.dst.bolt.Begin(true)
+	if err == nil {
+		c.tx, c.size = c.dst.tx(tx), 0
+	}
 	return err
 }
 
@@ -104,20 +86,20 @@ func (c *copier) commit() error {
 	if c.Progress != nil {
 		c.Progress(c.size)
 	}
-	err := errors.Join(c.ctx.Err(), c.tx.Commit())
+	err := errors.Join(c.ctx.Err(), c.tx.raw.Commit())
 	c.tx = nil
 	return err
 }
 
 // bucket copies a bucket with all that is in it. path is its name, and those of the
 // buckets that it is in.
-func (c *copier) bucket(path [][]byte, from *bbolt.Bucket) error {
+func (c *copier) bucket(path [][]byte, from *Bucket) error {
 	to, err := c.create(path, from.Sequence())
 	if err != nil {
 		return err
 	}
 	var last []byte
-	cur := from.Cursor()
+	cur := from.raw.Cursor()
 	for k, v := cur.First(); k != nil; k, v = cur.Next() {
 		if last != nil && bytes.Compare(k, last) <= 0 {
 			return ErrOrder
@@ -130,13 +112,7 @@ func (c *copier) bucket(path [][]byte, from *bbolt.Bucket) error {
 			to = c.at(path)
 		}
 		if v != nil {
-			if err := c.visit(path, k, v); err != nil {
-				return err
-			}
-			if c.reseal != nil {
-				k, v = c.reseal(path, k, v)
-			}
-			if err := to.Put(k, v); err != nil {
+			if err := c.entry(path, from, to, k, v); err != nil {
 				return err
 			}
 			continue
@@ -156,7 +132,24 @@ func (c *copier) bucket(path [][]byte, from *bbolt.Bucket) error {
 	return nil
 }
 
-func (c *copier) create(path [][]byte, sequence uint64) (b *bbolt.Bucket, err error) {
+// entry copies an entry, which is v in the file.
+func (c *copier) entry(path [][]byte, from, to *Bucket, k, v []byte) error {
+	if c.Visit == nil && !c.rekey {
+		return to.raw.Put(k, v)
+	}
+	clear := from.opened(k, v)
+	if c.Visit != nil {
+		if err := c.Visit(path, k, clear); err != nil {
+			return err
+		}
+	}
+	if c.rekey {
+		return to.Put(k, clear)
+	}
+	return to.raw.Put(k, v)
+}
+
+func (c *copier) create(path [][]byte, sequence uint64) (b *Bucket, err error) {
 	name := path[len(path)-1]
 	if len(path) == 1 {
 		b, err = c.tx.CreateBucket(name)
@@ -166,36 +159,15 @@ func (c *copier) create(path [][]byte, sequence uint64) (b *bbolt.Bucket, err er
 	if err != nil {
 		return nil, err
 	}
-	c.fill(b)
+	b.FillSequentially()
 	return b, b.SetSequence(sequence)
 }
 
 // at returns a bucket that was created before.
-func (c *copier) at(path [][]byte) *bbolt.Bucket {
-	b := c.tx.Bucket(path[0])
-	for _, name := range path[1:] {
-		b = b.Bucket(name)
-	}
-	c.fill(b)
+func (c *copier) at(path [][]byte) *Bucket {
+	b := c.tx.At(path)
+	b.FillSequentially()
 	return b
-}
-
-func (c *copier) fill(b *bbolt.Bucket) {
-	if c.reseal == nil {
-		b.FillPercent = sequentialFill
-	}
-}
-
-// visit calls Visit with an entry in clear.
-func (c *copier) visit(path [][]byte, k, v []byte) error {
-	if c.Visit == nil {
-		return nil
-	}
-	e := CopiedEntry{Key: k, Value: v, KeyOpened: true}
-	if c.src.file.cipher != nil {
-		e.Key, e.Value, e.KeyOpened = c.src.placed(path).entry(k, v)
-	}
-	return c.Visit(path, e)
 }
 
 // OpenSuccessor opens a new file at path, which is to get the content of f and to take its

@@ -11,5 +11,5 @@
 //     can't be mapped or is on a network file system; CheckPages looks at every page.
 //
 // It has no idea of collections: what it reads of the content is the meta bucket, and the
-// places of the buckets whose names are encrypted.
+// places of the buckets whose values are encrypted.
 package boltfile

@@ -19,7 +19,6 @@ type File struct {
 	path   string      // for errors
 	raw    *os.File    // that bbolt has open
 	cipher *fileCipher // nil for a file in clear
-	orders orders
 	faults *Faults
 
 	readers int // guarded by Handle.mu, as is what follows

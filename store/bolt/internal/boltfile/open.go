@@ -216,8 +216,11 @@ func (f *File) CheckMeta() error {
 		if len(version) != 4 {
 			return &store.CorruptionError{Path: f.path, Reason: "format version is missing"}
 		}
-		if v := binary.BigEndian.Uint32(version); v > format.EncryptedFormat {
+		switch v := binary.BigEndian.Uint32(version); {
+		case v > format.EncryptedFormat:
 			return fmt.Errorf("%s: %w: %d, this version reads up to %d", f.path, store.ErrNewerFormat, v, format.EncryptedFormat)
+		case v == format.OldEncrypted:
+			return fmt.Errorf("%s: %w: %d, an encryption that is not read any more: delete the file, and its collections are listed again", f.path, store.ErrOldFormat, v)
 		}
 		if tx.Bucket(format.BucketDict) == nil || tx.Bucket(format.BucketCollections) == nil {
 			return &store.CorruptionError{Path: f.path, Reason: "a top-level bucket is missing"}

@@ -10,9 +10,8 @@ import (
 
 // Tx is a transaction on a file.
 type Tx struct {
-	raw     *bbolt.Tx
-	file    *File
-	changed map[string]bool // buckets with sealed names, by prefix; not those in clear
+	raw  *bbolt.Tx
+	file *File
 }
 
 // Read is File.Read of the transaction's file.

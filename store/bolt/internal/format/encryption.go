@@ -11,8 +11,8 @@ const KeyIDBytes = 8
 //	rest          tag: AES-256-GCM of nothing, with the address of this value and bytes 0
 //	              to 40 as associated data, which only the right key makes
 //
-// The keys of values and names are derived from key and salt with HKDF-SHA-256. A file
-// has one key for as long as it exists: another key needs another file.
+// The key of the values is derived from key and salt with HKDF-SHA-256. A file has one key for as
+// long as it exists: another key needs another file.
 const (
 	encryptionFormat = 1
 	SaltBytes        = 32

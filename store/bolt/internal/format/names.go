@@ -51,10 +51,12 @@ var (
 // Magic is the value of the meta bucket that marks a file as one of this format.
 const Magic = "snapcache"
 
-// Versions of the file format.
+// Versions of the file format. Format 2 was an encrypted one with encrypted names, and is not
+// read any more.
 const (
 	PlainFormat     = 1
-	EncryptedFormat = 2
+	OldEncrypted    = 2
+	EncryptedFormat = 3
 )
 
 // CollectionPath returns the path of a collection's bucket.
