@@ -3,6 +3,7 @@ package bolt_test
 import (
 	"os"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,26 +32,9 @@ func BenchmarkEncryption(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(float64(info.Size())/1e6, "file-MB")
 		})
-		b.Run("open/"+is.name, func(b *testing.B) { // until the first object is read
-			b.ReportAllocs()
-			var used time.Duration
-			for range b.N {
-				start := cpuTime(b)
-				db := openDB(b, f.path, opts)
-				v, err := db.View(f.info.ID)
-				require.NoError(b, err)
-				for _, err := range v.Objects("", "") {
-					require.NoError(b, err)
-					break
-				}
-				v.Close()
-				used += cpuTime(b) - start
-				b.StopTimer()
-				require.NoError(b, db.Close())
-				b.StartTimer()
-			}
-			b.ReportMetric(us(used)/float64(b.N), "cpu-us/op")
-		})
+		b.Run("open/"+is.name, func(b *testing.B) { benchFirstRead(b, f, opts) })
+		large := sync.OnceValue(func() *fixture { return newFixtureUnder(b, many, 200_000, is.keys) })
+		b.Run("open-200000/"+is.name, func(b *testing.B) { benchFirstRead(b, large(), opts) })
 		b.Run("get/"+is.name, func(b *testing.B) {
 			db := openDB(b, f.path, opts)
 			var keys []string
@@ -102,4 +86,27 @@ func BenchmarkEncryption(b *testing.B) {
 			require.NoError(b, db.Close())
 		})
 	}
+}
+
+// benchFirstRead measures opening a database until the first object is read.
+func benchFirstRead(b *testing.B, f *fixture, opts bolt.Options) {
+	b.ReportAllocs()
+	b.ResetTimer()
+	var used time.Duration
+	for range b.N {
+		start := cpuTime(b)
+		db := openDB(b, f.path, opts)
+		v, err := db.View(f.info.ID)
+		require.NoError(b, err)
+		for _, err := range v.Objects("", "") {
+			require.NoError(b, err)
+			break
+		}
+		v.Close()
+		used += cpuTime(b) - start
+		b.StopTimer()
+		require.NoError(b, db.Close())
+		b.StartTimer()
+	}
+	b.ReportMetric(us(used)/float64(b.N), "cpu-us/op")
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,42 @@ func TestOpen_OldEncryptedFormat_IsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "delete the file, and its collections are listed again")
 		require.Equal(t, was, readFile(t, path))
 	}
+}
+
+// What an open and the first read of an encrypted file allocate does not grow with the number of
+// objects.
+func TestEncryption_OpenDoesNotGrowWithObjects(t *testing.T) {
+	opts := bolt.Options{Keys: bolt.Keyring{Primary: newKey(1)}, FlushInterval: time.Hour}
+	allocated := func(count int) uint64 {
+		path := filepath.Join(t.TempDir(), "cache.db")
+		db, err := bolt.Open(path, opts)
+		require.NoError(t, err)
+		c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
+		require.NoError(t, err)
+		var all []store.Change
+		for i := range count {
+			all = append(all, storetest.Put(sampleObject(i, i+1)))
+		}
+		replaceAll(t, c, all, count+1)
+		require.NoError(t, db.Close())
+
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		db, err = bolt.Open(path, opts)
+		require.NoError(t, err)
+		v, err := db.View("pods")
+		require.NoError(t, err)
+		for _, err := range v.Objects("", "") {
+			require.NoError(t, err)
+			break
+		}
+		runtime.ReadMemStats(&after)
+		v.Close()
+		require.NoError(t, db.Close())
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	few := allocated(200)
+	require.Less(t, allocated(10_000), 2*few, "%d bytes with 200 objects", few)
 }
 
 // If a key is missing or wrong, opening the file returns store.ErrKey, and the file stays as it is.
