@@ -46,6 +46,7 @@ func (c *collection) Replace() (store.Replacement, error) {
 		return nil, fmt.Errorf("collection %s: %w", c.id, store.ErrReplacing)
 	}
 	c.replacing = true
+	c.training.listed()
 	return &replacement{c: c, pending: map[string]write{}}, nil
 }
 

@@ -2,7 +2,6 @@ package bolt_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -88,19 +87,48 @@ func requireSound(t *testing.T, path string) {
 	require.Empty(t, report.Problems)
 }
 
-// TestRetraining stores objects of one shape, then of another. The compression gets worse and
-// recovers; a crash at any batch leaves a complete file.
+// beginList begins a list, which fails.
+func beginList(t *testing.T, c store.Collection) {
+	r, err := c.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Abort())
+}
+
+// TestRetraining stores objects of one shape, then of another. The compression gets worse, and
+// recovers after a list or a compaction; a crash at any batch leaves a complete file.
 func TestRetraining(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		event    func(t *testing.T, db *bolt.DB, c store.Collection)
+		recovers bool
+	}{
+		{"list", func(t *testing.T, _ *bolt.DB, c store.Collection) { beginList(t, c) }, true},
+		{"compaction", func(t *testing.T, db *bolt.DB, _ store.Collection) {
+			_, _, err := db.Compact(t.Context())
+			require.NoError(t, err)
+		}, true},
+		{"neither", func(*testing.T, *bolt.DB, store.Collection) {}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) { retraining(t, tc.event, tc.recovers) })
+	}
+}
+
+func retraining(t *testing.T, event func(*testing.T, *bolt.DB, store.Collection), recovers bool) {
 	if testing.Short() {
 		t.Skip("it compresses much")
 	}
-	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
+	db, path := newDB(t, bolt.CompactAnyway(bolt.Options{FlushInterval: time.Hour}))
 	c, err := db.Open(storetest.Info("a"))
 	require.NoError(t, err)
-	before, after := shapes(1, 4), shapes(2, 14)
+	before, after := shapes(1, 4), shapes(2, 10)
 	replaceAll(t, c, before[0], 1_000_099)
 	crashed := filepath.Join(t.TempDir(), "crashed.db")
+	half := len(before) - 1 + len(after)*2/3
 	for i, batch := range append(before[1:], after...) {
+		if i == half {
+			require.NoError(t, db.Flush()) // the flush compresses, and measures the ratio
+			event(t, db, c)
+		}
 		require.NoError(t, c.Apply(store.Batch{Changes: batch}))
 		if i%4 > 0 {
 			continue
@@ -112,6 +140,10 @@ func TestRetraining(t *testing.T) {
 	}
 	require.NoError(t, db.Close())
 	requireSound(t, path)
+	if !recovers {
+		require.Equal(t, 1, dictionaries(t, path))
+		return
+	}
 	require.Equal(t, 2, dictionaries(t, path))
 	good, worse, recovered := ratio(t, path, before...), ratio(t, path, after[:5]...), ratio(t, path, after[len(after)-5:]...)
 	t.Logf("compressed to %.3f, then %.3f, then %.3f", good, worse, recovered)
@@ -131,20 +163,16 @@ func TestRetraining(t *testing.T) {
 	}
 }
 
-// The first objects are unlike those that follow.
-func TestFirstObjectsAreNotTypical(t *testing.T) {
+// A list as good as before makes no other dictionary.
+func TestNoRetraining_RatioAsBefore(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("a"))
 	require.NoError(t, err)
-	replaceAll(t, c, shapes(1, 1)[0][:8], 1_000_099)
-	rest := shapes(2, 6)
-	for _, batch := range rest {
-		require.NoError(t, c.Apply(store.Batch{Changes: batch}))
-		require.NoError(t, db.Flush()) // the flush compresses, and measures the ratio
+	for i, batch := range shapes(1, 12) {
+		replaceAll(t, c, batch, 2_000_000+i)
 	}
 	require.NoError(t, db.Close())
-	require.Equal(t, 2, dictionaries(t, path))
-	require.Less(t, ratio(t, path, rest[len(rest)-5:]...), 0.7*ratio(t, path, rest[:5]...))
+	require.Equal(t, 1, dictionaries(t, path))
 }
 
 // Objects that come one by one make a dictionary too, if there are enough.
@@ -201,8 +229,8 @@ func TestNoRetraining(t *testing.T) {
 	require.Equal(t, 1, dictionaries(t, path))
 }
 
-// TestManyShapes stores one shape after the other. All objects stay readable, and the number of
-// dictionaries is bounded: those that no record refers to are deleted.
+// TestManyShapes stores one shape after the other, with a list in each. All objects stay readable,
+// and the number of dictionaries is bounded: those that no record refers to are deleted.
 func TestManyShapes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compresses 250 MiB")
@@ -219,26 +247,14 @@ func TestManyShapes(t *testing.T) {
 	for _, x := range []struct {
 		name      string
 		overwrite bool
-		replace   bool
-		recovers  bool
 	}{
-		{"overwritten", true, false, true},
-		{"kept", false, false, false},
-		{"in one replacement", false, true, false},
+		{"overwritten", true},
+		{"kept", false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			db, path := newDB(t, bolt.Options{ReplaceBudget: 1 << 30})
 			c, err := db.Open(storetest.Info("a"))
 			require.NoError(t, err)
-			apply := func(batch []store.Change) error {
-				return errors.Join(c.Apply(store.Batch{Changes: batch}), db.Flush()) // the flush compresses, and measures the ratio
-			}
-			var r store.Replacement
-			if x.replace {
-				r, err = c.Replace()
-				require.NoError(t, err)
-				apply = r.Apply
-			}
 			var batches [][]store.Change
 			for shape := 1; shape <= last; shape++ {
 				batches = shapes(shape, 12)
@@ -246,18 +262,19 @@ func TestManyShapes(t *testing.T) {
 					if x.overwrite {
 						batches[i] = same(batches[i])
 					}
-					require.NoError(t, apply(batches[i]))
+					require.NoError(t, c.Apply(store.Batch{Changes: batches[i]}))
+					require.NoError(t, db.Flush()) // the flush compresses, and measures the ratio
+					if i == len(batches)*3/4 {
+						beginList(t, c)
+					}
 				}
-			}
-			if x.replace {
-				require.NoError(t, r.Commit(storetest.Checkpoint(9_000_000)))
 			}
 			require.NoError(t, db.Close())
 			requireSound(t, path)
 			require.LessOrEqual(t, dictionaries(t, path), 4)
 			first, end := ratio(t, path, batches[:5]...), ratio(t, path, batches[len(batches)-5:]...)
 			t.Logf("%.3f, then %.3f with %d dictionaries", first, end, dictionaries(t, path))
-			if x.recovers {
+			if x.overwrite {
 				require.Less(t, end, first*0.7)
 			}
 		})
@@ -279,6 +296,8 @@ func TestDictionariesOfTombs(t *testing.T) {
 		for _, batch := range batches {
 			require.NoError(t, c.Apply(store.Batch{Changes: batch, Checkpoint: storetest.Checkpoint(int(batchRV(batch)))}))
 		}
+		require.NoError(t, db.Flush()) // the flush compresses, and measures the ratio
+		beginList(t, c)
 		for i, batch := range batches {
 			var gone []store.Change
 			for j, ch := range batch {

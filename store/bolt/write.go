@@ -130,7 +130,7 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 				if err := c.db.codecs.Compress(&w.rec, c.dictID, c.dict); err != nil {
 					return nil, fmt.Errorf("compress %s: %w", ch.Key, err)
 				}
-				c.training.encoded(ch.Object.Size(), len(w.rec.Payload), func() *object.Object { return ch.Object })
+				c.training.encoded(ch.Object.Size(), len(w.rec.Payload))
 			}
 			for _, x := range c.indexes {
 				w.values = append(w.values, x.Values(ch.Object))

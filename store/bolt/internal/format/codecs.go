@@ -48,7 +48,7 @@ func (c *Codecs) Encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	if enc := c.encoders[id]; enc != nil {
 		return enc, nil
 	}
-	enc, err := NewEncoder(id, dict)
+	enc, err := newEncoder(id, dict)
 	if err == nil {
 		c.encoders[id] = enc
 	}
@@ -64,8 +64,8 @@ func (c *Codecs) Retire(id uint32) {
 	}
 }
 
-// NewEncoder returns an encoder with a dictionary, which the caller closes.
-func NewEncoder(id uint32, dict []byte) (*zstd.Encoder, error) {
+// newEncoder returns an encoder with a dictionary, which the caller closes.
+func newEncoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	opts := []zstd.EOption{
 		zstd.WithEncoderLevel(zstd.SpeedFastest), // with a dictionary a slower one saves 5 % more
 		zstd.WithEncoderConcurrency(1),
