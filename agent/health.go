@@ -9,9 +9,9 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// inStepEvery is the time between two checks whether all collections are caught up, if systemd is to
+// caughtUpEvery is the time between two checks whether all collections are caught up, if systemd is to
 // be notified only then.
-const inStepEvery = time.Second
+const caughtUpEvery = time.Second
 
 // tellReady notifies systemd that the service is up, once health.readyWhen holds. Until then it
 // reports to systemd which collections it waits for. It returns when ctx ends.
@@ -19,8 +19,8 @@ func (a *Agent) tellReady(ctx context.Context) {
 	for {
 		reloaded := a.nextReload()
 		missing := ""
-		if a.config().Health.ReadyWhen == config.ReadyInStep {
-			missing = a.status.NotInStep()
+		if a.config().Health.ReadyWhen == config.ReadyCaughtUp {
+			missing = a.status.NotCaughtUp()
 		}
 		if missing == "" {
 			a.ready.Store(true)
@@ -28,7 +28,7 @@ func (a *Agent) tellReady(ctx context.Context) {
 			return
 		}
 		a.tell(a.notifier.Starting("waiting until " + localapi.CaughtUp + ": " + missing))
-		if sleep.UnlessWoken(ctx, a.clock, inStepEvery, reloaded) != nil {
+		if sleep.UnlessWoken(ctx, a.clock, caughtUpEvery, reloaded) != nil {
 			return
 		}
 	}

@@ -153,9 +153,9 @@ func TestReadyWhen(t *testing.T) {
 		n.run(t, io.Discard)
 		systemd.next(t, "ready", isReady)
 	})
-	t.Run("in step", func(t *testing.T) {
+	t.Run("caught up", func(t *testing.T) {
 		systemd := notified(t)
-		n := newNode(t, "resources: [{resource: pods}]\nhealth: {readyWhen: inStep}")
+		n := newNode(t, "resources: [{resource: pods}]\nhealth: {readyWhen: caughtUp}")
 		n.seed(t)
 		_, stop := n.run(t, io.Discard)
 		waiting := 0

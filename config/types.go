@@ -154,8 +154,8 @@ type ReadyWhen string
 const (
 	// ReadyReadable: the cache can be read; the network may still be down. This is the default.
 	ReadyReadable ReadyWhen = "readable"
-	// ReadyInStep: every resource is caught up with the server, however long that takes.
-	ReadyInStep ReadyWhen = "inStep"
+	// ReadyCaughtUp: every resource is caught up with the server, however long that takes.
+	ReadyCaughtUp ReadyWhen = "caughtUp"
 )
 
 // Health configures when the agent is ready.

@@ -57,7 +57,7 @@ func (c *AgentConfiguration) problems() problems {
 	c.Snapshots.validate(&p)
 	c.LocalAPI.validate(&p)
 	c.Metrics.validate(&p)
-	oneOf(&p, "health.readyWhen", c.Health.ReadyWhen, ReadyReadable, ReadyInStep)
+	oneOf(&p, "health.readyWhen", c.Health.ReadyWhen, ReadyReadable, ReadyCaughtUp)
 	if d := c.Health.MaxStaleness.Duration; d < 0 {
 		p.add("health.maxStaleness", "%v is out of range: at least 0s, which means any age", d)
 	}

@@ -57,7 +57,7 @@ until_true() {
 	echo "gave up waiting for: $*" >&2
 	return 1
 }
-in_step() { [ "$(snapcache status -o json | grep -c '"inStep": *true')" -eq 5 ]; }
+caught_up() { [ "$(snapcache status -o json | grep -c '"caughtUp": *true')" -eq 5 ]; }
 events_applied() { [ "$(pods_events)" -ge 500 ]; }
 pods_events() { snapcache status -o json | awk '/"id": *"pods"/ {on=1} on && /"events"/ {gsub(/[^0-9]/, ""); print; exit}'; }
 
@@ -89,7 +89,7 @@ YAML
 
 say "2. snapcache lists everything once and follows it"
 start_agent
-until_true in_step
+until_true caught_up
 show status
 show inspect services --index namespace
 
@@ -102,7 +102,7 @@ bin/controlplane touch --dir "$cp" --resource pods --count 500 >/dev/null
 
 say "4. It comes back, reads its file, and resumes the watch: just the changes, no list"
 start_agent
-until_true in_step
+until_true caught_up
 until_true events_applied
 show status
 note "RESUMES is 1, LISTS is 0, and the pods' EVENTS are the 500 that changed."

@@ -23,9 +23,9 @@ var (
 	descObjects    = Metric("collection_objects", "Objects stored.", "collection")
 	descBytes      = Metric("collection_bytes", "Length of the stored objects.", "collection")
 	descSynced     = Metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
-	descInStep     = Metric("collection_in_step", "1 while the watch is up.", "collection")
+	descCaughtUp   = Metric("collection_caught_up", "1 while the watch is up.", "collection")
 	descUntrusted  = Metric("collection_untrusted", "1 while the stored objects are known not to be the server's and no list has replaced them.", "collection")
-	descAge        = Metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while in step.", "collection")
+	descAge        = Metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while the watch is up.", "collection")
 	descEvents     = Metric("events_total", "Watch events received.", "collection", "type")
 	descRelists    = Metric("relists_total", "Complete lists, by reason.", "collection", "reason")
 	descHeldBack   = Metric("deletions_held_back_total", "Deletions of a list that a second one had to confirm.", "collection")
@@ -88,7 +88,7 @@ func (s Sender) Collection(id string, now time.Time, c Counters, state *store.St
 	pending, synced := queue != nil && queue.ListPending(), state != nil && state.Synced
 	caughtUp := c.CaughtUp(synced, pending)
 	s.Flag(descSynced, synced, id)
-	s.Flag(descInStep, caughtUp, id)
+	s.Flag(descCaughtUp, caughtUp, id)
 	s.Flag(descUntrusted, c.Untrusted(pending) != "", id)
 	switch {
 	case !synced: // an age of a collection without data would look fresh

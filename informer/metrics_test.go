@@ -61,7 +61,7 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for name, want := range map[string]float64{
-			"collection_objects": 1, "collection_synced": 1, "collection_in_step": 1, "collection_checkpoint_age_seconds": 0,
+			"collection_objects": 1, "collection_synced": 1, "collection_caught_up": 1, "collection_checkpoint_age_seconds": 0,
 			"events_total ADDED": 1, "events_total MODIFIED": 1, "events_total DELETED": 1, "events_total BOOKMARK": 1,
 			"relists_total initial": 1, "relists_total expired": 0, "resumes_total": 1,
 			"store_changes_total added": 2, "store_changes_total updated": 1, "store_changes_total deleted": 1, "skipped_total": 0, "read_errors_total": 0,

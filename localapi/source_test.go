@@ -45,7 +45,7 @@ func testStatus(t *testing.T, src Source) {
 	for _, c := range status.Collections {
 		ids = append(ids, c.ID)
 		require.Equal(t, "stored", c.Phase)
-		require.False(t, c.InStep)
+		require.False(t, c.CaughtUp)
 	}
 	require.Equal(t, []string{"configmaps", "empty.apps", "nodes", "pods@shop"}, ids)
 
@@ -255,7 +255,7 @@ func TestStatusHook(t *testing.T) {
 	opts := options(t, "bolt")
 	opts.Status = func(s *Status) {
 		s.Agent = &AgentStatus{Version: "v1", PID: 7, Server: "https://hub:6443"}
-		s.Collections[0].Phase, s.Collections[0].InStep, s.Collections[0].AgeSeconds = "watching", true, 0
+		s.Collections[0].Phase, s.Collections[0].CaughtUp, s.Collections[0].AgeSeconds = "watching", true, 0
 		s.Collections = append(s.Collections, Collection{ID: "aaa"})
 	}
 	for name, src := range map[string]Source{"db": FromDB(db, opts), "socket": serve(t, FromDB(db, opts))} {
@@ -263,7 +263,7 @@ func TestStatusHook(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, "https://hub:6443", status.Agent.Server, name)
 		require.Equal(t, "aaa", status.Collections[0].ID, "ordered by ID")
-		require.True(t, status.Collections[1].InStep, name)
+		require.True(t, status.Collections[1].CaughtUp, name)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *Status) Freshness() Freshness {
 		switch {
 		case !c.Synced:
 			continue
-		case c.InStep:
+		case c.CaughtUp:
 			fresh++
 		default:
 			age = max(age, c.AgeSeconds)
@@ -143,7 +143,7 @@ func (s *Status) Alarms() []Alarm {
 		add(a.ConfigProblem != "", Warn, "configuration", configRefused, a.ConfigProblem)
 	}
 	for _, c := range s.Collections {
-		old := c.Synced && !c.InStep && c.Phase != phaseStored
+		old := c.Synced && !c.CaughtUp && c.Phase != phaseStored
 		add(c.Damaged, Bad, c.ID, "can't be read", c.Problem)
 		add(!c.Damaged && !c.Synced && c.Problem != "", Bad, c.ID, ErrNotSynced.Error(), c.Problem)
 		add(old && c.AgeSeconds >= staleAfter, Bad, c.ID, "data is "+Roughly(c.AgeSeconds)+" old", c.Problem)
@@ -171,7 +171,7 @@ func (c Collection) State() (Level, string) {
 	switch {
 	case c.Damaged:
 		return Bad, "corrupt"
-	case c.InStep && c.Untrusted == "":
+	case c.CaughtUp && c.Untrusted == "":
 		return Good, CaughtUp
 	case !c.Synced:
 		return Warn, ErrNotSynced.Error() + ", " + c.Phase
@@ -188,7 +188,7 @@ func (c Collection) Freshness() string {
 	switch {
 	case !c.Synced:
 		return ErrNotSynced.Error()
-	case c.InStep:
+	case c.CaughtUp:
 		return CaughtUp
 	case c.Proven.IsZero() && c.AgeSeconds == 0:
 		return "of unknown age"

@@ -8,7 +8,7 @@ import (
 )
 
 func TestHeadline(t *testing.T) {
-	in := Collection{ID: "pods", Synced: true, InStep: true, Objects: 1200}
+	in := Collection{ID: "pods", Synced: true, CaughtUp: true, Objects: 1200}
 	old := Collection{ID: "nodes", Synced: true, Objects: 34, AgeSeconds: (3*time.Hour + 12*time.Minute).Seconds()}
 	fresh := Collection{ID: "services", Synced: true, Objects: 1, AgeSeconds: 2}
 	never := Collection{ID: "widgets.example.com"}
@@ -43,7 +43,7 @@ func TestHeadline(t *testing.T) {
 // TestAlarms checks that each fault is one alarm.
 func TestAlarms(t *testing.T) {
 	with := func(f func(*Collection)) Status {
-		c := Collection{ID: "pods", Synced: true, InStep: true, Phase: "watching"}
+		c := Collection{ID: "pods", Synced: true, CaughtUp: true, Phase: "watching"}
 		f(&c)
 		return Status{Collections: []Collection{c}}
 	}
@@ -59,12 +59,12 @@ func TestAlarms(t *testing.T) {
 		{"snapshots", Status{Snapshots: &SnapshotStatus{Problem: "x"}}, []string{"warn snapshots: no snapshot could be made: x"}},
 		{"configuration", Status{Agent: &AgentStatus{ConfigProblem: "x"}}, []string{"warn configuration: the newest configuration was refused: x"}},
 		{"unreadable", Status{Collections: []Collection{{ID: "pods", Damaged: true, Problem: "x"}}}, []string{"bad pods: can't be read: x"}},
-		{"never synced", with(func(c *Collection) { c.Synced, c.InStep, c.Problem = false, false, "x" }), []string{"bad pods: never synced: x"}},
-		{"old", with(func(c *Collection) { c.InStep, c.AgeSeconds = false, 359 }), []string{"bad pods: data is 5m old"}},
-		{"not caught up", with(func(c *Collection) { c.InStep, c.AgeSeconds, c.Problem = false, 299, "x" }), []string{"warn pods: not caught up: x"}},
-		{"reconnecting", with(func(c *Collection) { c.InStep, c.AgeSeconds = false, 299 }), nil},
-		{"old in a file", with(func(c *Collection) { c.InStep, c.AgeSeconds, c.Phase = false, 7200, phaseStored }), nil},
-		{"corrupt in a file", with(func(c *Collection) { c.InStep, c.Phase, c.Problem = false, phaseStored, "x" }), []string{"warn pods: can't be read completely: x"}},
+		{"never synced", with(func(c *Collection) { c.Synced, c.CaughtUp, c.Problem = false, false, "x" }), []string{"bad pods: never synced: x"}},
+		{"old", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds = false, 359 }), []string{"bad pods: data is 5m old"}},
+		{"not caught up", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds, c.Problem = false, 299, "x" }), []string{"warn pods: not caught up: x"}},
+		{"reconnecting", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds = false, 299 }), nil},
+		{"old in a file", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds, c.Phase = false, 7200, phaseStored }), nil},
+		{"corrupt in a file", with(func(c *Collection) { c.CaughtUp, c.Phase, c.Problem = false, phaseStored, "x" }), []string{"warn pods: can't be read completely: x"}},
 		{"untrusted", with(func(c *Collection) { c.Untrusted = "rv-ahead" }), []string{"warn pods: UNTRUSTED until it is listed: rv-ahead"}},
 		{"skipped", with(func(c *Collection) { c.SkippedEvents = true }), []string{"warn pods: events with objects of another type were skipped: it is listed at the next start"}},
 		{"corrupt records", with(func(c *Collection) { c.DamagedRecords = 1200 }), []string{"bad pods: 1,200 corrupt records left out until fetched again"}},
@@ -82,7 +82,7 @@ func TestAlarms(t *testing.T) {
 			[]string{"bad pods, nodes: data is 2h0m old: no network"},
 		},
 		{
-			"the worst first", Status{Store: StoreStatus{Quarantined: "damaged"}, Collections: []Collection{{ID: "pods", Synced: true, InStep: true, DamagedRecords: 1}}},
+			"the worst first", Status{Store: StoreStatus{Quarantined: "damaged"}, Collections: []Collection{{ID: "pods", Synced: true, CaughtUp: true, DamagedRecords: 1}}},
 			[]string{"bad pods: 1 corrupt record left out until fetched again", "warn store: the file was set aside at the start: damaged"},
 		},
 	} {

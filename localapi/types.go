@@ -173,11 +173,11 @@ type Collection struct {
 	// "stored" if the answer is from a file.
 	Phase string `json:"phase"`
 
-	// InStep reports that the collection is caught up: its watch is open.
-	InStep bool `json:"inStep"`
+	// CaughtUp reports that the collection is caught up: its watch is open.
+	CaughtUp bool `json:"caughtUp"`
 
 	// Proven is when the collection was last known to be complete. AgeSeconds is the time since
-	// then, 0 while InStep.
+	// then, 0 while CaughtUp.
 	Proven     time.Time `json:"proven,omitzero"`
 	AgeSeconds float64   `json:"ageSeconds"`
 

@@ -62,13 +62,13 @@ func collection(name string) (string, error) {
 }
 
 func (a *agent) await(ctx context.Context, event string) (time.Duration, error) {
-	ok := a.inStep
+	ok := a.caughtUp
 	if event == peer.Read {
 		ok = a.hasRead
 	}
 	err := a.poll(ctx, func() bool { return ok(ctx) })
 	at := time.Since(a.started)
-	if err == nil && event == peer.InStep && a.handler {
+	if err == nil && event == peer.CaughtUp && a.handler {
 		err = a.follow()
 	}
 	return at, err
@@ -92,8 +92,8 @@ func (a *agent) hasRead(ctx context.Context) bool {
 	return found
 }
 
-// inStep reports whether the watches are open and have delivered the marks.
-func (a *agent) inStep(ctx context.Context) bool {
+// caughtUp reports whether the watches are open and have delivered the marks.
+func (a *agent) caughtUp(ctx context.Context) bool {
 	status, err := a.client.Status(ctx)
 	if err != nil {
 		return false
@@ -108,7 +108,7 @@ func (a *agent) inStep(ctx context.Context) bool {
 			return false
 		}
 		c := at[id]
-		if behind, ok := object.CompareRV(c.ResourceVersion, m.RV); !c.InStep || !ok || behind < 0 {
+		if behind, ok := object.CompareRV(c.ResourceVersion, m.RV); !c.CaughtUp || !ok || behind < 0 {
 			return false
 		}
 	}

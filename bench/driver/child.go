@@ -57,7 +57,7 @@ func startChild(binary string, l launch) (*child, error) {
 		args = append(args, "-resource", r.Name)
 	}
 	for _, m := range l.marks {
-		args = append(args, "-in-step", m.String())
+		args = append(args, "-caught-up", m.String())
 	}
 	if l.handler {
 		args = append(args, "-handler")

@@ -71,8 +71,8 @@ func (d *Driver) fleetTurn(ctx context.Context, s *server, l launch, scenario st
 		return r, err
 	}
 	r = result.Fleet{Scenario: scenario, Peer: l.name, Nodes: l.nodes, Requests: requests(before, after, l.resources), Cost: cost}
-	d.log("%-16s %-18s %d nodes in step %6.2f s, %9d bytes, requests %v, cpu %6.2f s, server's %6.2f s",
-		scenario, l.name, l.nodes, cost.InStepSeconds, cost.Received, r.Requests, cost.InStepCPU, cost.ServerCPU)
+	d.log("%-16s %-18s %d nodes caught up %6.2f s, %9d bytes, requests %v, cpu %6.2f s, server's %6.2f s",
+		scenario, l.name, l.nodes, cost.CaughtUpSeconds, cost.Received, r.Requests, cost.CaughtUpCPU, cost.ServerCPU)
 	return r, nil
 }
 

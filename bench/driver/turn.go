@@ -47,7 +47,7 @@ func (d *Driver) measured(ctx context.Context, s *server, l launch) (_ subject, 
 			err = errors.Join(err, p.kill())
 		}
 	}()
-	if err := d.awaitInStep(ctx, p, &c); err != nil {
+	if err := d.awaitCaughtUp(ctx, p, &c); err != nil {
 		return nil, c, err
 	}
 	select {
@@ -71,18 +71,18 @@ func (d *Driver) measured(ctx context.Context, s *server, l launch) (_ subject, 
 	return p, c, d.check(ctx, s, p, l)
 }
 
-func (d *Driver) awaitInStep(ctx context.Context, p subject, c *result.Cost) error {
+func (d *Driver) awaitCaughtUp(ctx context.Context, p subject, c *result.Cost) error {
 	at, err := p.await(ctx, peer.Read)
 	if err != nil {
 		return err
 	}
 	c.ReadSeconds = at.Seconds()
-	if at, err = p.await(ctx, peer.InStep); err != nil {
+	if at, err = p.await(ctx, peer.CaughtUp); err != nil {
 		return err
 	}
-	c.InStepSeconds = at.Seconds()
+	c.CaughtUpSeconds = at.Seconds()
 	cpu, err := measure.CPU(p.pid())
-	c.InStepCPU = cpu.Seconds()
+	c.CaughtUpCPU = cpu.Seconds()
 	return err
 }
 
@@ -168,8 +168,8 @@ func (d *Driver) round(ctx context.Context, s *server, number int, r Round) ([]r
 		if err := p.stop(); err != nil {
 			return nil, err
 		}
-		d.log("%-16s %-18s read %6.3f s, in step %7.3f s, %9d bytes, cpu %6.2f s, server's %6.2f s, peak %5d MB",
-			r.Scenario, name, cost.ReadSeconds, cost.InStepSeconds, cost.Received, cost.InStepCPU, cost.ServerCPU, cost.Peak>>20)
+		d.log("%-16s %-18s read %6.3f s, caught up %7.3f s, %9d bytes, cpu %6.2f s, server's %6.2f s, peak %5d MB",
+			r.Scenario, name, cost.ReadSeconds, cost.CaughtUpSeconds, cost.Received, cost.CaughtUpCPU, cost.ServerCPU, cost.Peak>>20)
 		turns = append(turns, result.Turn{Scenario: r.Scenario, Peer: name, Round: number, Changed: changed, Cost: cost})
 	}
 	return turns, nil

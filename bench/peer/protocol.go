@@ -18,8 +18,8 @@ const (
 
 // The events.
 const (
-	Read   = "read"    // the first correct read
-	InStep = "in-step" // everything is equal to the server's state
+	Read     = "read"      // the first correct read
+	CaughtUp = "caught-up" // everything is equal to the server's state
 )
 
 // Event is sent by a peer. Its name is one of the constants.

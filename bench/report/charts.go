@@ -49,7 +49,7 @@ func Charts(run *result.Run) ([]Chart, error) {
 		scale          float64
 	}{
 		{"first-read", driver.Restart0, readTime, "seconds", 1},
-		{"in-step", driver.Restart1, inStepTime, "seconds", 1},
+		{"caught-up", driver.Restart1, caughtUpTime, "seconds", 1},
 		{"bytes", driver.Restart0, received, "KB", 1e3},
 		{"peak-memory", driver.First, peakMemory, "MB", 1e6},
 	} {

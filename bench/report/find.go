@@ -13,22 +13,22 @@ type metric struct {
 }
 
 var (
-	readTime    = metric{"first correct read", func(c result.Cost) float64 { return c.ReadSeconds }, seconds}
-	inStepTime  = metric{"in step", func(c result.Cost) float64 { return c.InStepSeconds }, seconds}
-	received    = metric{"bytes from the server", func(c result.Cost) float64 { return float64(c.Received) }, size}
-	clientCPU   = metric{"CPU", func(c result.Cost) float64 { return c.SettledCPU }, seconds}
-	serverCPU   = metric{"apiserver's CPU", func(c result.Cost) float64 { return c.ServerCPU }, seconds}
-	peakMemory  = metric{"peak memory", func(c result.Cost) float64 { return float64(c.Peak) }, size}
-	settledAnon = metric{"settled, own", func(c result.Cost) float64 { return float64(c.Anon) }, size}
-	settledFile = metric{"settled, of files", func(c result.Cost) float64 { return float64(c.File) }, size}
-	onDisk      = metric{"on disk", func(c result.Cost) float64 { return float64(c.DiskBytes) }, size}
-	writtenDisk = metric{"written", func(c result.Cost) float64 { return float64(c.WrittenBytes) }, size}
+	readTime     = metric{"first correct read", func(c result.Cost) float64 { return c.ReadSeconds }, seconds}
+	caughtUpTime = metric{"caught up", func(c result.Cost) float64 { return c.CaughtUpSeconds }, seconds}
+	received     = metric{"bytes from the server", func(c result.Cost) float64 { return float64(c.Received) }, size}
+	clientCPU    = metric{"CPU", func(c result.Cost) float64 { return c.SettledCPU }, seconds}
+	serverCPU    = metric{"apiserver's CPU", func(c result.Cost) float64 { return c.ServerCPU }, seconds}
+	peakMemory   = metric{"peak memory", func(c result.Cost) float64 { return float64(c.Peak) }, size}
+	settledAnon  = metric{"settled, own", func(c result.Cost) float64 { return float64(c.Anon) }, size}
+	settledFile  = metric{"settled, of files", func(c result.Cost) float64 { return float64(c.File) }, size}
+	onDisk       = metric{"on disk", func(c result.Cost) float64 { return float64(c.DiskBytes) }, size}
+	writtenDisk  = metric{"written", func(c result.Cost) float64 { return float64(c.WrittenBytes) }, size}
 	// settledAll is the metric of the targets for settled memory: all resident memory.
 	settledAll = metric{"settled memory", func(c result.Cost) float64 { return float64(c.Anon + c.File) }, size}
 )
 
 // costs are the metrics of a start, in the order of the columns.
-var costs = []metric{readTime, inStepTime, received, clientCPU, serverCPU, peakMemory, settledAnon, settledFile, onDisk, writtenDisk}
+var costs = []metric{readTime, caughtUpTime, received, clientCPU, serverCPU, peakMemory, settledAnon, settledFile, onDisk, writtenDisk}
 
 // stage returns a stage by name, or nil.
 func stage(run *result.Run, name string) *result.Stage {

@@ -29,9 +29,9 @@ func sizes(st *result.Stage) []int {
 
 func fleetTable(b *strings.Builder, st *result.Stage) {
 	fmt.Fprintf(b, "\nAll nodes start at once in one process, each with a connection of its own and, with snapcache, a store of its\n"+
-		"own. Each caches all endpointslices and configmaps (%d objects). Time is until the last one is in step: client and server\n"+
+		"own. Each caches all endpointslices and configmaps (%d objects). Time is until the last one is caught up: client and server\n"+
 		"share the CPUs of this machine.\n\n"+
-		"| nodes | | | in step | gets | lists | watches | bytes from the server | apiserver's CPU | clients' CPU |\n|---|---|---|---|---|---|---|---|---|---|\n",
+		"| nodes | | | caught up | gets | lists | watches | bytes from the server | apiserver's CPU | clients' CPU |\n|---|---|---|---|---|---|---|---|---|---|\n",
 		st.Resources["configmaps"]+st.Resources["endpointslices.discovery.k8s.io"])
 	for _, nodes := range sizes(st) {
 		for _, scenario := range unique(st.Fleets, func(f result.Fleet) string { return f.Scenario }) {
@@ -46,7 +46,7 @@ func fleetRow(st *result.Stage, nodes int, scenario, peer string) []string {
 	of := func(value func(result.Fleet) float64) measure.Spread {
 		return fleetOf(st, nodes, scenario, peer, value)
 	}
-	row := []string{humanize.Comma(int64(nodes)), scenario, peer, withSpread(of(func(f result.Fleet) float64 { return f.InStepSeconds }), seconds)}
+	row := []string{humanize.Comma(int64(nodes)), scenario, peer, withSpread(of(func(f result.Fleet) float64 { return f.CaughtUpSeconds }), seconds)}
 	for _, verb := range []string{"GET", "LIST", "WATCH"} {
 		row = append(row, withSpread(of(func(f result.Fleet) float64 { return float64(f.Requests[verb]) }), func(n float64) string { return fmt.Sprintf("%.0f", n) }))
 	}

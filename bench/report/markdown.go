@@ -31,7 +31,7 @@ counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
 
 - **first correct read**: from the start of the process to the first answer that has an object as the
   server has it. It is an object that did not change.
-- **in step**: from the start of the process until the cache holds the last change that was made at
+- **caught up**: from the start of the process until the cache holds the last change that was made at
   the server before, and has synced. After the measurement keys and resourceVersions of all objects
   are compared with the server's.
 - **restart-0**: nothing but this last object has changed since the peer ended; **restart-1** and
@@ -211,7 +211,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 // growth writes the exponents of the cost of a start.
 func growth(b *strings.Builder, run *result.Run) {
 	var rows strings.Builder
-	metrics := []metric{readTime, inStepTime, received, clientCPU, serverCPU, peakMemory, settledAll, onDisk}
+	metrics := []metric{readTime, caughtUpTime, received, clientCPU, serverCPU, peakMemory, settledAll, onDisk}
 	for _, scenario := range []string{driver.First, driver.Restart0} {
 		for _, peer := range peersOf(run) {
 			var row strings.Builder

@@ -23,7 +23,7 @@ func example() *result.Run {
 	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	cost := func(x float64) result.Cost {
 		return result.Cost{
-			ReadSeconds: x, InStepSeconds: x, InStepCPU: x, SettledCPU: x, ServerCPU: x,
+			ReadSeconds: x, CaughtUpSeconds: x, CaughtUpCPU: x, SettledCPU: x, ServerCPU: x,
 			Traffic: measure.Traffic{Received: int64(20 * x * x)},
 			Memory:  measure.Memory{Peak: int64(1e6 * x), Anon: int64(9e5 * x), File: int64(1e5 * x)}, DiskBytes: 10_000_000,
 		}
@@ -66,7 +66,7 @@ func TestTargets(t *testing.T) {
 	// If a figure becomes worse, its target shows it.
 	for name, worse := range map[string]func(c *result.Cost){
 		"first correct read": func(c *result.Cost) { c.ReadSeconds = 3 },
-		"in step":            func(c *result.Cost) { c.InStepSeconds = 6 },
+		"caught up":          func(c *result.Cost) { c.CaughtUpSeconds = 6 },
 		"bytes from":         func(c *result.Cost) { c.Received = 250 },
 		"apiserver's CPU":    func(c *result.Cost) { c.ServerCPU = 6 },
 		"peak memory":        func(c *result.Cost) { c.Peak = 13e6 },
@@ -120,7 +120,7 @@ func TestMarkdown(t *testing.T) {
 	page := Markdown(example(), []string{"side-by-side/bytes.svg"})
 	require.NotContains(t, page, "NaN")
 	require.NotContains(t, page, "%!")
-	require.Contains(t, page, "| in step after a restart with 1 % changed | agent 1.0 s (1.0 s to 50.0 s) | typed 100.0 s (100.0 s to 5000.0 s) | 20x less | 100x | reached |")
+	require.Contains(t, page, "| caught up after a restart with 1 % changed | agent 1.0 s (1.0 s to 50.0 s) | typed 100.0 s (100.0 s to 5000.0 s) | 20x less | 100x | reached |")
 	require.Contains(t, page, "![bytes](side-by-side/bytes.svg)")
 	require.Contains(t, page, "| restart-0 | agent | 0.00 |", "the exponent of a constant cost")
 	for _, line := range strings.Split(page, "\n") {

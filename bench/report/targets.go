@@ -61,7 +61,7 @@ func targets(run *result.Run) []target {
 	cpu.why = "protobuf is neither unpacked, checked, compressed nor stored: [where the time goes](performance.md#a-first-sync)"
 	all := []target{
 		versus("to the first correct read after a restart", driver.Restart0, driver.Typed, readTime, 50),
-		versus("in step after a restart with 1 % changed", driver.Restart1, driver.Typed, inStepTime, 20),
+		versus("caught up after a restart with 1 % changed", driver.Restart1, driver.Typed, caughtUpTime, 20),
 		versus("bytes from the server "+none, driver.Restart0, driver.Typed, received, 1000),
 		server,
 		versus("peak memory on the first sync", driver.First, driver.Typed, peakMemory, 8),

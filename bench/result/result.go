@@ -46,12 +46,12 @@ type Stage struct {
 
 // Cost is the cost of one start of a process, until some time after it was caught up.
 type Cost struct {
-	ReadSeconds   float64 `json:"readSeconds"`   // from the start of the process to the first correct read
-	InStepSeconds float64 `json:"inStepSeconds"` // and to the last change at the server
+	ReadSeconds     float64 `json:"readSeconds"`     // from the start of the process to the first correct read
+	CaughtUpSeconds float64 `json:"caughtUpSeconds"` // and to the last change at the server
 	// CPU seconds of the client until it was caught up, and until the end of the measurement.
-	InStepCPU  float64 `json:"inStepCPU"`
-	SettledCPU float64 `json:"settledCPU"`
-	ServerCPU  float64 `json:"serverCPU"` // of the apiserver, until the end of the measurement, without its idle load
+	CaughtUpCPU float64 `json:"caughtUpCPU"`
+	SettledCPU  float64 `json:"settledCPU"`
+	ServerCPU   float64 `json:"serverCPU"` // of the apiserver, until the end of the measurement, without its idle load
 	measure.Traffic
 	measure.Memory       // at the end
 	WrittenBytes   int64 `json:"writtenBytes"`

@@ -93,9 +93,9 @@ func requireStage(t *testing.T, plan driver.Stage, st result.Stage) {
 func requireCost(t *testing.T, name string, c result.Cost) {
 	t.Helper()
 	require.Positive(t, c.ReadSeconds, name)
-	require.GreaterOrEqual(t, c.InStepSeconds, c.ReadSeconds, name)
-	require.Positive(t, c.InStepCPU, name)
-	require.GreaterOrEqual(t, c.SettledCPU, c.InStepCPU, name)
+	require.GreaterOrEqual(t, c.CaughtUpSeconds, c.ReadSeconds, name)
+	require.Positive(t, c.CaughtUpCPU, name)
+	require.GreaterOrEqual(t, c.SettledCPU, c.CaughtUpCPU, name)
 	require.Positive(t, c.Received, name)
 	require.Positive(t, c.Sent, name)
 	require.Positive(t, c.Anon, name)

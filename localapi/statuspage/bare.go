@@ -24,7 +24,7 @@ func bare(s *localapi.Status) *localapi.Status {
 	for _, c := range s.Collections {
 		bareOne := localapi.Collection{
 			ID: c.ID, Synced: c.Synced, Objects: c.Objects, Bytes: c.Bytes,
-			Phase: c.Phase, InStep: c.InStep, Proven: c.Proven, AgeSeconds: c.AgeSeconds,
+			Phase: c.Phase, CaughtUp: c.CaughtUp, Proven: c.Proven, AgeSeconds: c.AgeSeconds,
 			Untrusted: c.Untrusted, ListReason: c.ListReason, LastList: c.LastList,
 			Lists: c.Lists, Relists: c.Relists, Resumes: c.Resumes, Events: c.Events, EventsByMinute: c.EventsByMinute,
 			ListRead: c.ListRead, ListRemaining: c.ListRemaining,

@@ -31,7 +31,7 @@ func newWatched(t *testing.T) *watched {
 	w := &watched{asked: make(chan struct{}, 1000), clock: testingclock.NewFakeClock(now), done: make(chan struct{})}
 	source := told{status: func() (*localapi.Status, error) {
 		w.asked <- struct{}{}
-		return &localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, InStep: true, Objects: w.objects.Load()}}}, nil
+		return &localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, CaughtUp: true, Objects: w.objects.Load()}}}, nil
 	}}
 	w.server = httptest.NewServer(Handler(Options{Source: source, Clock: w.clock, Done: w.done}))
 	t.Cleanup(w.server.Close)

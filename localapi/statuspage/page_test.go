@@ -116,7 +116,7 @@ func TestPage(t *testing.T) {
 		Snapshots: &localapi.SnapshotStatus{Newest: now.Add(-3 * time.Hour), Bytes: 24 << 20, Made: 2, Failed: 1},
 		Collections: []localapi.Collection{
 			{
-				ID: "pods", Synced: true, InStep: true, Phase: "watching", Objects: 20100, Bytes: 211 << 20, Events: 4321, Resumes: 3,
+				ID: "pods", Synced: true, CaughtUp: true, Phase: "watching", Objects: 20100, Bytes: 211 << 20, Events: 4321, Resumes: 3,
 				Lists: 3, Relists: map[string]int64{"initial": 1, "expired": 2}, ListReason: "expired", LastList: now.Add(-5 * time.Minute),
 				EventsByMinute: []int64{0, 10, 0, 5},
 				Verification:   &localapi.Verification{Time: now.Add(-49 * time.Hour)},
@@ -137,7 +137,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, body, want)
 	}
 	require.NotContains(t, body, "No alarms")
-	_, body = get(t, Options{Source: saying(&localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, InStep: true}}})})
+	_, body = get(t, Options{Source: saying(&localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, CaughtUp: true}}})})
 	require.Contains(t, body, "<h1>caught up</h1>")
 	require.Contains(t, body, "No alarms")
 }

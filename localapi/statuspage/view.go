@@ -68,7 +68,7 @@ func newCard(c localapi.Collection, now time.Time) card {
 	if c.Synced {
 		x.Objects = humanize.Comma(c.Objects)
 		x.add("Size", size(c.Bytes))
-		if !c.InStep {
+		if !c.CaughtUp {
 			x.add("Age", localapi.Age(c.AgeSeconds))
 		}
 	}

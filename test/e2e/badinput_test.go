@@ -207,7 +207,7 @@ func TestServerRefusesTheAgent(t *testing.T) {
 			x.kubeconfig = good
 			a = x.start()
 			a.requireServers(cp, twoIDs...)
-			for id, c := range a.awaitInStep(anywhere(twoIDs...)) {
+			for id, c := range a.awaitCaughtUp(anywhere(twoIDs...)) {
 				require.Zero(t, c.Lists, id)
 			}
 			a.stop()
@@ -245,7 +245,7 @@ func TestUnusableDatabase(t *testing.T) {
 			a.requireServers(cp, twoIDs...)
 			s := a.await("status", func(*localapi.Status) string { return "" })
 			require.Contains(t, s.Store.Verdict, "quarantined")
-			for id, c := range a.awaitInStep(anywhere(twoIDs...)) {
+			for id, c := range a.awaitCaughtUp(anywhere(twoIDs...)) {
 				require.EqualValues(t, 1, c.Lists, id)
 			}
 			a.stop()
@@ -291,7 +291,7 @@ func TestDamagedPage(t *testing.T) {
 			continue
 		}
 		a := x.start()
-		a.awaitInStep(anywhere(twoIDs...))
+		a.awaitCaughtUp(anywhere(twoIDs...))
 		a.stop()
 	}
 	require.Greater(t, damaged, 20, "pages that matter")

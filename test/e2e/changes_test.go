@@ -192,7 +192,7 @@ type moment struct {
 	content content
 }
 
-// moment returns the present one; agent and server must be in step.
+// moment returns the present one; agent and server must be caught up.
 func (x *site) moment(cp *controlplane.ControlPlane) moment {
 	x.t.Helper()
 	var s localapi.Status

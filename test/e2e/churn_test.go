@@ -66,7 +66,7 @@ func (x *churned) settings(t *testing.T) settings {
 // settle stops the changes, and compares the agent's objects with the server's.
 func (x *churned) settle(t *testing.T, a *agent) {
 	t.Helper()
-	a.awaitInStep(anywhere(x.ids...))
+	a.awaitCaughtUp(anywhere(x.ids...))
 	x.stop()
 	touchAll(t, x.cp, x.ids...)
 	a.requireServers(x.cp, x.ids...)

@@ -176,7 +176,7 @@ func (a *agent) requireServers(cp *controlplane.ControlPlane, ids ...string) {
 	for id, objects := range want {
 		at[id] = objects.newest()
 	}
-	found := a.awaitInStep(at)
+	found := a.awaitCaughtUp(at)
 	for _, id := range ids {
 		requireSame(a.t, id, want[id], a.cached(id))
 		require.EqualValues(a.t, len(want[id]), found[id].Objects, "%s: objects in the status", id)

@@ -52,7 +52,7 @@ func TestDamagedRecord(t *testing.T) {
 
 	before := totals(t, cp)
 	a = x.start()
-	a.awaitInStep(anywhere(ids...))
+	a.awaitCaughtUp(anywhere(ids...))
 	for _, id := range []string{"configmaps", "pods"} {
 		r := x.run("dump", id, "-o", "name", "--config", x.config)
 		require.Equal(t, codeDamaged, r.code, r.stderr)
@@ -75,7 +75,7 @@ func TestDamagedRecord(t *testing.T) {
 	require.Equal(t, 1, since.Count("GET", "configmaps"))
 	require.Equal(t, 2+store.NewestKeys, since.Count("LIST", "pods"), "as well, and one of one object, because of the selector")
 	require.Equal(t, 1, since.Count("LIST", "widgets"), "the probe")
-	for id, c := range a.awaitInStep(anywhere(ids...)) {
+	for id, c := range a.awaitCaughtUp(anywhere(ids...)) {
 		require.Zero(t, c.Lists, id)
 	}
 	a.stop()

@@ -24,19 +24,19 @@ func TestDurableAtADisconnect(t *testing.T) {
 	changed := func(a *agent) string {
 		touchAll(t, cp, id)
 		rv := onServer(t, cp, id).newest()
-		a.awaitInStep(map[string]string{id: rv})
+		a.awaitCaughtUp(map[string]string{id: rv})
 		return rv
 	}
 	stored := func() string { return collections(x.stored())[id].ResourceVersion }
 
 	a := x.start()
-	a.awaitInStep(anywhere(id))
+	a.awaitCaughtUp(anywhere(id))
 	rv := changed(a)
 	a.kill()
 	require.Negative(t, compareRV(t)(stored(), rv), "it was written though the server was there, which makes the rest prove nothing")
 
 	a = x.start()
-	a.awaitInStep(map[string]string{id: rv})
+	a.awaitCaughtUp(map[string]string{id: rv})
 	rv = changed(a)
 	commits := func() int { return a.counters("snapcache_store_commits_total", "", "").total() }
 	before := commits()

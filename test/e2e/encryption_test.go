@@ -162,7 +162,7 @@ func TestEncryption(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(x.db, raw, 0o600))
 	a = x.start()
-	a.awaitInStep(anywhere(ids...))
+	a.awaitCaughtUp(anywhere(ids...))
 	x.run("dump", "configmaps", "--config", x.config)
 	a.await("the damaged record is fetched again", func(s *localapi.Status) string {
 		if n := collections(s)["configmaps"].DamagedRecords; n > 0 {
@@ -206,7 +206,7 @@ func TestEncryption(t *testing.T) {
 		})
 		require.Equal(t, next.encrypted, was.Store.EncryptionKey != "")
 		a.requireServers(cp, ids...)
-		for id, c := range a.awaitInStep(anywhere(ids...)) {
+		for id, c := range a.awaitCaughtUp(anywhere(ids...)) {
 			require.Zero(t, c.Lists, id)
 		}
 		a.stop()

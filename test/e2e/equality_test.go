@@ -21,7 +21,7 @@ func TestEveryObjectEqualsTheServers(t *testing.T) {
 
 	a := x.start()
 	a.requireServers(cp, everyID...)
-	for id, c := range a.awaitInStep(anywhere(everyID...)) {
+	for id, c := range a.awaitCaughtUp(anywhere(everyID...)) {
 		require.Equal(t, "list: initial", c.Verdict, id)
 		require.EqualValues(t, 1, c.Lists, id)
 	}
@@ -40,7 +40,7 @@ func TestEveryObjectEqualsTheServers(t *testing.T) {
 		{"killed under churn", func() { duringChurn(t, cp, func() { a.kill() }) }, func() {}},
 		{"stopped under churn", func() { duringChurn(t, cp, func() { a.stop() }) }, func() {}},
 		{"started under churn", func() { a.stop() }, func() {
-			duringChurn(t, cp, func() { a = x.start(); a.awaitInStep(anywhere(everyID...)) })
+			duringChurn(t, cp, func() { a = x.start(); a.awaitCaughtUp(anywhere(everyID...)) })
 		}},
 	} {
 		t.Log(restart.name)
@@ -49,12 +49,12 @@ func TestEveryObjectEqualsTheServers(t *testing.T) {
 		if !a.running() {
 			a = x.start()
 		}
-		a.awaitInStep(anywhere(everyID...))
+		a.awaitCaughtUp(anywhere(everyID...))
 		if restart.name != "nothing changed" {
 			touchAll(t, cp, everyID...)
 		}
 		a.requireServers(cp, everyID...)
-		for id, c := range a.awaitInStep(anywhere(everyID...)) {
+		for id, c := range a.awaitCaughtUp(anywhere(everyID...)) {
 			require.Contains(t, c.Verdict, "resume at RV ", "%s: %s", restart.name, id)
 			require.Zero(t, c.Lists, "%s: %s", restart.name, id)
 			require.EqualValues(t, 1, c.Resumes, "%s: %s", restart.name, id)

@@ -70,8 +70,8 @@ func TestExpiredWhileRunning(t *testing.T) {
 
 	require.NoError(t, cp.KillAPIServer(t.Context()))
 	a.await("the outage is noticed", func(s *localapi.Status) string {
-		if collections(s)["pods"].InStep {
-			return "still in step"
+		if collections(s)["pods"].CaughtUp {
+			return "still caught up"
 		}
 		return ""
 	})
@@ -126,7 +126,7 @@ func (a *agent) awaitListed(reason string, ids ...string) map[string]localapi.Co
 	a.t.Helper()
 	s := a.await("listed: "+reason, func(s *localapi.Status) string {
 		for _, id := range ids {
-			if c := collections(s)[id]; c.ListReason != reason || !c.InStep {
+			if c := collections(s)[id]; c.ListReason != reason || !c.CaughtUp {
 				return id + ": the newest list is " + c.ListReason + ", phase " + c.Phase
 			}
 		}

@@ -34,7 +34,7 @@ var killPhases = []killPhase{
 	}, 1200 * time.Millisecond},
 	{"steady state", func(k *killing) func() {
 		a := k.x.start()
-		a.awaitInStep(anywhere(killIDs...))
+		a.awaitCaughtUp(anywhere(killIDs...))
 		return a.kill
 	}, 600 * time.Millisecond},
 	{"relist of everything", func(k *killing) func() {
@@ -46,7 +46,7 @@ var killPhases = []killPhase{
 	{"compaction", func(k *killing) func() { return k.command("compact") }, 250 * time.Millisecond},
 	{"snapshot", func(k *killing) func() {
 		a := k.x.start()
-		a.awaitInStep(anywhere(killIDs...))
+		a.awaitCaughtUp(anywhere(killIDs...))
 		end := k.command("snapshot", "create")
 		return func() { a.kill(); end() }
 	}, 150 * time.Millisecond},
@@ -117,7 +117,7 @@ func TestFaultKill(t *testing.T) {
 	stopChurn := beginChurn(t, cp, objects.ChurnOptions{Rate: churnSlow, Kinds: []string{"configmaps", "widgets"}})
 
 	a := k.x.start()
-	a.awaitInStep(anywhere(killIDs...))
+	a.awaitCaughtUp(anywhere(killIDs...))
 	a.stop()
 	synced, unsynced, encrypted, states := 0, 0, 0, make(map[string]bool)
 	kills := times(28, 504)
@@ -160,11 +160,11 @@ func TestFaultKill(t *testing.T) {
 		}
 	}
 	a = k.x.start()
-	a.awaitInStep(anywhere(killIDs...))
+	a.awaitCaughtUp(anywhere(killIDs...))
 	stopChurn()
 	touchAll(t, cp, killIDs...)
 	at := onServer(t, cp, "configmaps").newest()
-	a.awaitInStep(map[string]string{"configmaps": at, "widgets.example.com": ""})
+	a.awaitCaughtUp(map[string]string{"configmaps": at, "widgets.example.com": ""})
 	a.stop()
 	truth.await(truth.revision())
 	dumped := k.x.dumpByKind("in the end")

@@ -260,7 +260,7 @@ func (r *anyFaults) settle(what string) {
 	for id := range registries {
 		want[id] = at
 	}
-	r.a.awaitInStep(want)
+	r.a.awaitCaughtUp(want)
 	name, _, ok := bytes.Cut(r.x.must("snapshot", "create"), []byte(": "))
 	require.True(r.t, ok)
 	r.compare(what, "--from", string(name))

@@ -47,7 +47,7 @@ func TestFaultDiskFullAgent(t *testing.T) {
 	x.awaitLog("there is no room on the disk for the database")
 	require.True(t, a.running())
 	disk.Set(faultfs.Faults{})
-	a.awaitInStep(anywhere("configmaps"))
+	a.awaitCaughtUp(anywhere("configmaps"))
 	a.requireServers(cp, "configmaps")
 	require.Zero(t, a.counters("snapcache_store_failing", "", "").total())
 
@@ -70,7 +70,7 @@ func TestFaultDiskFullAgent(t *testing.T) {
 	x.awaitLog("the database can be written again")
 	require.Zero(t, a.counters("snapcache_store_failing", "", "").total())
 	a.requireServers(cp, "configmaps")
-	for _, c := range a.awaitInStep(anywhere("configmaps")) {
+	for _, c := range a.awaitCaughtUp(anywhere("configmaps")) {
 		require.Equal(t, 1, int(c.Lists), "there was no other list")
 	}
 	want := onServer(t, cp, "configmaps")
@@ -121,7 +121,7 @@ func TestFaultDiskFullForLong(t *testing.T) {
 	disk.Set(faultfs.Faults{})
 	a.requireServers(cp, "configmaps")
 	a.await("the end of the alarm", func(s *localapi.Status) string { return s.Store.Problem })
-	for _, c := range a.awaitInStep(anywhere("configmaps")) {
+	for _, c := range a.awaitCaughtUp(anywhere("configmaps")) {
 		require.Equal(t, 1, int(c.Lists), "there was no other list")
 	}
 	a.stop()
@@ -159,7 +159,7 @@ func TestFaultPowerCutAgent(t *testing.T) {
 			x.configure(s)
 		}
 		a := x.start()
-		a.await("far enough", func(s *localapi.Status) string { return inStep(s, i%4) })
+		a.await("far enough", func(s *localapi.Status) string { return caughtUp(s, i%4) })
 		delay := time.Duration(random.Int64N(int64(killMax)))
 		sleep(t, delay)
 		disk.Cut(faultfs.Choice(random.IntN(4)))

@@ -314,7 +314,7 @@ func TestFaultDamageAgent(t *testing.T) {
 `})
 	ids := []string{"configmaps", "pods"}
 	a := x.start()
-	a.awaitInStep(anywhere(ids...))
+	a.awaitCaughtUp(anywhere(ids...))
 	for range times(6, 100) {
 		if random.IntN(2) == 0 {
 			a.stop()
@@ -326,7 +326,7 @@ func TestFaultDamageAgent(t *testing.T) {
 		t.Logf("%s in page %d of %d", d.name, page, len(file)/filePage)
 		require.NoError(t, os.WriteFile(x.db, d.do(random, file, page), 0o600))
 		a = x.start()
-		a.awaitInStep(anywhere(ids...))
+		a.awaitCaughtUp(anywhere(ids...))
 		_ = x.run("dump", "--config", x.config) // whatever it returns, the agent must not exit
 		require.True(t, a.running())
 		a.await("answers", func(*localapi.Status) string { return "" })

@@ -139,7 +139,7 @@ func takingTurns(t *testing.T, f *faults, change func()) {
 	f.g.leadWatches(t, other.ControlPlane)
 	f.g.down()
 	f.g.up()
-	f.a.awaitInStep(anywhere(faultIDs...))
+	f.a.awaitCaughtUp(anywhere(faultIDs...))
 	f.goOn(t, aside)
 	other.etcd.goOn()
 	f.a.requireServers(f.cp, faultIDs...)

@@ -83,7 +83,7 @@ func tokenExpired(t *testing.T, f *faults, change func()) {
 	token := f.sign(t, account, tokenLife)
 	f.g.giveToken(t, token)
 	f.a = f.x.start()
-	f.a.awaitInStep(anywhere(faultIDs...))
+	f.a.awaitCaughtUp(anywhere(faultIDs...))
 
 	cfg := rest.AnonymousClientConfig(f.cp.RESTConfig(controlplane.Admin))
 	cfg.BearerToken = token
@@ -101,7 +101,7 @@ func tokenExpired(t *testing.T, f *faults, change func()) {
 	f.a.awaitProblem("configmaps", "credential")
 	change()
 	f.g.giveToken(t, f.sign(t, account, time.Hour))
-	f.a.awaitInStep(anywhere(faultIDs...))
+	f.a.awaitCaughtUp(anywhere(faultIDs...))
 
 	another := "another " + strconv.FormatUint(f.random.Uint64(), 36) // for the next agent
 	f.g.accept(another)

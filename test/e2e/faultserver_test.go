@@ -77,7 +77,7 @@ var serverFaults = []serverFault{
 		f.g.writeKubeconfig(t, &clientcmdapi.AuthInfo{ClientCertificate: f.g.certFile, ClientKey: f.g.keyFile})
 		f.g.acceptCertificate(t)()
 		f.a = f.x.start()
-		f.a.awaitInStep(anywhere(faultIDs...))
+		f.a.awaitCaughtUp(anywhere(faultIDs...))
 		give := f.g.acceptCertificate(t)
 		f.g.down()
 		f.g.up()
@@ -91,7 +91,7 @@ var serverFaults = []serverFault{
 			f.a.awaitProblem(id, "refused") // by then the copy of the files, kept for a second, has expired
 		}
 		f.g.up()
-		f.a.awaitInStep(anywhere(faultIDs...))
+		f.a.awaitCaughtUp(anywhere(faultIDs...))
 		f.g.writeKubeconfig(t, &clientcmdapi.AuthInfo{TokenFile: f.g.tokenFile}) // for the next agent
 	}},
 	{"authority replaced", nil, func(t *testing.T, f *faults, change func()) {
@@ -114,7 +114,7 @@ var serverFaults = []serverFault{
 		change()
 		require.NoError(t, f.cp.CompactEtcd(t.Context()))
 		f.g.up()
-		f.a.awaitInStep(anywhere(faultIDs...))
+		f.a.awaitCaughtUp(anywhere(faultIDs...))
 		// And once more, while it watches.
 		f.touchWidgets(t)
 		require.NoError(t, f.cp.CompactEtcd(t.Context()))
@@ -131,7 +131,7 @@ var serverFaults = []serverFault{
 		f.g.lead(t, other)
 		f.g.down()
 		f.g.up()
-		f.a.awaitOutOfStep("configmaps")
+		f.a.awaitNotCaughtUp("configmaps")
 		f.g.lead(t, f.cp)
 		f.g.down()
 		f.g.up()
@@ -181,7 +181,7 @@ var serverFaults = []serverFault{
 		_, err := objects.Touch(t.Context(), f.cp.RESTConfig(controlplane.Admin), "configmaps", 30)
 		require.NoError(t, err)
 		f.a.requireServers(f.cp, faultIDs...)
-		checkpoint := f.a.awaitInStep(anywhere("configmaps"))["configmaps"].ResourceVersion
+		checkpoint := f.a.awaitCaughtUp(anywhere("configmaps"))["configmaps"].ResourceVersion
 		f.g.answer(func(r *http.Request) int {
 			q := r.URL.Query()
 			switch {
@@ -270,7 +270,7 @@ func (f *faults) test(t *testing.T, fault serverFault, round string) {
 	f.a.stop()
 	f.a = f.x.start()
 	before := onServer(t, f.cp, "configmaps")
-	now := f.a.awaitInStep(map[string]string{"configmaps": before.newest(), "widgets.example.com": ""})
+	now := f.a.awaitCaughtUp(map[string]string{"configmaps": before.newest(), "widgets.example.com": ""})
 	for _, id := range faultIDs {
 		require.Zero(t, now[id].Lists, "%s: lists of %s after a restart", fault.name, id)
 	}
@@ -426,7 +426,7 @@ func (f *faults) remakeWidgets(t *testing.T) {
 		_, err := definitions.Get(ctx, crd.GetName(), metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	})
-	f.a.awaitOutOfStep("widgets.example.com")
+	f.a.awaitNotCaughtUp("widgets.example.com")
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	require.NoError(t, err)
 	require.NoError(t, unstructured.SetNestedField(versions[0].(map[string]any), map[string]any{"type": "string", "default": "plain"},
@@ -437,12 +437,12 @@ func (f *faults) remakeWidgets(t *testing.T) {
 	require.NoError(t, objects.Seed(t.Context(), f.cp, objects.SeedOptions{Widgets: 25, Namespaces: 4}))
 }
 
-// awaitOutOfStep waits until a collection is not in step.
-func (a *agent) awaitOutOfStep(id string) {
+// awaitNotCaughtUp waits until a collection is not caught up.
+func (a *agent) awaitNotCaughtUp(id string) {
 	a.t.Helper()
-	a.await(id+" is out of step", func(s *localapi.Status) string {
-		if collections(s)[id].InStep {
-			return "still in step"
+	a.await(id+" is not caught up", func(s *localapi.Status) string {
+		if collections(s)[id].CaughtUp {
+			return "still caught up"
 		}
 		return ""
 	})

@@ -18,7 +18,7 @@ const withSecrets = `
 `
 
 // TestForbiddenCollection runs an agent whose user may not read secrets. They stay never synced,
-// which differs from empty; the others are in step, and equal the server's.
+// which differs from empty; the others are caught up, and equal the server's.
 func TestForbiddenCollection(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -68,10 +68,10 @@ func TestForbiddenLater(t *testing.T) {
 
 	x.kubeconfig = kubeconfig(t, cp, controlplane.Reader)
 	a = x.start()
-	a.awaitInStep(anywhere("configmaps", "services"))
+	a.awaitCaughtUp(anywhere("configmaps", "services"))
 	c := a.awaitForbidden()
 	require.True(t, c.Synced)
-	require.False(t, c.InStep)
+	require.False(t, c.CaughtUp)
 	require.Positive(t, c.AgeSeconds)
 	const left = "what is stored of it is deleted in 1d0h if that stays so"
 	require.Contains(t, c.Problem, left)
@@ -90,7 +90,7 @@ func TestForbiddenLater(t *testing.T) {
 	a = x.start()
 	a.requireServers(cp, "configmaps", "secrets", "services")
 	require.NotContains(t, string(x.must("status")), "is deleted")
-	require.Zero(t, a.awaitInStep(anywhere("secrets"))["secrets"].Lists, "given back, it goes on without a list")
+	require.Zero(t, a.awaitCaughtUp(anywhere("secrets"))["secrets"].Lists, "given back, it goes on without a list")
 	a.stop()
 }
 

@@ -265,16 +265,16 @@ func (a *agent) await(what string, ok func(*localapi.Status) string) *localapi.S
 	return status
 }
 
-// awaitInStep waits until the collections in at are in step and complete up to the given
+// awaitCaughtUp waits until the collections in at are caught up and complete up to the given
 // resourceVersions, and returns them by ID. An empty resourceVersion means any.
-func (a *agent) awaitInStep(at map[string]string) map[string]localapi.Collection {
+func (a *agent) awaitCaughtUp(at map[string]string) map[string]localapi.Collection {
 	a.t.Helper()
-	s := a.await("in step", func(s *localapi.Status) string {
+	s := a.await("caught up", func(s *localapi.Status) string {
 		found := collections(s)
 		var missing []string
 		for id, rv := range at {
 			c := found[id]
-			if behind, _ := object.CompareRV(c.ResourceVersion, rv); !c.InStep || rv != "" && behind < 0 {
+			if behind, _ := object.CompareRV(c.ResourceVersion, rv); !c.CaughtUp || rv != "" && behind < 0 {
 				missing = append(missing, fmt.Sprintf("%s is at %q of %q, in phase %q (%s)", id, c.ResourceVersion, rv, c.Phase, c.Problem))
 			}
 		}
@@ -291,7 +291,7 @@ func collections(s *localapi.Status) map[string]localapi.Collection {
 	return m
 }
 
-// anywhere returns the collections without resourceVersions, for awaitInStep.
+// anywhere returns the collections without resourceVersions, for awaitCaughtUp.
 func anywhere(ids ...string) map[string]string {
 	m := make(map[string]string, len(ids))
 	for _, id := range ids {

@@ -44,7 +44,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		a := x.start()
 		// Some kills hit the start, the others an agent that has events to store, in one collection
 		// or several.
-		a.await("far enough", func(s *localapi.Status) string { return inStep(s, i%4) })
+		a.await("far enough", func(s *localapi.Status) string { return caughtUp(s, i%4) })
 		delay := rand.N(killMax)
 		if i == 0 {
 			delay = 0 // the first list must not be complete yet
@@ -77,22 +77,22 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 	a := x.start()
 	server.settle(t, a)
-	for id, c := range a.awaitInStep(anywhere(server.ids...)) {
+	for id, c := range a.awaitCaughtUp(anywhere(server.ids...)) {
 		require.Zero(t, c.Lists, "%s: lists", id)
 		require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", id)
 		require.Equal(t, "initial", c.ListReason, id)
 	}
 }
 
-// inStep returns an empty text if at least n collections are in step, else what is missing.
-func inStep(s *localapi.Status, n int) string {
+// caughtUp returns an empty text if at least n collections are caught up, else what is missing.
+func caughtUp(s *localapi.Status, n int) string {
 	for _, c := range s.Collections {
-		if c.InStep {
+		if c.CaughtUp {
 			n--
 		}
 	}
 	if n > 0 {
-		return fmt.Sprintf("%d more have to be in step", n)
+		return fmt.Sprintf("%d more have to be caught up", n)
 	}
 	return ""
 }

@@ -17,7 +17,7 @@ func TestMemoryStore(t *testing.T) {
 	for range 2 {
 		a := x.launch(append(x.runArgs(), "--store", "memory")...)
 		a.requireServers(cp, twoIDs...)
-		for id, c := range a.awaitInStep(anywhere(twoIDs...)) {
+		for id, c := range a.awaitCaughtUp(anywhere(twoIDs...)) {
 			require.Equal(t, "list: initial", c.Verdict, id)
 			require.EqualValues(t, 1, c.Lists, id)
 		}

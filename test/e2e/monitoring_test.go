@@ -25,7 +25,7 @@ func TestMonitoringMetrics(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(x.db), 0o700))
 	require.NoError(t, os.WriteFile(x.db, []byte("no database of ours, and long enough to be looked at"), 0o600))
 	a := x.start()
-	a.awaitInStep(anywhere("configmaps"))
+	a.awaitCaughtUp(anywhere("configmaps"))
 	x.must("snapshot", "create")
 	x.must("verify")
 	resp, err := http.Get("http://" + a.metrics + "/metrics")

@@ -32,7 +32,7 @@ func TestServerAwayForTheWholeStart(t *testing.T) {
 `})
 	a := x.start()
 	a.requireServers(cp, offlineIDs...)
-	listed := a.awaitInStep(anywhere(offlineIDs...))
+	listed := a.awaitCaughtUp(anywhere(offlineIDs...))
 	a.stop()
 
 	for _, away := range []struct {
@@ -65,7 +65,7 @@ func TestServerAwayForTheWholeStart(t *testing.T) {
 			require.Less(t, took, readableWithin)
 			for id, c := range collections(s) {
 				require.True(t, c.Synced, id)
-				require.False(t, c.InStep, id)
+				require.False(t, c.CaughtUp, id)
 				require.Positive(t, c.AgeSeconds, "%s: age", id)
 				require.Less(t, c.AgeSeconds, time.Since(listed[id].LastList).Seconds()+1, "%s: age", id)
 				require.False(t, c.Proven.IsZero(), id)
@@ -86,7 +86,7 @@ func TestServerAwayForTheWholeStart(t *testing.T) {
 
 			network.up()
 			a.requireServers(cp, offlineIDs...)
-			for id, c := range a.awaitInStep(anywhere(offlineIDs...)) {
+			for id, c := range a.awaitCaughtUp(anywhere(offlineIDs...)) {
 				require.Zero(t, c.Lists, "%s: lists", id)
 				require.EqualValues(t, 1, c.Resumes, "%s: resumes", id)
 				require.Equal(t, listed[id].LastList, c.LastList, "%s: it was listed again", id)

@@ -43,7 +43,7 @@ func TestSecretsPurged(t *testing.T) {
 	require.Len(t, missing(t, x.db, secret), 0)
 
 	a = x.start()
-	a.awaitInStep(anywhere("configmaps", "secrets"))
+	a.awaitCaughtUp(anywhere("configmaps", "secrets"))
 	kubectl("annotate", "secret", "-n", "default", "stays", "example.com/changed=yes")
 	a.requireServers(cp, "secrets")
 	a.kill() // the last change is in the journal

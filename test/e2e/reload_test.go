@@ -30,7 +30,7 @@ func TestReload(t *testing.T) {
 `}
 	x := newSite(t, first)
 	a := x.start()
-	a.awaitInStep(anywhere("configmaps", "namespaces", "pods"))
+	a.awaitCaughtUp(anywhere("configmaps", "namespaces", "pods"))
 	changes := a.follow("configmaps")
 
 	second := first
@@ -46,7 +46,7 @@ func TestReload(t *testing.T) {
 		before := totals(t, cp)
 		a.configure(second)
 		require.Equal(t, "changed verify\nchanged health\nremoved namespaces\nchanged pods: indexes\nadded widgets.example.com\n", string(a.must("reload")))
-		now := a.awaitInStep(anywhere("configmaps", "pods", "widgets.example.com"))
+		now := a.awaitCaughtUp(anywhere("configmaps", "pods", "widgets.example.com"))
 		since := totals(t, cp).Since(before)
 		require.Len(t, now, 3)
 
@@ -121,7 +121,7 @@ func TestReload(t *testing.T) {
 		a.configure(third)
 		require.Equal(t, "changed pods: labelSelector\n", string(a.must("reload")))
 		a.await("listed for it", func(s *localapi.Status) string {
-			if c := collections(s)["pods"]; !c.InStep || c.ListReason != "scope-changed" {
+			if c := collections(s)["pods"]; !c.CaughtUp || c.ListReason != "scope-changed" {
 				return c.Phase + ", listed for " + c.ListReason
 			}
 			return ""

@@ -31,7 +31,7 @@ func TestReset(t *testing.T) {
 	require.Len(t, aside, 1)
 	a = x.start()
 	a.requireServers(cp, "configmaps", "nodes")
-	for id, c := range a.awaitInStep(anywhere("configmaps", "nodes")) {
+	for id, c := range a.awaitCaughtUp(anywhere("configmaps", "nodes")) {
 		require.EqualValues(t, 1, c.Lists, id)
 		require.Equal(t, "initial", c.ListReason, id)
 	}

@@ -41,7 +41,7 @@ func TestRestartMakesNoList(t *testing.T) {
 `})
 	a := x.start()
 	a.requireServers(cp, resumeIDs...)
-	listed := a.awaitInStep(anywhere(resumeIDs...))
+	listed := a.awaitCaughtUp(anywhere(resumeIDs...))
 	a.stop()
 	seeded := onServer(t, cp, "configmaps")
 	keys := make([]string, 0, len(seeded))
@@ -55,7 +55,7 @@ func TestRestartMakesNoList(t *testing.T) {
 		x := x.in(t)
 		before := totals(t, cp)
 		a := x.start()
-		a.awaitInStep(anywhere(resumeIDs...))
+		a.awaitCaughtUp(anywhere(resumeIDs...))
 		requireResumed(t, a, totals(t, cp).Since(before), listed)
 		for _, id := range resumeIDs {
 			require.Zero(t, a.events(id).total("BOOKMARK"), "%s: events", id)
@@ -70,7 +70,7 @@ func TestRestartMakesNoList(t *testing.T) {
 		p.run(t.Context(), 0, resumeChanges)
 		before := totals(t, cp)
 		a := x.start()
-		a.awaitInStep(map[string]string{"configmaps": p.newest(t), "namespaces": "", "pods": "", "widgets.example.com": ""})
+		a.awaitCaughtUp(map[string]string{"configmaps": p.newest(t), "namespaces": "", "pods": "", "widgets.example.com": ""})
 		requireResumed(t, a, totals(t, cp).Since(before), listed)
 		requireUpdates(t, a, resumeChanges)
 		a.requireServers(cp, "configmaps")
@@ -85,7 +85,7 @@ func TestRestartMakesNoList(t *testing.T) {
 		p.run(t.Context(), 0, resumeChanges/4)
 		a := x.start()
 		p.run(t.Context(), resumeChanges/4, resumeChanges)
-		a.awaitInStep(map[string]string{"configmaps": p.newest(t), "namespaces": "", "pods": "", "widgets.example.com": ""})
+		a.awaitCaughtUp(map[string]string{"configmaps": p.newest(t), "namespaces": "", "pods": "", "widgets.example.com": ""})
 		requireResumed(t, a, totals(t, cp).Since(before), listed)
 		require.Equal(t, resumeChanges, p.after(t, checkpoint))
 		requireUpdates(t, a, resumeChanges)
@@ -97,7 +97,7 @@ func TestRestartMakesNoList(t *testing.T) {
 // requireResumed checks that an agent resumed, by its own status and by the server's metrics.
 func requireResumed(t *testing.T, a *agent, since controlplane.Totals, listed map[string]localapi.Collection) {
 	t.Helper()
-	now := a.awaitInStep(anywhere(resumeIDs...))
+	now := a.awaitCaughtUp(anywhere(resumeIDs...))
 	for _, id := range resumeIDs {
 		c := now[id]
 		requireAsked(t, since, id, c.Resource)

@@ -55,7 +55,7 @@ func TestRights(t *testing.T) {
 			x.tamper(id, driftOfEachKind(t, false))
 		}
 		a = x.start()
-		for id, c := range a.awaitInStep(anywhere(rightsIDs...)) {
+		for id, c := range a.awaitCaughtUp(anywhere(rightsIDs...)) {
 			require.Zero(t, c.Lists, "%s was resumed", id)
 		}
 		r, all := x.verify("--repair")
@@ -87,7 +87,7 @@ func TestRights(t *testing.T) {
 					}
 					return ""
 				})
-				a.awaitInStep(anywhere(slices.DeleteFunc(slices.Clone(rightsIDs), func(other string) bool { return other == id })...))
+				a.awaitCaughtUp(anywhere(slices.DeleteFunc(slices.Clone(rightsIDs), func(other string) bool { return other == id })...))
 				a.stop()
 			})
 		}
@@ -97,11 +97,11 @@ func TestRights(t *testing.T) {
 		x := rightsSite(t, cp, "no-get-configmaps", "configmaps", "get")
 		x.requireMissing(cp, "get on configmaps in all of the cluster: objects that are damaged or differ can't be fetched again")
 		a := x.start()
-		a.awaitInStep(anywhere(rightsIDs...))
+		a.awaitCaughtUp(anywhere(rightsIDs...))
 		a.stop()
 		x.tamper("configmaps", driftOfEachKind(t, false))
 		a = x.start()
-		a.awaitInStep(anywhere(rightsIDs...))
+		a.awaitCaughtUp(anywhere(rightsIDs...))
 		r, all := x.verify("--repair")
 		require.NotZero(t, r.code)
 		i := slices.IndexFunc(all, func(v localapi.Verification) bool { return v.Collection == "configmaps" })
@@ -121,7 +121,7 @@ func TestRights(t *testing.T) {
 		x := rightsSite(t, cp, "no-get-definition", "customresourcedefinitions", "get")
 		x.requireMissing(cp, "get on customresourcedefinitions.apiextensions.k8s.io widgets.example.com: a change of its schema will not be noticed")
 		a := x.start()
-		a.awaitInStep(anywhere(rightsIDs...))
+		a.awaitCaughtUp(anywhere(rightsIDs...))
 		a.stop()
 		log, err := os.ReadFile(x.log)
 		require.NoError(t, err)
@@ -177,7 +177,7 @@ func (x *site) requireMissing(cp *controlplane.ControlPlane, rights ...string) {
 // by its CA.
 func (a *agent) requireIdentified(by string) {
 	a.t.Helper()
-	for id, c := range a.awaitInStep(anywhere(rightsIDs...)) {
+	for id, c := range a.awaitCaughtUp(anywhere(rightsIDs...)) {
 		require.True(a.t, strings.HasPrefix(c.Cluster, by), "%s is of %s", id, c.Cluster)
 	}
 }

@@ -36,7 +36,7 @@ func TestRestoredEtcdThatWentOn(t *testing.T) {
 		_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "configmaps", 5)
 		require.NoError(t, err)
 		a.requireServers(cp, "configmaps")
-		checkpoint := a.awaitInStep(anywhere("configmaps"))["configmaps"].ResourceVersion
+		checkpoint := a.awaitCaughtUp(anywhere("configmaps"))["configmaps"].ResourceVersion
 		if name == "stopped" {
 			a.stop()
 		} else {

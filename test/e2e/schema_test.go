@@ -45,7 +45,7 @@ func TestSchemaChanged(t *testing.T) {
 	addDefault(t, cp, "colour")
 	p.up()
 	a.await("both lists", func(s *localapi.Status) string {
-		if c := collections(s)["widgets.example.com"]; c.Lists < 2 || !c.InStep {
+		if c := collections(s)["widgets.example.com"]; c.Lists < 2 || !c.CaughtUp {
 			return "phase " + c.Phase
 		}
 		return ""
@@ -55,7 +55,7 @@ func TestSchemaChanged(t *testing.T) {
 	a.stop()
 
 	a = x.start()
-	require.Zero(t, a.awaitInStep(anywhere("widgets.example.com"))["widgets.example.com"].Lists, "what did not change costs no list")
+	require.Zero(t, a.awaitCaughtUp(anywhere("widgets.example.com"))["widgets.example.com"].Lists, "what did not change costs no list")
 	a.stop()
 }
 

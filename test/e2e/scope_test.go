@@ -84,8 +84,8 @@ func TestScopeChangedInTheConfiguration(t *testing.T) {
 	}
 }
 
-// awaitScope waits until the agent is in step with a configuration. last is the collection before,
-// which may still be reported as in step for a moment.
+// awaitScope waits until the agent is caught up with a configuration. last is the collection before,
+// which may still be reported as caught up for a moment.
 func (a *agent) awaitScope(step scopeStep, last localapi.Collection) localapi.Collection {
 	a.t.Helper()
 	reason, verdict, lists := "scope-changed", "list: scope-changed", 1
@@ -94,10 +94,10 @@ func (a *agent) awaitScope(step scopeStep, last localapi.Collection) localapi.Co
 	} else if !step.relist {
 		verdict, lists = "resume at RV ", 0
 	}
-	s := a.await("pods are in step: "+step.name, func(s *localapi.Status) string {
+	s := a.await("pods are caught up: "+step.name, func(s *localapi.Status) string {
 		c := collections(s)["pods"]
 		switch {
-		case !c.InStep:
+		case !c.CaughtUp:
 			return "phase " + c.Phase
 		case step.relist && (c.ListReason != reason || c.LastList.Equal(last.LastList)):
 			return "the newest list is the old one"

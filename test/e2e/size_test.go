@@ -42,7 +42,7 @@ func TestTwentyThousandPods(t *testing.T) {
 	t.Run("first sync", func(t *testing.T) {
 		a := x.in(t).start()
 		started := time.Now()
-		c := a.awaitInStep(anywhere("pods"))["pods"]
+		c := a.awaitCaughtUp(anywhere("pods"))["pods"]
 		took := time.Since(started)
 		require.EqualValues(t, manyPods, c.Objects)
 		peak := a.peak()
@@ -63,10 +63,10 @@ func TestTwentyThousandPods(t *testing.T) {
 	t.Run("restart", func(t *testing.T) {
 		x := x.in(t)
 		a := x.start()
-		c := a.awaitInStep(anywhere("pods"))["pods"]
+		c := a.awaitCaughtUp(anywhere("pods"))["pods"]
 		require.EqualValues(t, manyPods, c.Objects)
 		require.Zero(t, c.Lists)
-		t.Logf("in step: peak %.1f MB", a.peak())
+		t.Logf("caught up: peak %.1f MB", a.peak())
 		x.dumpMany("ndjson")
 		t.Logf("after a dump through the socket: peak %.1f MB", a.peak())
 		require.Less(t, a.peak(), float64(restartMB), "MB at the peak after a restart and a dump")
@@ -102,7 +102,7 @@ func TestTwentyThousandPods(t *testing.T) {
 		x := x.in(t)
 		few := newSite(t, settings{kubeconfig: x.kubeconfig, resources: "- {resource: pods, namespaces: [shop-0000]}"})
 		a := few.start()
-		a.awaitInStep(anywhere("pods@shop-0000"))
+		a.awaitCaughtUp(anywhere("pods@shop-0000"))
 		a.stop()
 		fast, slow := few.firstAnswer(), x.firstAnswer()
 		t.Logf("from exec to the first answer: %s with 200 pods, %s with %d", fast, slow, manyPods)

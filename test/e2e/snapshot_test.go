@@ -47,13 +47,13 @@ func TestSnapshot(t *testing.T) {
 	}
 	a.stop()
 
-	// requireResumed checks that an agent that started from the snapshot is in step and made no
+	// requireResumed checks that an agent that started from the snapshot is caught up and made no
 	// list.
 	requireResumed := func(t *testing.T, x *site, verdict string) {
 		t.Helper()
 		before := totals(t, cp)
 		a := x.start()
-		a.awaitInStep(anywhere(ids...))
+		a.awaitCaughtUp(anywhere(ids...))
 		since := totals(t, cp).Since(before)
 		a.requireServers(cp, ids...)
 		s, err := a.client.Status(t.Context())

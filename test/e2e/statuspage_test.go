@@ -39,7 +39,7 @@ func TestStatusPage(t *testing.T) {
 	kubectl("create", "configmap", "till", "-n", "shop")
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps\n  namespaces: [shop]\n- resource: namespaces\n- resource: secrets", consent: true})
 	a := x.start()
-	found := a.awaitInStep(anywhere("configmaps@shop", "namespaces", "secrets"))
+	found := a.awaitCaughtUp(anywhere("configmaps@shop", "namespaces", "secrets"))
 
 	const objects, state, events = `[id="c-configmaps@shop"] .objects b`, `[id="c-configmaps@shop"] .state`, `[id="c-configmaps@shop"] svg`
 	page := "http://" + a.metrics + "/"
@@ -69,7 +69,7 @@ func TestStatusPage(t *testing.T) {
 
 	// The server goes down, and the page reports it without the details, which are not public.
 	require.NoError(t, cp.KillAPIServer(t.Context()))
-	b.awaitText(state, "not in step", func(s string) bool { return s == "waiting" || s == "resuming" })
+	b.awaitText(state, "not caught up", func(s string) bool { return s == "waiting" || s == "resuming" })
 	b.awaitText("#alarms", "an alarm", func(s string) bool { return strings.Contains(s, "unreachable; snapcache status shows why") })
 	require.NotContains(t, b.text("body"), strings.TrimPrefix(cp.URL(), "https://"))
 
@@ -98,7 +98,7 @@ func TestStatusPageGuarded(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: nodes"})
 	a := x.start()
-	a.awaitInStep(anywhere("nodes"))
+	a.awaitCaughtUp(anywhere("nodes"))
 	tunnel := tunnelTo(t, a.socket)
 	ask := func(method, url, host, origin string) int {
 		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -219,7 +219,7 @@ func goodStatus() *localapi.Status {
 	now := time.Now()
 	one := func(id string, objects, events int64) localapi.Collection {
 		return localapi.Collection{
-			ID: id, Synced: true, InStep: true, Phase: "watching", Objects: objects, Bytes: objects * 10400, ResourceVersion: "48211733",
+			ID: id, Synced: true, CaughtUp: true, Phase: "watching", Objects: objects, Bytes: objects * 10400, ResourceVersion: "48211733",
 			Lists: 1, Relists: map[string]int64{"initial": 1}, ListReason: "initial", LastList: now.Add(-61 * time.Hour),
 			Events: events * 900, Resumes: 17, EventsByMinute: hour(events),
 			Verification: &localapi.Verification{Time: now.Add(-50 * time.Hour), Objects: objects},
@@ -246,7 +246,7 @@ func badStatus() *localapi.Status {
 	s.Snapshots.Problem, s.Snapshots.Failed = "12 MiB are free, 40 MiB are needed", 3
 	c := s.Collections
 	for i := range c {
-		c[i].InStep, c[i].Phase, c[i].AgeSeconds = false, "waiting", 11523
+		c[i].CaughtUp, c[i].Phase, c[i].AgeSeconds = false, "waiting", 11523
 		c[i].Problem, c[i].ProblemKind = "can't reach the server: connection refused by control.example.com:6443: check that the kube-apiserver runs there", "unreachable"
 	}
 	c[0].Untrusted = "rv-ahead"

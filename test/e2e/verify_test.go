@@ -82,7 +82,7 @@ func TestVerify(t *testing.T) {
 			x.tamper(id, driftOfEachKind(t, id == "configmaps"))
 		}
 		a := x.start()
-		a.awaitInStep(anywhere(verifyIDs...))
+		a.awaitCaughtUp(anywhere(verifyIDs...))
 		requireDiffers(t, cp, x, verifyIDs)
 		stop := nudge(t, cp)
 		r, all := x.verify()
@@ -129,7 +129,7 @@ func TestVerify(t *testing.T) {
 			return changes
 		})
 		a := x.start()
-		a.awaitInStep(anywhere(verifyIDs...))
+		a.awaitCaughtUp(anywhere(verifyIDs...))
 		r, all := x.verify("configmaps", "--repair")
 		require.Zero(t, r.code, r.stderr)
 		require.Len(t, all, 1)
@@ -145,7 +145,7 @@ func TestVerify(t *testing.T) {
 		x.configure(s)
 		x.tamper("configmaps", driftOfEachKind(t, false))
 		a := x.start()
-		a.awaitInStep(anywhere(verifyIDs...))
+		a.awaitCaughtUp(anywhere(verifyIDs...))
 		a.await("found", func(s *localapi.Status) string {
 			if v := collections(s)["configmaps"].Verification; v == nil || v.Drift() == 0 {
 				return "no drift yet"

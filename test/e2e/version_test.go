@@ -32,7 +32,7 @@ func TestServedVersionGone(t *testing.T) {
 	serveOtherVersion(t, cp)
 
 	chosen.await("the other version", func(s *localapi.Status) string {
-		if c := collections(s)[id]; c.Version != "v2" || !c.InStep {
+		if c := collections(s)[id]; c.Version != "v2" || !c.CaughtUp {
 			return "version " + c.Version + ", phase " + c.Phase + ": " + c.Problem
 		}
 		return ""
@@ -46,7 +46,7 @@ func TestServedVersionGone(t *testing.T) {
 
 	named.await("says why", func(s *localapi.Status) string {
 		c := collections(s)[id]
-		if c.InStep || !strings.Contains(c.Problem, "404") {
+		if c.CaughtUp || !strings.Contains(c.Problem, "404") {
 			return "phase " + c.Phase + ": " + c.Problem
 		}
 		return ""

@@ -141,7 +141,7 @@ func (x *site) firstStart(t *testing.T) {
 	x.write(t, kubeconfigPath, string(kubeconfig), 0o600)
 	x.write(t, configPath, agentConfig, 0o644)
 	x.run(t, "systemctl", "enable", "--now", "snapcache")
-	c := x.awaitInStep(t)
+	c := x.awaitCaughtUp(t)
 	require.EqualValues(t, wanted, c.Objects)
 	require.EqualValues(t, 1, c.Lists)
 	x.await(t, "the status line", func() bool {
@@ -176,9 +176,9 @@ func (x *site) reload(t *testing.T) {
 	pid := x.show(t, "MainPID")
 	x.write(t, configPath, agentConfig+"- resource: namespaces\n", 0o644)
 	x.run(t, "systemctl", "reload", "snapcache")
-	x.await(t, "both collections in step", func() bool {
+	x.await(t, "both collections caught up", func() bool {
 		s := x.status(t)
-		return len(s.Collections) == 2 && s.Collections[0].InStep && s.Collections[1].InStep
+		return len(s.Collections) == 2 && s.Collections[0].CaughtUp && s.Collections[1].CaughtUp
 	})
 
 	x.write(t, configPath, agentConfig+"- resource: []\n", 0o644)
@@ -190,7 +190,7 @@ func (x *site) reload(t *testing.T) {
 
 	x.write(t, configPath, agentConfig, 0o644)
 	x.run(t, "systemctl", "reload", "snapcache")
-	require.EqualValues(t, 1, x.awaitInStep(t).Lists, "what did not change was listed again")
+	require.EqualValues(t, 1, x.awaitCaughtUp(t).Lists, "what did not change was listed again")
 	require.Equal(t, pid, x.show(t, "MainPID"))
 }
 
@@ -229,10 +229,10 @@ func (x *site) stuck(t *testing.T) {
 	require.Contains(t, x.run(t, "journalctl", "--no-pager", "-u", "snapcache"), "Watchdog timeout (limit 5s)!")
 
 	// The restarted agent resumes, and gets the changes of the meantime.
-	x.await(t, "what came while it was stuck", func() bool { return x.awaitInStep(t).Objects == wanted+1 })
+	x.await(t, "what came while it was stuck", func() bool { return x.awaitCaughtUp(t).Objects == wanted+1 })
 	_, err = x.cp.Kubectl(t.Context(), "delete", "configmap", "-n", "shop", "late")
 	require.NoError(t, err)
-	x.await(t, "the deletion", func() bool { return x.awaitInStep(t).Objects == wanted })
+	x.await(t, "the deletion", func() bool { return x.awaitCaughtUp(t).Objects == wanted })
 	x.requireResumed(t)
 	x.run(t, "rm", dropIn)
 	x.run(t, "systemctl", "daemon-reload")
@@ -267,7 +267,7 @@ func (x *site) patientStart(t *testing.T) {
 		dropIn  = "/etc/systemd/system/snapcache.service.d/patient.conf"
 		toStart = 5 * time.Second
 	)
-	x.write(t, configPath, agentConfig+"health:\n  readyWhen: inStep\n", 0o644)
+	x.write(t, configPath, agentConfig+"health:\n  readyWhen: caughtUp\n", 0o644)
 	x.write(t, dropIn, fmt.Sprintf("[Service]\nTimeoutStartSec=%s\n", toStart), 0o644)
 	x.run(t, "systemctl", "daemon-reload")
 	began := time.Now()
@@ -281,8 +281,8 @@ func (x *site) patientStart(t *testing.T) {
 		return time.Since(began) > 3*toStart
 	})
 	require.NoError(t, x.cp.StartAPIServer(t.Context()))
-	x.await(t, "the service in step", func() bool { return x.show(t, "ActiveState") == "active" })
-	x.awaitInStep(t) // a restarted server may have too little history for a resume
+	x.await(t, "the service caught up", func() bool { return x.show(t, "ActiveState") == "active" })
+	x.awaitCaughtUp(t) // a restarted server may have too little history for a resume
 	require.Equal(t, pid, x.show(t, "MainPID"))
 	require.Equal(t, "0", x.show(t, "NRestarts"))
 
@@ -301,7 +301,7 @@ func (x *site) bootWithoutServer(t *testing.T) {
 	require.Equal(t, "active", x.run(t, "systemctl", "is-active", "snapcache"))
 	x.requireServedOffline(t)
 	require.NoError(t, x.cp.StartAPIServer(t.Context()))
-	x.awaitInStep(t)
+	x.awaitCaughtUp(t)
 }
 
 // remove removes the package: cache and configuration stay, and the next installation resumes from
@@ -318,7 +318,7 @@ func (x *site) remove(t *testing.T, deb string) {
 	x.run(t, "dpkg", "-i", x.copyIn(t, deb))
 	require.Equal(t, strings.TrimSpace(agentConfig), x.run(t, "cat", configPath))
 	x.run(t, "systemctl", "enable", "--now", "snapcache")
-	x.awaitInStep(t)
+	x.awaitCaughtUp(t)
 	x.requireResumed(t)
 }
 
@@ -348,17 +348,17 @@ func (x *site) status(t *testing.T) localapi.Status {
 	return s
 }
 
-// awaitInStep waits until the agent has caught up, and returns its only collection.
-func (x *site) awaitInStep(t *testing.T) localapi.Collection {
+// awaitCaughtUp waits until the agent has caught up, and returns its only collection.
+func (x *site) awaitCaughtUp(t *testing.T) localapi.Collection {
 	t.Helper()
 	var c localapi.Collection
-	x.await(t, "in step with the server", func() bool {
+	x.await(t, "caught up with the server", func() bool {
 		s := x.status(t)
 		if len(s.Collections) != 1 {
 			return false
 		}
 		c = s.Collections[0]
-		return c.InStep
+		return c.CaughtUp
 	})
 	return c
 }
@@ -375,7 +375,7 @@ func (x *site) awaitRestart(t *testing.T, before string) {
 // requireResumed fails if this process has listed.
 func (x *site) requireResumed(t *testing.T) {
 	t.Helper()
-	c := x.awaitInStep(t)
+	c := x.awaitCaughtUp(t)
 	require.Zero(t, c.Lists, "%s: %s", c.Verdict, c.ListReason)
 	require.EqualValues(t, 1, c.Resumes)
 	require.EqualValues(t, wanted, c.Objects)

@@ -83,17 +83,17 @@ func freshness(id string, s localapi.Collection, limit time.Duration) check {
 	switch {
 	case !s.Synced:
 		return check{id, "failed: " + s.Freshness(), true}
-	case !s.InStep && limit > 0 && s.AgeSeconds > limit.Seconds():
+	case !s.CaughtUp && limit > 0 && s.AgeSeconds > limit.Seconds():
 		return check{id, fmt.Sprintf("failed: %s, more than health.maxStaleness (%s)", s.Freshness(), localapi.Age(limit.Seconds())), true}
 	}
 	return check{id, "ok: " + s.Freshness() + ", " + humanize.Comma(s.Objects) + " objects", false}
 }
 
-// NotInStep names the collections that are not caught up, "" if all are.
-func (r *Reporter) NotInStep() string {
+// NotCaughtUp names the collections that are not caught up, "" if all are.
+func (r *Reporter) NotCaughtUp() string {
 	var missing []string
 	for _, c := range r.All() {
-		if !r.Describe(c, c.Tracker.Stats()).InStep {
+		if !r.Describe(c, c.Tracker.Stats()).CaughtUp {
 			missing = append(missing, c.ID)
 		}
 	}

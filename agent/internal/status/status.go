@@ -76,7 +76,7 @@ func (r *Reporter) Fill(s *localapi.Status) {
 		}
 		stats := c.Tracker.Stats()
 		r.fillCollection(&s.Collections[i], c, stats)
-		if s.Collections[i].InStep {
+		if s.Collections[i].CaughtUp {
 			s.Agent.Connected = true
 		}
 		if stats.Store != nil {
@@ -97,7 +97,7 @@ func (r *Reporter) Fill(s *localapi.Status) {
 
 func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Collection, stats collection.Stats) {
 	c.Phase = string(stats.Phase)
-	c.InStep = stats.CaughtUp(c.Synced, from.ListPending())
+	c.CaughtUp = stats.CaughtUp(c.Synced, from.ListPending())
 	c.Verdict = stats.Verdict
 	c.Untrusted = string(stats.Untrusted(from.ListPending()))
 	c.Resumes = stats.Resumes
@@ -117,7 +117,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 	}
 	c.DamagedRecords, _ = r.Damaged(from.ID)
 	c.Verification, c.Purged = stats.Verification, stats.Purge
-	if !c.InStep { // else the next check of the purger resets it
+	if !c.CaughtUp { // else the next check of the purger resets it
 		c.RefusedSeconds = stats.ForbiddenFor.Seconds()
 	}
 	if stats.Problem != nil {
@@ -126,7 +126,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 	now := r.Clock.Now()
 	c.Proven = stats.LastProven(c.Proven)
 	switch {
-	case c.InStep:
+	case c.CaughtUp:
 		c.Proven, c.AgeSeconds = now, 0
 	case c.Proven.IsZero():
 		c.AgeSeconds = 0

@@ -23,8 +23,8 @@ func TestFreshness(t *testing.T) {
 		s     localapi.Collection
 		limit time.Duration
 	}{
-		"failed: never synced":                                   {localapi.Collection{InStep: true}, 0},
-		"ok: caught up, 5 objects":                               {localapi.Collection{Synced: true, InStep: true, Objects: 5}, time.Second},
+		"failed: never synced":                                   {localapi.Collection{CaughtUp: true}, 0},
+		"ok: caught up, 5 objects":                               {localapi.Collection{Synced: true, CaughtUp: true, Objects: 5}, time.Second},
 		"ok: 1m0s old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 60}, time.Minute},
 		"failed: 1m1s old, more than health.maxStaleness (1m0s)": {localapi.Collection{Synced: true, AgeSeconds: 61}, time.Minute},
 		"ok: 2h0m old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 7200}, 0},

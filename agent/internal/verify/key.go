@@ -127,7 +127,7 @@ func (v *comparison) have(key string) (at, error) {
 	}
 	defer view.Close()
 	if !v.Watching() || view.State().Cluster != v.cluster {
-		return at{}, errNotInStep
+		return at{}, errNotCaughtUp
 	}
 	have := at{rv: view.State().RV}
 	have.Header, err = view.Header(key)

@@ -45,8 +45,8 @@ const (
 	linesPerMinute = 10
 )
 
-// errNotInStep means that a collection can't be compared at the moment.
-var errNotInStep = errors.New("it is not in step with the server, so there is nothing to compare")
+// errNotCaughtUp means that a collection can't be compared at the moment.
+var errNotCaughtUp = errors.New("it is not " + localapi.CaughtUp + " with the server, so there is nothing to compare")
 
 // pace is how fast a comparison goes.
 type pace struct {
@@ -210,7 +210,7 @@ func (v *comparison) run(ctx context.Context) error {
 		return localapi.ErrNotSynced
 	}
 	if !v.Watching() {
-		return errNotInStep
+		return errNotCaughtUp
 	}
 	v.cluster, v.total = v.stored.State().Cluster, v.stored.State().Count
 	for from := ""; ; {

@@ -30,7 +30,7 @@ type settings struct {
 	resources []peer.Resource
 	handler   bool
 	read      []peer.Mark
-	inStep    []peer.Mark
+	caughtUp  []peer.Mark
 	nodes     int // in a fleet
 }
 
@@ -76,9 +76,9 @@ func tellMarks(out *json.Encoder, s settings, caches ...*cached) error {
 	for _, wanted := range []struct {
 		event string
 		marks []peer.Mark
-	}{{peer.Read, s.read}, {peer.InStep, s.inStep}} {
+	}{{peer.Read, s.read}, {peer.CaughtUp, s.caughtUp}} {
 		for _, c := range caches {
-			for !c.hasAll(wanted.marks, wanted.event == peer.InStep) {
+			for !c.hasAll(wanted.marks, wanted.event == peer.CaughtUp) {
 				time.Sleep(lookEvery)
 			}
 		}
@@ -126,7 +126,7 @@ func parse(args []string) (settings, error) {
 		s.resources = append(s.resources, r)
 		return err
 	})
-	for name, to := range map[string]*[]peer.Mark{"read": &s.read, "in-step": &s.inStep} {
+	for name, to := range map[string]*[]peer.Mark{"read": &s.read, "caught-up": &s.caughtUp} {
 		each(name, "the `mark` that proves it", func(v string) error {
 			m, err := peer.ParseMark(v)
 			*to = append(*to, m)

@@ -1,0 +1,58 @@
+package house_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStatusWords checks that the words for a status, and the names of metrics, are made in one place
+// each.
+func TestStatusWords(t *testing.T) {
+	words := []struct{ word, file string }{
+		{"caught up", "localapi/summary.go"},
+		{"changes can't be stored", "localapi/summary.go"},
+		{"the newest configuration was refused", "localapi/summary.go"},
+		{"snapcache_", "informer/metrics.go"},
+	}
+	found := map[string]bool{}
+	for _, dir := range []string{"agent", "cmd", "informer", "localapi"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				text, ok := n.(*ast.BasicLit)
+				if !ok || text.Kind != token.STRING || strings.HasPrefix(text.Value, "`") {
+					return true // a raw string is a help text, or a tag
+				}
+				for _, w := range words {
+					if strings.Contains(text.Value, w.word) {
+						require.Equal(t, w.file, filepath.ToSlash(name), "%q is worded in %s alone", w.word, w.file)
+						found[w.word] = true
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	for _, w := range words {
+		require.True(t, found[w.word], "%q is not in %s", w.word, w.file)
+	}
+}
