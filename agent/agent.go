@@ -76,7 +76,7 @@ type Agent struct {
 	keys      bolt.Keyring
 	drawn     string // the progress line on the terminal
 	verifier  *verify.Verifier
-	reloads   chan reloadRequest
+	reloads   chan chan<- reloadResult // each has a buffer for the result
 	stall     collection.StallDetector // for the watchdog alone
 	stalled   atomic.Pointer[string]   // what is stuck, for the status; nil for nothing
 	ready     atomic.Bool              // systemd was notified of it
@@ -99,7 +99,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	now := time.Now()
 	a := &Agent{
 		cfg: cfg, opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, loaded: now,
-		reloads: make(chan reloadRequest),
+		reloads: make(chan chan<- reloadResult),
 	}
 	a.verifier = verify.New(verify.Options{Clock: a.clock, All: a.all, Interval: a.verifyInterval})
 	a.notifier = systemd.NewNotifier(a.clock)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
@@ -27,9 +25,6 @@ const (
 	applyTimeout = 30 * time.Second
 )
 
-// reloadRequest is a request for a reload; done has a buffer for the result.
-type reloadRequest struct{ done chan<- reloadResult }
-
 // reloadResult is the result of a reload: what changed, or why it was refused.
 type reloadResult struct {
 	changes []string
@@ -41,7 +36,7 @@ type reloadResult struct {
 func (a *Agent) reload(ctx context.Context) ([]string, error) {
 	done := make(chan reloadResult, 1)
 	select {
-	case a.reloads <- reloadRequest{done}:
+	case a.reloads <- done:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -61,9 +56,9 @@ func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, superv
 			return
 		case <-a.opts.Hangup:
 			_, _ = a.reloadOnce(ctx, cluster, supervisors) // the result is logged, and in the status
-		case r := <-a.reloads:
+		case done := <-a.reloads:
 			changes, err := a.reloadOnce(ctx, cluster, supervisors)
-			r.done <- reloadResult{changes, err}
+			done <- reloadResult{changes, err}
 		}
 	}
 }
@@ -73,7 +68,7 @@ func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, superv
 func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	ready := a.ready.Load()
 	if ready {
-		a.tell(a.notifier.Reloading("reading the configuration anew"))
+		a.tell(a.notifier.Reloading("reading the configuration again"))
 	}
 	changes, err := a.apply(ctx, cluster, supervisors)
 	a.mu.Lock()
@@ -103,7 +98,7 @@ func oneLine(err error) string {
 // [localapi.ErrRefused]: nothing has changed then.
 func (a *Agent) apply(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	if a.opts.Load == nil {
-		return nil, fmt.Errorf("%w: this agent can't read it anew: restart it", localapi.ErrRefused)
+		return nil, fmt.Errorf("%w: this agent can't read it again: restart it", localapi.ErrRefused)
 	}
 	next, err := a.opts.Load()
 	if err != nil {
@@ -125,48 +120,38 @@ func (a *Agent) apply(ctx context.Context, cluster *upstream.Cluster, supervisor
 // immutable returns an error if a setting differs that a running agent can't change.
 func immutable(before, next *config.AgentConfiguration) error {
 	var errs []error
-	for _, x := range []struct {
-		field     string
-		was, isTo any
-	}{
-		{"kubeconfig", before.Kubeconfig, next.Kubeconfig},
-		{"store.type", before.Store.Type, next.Store.Type},
-		{"store.path", before.Store.Path, next.Store.Path},
-		{"store.maxSize", before.Store.MaxSize, next.Store.MaxSize}, // the file is mapped at that size
-		{"encryption", before.Encryption, next.Encryption},
-		{"snapshots.dir", before.Snapshots.Dir, next.Snapshots.Dir},
-		{"localAPI.socket", before.LocalAPI.Socket, next.LocalAPI.Socket},
-		{"metrics", before.Metrics, next.Metrics},
-		{"log.format", before.Log.Format, next.Log.Format},
-	} {
-		if !equality.Semantic.DeepEqual(x.was, x.isTo) {
-			errs = append(errs, fmt.Errorf("%s can't change while the agent runs: restart it (systemctl restart snapcache), or take the change back", x.field))
-		}
+	for _, field := range slices.Concat(
+		collection.Changed("kubeconfig", before.Kubeconfig, next.Kubeconfig),
+		collection.Changed("store.type", before.Store.Type, next.Store.Type),
+		collection.Changed("store.path", before.Store.Path, next.Store.Path),
+		collection.Changed("store.maxSize", before.Store.MaxSize, next.Store.MaxSize), // the file is mapped at that size
+		collection.Changed("encryption", before.Encryption, next.Encryption),
+		collection.Changed("snapshots.dir", before.Snapshots.Dir, next.Snapshots.Dir),
+		collection.Changed("localAPI.socket", before.LocalAPI.Socket, next.LocalAPI.Socket),
+		collection.Changed("metrics", before.Metrics, next.Metrics),
+		collection.Changed("log.format", before.Log.Format, next.Log.Format),
+	) {
+		errs = append(errs, fmt.Errorf("%s can't change while the agent runs: restart it (systemctl restart snapcache), or take the change back", field))
 	}
 	return errors.Join(errs...)
 }
 
 // changedSettings returns the changed fields, without the collections.
 func changedSettings(before, next *config.AgentConfiguration) []string {
-	var changes []string
-	for _, x := range []struct {
-		field    string
-		was, now any
-	}{
-		{"resumeJitter", before.ResumeJitter, next.ResumeJitter},
-		{"relist", before.Relist, next.Relist},
-		{"verify", before.Verify, next.Verify},
-		{"store.commitInterval", before.Store.CommitInterval, next.Store.CommitInterval},
-		{"history", before.History, next.History},
-		{"snapshots", before.Snapshots, next.Snapshots},
-		{"restore", before.Restore, next.Restore},
-		{"log.level", before.Log.Level, next.Log.Level},
-		{"health", before.Health, next.Health},
-		{"secrets", before.Secrets, next.Secrets},
-	} {
-		if !equality.Semantic.DeepEqual(x.was, x.now) {
-			changes = append(changes, "changed "+x.field)
-		}
+	changes := slices.Concat(
+		collection.Changed("resumeJitter", before.ResumeJitter, next.ResumeJitter),
+		collection.Changed("relist", before.Relist, next.Relist),
+		collection.Changed("verify", before.Verify, next.Verify),
+		collection.Changed("store.commitInterval", before.Store.CommitInterval, next.Store.CommitInterval),
+		collection.Changed("history", before.History, next.History),
+		collection.Changed("snapshots", before.Snapshots, next.Snapshots),
+		collection.Changed("restore", before.Restore, next.Restore),
+		collection.Changed("log.level", before.Log.Level, next.Log.Level),
+		collection.Changed("health", before.Health, next.Health),
+		collection.Changed("secrets", before.Secrets, next.Secrets),
+	)
+	for i := range changes {
+		changes[i] = "changed " + changes[i]
 	}
 	return changes
 }

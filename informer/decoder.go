@@ -36,7 +36,13 @@ type exactly struct {
 }
 
 // decoding returns a function that decodes objects that are read after the call.
-func (d *decoder) decoding() Decode {
+func (d *decoder) decoding() Decode { return d.decode(true) }
+
+// scanning is decoding for a scan of many objects, which must not evict the objects in use from the
+// cache.
+func (d *decoder) scanning() Decode { return d.decode(false) }
+
+func (d *decoder) decode(add bool) Decode {
 	k := *d.kept.Load()
 	return func(o *object.Object) (any, error) {
 		if v := o.Go(); v != nil {
@@ -46,25 +52,10 @@ func (d *decoder) decoding() Decode {
 			return v, nil
 		}
 		v, err := d.fresh(o)
-		if err == nil {
+		if err == nil && add {
 			k.add(o, v)
 		}
 		return v, err
-	}
-}
-
-// scanning is decoding for a scan of many objects, which must not evict the objects in use from the
-// cache.
-func (d *decoder) scanning() Decode {
-	k := *d.kept.Load()
-	return func(o *object.Object) (any, error) {
-		if v := o.Go(); v != nil {
-			return v, nil
-		}
-		if v, ok := k.get(o); ok {
-			return v, nil
-		}
-		return d.fresh(o)
 	}
 }
 

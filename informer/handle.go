@@ -103,13 +103,10 @@ func (h *handle) holds(c *opened) error {
 	return fmt.Errorf("%w: %q in %s was opened again meanwhile", ErrInUse, h.info.ID, nameOf(h.db))
 }
 
-// Info implements [store.Collection].
 func (h *handle) Info() store.Info { return h.current.Load().Info() }
 
-// State implements [store.Collection].
 func (h *handle) State() store.State { return h.current.Load().State() }
 
-// View implements [store.Collection].
 func (h *handle) View() (store.View, error) {
 	c := h.current.Load()
 	v, err := c.View()
@@ -123,7 +120,6 @@ func (h *handle) View() (store.View, error) {
 	return v, nil
 }
 
-// Apply implements [store.Collection].
 func (h *handle) Apply(b store.Batch) error {
 	h.seat.writing.Lock()
 	defer h.seat.writing.Unlock()
@@ -134,7 +130,6 @@ func (h *handle) Apply(b store.Batch) error {
 	return c.Apply(b)
 }
 
-// Replace implements [store.Collection].
 func (h *handle) Replace() (store.Replacement, error) {
 	h.seat.writing.Lock()
 	c := h.current.Load()
@@ -157,7 +152,6 @@ type replacing struct {
 	end func()
 }
 
-// Commit implements [store.Replacement].
 func (r *replacing) Commit(cp store.Checkpoint) error {
 	err := r.Replacement.Commit(cp)
 	if err == nil {
@@ -166,7 +160,6 @@ func (r *replacing) Commit(cp store.Checkpoint) error {
 	return err
 }
 
-// Abort implements [store.Replacement].
 func (r *replacing) Abort() error {
 	defer r.end()
 	return r.Replacement.Abort()

@@ -55,10 +55,8 @@ func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, er
 	return c, nil
 }
 
-// Encoding implements [Codec].
 func (protobufCodec) Encoding() string { return "protobuf" }
 
-// Encode implements [Codec].
 func (c protobufCodec) Encode(obj runtime.Object) (*object.Object, error) {
 	if o, ok := obj.(*object.Object); ok {
 		return o, nil

@@ -146,7 +146,6 @@ type observer struct {
 	feed *feed              // and of informers
 }
 
-// Phase implements [reflector.Observer].
 func (o *observer) Phase(p reflector.Phase, err error) {
 	o.Stats.Phase(p, err)
 	if p == reflector.PhaseWaiting && err != nil {
@@ -154,7 +153,6 @@ func (o *observer) Phase(p reflector.Phase, err error) {
 	}
 }
 
-// Skipped implements [reflector.Observer].
 func (o *observer) Skipped(err error) {
 	o.Stats.Skipped(err)
 	o.logger.Warn("skipped an object that can't be used", "error", err)
@@ -170,29 +168,24 @@ func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err erro
 	return id, err
 }
 
-// Listing implements [reflector.Observer].
 func (o *observer) Listing(r store.Reason, read, remaining int64) {
 	o.feed.queued(o.queue.Len)
 	o.Stats.Listing(r, read, remaining)
 }
 
-// Listed implements [reflector.Observer].
 func (o *observer) Listed(r store.Reason, rv string, items int64, took time.Duration) {
 	o.feed.queued(o.queue.Len)
 	o.Stats.Listed(r, rv, items, took)
 	o.fed.Listed(r, rv, items, took)
 }
 
-// Resumed implements [reflector.Observer].
 func (o *observer) Resumed(rv string) {
 	o.Stats.Resumed(rv)
 	o.fed.Resumed(rv)
 }
 
-// Watched implements [reflector.Observer].
 func (o *observer) Watched(events int, lasted time.Duration) { o.fed.Watched(events, lasted) }
 
-// Event implements [reflector.Observer].
 func (o *observer) Event(t watch.EventType, rv string) {
 	o.feed.queued(o.queue.Len)
 	o.Stats.Event(t, rv)

@@ -66,17 +66,14 @@ func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resy
 	}
 }
 
-// AddEventHandler implements [cache.SharedInformer].
 func (s *sharedIndexInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return s.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
 }
 
-// AddEventHandlerWithResyncPeriod implements [cache.SharedInformer].
 func (s *sharedIndexInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return s.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
 }
 
-// AddEventHandlerWithOptions implements [cache.SharedInformer].
 func (s *sharedIndexInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	if s.IsStopped() {
 		return nil, fmt.Errorf("handler %v was not added to shared informer because %w", h, ErrStopped)
@@ -88,7 +85,6 @@ func (s *sharedIndexInformer) AddEventHandlerWithOptions(h cache.ResourceEventHa
 	return r, nil
 }
 
-// RemoveEventHandler implements [cache.SharedInformer].
 func (s *sharedIndexInformer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	r, ok := handle.(*Registration)
 	if !ok {
@@ -98,13 +94,11 @@ func (s *sharedIndexInformer) RemoveEventHandler(handle cache.ResourceEventHandl
 	return nil
 }
 
-// GetStore implements [cache.SharedInformer].
 func (s *sharedIndexInformer) GetStore() cache.Store { return s.indexer }
 
 // GetIndexer implements [cache.SharedIndexInformer]. It is an [*Indexer].
 func (s *sharedIndexInformer) GetIndexer() cache.Indexer { return s.indexer }
 
-// AddIndexers implements [cache.SharedIndexInformer].
 func (s *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
 	if s.IsStopped() {
 		return fmt.Errorf("indexer was not added because %w", ErrStopped)
@@ -112,10 +106,8 @@ func (s *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
 	return s.indexer.AddIndexers(indexers)
 }
 
-// HasSynced implements [cache.SharedInformer].
 func (s *sharedIndexInformer) HasSynced() bool { return s.processor.hasSynced() }
 
-// HasSyncedChecker implements [cache.SharedInformer].
 func (s *sharedIndexInformer) HasSyncedChecker() cache.DoneChecker { return syncedChecker{s.processor} }
 
 // syncedChecker is the DoneChecker of an informer.
@@ -133,7 +125,6 @@ func (s *sharedIndexInformer) LastSyncResourceVersion() string {
 	return s.indexer.LastStoreSyncResourceVersion()
 }
 
-// SetWatchErrorHandler implements [cache.SharedInformer].
 func (s *sharedIndexInformer) SetWatchErrorHandler(h cache.WatchErrorHandler) error {
 	return s.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) { h(r, err) })
 }
@@ -174,7 +165,6 @@ func (s *sharedIndexInformer) SetTransform(f cache.TransformFunc) error {
 	return nil
 }
 
-// IsStopped implements [cache.SharedInformer].
 func (s *sharedIndexInformer) IsStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +177,6 @@ func (s *sharedIndexInformer) hasStarted() bool {
 	return s.started
 }
 
-// Run implements [cache.SharedInformer].
 func (s *sharedIndexInformer) Run(stop <-chan struct{}) {
 	s.RunWithContext(wait.ContextForChannel(stop))
 }

@@ -2,6 +2,7 @@ package collection
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -53,21 +54,20 @@ func collectionID(name config.ResourceName, namespace string) string {
 // Differs names the fields that differ between two specs. The place in the configuration is none of
 // them, nor is the jitter, which matters only at the next start.
 func (s Spec) Differs(to Spec) []string {
-	var fields []string
-	for _, x := range []struct {
-		field    string
-		was, now any
-	}{
-		{"version", s.Entry.Resource.Version, to.Entry.Resource.Version},
-		{"labelSelector", s.Entry.LabelSelector, to.Entry.LabelSelector},
-		{"fieldSelector", s.Entry.FieldSelector, to.Entry.FieldSelector},
-		{"indexes", s.Entry.Indexes, to.Entry.Indexes},
-		{"transform", s.Entry.Transform, to.Entry.Transform},
-		{"relist", s.Relist, to.Relist},
-	} {
-		if !equality.Semantic.DeepEqual(x.was, x.now) {
-			fields = append(fields, x.field)
-		}
+	return slices.Concat(
+		Changed("version", s.Entry.Resource.Version, to.Entry.Resource.Version),
+		Changed("labelSelector", s.Entry.LabelSelector, to.Entry.LabelSelector),
+		Changed("fieldSelector", s.Entry.FieldSelector, to.Entry.FieldSelector),
+		Changed("indexes", s.Entry.Indexes, to.Entry.Indexes),
+		Changed("transform", s.Entry.Transform, to.Entry.Transform),
+		Changed("relist", s.Relist, to.Relist),
+	)
+}
+
+// Changed returns the name of a field of the configuration if its value differs.
+func Changed(field string, was, now any) []string {
+	if equality.Semantic.DeepEqual(was, now) {
+		return nil
 	}
-	return fields
+	return []string{field}
 }
