@@ -7,11 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// APIVersion and Kind are those of the configuration files that this package reads.
 const (
-	// APIVersion is the apiVersion of the configuration files that this package reads.
 	APIVersion = "snapcache.dev/v1alpha1"
-	// Kind is the kind of the configuration files that this package reads.
-	Kind = "AgentConfiguration"
+	Kind       = "AgentConfiguration"
 )
 
 // SecretsConsent is the sentence that [Secrets.StoreOnDisk] has to contain, literally, before a
@@ -69,11 +68,10 @@ type Verify struct {
 // StoreType selects the implementation of the store.
 type StoreType string
 
+// The stores.
 const (
-	// StoreBolt keeps the cache in one bbolt file that survives restarts. It is the default.
-	StoreBolt StoreType = "bolt"
-	// StoreMemory keeps the cache in memory: every start lists everything again.
-	StoreMemory StoreType = "memory"
+	StoreBolt   StoreType = "bolt"   // the default: one bbolt file that survives restarts
+	StoreMemory StoreType = "memory" // every start lists everything again
 )
 
 // Store configures the store.
@@ -151,11 +149,10 @@ type Metrics struct {
 // ReadyWhen is the state in which the agent reports to systemd that it is ready.
 type ReadyWhen string
 
+// The states.
 const (
-	// ReadyReadable: the cache can be read; the network may still be down. This is the default.
-	ReadyReadable ReadyWhen = "readable"
-	// ReadyCaughtUp: every resource is caught up with the server, however long that takes.
-	ReadyCaughtUp ReadyWhen = "caughtUp"
+	ReadyReadable ReadyWhen = "readable" // the default: the cache can be read; the network may still be down
+	ReadyCaughtUp ReadyWhen = "caughtUp" // every resource is caught up with the server, however long that takes
 )
 
 // Health configures when the agent is ready.

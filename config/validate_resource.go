@@ -13,13 +13,8 @@ import (
 // keptPaths can't be dropped: type, identity and version of an object, and what the label selectors
 // of readers match.
 var keptPaths = [][]string{
-	{"apiVersion"},
-	{"kind"},
-	{"metadata", "name"},
-	{"metadata", "namespace"},
-	{"metadata", "uid"},
-	{"metadata", "resourceVersion"},
-	{"metadata", "labels"},
+	{"apiVersion"}, {"kind"},
+	{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "labels"},
 }
 
 func (c *AgentConfiguration) validateResources(p *problems) {

@@ -15,15 +15,12 @@ import (
 // Outcome is what happened to a file.
 type Outcome string
 
+// The outcomes.
 const (
-	// Opened: the file is in use, unchanged.
-	Opened Outcome = "opened"
-	// Created: there was no file.
-	Created Outcome = "created"
-	// Quarantined: the file was set aside, and another took its place.
-	Quarantined Outcome = "quarantined"
-	// Replaced: a snapshot took its place on request.
-	Replaced Outcome = "replaced"
+	Opened      Outcome = "opened"      // the file is in use, unchanged
+	Created     Outcome = "created"     // there was no file
+	Quarantined Outcome = "quarantined" // the file was set aside, and another took its place
+	Replaced    Outcome = "replaced"    // a snapshot took its place on request
 )
 
 // File is the verdict on a database file.

@@ -92,24 +92,16 @@ func unpack(ctx context.Context, name, path string, opts bolt.Options, progress 
 	if err := os.RemoveAll(tmp); err != nil { // left behind by a crash
 		return "", nil, fmt.Errorf("restore: %w", err)
 	}
-	from, err := unpackTo(ctx, tmp, name, opts, progress)
+	from := &From{Name: filepath.Base(name)}
+	m, err := snapshot.UnpackFile(ctx, name, tmp, progress)
+	if err == nil {
+		from.Created = m.Created
+		err = adopt(tmp, name, from, opts)
+	}
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(tmp))
 	}
 	return tmp, from, nil
-}
-
-func unpackTo(ctx context.Context, tmp, name string, opts bolt.Options, progress snapshot.Progress) (*From, error) {
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("restore: %w", err)
-	}
-	m, err := snapshot.Unpack(ctx, name, f, progress)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	from := &From{Name: filepath.Base(name), Created: m.Created}
-	return from, adopt(tmp, name, from, opts)
 }
 
 // adopt checks an unpacked database, writes its origin into it, and syncs it to disk.

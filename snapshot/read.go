@@ -30,6 +30,16 @@ func Unpack(ctx context.Context, path string, w io.Writer, progress Progress) (*
 	return read(ctx, path, progress, func(body io.Reader, m *Manifest) error { return inflate(body, w, m, path) })
 }
 
+// UnpackFile is [Unpack] to a new file, which only this user may read. It does not sync the file.
+func UnpackFile(ctx context.Context, path, file string, progress Progress) (*Manifest, error) {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("unpack snapshot: %w", err)
+	}
+	m, err := Unpack(ctx, path, f, progress)
+	return m, errors.Join(err, f.Close())
+}
+
 // intact reads all of the snapshot at path and verifies its checksum. It does not unpack it.
 func intact(ctx context.Context, path string) error {
 	_, err := read(ctx, path, nil, func(io.Reader, *Manifest) error { return nil })
@@ -145,12 +155,8 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	file := filepath.Join(tmp, "cache.db")
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	m, err := UnpackFile(ctx, path, file, progress)
 	if err != nil {
-		return fmt.Errorf("unpack snapshot: %w", err)
-	}
-	m, err := Unpack(ctx, path, f, progress)
-	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	err = fn(file, m)

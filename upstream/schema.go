@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // definition is the part of a CustomResourceDefinition that determines how its objects are served.
@@ -33,30 +34,16 @@ type definitionVersion struct {
 // builtin are the groups with a dot that Kubernetes itself serves. No definition has a group
 // without a dot. A user who may not read definitions gets a 403 before the server finds that there
 // is none, and should not be asked to grant a permission that has no effect.
-var builtin = map[string]bool{
-	"admissionregistration.k8s.io": true,
-	"apiextensions.k8s.io":         true,
-	"apiregistration.k8s.io":       true,
-	"authentication.k8s.io":        true,
-	"authorization.k8s.io":         true,
-	"certificates.k8s.io":          true,
-	"coordination.k8s.io":          true,
-	"discovery.k8s.io":             true,
-	"events.k8s.io":                true,
-	"flowcontrol.apiserver.k8s.io": true,
-	"internal.apiserver.k8s.io":    true,
-	"networking.k8s.io":            true,
-	"node.k8s.io":                  true,
-	"rbac.authorization.k8s.io":    true,
-	"resource.k8s.io":              true,
-	"scheduling.k8s.io":            true,
-	"storage.k8s.io":               true,
-	"storagemigration.k8s.io":      true,
-}
+var builtin = sets.New(
+	"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",
+	"authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+	"flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io",
+	"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
+)
 
 // MayBeCustom reports whether the resources of a group may be custom ones, whose definitions
 // [Cluster.Schema] reads.
-func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !builtin[group] }
+func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !builtin.Has(group) }
 
 // Schema returns a digest of what determines the form in which a custom resource's objects are
 // served: its definition, as far as it concerns the version of r. When that changes, unchanged
