@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -211,6 +212,19 @@ func unusable(err error) string {
 		return "damaged"
 	}
 	return ""
+}
+
+// statTarget returns the path of the regular file at path. If that is a link, it is the link's
+// target: to rename the link would not touch the database.
+func statTarget(path string) (string, fs.FileInfo, error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file: give another path", path)
+	}
+	return path, info, err
 }
 
 func asideName(path, reason string, now time.Time) string {

@@ -19,18 +19,12 @@ const resetReason = "reset"
 // begins with an empty database, or with its seed. It returns store.ErrLocked if an agent has the
 // file open, and store.ErrNoStore if there is none.
 func Reset(path string, remove bool, now time.Time) (aside string, err error) {
-	// Reset the file, not a link to it.
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	info, err := os.Stat(path)
+	path, _, err = statTarget(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%s: %w", path, store.ErrNoStore)
 	case err != nil:
 		return "", fmt.Errorf("reset: %w", err)
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("reset: %s is not a regular file: give another path", path)
 	}
 	unlock, err := bolt.Lock(path)
 	if err != nil {

@@ -47,11 +47,7 @@ func (f From) String() string {
 // (bolt.DB.Origin).
 func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now time.Time, progress snapshot.Progress) (verdict File, err error) {
 	verdict = File{Path: path, Outcome: Created}
-	// A rename would replace a link with the new file.
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	info, err := os.Stat(path)
+	path, info, err := statTarget(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -62,8 +58,6 @@ func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now
 		}
 	case err != nil:
 		return verdict, fmt.Errorf("open database: %w", err)
-	case !info.Mode().IsRegular():
-		return verdict, fmt.Errorf("open database: %s is not a regular file: give another path", path)
 	default:
 		verdict.Outcome = Replaced
 		unlock, lockErr := bolt.Lock(path)

@@ -112,11 +112,7 @@ func (l *lineReader) lost(err error) {
 		Reason:   ReasonConnectionLost,
 		Message:  "the connection broke during a watch: " + oneLine(err.Error()),
 	}
-	raw, err := json.Marshal(st)
-	if err != nil {
-		l.err = err
-		return
-	}
+	raw, _ := json.Marshal(st) // a Status can always be encoded
 	l.chunk = append([]byte("\n"+`{"type":"`+string(watch.Error)+`","object":`), raw...)
 	l.chunk = append(l.chunk, '}')
 	l.size, l.last = l.size+len(l.chunk), true

@@ -71,11 +71,9 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 		return "", nil, err
 	}
 	path = dir.Find(c.String(fromFlag))
-	ctx, stop := interruptible(c.Context)
-	defer stop()
-	progress := newProgressLine()
+	ctx, progress, done := newProgress(c.Context)
+	defer done()
 	report, _, err = snapshot.Check(ctx, path, keys, progress.step)
-	progress.clear()
 	return path, report, snapshotError(err)
 }
 

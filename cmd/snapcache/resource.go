@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 )
@@ -22,18 +24,17 @@ func selectCollections(all []localapi.Collection, resource string) ([]localapi.C
 		return nil, usagef("%w", err)
 	}
 	var found []localapi.Collection
-	groups := map[string]bool{}
+	groups := sets.New[string]()
 	for _, c := range all {
-		if !isResource(c, wanted) || scoped && c.Namespace != namespace {
-			continue
+		if isResource(c, wanted) && (!scoped || c.Namespace == namespace) {
+			found = append(found, c)
+			groups.Insert(c.Group)
 		}
-		found = append(found, c)
-		groups[c.Group] = true
 	}
 	switch {
 	case len(found) == 0:
 		return nil, usagef("%s is not cached: %s", resource, cachedList(all))
-	case len(groups) > 1 && groups[""]:
+	case len(groups) > 1 && groups.Has(""):
 		// As in kubectl, a name without a group is first one of the core group.
 		return slices.DeleteFunc(found, func(c localapi.Collection) bool { return c.Group != "" }), nil
 	case len(groups) > 1:
@@ -53,15 +54,9 @@ func isResource(c localapi.Collection, wanted config.ResourceName) bool {
 // inNamespace drops collections that can't hold objects of a namespace. If none is left, it returns
 // an error: a namespace that is not cached is not empty.
 func inNamespace(collections []localapi.Collection, namespace string) ([]localapi.Collection, error) {
-	if namespace == "" {
-		return collections, nil
-	}
-	var found []localapi.Collection
-	for _, c := range collections {
-		if c.Namespace == "" || c.Namespace == namespace {
-			found = append(found, c)
-		}
-	}
+	found := slices.DeleteFunc(slices.Clone(collections), func(c localapi.Collection) bool {
+		return namespace != "" && c.Namespace != "" && c.Namespace != namespace
+	})
 	if len(found) == 0 && len(collections) > 0 {
 		return nil, usagef("namespace %s is not cached: %s", namespace, cachedList(collections))
 	}

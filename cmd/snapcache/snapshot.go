@@ -144,11 +144,9 @@ func createSnapshot(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c.Context)
-	defer stop()
-	progress := newProgressLine()
+	ctx, progress, done := newProgress(c.Context)
+	defer done()
 	made, err := makeSnapshot(ctx, look, dir, c.IsSet(dirFlag), cfg, progress)
-	progress.clear()
 	if err != nil {
 		return snapshotError(err)
 	}
@@ -257,16 +255,14 @@ func verifySnapshots(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c.Context)
-	defer stop()
-	progress := newProgressLine()
+	ctx, progress, done := newProgress(c.Context)
+	defer done()
 	var bad []error
 	for _, path := range paths {
 		report, m, err := snapshot.Check(ctx, path, keys, progress.step)
 		if err == nil && !report.OK() {
 			err = &store.CorruptionError{Path: path, Reason: report.Problems[0].String()}
 		}
-		progress.clear()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -319,11 +315,9 @@ func restoreSnapshot(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c.Context)
-	defer stop()
-	progress := newProgressLine()
+	ctx, progress, done := newProgress(c.Context)
+	defer done()
 	verdict, err := restore.FromSnapshot(ctx, dir.Find(name), path, bolt.Options{MaxBytes: cfg.Store.MaxSize.Value(), Keys: keys}, time.Now(), progress.step)
-	progress.clear()
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("the database %s is %w: stop the agent, or restore into another file with --db", path, inUse{err})
 	}

@@ -108,15 +108,13 @@ func (l *lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Statu
 
 // openSnapshot reads the given snapshot, until close.
 func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.Status, error) {
-	ctx, stop := interruptible(ctx) // the unpacked file has to be removed
-	defer stop()
+	ctx, progress, done := newProgress(ctx)
+	defer done()
 	keys, err := l.keys()
 	if err != nil {
 		return nil, nil, err
 	}
-	progress := newProgressLine()
 	db, m, err := snapshot.Open(ctx, l.from, keys, progress.step)
-	progress.clear()
 	if err != nil {
 		return nil, nil, snapshotError(err)
 	}

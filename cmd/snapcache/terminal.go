@@ -26,8 +26,15 @@ type progressLine struct {
 	shown    time.Time
 }
 
-func newProgressLine() *progressLine {
-	return &progressLine{terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+// newProgress returns a progress line for work that SIGINT and SIGTERM abort, so that partial files
+// are removed. done clears the line.
+func newProgress(ctx context.Context) (_ context.Context, p *progressLine, done func()) {
+	p = &progressLine{terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	ctx, stop := interruptible(ctx)
+	return ctx, p, func() {
+		stop()
+		p.clear()
+	}
 }
 
 func (p *progressLine) printf(format string, args ...any) {

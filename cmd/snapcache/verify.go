@@ -54,8 +54,8 @@ func verify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c.Context)
-	defer stop()
+	ctx, progress, done := newProgress(c.Context)
+	defer done()
 	status, err := askAgent(ctx, look)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func verify(c *cli.Context) error {
 	if _, missing := synced(chosen); len(missing) > 0 && c.Args().Present() {
 		return notSynced(missing)
 	}
-	results, err := askVerify(ctx, look.socket, chosen, c.Bool("repair"))
+	results, err := askVerify(ctx, look.socket, chosen, c.Bool("repair"), progress)
 	if err != nil {
 		return err
 	}
@@ -107,14 +107,12 @@ func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Co
 	return chosen, nil
 }
 
-// askVerify makes the agent compare, and shows the progress in the last line of a terminal.
-func askVerify(ctx context.Context, socket string, chosen []localapi.Collection, repair bool) ([]localapi.Verification, error) {
+// askVerify makes the agent compare.
+func askVerify(ctx context.Context, socket string, chosen []localapi.Collection, repair bool, progress *progressLine) ([]localapi.Verification, error) {
 	q := localapi.VerifyQuery{Repair: repair}
 	for _, x := range chosen {
 		q.Collections = append(q.Collections, x.ID)
 	}
-	progress := newProgressLine()
-	defer progress.clear()
 	show := func(p localapi.VerifyProgress) {
 		progress.printf("verifying %s: %s of about %s", p.Collection, humanCount(p.Done), plural(p.Total, "object", "objects"))
 	}
