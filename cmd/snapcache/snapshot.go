@@ -51,7 +51,7 @@ Old ones are removed as configured. Ctrl-C aborts.
 
 Exits with 4 if the database is corrupt: no snapshot is made then.`,
 				Flags:  append([]cli.Flag{snapshotDirFlag()}, lookupFlags()...),
-				Action: atMost(0, createSnapshot),
+				Action: atMost(0, withSnapshots(createSnapshot)),
 			},
 			{
 				Name:      "list",
@@ -65,7 +65,7 @@ files is not read: see verify.
 
 Exits with 4 if a manifest is corrupt.`,
 				Flags:  []cli.Flag{newOutputFlag("list"), snapshotDirFlag(), configFileFlag()},
-				Action: atMost(0, listSnapshots),
+				Action: atMost(0, withSnapshots(listSnapshots)),
 			},
 			{
 				Name:      "verify",
@@ -79,7 +79,7 @@ a name it verifies all snapshots.
 
 Exits with 4 if one is corrupt.`,
 				Flags:  []cli.Flag{snapshotDirFlag(), configFileFlag(), encryptionFlag()},
-				Action: verifySnapshots,
+				Action: withSnapshots(verifySnapshots),
 			},
 			{
 				Name:      "restore",
@@ -94,7 +94,7 @@ The old database stays beside it under another name.
 An agent that starts on it resumes from there if the cluster is the same and the
 server still has the history; otherwise it lists.`,
 				Flags:  append([]cli.Flag{snapshotDirFlag()}, fileFlags("restore into")...),
-				Action: atMost(1, restoreSnapshot),
+				Action: atMost(1, withSnapshots(restoreSnapshot)),
 			},
 			{
 				Name:      "prune",
@@ -110,7 +110,7 @@ and so do files that were not made here.
 					&cli.DurationFlag{Name: "max-age", Usage: "their maximum age; default: as configured"},
 					snapshotDirFlag(), configFileFlag(),
 				},
-				Action: atMost(0, pruneSnapshots),
+				Action: atMost(0, withSnapshots(pruneSnapshots)),
 			},
 		},
 	}
@@ -118,6 +118,17 @@ and so do files that were not made here.
 
 func snapshotDirFlag() cli.Flag {
 	return &cli.StringFlag{Name: dirFlag, Usage: "the `DIR` of the snapshots; default: that of the configuration", TakesFile: true}
+}
+
+// withSnapshots returns an action on the directory of the snapshots.
+func withSnapshots(action func(*cli.Context, snapshot.Dir, *config.AgentConfiguration) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		dir, cfg, err := snapshotDir(c)
+		if err != nil {
+			return err
+		}
+		return action(c, dir, cfg)
+	}
 }
 
 func snapshotDir(c *cli.Context) (snapshot.Dir, *config.AgentConfiguration, error) {
@@ -135,12 +146,8 @@ func snapshotDir(c *cli.Context) (snapshot.Dir, *config.AgentConfiguration, erro
 	return d, cfg, nil
 }
 
-func createSnapshot(c *cli.Context) error {
+func createSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfiguration) error {
 	look, err := newLookup(c)
-	if err != nil {
-		return err
-	}
-	dir, cfg, err := snapshotDir(c)
 	if err != nil {
 		return err
 	}
@@ -193,11 +200,7 @@ type listedSnapshot struct {
 	Error    string             `json:"error,omitempty"`
 }
 
-func listSnapshots(c *cli.Context) error {
-	dir, _, err := snapshotDir(c)
-	if err != nil {
-		return err
-	}
+func listSnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguration) error {
 	all, err := dir.List()
 	if err != nil {
 		return err
@@ -242,11 +245,7 @@ func clusters(m *snapshot.Manifest) string {
 	return strings.Join(sets.List(names.Delete("")), ",")
 }
 
-func verifySnapshots(c *cli.Context) error {
-	dir, _, err := snapshotDir(c)
-	if err != nil {
-		return err
-	}
+func verifySnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguration) error {
 	keys, err := readKeys(c)
 	if err != nil {
 		return err
@@ -298,14 +297,10 @@ func snapshotPaths(dir snapshot.Dir, names []string) (paths []string, err error)
 	return paths, err
 }
 
-func restoreSnapshot(c *cli.Context) error {
+func restoreSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfiguration) error {
 	name := c.Args().First()
 	if name == "" {
 		return usagef("SNAPSHOT is missing: snapcache snapshot list shows the names")
-	}
-	dir, cfg, err := snapshotDir(c)
-	if err != nil {
-		return err
 	}
 	path, err := filePath(c)
 	if err != nil {
@@ -327,11 +322,7 @@ func restoreSnapshot(c *cli.Context) error {
 	return writeStrings(c.App.Writer, path, ": ", verdict.String(), "\n")
 }
 
-func pruneSnapshots(c *cli.Context) error {
-	dir, cfg, err := snapshotDir(c)
-	if err != nil {
-		return err
-	}
+func pruneSnapshots(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfiguration) error {
 	keep, maxAge := cfg.Snapshots.Keep, cfg.Snapshots.MaxAge.Duration
 	if c.IsSet("keep") {
 		keep = c.Int("keep")
