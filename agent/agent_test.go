@@ -141,12 +141,14 @@ func TestOfflineStart(t *testing.T) {
 	require.False(t, widgets.Synced)
 
 	var names []string
-	require.NoError(t, client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(o *object.Object) error {
+	require.NoError(t, client.Objects(t.Context(), []string{"pods"}, localapi.ObjectQuery{}, func(json []byte) error {
+		o, err := object.Parse(bytes.Clone(json))
+		require.NoError(t, err)
 		names = append(names, o.GetName())
 		return nil
 	}))
 	require.Equal(t, []string{"a", "b"}, names)
-	err = client.Objects(t.Context(), "widgets.example.com", localapi.ObjectQuery{}, func(*object.Object) error { return nil })
+	err = client.Objects(t.Context(), []string{"widgets.example.com"}, localapi.ObjectQuery{}, func(json []byte) error { return nil })
 	require.Error(t, err, "never synced is not empty")
 
 	// The status has the reason why the agent is not caught up.

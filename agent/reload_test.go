@@ -18,7 +18,6 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
-	"github.com/snapcache/snapcache/object"
 )
 
 // These tests reload an agent without a server. Those of the requests that a reload causes are in
@@ -133,11 +132,11 @@ func TestReloadOffline(t *testing.T) {
 	require.Equal(t, "services", s.Collections[1].ID)
 	require.False(t, s.Collections[1].Synced)
 	await(t, func() bool {
-		_, err := r.client.Index(t.Context(), "pods", "app")
+		_, err := r.client.Index(t.Context(), []string{"pods"}, "app")
 		return err == nil
 	})
 	read := 0
-	require.NoError(t, r.client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(*object.Object) error { read++; return nil }))
+	require.NoError(t, r.client.Objects(t.Context(), []string{"pods"}, localapi.ObjectQuery{}, func(json []byte) error { read++; return nil }))
 	require.Equal(t, 2, read)
 
 	// Another version is another resource, which the server has to name. Until then the stored

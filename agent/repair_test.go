@@ -57,7 +57,9 @@ func TestDamagedRecordOffline(t *testing.T) {
 	client, stop := n.run(t, &log)
 	for range 3 {
 		var keys []string
-		err := client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(o *object.Object) error {
+		err := client.Objects(t.Context(), []string{"pods"}, localapi.ObjectQuery{}, func(json []byte) error {
+			o, err := object.Parse(bytes.Clone(json))
+			require.NoError(t, err)
 			keys = append(keys, o.Key())
 			return nil
 		})

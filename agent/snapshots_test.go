@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/localapi"
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -41,7 +40,7 @@ func TestSnapshotTakesThePlace(t *testing.T) {
 	require.Equal(t, "resume at RV 7", collectionOf(status, "pods").Verdict)
 	require.Equal(t, made.Name, status.Snapshots.Name)
 	count := 0
-	require.NoError(t, client.Objects(t.Context(), "pods", localapi.ObjectQuery{}, func(*object.Object) error { count++; return nil }))
+	require.NoError(t, client.Objects(t.Context(), []string{"pods"}, localapi.ObjectQuery{}, func(json []byte) error { count++; return nil }))
 	require.Equal(t, 2, count)
 	require.NoError(t, stop())
 	require.Contains(t, log.String(), "a snapshot took its place")

@@ -31,7 +31,7 @@ func TestIndexBuilding(t *testing.T) {
 			require.Equal(t, []string{"namespace", "app"}, status.Collections[0].Indexes)
 			require.Equal(t, []string{"tier"}, status.Collections[0].Building)
 			require.Empty(t, status.Collections[1].Building)
-			_, err = src.Index(context.Background(), "configmaps", "tier")
+			_, err = indexOf(context.Background(), src, "configmaps", "tier")
 			require.ErrorIs(t, err, store.ErrIndexBuilding)
 			require.EqualError(t, err, "collection configmaps: tier: index is being built: try again soon, or read without it")
 			_, err = allKeys(src, "configmaps", KeyQuery{Index: "tier", Value: "x"})

@@ -130,21 +130,21 @@ func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 	defer sp.close()
 	var damaged damage
 	before, anything := t.state.RV, !t.begun
-	err := t.r.view(t.collection, func(_ store.DB, v store.View) error {
+	err := t.r.views([]string{t.collection}, func(_ store.DB, v store.View) error {
 		return t.copy(ctx, v, &damaged, func(c Change) error {
 			anything = true
 			b, err := encodeChange(c)
 			if err != nil {
 				return err
 			}
-			return sp.add(b)
+			return sp.add(b, store.Record{})
 		})
 	})
 	if err != nil {
 		return err
 	}
-	err = sp.each(ctx, func(b []byte) error {
-		c, err := decodeChange(b)
+	err = sp.each(ctx, &damaged, func(b, _ []byte) error {
+		c, err := decodeChange(bytes.Clone(b))
 		if err != nil {
 			return fmt.Errorf("spool: %w", err)
 		}

@@ -63,40 +63,63 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 }
 
 // Index implements [Source].
-func (c *Client) Index(ctx context.Context, collection, index string) ([]IndexValue, error) {
-	values := []IndexValue{}
-	err := c.lines(ctx, nil, func(line []byte) error {
-		var v IndexValue
-		if err := json.Unmarshal(line, &v); err != nil {
-			return c.wrap(ctx, err)
-		}
-		values = append(values, v)
-		return nil
-	}, "collections", collection, "index", index)
+func (c *Client) Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error) {
+	all := make([][]IndexValue, 0, len(collections))
+	err := inEach(collections, func(id string) error {
+		values := []IndexValue{}
+		err := c.lines(ctx, nil, func(line []byte) error {
+			var v IndexValue
+			if err := json.Unmarshal(line, &v); err != nil {
+				return c.wrap(ctx, err)
+			}
+			values = append(values, v)
+			return nil
+		}, "collections", id, "index", index)
+		all = append(all, values)
+		return err
+	})
 	if err != nil && !errors.As(err, new(*DamageError)) {
 		return nil, err
 	}
-	return values, err
+	return all, err
+}
+
+// inEach runs a query in each of the collections. After corruption it goes on with the next one, and
+// returns the corruption in the end.
+func inEach(collections []string, query func(id string) error) error {
+	var damaged damage
+	for _, id := range collections {
+		var d *DamageError
+		switch err := query(id); {
+		case errors.As(err, &d):
+			damaged.addAll(d)
+		case err != nil:
+			return err
+		}
+	}
+	return damaged.err()
 }
 
 // Keys implements [Source].
-func (c *Client) Keys(ctx context.Context, collection string, q KeyQuery, each func(Key) error) error {
+func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
 	query := url.Values{}
 	if q.Index != "" {
 		query.Set("index", q.Index)
 		query.Set("value", q.Value)
 	}
-	return c.lines(ctx, query, func(line []byte) error {
-		var k Key
-		if err := json.Unmarshal(line, &k); err != nil {
-			return c.wrap(ctx, err)
-		}
-		return each(k)
-	}, "collections", collection, "keys")
+	return inEach(collections, func(id string) error {
+		return c.lines(ctx, query, func(line []byte) error {
+			var k Key
+			if err := json.Unmarshal(line, &k); err != nil {
+				return c.wrap(ctx, err)
+			}
+			return each(id, k)
+		}, "collections", id, "keys")
+	})
 }
 
 // Objects implements [Source].
-func (c *Client) Objects(ctx context.Context, collection string, q ObjectQuery, each func(*object.Object) error) error {
+func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
 	query := url.Values{}
 	if q.Namespace != "" {
 		query.Set("namespace", q.Namespace)
@@ -104,13 +127,14 @@ func (c *Client) Objects(ctx context.Context, collection string, q ObjectQuery, 
 	if q.LabelSelector != "" {
 		query.Set("labelSelector", q.LabelSelector)
 	}
-	return c.lines(ctx, query, func(line []byte) error {
-		o, err := object.Parse(bytes.Clone(line))
-		if err != nil {
-			return c.wrap(ctx, err)
-		}
-		return each(o)
-	}, "collections", collection, "objects")
+	return inEach(collections, func(id string) error {
+		return c.lines(ctx, query, func(line []byte) error {
+			if len(line) == 0 || line[0] != '{' || line[len(line)-1] != '}' { // not from an agent
+				return c.wrap(ctx, object.ErrInvalid)
+			}
+			return each(line)
+		}, "collections", id, "objects")
+	})
 }
 
 // Changes implements [Source].

@@ -65,7 +65,7 @@ func TestDamagedRecords(t *testing.T) {
 			require.Len(t, keys, 1)
 			requireDamage(t, err, "a/one")
 
-			values, err := src.Index(context.Background(), "configmaps", "app")
+			values, err := indexOf(context.Background(), src, "configmaps", "app")
 			require.Len(t, values, 2)
 			requireDamage(t, err, "a/one")
 
@@ -76,7 +76,7 @@ func TestDamagedRecords(t *testing.T) {
 			objects, err = objectKeys(src, "nodes", ObjectQuery{})
 			require.Empty(t, objects, "all objects of the query are corrupt")
 			requireDamage(t, err, "edge-1", "edge-2")
-			values, err = src.Index(context.Background(), "nodes", "namespace")
+			values, err = indexOf(context.Background(), src, "nodes", "namespace")
 			require.Empty(t, values)
 			requireDamage(t, err, "edge-1", "edge-2")
 		})

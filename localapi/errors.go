@@ -70,7 +70,8 @@ func (d *damage) add(err error) bool {
 	if !errors.As(err, &c) {
 		return false
 	}
-	if d.seen[c.Key] && c.Key != "" {
+	place := c.Collection + "\x00" + c.Key
+	if d.seen[place] && c.Key != "" {
 		return true
 	}
 	if len(d.found.Damages) == maxDamages {
@@ -80,9 +81,17 @@ func (d *damage) add(err error) bool {
 	if d.seen == nil {
 		d.seen = make(map[string]bool)
 	}
-	d.seen[c.Key] = true
+	d.seen[place] = true
 	d.found.Damages = append(d.found.Damages, c)
 	return true
+}
+
+// addAll records the corruption that was found in another query.
+func (d *damage) addAll(found *DamageError) {
+	for _, c := range found.Damages {
+		d.add(c)
+	}
+	d.found.More += found.More
 }
 
 // err returns the collected errors, or nil if there are none.

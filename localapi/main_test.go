@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -137,16 +138,27 @@ func serveHandler(t *testing.T, h http.Handler) (socket string) {
 
 func objectKeys(src Source, id string, q ObjectQuery) ([]string, error) {
 	var keys []string
-	err := src.Objects(context.Background(), id, q, func(o *object.Object) error {
-		keys = append(keys, o.Key())
-		return nil
+	err := src.Objects(context.Background(), []string{id}, q, func(json []byte) error {
+		o, err := object.Parse(bytes.Clone(json))
+		if err == nil {
+			keys = append(keys, o.Key())
+		}
+		return err
 	})
 	return keys, err
 }
 
+func indexOf(ctx context.Context, src Source, id, index string) ([]IndexValue, error) {
+	values, err := src.Index(ctx, []string{id}, index)
+	if len(values) == 0 {
+		return nil, err
+	}
+	return values[0], err
+}
+
 func allKeys(src Source, id string, q KeyQuery) ([]Key, error) {
 	var keys []Key
-	err := src.Keys(context.Background(), id, q, func(k Key) error {
+	err := src.Keys(context.Background(), []string{id}, q, func(_ string, k Key) error {
 		keys = append(keys, k)
 		return nil
 	})

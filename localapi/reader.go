@@ -65,11 +65,12 @@ type reader struct {
 }
 
 // Index implements [Source].
-func (r *reader) Index(ctx context.Context, collection, index string) ([]IndexValue, error) {
-	values := map[string]*IndexValue{}
+func (r *reader) Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error) {
+	var all [][]IndexValue
 	var damaged damage
-	err := r.view(collection, func(db store.DB, v store.View) error {
-		return entries(ctx, db, v, index, &damaged, func(value string, h store.Header) {
+	err := r.views(collections, func(db store.DB, v store.View) error {
+		values := map[string]*IndexValue{}
+		err := entries(ctx, db, v, index, &damaged, func(value string, h store.Header) {
 			x := values[value]
 			if x == nil {
 				x = &IndexValue{Value: value}
@@ -78,15 +79,17 @@ func (r *reader) Index(ctx context.Context, collection, index string) ([]IndexVa
 			x.Objects++
 			x.Bytes += int64(h.Bytes)
 		})
+		sorted := make([]IndexValue, 0, len(values))
+		for _, value := range slices.Sorted(maps.Keys(values)) {
+			sorted = append(sorted, *values[value])
+		}
+		all = append(all, sorted)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	sorted := make([]IndexValue, 0, len(values))
-	for _, value := range slices.Sorted(maps.Keys(values)) {
-		sorted = append(sorted, *values[value])
-	}
-	return sorted, damaged.err()
+	return all, damaged.err()
 }
 
 // entries calls each for every entry of an index.
@@ -126,31 +129,51 @@ func entries(ctx context.Context, db store.DB, v store.View, index string, damag
 }
 
 // Keys implements [Source].
-func (r *reader) Keys(ctx context.Context, collection string, q KeyQuery, each func(Key) error) error {
-	sp := newSpool(r.opts.SpoolDir)
-	defer sp.close()
+func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
 	var damaged damage
-	err := r.view(collection, func(db store.DB, v store.View) error {
+	read := func(db store.DB, v store.View, sp *spool) error {
 		return headers(ctx, db, v, q, &damaged, func(h store.Header) error {
 			b, err := json.Marshal(Key{Key: h.Key, UID: h.UID, ResourceVersion: h.RV, Bytes: h.Bytes})
 			if err != nil {
 				return err
 			}
-			return sp.add(b)
+			return sp.add(b, store.Record{})
 		})
+	}
+	return r.spooled(ctx, collections, &damaged, read, func(id string, head, _ []byte) error {
+		var k Key
+		if err := json.Unmarshal(head, &k); err != nil {
+			return fmt.Errorf("spool: %w", err)
+		}
+		return each(id, k)
+	})
+}
+
+// spooled fills a spool for each of the collections with read, and calls each with all entries once
+// the database is closed.
+func (r *reader) spooled(
+	ctx context.Context, collections []string, damaged *damage,
+	read func(store.DB, store.View, *spool) error, each func(id string, head, object []byte) error,
+) error {
+	var spools []*spool
+	defer func() {
+		for _, sp := range spools {
+			sp.close()
+		}
+	}()
+	err := r.views(collections, func(db store.DB, v store.View) error {
+		sp := newSpool(r.opts.SpoolDir)
+		spools = append(spools, sp)
+		return read(db, v, sp)
 	})
 	if err != nil {
 		return err
 	}
-	err = sp.each(ctx, func(b []byte) error {
-		var k Key
-		if err := json.Unmarshal(b, &k); err != nil {
-			return fmt.Errorf("spool: %w", err)
+	for i, sp := range spools {
+		err := sp.each(ctx, damaged, func(head, object []byte) error { return each(collections[i], head, object) })
+		if err != nil {
+			return err
 		}
-		return each(k)
-	})
-	if err != nil {
-		return err
 	}
 	return damaged.err()
 }
@@ -181,46 +204,50 @@ func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, damaged
 }
 
 // Objects implements [Source].
-func (r *reader) Objects(ctx context.Context, collection string, q ObjectQuery, each func(*object.Object) error) error {
+func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
 	selector, err := labels.Parse(q.LabelSelector)
 	if err != nil {
 		return fmt.Errorf("%w: label selector %q: %w", ErrBadQuery, q.LabelSelector, err)
 	}
-	sp := newSpool(r.opts.SpoolDir)
-	defer sp.close()
 	var damaged damage
-	err = r.view(collection, func(_ store.DB, v store.View) error {
+	var buf []byte
+	read := func(_ store.DB, v store.View, sp *spool) error {
 		prefix := ""
 		if q.Namespace != "" && v.Info().Namespaced {
 			prefix = q.Namespace + "/"
 		}
-		for o, err := range v.Objects(prefix, "") {
-			err := take(ctx, o, err, &damaged, func(o *object.Object) error {
-				if !selector.Matches(labels.Set(o.Labels())) {
+		for rec, err := range v.Records(prefix, "") {
+			matches := true
+			if err == nil && !selector.Empty() {
+				matches, err = selects(selector, rec, &buf)
+			}
+			err := take(ctx, rec, err, &damaged, func(rec store.Record) error {
+				if !matches {
 					return nil
 				}
-				return sp.add(o.Raw())
+				return sp.add(nil, rec)
 			})
 			if err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return err
 	}
-	err = sp.each(ctx, func(raw []byte) error {
-		o, err := object.FromValid(raw)
-		if err != nil {
-			return fmt.Errorf("spool: %w", err)
-		}
-		return each(o)
-	})
-	if err != nil {
-		return err
+	return r.spooled(ctx, collections, &damaged, read, func(_ string, _, object []byte) error { return each(object) })
+}
+
+// selects reports whether a selector matches the labels of a record, which it decodes into buf.
+func selects(selector labels.Selector, rec store.Record, buf *[]byte) (bool, error) {
+	if rec.Object != nil {
+		return selector.Matches(labels.Set(rec.Object.Labels())), nil
 	}
-	return damaged.err()
+	raw, err := rec.Raw(*buf)
+	if err != nil {
+		return false, err
+	}
+	*buf = raw
+	has, err := object.LabelsOf(raw)
+	return err == nil && selector.Matches(labels.Set(has)), err
 }
 
 // take handles one step of a scan: it passes item to each, or records corruption. Its error ends
@@ -238,26 +265,35 @@ func take[T any](ctx context.Context, item T, err error, damaged *damage, each f
 	}
 }
 
-// view calls fn with a view of a synced collection, and adds the collection's name to fn's errors.
-// The view and the database are closed when it returns.
-func (r *reader) view(collection string, fn func(store.DB, store.View) error) error {
+// views calls fn with a view of each of the collections, which are synced, and adds the collection's
+// name to fn's errors. The views and the database are closed when it returns.
+func (r *reader) views(collections []string, fn func(store.DB, store.View) error) error {
 	return r.database(func(db store.DB) error {
-		v, err := db.View(collection)
-		if errors.Is(err, store.ErrNoCollection) {
-			return fmt.Errorf("collection %s: %w", collection, ErrNoCollection)
-		}
-		if err != nil {
-			return err
-		}
-		defer v.Close()
-		if !v.State().Synced {
-			return fmt.Errorf("collection %s: %w", collection, ErrNotSynced)
-		}
-		if err := fn(db, v); err != nil {
-			return fmt.Errorf("collection %s: %w", collection, err)
+		for _, id := range collections {
+			if err := view(db, id, fn); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
+}
+
+func view(db store.DB, id string, fn func(store.DB, store.View) error) error {
+	v, err := db.View(id)
+	if errors.Is(err, store.ErrNoCollection) {
+		return fmt.Errorf("collection %s: %w", id, ErrNoCollection)
+	}
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	if !v.State().Synced {
+		return fmt.Errorf("collection %s: %w", id, ErrNotSynced)
+	}
+	if err := fn(db, v); err != nil {
+		return fmt.Errorf("collection %s: %w", id, err)
+	}
+	return nil
 }
 
 func (r *reader) database(fn func(store.DB) error) (err error) {

@@ -5,8 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-
-	"github.com/snapcache/snapcache/object"
+	"slices"
 )
 
 // streamBufferBytes is how much of a stream is collected before it is sent.
@@ -73,8 +72,8 @@ func (h handler) status(w http.ResponseWriter, r *http.Request) {
 
 func (h handler) index(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
-	values, err := h.src.Index(r.Context(), r.PathValue("id"), r.PathValue("index"))
-	for _, v := range values {
+	values, err := h.src.Index(r.Context(), []string{r.PathValue("id")}, r.PathValue("index"))
+	for _, v := range slices.Concat(values...) {
 		if err := s.value(v); err != nil {
 			break // end reports it
 		}
@@ -85,13 +84,13 @@ func (h handler) index(w http.ResponseWriter, r *http.Request) {
 func (h handler) keys(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
 	q := KeyQuery{Index: r.FormValue("index"), Value: r.FormValue("value")}
-	s.end(h.src.Keys(r.Context(), r.PathValue("id"), q, func(k Key) error { return s.value(k) }))
+	s.end(h.src.Keys(r.Context(), []string{r.PathValue("id")}, q, func(_ string, k Key) error { return s.value(k) }))
 }
 
 func (h handler) objects(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
 	q := ObjectQuery{Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector")}
-	s.end(h.src.Objects(r.Context(), r.PathValue("id"), q, func(o *object.Object) error { return s.line(o.JSON()) }))
+	s.end(h.src.Objects(r.Context(), []string{r.PathValue("id")}, q, s.line))
 }
 
 func (h handler) changes(w http.ResponseWriter, r *http.Request) {

@@ -40,7 +40,7 @@ func TestSlowReaderHoldsNothing(t *testing.T) {
 				return info.Size()
 			}
 			read := 0
-			err := src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error {
+			err := src.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error {
 				if read++; read > 1 {
 					return nil
 				}
@@ -67,7 +67,7 @@ func TestFileIsNotHeld(t *testing.T) {
 	require.NoError(t, db.Close())
 	src := FromOpener(func() (store.DB, error) { return bolt.Open(path, bolt.Options{ReadOnly: true}) }, options(t, "bolt"))
 	tried := false
-	require.NoError(t, src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error {
+	require.NoError(t, src.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error {
 		if tried {
 			return nil
 		}
@@ -88,13 +88,13 @@ type failing struct {
 	err   error
 }
 
-func (f failing) Objects(ctx context.Context, id string, q ObjectQuery, each func(*object.Object) error) error {
+func (f failing) Objects(ctx context.Context, ids []string, q ObjectQuery, each func([]byte) error) error {
 	left := f.after
-	return f.Source.Objects(ctx, id, q, func(o *object.Object) error {
+	return f.Source.Objects(ctx, ids, q, func(json []byte) error {
 		if left--; left < 0 {
 			return f.err
 		}
-		return each(o)
+		return each(json)
 	})
 }
 
@@ -143,7 +143,7 @@ func TestClientGoesAway(t *testing.T) {
 		h.ServeHTTP(w, r)
 	})))
 	enough := errors.New("enough")
-	err := client.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error { return enough })
+	err := client.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error { return enough })
 	require.ErrorIs(t, err, enough)
 	<-ended
 }
@@ -236,7 +236,7 @@ func TestOtherServer(t *testing.T) {
 	}))
 	_, err = NewClient(socket).Status(context.Background())
 	require.Error(t, err)
-	_, err = NewClient(socket).Index(context.Background(), "a", "b")
+	_, err = NewClient(socket).Index(context.Background(), []string{"a"}, "b")
 	require.Error(t, err)
 	_, err = allKeys(NewClient(socket), "a", KeyQuery{})
 	require.Error(t, err)

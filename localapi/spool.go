@@ -12,27 +12,34 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
-	"github.com/klauspost/compress/s2"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
 )
 
 const (
-	// spoolMemoryBytes is how much of a spool, compressed, stays in memory before it goes to a
-	// file.
+	// spoolMemoryBytes is how much of a spool stays in memory before it goes to a file.
 	spoolMemoryBytes = 1 << 20
 
-	// spoolBlockBytes is the unit of compression. Writer and reader each hold a few blocks.
-	spoolBlockBytes = 64 << 10
+	// spoolBufferBytes is how much of a file writer and reader each hold.
+	spoolBufferBytes = 64 << 10
 
-	// maxEntryBytes limits one entry. It is the stores' limit for an object.
-	maxEntryBytes = 64 << 20
+	// maxEntryBytes limits one entry: the stores' limit for an object, and room for the rest.
+	maxEntryBytes = object.MaxBytes + 1<<20
 )
 
-// spool holds a sequence of byte strings between the view they are copied from and a consumer of
-// any speed. It is filled by add, then read by each, then closed. It is for one goroutine.
+// spool holds a sequence of entries between the view that they are copied from and a consumer of
+// any speed. An entry is a header of bytes and, if it has one, the record of an object as it is
+// stored. It is filled by add, then read by each, then closed. It is for one goroutine.
 type spool struct {
 	sink *sink
-	w    *s2.Writer
+	w    *bufio.Writer
+
+	// The records are of one view: all are in sink and have one function that decodes them, or all
+	// are objects in memory.
+	decode  func(key string, stored, buf []byte) ([]byte, error)
+	objects []*object.Object
 }
 
 func newSpool(dir string) *spool {
@@ -44,50 +51,84 @@ func newSpool(dir string) *spool {
 	return spoolOn(s)
 }
 
-func spoolOn(s *sink) *spool {
-	// With a concurrency of 1 there are no goroutines, and one block is held.
-	return &spool{sink: s, w: s2.NewWriter(s, s2.WriterConcurrency(1), s2.WriterBlockSize(spoolBlockBytes))}
-}
+func spoolOn(s *sink) *spool { return &spool{sink: s, w: bufio.NewWriterSize(s, spoolBufferBytes)} }
 
-// add appends a copy of b.
-func (s *spool) add(b []byte) error {
+// add appends a copy of an entry. A record without a key is none.
+func (s *spool) add(head []byte, rec store.Record) error {
+	if rec.Object != nil {
+		s.objects = append(s.objects, rec.Object)
+	} else if rec.Decode != nil {
+		s.decode = rec.Decode
+	}
 	var length [binary.MaxVarintLen64]byte
-	_, err := s.w.Write(length[:binary.PutUvarint(length[:], uint64(len(b)))])
-	if err == nil {
-		_, err = s.w.Write(b)
-	}
-	if err != nil {
-		return fmt.Errorf("spool: %w", err)
-	}
-	return nil
-}
-
-// each ends the filling and calls fn with every entry, in a buffer that fn may keep. Errors of fn
-// are returned unchanged.
-func (s *spool) each(ctx context.Context, fn func([]byte) error) error {
-	if err := s.w.Close(); err != nil {
-		return fmt.Errorf("spool: %w", err)
-	}
-	r := bufio.NewReader(s2.NewReader(s.sink.reader(), s2.ReaderMaxBlockSize(spoolBlockBytes), s2.ReaderAllocBlock(spoolBlockBytes)))
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		b, err := readEntry(r)
-		if errors.Is(err, io.EOF) {
-			return nil
+	for _, part := range [][]byte{head, []byte(rec.Key), rec.Stored} {
+		_, err := s.w.Write(length[:binary.PutUvarint(length[:], uint64(len(part)))])
+		if err == nil {
+			_, err = s.w.Write(part)
 		}
 		if err != nil {
 			return fmt.Errorf("spool: %w", err)
 		}
-		if err := fn(b); err != nil {
+	}
+	return nil
+}
+
+// each ends the filling and calls fn with every entry: its header, and the JSON of its object, nil
+// for none. Both are valid until fn returns. A record that can't be decoded is added to damaged and
+// left out. Errors of fn are returned unchanged.
+func (s *spool) each(ctx context.Context, damaged *damage, fn func(head, object []byte) error) error {
+	if err := s.w.Flush(); err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	r := bufio.NewReaderSize(s.sink.reader(), spoolBufferBytes)
+	var parts [3][]byte
+	var buf []byte
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for i := range parts {
+			var err error
+			if parts[i], err = readPart(r, parts[i]); errors.Is(err, io.EOF) && i == 0 {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("spool: %w", err)
+			}
+		}
+		rec := store.Record{Header: store.Header{Key: string(parts[1])}, Stored: parts[2], Decode: s.decode}
+		if len(s.objects) > 0 {
+			rec.Object, s.objects = s.objects[0], s.objects[1:]
+		}
+		json, err := recordJSON(rec, &buf)
+		switch {
+		case damaged.add(err):
+			continue
+		case err != nil:
+			return err
+		}
+		if err := fn(parts[0], json); err != nil {
 			return err
 		}
 	}
 }
 
-// readEntry returns io.EOF only between entries.
-func readEntry(r *bufio.Reader) ([]byte, error) {
+// recordJSON returns the JSON of a record, nil if it has no key. It decodes into buf.
+func recordJSON(rec store.Record, buf *[]byte) ([]byte, error) {
+	if rec.Key == "" {
+		return nil, nil
+	}
+	raw, err := rec.Raw(*buf)
+	if err != nil {
+		return nil, err
+	}
+	if rec.Object == nil {
+		*buf = raw
+	}
+	return object.JSON(raw)
+}
+
+// readPart reads a part of an entry into buf, if it fits. It returns io.EOF only before the part.
+func readPart(r *bufio.Reader, buf []byte) ([]byte, error) {
 	n, err := binary.ReadUvarint(r)
 	if err != nil {
 		return nil, err
@@ -95,14 +136,14 @@ func readEntry(r *bufio.Reader) ([]byte, error) {
 	if n > maxEntryBytes {
 		return nil, fmt.Errorf("entry of %d bytes", n)
 	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(r, b); err != nil {
+	buf = slices.Grow(buf[:0], int(n))[:n]
+	if _, err := io.ReadFull(r, buf); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return nil, err
 	}
-	return b, nil
+	return buf, nil
 }
 
 // close frees the spool. It loses nothing, so it returns no error.
@@ -112,7 +153,7 @@ func (s *spool) close() {
 	}
 }
 
-// sink receives the compressed stream: up to limit bytes in memory, then all of it in the first
+// sink receives the stream of entries: up to limit bytes in memory, then all of it in the first
 // file that can be created and has space.
 //
 // The content of a file is encrypted with AES-256-CTR and a key that exists only in this sink: the
@@ -127,12 +168,13 @@ type sink struct {
 
 	block cipher.Block  // nil while there is no file
 	seal  cipher.Stream // at position written
+	buf   []byte        // of encrypt
 }
 
 // stream returns the key stream from its start. A key is used for only one stream.
 func (s *sink) stream() cipher.Stream { return cipher.NewCTR(s.block, make([]byte, aes.BlockSize)) }
 
-// encrypt returns p encrypted for the next position in the file.
+// encrypt returns p encrypted for the next position in the file, until the next call.
 func (s *sink) encrypt(p []byte) ([]byte, error) {
 	if s.block == nil {
 		key := make([]byte, 32)
@@ -143,9 +185,9 @@ func (s *sink) encrypt(p []byte) ([]byte, error) {
 		}
 		s.seal = s.stream()
 	}
-	sealed := make([]byte, len(p))
-	s.seal.XORKeyStream(sealed, p)
-	return sealed, nil
+	s.buf = slices.Grow(s.buf[:0], len(p))[:len(p)]
+	s.seal.XORKeyStream(s.buf, p)
+	return s.buf, nil
 }
 
 // unlinkedIn creates files in dir that are freed when they are closed or the process ends.

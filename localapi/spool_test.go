@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/storetest"
 )
@@ -22,7 +21,7 @@ import (
 // file to another one.
 func TestSpoolGivesWhatItTook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SampledFrom([]int{0, 1, 100, 5_000, spoolBlockBytes - 2, spoolBlockBytes + 3, 300_000})
+		sizes := rapid.SampledFrom([]int{0, 1, 100, 5_000, spoolBufferBytes - 2, spoolBufferBytes + 3, 300_000})
 		entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []byte {
 			b := make([]byte, sizes.Draw(t, "size"))
 			// Half compressible, half not.
@@ -42,15 +41,35 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 		}}
 		sp := spoolOn(s)
 		defer sp.close()
-		for _, e := range entries {
-			require.NoError(t, sp.add(e))
+		// Every second entry has a record, "stored" as JSON with a byte before it.
+		decode := func(key string, stored, buf []byte) ([]byte, error) {
+			if key == "bad" {
+				return nil, &store.CorruptionError{Key: key}
+			}
+			return append(buf[:0], stored[1:]...), nil
 		}
-		got := [][]byte{}
-		require.NoError(t, sp.each(context.Background(), func(b []byte) error {
-			got = append(got, b)
+		for i, e := range entries {
+			rec := store.Record{}
+			if i%2 == 0 {
+				rec = store.Record{Header: store.Header{Key: "k"}, Stored: append([]byte{'x'}, e...), Decode: decode}
+			}
+			require.NoError(t, sp.add(e, rec))
+		}
+		require.NoError(t, sp.add(nil, store.Record{Header: store.Header{Key: "bad"}, Stored: []byte("x"), Decode: decode}))
+		n := 0
+		var damaged damage
+		require.NoError(t, sp.each(context.Background(), &damaged, func(head, object []byte) error {
+			require.True(t, bytes.Equal(entries[n], head))
+			if n%2 == 0 {
+				require.True(t, bytes.Equal(entries[n], object))
+			} else {
+				require.Nil(t, object)
+			}
+			n++
 			return nil
 		}))
-		require.Equal(t, entries, got)
+		require.Equal(t, len(entries), n)
+		require.ErrorAs(t, damaged.err(), new(*store.CorruptionError))
 	})
 }
 
@@ -83,17 +102,17 @@ func TestSpoolStops(t *testing.T) {
 	sp := newSpool("")
 	defer sp.close()
 	for range 3 {
-		require.NoError(t, sp.add([]byte("x")))
+		require.NoError(t, sp.add([]byte("x"), store.Record{}))
 	}
 	enough := errors.New("enough")
-	require.ErrorIs(t, sp.each(context.Background(), func([]byte) error { return enough }), enough)
+	require.ErrorIs(t, sp.each(context.Background(), nil, func(_, _ []byte) error { return enough }), enough)
 
 	sp = newSpool("")
 	defer sp.close()
-	require.NoError(t, sp.add([]byte("x")))
+	require.NoError(t, sp.add([]byte("x"), store.Record{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.ErrorIs(t, sp.each(ctx, nil), context.Canceled)
+	require.ErrorIs(t, sp.each(ctx, nil, nil), context.Canceled)
 }
 
 // Files have no name, so nothing is left after any end of the process.
@@ -102,7 +121,7 @@ func TestSpoolLeavesNothing(t *testing.T) {
 	s := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(dir)}}
 	sp := spoolOn(s)
 	defer sp.close()
-	require.NoError(t, sp.add(make([]byte, 300_000)))
+	require.NoError(t, sp.add(make([]byte, 300_000), store.Record{}))
 	require.NotNil(t, s.file)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -164,7 +183,7 @@ func TestMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		var most uint64
 		read := 0
-		require.NoError(t, src.Objects(context.Background(), "configmaps", ObjectQuery{}, func(*object.Object) error {
+		require.NoError(t, src.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error {
 			if read++; read%1000 == 0 {
 				runtime.GC()
 				runtime.ReadMemStats(&m)

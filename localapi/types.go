@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -35,16 +34,17 @@ type Source interface {
 	// Status returns the content of the cache and how fresh it is.
 	Status(ctx context.Context) (*Status, error)
 
-	// Index returns the values of one index of a collection, in order. Like Keys, it returns
-	// store.ErrIndexBuilding while the index is not complete.
-	Index(ctx context.Context, collection, index string) ([]IndexValue, error)
+	// Index returns the values of one index for each of the collections, in order. Like Keys, it
+	// returns store.ErrIndexBuilding while the index is not complete.
+	Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error)
 
-	// Keys calls each for the keys of a collection, in order: all or, if q.Index is set, those with
-	// q.Value in that index.
-	Keys(ctx context.Context, collection string, q KeyQuery, each func(Key) error) error
+	// Keys calls each for the keys of the collections, one collection after the other, in order:
+	// all or, if q.Index is set, those with q.Value in that index.
+	Keys(ctx context.Context, collections []string, q KeyQuery, each func(collection string, k Key) error) error
 
-	// Objects calls each for the objects of a collection, in key order.
-	Objects(ctx context.Context, collection string, q ObjectQuery, each func(*object.Object) error) error
+	// Objects calls each with the JSON of the objects of the collections, one collection after the
+	// other, in key order. The bytes are valid until each returns.
+	Objects(ctx context.Context, collections []string, q ObjectQuery, each func(json []byte) error) error
 
 	// Changes calls each for the changes of a collection, in the order of resourceVersions, and
 	// then for a [Bookmark], with which a later query continues. That query may deliver a change

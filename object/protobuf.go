@@ -35,6 +35,18 @@ func (o *Object) JSON() []byte {
 	return out
 }
 
+// JSON returns [Object.JSON] of the object whose bytes are raw: raw itself unless it is protobuf.
+func JSON(raw []byte) ([]byte, error) {
+	if !bytes.HasPrefix(raw, protobufPrefix) {
+		return raw, nil
+	}
+	o, err := FromValid(raw)
+	if err != nil {
+		return nil, err
+	}
+	return o.JSON(), nil
+}
+
 // intoProtobuf is [Object.Into] for an object stored as protobuf.
 func (o *Object) intoProtobuf(v any) error {
 	m, ok := v.(interface{ Unmarshal([]byte) error })

@@ -149,6 +149,29 @@ type Header struct {
 	Bytes int // length of the object's JSON
 }
 
+// Record is a stored object that is not decoded. It does not depend on its view, or on the store
+// being open.
+type Record struct {
+	Header
+
+	// Object is the object, if the store holds it in memory. Stored and Decode are nil then.
+	Object *object.Object
+
+	// Stored is the object as it is stored. Decode returns the object's bytes, in buf if they fit;
+	// it can decode all records of one view and is safe for concurrent use.
+	Stored []byte
+	Decode func(key string, stored, buf []byte) ([]byte, error)
+}
+
+// Raw returns the bytes of [object.Object.Raw], in buf if they are decoded and fit. The error is a
+// *CorruptionError.
+func (r Record) Raw(buf []byte) ([]byte, error) {
+	if r.Object != nil {
+		return r.Object.Raw(), nil
+	}
+	return r.Decode(r.Key, r.Stored, buf)
+}
+
 // IndexFunc returns the values under which an index files an object.
 type IndexFunc func(*object.Object) []string
 
@@ -292,7 +315,10 @@ type View interface {
 	// reported as *CorruptionError and skipped.
 	Objects(prefix, after string) iter.Seq2[*object.Object, error]
 
-	// Headers is Objects without decoding.
+	// Records is Objects without decoding.
+	Records(prefix, after string) iter.Seq2[Record, error]
+
+	// Headers is Records without the objects.
 	Headers(prefix, after string) iter.Seq2[Header, error]
 
 	// Indexes returns the names of the complete indexes besides NamespaceIndex, in order.

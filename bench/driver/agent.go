@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,11 @@ func (a *agent) hasRead(ctx context.Context) bool {
 	}
 	namespace, _, _ := strings.Cut(a.read.Key, "/")
 	found := false
-	_ = a.client.Objects(ctx, id, localapi.ObjectQuery{Namespace: namespace}, func(o *object.Object) error {
+	_ = a.client.Objects(ctx, []string{id}, localapi.ObjectQuery{Namespace: namespace}, func(json []byte) error {
+		o, err := object.Parse(bytes.Clone(json))
+		if err != nil {
+			return err
+		}
 		if o.Key() != a.read.Key {
 			return nil
 		}
@@ -119,7 +124,11 @@ func (a *agent) contents(ctx context.Context) (map[string]peer.Content, error) {
 	all := map[string]peer.Content{}
 	for _, r := range a.resources {
 		versions := map[string]string{}
-		err := a.client.Objects(ctx, r.GVR.GroupResource().String(), localapi.ObjectQuery{}, func(o *object.Object) error {
+		err := a.client.Objects(ctx, []string{r.GVR.GroupResource().String()}, localapi.ObjectQuery{}, func(json []byte) error {
+			o, err := object.Parse(bytes.Clone(json))
+			if err != nil {
+				return err
+			}
 			versions[o.Key()] = o.GetResourceVersion()
 			return nil
 		})

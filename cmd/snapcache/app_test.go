@@ -106,7 +106,7 @@ func TestExitCode(t *testing.T) {
 		{&store.CorruptionError{}, exitDamaged},
 		{fmt.Errorf("x: %w", localapi.ErrTooOld), exitTooOld},
 		{fmt.Errorf("x: %w", localapi.ErrAhead), exitFailure},
-		{errors.Join(damaged([]*localapi.DamageError{{More: 1}}), notSynced([]localapi.Collection{{ID: "a"}})), exitDamaged},
+		{errors.Join(damaged(&localapi.DamageError{More: 1}), notSynced([]localapi.Collection{{ID: "a"}})), exitDamaged},
 		{errors.Join(&config.Error{}, &config.Error{}), exitUsage},
 		{fmt.Errorf("x: %w", &agent.ExitError{Code: 2, Err: errors.New("y")}), exitUsage},
 		{cli.Exit("No help topic", 3), exitUsage},

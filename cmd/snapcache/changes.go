@@ -133,7 +133,7 @@ func printChanges(ctx context.Context, look *lookup, resource string, query loca
 	var damage *localapi.DamageError
 	switch {
 	case errors.As(err, &damage):
-		return errors.Join(printer.flush(), damaged([]*localapi.DamageError{damage}))
+		return errors.Join(printer.flush(), damaged(damage))
 	case err != nil:
 		return err
 	}

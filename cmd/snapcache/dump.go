@@ -61,21 +61,24 @@ func dump(c *cli.Context) error {
 		return err
 	}
 	printer := newPrinter(c.String(outputFlag), c.App.Writer)
-	var damages []*localapi.DamageError
-	for _, collection := range readable {
-		err := src.Objects(c.Context, collection.ID, query, printer.object)
-		var damage *localapi.DamageError
-		switch {
-		case errors.As(err, &damage):
-			damages = append(damages, damage)
-		case err != nil:
-			return err // the output stays without its end, so that no reader takes it for complete
-		}
+	err = src.Objects(c.Context, ids(readable), query, printer.object)
+	var damage *localapi.DamageError
+	if err != nil && !errors.As(err, &damage) {
+		return err // the output stays without its end, so that no reader takes it for complete
 	}
 	if err := printer.end(); err != nil {
 		return err
 	}
-	return errors.Join(damaged(damages), notSynced(missing))
+	return errors.Join(damaged(damage), notSynced(missing))
+}
+
+// ids returns the names of collections.
+func ids(collections []localapi.Collection) []string {
+	ids := make([]string, len(collections))
+	for i, c := range collections {
+		ids[i] = c.ID
+	}
+	return ids
 }
 
 // readableCollections returns the collections to read, and those that can't be read yet and were

@@ -65,22 +65,16 @@ func exitCode(err error) int {
 
 const shownDamages = 5
 
-// damaged joins the corruption found in several collections into one error.
-func damaged(found []*localapi.DamageError) error {
-	var named []error
-	count := 0
-	for _, d := range found {
-		count += len(d.Damages) + d.More
-		for _, c := range d.Damages {
-			if len(named) < shownDamages {
-				named = append(named, c)
-			}
-		}
-	}
-	if count == 0 {
+// damaged returns the error for the corruption that was found, nil for none.
+func damaged(found *localapi.DamageError) error {
+	if found == nil {
 		return nil
 	}
-	if more := count - len(named); more > 0 {
+	var named []error
+	for _, c := range found.Damages[:min(shownDamages, len(found.Damages))] {
+		named = append(named, c)
+	}
+	if more := len(found.Damages) + found.More - len(named); more > 0 {
 		named = append(named, fmt.Errorf("and %d more corrupt records", more))
 	}
 	named = append(named, errors.New("the corrupt records were left out; a running agent that is online fetches them again"))

@@ -92,7 +92,7 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(damaged(in.damages), notSynced(missing), building)
+	return errors.Join(damaged(in.damage), notSynced(missing), building)
 }
 
 // withoutBuilding drops the collections whose index is being built, and returns an error for them.

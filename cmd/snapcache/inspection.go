@@ -17,14 +17,12 @@ type inspection struct {
 	w           io.Writer
 	json        bool
 	collections []localapi.Collection
-	damages     []*localapi.DamageError
+	damage      *localapi.DamageError // what was found, nil for none
 }
 
 // noDamage records corruption and returns every other error.
 func (in *inspection) noDamage(err error) error {
-	var damage *localapi.DamageError
-	if errors.As(err, &damage) {
-		in.damages = append(in.damages, damage)
+	if errors.As(err, &in.damage) {
 		return nil
 	}
 	return err
@@ -39,12 +37,12 @@ type indexAnswer struct {
 // index prints the values of an index, with counts and sizes.
 func (in *inspection) index(ctx context.Context, index string) error {
 	answers := []indexAnswer{}
-	for _, c := range in.collections {
-		values, err := in.src.Index(ctx, c.ID, index)
-		if err := in.noDamage(err); err != nil {
-			return err
-		}
-		answers = append(answers, indexAnswer{c.ID, index, values})
+	values, err := in.src.Index(ctx, ids(in.collections), index)
+	if err := in.noDamage(err); err != nil {
+		return err
+	}
+	for i, c := range in.collections {
+		answers = append(answers, indexAnswer{c.ID, index, values[i]})
 	}
 	if in.json {
 		return writeJSON(in.w, answers)
@@ -93,45 +91,51 @@ func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 		return in.keysJSON(ctx, query)
 	}
 	t := newTable(in.w, "COLLECTION", "KEY", ">RV", ">BYTES")
-	for _, c := range in.collections {
-		err := in.src.Keys(ctx, c.ID, query, func(k localapi.Key) error {
-			return t.row(c.ID, k.Key, k.ResourceVersion, strconv.Itoa(k.Bytes))
-		})
-		if err := in.noDamage(err); err != nil {
-			return err
-		}
+	err := in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
+		return t.row(collection, k.Key, k.ResourceVersion, strconv.Itoa(k.Bytes))
+	})
+	if err := in.noDamage(err); err != nil {
+		return err
 	}
 	return t.flush()
 }
 
 // keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], one key per line.
 func (in *inspection) keysJSON(ctx context.Context, query localapi.KeyQuery) error {
-	separator := "["
-	for _, c := range in.collections {
-		id, err := json.Marshal(c.ID)
+	begun, before := 0, "" // how many collections' lists have begun
+	begin := func() error {
+		end := "["
+		if begun > 0 {
+			end = "\n  ]},"
+		}
+		id, err := json.Marshal(in.collections[begun].ID)
 		if err != nil {
 			return err
 		}
-		if err := writeStrings(in.w, separator, "\n  {\"collection\": ", string(id), ", \"keys\": ["); err != nil {
-			return err
-		}
-		separator = ","
-		before := "\n    "
-		err = in.src.Keys(ctx, c.ID, query, func(k localapi.Key) error {
-			b, err := json.Marshal(k)
-			if err != nil {
+		begun, before = begun+1, "\n    "
+		return writeStrings(in.w, end, "\n  {\"collection\": ", string(id), ", \"keys\": [")
+	}
+	err := in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
+		for begun == 0 || in.collections[begun-1].ID != collection {
+			if err := begin(); err != nil {
 				return err
 			}
-			err = writeStrings(in.w, before, string(b))
-			before = ",\n    "
-			return err
-		})
-		if err := in.noDamage(err); err != nil {
+		}
+		b, err := json.Marshal(k)
+		if err != nil {
 			return err
 		}
-		if err := writeStrings(in.w, "\n  ]}"); err != nil {
+		err = writeStrings(in.w, before, string(b))
+		before = ",\n    "
+		return err
+	})
+	if err := in.noDamage(err); err != nil {
+		return err
+	}
+	for begun < len(in.collections) {
+		if err := begin(); err != nil {
 			return err
 		}
 	}
-	return writeStrings(in.w, "\n]\n")
+	return writeStrings(in.w, "\n  ]}\n]\n")
 }

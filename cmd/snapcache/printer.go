@@ -14,11 +14,11 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// printer prints objects one by one. Without end the output is not complete, and in most formats
-// not valid.
+// printer prints objects, given as JSON, one by one. Without end the output is not complete, and in
+// most formats not valid.
 type printer struct {
 	w      io.Writer
-	encode func(*bytes.Buffer, *object.Object) error
+	encode func(b *bytes.Buffer, raw []byte) error
 
 	// head comes before the first object, between before each other one, tail after the last; none
 	// is the output without objects.
@@ -42,7 +42,7 @@ func newPrinter(format string, w io.Writer) *printer {
 	}
 }
 
-func (p *printer) object(o *object.Object) error {
+func (p *printer) object(raw []byte) error {
 	p.buf.Reset()
 	if p.begun {
 		p.buf.WriteString(p.between)
@@ -50,8 +50,8 @@ func (p *printer) object(o *object.Object) error {
 		p.buf.WriteString(p.head)
 	}
 	p.begun = true
-	if err := p.encode(&p.buf, o); err != nil {
-		return fmt.Errorf("%s: %w", o.Key(), err)
+	if err := p.encode(&p.buf, raw); err != nil {
+		return fmt.Errorf("%.200s: %w", raw, err)
 	}
 	_, err := p.w.Write(p.buf.Bytes())
 	return err
@@ -64,15 +64,14 @@ func (p *printer) end() error {
 	return writeStrings(p.w, p.none)
 }
 
-func writeItem(b *bytes.Buffer, o *object.Object) error {
+func writeItem(b *bytes.Buffer, raw []byte) error {
 	b.WriteString("\n        ")
-	return json.Indent(b, o.JSON(), "        ", "    ")
+	return json.Indent(b, raw, "        ", "    ")
 }
 
-func writeLine(b *bytes.Buffer, o *object.Object) error {
+func writeLine(b *bytes.Buffer, raw []byte) error {
 	defer b.WriteByte('\n')
-	raw := o.JSON()
-	if bytes.ContainsAny(raw, "\r\n") {
+	if bytes.IndexByte(raw, '\r') >= 0 || bytes.IndexByte(raw, '\n') >= 0 { // faster than ContainsAny
 		return json.Compact(b, raw)
 	}
 	b.Write(raw)
@@ -80,12 +79,16 @@ func writeLine(b *bytes.Buffer, o *object.Object) error {
 }
 
 // writeName writes the name as kubectl get -o name does.
-func writeName(b *bytes.Buffer, o *object.Object) error {
+func writeName(b *bytes.Buffer, raw []byte) error {
+	o, err := object.FromValid(raw)
+	if err != nil {
+		return err
+	}
 	kind := strings.ToLower(o.Kind())
 	if group, _, ok := strings.Cut(o.APIVersion(), "/"); ok {
 		kind += "." + group
 	}
-	_, err := fmt.Fprintf(b, "%s/%s\n", kind, o.GetName())
+	_, err = fmt.Fprintf(b, "%s/%s\n", kind, o.GetName())
 	return err
 }
 
@@ -95,8 +98,8 @@ func writeName(b *bytes.Buffer, o *object.Object) error {
 // key "<<" in a way that reads as a merge instruction.
 //
 // Each encoder is used once: an encoder keeps all that it has encoded in memory.
-func writeYAML(b *bytes.Buffer, o *object.Object) error {
-	d := json.NewDecoder(bytes.NewReader(o.JSON()))
+func writeYAML(b *bytes.Buffer, raw []byte) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
 	err := d.Decode(&v)

@@ -49,9 +49,9 @@ func requireSameInYAML(t require.TestingT, raw []byte) {
 	require.NoError(t, err)
 	var out bytes.Buffer
 	p := newPrinter("yaml", &out)
-	require.NoError(t, p.object(o))
+	require.NoError(t, p.object(o.JSON()))
 	first := out.String()
-	require.NoError(t, p.object(o))
+	require.NoError(t, p.object(o.JSON()))
 	require.NoError(t, p.end())
 	require.Equal(t, first+"---\n"+first, out.String())
 	back, err := yaml.YAMLToJSON([]byte(first))
@@ -70,7 +70,7 @@ func TestYAMLOfOddJSON(t *testing.T) {
 	var out bytes.Buffer
 	o, err := object.Parse([]byte(`{"metadata":{"name":"a"},"v":[12345678901234567890,123456789012]}`))
 	require.NoError(t, err)
-	require.NoError(t, newPrinter("yaml", &out).object(o))
+	require.NoError(t, newPrinter("yaml", &out).object(o.JSON()))
 	require.Equal(t, "metadata:\n  name: a\nv:\n- 12345678901234567890\n- 123456789012\n", out.String())
 }
 
@@ -81,7 +81,7 @@ func TestListIsWholeOrNot(t *testing.T) {
 	var out bytes.Buffer
 	p := newPrinter("json", &out)
 	for range 3 {
-		require.NoError(t, p.object(o))
+		require.NoError(t, p.object(o.JSON()))
 		require.False(t, json.Valid(out.Bytes()))
 	}
 	require.NoError(t, p.end())
@@ -94,6 +94,6 @@ func TestLinesAreLines(t *testing.T) {
 	o, err := object.Parse([]byte("{\n  \"metadata\": {\r\n\"name\": \"a\"}}"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, newPrinter("ndjson", &out).object(o))
+	require.NoError(t, newPrinter("ndjson", &out).object(o.JSON()))
 	require.Equal(t, `{"metadata":{"name":"a"}}`+"\n", out.String())
 }

@@ -208,7 +208,7 @@ func (x *collectionCheck) decode(key string, b []byte) (format.Record, *object.O
 	if err != nil {
 		return r, nil, err
 	}
-	raw, err := x.db.codecs.Decode(r, dictLookup(x.view.tx))
+	raw, err := x.db.codecs.Decode(r, dictLookup(x.view.tx), nil)
 	if err != nil {
 		return r, nil, err
 	}

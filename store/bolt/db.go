@@ -207,7 +207,6 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		},
 	})
 	if err := db.begin(); err != nil {
-		db.codecs.Close()
 		return nil, errors.Join(err, db.handle.Close())
 	}
 	return db, nil
@@ -320,9 +319,7 @@ func (db *DB) Close() error {
 		err = db.log.Close()
 		err = errors.Join(err, db.committer.MarkCleanShutdown(), db.committer.ResyncMeta())
 	}
-	err = errors.Join(err, db.handle.Close())
-	db.codecs.Close()
-	return err
+	return errors.Join(err, db.handle.Close())
 }
 
 // update is locked.update.

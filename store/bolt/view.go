@@ -200,13 +200,15 @@ func (v *view) read(fn func() error) error {
 	return v.tx.Read(fn)
 }
 
+func (v *view) corrupt(key string, err error) error { return v.db.corrupt(v.id, key, err) }
+
 // corrupt returns the error for a corrupt record or, if key is empty, a corrupt collection. It
 // reports a record to Options.Damaged.
-func (v *view) corrupt(key string, err error) error {
-	if key != "" && v.db.opts.Damaged != nil {
-		v.db.opts.Damaged(v.id, key)
+func (db *DB) corrupt(id, key string, err error) error {
+	if key != "" && db.opts.Damaged != nil {
+		db.opts.Damaged(id, key)
 	}
-	return &store.CorruptionError{Path: v.db.path, Collection: v.id, Key: key, Reason: err.Error()}
+	return &store.CorruptionError{Path: db.path, Collection: id, Key: key, Reason: err.Error()}
 }
 
 // Get returns the object at key.
@@ -234,7 +236,7 @@ func (v *view) object(key, b []byte) (*object.Object, error) {
 }
 
 func (v *view) decode(key string, r format.Record) (*object.Object, error) {
-	raw, err := v.db.codecs.Decode(r, dictLookup(v.tx))
+	raw, err := v.db.codecs.Decode(r, dictLookup(v.tx), nil)
 	if err != nil {
 		return nil, v.corrupt(key, err)
 	}
@@ -266,6 +268,33 @@ func (v *view) header(key, b []byte) (store.Header, error) {
 // Objects iterates over objects in key order.
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return scan(v, v.path(format.BucketObjects), prefix, after, v.object)
+}
+
+// Records iterates over the records in key order, with copies of their bytes.
+func (v *view) Records(prefix, after string) iter.Seq2[store.Record, error] {
+	decode := v.db.recordDecoder(v.id)
+	return scan(v, v.path(format.BucketObjects), prefix, after, func(k, b []byte) (store.Record, error) {
+		h, err := v.header(k, b)
+		if err != nil {
+			return store.Record{Header: h}, err
+		}
+		return store.Record{Header: h, Stored: bytes.Clone(b), Decode: decode}, nil
+	})
+}
+
+// recordDecoder returns a [store.Record.Decode] for records whose headers were read: the decoder of
+// their dictionary is known then.
+func (db *DB) recordDecoder(id string) func(key string, stored, buf []byte) ([]byte, error) {
+	return func(key string, stored, buf []byte) ([]byte, error) {
+		r, err := format.DecodeRecord([]byte(key), stored)
+		if err == nil {
+			buf, err = db.codecs.Decode(r, func(uint32) []byte { return nil }, buf)
+		}
+		if err != nil {
+			return nil, db.corrupt(id, key, err)
+		}
+		return buf, nil
+	}
 }
 
 // Headers iterates over the headers of the objects in key order, without decoding the objects.

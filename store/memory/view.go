@@ -57,6 +57,18 @@ func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	}
 }
 
+// Records implements [store.View].
+func (v *view) Records(prefix, after string) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		err := v.scan(prefix, after, func(r *record) bool {
+			return yield(store.Record{Header: header(r.key, r.object), Object: r.object}, nil)
+		})
+		if err != nil {
+			yield(store.Record{}, err)
+		}
+	}
+}
+
 // Headers implements [store.View].
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return func(yield func(store.Header, error) bool) {

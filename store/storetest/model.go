@@ -177,7 +177,7 @@ func (m *Model) Diff(v store.View) error {
 	return m.diffIndexes(v)
 }
 
-// DiffRange is the part of Diff for Objects and Headers of a prefix and a key.
+// DiffRange is the part of Diff for Objects, Records and Headers of a prefix and a key.
 func (m *Model) DiffRange(v store.View, prefix, after string) error {
 	var objects []*object.Object
 	var headers []store.Header
@@ -189,12 +189,41 @@ func (m *Model) DiffRange(v store.View, prefix, after string) error {
 	if err := diffSeq("Objects"+call, v.Objects(prefix, after), objects, sameObject); err != nil {
 		return err
 	}
+	if err := diffSeq("Records"+call, decoded(v.Records(prefix, after)), objects, sameObject); err != nil {
+		return err
+	}
 	return diffSeq("Headers"+call, v.Headers(prefix, after), headers, equal)
 }
 
+// decoded returns the objects of records. The error is that of a record which can't be decoded, or
+// which has the header of another object.
+func decoded(records iter.Seq2[store.Record, error]) iter.Seq2[*object.Object, error] {
+	return func(yield func(*object.Object, error) bool) {
+		var buf []byte
+		for rec, err := range records {
+			o := rec.Object
+			if err == nil && o == nil {
+				buf, err = rec.Raw(buf)
+			}
+			if err == nil && o == nil {
+				o, err = object.FromValid(bytes.Clone(buf))
+			}
+			if err == nil && rec.Header != headerOf(o) {
+				err = fmt.Errorf("a record of %s has the header %+v", show(o), rec.Header)
+			}
+			if !yield(o, err) {
+				return
+			}
+		}
+	}
+}
+
 func (m *Model) header(key string) store.Header {
-	o := m.Objects[key]
-	return store.Header{Key: key, UID: string(o.GetUID()), RV: o.GetResourceVersion(), Bytes: o.Size()}
+	return headerOf(m.Objects[key])
+}
+
+func headerOf(o *object.Object) store.Header {
+	return store.Header{Key: o.Key(), UID: string(o.GetUID()), RV: o.GetResourceVersion(), Bytes: o.Size()}
 }
 
 func (m *Model) diffGet(v store.View) error {

@@ -24,6 +24,7 @@ type view struct {
 	header  func(store.Header) store.Header
 	objects func(iter.Seq2[*object.Object, error]) iter.Seq2[*object.Object, error]
 	headers func(iter.Seq2[store.Header, error]) iter.Seq2[store.Header, error]
+	records func(iter.Seq2[store.Record, error]) iter.Seq2[store.Record, error]
 	indexes func([]string) []string
 	keys    func(iter.Seq2[string, error]) iter.Seq2[string, error]
 	entries func(iter.Seq2[store.IndexEntry, error]) iter.Seq2[store.IndexEntry, error]
@@ -56,6 +57,10 @@ func (v view) Header(key string) (store.Header, error) {
 
 func (v view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return spoil(v.objects, v.View.Objects(prefix, after))
+}
+
+func (v view) Records(prefix, after string) iter.Seq2[store.Record, error] {
+	return spoil(v.records, v.View.Records(prefix, after))
 }
 
 func (v view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
@@ -135,6 +140,7 @@ func TestModelSeesEveryDifference(t *testing.T) {
 		"objects too many":   {objects: addOne[*object.Object]},
 		"headers too few":    {headers: skipFirst[store.Header]},
 		"headers too many":   {headers: addOne[store.Header]},
+		"records too few":    {records: skipFirst[store.Record]},
 		"an index too many":  {indexes: func(names []string) []string { return append(names, "z") }},
 		"an index too few":   {indexes: func([]string) []string { return nil }},
 		"keys too few":       {keys: skipFirst[string]},

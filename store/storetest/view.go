@@ -92,6 +92,32 @@ var viewRules = []rule{
 		}
 	}},
 	{name: "prefix and after", run: testRanges},
+	{name: "a record is decoded after the view, its object and the store are gone", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)), Put(cm("shop", "y", 1)))
+		s.apply(t, Checkpoint(2), Put(cm("shop", "z", 2)))
+		want := s.model.Keys("", "")
+		v := s.view(t)
+		var records []store.Record
+		for rec, err := range v.Records("", "") {
+			require.NoError(t, err)
+			records = append(records, rec)
+		}
+		v.Close()
+		s.apply(t, Checkpoint(3), Delete("shop/x"), Put(cm("shop", "y", 3)))
+		require.NoError(t, h.DB().Close())
+		var got []string
+		again := func(yield func(store.Record, error) bool) {
+			for _, rec := range records {
+				yield(rec, nil)
+			}
+		}
+		for o, err := range decoded(again) {
+			require.NoError(t, err)
+			got = append(got, o.Key())
+		}
+		require.Equal(t, want, got)
+	}},
 	{name: "an iteration may be left early and run again", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, Checkpoint(1), Put(cm("a", "x", 1)), Put(cm("a", "y", 1)), Put(cm("b", "x", 1)))
@@ -191,8 +217,10 @@ func testRanges(t *testing.T, h Harness) {
 
 // errorsOf returns the last error of each iteration of a view.
 func errorsOf(v store.View) map[string]error {
-	errs := map[string]error{"Objects": nil, "Headers": nil, "IndexKeys": nil, "IndexEntries": nil}
+	errs := map[string]error{"Objects": nil, "Records": nil, "Headers": nil, "IndexKeys": nil, "IndexEntries": nil}
 	for _, errs["Objects"] = range v.Objects("", "") {
+	}
+	for _, errs["Records"] = range v.Records("", "") {
 	}
 	for _, errs["Headers"] = range v.Headers("", "") {
 	}

@@ -44,7 +44,7 @@ func (x *site) look(there content) *looker {
 		defer close(done)
 		wait.UntilWithContext(ctx, func(ctx context.Context) {
 			missing := len(stays)
-			err := client.Keys(ctx, "configmaps", localapi.KeyQuery{}, func(k localapi.Key) error {
+			err := client.Keys(ctx, []string{"configmaps"}, localapi.KeyQuery{}, func(_ string, k localapi.Key) error {
 				if stays[k.Key] {
 					missing--
 				}

@@ -18,7 +18,8 @@ const (
 
 // Codecs compresses and decompresses payloads, with dictionaries that are stored
 // in the file. It keeps an encoder and a decoder for each of them, and is safe for
-// concurrent use.
+// concurrent use. They are not closed: without a stream they own memory only, and records
+// are decoded after the database is closed.
 type Codecs struct {
 	mu       sync.Mutex
 	encoders map[uint32]*zstd.Encoder
@@ -84,15 +85,15 @@ func newEncoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	return enc, nil
 }
 
-// Decode returns the object's JSON in a buffer of its own. It calls lookup for the
-// content of a dictionary that it has no decoder for yet.
-func (c *Codecs) Decode(r Record, lookup func(id uint32) []byte) ([]byte, error) {
+// Decode returns the object's JSON, in buf if it fits. It calls lookup for the content of
+// a dictionary that it has no decoder for yet.
+func (c *Codecs) Decode(r Record, lookup func(id uint32) []byte, buf []byte) ([]byte, error) {
 	switch r.Codec {
 	case codecRaw:
 		if len(r.Payload) != r.Size {
 			return nil, errRecordSize
 		}
-		return append([]byte(nil), r.Payload...), nil
+		return append(buf[:0], r.Payload...), nil
 	case CodecZstd:
 	default:
 		return nil, errRecordFormat
@@ -101,7 +102,10 @@ func (c *Codecs) Decode(r Record, lookup func(id uint32) []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	out, err := dec.DecodeAll(r.Payload, make([]byte, 0, r.Size))
+	if cap(buf) < r.Size {
+		buf = make([]byte, 0, r.Size)
+	}
+	out, err := dec.DecodeAll(r.Payload, buf[:0])
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
@@ -137,16 +141,4 @@ func (c *Codecs) Decoder(id uint32, lookup func(uint32) []byte) (*zstd.Decoder, 
 	}
 	c.decoders[id] = dec
 	return dec, nil
-}
-
-// Close closes the encoders and decoders.
-func (c *Codecs) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, enc := range c.encoders {
-		_ = enc.Close() // flushes nothing: only EncodeAll was used
-	}
-	for _, dec := range c.decoders {
-		dec.Close()
-	}
 }

@@ -35,7 +35,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			if len(r.Payload) > len(b) {
 				t.Fatal("the payload is longer than the record")
 			}
-			_, _ = NewCodecs().Decode(r, func(uint32) []byte { return nil })
+			_, _ = NewCodecs().Decode(r, func(uint32) []byte { return nil }, nil)
 		}
 	})
 }
