@@ -246,8 +246,8 @@ func selects(selector labels.Selector, rec store.Record, buf *[]byte) (bool, err
 		return false, err
 	}
 	*buf = raw
-	has, err := object.LabelsOf(raw)
-	return err == nil && selector.Matches(labels.Set(has)), err
+	o, err := object.FromValid(raw) // reads the metadata alone
+	return err == nil && selector.Matches(labels.Set(o.Labels())), err
 }
 
 // take handles one step of a scan: it passes item to each, or records corruption. Its error ends

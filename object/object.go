@@ -108,15 +108,20 @@ func ParseBookmark(raw []byte) (*Object, error) {
 // does not keep a whole object in memory.
 func text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }
 
-// identify returns the fields of an object that identify it, as they are in raw.
-func identify(raw []byte) (apiVersion, kind, meta gjson.Result) {
+func parseMeta(raw []byte) (*Object, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, ErrInvalid
+	}
+	o := &Object{raw: raw}
+	var meta gjson.Result
 	found := 0
 	gjson.Parse(text(raw)).ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "apiVersion":
-			apiVersion = value
+			o.apiVersion = strings.Clone(value.String())
 		case "kind":
-			kind = value
+			o.kind = strings.Clone(value.String())
 		case "metadata":
 			meta = value
 		default:
@@ -125,16 +130,6 @@ func identify(raw []byte) (apiVersion, kind, meta gjson.Result) {
 		found++
 		return found < 3
 	})
-	return apiVersion, kind, meta
-}
-
-func parseMeta(raw []byte) (*Object, error) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 || raw[0] != '{' {
-		return nil, ErrInvalid
-	}
-	apiVersion, kind, meta := identify(raw)
-	o := &Object{raw: raw, apiVersion: strings.Clone(apiVersion.String()), kind: strings.Clone(kind.String())}
 	meta.ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "name":
@@ -146,41 +141,17 @@ func parseMeta(raw []byte) (*Object, error) {
 		case "resourceVersion":
 			o.rv = strings.Clone(value.String())
 		case "labels":
-			o.labels = addLabels(o.labels, value)
+			value.ForEach(func(k, v gjson.Result) bool {
+				if o.labels == nil {
+					o.labels = make(map[string]string)
+				}
+				o.labels[strings.Clone(k.String())] = strings.Clone(v.String())
+				return true
+			})
 		}
 		return true
 	})
 	return o, nil
-}
-
-func addLabels(labels map[string]string, from gjson.Result) map[string]string {
-	from.ForEach(func(k, v gjson.Result) bool {
-		if labels == nil {
-			labels = make(map[string]string)
-		}
-		labels[strings.Clone(k.String())] = strings.Clone(v.String())
-		return true
-	})
-	return labels
-}
-
-// LabelsOf returns [Object.Labels] of the object whose bytes are raw, without parsing the rest of it.
-func LabelsOf(raw []byte) (labels map[string]string, err error) {
-	if bytes.HasPrefix(raw, protobufPrefix) {
-		o, err := FromValid(raw)
-		if err != nil {
-			return nil, err
-		}
-		return o.labels, nil
-	}
-	_, _, meta := identify(raw)
-	meta.ForEach(func(key, value gjson.Result) bool {
-		if key.Str == "labels" {
-			labels = addLabels(labels, value)
-		}
-		return true
-	})
-	return labels, nil
 }
 
 // Raw returns the object as it is stored: JSON, or protobuf if [Object.Protobuf]. The caller must

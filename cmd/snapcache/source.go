@@ -33,9 +33,12 @@ type lookup struct {
 	onlyFile       bool
 	socketFallback string
 
-	// from is the path of a snapshot to read instead, and unpacked its open database.
-	from     string
-	unpacked *bolt.DB
+	// from is the path of a snapshot to read instead.
+	from string
+
+	// kept is the open database of a snapshot, or the database file between the status and the
+	// query; nil while there is none.
+	kept *bolt.DB
 
 	// keys returns the keys that open a file.
 	keys func() (bolt.Keyring, error)
@@ -118,7 +121,7 @@ func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.S
 	if err != nil {
 		return nil, nil, snapshotError(err)
 	}
-	l.unpacked = db
+	l.kept = db
 	src := localapi.FromDB(db, localapi.Options{
 		StoreType: string(config.StoreBolt), Verdict: "snapshot of " + m.Created.Local().Format(time.DateTime),
 		SpoolDir: filepath.Dir(l.from),
@@ -129,8 +132,8 @@ func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.S
 }
 
 func (l *lookup) close() {
-	if l.unpacked != nil {
-		_ = l.unpacked.Close() // opened for reading
+	if l.kept != nil {
+		_ = l.kept.Close() // opened for reading
 	}
 }
 
@@ -150,10 +153,20 @@ func (l *lookup) openSocket(ctx context.Context, socket string) (localapi.Source
 	return client, status, nil
 }
 
-// file returns a source that opens the database for each query, so that an agent can start while an
-// answer is read. socket is a path that is known to have no agent, or empty.
+// unclosed is a database whose Close does nothing.
+type unclosed struct{ *bolt.DB }
+
+func (unclosed) Close() error { return nil }
+
+// file returns a source on the database, which replays its journal when it is opened: so it is open
+// from the status until the query has read it, and an agent can start while the answer is printed.
+// socket is a path that is known to have no agent, or empty.
 func (l *lookup) file(socket string) localapi.Source {
 	open := func() (store.DB, error) {
+		if db := l.kept; db != nil {
+			l.kept = nil
+			return db, nil
+		}
 		keys, err := l.keys()
 		if err != nil {
 			return nil, err
@@ -162,7 +175,8 @@ func (l *lookup) file(socket string) localapi.Source {
 		if err != nil {
 			return nil, fileError(l.db, socket, err)
 		}
-		return db, nil
+		l.kept = db
+		return unclosed{db}, nil
 	}
 	return localapi.FromOpener(open, localapi.Options{StoreType: string(config.StoreBolt), SpoolDir: filepath.Dir(l.db)})
 }

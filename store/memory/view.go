@@ -50,52 +50,43 @@ func header(key string, o *object.Object) store.Header {
 
 // Objects implements [store.View].
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
-	return func(yield func(*object.Object, error) bool) {
-		if err := v.scan(prefix, after, func(r *record) bool { return yield(r.object, nil) }); err != nil {
-			yield(nil, err)
-		}
-	}
+	return scan(v, prefix, after, func(r *record) *object.Object { return r.object })
 }
 
 // Records implements [store.View].
 func (v *view) Records(prefix, after string) iter.Seq2[store.Record, error] {
-	return func(yield func(store.Record, error) bool) {
-		err := v.scan(prefix, after, func(r *record) bool {
-			return yield(store.Record{Header: header(r.key, r.object), Object: r.object}, nil)
-		})
-		if err != nil {
-			yield(store.Record{}, err)
-		}
-	}
+	return scan(v, prefix, after, func(r *record) store.Record {
+		return store.Record{Header: header(r.key, r.object), Object: r.object}
+	})
 }
 
 // Headers implements [store.View].
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
-	return func(yield func(store.Header, error) bool) {
-		if err := v.scan(prefix, after, func(r *record) bool { return yield(header(r.key, r.object), nil) }); err != nil {
-			yield(store.Header{}, err)
-		}
-	}
+	return scan(v, prefix, after, func(r *record) store.Header { return header(r.key, r.object) })
 }
 
-// scan calls each for the records whose keys have the prefix and come after the key after, until it
-// returns false. It returns an error if the view is closed, or each closes it.
-func (v *view) scan(prefix, after string, each func(*record) bool) error {
-	err := v.usable()
-	if err != nil {
-		return err
+// scan iterates over what of returns for the records whose keys have the prefix and come after the
+// key after. It yields an error if the view is closed, also meanwhile.
+func scan[T any](v *view, prefix, after string, of func(*record) T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		err := v.usable()
+		if err == nil {
+			v.keys.Ascend(max(prefix, after), func(key string, pos int32) bool {
+				if key == after {
+					return true
+				}
+				if !strings.HasPrefix(key, prefix) || !yield(of(v.slots.at(pos)), nil) {
+					return false
+				}
+				err = v.usable()
+				return err == nil
+			})
+		}
+		if err != nil {
+			var none T
+			yield(none, err)
+		}
 	}
-	v.keys.Ascend(max(prefix, after), func(key string, pos int32) bool {
-		if key == after {
-			return true
-		}
-		if !strings.HasPrefix(key, prefix) || !each(v.slots.at(pos)) {
-			return false
-		}
-		err = v.usable()
-		return err == nil
-	})
-	return err
 }
 
 // Close implements [store.View].
