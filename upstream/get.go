@@ -41,28 +41,23 @@ func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
 	case s.opts.LabelSelector != "" || s.opts.FieldSelector != "":
 		return s.getSelected(ctx, namespace, name)
 	}
-	raw, err := s.fetch(ctx, namespace, name, runtime.ContentTypeJSON)
-	if err != nil {
-		return nil, err
-	}
-	o, _, err := s.dec.item(raw)
-	return o, err
-}
-
-// fetch returns the JSON of one object, or what the server has of it for accept.
-func (s *Source) fetch(ctx context.Context, namespace, name, accept string) ([]byte, error) {
 	body, err := s.client.Get().
 		NamespaceIfScoped(namespace, namespace != "").
 		Resource(s.opts.Resource.GVR.Resource).
 		Name(name).
-		SetHeader("Accept", accept).
+		SetHeader("Accept", runtime.ContentTypeJSON).
 		SetHeader("Accept-Encoding", "gzip").
 		MaxRetries(0).
 		Stream(ctx)
 	if isGone(err) {
 		return nil, ErrNoObject
 	}
-	return readJSON(body, err)
+	raw, err := readJSON(body, err)
+	if err != nil {
+		return nil, err
+	}
+	o, _, err := s.dec.item(raw)
+	return o, err
 }
 
 // readJSON reads and closes the body of an answer, one JSON value. It returns err if that is set.
@@ -122,6 +117,31 @@ func (s *Source) VersionAt(ctx context.Context, key, at string) (uid, rv string,
 	return uid, rv, then, nil
 }
 
+// Current is the server's state of a key.
+type Current struct {
+	// Exists reports whether there is an object in the source's scope. UID and RV are the object's.
+	Exists  bool
+	UID, RV string
+
+	// At is a resourceVersion at which that holds.
+	At string
+}
+
+// Current returns what the server has at key now, from metadata only. A missing object is not an
+// error.
+func (s *Source) Current(ctx context.Context, key string) (Current, error) {
+	uid, rv, of, err := s.version(ctx, key, "")
+	switch {
+	case err == nil && rv != "":
+		return Current{Exists: true, UID: uid, RV: rv, At: rv}, nil
+	case errors.Is(err, ErrNoObject) && of != "":
+		return Current{At: of}, nil
+	case err == nil || errors.Is(err, ErrNoObject):
+		err = fmt.Errorf("%w: it has no resourceVersion", ErrBadList)
+	}
+	return Current{}, fmt.Errorf("look up %s of %s: %w", key, s, s.scoped(err))
+}
+
 // version returns the object's UID and resourceVersion, and in of the resourceVersion of the state
 // it was found in, if the server sends one. at selects the state, empty for the newest.
 func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of string, err error) {
@@ -138,10 +158,10 @@ func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of strin
 		return "", "", "", ErrBadList
 	}
 	of = gjson.GetBytes(raw, "metadata.resourceVersion").Str
-	found := items.Get("0.metadata")
-	if !found.Exists() {
+	if !items.Get("0").Exists() {
 		return "", "", of, ErrNoObject
 	}
+	found := items.Get("0.metadata")
 	if at := object.Key(found.Get("namespace").Str, found.Get("name").Str); at != key {
 		return "", "", "", fmt.Errorf("the server sent %s", at) // it does not support the selector
 	}

@@ -79,7 +79,7 @@ func (s *Source) versionsPage(ctx context.Context, size int64, next string, each
 	}
 	defer body.Close()
 	p, err := parsePage(body, func(raw []byte) error {
-		v, err := parseVersion(raw, "metadata")
+		v, err := parseVersion(raw)
 		if err != nil {
 			return err
 		}
@@ -91,9 +91,9 @@ func (s *Source) versionsPage(ctx context.Context, size int64, next string, each
 	return p, err
 }
 
-// parseVersion reads the version from an object's metadata at path in raw.
-func parseVersion(raw []byte, path string) (Version, error) {
-	m := gjson.GetBytes(raw, path)
+// parseVersion reads the version from an object's metadata.
+func parseVersion(raw []byte) (Version, error) {
+	m := gjson.GetBytes(raw, "metadata")
 	// Clones, so that the rest of the metadata can be freed.
 	v := Version{
 		Key: strings.Clone(object.Key(m.Get("namespace").String(), m.Get("name").String())),
@@ -103,63 +103,4 @@ func parseVersion(raw []byte, path string) (Version, error) {
 		return v, fmt.Errorf("%w: an object has no name or resourceVersion", ErrBadList)
 	}
 	return v, nil
-}
-
-// Current is the server's state of a key.
-type Current struct {
-	// Exists reports whether there is an object in the source's scope. UID and RV are the object's.
-	Exists  bool
-	UID, RV string
-
-	// At is a resourceVersion at which that holds.
-	At string
-}
-
-// Current returns what the server has at key now, from metadata only. A missing object is not an
-// error.
-func (s *Source) Current(ctx context.Context, key string) (Current, error) {
-	c, err := s.current(ctx, key)
-	if err != nil {
-		return c, fmt.Errorf("look up an object of %s: %w", s, err)
-	}
-	return c, nil
-}
-
-func (s *Source) current(ctx context.Context, key string) (Current, error) {
-	namespace, name := split(key)
-	if s.err != nil {
-		return Current{}, s.err
-	}
-	if s.opts.LabelSelector == "" && s.opts.FieldSelector == "" {
-		raw, err := s.fetch(ctx, namespace, name, acceptMetadata)
-		if !errors.Is(err, ErrNoObject) {
-			return readCurrent(raw, err, key, "metadata")
-		}
-	}
-	// A list returns the resourceVersion at which there is no object, and evaluates selectors.
-	raw, err := s.only(namespace, name).first(ctx, "")
-	return readCurrent(raw, err, key, "items.0.metadata")
-}
-
-// readCurrent reads an answer that has an object's metadata at path, or is an empty list. It returns
-// err if that is set.
-func readCurrent(raw []byte, err error, key, path string) (Current, error) {
-	if err != nil {
-		return Current{}, err
-	}
-	if items := gjson.GetBytes(raw, "items"); items.Exists() && len(items.Array()) == 0 {
-		at := gjson.GetBytes(raw, "metadata.resourceVersion").String()
-		if at == "" {
-			return Current{}, ErrBadList
-		}
-		return Current{At: at}, nil
-	}
-	v, err := parseVersion(raw, path)
-	if err != nil {
-		return Current{}, err
-	}
-	if v.Key != key {
-		return Current{}, errors.New("the server sent another object")
-	}
-	return Current{Exists: true, UID: v.UID, RV: v.RV, At: v.RV}, nil
 }

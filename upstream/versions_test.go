@@ -61,40 +61,32 @@ func TestVersionsOfNoise(t *testing.T) {
 
 // If there is no object, Current returns the resourceVersion at which that holds.
 func TestCurrent(t *testing.T) {
-	none := statusBody(404, "NotFound", "pods \"a\" not found", `{"name":"a","kind":"pods"}`)
 	for _, x := range []struct {
-		name     string
-		selector string
-		code     int
-		object   string
-		list     string
-		want     Current
-		fails    bool
+		name string
+		code int
+		list string
+		want Current
+		err  string
 	}{
-		{name: "there", code: 200, object: metadataItem("a", "7"), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
-		{name: "gone", code: 404, object: none, list: metadataList("", ""), want: Current{At: "9"}},
-		{name: "made since", code: 404, object: none, list: metadataList("", metadataItem("a", "8")), want: Current{Exists: true, UID: "u-a", RV: "8", At: "8"}},
-		{name: "no such path", code: 404, object: "404 page not found", fails: true},
-		{name: "forbidden", code: 403, object: statusBody(403, "Forbidden", "no", ""), fails: true},
-		{name: "another", code: 200, object: metadataItem("b", "7"), fails: true},
-		{name: "selected", selector: "x=y", list: metadataList("", metadataItem("a", "7")), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
-		{name: "not selected", selector: "x=y", list: metadataList("", ""), want: Current{At: "9"}},
-		{name: "selected, noise", selector: "x=y", list: `{"kind":"Table"}`, fails: true},
+		{name: "there", code: 200, list: metadataList("", metadataItem("a", "7")), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
+		{name: "gone", code: 200, list: metadataList("", ""), want: Current{At: "9"}},
+		{name: "no such path", code: 404, list: "404 page not found", err: "could not find"},
+		{name: "forbidden", code: 403, list: statusBody(403, "Forbidden", "no", ""), err: "no"},
+		{name: "another", code: 200, list: metadataList("", metadataItem("b", "7")), err: "the server sent shop/b"},
+		{name: "noise", code: 200, list: `{"kind":"Table"}`, err: ErrBadList.Error()},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/api/v1/namespaces/shop/pods/a" {
-					reply(w, x.code, x.object)
-					return
-				}
 				require.Contains(t, r.URL.Query().Get("fieldSelector"), "metadata.name=a")
-				reply(w, 200, x.list)
+				reply(w, x.code, x.list)
 			})
-			got, err := c.Source(SourceOptions{Resource: pods, LabelSelector: x.selector}).Current(t.Context(), "shop/a")
-			require.Equal(t, x.fails, err != nil, "%v", err)
-			if !x.fails {
-				require.Equal(t, x.want, got)
+			got, err := c.Source(SourceOptions{Resource: pods, LabelSelector: "x=y"}).Current(t.Context(), "shop/a")
+			if x.err != "" {
+				require.ErrorContains(t, err, x.err)
+				return
 			}
+			require.NoError(t, err)
+			require.Equal(t, x.want, got)
 		})
 	}
 }

@@ -85,21 +85,8 @@ func (v *comparison) ask(ctx context.Context, key string) (upstream.Current, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
-	answer, err := v.source.Current(ctx, key)
-	if err != nil {
-		err = keyError{err}
-	}
-	return answer, err
+	return v.source.Current(ctx, key)
 }
-
-// keyError is an error about one object. It leaves out the server's answer, because that has the
-// object's name, which must not be logged.
-type keyError struct{ err error }
-
-func (e keyError) Error() string {
-	return "an object could not be looked up: " + string(upstream.Kind(e.err))
-}
-func (e keyError) Unwrap() error { return e.err }
 
 // await waits until what is stored under a key is the server's answer, or the watch has passed that,
 // or patience has ended.
@@ -175,7 +162,7 @@ func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 		case errors.Is(err, deltafifo.ErrChanged), errors.Is(err, deltafifo.ErrReplacing), errors.Is(err, deltafifo.ErrFull):
 			continue
 		case err != nil:
-			return false, keyError{err}
+			return false, err
 		}
 		stored, err := v.awaitStored(ctx, key, answer, before.rv)
 		if err != nil || stored {
@@ -197,7 +184,7 @@ func (v *comparison) fetch(ctx context.Context, key string) (*object.Object, ups
 	case errors.Is(err, upstream.ErrNoObject):
 		return nil, upstream.Current{}, nil
 	case err != nil:
-		return nil, upstream.Current{}, keyError{err}
+		return nil, upstream.Current{}, err
 	}
 	return o, upstream.Current{Exists: true, UID: string(o.GetUID()), RV: o.GetResourceVersion()}, nil
 }
