@@ -65,10 +65,10 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 		q.put(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key, Obj: final}})
 		deleted++
 	}
-	if q.opts.Known == nil {
+	if q.opts.KnownObjects == nil {
 		return deleted, nil
 	}
-	known, err := q.opts.Known.Keys()
+	known, err := q.opts.KnownObjects.Keys()
 	if err != nil {
 		return 0, fmt.Errorf("keys of the store: %w", err)
 	}
@@ -77,7 +77,7 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 			continue
 		}
 		d := cache.DeletedFinalStateUnknown{Key: key}
-		if k, ok := q.opts.Known.(KnownObjects); ok {
+		if k, ok := q.opts.KnownObjects.(KnownObjectsGetter); ok {
 			// An object that can't be read is deleted all the same.
 			if obj, ok, err := k.GetByKey(key); ok && err == nil {
 				d.Obj = obj

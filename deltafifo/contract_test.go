@@ -79,7 +79,7 @@ func TestBesideDeltaFIFO(t *testing.T) {
 		if rapid.Bool().Draw(t, "transform") {
 			transform = label
 		}
-		q := New(Options{Known: KnownStore(ours), MaxBytes: math.MaxInt64, Transformer: transform})
+		q := New(Options{KnownObjects: KnownStore(ours), MaxBytes: math.MaxInt64, Transformer: transform})
 		f := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: theirs, EmitDeltaTypeReplaced: true, Transformer: transform})
 		rv, depth := 0, func() int { return q.Len() }
 
@@ -153,7 +153,7 @@ func TestBesideDeltaFIFO(t *testing.T) {
 // Pop waits for a key: neither a bookmark nor a flush nor an empty list is one.
 func TestPopWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{Known: held{}})
+		q := New(Options{KnownObjects: held{}})
 		done := make(chan any, 1)
 		go func() {
 			d, _ := q.Pop(func(any, bool) error { return nil })
@@ -176,7 +176,7 @@ func TestPopWaits(t *testing.T) {
 // A list that streams is done when the consumer comes back from its last batch; a
 // checkpoint means that there is no first list.
 func TestHasSynced(t *testing.T) {
-	q := New(Options{Known: held{}})
+	q := New(Options{KnownObjects: held{}})
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
 	q.AbortReplace()
@@ -218,7 +218,7 @@ func TestTransformer(t *testing.T) {
 		}
 		return obj(t, "a", "1", 10), nil
 	}
-	q := New(Options{Known: held{"a": obj(t, "a", "1", 9)}, Transformer: transform})
+	q := New(Options{KnownObjects: held{"a": obj(t, "a", "1", 9)}, Transformer: transform})
 	require.NotNil(t, q.Transformer())
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 9)))
@@ -235,7 +235,7 @@ func TestTransformer(t *testing.T) {
 	require.ErrorIs(t, q.Add(7), ErrUnusable)
 }
 
-// objects is a KnownObjects over held.
+// objects is a KnownObjectsGetter over held.
 type objects struct{ held }
 
 func (o objects) GetByKey(key string) (any, bool, error) {
@@ -260,7 +260,7 @@ func (r *racing) GetByKey(key string) (any, bool, error) {
 
 func TestResync(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 1), "b": obj(t, "b", "2", 2), "c": obj(t, "c", "3", 3)}
-	q := New(Options{Known: objects{known}})
+	q := New(Options{KnownObjects: objects{known}})
 	q.Start("9")
 	require.NoError(t, q.Update(obj(t, "a", "1", 10)))
 	_, err := q.PopBatch(t.Context())
@@ -278,7 +278,7 @@ func TestResync(t *testing.T) {
 	require.Equal(t, "11", b.Watermark)
 	require.Equal(t, 1, b.Events, "a resync is no event")
 
-	require.NoError(t, New(Options{Known: known}).Resync(), "Known alone has no objects to queue")
+	require.NoError(t, New(Options{KnownObjects: known}).Resync(), "KnownObjects alone has no objects to queue")
 	q.Close()
 	_, _ = q.PopBatch(expired())
 	require.ErrorIs(t, q.Resync(), ErrClosed)
@@ -287,7 +287,7 @@ func TestResync(t *testing.T) {
 // An object that was read before its delete came must not be queued after it.
 func TestResyncBesideADelete(t *testing.T) {
 	store := &racing{objects: objects{held{"a": obj(t, "a", "1", 1)}}}
-	q := New(Options{Known: store})
+	q := New(Options{KnownObjects: store})
 	q.Start("9")
 	store.then = func() {
 		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
@@ -320,7 +320,7 @@ func TestUnderClientGoController(t *testing.T) {
 		watches := []watch.Interface{first, second}
 
 		store := newOrdered()
-		q := New(Options{Known: KnownStore(store)})
+		q := New(Options{KnownObjects: KnownStore(store)})
 		var got []string
 		var last popped
 		process := store.process(&last)

@@ -55,7 +55,7 @@ func ExampleQueue_BeginReplace() {
 	known := cache.NewStore(deltafifo.KeyOf)
 	_ = known.Add(configMap("same", "3"))
 	_ = known.Add(configMap("gone", "4"))
-	q := deltafifo.New(deltafifo.Options{Known: deltafifo.KnownStore(known)})
+	q := deltafifo.New(deltafifo.Options{KnownObjects: deltafifo.KnownStore(known)})
 	if err := q.BeginReplace(context.Background(), deltafifo.Replace{Reason: "expired"}); err != nil {
 		fmt.Println(err)
 		return

@@ -4,30 +4,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Known is the content of a queue's consumer. It must include each delta that the consumer has
-// finished with.
-type Known interface {
-	// Lookup returns the UID and resourceVersion of the object that the consumer holds under key;
+// KnownObjects is the content of a queue's consumer. It must include each delta that the consumer
+// has finished with.
+type KnownObjects interface {
+	// Version returns the UID and resourceVersion of the object that the consumer holds under key;
 	// ok is false if there is none.
-	Lookup(key string) (uid, rv string, ok bool, err error)
+	Version(key string) (uid, rv string, ok bool, err error)
 
 	// Keys returns all keys that the consumer holds.
 	Keys() ([]string, error)
 }
 
-// KnownObjects is a [Known] that returns the objects too, or an error if an object is there and
-// can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] use it.
-type KnownObjects interface {
-	Known
+// KnownObjectsGetter is a [KnownObjects] that returns the objects too, or an error if an object is
+// there and can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] use it.
+type KnownObjectsGetter interface {
+	KnownObjects
 	cache.KeyGetter
 }
 
 // KnownStore returns the content of one of client-go's stores, such as a [cache.Indexer].
-func KnownStore(s cache.KeyListerGetter) KnownObjects { return knownStore{s} }
+func KnownStore(s cache.KeyListerGetter) KnownObjectsGetter { return knownStore{s} }
 
 type knownStore struct{ cache.KeyListerGetter }
 
-func (k knownStore) Lookup(key string) (uid, rv string, ok bool, err error) {
+func (k knownStore) Version(key string) (uid, rv string, ok bool, err error) {
 	obj, ok, err := k.GetByKey(key)
 	if err != nil || !ok {
 		return "", "", false, err

@@ -35,9 +35,9 @@ const DefaultMaxBytes = 4 << 20
 
 // Options are the settings of a queue.
 type Options struct {
-	// Known is the consumer's content. If it is nil, every listed item is new and no list finds an
-	// object missing.
-	Known Known
+	// KnownObjects is the consumer's content. If it is nil, every listed item is new and no list
+	// finds an object missing.
+	KnownObjects KnownObjects
 
 	// Transformer is applied to each object before it is queued, except to a
 	// cache.DeletedFinalStateUnknown; nil for none. The object that it returns must have the same
@@ -123,9 +123,9 @@ func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj) }
 func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj) }
 
 // Delete queues a DELETED event. It waits while the budget is used up. An object that
-// [KnownObjects] do not have and that is neither queued nor with the consumer is deleted already:
-// only its resourceVersion counts. A [Known] alone can't distinguish an absent object from an
-// unreadable one, so with it every delete is queued.
+// [KnownObjectsGetter] do not have and that is neither queued nor with the consumer is deleted
+// already: only its resourceVersion counts. A [KnownObjects] alone can't distinguish an absent
+// object from an unreadable one, so with it every delete is queued.
 func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj) }
 
 func (q *Queue) event(t cache.DeltaType, obj any) error {
@@ -162,9 +162,10 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 }
 
 // gone reports whether the consumer does not hold key and no delta that is queued or with the
-// consumer can change that. The caller holds the lock; gone unlocks it while Known reads the store.
+// consumer can change that. The caller holds the lock; gone unlocks it while KnownObjects reads the
+// store.
 func (q *Queue) gone(key string) bool {
-	known, can := q.opts.Known.(KnownObjects)
+	known, can := q.opts.KnownObjects.(KnownObjectsGetter)
 	for can && !q.pending(key) {
 		before := q.pushes
 		q.mu.Unlock()

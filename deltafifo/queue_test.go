@@ -27,7 +27,7 @@ func obj(t require.TestingT, name, uid string, rv int) *object.Object {
 // held is a consumer's content, by key.
 type held map[string]*object.Object
 
-func (h held) Lookup(key string) (string, string, bool, error) {
+func (h held) Version(key string) (string, string, bool, error) {
 	o, ok := h[key]
 	if !ok {
 		return "", "", false, nil
@@ -127,7 +127,7 @@ func TestSyntheticEventsAreNoCheckpoint(t *testing.T) {
 
 func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	known := held{"b": obj(t, "b", "2", 2)}
-	q := New(Options{Known: objects{known}})
+	q := New(Options{KnownObjects: objects{known}})
 	q.Start("9")
 	require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
 	require.NoError(t, q.Delete(obj(t, "b", "2", 11)))
@@ -152,8 +152,8 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	require.Empty(t, b.Deltas)
 	require.Equal(t, "14", b.Watermark, "the resourceVersion of a delete that is not queued counts all the same")
 
-	for _, k := range []Known{nil, held{}} {
-		q := New(Options{Known: k})
+	for _, k := range []KnownObjects{nil, held{}} {
+		q := New(Options{KnownObjects: k})
 		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
 		require.Equal(t, 1, q.Len(), "a record may be there and corrupt")
 	}
@@ -162,7 +162,7 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 func TestReplaceProducesDifferencesOnly(t *testing.T) {
 	known := held{"same": obj(t, "same", "1", 5), "changed": obj(t, "changed", "2", 6), "reborn": obj(t, "reborn", "3", 7), "gone": obj(t, "gone", "4", 8)}
 	list := func(force bool) map[string]cache.DeltaType {
-		q := New(Options{Known: known})
+		q := New(Options{KnownObjects: known})
 		require.NoError(t, q.BeginReplace(t.Context(), Replace{Reason: "expired", Force: force}))
 		require.ErrorIs(t, q.Add(obj(t, "x", "9", 9)), ErrReplacing)
 		require.ErrorIs(t, q.Bookmark("9"), ErrReplacing)
@@ -203,7 +203,7 @@ func TestReplaceCompares(t *testing.T) {
 		}
 		return nil
 	}
-	q := New(Options{Known: known})
+	q := New(Options{KnownObjects: known})
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{Compare: compare}))
 	for _, o := range []*object.Object{obj(t, "same", "1", 5), obj(t, "changed", "2", 9), obj(t, "new", "5", 3)} {
 		require.NoError(t, q.ReplaceItem(o))
@@ -225,7 +225,7 @@ func TestReplaceCompares(t *testing.T) {
 func TestKeepItem(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6)}
 	for _, force := range []bool{false, true} {
-		q := New(Options{Known: known})
+		q := New(Options{KnownObjects: known})
 		q.KeepItem("a") // outside of a list it does nothing
 		require.NoError(t, q.BeginReplace(t.Context(), Replace{Force: force}))
 		q.KeepItem("a")
@@ -250,7 +250,7 @@ func TestKeepItem(t *testing.T) {
 func TestDropItem(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		t.Run(fmt.Sprintf("taken %v", taken), func(t *testing.T) {
-			q := New(Options{Known: held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6)}})
+			q := New(Options{KnownObjects: held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6)}})
 			q.DropItem("a") // outside of a list it does nothing
 			require.NoError(t, q.BeginReplace(t.Context(), Replace{Confirm: func(_ int, missing []string) error {
 				require.Equal(t, []string{"a"}, missing)
@@ -289,7 +289,7 @@ func TestDropItem(t *testing.T) {
 // A list whose deletions are not confirmed deletes nothing, and can be aborted.
 func TestUnconfirmedDeletions(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6), "c": obj(t, "c", "3", 7)}
-	q := New(Options{Known: known})
+	q := New(Options{KnownObjects: known})
 	refused := errors.New("too many")
 	for _, answer := range []error{refused, nil} {
 		asked := 0
@@ -319,7 +319,7 @@ func TestUnconfirmedDeletions(t *testing.T) {
 }
 
 func TestAbortedListIsForgotten(t *testing.T) {
-	q := New(Options{Known: held{}})
+	q := New(Options{KnownObjects: held{}})
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
 	q.AbortReplace()
@@ -412,7 +412,7 @@ func TestLinger(t *testing.T) {
 // The watch may begin before the consumer has taken the end of the list.
 func TestEventsWaitForTheEndOfTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{Known: held{}})
+		q := New(Options{KnownObjects: held{}})
 		require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 		require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 5)))
 		require.NoError(t, q.EndReplace("9"))

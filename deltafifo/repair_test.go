@@ -48,7 +48,7 @@ func TestRepairIsRefused(t *testing.T) {
 // A correction takes its place among the deltas of its key and moves no watermark. It is refused if
 // anything was queued since the resourceVersion that the caller knows, even if that left no delta.
 func TestCorrect(t *testing.T) {
-	q := New(Options{Known: knownNothing{}})
+	q := New(Options{KnownObjects: knownNothing{}})
 	require.ErrorIs(t, q.Correct("a", nil, ""), ErrChanged, "nothing is known of the content")
 	q.Start("9")
 	require.ErrorContains(t, q.Correct("a", obj(t, "c", "1", 30), "9"), "a: the object is c")
@@ -75,6 +75,6 @@ func TestCorrect(t *testing.T) {
 
 type knownNothing struct{}
 
-func (knownNothing) Lookup(string) (uid, rv string, ok bool, err error) { return "", "", false, nil }
-func (knownNothing) Keys() ([]string, error)                            { return nil, nil }
-func (knownNothing) GetByKey(string) (any, bool, error)                 { return nil, false, nil }
+func (knownNothing) Version(string) (uid, rv string, ok bool, err error) { return "", "", false, nil }
+func (knownNothing) Keys() ([]string, error)                             { return nil, nil }
+func (knownNothing) GetByKey(string) (any, bool, error)                  { return nil, false, nil }

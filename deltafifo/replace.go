@@ -14,8 +14,8 @@ type Replace struct {
 	Reason, Cluster, Schema string
 
 	// Force treats items as changed even if the consumer has them under the same UID and
-	// resourceVersion. Set it if the consumer's objects were made under other rules, such as another
-	// transform.
+	// resourceVersion. Set it if the consumer's objects were made under other rules, such as
+	// another transform.
 	Force bool
 
 	// Confirm, if not nil, is called at the end of the list with the keys that the list did not
@@ -51,7 +51,8 @@ const (
 )
 
 // BeginReplace starts a list. It first waits until the consumer has finished with everything that
-// was queued before, so that Known is up to date. It fails with the error of ctx or with ErrClosed.
+// was queued before, so that KnownObjects is up to date. It fails with the error of ctx or with
+// ErrClosed.
 func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,9 +99,9 @@ func (q *Queue) ReplaceItem(obj any) error {
 	force, compare := r.Force, r.Compare
 	q.mu.Unlock()
 
-	// Known reads the store: not under the lock.
-	if q.opts.Known != nil && !force {
-		knownUID, knownRV, ok, err := q.opts.Known.Lookup(key)
+	// KnownObjects reads the store: not under the lock.
+	if q.opts.KnownObjects != nil && !force {
+		knownUID, knownRV, ok, err := q.opts.KnownObjects.Version(key)
 		if err != nil {
 			return fmt.Errorf("look up %s: %w", key, err)
 		}
@@ -159,10 +160,10 @@ func (q *Queue) EndReplace(rv string) error {
 	}
 	q.mu.Unlock()
 
-	// Only the producer touches seen, and Known reads the store: no lock.
+	// Only the producer touches seen, and KnownObjects reads the store: no lock.
 	var missing []string
-	if q.opts.Known != nil {
-		keys, err := q.opts.Known.Keys()
+	if q.opts.KnownObjects != nil {
+		keys, err := q.opts.KnownObjects.Keys()
 		if err != nil {
 			return fmt.Errorf("keys of the store: %w", err)
 		}

@@ -9,9 +9,9 @@ import (
 // Resync queues a Sync for each object that the consumer holds, so that the consumer handles the
 // object again. Keys that are queued or with the consumer are left out: the consumer handles them
 // anyway. Resync reads the store, never the server, and waits while the budget is used up or a list
-// is in the queue. Without [KnownObjects] it does nothing.
+// is in the queue. Without [KnownObjectsGetter] it does nothing.
 func (q *Queue) Resync() error {
-	known, ok := q.opts.Known.(KnownObjects)
+	known, ok := q.opts.KnownObjects.(KnownObjectsGetter)
 	if !ok {
 		return nil
 	}
@@ -27,9 +27,9 @@ func (q *Queue) Resync() error {
 	return nil
 }
 
-// sync queues a Sync delta for one key, unless the consumer is about to get a delta of the key or has
-// no object under it.
-func (q *Queue) sync(known KnownObjects, key string) error {
+// sync queues a Sync delta for one key, unless the consumer is about to get a delta of the key or
+// has no object under it.
+func (q *Queue) sync(known KnownObjectsGetter, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {

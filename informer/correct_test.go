@@ -63,8 +63,8 @@ func TestCorrect(t *testing.T) {
 	}
 }
 
-// TestCorrect_ThenEvent compares an event with the correction, not with the wrong version before it,
-// also if both are in one batch.
+// TestCorrect_ThenEvent compares an event with the correction, not with the wrong version before
+// it, also if both are in one batch.
 func TestCorrect_ThenEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startLingering(t, memoryCollection(t), time.Second)
@@ -79,8 +79,9 @@ func TestCorrect_ThenEvent(t *testing.T) {
 
 // TestCorrectModel runs a server's history into a store in which objects are changed behind the
 // loop's back, with answers to GETs that are queued at any later time. At each step every other
-// object is in a state that the server had at the checkpoint or later: no event is lost to an answer
-// that was read before it. Once each key was fetched again, the store has what the server has.
+// object is in a state that the server had at the checkpoint or later: no event is lost to an
+// answer that was read before it. Once each key was fetched again, the store has what the server
+// has.
 func TestCorrectModel(t *testing.T) {
 	for _, s := range []struct {
 		name string
@@ -102,7 +103,7 @@ func TestCorrectModel(t *testing.T) {
 func correctModel(t *rapid.T, db store.DB) {
 	coll, err := db.Open(storetest.Info("test"))
 	require.NoError(t, err)
-	q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+	q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
 	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll})
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()

@@ -126,7 +126,7 @@ func (x *Indexer) replace(changes []store.Change, stays map[string]struct{}, rv 
 
 // withRemovals adds to changes the removal of each stored key that does not stay.
 func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}) ([]store.Change, error) {
-	keys, err := Known{Collection: x.coll}.Keys()
+	keys, err := KnownObjects{Collection: x.coll}.Keys()
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// Known implements deltafifo.Known over a collection.
-type Known struct {
+// KnownObjects implements deltafifo.KnownObjects over a collection.
+type KnownObjects struct {
 	Collection store.Collection
 
 	// Unversioned reports whether an object may change without getting another
@@ -18,9 +18,9 @@ type Known struct {
 	Unversioned func() bool
 }
 
-// Lookup returns UID and resourceVersion of key. A corrupt record counts as absent, so that a list
+// Version returns UID and resourceVersion of key. A corrupt record counts as absent, so that a list
 // replaces it.
-func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
+func (k KnownObjects) Version(key string) (uid, rv string, ok bool, err error) {
 	if k.Unversioned != nil && k.Unversioned() {
 		return "", "", false, nil
 	}
@@ -37,7 +37,7 @@ func (k Known) Lookup(key string) (uid, rv string, ok bool, err error) {
 }
 
 // Keys returns all keys, those of corrupt records too.
-func (k Known) Keys() ([]string, error) {
+func (k KnownObjects) Keys() ([]string, error) {
 	v, err := k.Collection.View()
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)

@@ -91,7 +91,7 @@ func startWith(t *testing.T, coll store.Collection, linger time.Duration, opts i
 }
 
 func startQueue(t *testing.T, coll store.Collection, queue deltafifo.Options, opts informer.ProcessorOptions) *pipeline {
-	queue.Known = informer.Known{Collection: coll}
+	queue.KnownObjects = informer.KnownObjects{Collection: coll}
 	q := deltafifo.New(queue)
 	q.Start(coll.State().RV)
 	opts.Collection = coll
@@ -313,7 +313,7 @@ func TestModel(t *testing.T) {
 			coll, err := db.Open(storetest.Info("test"))
 			require.NoError(t, err)
 			checkStored(t, coll, states)
-			q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+			q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
 			q.Start(coll.State().RV)
 			loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll})
 			done := make(chan error, 1)

@@ -113,7 +113,7 @@ func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.re
 func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } }
 
 // WithReflectorMetrics feeds client-go's metrics of reflectors, for programs that have
-// a provider of them. See [reflector.Feed].
+// a provider of them. See [reflector.MetricsObserver].
 func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *options) { o.provider = p } }
 
 // WithInformerName feeds client-go's metrics of informers, as the option of that name of

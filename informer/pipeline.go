@@ -22,14 +22,15 @@ type Pipeline struct {
 	loop      *Loop
 }
 
-// NewPipeline returns a pipeline that continues at the checkpoint of l.Collection. It sets the queue
-// and the checkpoint of both parts; the loop takes Name and Logger from r, the reflector Clock from l.
+// NewPipeline returns a pipeline that continues at the checkpoint of l.Collection. It sets the
+// queue and the checkpoint of both parts; the loop takes Name and Logger from r, the reflector
+// Clock from l.
 func NewPipeline(r reflector.Options, l Options) *Pipeline {
 	if l.Clock == nil {
 		l.Clock = clock.RealClock{}
 	}
 	queue := deltafifo.New(deltafifo.Options{
-		Known: Known{Collection: l.Collection, Unversioned: l.Unversioned}, Clock: l.Clock,
+		KnownObjects: KnownObjects{Collection: l.Collection, Unversioned: l.Unversioned}, Clock: l.Clock,
 	})
 	r.Checkpoint = l.Collection.State().Checkpoint
 	queue.Start(r.Checkpoint.RV)

@@ -80,7 +80,7 @@ func TestJoinersSeeEachChangeOnce(t *testing.T) {
 		coll, err := db.Open(storetest.Info("test"))
 		require.NoError(t, err)
 		fill(t, coll, storetest.Put(obj("a", "u", 1)), storetest.Put(obj("b", "u", 2)))
-		q := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+		q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
 		q.Start("10")
 		proc := informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
 		require.NoError(t, proc.Start())

@@ -186,7 +186,7 @@ func TestRepairModel(t *testing.T) {
 			require.NoError(t, err)
 			coll, err = db.Open(storetest.Info("test"))
 			require.NoError(t, err)
-			q = deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: coll}})
+			q = deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
 			q.Start(coll.State().RV)
 			loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll})
 			done = make(chan error, 1)

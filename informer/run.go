@@ -127,10 +127,10 @@ func (s *sharedIndexInformer) observer(ctx context.Context) *observer {
 	opts := &s.indexer.opts
 	o := &observer{
 		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) },
-		logger: s.indexer.logger().With("collection", opts.id), fed: reflector.Silent{}, feed: s.indexer.feed,
+		logger: s.indexer.logger().With("collection", opts.id), fed: reflector.NopObserver{}, feed: s.indexer.feed,
 	}
 	if opts.provider != nil {
-		o.fed = reflector.Feed(opts.provider, opts.id)
+		o.fed = reflector.MetricsObserver(opts.provider, opts.id)
 	}
 	return o
 }

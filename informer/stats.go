@@ -16,7 +16,7 @@ import (
 // Stats counts what the reflector and the loop of a collection report. It implements the observers
 // of both, and is safe for concurrent use.
 type Stats struct {
-	reflector.Silent
+	reflector.NopObserver
 	clock clock.PassiveClock
 
 	mu sync.Mutex
@@ -69,9 +69,9 @@ func (s *Stats) Counters() Counters {
 	return c
 }
 
-// Untrusted returns why the stored objects are known not to be the server's, empty if they are: from
-// the moment that a guard refuses the checkpoint until a list has replaced them. listPending is that
-// of the queue.
+// Untrusted returns why the stored objects are known not to be the server's, empty if they are:
+// from the moment that a guard refuses the checkpoint until a list has replaced them. listPending
+// is that of the queue.
 func (c Counters) Untrusted(listPending bool) store.Reason {
 	if c.replaced && !listPending {
 		return ""
@@ -79,8 +79,8 @@ func (c Counters) Untrusted(listPending bool) store.Reason {
 	return c.untrusted
 }
 
-// CaughtUp reports whether a collection has all that the server had when last asked, and its watch is
-// open. listPending is that of the queue.
+// CaughtUp reports whether a collection has all that the server had when last asked, and its watch
+// is open. listPending is that of the queue.
 func (c Counters) CaughtUp(synced, listPending bool) bool {
 	return synced && c.Phase == reflector.PhaseWatching && !listPending
 }
@@ -144,8 +144,8 @@ func (s *Stats) Refused(reason store.Reason, _ error) {
 	})
 }
 
-// HeldBack implements [reflector.Observer].
-func (s *Stats) HeldBack(deletions int) {
+// MassDelete implements [reflector.Observer].
+func (s *Stats) MassDelete(deletions int) {
 	s.update(func(c *Counters) { c.HeldBack += int64(deletions) })
 }
 

@@ -251,7 +251,7 @@ func theirs(ctx context.Context, w *world, s cache.Store) {
 
 // ours runs a Reflector through a Queue into a store.
 func ours(ctx context.Context, w *world, s cache.Store) {
-	q := deltafifo.New(deltafifo.Options{Known: deltafifo.KnownStore(s)})
+	q := deltafifo.New(deltafifo.Options{KnownObjects: deltafifo.KnownStore(s)})
 	var consumer sync.WaitGroup
 	consumer.Go(func() {
 		for {

@@ -223,7 +223,7 @@ func TestServersWait(t *testing.T) {
 
 // told is an observer of the ends of watches.
 type told struct {
-	reflector.Silent
+	reflector.NopObserver
 	watched []string
 }
 

@@ -65,7 +65,7 @@ type PastVersions interface {
 // is as it is stored, the guard asks for a list, because nothing is left to compare.
 func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 	return func(ctx context.Context) error {
-		known, rv, err := canaries(c)
+		known, rv, err := newestHeaders(c)
 		if err != nil {
 			return err
 		}
@@ -151,9 +151,9 @@ func after(rv, checkpoint string) bool {
 	return ok && cmp > 0
 }
 
-// canaries returns the stored headers of a collection's newest objects, and the checkpoint of the
-// same view. Objects that are missing or corrupt are left out.
-func canaries(c store.Collection) (known []store.Header, rv string, err error) {
+// newestHeaders returns the stored headers of a collection's newest objects, and the checkpoint of
+// the same view. Objects that are missing or corrupt are left out.
+func newestHeaders(c store.Collection) (known []store.Header, rv string, err error) {
 	v, err := c.View()
 	if err != nil {
 		return nil, "", err

@@ -76,9 +76,9 @@ type Options struct {
 	Checkpoint store.Checkpoint
 	Reason     store.Reason
 
-	// Elsewhere is set if another node may have made Checkpoint. Its cluster must then equal
-	// that behind Source: two identities that can't be compared are not enough.
-	Elsewhere bool
+	// ForeignCheckpoint is set if another node may have made Checkpoint. Its cluster must then
+	// equal that behind Source: two identities that can't be compared are not enough.
+	ForeignCheckpoint bool
 
 	// PageSize is the number of items in a page of a list. 0 is 500.
 	PageSize int64
@@ -150,9 +150,9 @@ type Observer interface {
 	// Listed reports a list that is complete and queued.
 	Listed(reason store.Reason, rv string, items int64, took time.Duration)
 
-	// HeldBack reports a list that was aborted because it would have deleted so many objects. See
+	// MassDelete reports a list that was aborted because it would have deleted so many objects. See
 	// Options.ConfirmDeletions.
-	HeldBack(deletions int)
+	MassDelete(deletions int)
 
 	// Resumed reports that the guards passed and the watch continues at rv.
 	Resumed(rv string)
@@ -171,34 +171,34 @@ type Observer interface {
 	Skipped(err error)
 }
 
-// Silent is an Observer that does nothing, to embed in others.
-type Silent struct{}
+// NopObserver is an Observer that does nothing, to embed in others.
+type NopObserver struct{}
 
-var _ Observer = Silent{}
+var _ Observer = NopObserver{}
 
 // Phase does nothing.
-func (Silent) Phase(Phase, error) {}
+func (NopObserver) Phase(Phase, error) {}
 
 // Listing does nothing.
-func (Silent) Listing(store.Reason, int64, int64) {}
+func (NopObserver) Listing(store.Reason, int64, int64) {}
 
 // Listed does nothing.
-func (Silent) Listed(store.Reason, string, int64, time.Duration) {}
+func (NopObserver) Listed(store.Reason, string, int64, time.Duration) {}
 
-// HeldBack does nothing.
-func (Silent) HeldBack(int) {}
+// MassDelete does nothing.
+func (NopObserver) MassDelete(int) {}
 
 // Resumed does nothing.
-func (Silent) Resumed(string) {}
+func (NopObserver) Resumed(string) {}
 
 // Refused does nothing.
-func (Silent) Refused(store.Reason, error) {}
+func (NopObserver) Refused(store.Reason, error) {}
 
 // Watched does nothing.
-func (Silent) Watched(int, time.Duration) {}
+func (NopObserver) Watched(int, time.Duration) {}
 
 // Event does nothing.
-func (Silent) Event(watch.EventType, string) {}
+func (NopObserver) Event(watch.EventType, string) {}
 
 // Skipped does nothing.
-func (Silent) Skipped(error) {}
+func (NopObserver) Skipped(error) {}

@@ -80,7 +80,7 @@ func New(opts Options) *Reflector {
 		opts.Schema = func(context.Context) (string, error) { return "", nil }
 	}
 	if opts.Observer == nil {
-		opts.Observer = Silent{}
+		opts.Observer = NopObserver{}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -283,7 +283,7 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 // listOnce makes one list into the queue. If it fails once begun, the queue's list is aborted.
 func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how upstream.ListOptions) (rv string, items int64, err error) {
 	replace := deltafifo.Replace{
-		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.confirm,
+		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.guardMassDelete,
 	}
 	if r.mustBeOneHistory() {
 		replace.Compare = r.compare

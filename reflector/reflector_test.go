@@ -69,7 +69,7 @@ type answer struct {
 // script is a Source, a Queue and an Observer that returns the script's answers and records the
 // reflector's calls.
 type script struct {
-	reflector.Silent
+	reflector.NopObserver
 	mu        sync.Mutex
 	log       []string
 	watches   []answer
@@ -212,7 +212,7 @@ func (s *script) AbortReplace()       { s.note("abort") }
 func (s *script) KeepItem(key string) { s.note("keep %s", key) }
 func (s *script) DropItem(key string) { s.note("drop %s", key) }
 func (s *script) Skipped(err error)   { s.note("skipped: %v", err) }
-func (s *script) HeldBack(n int)      { s.note("held back %d", n) }
+func (s *script) MassDelete(n int)    { s.note("held back %d", n) }
 func (s *script) Refused(reason store.Reason, why error) {
 	if s.refusals {
 		s.note("refused %s: %v", reason, why)
@@ -323,7 +323,7 @@ func TestIdentityOfAnotherForm(t *testing.T) {
 
 // A checkpoint of another node needs an equal identity.
 func TestCheckpointFromElsewhere(t *testing.T) {
-	elsewhere := func(o *reflector.Options) { o.Elsewhere = true }
+	elsewhere := func(o *reflector.Options) { o.ForeignCheckpoint = true }
 	s := &script{clusters: []string{"ca:abc", "ca:abc"}}
 	require.Equal(t, []string{"begin cluster-changed ca:abc force=true", `list page=500 rv=""`, "end 100", "watch 100"}, play(t, s, time.Minute, elsewhere))
 	require.Equal(t, []string{"probe 50", "watch 50"}, play(t, &script{}, time.Minute, elsewhere))

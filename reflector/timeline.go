@@ -27,7 +27,7 @@ func (r *Reflector) mustBeOneHistory() bool {
 
 // clusterChanged returns a [*RelistError] if the server's cluster is not that of the checkpoint.
 func (r *Reflector) clusterChanged(cluster string) error {
-	if sameCluster(cluster, r.cluster) && (!r.opts.Elsewhere || cluster == r.cluster) {
+	if sameCluster(cluster, r.cluster) && (!r.opts.ForeignCheckpoint || cluster == r.cluster) {
 		return nil
 	}
 	return &RelistError{Reason: store.ReasonClusterChanged, Err: fmt.Errorf("checkpoint is of cluster %s, this is %s", r.cluster, cluster)}

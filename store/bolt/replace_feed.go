@@ -39,8 +39,8 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 	var log *history.Log
 	keys := slices.Sorted(maps.Keys(r.touched))
 	for _, add := range []func(history.Change) error{
-		func(c history.Change) error { return log.Live(c) },
-		func(c history.Change) error { return log.Gone(c) },
+		func(c history.Change) error { return log.Upsert(c) },
+		func(c history.Change) error { return log.Delete(c) },
 	} {
 		for part := range slices.Chunk(keys, copyRecords) {
 			err := r.c.db.hidden(func(tx *boltfile.Tx) error {
@@ -51,7 +51,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 				if log == nil {
 					log = history.NewLog(head, g.history, known, cp.RV, cp.Proven())
 				}
-				log.Turn(g.history)
+				log.Rebind(g.history)
 				for _, key := range part {
 					c, err := r.change(key, before, g)
 					if err != nil {

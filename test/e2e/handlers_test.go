@@ -60,7 +60,7 @@ func TestHandlersAreToldOnlyOfChanges(t *testing.T) {
 
 // pipeline stores configmaps in a database, like the agent.
 type pipeline struct {
-	reflector.Silent
+	reflector.NopObserver
 	collection store.Collection
 	told       *recorder
 	stop       func()
@@ -93,7 +93,7 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 	require.NoError(t, err)
 	verdict := restore.Judge(p.collection.Info(), info, p.collection.State())
 
-	queue := deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: p.collection}})
+	queue := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: p.collection}})
 	queue.Start(verdict.RV)
 	processor := informer.NewProcessor(informer.ProcessorOptions{Collection: p.collection})
 	_, err = processor.AddHandler(p.told, cache.HandlerOptions{})

@@ -102,8 +102,8 @@ func (c *Collection) field() string {
 }
 
 // Live returns the collection's part of the store and the way there from the server. stored is nil
-// until the resource is known, and again once another version of it is configured. ok is false until
-// the first run: source and queue are nil then.
+// until the resource is known, and again once another version of it is configured. ok is false
+// until the first run: source and queue are nil then.
 func (c *Collection) Live() (stored store.Collection, source *upstream.Source, queue *deltafifo.Queue, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,7 +256,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		Name: c.ID, Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
 		Schema: c.schema(cluster),
-		Reason: verdict.Reason, Jitter: spec.Jitter, Elsewhere: c.opts.ForeignCheckpoint,
+		Reason: verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, informer.Options{
@@ -268,8 +268,8 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	return pipeline.Run(ctx)
 }
 
-// schema returns a function that asks for the schema of a custom resource. Without the right to read
-// the definition its changes go unnoticed, which is logged once.
+// schema returns a function that asks for the schema of a custom resource. Without the right to
+// read the definition its changes go unnoticed, which is logged once.
 func (c *Collection) schema(cluster *upstream.Cluster) func(context.Context) (string, error) {
 	resource, logged := *c.resource, false
 	return func(ctx context.Context) (string, error) {

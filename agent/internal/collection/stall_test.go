@@ -61,7 +61,7 @@ func newPipeline(t *testing.T) *pipeline {
 	log := slog.New(slog.DiscardHandler)
 	over := make(chan struct{})
 	p := &pipeline{
-		clock: clock, queue: deltafifo.New(deltafifo.Options{Known: informer.Known{Collection: stored}}),
+		clock: clock, queue: deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: stored}}),
 		store: &gated{stored, make(chan struct{}), make(chan error), over},
 		c:     New(Scoped{ID: "pods"}, Options{Clock: clock, Log: log}),
 	}
@@ -120,8 +120,8 @@ func TestStallDetector_OthersWrite(t *testing.T) {
 	p.store.answer <- nil
 }
 
-// TestStallDetector_Waits reports no stall during a wait for the server, for room on a disk, while it
-// is tried again, and for something long that writes, such as a fold on a slow card.
+// TestStallDetector_Waits reports no stall during a wait for the server, for room on a disk, while
+// it is tried again, and for something long that writes, such as a fold on a slow card.
 func TestStallDetector_Waits(t *testing.T) {
 	t.Run("for the server", func(t *testing.T) {
 		p := newPipeline(t)

@@ -165,21 +165,21 @@ func (l *Log) Recording() bool { return l.recording }
 // Add records the changes of a batch.
 func (l *Log) Add(changes []Change) error {
 	for _, c := range changes {
-		if err := l.Live(c); err != nil {
+		if err := l.Upsert(c); err != nil {
 			return err
 		}
 	}
 	for _, c := range changes {
-		if err := l.Gone(c); err != nil {
+		if err := l.Delete(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Live records the new object of a change, if it has one. All changes of a batch go through Live
-// before the first goes through Gone, which looks for free resourceVersions.
-func (l *Log) Live(c Change) error {
+// Upsert records the new object of a change, if it has one. All changes of a batch go through
+// Upsert before the first goes through Delete, which looks for free resourceVersions.
+func (l *Log) Upsert(c Change) error {
 	if !l.Recording() || c.New == nil || c.Old != nil && *c.Old == *c.New {
 		return nil
 	}
@@ -203,9 +203,9 @@ func (l *Log) Live(c Change) error {
 	return l.put(c, e)
 }
 
-// Gone records that the old object of a change is gone, if it is: deleted, or replaced by another
+// Delete records that the old object of a change is gone, if it is: deleted, or replaced by another
 // object of the same name.
-func (l *Log) Gone(c Change) error {
+func (l *Log) Delete(c Change) error {
 	switch {
 	case !l.Recording(), c.Old == nil:
 		return nil
@@ -217,7 +217,7 @@ func (l *Log) Gone(c Change) error {
 		return l.deleted(c, was)
 	case c.Old.UID != c.New.UID:
 		from := before(c.New.RV)
-		return l.bury(c, l.replaced[c.Key], &from)
+		return l.putTombstone(c, l.replaced[c.Key], &from)
 	}
 	return nil
 }
@@ -266,20 +266,20 @@ func (l *Log) put(c Change, e Entry) error {
 func (l *Log) deleted(c Change, was Entry) error {
 	if after(c.Deletion, l.known) && !after(c.Old.RV, c.Deletion) {
 		from := digits(c.Deletion)
-		return l.bury(c, was, &from)
+		return l.putTombstone(c, was, &from)
 	}
 	// The resourceVersion is not known: at or before the batch's checkpoint. A batch may have
 	// many such deletions, so the search continues where the one before ended.
 	if l.free == "" {
 		l.free = digits(l.next)
 	}
-	return l.bury(c, was, &l.free)
+	return l.putTombstone(c, was, &l.free)
 }
 
-// bury records that a key's object is gone, under the first free number from from downward that is
-// past both the checkpoint before the batch and the object's resourceVersion. The search moves
-// from; an empty from means that there is no such number.
-func (l *Log) bury(c Change, was Entry, from *string) error {
+// putTombstone records that a key's object is gone, under the first free number from from downward
+// that is past both the checkpoint before the batch and the object's resourceVersion. The search
+// moves from; an empty from means that there is no such number.
+func (l *Log) putTombstone(c Change, was Entry, from *string) error {
 	above := higher(l.known, c.Old.RV)
 	for c.Bury != nil && after(*from, above) {
 		rv := *from
@@ -320,8 +320,8 @@ func (l *Log) lose(rv string) {
 	l.lost = higher(l.lost, rv)
 }
 
-// Turn makes the log continue with another table of the same history, as in the next transaction.
-func (l *Log) Turn(table Table) { l.table = table }
+// Rebind makes the log continue with another table of the same history, as in the next transaction.
+func (l *Log) Rebind(table Table) { l.table = table }
 
 // End returns the head after the batch.
 func (l *Log) End() Head {

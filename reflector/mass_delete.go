@@ -12,24 +12,24 @@ import (
 // confirmed. Smaller collections come and go as a whole.
 const confirmObjects = 100
 
-// HeldBackError is the error of a list that was aborted because it would have deleted more of a
+// MassDeleteError is the error of a list that was aborted because it would have deleted more of a
 // collection than Options.ConfirmDeletions allows. The next list is applied if it lacks most of the
 // same objects.
-type HeldBackError struct {
-	Held      int // objects in the collection
+type MassDeleteError struct {
+	Stored    int // objects in the collection
 	Deletions int // objects that the list did not have
 }
 
-func (e *HeldBackError) Error() string {
-	return fmt.Sprintf("the list would delete %d of %d objects: they are kept until a second list confirms it", e.Deletions, e.Held)
+func (e *MassDeleteError) Error() string {
+	return fmt.Sprintf("the list would delete %d of %d objects: they are kept until a second list confirms it", e.Deletions, e.Stored)
 }
 
-// confirm returns a [*HeldBackError] if the keys that a list lacks must not be deleted yet. A
-// server that returns a part of a collection, or a proxy that returns an empty list, must do so
-// twice: most of the missing keys must have been missing in the list before. The other missing keys
-// rest on this list alone, because the cluster changes between the two lists; they may be no more
-// than any list may delete.
-func (r *Reflector) confirm(held int, missing []string) error {
+// guardMassDelete returns a [*MassDeleteError] if the keys that a list lacks must not be deleted
+// yet. A server that returns a part of a collection, or a proxy that returns an empty list, must do
+// so twice: most of the missing keys must have been missing in the list before. The other missing
+// keys rest on this list alone, because the cluster changes between the two lists; they may be no
+// more than any list may delete.
+func (r *Reflector) guardMassDelete(held int, missing []string) error {
 	percent := r.opts.ConfirmDeletions
 	switch {
 	case percent <= 0, held < confirmObjects, len(missing)*100 <= held*percent:
@@ -45,6 +45,6 @@ func (r *Reflector) confirm(held int, missing []string) error {
 	}
 	r.suspectDeletes = suspects
 	r.opts.Logger.Warn("the list is held back", "reason", r.reason, "deletions", len(missing), "objects", held)
-	r.opts.Observer.HeldBack(len(missing))
-	return &HeldBackError{Held: held, Deletions: len(missing)}
+	r.opts.Observer.MassDelete(len(missing))
+	return &MassDeleteError{Stored: held, Deletions: len(missing)}
 }

@@ -71,7 +71,7 @@ func TestConfirmDeletions(t *testing.T) {
 }
 
 // Neither a reason that arrives between two lists nor a list that fails confirms deletions.
-func TestHeldBackOverAFailure(t *testing.T) {
+func TestMassDelete_SurvivesFailedList(t *testing.T) {
 	s := &script{holds: 200, missing: [][]string{keys(0, 200), keys(0, 200)}, lists: []error{nil, errors.New("unexpected EOF")}}
 	var told []error
 	log := play(t, s, time.Minute, func(o *reflector.Options) {
@@ -81,13 +81,13 @@ func TestHeldBackOverAFailure(t *testing.T) {
 	require.Equal(t, 3, has(log, "begin expired"), "%q", log)
 	require.Equal(t, 2, has(log, "abort"), "%q", log)
 	require.Equal(t, 1, has(log, "held back"), "%q", log)
-	var why *reflector.HeldBackError
+	var why *reflector.MassDeleteError
 	require.ErrorAs(t, told[0], &why)
-	require.Equal(t, reflector.HeldBackError{Held: 200, Deletions: 200}, *why)
+	require.Equal(t, reflector.MassDeleteError{Stored: 200, Deletions: 200}, *why)
 }
 
 // After a list that was applied, no deletions are suspect.
-func TestHeldBackIsForgotten(t *testing.T) {
+func TestMassDelete_ForgottenAfterApply(t *testing.T) {
 	s := &script{holds: 200, missing: [][]string{keys(0, 200), nil, keys(0, 200), keys(0, 200)}, watches: []answer{{err: apierrors.NewResourceExpired("too old")}}}
 	log := play(t, s, time.Minute, func(o *reflector.Options) { o.Reason, o.ConfirmDeletions = store.ReasonExpired, 50 })
 	require.Equal(t, 2, has(log, "held back"), "%q", log)
