@@ -107,7 +107,7 @@ func (s Sender) Collection(id string, now time.Time, c Counters, state *store.St
 	for _, r := range store.Reasons() {
 		s.Counter(descRelists, float64(c.Lists[r]), id, string(r))
 	}
-	for _, k := range upstream.ErrorKinds() {
+	for _, k := range upstream.ErrorClasses() {
 		s.Counter(descFailures, float64(c.Failures[k]), id, string(k))
 	}
 	s.Counter(descHeldBack, float64(c.HeldBack), id)

@@ -39,7 +39,7 @@ type Counters struct {
 	Resumes  int64
 	HeldBack int64 // deletions
 	Events   map[watch.EventType]int64
-	Failures map[upstream.ErrorKind]int64
+	Failures map[upstream.ErrorClass]int64
 	Skipped  int64
 	Counts   Counts
 
@@ -56,7 +56,7 @@ var (
 func NewStats(c clock.PassiveClock) *Stats {
 	return &Stats{clock: c, c: Counters{
 		Phase: reflector.PhaseStarting, Lists: map[store.Reason]int64{},
-		Events: map[watch.EventType]int64{}, Failures: map[upstream.ErrorKind]int64{},
+		Events: map[watch.EventType]int64{}, Failures: map[upstream.ErrorClass]int64{},
 	}}
 }
 
@@ -110,7 +110,7 @@ func (s *Stats) Phase(p reflector.Phase, err error) {
 		switch p {
 		case reflector.PhaseWaiting:
 			c.Problem, c.Listing = err, ""
-			if kind := upstream.Kind(err); kind != "" {
+			if kind := upstream.Classify(err); kind != "" {
 				c.Failures[kind]++
 			}
 		case reflector.PhaseWatching:

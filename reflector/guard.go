@@ -198,7 +198,7 @@ func sameHistory(stored store.Header, checkpoint, uid, rv string) error {
 // mayPass reports whether a request may succeed later: the server could not be reached, or refused
 // any request.
 func mayPass(err error) bool {
-	switch upstream.Kind(err) {
+	switch upstream.Classify(err) {
 	case upstream.Unreachable, upstream.Untrusted, upstream.Unauthorized, upstream.Throttled:
 		return true
 	}

@@ -258,8 +258,8 @@ func (p *lister) skip(key string, err error) {
 	if p.ListWatch.opts.OnSkip != nil {
 		p.ListWatch.opts.OnSkip(fmt.Errorf("item %d of the list: %w", p.count, err))
 	}
-	if key != "" && p.opts.Unusable != nil {
-		p.opts.Unusable(key)
+	if key != "" && p.opts.Invalid != nil {
+		p.opts.Invalid(key)
 	}
 }
 
@@ -345,7 +345,7 @@ func (p *lister) initial(e watch.Event) (end string, err error) {
 			p.opts.Progress(p.count, -1)
 		}
 		return "", p.each(o)
-	case *upstream.Unusable:
+	case *upstream.InvalidObject:
 		p.count++
 		p.skip(o.Key, o.Err)
 		if e.Type == watch.Deleted {

@@ -244,7 +244,7 @@ func TestListWatchEvents(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"ADDED shop/a@11", "MODIFIED shop/a@12", "DELETED shop/a@13", "BOOKMARK @20", "ADDED *upstream.Unusable", "ERROR *v1.Status",
+		"ADDED shop/a@11", "MODIFIED shop/a@12", "DELETED shop/a@13", "BOOKMARK @20", "ADDED *upstream.InvalidObject", "ERROR *v1.Status",
 	}, got)
 	require.Equal(t, []string{`watch rv="10"`}, c.asked)
 }

@@ -298,7 +298,7 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how up
 		}
 	}()
 	how.Progress = func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) }
-	how.Unusable, how.Deleted = r.opts.Queue.KeepItem, r.opts.Queue.DropItem
+	how.Invalid, how.Deleted = r.opts.Queue.KeepItem, r.opts.Queue.DropItem
 	how.WatchTimeout = watchTimeout(r.opts.MinWatchTimeout)
 	rv, err = r.opts.Source.List(ctx, how, func(o *object.Object) error {
 		if !r.expected(o) {
@@ -336,7 +336,7 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 	if r.opts.WatchErrorHandler != nil {
 		r.opts.WatchErrorHandler(ctx, err)
 	} else {
-		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
+		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 	}
 	r.wait(ctx, d, err)
 }

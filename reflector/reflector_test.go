@@ -393,7 +393,7 @@ func TestSkipsWhatIsUnusable(t *testing.T) {
 	require.NoError(t, err)
 	s := &script{watches: []answer{{events: []watch.Event{
 		{Type: watch.Added, Object: node},
-		{Type: watch.Added, Object: &upstream.Unusable{Err: object.ErrNoMetadata}},
+		{Type: watch.Added, Object: &upstream.InvalidObject{Err: object.ErrNoMetadata}},
 		{Type: "ODD", Object: pod("a", 51)},
 		event(watch.Added, "b", 52),
 	}, open: true}}}

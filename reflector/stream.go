@@ -84,7 +84,7 @@ func (s *stream) event(e watch.Event) watch.Event {
 	case err == nil:
 		e.Object = o
 	case unusableObject(err):
-		e.Object = &upstream.Unusable{Err: err, Key: keyOf(e.Object)}
+		e.Object = &upstream.InvalidObject{Err: err, Key: keyOf(e.Object)}
 	default:
 		// Later objects can't be encoded either. To skip them all would look like a cluster
 		// without changes, so the watch ends.
@@ -107,17 +107,17 @@ func bookmark(obj runtime.Object) runtime.Object {
 	}
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return &upstream.Unusable{Err: fmt.Errorf("%w: %w", object.ErrNoMetadata, err)}
+		return &upstream.InvalidObject{Err: fmt.Errorf("%w: %w", object.ErrNoMetadata, err)}
 	}
 	raw, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		ResourceVersion: m.GetResourceVersion(), Annotations: m.GetAnnotations(),
 	}})
 	if err != nil {
-		return &upstream.Unusable{Err: err}
+		return &upstream.InvalidObject{Err: err}
 	}
 	o, err := object.ParseBookmark(raw)
 	if err != nil {
-		return &upstream.Unusable{Err: err}
+		return &upstream.InvalidObject{Err: err}
 	}
 	return o
 }

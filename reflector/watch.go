@@ -73,8 +73,8 @@ func (r *Reflector) failed(ctx context.Context, err error) error {
 		r.relist(ctx, store.ReasonExpired, err)
 		return nil
 	case apierrors.IsStoreReadError(err):
-		// The server could not read an object, and may end the next watch too: wait before the list,
-		// with the backoff of any other failure.
+		// The server could not read an object, and may end the next watch too: wait before the
+		// list, with the backoff of any other failure.
 		r.relist(ctx, store.ReasonStoreReadError, err)
 		r.wait(ctx, r.nextWait(err), err)
 		return nil
@@ -185,7 +185,7 @@ func (r *Reflector) event(e watch.Event) error {
 
 func unusable(e watch.Event) error {
 	switch o := e.Object.(type) {
-	case *upstream.Unusable:
+	case *upstream.InvalidObject:
 		return fmt.Errorf("%s event: %w", e.Type, o.Err)
 	case *metav1.Status:
 		return fmt.Errorf("%s event: %w", e.Type, apierrors.FromObject(o))

@@ -18,7 +18,7 @@ func TestAllowed(t *testing.T) {
 		code    int
 		body    string
 		allowed bool
-		kind    ErrorKind
+		kind    ErrorClass
 	}{
 		{"allowed", 201, review(`{"allowed":true}`), true, ""},
 		{"not allowed", 201, review(`{"allowed":false,"denied":true}`), false, ""},
@@ -37,7 +37,7 @@ func TestAllowed(t *testing.T) {
 			})
 			allowed, err := c.Allowed(t.Context(), authorizationv1.ResourceAttributes{Namespace: "shop", Verb: "watch", Group: "apps", Resource: "deployments"})
 			require.Equal(t, test.allowed, allowed)
-			require.Equal(t, test.kind, Kind(err), "%v", err)
+			require.Equal(t, test.kind, Classify(err), "%v", err)
 		})
 	}
 }

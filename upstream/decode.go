@@ -17,10 +17,10 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Unusable takes the place of an object that can't be cached in a watch event: not a JSON object,
-// without a name, of another type, or too large. The watch continues after it. Unusable is
-// immutable.
-type Unusable struct {
+// InvalidObject takes the place of an object that can't be cached in a watch event: not a JSON
+// object, without a name, of another type, or too large. The watch continues after it.
+// InvalidObject is immutable.
+type InvalidObject struct {
 	// Err is the reason.
 	Err error
 
@@ -35,13 +35,13 @@ type Unusable struct {
 const unusableRaw = 256
 
 // GetObjectKind implements [runtime.Object]. There is no kind.
-func (u *Unusable) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (u *InvalidObject) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject returns u itself.
-func (u *Unusable) DeepCopyObject() runtime.Object { return u }
+func (u *InvalidObject) DeepCopyObject() runtime.Object { return u }
 
-func newUnusable(raw []byte, err error) *Unusable {
-	return &Unusable{Err: err, Raw: bytes.Clone(raw[:min(len(raw), unusableRaw)])}
+func newInvalidObject(raw []byte, err error) *InvalidObject {
+	return &InvalidObject{Err: err, Raw: bytes.Clone(raw[:min(len(raw), unusableRaw)])}
 }
 
 // decoding turns a source's JSON into objects. It is immutable.
@@ -222,7 +222,7 @@ func cutLarge(frame []byte) (typ string, raw []byte) {
 type objectDecoder struct{ d decoding }
 
 // Decode implements [runtime.Decoder]. It returns an *object.Object, a *metav1.Status or an
-// *Unusable. It fails only if the body of an error answer is not a Status.
+// *InvalidObject. It fails only if the body of an error answer is not a Status.
 func (o objectDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if len(data) == 0 {
 		return nil, nil, object.ErrInvalid
@@ -234,16 +234,16 @@ func (o objectDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime
 	case markBookmark:
 		b, err := object.ParseBookmark(bytes.Clone(raw))
 		if err != nil {
-			return newUnusable(raw, err), nil, nil
+			return newInvalidObject(raw, err), nil, nil
 		}
 		return b, nil, nil
 	case markError:
 		if st := status(raw); st != nil {
 			return st, nil, nil
 		}
-		return newUnusable(raw, errors.New("ERROR event without a Status")), nil, nil
+		return newInvalidObject(raw, errors.New("ERROR event without a Status")), nil, nil
 	case markTooLarge:
-		return newUnusable(raw, tooLarge(raw)), nil, nil
+		return newInvalidObject(raw, tooLarge(raw)), nil, nil
 	}
 	if validJSON(data) {
 		if st := status(data); st != nil {
@@ -261,7 +261,7 @@ func (o objectDecoder) event(raw []byte) runtime.Object {
 	if st := status(raw); st != nil {
 		return st
 	}
-	return newUnusable(raw, err)
+	return newInvalidObject(raw, err)
 }
 
 // status decodes raw, which is valid JSON, as a Status, or returns nil if it is not one.

@@ -35,7 +35,7 @@ func Describe(err error) string {
 	var status apierrors.APIStatus
 	var negotiate runtime.NegotiateError
 	text := ""
-	switch kind := Kind(err); {
+	switch kind := Classify(err); {
 	case errors.As(err, &missing):
 		text = missing.Error()
 	case errors.As(err, &config):
@@ -64,13 +64,13 @@ func Describe(err error) string {
 	return redact(oneLine(text))
 }
 
-// Described wraps err for a log: its text is that of [Describe].
-func Described(err error) error { return described{err} }
+// Explain wraps err for a log: its text is that of [Describe].
+func Explain(err error) error { return explained{err} }
 
-type described struct{ err error }
+type explained struct{ err error }
 
-func (d described) Error() string { return Describe(d.err) }
-func (d described) Unwrap() error { return d.err }
+func (d explained) Error() string { return Describe(d.err) }
+func (d explained) Unwrap() error { return d.err }
 
 // scopedError is an error of requests in one namespace.
 type scopedError struct {
@@ -91,7 +91,7 @@ func scopeOf(err error) string {
 
 func describeStatus(st metav1.Status, scope string) string {
 	text := statusText(st)
-	switch statusKind(st) {
+	switch classifyStatus(st) {
 	case Unreachable:
 		return text + ": check the network to the server"
 	case Unauthorized:

@@ -88,7 +88,7 @@ func TestDescribeConnections(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		cfg  *rest.Config
-		kind ErrorKind
+		kind ErrorClass
 		want string
 	}{
 		{"works", &rest.Config{Host: url, TLSClientConfig: trust(good)}, "", ""},
@@ -125,7 +125,7 @@ func TestDescribeConnections(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				err := call(ctx)
 				cancel()
-				require.Equal(t, tc.kind, Kind(err), "%s: %v", what, err)
+				require.Equal(t, tc.kind, Classify(err), "%s: %v", what, err)
 				require.Contains(t, Describe(err), tc.want, what)
 				require.NotContains(t, Describe(err), "\n")
 			}
@@ -141,7 +141,7 @@ func TestDescribe(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		err  error
-		kind ErrorKind
+		kind ErrorClass
 		want []string
 	}{
 		{"nil", nil, "", []string{""}},
@@ -171,7 +171,7 @@ func TestDescribe(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := Describe(tc.err)
-			require.Equal(t, tc.kind, Kind(tc.err))
+			require.Equal(t, tc.kind, Classify(tc.err))
 			for _, want := range tc.want {
 				require.Contains(t, got, want)
 			}

@@ -55,7 +55,7 @@ func TestResolve(t *testing.T) {
 		resource, version, group string
 		want                     Resource
 		err                      string
-		kind                     ErrorKind
+		kind                     ErrorClass
 	}{
 		{"core", "pods", "", "", Resource{gvr("", "v1", "pods"), "Pod", true}, "", ""},
 		{"core with version", "nodes", "v1", "", Resource{gvr("", "v1", "nodes"), "Node", false}, "", ""},
@@ -83,7 +83,7 @@ func TestResolve(t *testing.T) {
 			c := serve(t, discoveryServer(&requests))
 			got, err := c.Resolve(context.Background(), tc.resource, tc.version, tc.group)
 			require.Equal(t, tc.want, got)
-			require.Equal(t, tc.kind, Kind(err), "%v", err)
+			require.Equal(t, tc.kind, Classify(err), "%v", err)
 			if tc.err == "" {
 				require.NoError(t, err)
 				return

@@ -7,7 +7,7 @@
 //   - [Source.List] parses a list item by item while it arrives. A collection is
 //     never in memory as a whole.
 //   - [Source.Watch] cuts objects out of event frames without decoding them.
-//   - [Describe] and [Kind] turn an error into one line for the operator of the
+//   - [Describe] and [Classify] turn an error into one line for the operator of the
 //     node, and into a class to decide on.
 //
 // Invariants:

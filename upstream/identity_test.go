@@ -19,7 +19,7 @@ func TestIdentity(t *testing.T) {
 		code int
 		body string
 		want string // a prefix; empty for an error
-		kind ErrorKind
+		kind ErrorClass
 	}{
 		{"uid", 200, `{"kind":"PartialObjectMetadata","metadata":{"name":"kube-system","uid":"0b1c-2d"}}`, "uid:0b1c-2d", ""},
 		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), "ca:", ""},
@@ -38,7 +38,7 @@ func TestIdentity(t *testing.T) {
 			id, err := c.Identity(context.Background())
 			if tc.want == "" {
 				require.Error(t, err)
-				require.Equal(t, tc.kind, Kind(err), "%v", err)
+				require.Equal(t, tc.kind, Classify(err), "%v", err)
 				require.Empty(t, id)
 				return
 			}

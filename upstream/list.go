@@ -29,9 +29,9 @@ type ListOptions struct {
 	// if unknown. [Source.List] calls it synchronously, during a page and at the end of each page.
 	Progress func(count, remaining int64)
 
-	// Unusable, if not nil, receives the key of an item that exists and can't be used, if the
+	// Invalid, if not nil, receives the key of an item that exists and can't be used, if the
 	// source can read the key.
-	Unusable func(key string)
+	Invalid func(key string)
 
 	// Deleted receives the key of an item that was delivered, or that is unusable, and
 	// does not belong to the list any more: a list that is made by a watch goes on
@@ -62,7 +62,8 @@ const (
 // the API are returned as the server sent them, so a 410 between two pages satisfies
 // [apierrors.IsResourceExpired].
 //
-// [apierrors.IsResourceExpired]: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#IsResourceExpired
+// [apierrors.IsResourceExpired]:
+// https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#IsResourceExpired
 func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.Object) error) (string, error) {
 	l := &lister{s: s, opts: opts, each: each}
 	if l.opts.Progress == nil {

@@ -159,7 +159,7 @@ func TestListCutOff(t *testing.T) {
 			zr := &gunzipBody{packed: io.NopCloser(bytes.NewReader(packed[:i]))}
 			_, _, _, err := readList(tc.res, object.Prune{}, zr)
 			require.ErrorIs(t, err, ErrBadList, "packed, %d bytes", i)
-			require.Equal(t, Unreachable, Kind(err))
+			require.Equal(t, Unreachable, Classify(err))
 		}
 	}
 }
@@ -335,7 +335,7 @@ func TestListErrors(t *testing.T) {
 		name  string
 		hook  func(http.ResponseWriter, *http.Request) bool
 		check func(error) bool
-		kind  ErrorKind
+		kind  ErrorClass
 	}{
 		{"410 between pages", second(410, nil, statusBody(410, "Expired", "the continue token is too old", "")), apierrors.IsResourceExpired, Expired},
 		{"403 between pages", second(403, nil, statusBody(403, "Forbidden", "no", `{"kind":"pods"}`)), apierrors.IsForbidden, Forbidden},
@@ -363,7 +363,7 @@ func TestListErrors(t *testing.T) {
 			require.Error(t, err)
 			require.Empty(t, rv)
 			require.True(t, tc.check(err), "%v", err)
-			require.Equal(t, tc.kind, Kind(err), "%v", err)
+			require.Equal(t, tc.kind, Classify(err), "%v", err)
 		})
 	}
 }

@@ -16,7 +16,7 @@ func TestProbe(t *testing.T) {
 		name string
 		code int
 		body string
-		kind ErrorKind
+		kind ErrorClass
 	}{
 		{"at or past", 200, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9"},"items":[]}`, ""},
 		{"other timeout", 504, statusBody(504, "Timeout", "request timed out", ""), Server},
@@ -38,7 +38,7 @@ func TestProbe(t *testing.T) {
 			})
 			s := c.Source(SourceOptions{Resource: tills, Namespace: "shop", LabelSelector: "a=b", FieldSelector: "metadata.name=x"})
 			err := s.Probe(context.Background(), "9")
-			require.Equal(t, tc.kind, Kind(err), "%v", err)
+			require.Equal(t, tc.kind, Classify(err), "%v", err)
 			require.NotErrorIs(t, err, ErrAhead)
 			require.Equal(t, 1, requests, "the probe does not retry; its caller does")
 		})
@@ -59,7 +59,7 @@ func TestProbeBehind(t *testing.T) {
 		code    int
 		newest  string
 		is      error // nil for neither
-		kind    ErrorKind
+		kind    ErrorClass
 	}{
 		{"the cluster is behind", tooLarge, 200, newest("8"), ErrAhead, Ahead},
 		{"the same, an old server", statusBody(504, "Timeout", "Timeout: Too large resource version: 9, current: 5", ""), 200, newest("8"), ErrAhead, Ahead},
@@ -83,7 +83,7 @@ func TestProbeBehind(t *testing.T) {
 			})
 			err := podSource(c).Probe(context.Background(), "9")
 			require.Equal(t, []string{"limit=1&resourceVersion=9&resourceVersionMatch=NotOlderThan", "limit=1"}, asked)
-			require.Equal(t, tc.kind, Kind(err), "%v", err)
+			require.Equal(t, tc.kind, Classify(err), "%v", err)
 			for _, is := range []error{ErrAhead, ErrLags} {
 				require.Equal(t, errors.Is(tc.is, is), errors.Is(err, is), "%v: %v", is, err)
 			}

@@ -60,7 +60,7 @@ func TestNoSchema(t *testing.T) {
 		name string
 		code int
 		body string
-		kind ErrorKind
+		kind ErrorClass
 	}{
 		{"no definition", 404, statusBody(404, "NotFound", "no", ""), ""},
 		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), Forbidden},
@@ -72,7 +72,7 @@ func TestNoSchema(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, x.code, x.body) })
 			d, err := c.Schema(t.Context(), tills)
 			require.Empty(t, d)
-			require.Equal(t, x.kind, Kind(err), "%v", err)
+			require.Equal(t, x.kind, Classify(err), "%v", err)
 		})
 	}
 	c := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })

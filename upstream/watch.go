@@ -22,7 +22,7 @@ import (
 //   - *[metav1.Status] with ERROR: as the server sent it; with
 //     [ReasonConnectionLost] if the connection broke; with code 500 if the
 //     stream is not one of watch events
-//   - *[Unusable] with any type: report and skip it
+//   - *[InvalidObject] with any type: report and skip it
 //
 // The channel is closed after an ERROR event, or without one if the server closed the stream
 // normally or ctx is done. The caller must call Stop in any case. When Stop returns, the goroutines

@@ -33,8 +33,8 @@ func show(typ watch.EventType, obj runtime.Object) string {
 		return fmt.Sprintf("%s %s %s@%s", typ, o.Kind(), o.Key(), o.GetResourceVersion())
 	case *metav1.Status:
 		return fmt.Sprintf("%s Status %d %s", typ, o.Code, o.Reason)
-	case *Unusable:
-		return fmt.Sprintf("%s Unusable: %v", typ, o.Err)
+	case *InvalidObject:
+		return fmt.Sprintf("%s InvalidObject: %v", typ, o.Err)
 	}
 	return fmt.Sprintf("%s %T", typ, obj)
 }
@@ -74,12 +74,12 @@ func TestWatchFrames(t *testing.T) {
 		{"spaces", `{ "type" : "ADDED", "object" : ` + smallPod + " }\n", []string{"ADDED Pod n/a@7"}, ""},
 		{"more members", `{"type":"ADDED","object":` + smallPod + `,"x":{}}` + "\n", []string{"ADDED Pod n/a@7"}, ""},
 		{"status when added", event("ADDED", statusBody(500, "X", "y", "")), []string{"ADDED Status 500 X"}, ""},
-		{"error, no status", event("ERROR", smallPod), []string{"ERROR Unusable: ERROR event without a Status"}, ""},
-		{"no metadata", event("ADDED", `{"kind":"Pod","apiVersion":"v1"}`) + event("ADDED", smallPod), []string{"ADDED Unusable: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
-		{"not an object", event("ADDED", `[1]`) + event("ADDED", `null`) + event("ADDED", smallPod), []string{"ADDED Unusable: not a valid JSON object", "ADDED Unusable: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
-		{"bookmark of no RV", event("BOOKMARK", `{"kind":"Pod","apiVersion":"v1","metadata":{}}`) + event("ADDED", smallPod), []string{"BOOKMARK Unusable: bookmark without a resourceVersion: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
-		{"bookmark of null", event("BOOKMARK", `null`) + event("ADDED", smallPod), []string{"BOOKMARK Unusable: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
-		{"another type", event("ADDED", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"x"}}`) + event("ADDED", smallPod), []string{"ADDED Unusable: object of another type: v1 Node x, not v1 Pod", "ADDED Pod n/a@7"}, ""},
+		{"error, no status", event("ERROR", smallPod), []string{"ERROR InvalidObject: ERROR event without a Status"}, ""},
+		{"no metadata", event("ADDED", `{"kind":"Pod","apiVersion":"v1"}`) + event("ADDED", smallPod), []string{"ADDED InvalidObject: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
+		{"not an object", event("ADDED", `[1]`) + event("ADDED", `null`) + event("ADDED", smallPod), []string{"ADDED InvalidObject: not a valid JSON object", "ADDED InvalidObject: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
+		{"bookmark of no RV", event("BOOKMARK", `{"kind":"Pod","apiVersion":"v1","metadata":{}}`) + event("ADDED", smallPod), []string{"BOOKMARK InvalidObject: bookmark without a resourceVersion: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
+		{"bookmark of null", event("BOOKMARK", `null`) + event("ADDED", smallPod), []string{"BOOKMARK InvalidObject: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
+		{"another type", event("ADDED", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"x"}}`) + event("ADDED", smallPod), []string{"ADDED InvalidObject: object of another type: v1 Node x, not v1 Pod", "ADDED Pod n/a@7"}, ""},
 		{"type left out", event("ADDED", `{"metadata":{"name":"x"}}`), []string{"ADDED Pod x@"}, ""},
 		{"no object", `{"type":"ADDED"}` + "\n", nil, "not a watch event"},
 		{"unknown type", event("RENAMED", smallPod), nil, "not a watch event"},
@@ -133,18 +133,18 @@ func TestWatchFrameTooLarge(t *testing.T) {
 	for _, size := range []int{maxObject, 2*maxObject + 12345} {
 		got, err := decode(strings.NewReader(event("ADDED", smallPod) + huge(size) + event("DELETED", smallPod)))
 		require.Equal(t, io.EOF, err)
-		require.Equal(t, []string{"ADDED Pod n/a@7", "MODIFIED Unusable: n/a: " + ErrTooLarge.Error(), "DELETED Pod n/a@7"}, got,
+		require.Equal(t, []string{"ADDED Pod n/a@7", "MODIFIED InvalidObject: n/a: " + ErrTooLarge.Error(), "DELETED Pod n/a@7"}, got,
 			"the watch continues after it")
 	}
 	// At the limit, one byte more or less decides.
 	over := len(huge(0)) - 1
 	got, err := decode(strings.NewReader(huge(maxObject-over-1) + huge(maxObject-over)))
 	require.Equal(t, io.EOF, err)
-	require.Equal(t, []string{"MODIFIED Pod n/a@7", "MODIFIED Unusable: n/a: " + ErrTooLarge.Error()}, got)
+	require.Equal(t, []string{"MODIFIED Pod n/a@7", "MODIFIED InvalidObject: n/a: " + ErrTooLarge.Error()}, got)
 	// The connection may break inside such a frame.
 	got, err = decode(io.MultiReader(strings.NewReader(huge(2 * maxObject)[:maxObject+99]), iotest.ErrReader(syscall.ECONNRESET)))
 	require.Equal(t, io.EOF, err)
-	require.Equal(t, []string{"MODIFIED Unusable: n/a: " + ErrTooLarge.Error(), "ERROR Status 0 ConnectionLost"}, got)
+	require.Equal(t, []string{"MODIFIED InvalidObject: n/a: " + ErrTooLarge.Error(), "ERROR Status 0 ConnectionLost"}, got)
 }
 
 // A connection that breaks at any byte ends in an ERROR event, unlike a stream that was closed
@@ -198,7 +198,7 @@ func TestUnusable(t *testing.T) {
 	d := newDecoder(strings.NewReader(event("ADDED", `{"kind":"Pod","x":"`+strings.Repeat("y", 5000)+`"}`)), decoding{resource: pods})
 	_, obj, err := d.Decode()
 	require.NoError(t, err)
-	u := obj.(*Unusable)
+	u := obj.(*InvalidObject)
 	require.ErrorIs(t, u.Err, object.ErrNoMetadata)
 	require.Len(t, u.Raw, unusableRaw)
 	require.True(t, strings.HasPrefix(string(u.Raw), `{"kind":"Pod"`))
@@ -302,7 +302,7 @@ func TestWatchRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		h    http.HandlerFunc
-		kind ErrorKind
+		kind ErrorClass
 	}{
 		{"410", func(w http.ResponseWriter, _ *http.Request) { reply(w, 410, statusBody(410, "Expired", "old", "")) }, Expired},
 		{"403", func(w http.ResponseWriter, _ *http.Request) { reply(w, 403, statusBody(403, "Forbidden", "no", "")) }, Forbidden},
@@ -329,7 +329,7 @@ func TestWatchRefused(t *testing.T) {
 				w, err := podSource(c).Watch(context.Background(), "5", time.Minute)
 				require.Nil(t, w)
 				require.Error(t, err)
-				require.Equal(t, tc.kind, Kind(err), "%v", err)
+				require.Equal(t, tc.kind, Classify(err), "%v", err)
 				require.EqualValues(t, 1, requests.Load(), "no request is made twice")
 			})
 		}

@@ -274,12 +274,12 @@ func (c *Collection) schema(cluster *upstream.Cluster) func(context.Context) (st
 	resource, logged := *c.resource, false
 	return func(ctx context.Context) (string, error) {
 		schema, err := cluster.Schema(ctx, resource)
-		if upstream.Kind(err) != upstream.Forbidden {
+		if upstream.Classify(err) != upstream.Forbidden {
 			return schema, err
 		}
 		if !logged {
 			logged = true
-			c.Log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Described(err))
+			c.Log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Explain(err))
 		}
 		return "", nil
 	}

@@ -11,13 +11,13 @@ import (
 // rejection is whether the server rejects a collection's requests (401 or 403), so that the log
 // has a line for each change of that and none for each retry.
 type rejection struct {
-	kind upstream.ErrorKind // empty while they are accepted
+	kind upstream.ErrorClass // empty while they are accepted
 }
 
 // observe takes a change of phase, and reports whether requests have begun to be rejected, or are
 // accepted again. An outage in between is no change: it shows nothing about the rights.
 func (r *rejection) observe(p reflector.Phase, err error) (begun, ended bool) {
-	kind := upstream.Kind(err)
+	kind := upstream.Classify(err)
 	switch {
 	case p == reflector.PhaseWatching:
 		ended = r.kind != ""
@@ -41,7 +41,7 @@ func (c *Collection) logRejection(p reflector.Phase, err error) {
 		if left, due := c.purgeIn(err); due {
 			log = log.With("purgeIn", left)
 		}
-		log.Warn("the server rejects the requests", "error", upstream.Described(err))
+		log.Warn("the server rejects the requests", "error", upstream.Explain(err))
 	}
 }
 
@@ -54,7 +54,7 @@ func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
 	c.mu.Lock()
 	stored, resource := c.stored, c.resource
 	c.mu.Unlock()
-	if stored == nil || !stored.State().Synced || !upstream.Denied(problem, resource.GVR.GroupResource()) {
+	if stored == nil || !stored.State().Synced || !upstream.IsForbidden(problem, resource.GVR.GroupResource()) {
 		return 0, false
 	}
 	return max(0, c.opts.PurgeAfter()-c.Tracker.Stats().ForbiddenFor), true

@@ -44,7 +44,7 @@ func (c *Collection) resolve(ctx context.Context, cluster *upstream.Cluster) err
 		}
 		c.Tracker.Phase(reflector.PhaseWaiting, err)
 		d := backoff.Step()
-		c.Log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Described(err))
+		c.Log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 		if err := sleep.UnlessWoken(ctx, c.opts.Clock, d, c.wake); err != nil {
 			return err
 		}
@@ -69,10 +69,10 @@ func (c *Collection) fatal(err error) error {
 	if errors.As(err, new(*upstream.NoResourceError)) || errors.Is(err, upstream.ErrNotWatchable) {
 		return exit.Usagef("%s.resource: %w", c.field(), err)
 	}
-	switch upstream.Kind(err) {
+	switch upstream.Classify(err) {
 	case upstream.Untrusted, upstream.Unauthorized:
 		if !AnySynced(c.opts.DB) {
-			return &exit.Error{Code: exit.Failure, Err: upstream.Described(err)}
+			return &exit.Error{Code: exit.Failure, Err: upstream.Explain(err)}
 		}
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// versionEvery is the time between two lookups of a resource that the server does not serve any more
-// in the version it had.
+// versionEvery is the time between two lookups of a resource that the server does not serve any
+// more in the version it had.
 const versionEvery = 10 * time.Second
 
 // FollowVersions looks up resources again, until ctx ends, whose version is not served any more and
@@ -33,7 +33,7 @@ func FollowVersions(ctx context.Context, c clock.Clock, cluster *upstream.Cluste
 
 func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluster) {
 	stats, was := c.Tracker.Stats(), c.Resource()
-	if was == nil || stats.Phase == reflector.PhaseWatching || upstream.Kind(stats.Problem) != upstream.Gone {
+	if was == nil || stats.Phase == reflector.PhaseWatching || upstream.Classify(stats.Problem) != upstream.Gone {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, RequestTimeout)

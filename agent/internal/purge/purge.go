@@ -27,8 +27,8 @@ const (
 )
 
 // Purger deletes Secrets that the server has forbidden this node to read for longer than
-// secrets.purgeAfter. No other failure deletes objects: a node that lost the right to a Secret must not
-// keep it.
+// secrets.purgeAfter. No other failure deletes objects: a node that lost the right to a Secret must
+// not keep it.
 type Purger struct {
 	DB    store.DB
 	Clock clock.Clock
@@ -65,8 +65,8 @@ func (p *Purger) Run(ctx context.Context) {
 	}
 }
 
-// consider checks whether a collection is still forbidden, and purges it once that has lasted for the
-// duration after and the server confirms it. It returns whether the collection is forbidden;
+// consider checks whether a collection is still forbidden, and purges it once that has lasted for
+// the duration after and the server confirms it. It returns whether the collection is forbidden;
 // wasDenied is the result of the last call.
 func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed, after time.Duration, wasDenied bool) (denied bool) {
 	stored, source, _, ok := c.Live()
@@ -80,7 +80,7 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	switch {
 	case now.Phase == reflector.PhaseWatching:
 		forbiddenFor, denied = 0, false
-	case !upstream.Denied(now.Problem, resource):
+	case !upstream.IsForbidden(now.Problem, resource):
 		denied = wasDenied
 	default:
 		denied = true
@@ -99,7 +99,7 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	}
 	limited, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
-	if err := source.Probe(limited, "0"); !upstream.Denied(err, resource) {
+	if err := source.Probe(limited, "0"); !upstream.IsForbidden(err, resource) {
 		return denied // not known now; if it is allowed the watch is soon up
 	}
 	objects := stored.State().Count

@@ -95,7 +95,7 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 		gone, err := fetch(ctx, source, queue, c.Log, key, keys[key].gone)
 		r.Damages.setAsked(c.ID, key, asked{r.Clock.Now(), gone})
 		if err != nil && ctx.Err() == nil && r.lines.Allow() {
-			c.Log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Described(err))
+			c.Log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Explain(err))
 		}
 	}
 }
@@ -103,9 +103,9 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 // fetch asks the server for one object and queues the answer for the loop, the only writer.
 //
 // The answer is the newest state at the time of the request: perhaps newer than the checkpoint and
-// than what the watch has sent. What the watch has still to send of this object is older, and dropped
-// as stale, or newer. If the watch was faster, the answer finds a record that is no longer damaged,
-// and is dropped. The checkpoint does not change in any case.
+// than what the watch has sent. What the watch has still to send of this object is older, and
+// dropped as stale, or newer. If the watch was faster, the answer finds a record that is no longer
+// damaged, and is dropped. The checkpoint does not change in any case.
 //
 // If the server has no such object, the watch is about to send the deletion, with its
 // resourceVersion, which removes the record in good order. If that has not arrived by the next

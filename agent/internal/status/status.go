@@ -121,7 +121,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 		c.RefusedSeconds = stats.ForbiddenFor.Seconds()
 	}
 	if stats.Problem != nil {
-		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Kind(stats.Problem))
+		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Classify(stats.Problem))
 	}
 	now := r.Clock.Now()
 	c.Proven = stats.LastProven(c.Proven)

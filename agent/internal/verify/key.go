@@ -34,12 +34,12 @@ type at struct {
 
 // drift returns how a key differs, empty if it does not, or if that can't be decided.
 //
-// A page of the server's list is older than what the watch has brought since, and newer than what it
-// has still to bring. So the server is asked for the key alone, and the answer is compared with what
-// is stored once the watch has passed it. What is stored then may be newer than the answer: if it
-// differs, the server is asked again, and if the answer is the same, nothing was newer. The watch has
-// then brought everything up to a moment at which the object was as in the answer, and what is stored
-// is something else: it is wrong.
+// A page of the server's list is older than what the watch has brought since, and newer than what
+// it has still to bring. So the server is asked for the key alone, and the answer is compared with
+// what is stored once the watch has passed it. What is stored then may be newer than the answer: if
+// it differs, the server is asked again, and if the answer is the same, nothing was newer. The
+// watch has then brought everything up to a moment at which the object was as in the answer, and
+// what is stored is something else: it is wrong.
 func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKind, error) {
 	answer, err := v.ask(ctx, key)
 	for range maxTries {
@@ -105,8 +105,8 @@ func (v *comparison) await(ctx context.Context, key string, answer upstream.Curr
 	}
 }
 
-// have returns what is stored under a key. It fails if that can't be compared: the collection is not
-// caught up, or has become another cluster's.
+// have returns what is stored under a key. It fails if that can't be compared: the collection is
+// not caught up, or has become another cluster's.
 func (v *comparison) have(key string) (at, error) {
 	view, err := v.stored.View()
 	if err != nil {

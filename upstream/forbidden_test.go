@@ -12,7 +12,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Denied accepts only a 403 from the server itself, about the requested resource.
+// IsForbidden accepts only a 403 from the server itself, about the requested resource.
 func TestDenied(t *testing.T) {
 	secrets := schema.GroupResource{Resource: "secrets"}
 	for _, x := range []struct {
@@ -32,11 +32,11 @@ func TestDenied(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, x.code, x.body) })
 			s := c.Source(SourceOptions{Resource: Resource{GVR: secrets.WithVersion("v1"), Kind: "Secret"}})
-			require.Equal(t, x.want, Denied(s.Probe(t.Context(), "0"), secrets))
+			require.Equal(t, x.want, IsForbidden(s.Probe(t.Context(), "0"), secrets))
 		})
 	}
-	require.False(t, Denied(nil, secrets))
-	require.False(t, Denied(errors.New("forbidden"), secrets))
+	require.False(t, IsForbidden(nil, secrets))
+	require.False(t, IsForbidden(errors.New("forbidden"), secrets))
 }
 
 func TestForbiddenNamesTheNamespace(t *testing.T) {

@@ -18,34 +18,34 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// ErrorKind is the class of a failure, for status and decisions. The set is closed, so a kind can
+// ErrorClass is the class of a failure, for status and decisions. The set is closed, so a class can
 // be the label of a metric.
-type ErrorKind string
+type ErrorClass string
 
 // The kinds of errors.
 const (
-	Unreachable  ErrorKind = "unreachable"  // there is no connection to the server, or it broke
-	Untrusted    ErrorKind = "untrusted"    // TLS failed: the server may be another one, or a clock is wrong
-	Unauthorized ErrorKind = "unauthorized" // the server does not accept the credential (401), or there is none
-	Forbidden    ErrorKind = "forbidden"    // the server does not allow the authenticated user the request (403)
-	Gone         ErrorKind = "gone"         // the server does not have the resource (404)
-	Expired      ErrorKind = "expired"      // the server no longer has the resourceVersion (410)
-	Ahead        ErrorKind = "ahead"        // the server does not have the resourceVersion yet, see [ErrAhead]
-	Throttled    ErrorKind = "throttled"    // the server asks for a later retry (429)
-	Server       ErrorKind = "server"       // the server failed (5xx)
-	Other        ErrorKind = "other"        // everything else
+	Unreachable  ErrorClass = "unreachable"  // there is no connection to the server, or it broke
+	Untrusted    ErrorClass = "untrusted"    // TLS failed: the server may be another one, or a clock is wrong
+	Unauthorized ErrorClass = "unauthorized" // the server does not accept the credential (401), or there is none
+	Forbidden    ErrorClass = "forbidden"    // the server does not allow the authenticated user the request (403)
+	Gone         ErrorClass = "gone"         // the server does not have the resource (404)
+	Expired      ErrorClass = "expired"      // the server no longer has the resourceVersion (410)
+	Ahead        ErrorClass = "ahead"        // the server does not have the resourceVersion yet, see [ErrAhead]
+	Throttled    ErrorClass = "throttled"    // the server asks for a later retry (429)
+	Server       ErrorClass = "server"       // the server failed (5xx)
+	Other        ErrorClass = "other"        // everything else
 )
 
-// ErrorKinds returns the closed set, in the order of the constants.
-func ErrorKinds() []ErrorKind {
-	return []ErrorKind{Unreachable, Untrusted, Unauthorized, Forbidden, Gone, Expired, Ahead, Throttled, Server, Other}
+// ErrorClasses returns the closed set, in the order of the constants.
+func ErrorClasses() []ErrorClass {
+	return []ErrorClass{Unreachable, Untrusted, Unauthorized, Forbidden, Gone, Expired, Ahead, Throttled, Server, Other}
 }
 
-// Kind classifies an error of this package, or one that was made from the Status
+// Classify classifies an error of this package, or one that was made from the Status
 // of an ERROR event with [apierrors.FromObject]. It is empty for nil.
 //
 // [apierrors.FromObject]: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#FromObject
-func Kind(err error) ErrorKind {
+func Classify(err error) ErrorClass {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
@@ -55,7 +55,7 @@ func Kind(err error) ErrorKind {
 	case errors.As(err, new(*NoResourceError)):
 		return Gone
 	case errors.As(err, &status):
-		return statusKind(status.Status())
+		return classifyStatus(status.Status())
 	case isCredential(err):
 		return Unauthorized
 	case isTLS(err):
@@ -66,11 +66,11 @@ func Kind(err error) ErrorKind {
 	return Other
 }
 
-// Denied reports whether the server itself authenticated the user and does not allow it to read
-// resource (403). The 403 of a proxy or login page has no details of the resource.
-func Denied(err error, resource schema.GroupResource) bool {
+// IsForbidden reports whether the server itself authenticated the user and does not allow it to
+// read resource (403). The 403 of a proxy or login page has no details of the resource.
+func IsForbidden(err error, resource schema.GroupResource) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || statusKind(status.Status()) != Forbidden {
+	if !errors.As(err, &status) || classifyStatus(status.Status()) != Forbidden {
 		return false
 	}
 	d := status.Status().Details
@@ -78,7 +78,7 @@ func Denied(err error, resource schema.GroupResource) bool {
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-func statusKind(st metav1.Status) ErrorKind {
+func classifyStatus(st metav1.Status) ErrorClass {
 	switch {
 	case st.Reason == ReasonConnectionLost:
 		return Unreachable
