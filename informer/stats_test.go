@@ -1,0 +1,41 @@
+package informer
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/snapcache/snapcache/reflector"
+)
+
+// TestStats_CaughtUp checks that a collection is caught up only while its watch is open, and once the
+// list before the watch is in the store.
+func TestStats_CaughtUp(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
+	s := NewStats(clock)
+	for _, tc := range []struct {
+		name                string
+		phase               reflector.Phase
+		synced, listPending bool
+		want                bool
+	}{
+		{"not watching", reflector.PhaseResuming, true, false, false},
+		{"never synced", reflector.PhaseWatching, false, false, false},
+		{"the list is not stored yet", reflector.PhaseWatching, true, true, false},
+		{"caught up", reflector.PhaseWatching, true, false, true},
+	} {
+		s.Phase(tc.phase, nil)
+		require.Equal(t, tc.want, s.Counters().CaughtUp(tc.synced, tc.listPending), tc.name)
+	}
+	clock.Step(time.Hour)
+	s.Phase(reflector.PhaseWaiting, errors.New("down"))
+	ended := clock.Now()
+	clock.Step(time.Hour)
+	c := s.Counters()
+	require.Equal(t, ended, c.LastProven(ended.Add(-time.Minute)), "complete until its watch ended")
+	require.Equal(t, clock.Now(), c.LastProven(clock.Now()), "a later event proves more")
+	require.EqualError(t, c.Problem, "down")
+}
