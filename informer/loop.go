@@ -238,6 +238,28 @@ func (l *list) split() (deleted, listed []note) {
 	return deleted, listed
 }
 
+// settle keeps only the newest note of each key, and counts each change once. Only a list that
+// named keys more than once needs it.
+func (l *list) settle() {
+	newest := make(map[string]int, len(l.notes))
+	for i, n := range l.notes {
+		newest[n.key] = i
+	}
+	kept := l.notes[:0]
+	for i, n := range l.notes {
+		switch {
+		case newest[n.key] == i && n.kind != noteNone:
+			kept = append(kept, n)
+		case n.kind == noteAdd:
+			l.counts.Added--
+		case n.kind == noteUpdate:
+			l.counts.Updated--
+		}
+	}
+	clear(l.notes[len(kept):])
+	l.notes = kept
+}
+
 // abort drops a list that is not complete.
 func (l *Loop) abort() {
 	if l.list == nil {

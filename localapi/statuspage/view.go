@@ -20,7 +20,7 @@ type view struct {
 	Summary     string
 	Alarms      []localapi.Alarm
 	Collections []card
-	Facts       []fact
+	Facts       facts
 }
 
 // card is one collection.
@@ -31,7 +31,7 @@ type card struct {
 	State    string
 	Progress string // of a running list
 	Objects  string // empty without a complete list
-	Facts    []fact
+	Facts    facts
 	Chart    *chart // nil without counts
 }
 
@@ -41,9 +41,23 @@ type fact struct {
 	Time        string // the exact time of the value; empty for none
 }
 
+type facts []fact
+
+// add adds a fact unless its value is empty.
+func (f *facts) add(name, value string) {
+	if value != "" {
+		*f = append(*f, fact{Name: name, Value: value})
+	}
+}
+
+// addAt adds a fact with a time.
+func (f *facts) addAt(name, value string, t time.Time) {
+	*f = append(*f, fact{Name: name, Value: value, Time: t.UTC().Format(time.RFC3339)})
+}
+
 func newView(s *localapi.Status, node string, now time.Time) view {
 	f := s.Freshness()
-	v := view{Node: node, Level: f.Level, Freshness: f.Text, Summary: f.Content, Alarms: s.Alarms(), Facts: facts(s, now)}
+	v := view{Node: node, Level: f.Level, Freshness: f.Text, Summary: f.Content, Alarms: s.Alarms(), Facts: agentFacts(s, now)}
 	var bytes int64
 	for _, c := range s.Collections {
 		v.Collections = append(v.Collections, newCard(c, now))
@@ -67,32 +81,23 @@ func newCard(c localapi.Collection, now time.Time) card {
 	x.Level, x.State = c.State()
 	if c.Synced {
 		x.Objects = humanize.Comma(c.Objects)
-		x.add("Size", size(c.Bytes))
+		x.Facts.add("Size", size(c.Bytes))
 		if !c.CaughtUp {
-			x.add("Age", localapi.Age(c.AgeSeconds))
+			x.Facts.add("Age", localapi.Age(c.AgeSeconds))
 		}
 	}
-	x.add("Events", humanize.Comma(c.Events))
-	x.add("Resumed", english.Plural(int(c.Resumes), "time", ""))
-	x.add("Lists", lists(c))
+	x.Facts.add("Events", humanize.Comma(c.Events))
+	x.Facts.add("Resumed", english.Plural(int(c.Resumes), "time", ""))
+	x.Facts.add("Lists", lists(c))
 	if !c.LastList.IsZero() {
-		x.Facts = append(x.Facts, at("Last list", ago(now, c.LastList)+", "+c.ListReason, c.LastList))
+		x.Facts.addAt("Last list", ago(now, c.LastList)+", "+c.ListReason, c.LastList)
 	}
 	if v := c.Verification; v != nil {
-		x.Facts = append(x.Facts, at("Compared", ago(now, v.Time)+": "+compared(v), v.Time))
+		x.Facts.addAt("Compared", ago(now, v.Time)+": "+compared(v), v.Time)
 	}
-	if c.ResourceVersion != "" {
-		x.add("Checkpoint", c.ResourceVersion)
-	}
-	x.add("Selects", selection(c))
+	x.Facts.add("Checkpoint", c.ResourceVersion)
+	x.Facts.add("Selects", selection(c))
 	return x
-}
-
-// add adds a fact unless its value is empty.
-func (x *card) add(name, value string) {
-	if value != "" {
-		x.Facts = append(x.Facts, fact{Name: name, Value: value})
-	}
 }
 
 // lists returns this process's complete lists by reason.
@@ -131,18 +136,13 @@ func selection(c localapi.Collection) string {
 	return strings.Join(parts, "; ")
 }
 
-// facts returns the facts about the whole agent.
-func facts(s *localapi.Status, now time.Time) []fact {
-	var all []fact
-	add := func(name, value string) {
-		if value != "" {
-			all = append(all, fact{Name: name, Value: value})
-		}
-	}
+// agentFacts returns the facts about the whole agent.
+func agentFacts(s *localapi.Status, now time.Time) facts {
+	var all facts
 	if a := s.Agent; a != nil {
-		add("Server", a.Server)
-		add("Version", a.Version)
-		all = append(all, at("Started", ago(now, a.Started), a.Started))
+		all.add("Server", a.Server)
+		all.add("Version", a.Version)
+		all.addAt("Started", ago(now, a.Started), a.Started)
 	}
 	file := ""
 	if s.Store.FileBytes > 0 {
@@ -151,29 +151,24 @@ func facts(s *localapi.Status, now time.Time) []fact {
 	if s.Store.Path != "" {
 		file += " at " + s.Store.Path
 	}
-	add("Database", strings.TrimSpace(file))
-	add("At the start", s.Store.Verdict)
+	all.add("Database", strings.TrimSpace(file))
+	all.add("At the start", s.Store.Verdict)
 	switch {
 	case s.Store.EncryptionDue:
-		add("Encryption", "being rewritten")
+		all.add("Encryption", "being rewritten")
 	case s.Store.EncryptionKey != "":
-		add("Encryption", "with key "+s.Store.EncryptionKey)
+		all.add("Encryption", "with key "+s.Store.EncryptionKey)
 	}
 	if x := s.Snapshots; x != nil {
 		made := fmt.Sprintf("%d made, %d failed since the start", x.Made, x.Failed)
 		if x.Newest.IsZero() {
-			add("Snapshots", "none; "+made)
+			all.add("Snapshots", "none; "+made)
 		} else {
-			all = append(all, at("Snapshots", fmt.Sprintf("newest %s, %s; %s", ago(now, x.Newest), size(x.Bytes), made), x.Newest))
+			all.addAt("Snapshots", fmt.Sprintf("newest %s, %s; %s", ago(now, x.Newest), size(x.Bytes), made), x.Newest)
 		}
-		add("Snapshots in", x.Dir)
+		all.add("Snapshots in", x.Dir)
 	}
 	return all
-}
-
-// at returns a fact with a time.
-func at(name, value string, t time.Time) fact {
-	return fact{Name: name, Value: value, Time: t.UTC().Format(time.RFC3339)}
 }
 
 // ago formats the time since t without seconds: the text must not change every second.

@@ -19,17 +19,15 @@ type progress struct {
 }
 
 // begin notes the start of a task.
-func (p *progress) begin() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.since = p.clock.Now()
-}
+func (p *progress) begin() { p.set(p.clock.Now()) }
 
 // end notes that no task is in progress.
-func (p *progress) end() {
+func (p *progress) end() { p.set(time.Time{}) }
+
+func (p *progress) set(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.since = time.Time{}
+	p.since = since
 }
 
 // touch notes a retry, which is a sign of life, of the task in progress.
