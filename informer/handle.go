@@ -107,6 +107,15 @@ func (h *handle) Info() store.Info { return h.current.Load().Info() }
 
 func (h *handle) State() store.State { return h.current.Load().State() }
 
+func (h *handle) Header(key string) (store.Header, error) {
+	c := h.current.Load()
+	header, err := c.Header(key)
+	if held := h.holds(c); held != nil {
+		return store.Header{}, held
+	}
+	return header, err
+}
+
 func (h *handle) View() (store.View, error) {
 	c := h.current.Load()
 	v, err := c.View()

@@ -27,12 +27,10 @@ func (k KnownObjects) Version(key string) (uid, rv string, ok bool, err error) {
 	if k.Collection.State().Count == 0 { // a first list looks up each of its items
 		return "", "", false, nil
 	}
-	now, end, err := lookups(k.Collection)
+	h, at, err := header(k.Collection, key)
 	if err != nil {
-		return "", "", false, fmt.Errorf("look up %s: %w", key, err)
+		err = fmt.Errorf("look up %s: %w", key, err)
 	}
-	defer end()
-	h, at, err := header(now, key)
 	return h.UID, h.RV, at == readable, err
 }
 
@@ -55,7 +53,11 @@ func (k KnownObjects) Keys() ([]string, error) {
 
 // lookup reads single objects.
 type lookup interface {
+	headers
 	Get(key string) (*object.Object, error)
+}
+
+type headers interface {
 	Header(key string) (store.Header, error)
 }
 
@@ -67,25 +69,13 @@ func lookups(c store.Collection) (l lookup, end func(), err error) {
 		c = h.current.Load().Collection
 	}
 	if m, ok := c.(*memory.Collection); ok {
-		return getter{m}, func() {}, nil
+		return m, func() {}, nil
 	}
 	v, err := c.View()
 	if err != nil {
 		return nil, nil, err
 	}
 	return v, v.Close, nil
-}
-
-// getter is a lookup without a view.
-type getter struct{ *memory.Collection }
-
-// Header implements lookup.
-func (g getter) Header(key string) (store.Header, error) {
-	o, err := g.Get(key)
-	if err != nil {
-		return store.Header{}, err
-	}
-	return store.Header{Key: key, UID: string(o.GetUID()), RV: o.GetResourceVersion(), Bytes: o.Size()}, nil
 }
 
 // presence is the state of a key's record.
@@ -98,7 +88,7 @@ const (
 )
 
 // header reads a header, which is empty unless the record is readable.
-func header(l lookup, key string) (store.Header, presence, error) {
+func header(l headers, key string) (store.Header, presence, error) {
 	h, err := l.Header(key)
 	switch {
 	case err == nil:

@@ -273,6 +273,9 @@ type Collection interface {
 	// the scope that Open was given. The replacement takes a difference: all other keys stay.
 	Replace() (Replacement, error)
 
+	// Header is [View].Header in the newest state, for a caller that needs no other key of it.
+	Header(key string) (Header, error)
+
 	// View returns the newest consistent state. The caller must close it, and soon: while a
 	// view is open, the store can't reuse the space that it needs.
 	View() (View, error)

@@ -107,7 +107,6 @@ type DB struct {
 	codecs *format.Codecs
 	hooks  hooks
 	handle *boltfile.Handle
-	meta   metaCache
 
 	write       sync.Mutex // held for every change; guards what follows
 	committer   *boltfile.Committer

@@ -59,7 +59,7 @@ func (t feedTable) putTombstone(rv string, rec []byte) (int64, error) {
 }
 
 func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
-	if head, err = v.db.meta.history(v.id, raw); err != nil {
+	if err = format.DecodeJSON(v.id, format.KeyHistory, raw, &head); err != nil {
 		return head, corruptValue(v.db.path, v.id, format.KeyHistory, err)
 	}
 	return head, nil
@@ -159,11 +159,7 @@ func (g *generation) closeLog() error {
 	if head == g.head {
 		return nil
 	}
-	if err := putJSON(g.root, g.c.id, format.KeyHistory, head); err != nil {
-		return err
-	}
-	g.c.db.meta.setHistory(g.c.id, g.root.Get(format.KeyHistory), head)
-	return nil
+	return putJSON(g.root, g.c.id, format.KeyHistory, head)
 }
 
 // createHistory creates the buckets and the head of a generation's history.

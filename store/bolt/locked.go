@@ -28,7 +28,9 @@ func (db locked) update(fn func(*boltfile.Tx) error) error {
 // baseView returns a view of the newest state, which is valid until something is put into the
 // memtable. It takes no snapshot of the memtable: after one, the next change would copy the
 // nodes on its way to each cell.
-func (db locked) baseView(id string) (*view, error) { return db.viewUnder(id, db.log.Live) }
+func (db locked) baseView(id string) (*view, error) {
+	return db.viewUnder(id, db.log.Live, (*view).load)
+}
 
 // writerView returns a baseView that stays open for the next batch of its collection:
 // beginning a transaction costs a third as much as a small batch. closeViews closes the view

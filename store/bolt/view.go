@@ -53,9 +53,12 @@ func (db *DB) View(id string) (_ store.View, err error) {
 	return v, nil
 }
 
-func (db *DB) newView(id string) (*view, error) { return db.viewUnder(id, db.log.Snapshot) }
+func (db *DB) newView(id string) (*view, error) {
+	return db.viewUnder(id, db.log.Snapshot, (*view).load)
+}
 
-func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay) (*view, error) {
+// viewUnder returns a view, with as much of the collection as load reads.
+func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay, load func(*view) error) (*view, error) {
 	for {
 		// The memtable first: cells that a fold moves to the file in between are then in both,
 		// not in neither.
@@ -75,7 +78,7 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay) (*view, er
 			if fits = over.Fits(boltfile.Epoch(tx)); !fits {
 				return nil
 			}
-			return v.load()
+			return load(v)
 		})
 		if err == nil && fits {
 			return v, nil
@@ -88,31 +91,57 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay) (*view, er
 	}
 }
 
+// load reads all that a view has.
 func (v *view) load() error {
-	b := v.bucket(format.CollectionPath(v.id))
-	if b == nil {
-		return fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
+	b, err := v.locate()
+	if err != nil {
+		return err
 	}
 	rawState := b.Get(format.KeyState)
 	if c, ok := v.over.Get(format.Address(format.CollectionPath(v.id), format.KeyState)); ok {
 		rawState = c.Value
 	}
-	var err error
-	if v.info, v.state, err = v.db.meta.read(v.db.path, v.id, b.Get(format.KeyInfo), rawState); err != nil {
+	if v.info, err = decodeInfo(v.db.path, v.id, b.Get(format.KeyInfo)); err != nil {
 		return err
 	}
-	gen, err := readGen(v.db.path, v.id, b)
-	if err != nil {
+	if v.state, err = decodeState(v.db.path, v.id, rawState); err != nil {
 		return err
-	}
-	v.gen = format.GenName(gen)
-	if v.bucket(v.path(format.BucketObjects)) == nil || v.bucket(v.path(format.BucketIndex)) == nil {
-		return v.corrupt("", errBucketMissing)
 	}
 	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes)); err != nil {
 		return corruptValue(v.db.path, v.id, format.KeyIndexes, err)
 	}
 	return nil
+}
+
+// locate finds the collection's bucket and its current generation.
+func (v *view) locate() (*boltfile.Bucket, error) {
+	b := v.bucket(format.CollectionPath(v.id))
+	if b == nil {
+		return nil, fmt.Errorf("collection %s: %w", v.id, store.ErrNoCollection)
+	}
+	gen, err := readGen(v.db.path, v.id, b)
+	if err != nil {
+		return nil, err
+	}
+	v.gen = format.GenName(gen)
+	if v.bucket(v.path(format.BucketObjects)) == nil || v.bucket(v.path(format.BucketIndex)) == nil {
+		return nil, v.corrupt("", errBucketMissing)
+	}
+	return b, nil
+}
+
+// Header reads a header. It needs no more of a view than its transaction: a list reads one for each
+// of its items.
+func (c *collection) Header(key string) (store.Header, error) {
+	v, err := c.db.viewUnder(c.id, c.db.log.Snapshot, func(v *view) error {
+		_, err := v.locate()
+		return err
+	})
+	if err != nil {
+		return store.Header{}, err
+	}
+	defer v.Close()
+	return v.Header(key)
 }
 
 // path returns the path of a bucket of the view's generation.

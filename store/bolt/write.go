@@ -85,7 +85,6 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 	}
 	db.log.Put(e.cells, len(writes) > 0)
 	base.state = state
-	db.meta.setState(c.id, e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].Value, state)
 	return state, nil
 }
 

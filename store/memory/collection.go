@@ -176,6 +176,15 @@ func (c *collection) Get(key string) (*object.Object, error) {
 	return nil, c.missing(key)
 }
 
+// Header implements [store.Collection].
+func (c *collection) Header(key string) (store.Header, error) {
+	o, err := c.Get(key)
+	if err != nil {
+		return store.Header{}, err
+	}
+	return header(key, o), nil
+}
+
 // Value returns the object at key in the form of [Collection.Values]. ok is false if there is none,
 // or the collection can't be read; Get returns the error.
 func (c *collection) Value(key string) (v any, ok bool) {

@@ -92,6 +92,22 @@ var viewRules = []rule{
 		}
 	}},
 	{name: "prefix and after", run: testRanges},
+	{name: "a header of the newest state without a view", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)), Put(cm("shop", "y", 1)))
+		s.apply(t, Checkpoint(2), Put(cm("shop", "x", 2)), Delete("shop/y"))
+		got, err := s.coll.Header("shop/x")
+		require.NoError(t, err)
+		require.Equal(t, s.model.header("shop/x"), got)
+		_, err = s.coll.Header("shop/y")
+		require.ErrorIs(t, err, store.ErrNotFound)
+		require.NoError(t, h.DB().Drop("a"))
+		_, err = s.coll.Header("shop/x")
+		require.ErrorIs(t, err, store.ErrNoCollection)
+		require.NoError(t, h.DB().Close())
+		_, err = s.coll.Header("shop/x")
+		require.ErrorIs(t, err, store.ErrClosed)
+	}},
 	{name: "a record is decoded after the view, its object and the store are gone", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)), Put(cm("shop", "y", 1)))
