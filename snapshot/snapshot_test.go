@@ -301,6 +301,26 @@ func TestUnpackIsBounded(t *testing.T) {
 	require.LessOrEqual(t, int64(n), int64(4097))
 }
 
+// An error of reading that the decompression meets is that error, and no corruption: an older snapshot
+// would fail too.
+func TestUnpack_ReadError_IsNotCorruption(t *testing.T) {
+	s := newSource(t)
+	s.list(t, 1)
+	path := s.create(t, now).Path
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	head := 16 + int64(binary.BigEndian.Uint32(whole[12:])) + 4
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = snapshot.Unpack(ctx, path, io.Discard, func(_ snapshot.Step, done, _ int64) {
+		if done > head && done < int64(len(whole)) {
+			cancel()
+		}
+	})
+	require.Error(t, ctx.Err(), "the reading was not interrupted")
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, errors.As(err, new(*store.CorruptionError)), "%v", err)
+}
+
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
