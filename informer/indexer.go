@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -402,9 +401,6 @@ func (x *Indexer) indexKeys(v store.View, name string, fn cache.IndexFunc, value
 	keys := []string{}
 	for _, value := range values {
 		for key, err := range v.IndexKeys(storeName(name, fn), storeValue(value), "") {
-			if errors.Is(err, store.ErrIndexBuilding) {
-				return x.scanKeys(v, name, fn, values)
-			}
 			if err != nil {
 				return nil, err
 			}
@@ -413,43 +409,6 @@ func (x *Indexer) indexKeys(v store.View, name string, fn cache.IndexFunc, value
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys), nil
-}
-
-// scanKeys is indexKeys for an index that the store is still building: it computes the values of
-// all objects.
-func (x *Indexer) scanKeys(v store.View, name string, fn cache.IndexFunc, values []string) ([]string, error) {
-	keys := []string{}
-	for e, err := range x.entries(v, x.storeIndex(name, fn)) {
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(values, func(value string) bool { return storeValue(value) == e.Value }) {
-			keys = append(keys, e.Key)
-		}
-	}
-	return slices.Compact(keys), nil
-}
-
-// entries iterates over the entries of an index that the store is still building. It computes them
-// from the objects, in the order of their keys.
-func (x *Indexer) entries(v store.View, index store.Index) iter.Seq2[store.IndexEntry, error] {
-	return func(yield func(store.IndexEntry, error) bool) {
-		for o, err := range v.Objects("", "") {
-			if errors.As(err, new(*store.CorruptionError)) {
-				x.failed(err)
-				continue
-			}
-			if err != nil {
-				yield(store.IndexEntry{}, err)
-				return
-			}
-			for _, value := range index.Values(o) {
-				if !yield(store.IndexEntry{Value: value, Key: o.Key()}, nil) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // ListIndexFuncValues returns the values of an index, in order; none for an unknown index.
@@ -465,11 +424,7 @@ func (x *Indexer) ListIndexFuncValues(name string) []string {
 		return values
 	}
 	defer v.Close()
-	entries := v.IndexEntries(storeName(name, fn), "", store.IndexEntry{})
-	if slices.Contains(v.Building(), storeName(name, fn)) {
-		entries = x.entries(v, x.storeIndex(name, fn))
-	}
-	for e, err := range entries {
+	for e, err := range v.IndexEntries(storeName(name, fn), "", store.IndexEntry{}) {
 		if err != nil {
 			x.failed(err)
 			continue

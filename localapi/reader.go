@@ -305,13 +305,10 @@ func (r *reader) database(fn func(store.DB) error) (err error) {
 	return fn(db)
 }
 
-// checkIndex returns an error if the collection has no complete index of that name. It lists the
-// existing ones.
+// checkIndex returns an error if the collection has no index of that name. It lists the existing
+// ones.
 func checkIndex(v store.View, index string) error {
-	if slices.Contains(v.Building(), index) {
-		return fmt.Errorf("%s: %w", index, store.ErrIndexBuilding)
-	}
-	names := append([]string{store.NamespaceIndex}, v.Indexes()...)
+	names := append(append([]string{store.NamespaceIndex}, v.Indexes()...), v.Building()...)
 	if slices.Contains(names, index) {
 		return nil
 	}

@@ -29,7 +29,6 @@ const streamBufferBytes = 32 << 10
 //	NotSynced     503   the collection has no complete list yet
 //	NoCollection  404
 //	NoIndex       404
-//	IndexBuilding 503   the index is not complete yet
 //	BadRequest    400
 //	TooOld        410   the history no longer reaches back that far
 //	Ahead         504   the collection has not reached that resourceVersion

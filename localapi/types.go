@@ -34,8 +34,7 @@ type Source interface {
 	// Status returns the content of the cache and how fresh it is.
 	Status(ctx context.Context) (*Status, error)
 
-	// Index returns the values of one index for each of the collections, in order. Like Keys, it
-	// returns store.ErrIndexBuilding while the index is not complete.
+	// Index returns the values of one index for each of the collections, in order.
 	Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error)
 
 	// Keys calls each for the keys of the collections, one collection after the other, in order:

@@ -30,7 +30,6 @@ var sentinels = []struct {
 	{ErrNotSynced, "NotSynced", http.StatusServiceUnavailable},
 	{ErrNoCollection, "NoCollection", http.StatusNotFound},
 	{ErrNoIndex, "NoIndex", http.StatusNotFound},
-	{store.ErrIndexBuilding, "IndexBuilding", http.StatusServiceUnavailable},
 	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
 	{ErrTooOld, "TooOld", http.StatusGone},
 	{ErrAhead, "Ahead", http.StatusGatewayTimeout}, // the status that a kube-apiserver uses

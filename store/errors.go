@@ -12,10 +12,6 @@ var (
 	// ErrNoIndex means that a collection has no index of that name.
 	ErrNoIndex = errors.New("no such index")
 
-	// ErrIndexBuilding means that an index was added to a collection with objects and is not
-	// complete yet. The caller has to retry later, or to scan the objects instead.
-	ErrIndexBuilding = errors.New("index is being built: try again soon, or read without it")
-
 	// ErrNoCollection means that the store has no collection of that ID.
 	ErrNoCollection = errors.New("no such collection")
 

@@ -194,8 +194,8 @@ type DB interface {
 	// Its indexes become those that are given. An index that is not given any more, or has
 	// another Spec, is not readable from then on. A new index is readable at once if there are
 	// no objects. Otherwise it may be built in the background, while the collection is in use:
-	// until it is complete, which happens between one view and the next, its readers get
-	// ErrIndexBuilding. If the store is closed or crashes meanwhile, the build continues when
+	// until it is complete, which happens between one view and the next, a read of it scans the
+	// objects. If the store is closed or crashes meanwhile, the build continues when
 	// the collection is opened again.
 	//
 	// The durable store builds in the background, because it has to read all objects from disk.
@@ -328,7 +328,9 @@ type View interface {
 	Indexes() []string
 
 	// Building returns the names of the indexes that are being built, in order. A read of one of
-	// them returns ErrIndexBuilding, a read of an unknown index ErrNoIndex.
+	// them gives the same result as when it is complete, but scans all objects. A read of an
+	// unknown index returns ErrNoIndex, and so does one of an index that is being built if its
+	// Spec is not of LabelIndex or FieldIndex and the collection is not open with it.
 	Building() []string
 
 	// IndexKeys iterates over the keys under value that come after the key after, in order.

@@ -26,8 +26,7 @@ Exit codes:
    0  ok
    1  failure
    2  wrong usage or configuration
-   3  not ready: a requested resource has no complete list yet, or an index is
-      still being built
+   3  not ready: a requested resource has no complete list yet
    4  corrupt: stored records could not be read (the others were printed), or
       check found another problem
    5  too old: the history no longer reaches back that far

@@ -52,7 +52,7 @@ func exitCode(err error) int {
 	case errors.Is(err, localapi.ErrNoCollection), errors.Is(err, localapi.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
 		errors.As(err, new(*config.Error)), errors.As(err, new(cli.ExitCoder)):
 		return exitUsage // urfave/cli returns an ExitCoder for an unknown help topic
-	case errors.Is(err, localapi.ErrNotSynced), errors.Is(err, store.ErrIndexBuilding):
+	case errors.Is(err, localapi.ErrNotSynced):
 		return exitNotSynced
 	case errors.Is(err, localapi.ErrTooOld):
 		return exitTooOld

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -25,8 +24,8 @@ database file: the collections with their checkpoints, an index, or keys.
    snapcache inspect --from 20260304T050607.000Z    a snapshot
 
 Sizes are those of the objects' JSON; in the file they are compressed. Exits with 3
-if a requested resource was never synced or an index is still being built, and with
-4 if stored records are corrupt; the others are printed.`
+if a requested resource was never synced, and with 4 if stored records are corrupt;
+the others are printed.`
 
 func inspectCommand() *cli.Command {
 	return &cli.Command{
@@ -71,17 +70,10 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var building error
-	if index != "" {
-		readable, building = withoutBuilding(readable, index)
-	}
 	if resource == "" && index != "" {
-		if readable, err = withIndex(readable, index); err != nil && building == nil {
+		if readable, err = withIndex(readable, index); err != nil {
 			return err
 		}
-	}
-	if len(readable) == 0 && building != nil {
-		return building
 	}
 	in := inspection{src: src, w: c.App.Writer, json: c.String(outputFlag) == "json", collections: readable}
 	if c.IsSet(valueFlag) || c.Bool("keys") {
@@ -92,19 +84,7 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(damaged(in.damage), notSynced(missing), building)
-}
-
-// withoutBuilding drops the collections whose index is being built, and returns an error for them.
-func withoutBuilding(collections []localapi.Collection, index string) (complete []localapi.Collection, err error) {
-	for _, c := range collections {
-		if slices.Contains(c.Building, index) {
-			err = errors.Join(err, fmt.Errorf("collection %s: index %s: %w", c.ID, index, store.ErrIndexBuilding))
-		} else {
-			complete = append(complete, c)
-		}
-	}
-	return complete, err
+	return errors.Join(damaged(in.damage), notSynced(missing))
 }
 
 // withIndex drops the collections that don't have an index.
@@ -112,8 +92,9 @@ func withIndex(collections []localapi.Collection, index string) ([]localapi.Coll
 	var found []localapi.Collection
 	have := []string{store.NamespaceIndex}
 	for _, c := range collections {
-		have = append(have, c.Indexes...)
-		if index == store.NamespaceIndex || slices.Contains(c.Indexes, index) {
+		names := append(slices.Clone(c.Indexes), c.Building...)
+		have = append(have, names...)
+		if index == store.NamespaceIndex || slices.Contains(names, index) {
 			found = append(found, c)
 		}
 	}

@@ -52,8 +52,7 @@ func viewOf(t *testing.T, db *bolt.DB) store.View {
 	return v
 }
 
-// sameAs requires that a view has the content of the model, whether the index is being built or
-// not.
+// sameAs requires that a view has the content of the model, and that these indexes are being built.
 func sameAs(t *testing.T, db *bolt.DB, m *storetest.Model, building ...string) {
 	t.Helper()
 	v := viewOf(t, db)
@@ -129,6 +128,56 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 		require.Empty(t, report.Problems)
 		require.Empty(t, report.Notes)
 		require.NoError(t, db.Flush())
+	}
+}
+
+// Reads of an index that is being built return what they do when it is complete, also if it has
+// more entries than are computed in one pass. A program's own index can be read if the collection
+// is open with it.
+func TestBuilding_ReadsScan(t *testing.T) {
+	db, path := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 100_000))
+	_, model := filled(t, db, 9000)
+	reopen(t, db, model, appIndex, mine)
+	read := func(v store.View, name string) (entries []store.IndexEntry, keys []string) {
+		after := store.IndexEntry{Value: "sensor", Key: "shop/o-50"}
+		for _, from := range []store.IndexEntry{{}, after} {
+			for e, err := range v.IndexEntries(name, "", from) {
+				require.NoError(t, err)
+				entries = append(entries, e)
+			}
+		}
+		for k, err := range v.IndexKeys(name, "till", "shop/o-20") {
+			require.NoError(t, err)
+			keys = append(keys, k)
+		}
+		return entries, keys
+	}
+	require.NoError(t, db.Flush())
+	copied := asKilled(t, path)
+	before := viewOf(t, db)
+	require.Equal(t, []string{"app", "mine"}, before.Building())
+	entries, keys := read(before, "app")
+	require.Greater(t, len(entries), 9000)
+	require.NotEmpty(t, keys)
+	own, _ := read(before, "mine")
+	steps(t, db)
+	after := viewOf(t, db)
+	require.Empty(t, after.Building())
+	wantEntries, wantKeys := read(after, "app")
+	require.Equal(t, wantEntries, entries)
+	require.Equal(t, wantKeys, keys)
+	wantOwn, _ := read(after, "mine")
+	require.Equal(t, wantOwn, own)
+
+	ro, err := bolt.Open(copied, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer ro.Close()
+	v := viewOf(t, ro)
+	defer v.Close()
+	entries, _ = read(v, "app")
+	require.Equal(t, wantEntries, entries)
+	for _, err := range v.IndexKeys("mine", "o", "") {
+		require.ErrorIs(t, err, store.ErrNoIndex)
 	}
 }
 
@@ -369,7 +418,7 @@ func TestBuild_Failed_IsRetried(t *testing.T) {
 		reopen(t, db, model, moody)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		sameAs(t, db, model, "app")
+		require.Equal(t, []string{"app"}, viewOf(t, db).Building())
 		works.Store(true)
 		db.WaitForBuilds()
 		model.Building = nil

@@ -42,6 +42,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	}
 	l := db.lock()
 	defer l.unlock()
+	db.indexes.Store(c.id, c.indexes) // before a view sees one of them
 	l.rekeyIfDue()
 	if c.loadAsIs(l) {
 		l.startBuild(c, false)

@@ -108,6 +108,8 @@ type DB struct {
 	hooks  hooks
 	handle *boltfile.Handle
 
+	indexes sync.Map // collection ID → []store.Index: what it was opened with last
+
 	write       sync.Mutex // held for every change; guards what follows
 	committer   *boltfile.Committer
 	log         *writeback.Log

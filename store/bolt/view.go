@@ -31,6 +31,7 @@ type view struct {
 	info    store.Info
 	state   store.State
 	buckets map[string]*boltfile.Bucket // by address
+	indexes []store.Index               // that the collection is open with, if it is
 
 	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
@@ -73,6 +74,9 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay, load func(
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
 		v := &view{db: db, file: f, tx: tx, over: over, id: id}
+		if indexes, ok := db.indexes.Load(id); ok {
+			v.indexes = indexes.([]store.Index) //nolint:forcetypeassert // see DB.indexes
+		}
 		fits := false
 		err = v.read(func() error {
 			if fits = over.Fits(boltfile.Epoch(tx)); !fits {
@@ -358,31 +362,19 @@ func (v *view) definitions() (complete, building definitions) {
 	return complete, building
 }
 
-// readable returns an error if an index can't be read.
-func (v *view) readable(index string) error {
-	complete, building := v.definitions()
-	if _, ok := complete[index]; ok {
-		return nil
-	}
-	err := store.ErrNoIndex
-	if _, ok := building[index]; ok {
-		err = store.ErrIndexBuilding
-	}
-	return fmt.Errorf("collection %s: index %q: %w", v.id, index, err)
-}
-
 // IndexKeys iterates over keys filed under value.
 func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	if index == store.NamespaceIndex {
 		return v.namespaceKeys(value, after)
 	}
-	if err := v.readable(index); err != nil {
-		return fail[string](err)
-	}
 	prefix := value + "\x00"
-	return scan(v, v.path(format.BucketIndex, []byte(index)), prefix, prefix+after, func(k, _ []byte) (string, error) {
-		return string(k[len(prefix):]), nil
-	})
+	return func(yield func(string, error) bool) {
+		for row, err := range v.indexRows(index, prefix, prefix+after) {
+			if !yield(strings.TrimPrefix(row, prefix), err) {
+				return
+			}
+		}
+	}
 }
 
 // IndexEntries iterates over entries of an index.
@@ -390,16 +382,17 @@ func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.S
 	if index == store.NamespaceIndex {
 		return v.namespaceEntries(prefix, after)
 	}
-	if err := v.readable(index); err != nil {
-		return fail[store.IndexEntry](err)
-	}
-	return scan(v, v.path(format.BucketIndex, []byte(index)), prefix, entryPosition(after), func(k, _ []byte) (store.IndexEntry, error) {
-		value, key, ok := strings.Cut(string(k), "\x00")
-		if !ok {
-			return store.IndexEntry{}, v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
+	return func(yield func(store.IndexEntry, error) bool) {
+		for row, err := range v.indexRows(index, prefix, entryPosition(after)) {
+			value, key, ok := strings.Cut(row, "\x00")
+			if err == nil && !ok {
+				err = v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
+			}
+			if !yield(store.IndexEntry{Value: value, Key: key}, err) {
+				return
+			}
 		}
-		return store.IndexEntry{Value: value, Key: key}, nil
-	})
+	}
 }
 
 // entryPosition returns the position of an entry among the keys of its bucket.
@@ -413,13 +406,6 @@ func entryPosition(e store.IndexEntry) string {
 		return value + "\x01"
 	}
 	return string(format.IndexKey(e.Value, e.Key))
-}
-
-func fail[T any](err error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
-		yield(zero, err)
-	}
 }
 
 // scan iterates over the keys of a bucket that start with prefix and come after the key after.

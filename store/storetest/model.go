@@ -285,12 +285,6 @@ func (m *Model) diffIndexes(v store.View) error {
 		return fmt.Errorf("names of indexes that are being built: %q, want %q", got, building)
 	}
 	for _, x := range m.Indexes {
-		if m.isBuilding(v, x.Name) {
-			if err := diffRefused(v, x.Name, store.ErrIndexBuilding); err != nil {
-				return err
-			}
-			continue
-		}
 		if err := diffIndex(v, x.Name, m.Entries(x)); err != nil {
 			return err
 		}
@@ -332,9 +326,7 @@ func diffRefused(v store.View, name string, want error) error {
 func (m *Model) DiffIndexRange(v store.View, prefix string, after store.IndexEntry) error {
 	want := map[string][]store.IndexEntry{store.NamespaceIndex: m.namespaceEntries()}
 	for _, x := range m.Indexes {
-		if !m.isBuilding(v, x.Name) {
-			want[x.Name] = m.Entries(x)
-		}
+		want[x.Name] = m.Entries(x)
 	}
 	for name, all := range want {
 		var entries []store.IndexEntry
