@@ -165,21 +165,14 @@ func (a *Agent) openStore(ctx context.Context) error {
 	return nil
 }
 
-// openError adds the next step to the error of a database that can't be opened and is left
-// unchanged. A file that was set aside is no error: see [restore.Open].
+// openError returns the error of a database that can't be opened and is left unchanged, with the next
+// step. A file that was set aside is no error: see [restore.Open].
 func openError(err error) error {
-	switch {
-	case errors.Is(err, store.ErrLocked):
-		return fmt.Errorf("%w: stop the other snapcache, or give this one a store.path of its own", err)
-	case errors.Is(err, store.ErrKey):
-		// The file is good: it stays in place until its key is configured.
-		return exit.Usagef("%w: name its key in encryption.keyFile, or in encryption.oldKeyFiles where it is an old one", err)
-	case errors.Is(err, store.ErrTooLarge):
-		return exit.Usagef("%w", err) // its text has the next step
-	case errors.Is(err, store.ErrNetworkFS):
-		return exit.Usagef("%w: give a store.path on a local disk; snapshots.dir may be anywhere", err)
+	hinted := restore.WithHint(err)
+	if errors.Is(err, store.ErrKey) || errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrNetworkFS) {
+		return exit.Usagef("%w", hinted)
 	}
-	return err
+	return hinted
 }
 
 // boltOptions returns the database's options by the configuration in force.

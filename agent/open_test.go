@@ -20,7 +20,7 @@ func TestOpenError(t *testing.T) {
 	}{
 		{store.ErrLocked, "stop the other snapcache", 0},
 		{store.ErrKey, "encryption.keyFile", ExitUsage},
-		{store.ErrNetworkFS, "a store.path on a local disk", ExitUsage},
+		{store.ErrNetworkFS, "on a local disk", ExitUsage},
 	} {
 		err := openError(fmt.Errorf("/x/cache.db: %w", x.err))
 		require.ErrorIs(t, err, x.err)

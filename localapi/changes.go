@@ -273,10 +273,8 @@ func (t *teller) explain(err error, from store.Horizon, now store.State) error {
 	switch {
 	case errors.As(err, new(*store.TooOldError)):
 		return tooOld("resourceVersion "+since, from)
-	case errors.Is(err, store.ErrFuture) && t.begun:
+	case errors.Is(err, store.ErrAhead) && t.begun:
 		return t.anew(from, now)
-	case errors.Is(err, store.ErrFuture):
-		return fmt.Errorf("resourceVersion %s is %w, which is at %s", since, ErrAhead, now.RV)
 	}
 	return err
 }

@@ -172,7 +172,7 @@ func testChangeErrors(t *testing.T, src Source) {
 		{ChangeQuery{Since: "9"}, ErrTooOld, "collection configmaps: resourceVersion 9 is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list again"},
 		{ChangeQuery{Since: "x"}, ErrTooOld, "collection configmaps: resourceVersion x is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list again"},
 		{ChangeQuery{SinceTime: at(10)}, ErrTooOld, "collection configmaps: 2026-01-02T03:14:07Z is too old: the history begins after RV 10, at 2026-01-02T03:14:07Z: list again"},
-		{ChangeQuery{Since: "19"}, ErrAhead, "collection configmaps: resourceVersion 19 is ahead of the cache, which is at 18"},
+		{ChangeQuery{Since: "19"}, store.ErrAhead, "collection configmaps: resourceVersion 19 is ahead of the cache, which is at 18"},
 		{ChangeQuery{}, ErrBadQuery, "bad query: either since, a resourceVersion, or sinceTime is needed"},
 		{ChangeQuery{Since: "10", SinceTime: at(10)}, ErrBadQuery, ""},
 		{ChangeQuery{Since: "10", Follow: true}, ErrNoFollow, "collection configmaps: following needs the running agent"},
@@ -189,7 +189,7 @@ func testChangeErrors(t *testing.T, src Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, src.Changes(ctx, "configmaps", ChangeQuery{Since: "10"}, nil), context.Canceled)
-	require.ErrorIs(t, src.Changes(context.Background(), "absent", ChangeQuery{Since: "10"}, nil), ErrNoCollection)
+	require.ErrorIs(t, src.Changes(context.Background(), "absent", ChangeQuery{Since: "10"}, nil), store.ErrNoCollection)
 }
 
 // For cluster-scoped objects the namespace is ignored, and names have no slash.

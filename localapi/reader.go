@@ -280,9 +280,6 @@ func (r *reader) views(collections []string, fn func(store.DB, store.View) error
 
 func view(db store.DB, id string, fn func(store.DB, store.View) error) error {
 	v, err := db.View(id)
-	if errors.Is(err, store.ErrNoCollection) {
-		return fmt.Errorf("collection %s: %w", id, ErrNoCollection)
-	}
 	if err != nil {
 		return err
 	}
@@ -312,7 +309,7 @@ func checkIndex(v store.View, index string) error {
 	if slices.Contains(names, index) {
 		return nil
 	}
-	return fmt.Errorf("%w: %q; there are %s", ErrNoIndex, index, strings.Join(names, ", "))
+	return fmt.Errorf("%w: %q; there are %s", store.ErrNoIndex, index, strings.Join(names, ", "))
 }
 
 // header looks up a key from an index. Index and objects are one state, so a key that is only in

@@ -12,18 +12,9 @@ var (
 	// ErrNotSynced means that a collection has no complete list yet.
 	ErrNotSynced = errors.New("never synced")
 
-	// ErrNoCollection means that there is no collection of that name.
-	ErrNoCollection = errors.New("not cached")
-
-	// ErrNoIndex means that a collection has no index of that name.
-	ErrNoIndex = errors.New("no such index")
-
 	// ErrTooOld means that the history no longer has all changes since then. The client has to read
 	// the collection again.
 	ErrTooOld = errors.New("too old")
-
-	// ErrAhead means that a collection has not reached a resourceVersion yet.
-	ErrAhead = errors.New("ahead of the cache")
 
 	// ErrNoFollow means that the source gets no notice of changes.
 	ErrNoFollow = errors.New("following needs the running agent")

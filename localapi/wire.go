@@ -28,11 +28,11 @@ var sentinels = []struct {
 	code   int
 }{
 	{ErrNotSynced, "NotSynced", http.StatusServiceUnavailable},
-	{ErrNoCollection, "NoCollection", http.StatusNotFound},
-	{ErrNoIndex, "NoIndex", http.StatusNotFound},
+	{store.ErrNoCollection, "NoCollection", http.StatusNotFound},
+	{store.ErrNoIndex, "NoIndex", http.StatusNotFound},
 	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
 	{ErrTooOld, "TooOld", http.StatusGone},
-	{ErrAhead, "Ahead", http.StatusGatewayTimeout}, // the status that a kube-apiserver uses
+	{store.ErrAhead, "Ahead", http.StatusGatewayTimeout}, // the status that a kube-apiserver uses
 	{ErrNoFollow, "NoFollow", http.StatusNotImplemented},
 	{ErrNoAgent, "Stopping", http.StatusServiceUnavailable},
 	{ErrRefused, "Refused", http.StatusUnprocessableEntity},

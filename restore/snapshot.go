@@ -166,5 +166,5 @@ func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tm
 }
 
 func unfit(err error) bool {
-	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || errors.Is(err, store.ErrKey) || unusable(err) != ""
+	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, store.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || errors.Is(err, store.ErrKey) || unusable(err) != ""
 }

@@ -6,9 +6,6 @@ var (
 	// ErrForeign means that a file is not a snapshot.
 	ErrForeign = errors.New("not a snapcache snapshot")
 
-	// ErrNewerFormat means that a newer version of snapcache wrote the snapshot.
-	ErrNewerFormat = errors.New("snapshot has a newer format")
-
 	// ErrNoSnapshot means that there is no snapshot of that name.
 	ErrNoSnapshot = errors.New("no snapshot")
 

@@ -89,7 +89,7 @@ func (m *Manifest) encode() ([]byte, error) {
 }
 
 // ReadManifest returns the manifest of the snapshot at path, and the length of the file. It
-// verifies only the header. Errors wrap [ErrNoSnapshot], [ErrForeign] or [ErrNewerFormat], or are a
+// verifies only the header. Errors wrap [ErrNoSnapshot], [ErrForeign] or [store.ErrNewerFormat], or are a
 // *store.CorruptionError.
 func ReadManifest(path string) (*Manifest, int64, error) {
 	f, size, err := open(path)
@@ -133,7 +133,7 @@ func readManifest(r io.Reader, path string) (*Manifest, error) {
 	}
 	if v := binary.BigEndian.Uint32(head[len(magic):]); v != Format {
 		if v > Format {
-			return nil, fmt.Errorf("%s: %w: %d, this version reads up to %d", path, ErrNewerFormat, v, Format)
+			return nil, fmt.Errorf("%s: %w: %d, this version reads up to %d", path, store.ErrNewerFormat, v, Format)
 		}
 		return nil, corrupt(path, "its format is 0")
 	}

@@ -65,7 +65,7 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 		return nil, err
 	}
 	if m.Database.Format > bolt.EncryptedFormat {
-		return nil, fmt.Errorf("%s: %w: its database has format %d, this version reads up to %d", path, ErrNewerFormat, m.Database.Format, bolt.EncryptedFormat)
+		return nil, fmt.Errorf("%s: %w: its database has format %d, this version reads up to %d", path, store.ErrNewerFormat, m.Database.Format, bolt.EncryptedFormat)
 	}
 	if err := use(body, m); from.err != nil {
 		return nil, fmt.Errorf("read snapshot: %w", from.err) // a decoder hides it in an error of its own

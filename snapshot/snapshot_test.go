@@ -209,7 +209,7 @@ func TestEveryChangeIsNoticed(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		_, err := snapshot.Unpack(t.Context(), path, io.Discard, nil)
 		require.Error(t, err, what, args)
-		verdict := errors.As(err, new(*store.CorruptionError)) || errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewerFormat)
+		verdict := errors.As(err, new(*store.CorruptionError)) || errors.Is(err, snapshot.ErrForeign) || errors.Is(err, store.ErrNewerFormat)
 		require.True(t, verdict, "%s %v: %v", what, args, err)
 		require.Error(t, snapshot.Intact(t.Context(), path), what, args)
 	}
@@ -258,7 +258,7 @@ func TestVerdicts(t *testing.T) {
 		{name: "empty", content: []byte{}, is: snapshot.ErrForeign, text: "not a snapcache snapshot"},
 		{name: "text", content: []byte("hello"), is: snapshot.ErrForeign},
 		{name: "a database", content: db, is: snapshot.ErrForeign},
-		{name: "newer", content: newer, is: snapshot.ErrNewerFormat, text: "2, this version reads up to 1"},
+		{name: "newer", content: newer, is: store.ErrNewerFormat, text: "2, this version reads up to 1"},
 		{name: "cut", content: whole[:len(whole)/2], corrupt: true, text: path + " is damaged"},
 		{name: "head only", content: whole[:9], corrupt: true, text: "truncated"},
 		{name: "too long", content: long, corrupt: true, text: "the length of its manifest is out of range"},

@@ -13,7 +13,7 @@ var (
 	ErrNoIndex = errors.New("no such index")
 
 	// ErrNoCollection means that the store has no collection of that ID.
-	ErrNoCollection = errors.New("no such collection")
+	ErrNoCollection = errors.New("not cached")
 
 	// ErrClosed means that the store or view was closed.
 	ErrClosed = errors.New("store is closed")
@@ -30,8 +30,8 @@ var (
 	// only a Replacement may change it.
 	ErrScope = errors.New("collection holds another scope and must be replaced first")
 
-	// ErrFuture means that a collection has not reached a resourceVersion yet.
-	ErrFuture = errors.New("the collection has not reached that resourceVersion")
+	// ErrAhead means that a collection has not reached a resourceVersion yet.
+	ErrAhead = errors.New("ahead of the cache")
 
 	// ErrLocked means that another process has the database open.
 	ErrLocked = errors.New("database is in use by another process")
@@ -50,8 +50,8 @@ var (
 	// ErrKey means that the database is encrypted with a key that was not given.
 	ErrKey = errors.New("no key for the database")
 
-	// ErrNewerFormat means that a newer version of snapcache wrote the database.
-	ErrNewerFormat = errors.New("database has a newer format")
+	// ErrNewerFormat means that a newer version of snapcache wrote the database or snapshot.
+	ErrNewerFormat = errors.New("newer format")
 
 	// ErrOldFormat means that the database has a format that is not read any more.
 	ErrOldFormat = errors.New("database has an old format")
@@ -59,6 +59,17 @@ var (
 	// ErrForeign means that a file is not a snapcache database.
 	ErrForeign = errors.New("not a snapcache database")
 )
+
+// Error is an error with the next step for the operator.
+type Error struct {
+	Err  error
+	Hint string
+}
+
+func (e *Error) Error() string { return e.Err.Error() + ": " + e.Hint }
+
+// Unwrap returns the error without the hint.
+func (e *Error) Unwrap() error { return e.Err }
 
 // CorruptionError means that stored bytes are corrupt. None of their content was returned.
 type CorruptionError struct {

@@ -350,7 +350,7 @@ type View interface {
 	// resourceVersions: the newest change of each key, and each deletion. To continue later,
 	// pass State().RV of this view as since: an entry past it may come again then, none is left
 	// out. The error is a *TooOldError if the history does not reach back to since, and wraps
-	// ErrFuture if since is past the checkpoint. A corrupt entry is reported as
+	// ErrAhead if since is past the checkpoint. A corrupt entry is reported as
 	// *CorruptionError and skipped: the changes are not complete then.
 	Changes(since string) iter.Seq2[Event, error]
 

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -74,7 +75,7 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 	ctx, progress, done := newProgress(c.Context)
 	defer done()
 	report, _, err = snapshot.Check(ctx, path, keys, progress.step)
-	return path, report, snapshotError(err)
+	return path, report, restore.WithHint(err)
 }
 
 func writeCheck(c *cli.Context, report *bolt.CheckReport) error {

@@ -49,7 +49,7 @@ func exitCode(err error) int {
 		return coded.code
 	case errors.As(err, &exit):
 		return exit.Code
-	case errors.Is(err, localapi.ErrNoCollection), errors.Is(err, localapi.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
+	case errors.Is(err, store.ErrNoCollection), errors.Is(err, store.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
 		errors.As(err, new(*config.Error)), errors.As(err, new(cli.ExitCoder)):
 		return exitUsage // urfave/cli returns an ExitCoder for an unknown help topic
 	case errors.Is(err, localapi.ErrNotSynced):

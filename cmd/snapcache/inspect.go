@@ -100,7 +100,7 @@ func withIndex(collections []localapi.Collection, index string) ([]localapi.Coll
 	}
 	if len(found) == 0 {
 		slices.Sort(have)
-		return nil, usagef("%w: %q; there are %s", localapi.ErrNoIndex, index, strings.Join(slices.Compact(have), ", "))
+		return nil, usagef("%w: %q; there are %s", store.ErrNoIndex, index, strings.Join(slices.Compact(have), ", "))
 	}
 	return found, nil
 }

@@ -155,7 +155,7 @@ func createSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigura
 	defer done()
 	made, err := makeSnapshot(ctx, look, dir, c.IsSet(dirFlag), cfg, progress)
 	if err != nil {
-		return snapshotError(err)
+		return restore.WithHint(err)
 	}
 	return writeStrings(c.App.Writer, fmt.Sprintf("%s: %s, %s\n", made.Path, plural(made.Objects, "object", "objects"), humanBytes(made.Bytes)))
 }
@@ -211,7 +211,7 @@ func listSnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguratio
 	for _, s := range all {
 		x := listedSnapshot{Name: s.Name, Path: s.Path, Bytes: s.Bytes, Manifest: s.Manifest}
 		if s.Err != nil {
-			bad = append(bad, snapshotError(s.Err))
+			bad = append(bad, restore.WithHint(s.Err))
 			x.Error = s.Err.Error()
 			err = t.row(s.Name, "", humanBytes(s.Bytes), "", "", "UNREADABLE")
 		} else {
@@ -266,7 +266,7 @@ func verifySnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfigurat
 			return ctx.Err()
 		}
 		if err != nil {
-			bad = append(bad, snapshotError(err))
+			bad = append(bad, restore.WithHint(err))
 			continue
 		}
 		line := fmt.Sprintf("ok: %s: %s in %s, %s, of %s\n", path, plural(m.Objects(), "object", "objects"),
@@ -317,7 +317,7 @@ func restoreSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigur
 		return fmt.Errorf("the database %s is %w: stop the agent, or restore into another file with --db", path, inUse{err})
 	}
 	if err != nil {
-		return snapshotError(err)
+		return restore.WithHint(err)
 	}
 	return writeStrings(c.App.Writer, path, ": ", verdict.String(), "\n")
 }
@@ -340,21 +340,6 @@ func pruneSnapshots(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigura
 		if err := writeStrings(c.App.Writer, "removed ", s.Path, "\n"); err != nil {
 			return err
 		}
-	}
-	return err
-}
-
-// snapshotError adds the next step to an error for a snapshot that can't be made or used.
-func snapshotError(err error) error {
-	switch {
-	case errors.Is(err, snapshot.ErrNoSnapshot):
-		return fmt.Errorf("%w: snapcache snapshot list shows the names", err)
-	case errors.Is(err, snapshot.ErrNewerFormat):
-		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
-	case errors.Is(err, store.ErrKey):
-		return fmt.Errorf("%w: give --encryption-key-file, or the agent's --config", err)
-	case errors.Is(err, bolt.ErrNoRoom):
-		return fmt.Errorf("%w: free space, or put snapshots elsewhere (snapshots.dir)", err)
 	}
 	return err
 }

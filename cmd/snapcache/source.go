@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -119,7 +120,7 @@ func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.S
 	}
 	db, m, err := snapshot.Open(ctx, l.from, keys, progress.step)
 	if err != nil {
-		return nil, nil, snapshotError(err)
+		return nil, nil, restore.WithHint(err)
 	}
 	l.kept = db
 	src := localapi.FromDB(db, localapi.Options{
@@ -191,21 +192,13 @@ func fileError(path, socket string, err error) error {
 	case errors.Is(err, store.ErrLocked):
 		return fmt.Errorf("the database %s is %w: an agent has it open, but no socket is at %s: give --socket", path, inUse{err}, socket)
 	case errors.Is(err, store.ErrNetworkFS):
-		return withCode(exitUsage, fmt.Errorf("%w: give a file on a local disk", err))
-	case errors.Is(err, store.ErrForeign):
-		return fmt.Errorf("%w: give another file with --db; an agent that starts on it sets it aside", err)
-	case errors.Is(err, store.ErrNewerFormat):
-		return fmt.Errorf("%w: use the version of snapcache that wrote it, or a later one", err)
-	case errors.Is(err, store.ErrOldFormat):
-		return fmt.Errorf("%w; an agent that starts on it sets it aside", err)
-	case errors.Is(err, store.ErrKey):
-		return fmt.Errorf("%w: give --encryption-key-file, or the agent's --config", err)
+		return withCode(exitUsage, restore.WithHint(err))
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the database %s can't be read: %w: run this as the agent's user", path, fs.ErrPermission)
 	case errors.As(err, new(*store.CorruptionError)):
-		return fmt.Errorf("%w: an agent that starts on it sets it aside", err)
+		return &store.Error{Err: err, Hint: "an agent that starts on it sets it aside"}
 	}
-	return err
+	return restore.WithHint(err)
 }
 
 // inUse is store.ErrLocked worded for the middle of a sentence.

@@ -161,7 +161,7 @@ func (m *Model) diffTooOld(v store.View, horizon store.Horizon) error {
 	}
 	if n := number(m.Checkpoint.RV); m.Synced && n >= 0 && number(horizon.RV) >= 0 && n >= number(horizon.RV) {
 		err := firstError(v, strconv.Itoa(n+1))
-		return diffError("Changes of the future", err, store.ErrFuture)
+		return diffError("Changes of the future", err, store.ErrAhead)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func TestReload(t *testing.T) {
 		last.resources = "- resource: pods"
 		a.configure(last)
 		require.Contains(t, string(a.must("reload")), "removed configmaps")
-		require.ErrorIs(t, <-changes.ended, localapi.ErrNoCollection)
+		require.ErrorIs(t, <-changes.ended, store.ErrNoCollection)
 		a.stop()
 		require.Len(t, a.stored().Collections, 1)
 	})

@@ -109,7 +109,7 @@ func (v *Verifier) Run(ctx context.Context) {
 func (v *Verifier) Verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
 	for _, id := range q.Collections {
 		if !slices.ContainsFunc(v.opts.All(), func(c *collection.Collection) bool { return c.ID == id }) {
-			return fmt.Errorf("%s: %w", id, localapi.ErrNoCollection)
+			return fmt.Errorf("%s: %w", id, store.ErrNoCollection)
 		}
 	}
 	select {

@@ -118,13 +118,13 @@ func Higher(a, b string) string {
 func (h Head) Recording() bool { return decimal(h.RV) }
 
 // Since returns nil if a history with this head, of a collection in a state, has all changes after
-// rv. Otherwise it returns a [*store.TooOldError], or an error that wraps [store.ErrFuture].
+// rv. Otherwise it returns a [*store.TooOldError], or an error that wraps [store.ErrAhead].
 func (h Head) Since(collection string, state store.State, rv string) error {
 	from := h.Seen(state)
 	cmp, ok := object.CompareRV(rv, from.RV)
 	if ok && cmp >= 0 || from.RV != "" && rv == from.RV {
 		if after(rv, state.RV) {
-			return fmt.Errorf("collection %s: resourceVersion %s: %w: it is at %s", collection, rv, store.ErrFuture, state.RV)
+			return fmt.Errorf("resourceVersion %s is %w, which is at %s", rv, store.ErrAhead, state.RV)
 		}
 		return nil
 	}
