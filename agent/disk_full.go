@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/internal/sleep"
 )
 
 // The pause between two tries to open the database on a full disk begins at roomRetry and doubles up

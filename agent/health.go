@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
 )
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -277,10 +278,13 @@ func (l *Loop) applied(c Counts, start time.Time) {
 	}
 }
 
+// storeBackoff is the wait between two tries of something that the store refuses.
+var storeBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
+
 // retry calls fn until it succeeds or ctx ends. A closed store or a dropped collection ends it too:
 // only the owner of the loop closes the store.
 func (l *Loop) retry(ctx context.Context, fn func() error) error {
-	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
+	backoff := storeBackoff
 	failed := false
 	for {
 		err := fn()
@@ -295,12 +299,8 @@ func (l *Loop) retry(ctx context.Context, fn func() error) error {
 		d := backoff.Step()
 		l.opts.Logger.Error("the store refuses changes; they are kept and retried", "wait", d.Round(time.Millisecond), "error", err)
 		l.failed(err)
-		timer := l.opts.Clock.NewTimer(d)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w (the store's last error: %w)", ctx.Err(), err)
-		case <-timer.C():
+		if ended := sleep.For(ctx, l.opts.Clock, d); ended != nil {
+			return fmt.Errorf("%w (the store's last error: %w)", ended, err)
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 )
@@ -60,7 +60,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 // open opens the collection and starts the handlers with its content. It retries with a backoff;
 // false means that ctx ended.
 func (s *sharedIndexInformer) open(ctx context.Context) bool {
-	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
+	backoff := storeBackoff
 	for {
 		err := s.indexer.begin()
 		if err == nil {
@@ -71,10 +71,8 @@ func (s *sharedIndexInformer) open(ctx context.Context) bool {
 		}
 		d := backoff.Step()
 		s.indexer.logger().Error("the store can't be opened; retrying", "collection", s.indexer.opts.id, "wait", d, "error", err)
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, clock.RealClock{}, d) != nil {
 			return false
-		case <-time.After(d):
 		}
 	}
 }

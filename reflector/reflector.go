@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
@@ -358,24 +359,15 @@ func (r *Reflector) nextWait(err error) time.Duration {
 // wait sleeps for d, in PhaseWaiting because of err.
 func (r *Reflector) wait(ctx context.Context, d time.Duration, err error) {
 	r.opts.Observer.Phase(PhaseWaiting, err)
-	r.sleep(ctx, d)
+	_ = sleep.For(ctx, r.opts.Clock, d) // the caller checks ctx
 	r.paused = r.opts.Clock.Now()
 }
 
 func (r *Reflector) jitter(ctx context.Context) error {
 	if r.opts.Jitter > 0 {
-		r.sleep(ctx, rand.N(r.opts.Jitter)) //nolint:gosec // spreads load, guards nothing
+		return sleep.For(ctx, r.opts.Clock, rand.N(r.opts.Jitter)) //nolint:gosec // spreads load, guards nothing
 	}
 	return ctx.Err()
-}
-
-func (r *Reflector) sleep(ctx context.Context, d time.Duration) {
-	timer := r.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C():
-	}
 }
 
 // expired reports whether an error means that the server has compacted a resourceVersion.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
-	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store/bolt"

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/agent/internal/exit"
-	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"

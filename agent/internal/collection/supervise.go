@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/upstream"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"

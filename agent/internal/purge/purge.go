@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
-	"github.com/snapcache/snapcache/agent/internal/sleep"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"

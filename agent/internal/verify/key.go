@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
-	"github.com/snapcache/snapcache/agent/internal/sleep"
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
