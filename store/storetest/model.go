@@ -285,6 +285,9 @@ func (m *Model) diffIndexes(v store.View) error {
 		return fmt.Errorf("names of indexes that are being built: %q, want %q", got, building)
 	}
 	for _, x := range m.Indexes {
+		if !m.isReadable(v, x) {
+			continue
+		}
 		if err := diffIndex(v, x.Name, m.Entries(x)); err != nil {
 			return err
 		}
@@ -298,6 +301,18 @@ func (m *Model) diffIndexes(v store.View) error {
 // isBuilding reports whether an index may be incomplete and is, in the view.
 func (m *Model) isBuilding(v store.View, name string) bool {
 	return m.Building[name] && !slices.Contains(v.Indexes(), name)
+}
+
+// isReadable reports whether an index can be read. One that is being built with a program's own
+// function may not: the store knows that function only if the collection is open.
+func (m *Model) isReadable(v store.View, x store.Index) bool {
+	if _, known := store.IndexFromSpec(x.Name, x.Spec); known || !m.isBuilding(v, x.Name) {
+		return true
+	}
+	for _, err := range v.IndexKeys(x.Name, "", "") {
+		return !errors.Is(err, store.ErrNoIndex)
+	}
+	return true
 }
 
 // diffRefused returns an error unless each iteration over an index yields one error, want.
@@ -326,7 +341,9 @@ func diffRefused(v store.View, name string, want error) error {
 func (m *Model) DiffIndexRange(v store.View, prefix string, after store.IndexEntry) error {
 	want := map[string][]store.IndexEntry{store.NamespaceIndex: m.namespaceEntries()}
 	for _, x := range m.Indexes {
-		want[x.Name] = m.Entries(x)
+		if m.isReadable(v, x) {
+			want[x.Name] = m.Entries(x)
+		}
 	}
 	for name, all := range want {
 		var entries []store.IndexEntry
