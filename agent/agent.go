@@ -180,7 +180,7 @@ func (a *Agent) boltOptions() bolt.Options {
 	return bolt.Options{
 		MaxBytes: a.config().Store.MaxSize.Value(), FlushInterval: a.config().Store.CommitInterval.Duration,
 		HistoryRetention: a.config().History.Retention.Duration, HistoryBytes: a.config().History.MaxSize.Value(),
-		Clock: a.clock, Writer: "snapcache " + a.opts.Version, Damaged: a.damages.Note,
+		Clock: a.clock, Writer: "snapcache " + a.opts.Version, OnCorrupt: a.damages.Note,
 		Logger: a.log, Keys: a.keys,
 	}
 }
@@ -208,8 +208,8 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 		return err
 	}
 	a.foreign = origin != ""
-	if err := db.JournalDamage(); err != nil {
-		a.log.Error("the journal is damaged; what follows the damage was given up and comes again", "error", err)
+	if err := db.JournalCorruption(); err != nil {
+		a.log.Error("the journal is corrupt; what follows the damage was given up and comes again", "error", err)
 	}
 	return nil
 }
@@ -321,7 +321,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 func (a *Agent) newStatus() *status.Reporter {
 	return &status.Reporter{
 		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.verdict, Clock: a.clock,
-		Config: a.config, All: a.all, Damaged: a.damages.Count, Snapshots: a.snapshots.Status,
+		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status,
 		Server: a.server, Loaded: a.loadedConfig, Stalled: a.stuck,
 	}
 }

@@ -216,9 +216,9 @@ func TestGarbageIsSetAside(t *testing.T) {
 	require.Len(t, aside, 1)
 }
 
-// TestDamagedHeadIsSetAside checks that a file with a corrupt checkpoint or dictionary is set aside
+// TestCorruptHeadIsSetAside checks that a file with a corrupt checkpoint or dictionary is set aside
 // once, and that the next start opens the new file.
-func TestDamagedHeadIsSetAside(t *testing.T) {
+func TestCorruptHeadIsSetAside(t *testing.T) {
 	for _, name := range []string{"state", "dict"} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, podsOnly)
@@ -232,14 +232,14 @@ func TestDamagedHeadIsSetAside(t *testing.T) {
 				return b.Put([]byte(name), value)
 			}))
 			require.NoError(t, raw.Close())
-			for _, verdict := range []string{"quarantined: damaged", "opened"} {
+			for _, verdict := range []string{"quarantined: corrupt", "opened"} {
 				client, stop := n.run(t, io.Discard)
 				status, err := client.Status(t.Context())
 				require.NoError(t, err)
 				require.Contains(t, status.Store.Verdict, verdict)
 				require.NoError(t, stop())
 			}
-			aside, err := filepath.Glob(n.cfg.Store.Path + ".damaged-*")
+			aside, err := filepath.Glob(n.cfg.Store.Path + ".corrupt-*")
 			require.NoError(t, err)
 			require.Len(t, aside, 1)
 		})

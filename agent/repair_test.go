@@ -34,9 +34,9 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// TestDamagedRecordOffline checks that without a server a corrupt record is left out of each read,
+// TestCorruptRecordOffline checks that without a server a corrupt record is left out of each read,
 // and reported in the status and, once, in the log.
-func TestDamagedRecordOffline(t *testing.T) {
+func TestCorruptRecordOffline(t *testing.T) {
 	n := newNode(t, podsOnly+"\nmetrics: {address: 127.0.0.1:0}\n")
 	n.seed(t)
 	raw, err := bbolt.Open(n.cfg.Store.Path, 0o600, nil)
@@ -63,16 +63,16 @@ func TestDamagedRecordOffline(t *testing.T) {
 			keys = append(keys, o.Key())
 			return nil
 		})
-		require.ErrorAs(t, err, new(*localapi.DamageError))
+		require.ErrorAs(t, err, new(*localapi.CorruptRecordsError))
 		require.Equal(t, []string{"shop/b"}, keys)
 	}
 	require.Eventually(t, func() bool {
 		status, err := client.Status(t.Context())
 		require.NoError(t, err)
-		return status.Collections[0].ID == "pods" && status.Collections[0].DamagedRecords == 1 &&
-			strings.Contains(log.String(), "a stored record is damaged")
+		return status.Collections[0].ID == "pods" && status.Collections[0].CorruptRecords == 1 &&
+			strings.Contains(log.String(), "a stored record is corrupt")
 	}, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, stop())
-	require.Equal(t, 1, strings.Count(log.String(), "a stored record is damaged"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "a stored record is corrupt"), log.String())
 	require.Contains(t, log.String(), "key=shop/a")
 }

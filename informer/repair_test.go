@@ -44,8 +44,8 @@ func damage(t require.TestingT, path, key string) {
 	require.NoError(t, db.Close())
 }
 
-// damagedCollection holds a@3 and b@5 at checkpoint 10; the record of a is corrupt.
-func damagedCollection(t *testing.T) store.Collection {
+// corruptCollection holds a@3 and b@5 at checkpoint 10; the record of a is corrupt.
+func corruptCollection(t *testing.T) store.Collection {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	db, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func damagedCollection(t *testing.T) store.Collection {
 	return c
 }
 
-// contents returns key → RV, "damaged" for a record that can't be read.
+// contents returns key → RV, "corrupt" for a record that can't be read.
 func contents(t require.TestingT, c store.Collection) map[string]string {
 	v, err := c.View()
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func contents(t require.TestingT, c store.Collection) map[string]string {
 	for o, err := range v.Objects("", "") {
 		var damage *store.CorruptionError
 		if errors.As(err, &damage) {
-			got[strings.TrimPrefix(damage.Key, "ns/")] = "damaged"
+			got[strings.TrimPrefix(damage.Key, "ns/")] = "corrupt"
 			continue
 		}
 		require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestRepair(t *testing.T) {
 		for _, together := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, together %v", name, together), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					coll := damagedCollection(t)
+					coll := corruptCollection(t)
 					linger := time.Duration(0)
 					if together {
 						linger = time.Second
@@ -278,7 +278,7 @@ func TestRepairModel(t *testing.T) {
 				require.NoError(t, err)
 				got := contents(t, coll)
 				for _, key := range keys {
-					possible := []string{"damaged"}
+					possible := []string{"corrupt"}
 					for _, s := range states[checkpoint:] {
 						possible = append(possible, s[key])
 					}
@@ -292,7 +292,7 @@ func TestRepairModel(t *testing.T) {
 		closeAll() // once everything is stored
 		open()
 		for key, version := range contents(t, coll) {
-			if version == "damaged" {
+			if version == "corrupt" {
 				get(key)
 				answer(key)
 			}

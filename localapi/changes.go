@@ -128,10 +128,10 @@ type place struct {
 func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 	sp := newSpool(t.r.opts.SpoolDir)
 	defer sp.close()
-	var damaged damage
+	var corrupt damage
 	before, anything := t.state.RV, !t.begun
 	err := t.r.views([]string{t.collection}, func(_ store.DB, v store.View) error {
-		return t.copy(ctx, v, &damaged, func(c Change) error {
+		return t.copy(ctx, v, &corrupt, func(c Change) error {
 			anything = true
 			b, err := encodeChange(c)
 			if err != nil {
@@ -143,7 +143,7 @@ func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 	if err != nil {
 		return err
 	}
-	err = sp.each(ctx, &damaged, func(b, _ []byte) error {
+	err = sp.each(ctx, &corrupt, func(b, _ []byte) error {
 		c, err := decodeChange(bytes.Clone(b))
 		if err != nil {
 			return fmt.Errorf("spool: %w", err)
@@ -151,7 +151,7 @@ func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 		return each(c)
 	})
 	if err == nil {
-		err = damaged.err()
+		err = corrupt.err()
 	}
 	if err != nil || !anything && t.state.RV == before {
 		// After a corrupt entry there is no bookmark: the changes so far are not complete.
@@ -161,7 +161,7 @@ func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 }
 
 // copy calls each for the changes in a view after the last one.
-func (t *teller) copy(ctx context.Context, v store.View, damaged *damage, each func(Change) error) error {
+func (t *teller) copy(ctx context.Context, v store.View, corrupt *damage, each func(Change) error) error {
 	from, err := v.Horizon()
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (t *teller) copy(ctx context.Context, v store.View, damaged *damage, each f
 			return ctx.Err()
 		case e.Key != "" && t.elsewhere(v, e.Key):
 			continue
-		case err != nil && damaged.add(err):
+		case err != nil && corrupt.add(err):
 			continue
 		case err != nil:
 			return t.explain(err, from, now)

@@ -225,7 +225,7 @@ func TestChangesPastTheCheckpoint(t *testing.T) {
 }
 
 // Corrupt entries don't hide the others, but no bookmark follows them.
-func TestChangesDamaged(t *testing.T) {
+func TestChangesCorrupt(t *testing.T) {
 	db, path := newBolt(t)
 	eventful(t, db)
 	require.NoError(t, db.Close())
@@ -245,7 +245,7 @@ func TestChangesDamaged(t *testing.T) {
 }
 
 // If the history as a whole is corrupt, only queries for changes fail.
-func TestHistoryDamaged(t *testing.T) {
+func TestHistoryCorrupt(t *testing.T) {
 	db, path := newBolt(t)
 	eventful(t, db)
 	require.NoError(t, db.Close())
@@ -271,8 +271,8 @@ func TestHistoryDamaged(t *testing.T) {
 		require.Len(t, keys, 3, way)
 		status, err := src.Status(context.Background())
 		require.NoError(t, err, way)
-		require.Contains(t, status.Collections[0].Problem, "damaged", way)
-		require.False(t, status.Collections[0].Damaged, way)
+		require.Contains(t, status.Collections[0].Problem, "corrupt", way)
+		require.False(t, status.Collections[0].Corrupt, way)
 		require.Zero(t, status.Collections[0].HistorySince, way)
 	}
 }

@@ -78,7 +78,7 @@ func (c *Client) Index(ctx context.Context, collections []string, index string) 
 		all = append(all, values)
 		return err
 	})
-	if err != nil && !errors.As(err, new(*DamageError)) {
+	if err != nil && !errors.As(err, new(*CorruptRecordsError)) {
 		return nil, err
 	}
 	return all, err
@@ -87,17 +87,17 @@ func (c *Client) Index(ctx context.Context, collections []string, index string) 
 // inEach runs a query in each of the collections. After corruption it goes on with the next one, and
 // returns the corruption in the end.
 func inEach(collections []string, query func(id string) error) error {
-	var damaged damage
+	var corrupt damage
 	for _, id := range collections {
-		var d *DamageError
+		var d *CorruptRecordsError
 		switch err := query(id); {
 		case errors.As(err, &d):
-			damaged.addAll(d)
+			corrupt.addAll(d)
 		case err != nil:
 			return err
 		}
 	}
-	return damaged.err()
+	return corrupt.err()
 }
 
 // Keys implements [Source].

@@ -34,8 +34,8 @@ func spoil(t *testing.T, path, collection string, keys ...string) {
 	require.NoError(t, db.Close())
 }
 
-// damagedSources returns all kinds of Source on the fixture with two corrupt records.
-func damagedSources(t *testing.T) map[string]Source {
+// corruptSources returns all kinds of Source on the fixture with two corrupt records.
+func corruptSources(t *testing.T) map[string]Source {
 	db, path := newBolt(t)
 	fixture(t, db)
 	require.NoError(t, db.Close())
@@ -49,13 +49,13 @@ func damagedSources(t *testing.T) map[string]Source {
 }
 
 // Corrupt records don't hide the others, and the answer ends in an error that names them.
-func TestDamagedRecords(t *testing.T) {
-	for name, src := range damagedSources(t) {
+func TestCorruptRecords(t *testing.T) {
+	for name, src := range corruptSources(t) {
 		t.Run(name, func(t *testing.T) {
 			objects, err := objectKeys(src, "configmaps", ObjectQuery{})
 			require.Equal(t, []string{"a-b/one", "a/two", "shop/one"}, objects)
 			requireDamage(t, err, "a/one", "shop/two")
-			require.ErrorContains(t, err, "collection configmaps: record a/one is damaged: checksum does not match")
+			require.ErrorContains(t, err, "collection configmaps: record a/one is corrupt: checksum does not match")
 
 			keys, err := allKeys(src, "configmaps", KeyQuery{})
 			require.Len(t, keys, 3)
@@ -85,11 +85,11 @@ func TestDamagedRecords(t *testing.T) {
 
 func requireDamage(t *testing.T, err error, keys ...string) {
 	t.Helper()
-	var damage *DamageError
+	var damage *CorruptRecordsError
 	require.ErrorAs(t, err, &damage)
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 	var got []string
-	for _, d := range damage.Damages {
+	for _, d := range damage.Corruptions {
 		require.NotEmpty(t, d.Path)
 		require.NotEmpty(t, d.Collection)
 		got = append(got, d.Key)
@@ -98,7 +98,7 @@ func requireDamage(t *testing.T, err error, keys ...string) {
 }
 
 // A collection that can't be opened does not hide the others.
-func TestDamagedCollection(t *testing.T) {
+func TestCorruptCollection(t *testing.T) {
 	db, path := newBolt(t)
 	fixture(t, db)
 	require.NoError(t, db.Close())
@@ -117,7 +117,7 @@ func TestDamagedCollection(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Len(t, status.Collections, 4, name)
 		require.Equal(t, "nodes", status.Collections[2].ID)
-		require.Contains(t, status.Collections[2].Problem, "damaged", name)
+		require.Contains(t, status.Collections[2].Problem, "corrupt", name)
 		require.False(t, status.Collections[2].Synced, name)
 		_, err = objectKeys(src, "nodes", ObjectQuery{})
 		require.ErrorAs(t, err, new(*store.CorruptionError), name)
@@ -160,17 +160,17 @@ func TestDamageIsBounded(t *testing.T) {
 			require.True(t, d.add(c), "the same record again")
 		}
 	}
-	var all *DamageError
+	var all *CorruptRecordsError
 	require.ErrorAs(t, d.err(), &all)
-	require.Len(t, all.Damages, maxDamages)
+	require.Len(t, all.Corruptions, maxDamages)
 	require.Equal(t, 2*maxDamages, all.More)
-	require.ErrorContains(t, all, "and 200 more damaged records")
+	require.ErrorContains(t, all, "and 200 more corrupt records")
 
 	w, code := toWire(d.err())
 	require.Equal(t, 500, code)
 	back := fromWire(w)
 	require.EqualError(t, back, all.Error())
-	var again *DamageError
+	var again *CorruptRecordsError
 	require.ErrorAs(t, back, &again)
 	require.Equal(t, all, again)
 }

@@ -23,35 +23,35 @@ var (
 // maxDamages limits the corrupt records that an answer names.
 const maxDamages = 100
 
-// DamageError means that stored records are corrupt. Everything else in the query was delivered
+// CorruptRecordsError means that stored records are corrupt. Everything else in the query was delivered
 // before.
-type DamageError struct {
-	// Damages are the first corrupt records, in key order.
-	Damages []*store.CorruptionError
+type CorruptRecordsError struct {
+	// Corruptions are the first corrupt records, in key order.
+	Corruptions []*store.CorruptionError
 
 	// More is the number of further corrupt records.
 	More int
 }
 
 // Error has each corrupt record on a line of its own.
-func (e *DamageError) Error() string {
+func (e *CorruptRecordsError) Error() string {
 	var b strings.Builder
-	for i, d := range e.Damages {
+	for i, d := range e.Corruptions {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
 		b.WriteString(d.Error())
 	}
 	if e.More > 0 {
-		fmt.Fprintf(&b, "\nand %d more damaged records", e.More)
+		fmt.Fprintf(&b, "\nand %d more corrupt records", e.More)
 	}
 	return b.String()
 }
 
 // Unwrap lets errors.As find a *store.CorruptionError.
-func (e *DamageError) Unwrap() []error {
-	errs := make([]error, len(e.Damages))
-	for i, d := range e.Damages {
+func (e *CorruptRecordsError) Unwrap() []error {
+	errs := make([]error, len(e.Corruptions))
+	for i, d := range e.Corruptions {
 		errs[i] = d
 	}
 	return errs
@@ -60,7 +60,7 @@ func (e *DamageError) Unwrap() []error {
 // damage collects the corrupt records of a scan. A key that is found several times, as in an index,
 // counts once as long as it is among the named ones.
 type damage struct {
-	found DamageError
+	found CorruptRecordsError
 	seen  map[string]bool
 }
 
@@ -74,7 +74,7 @@ func (d *damage) add(err error) bool {
 	if d.seen[place] && c.Key != "" {
 		return true
 	}
-	if len(d.found.Damages) == maxDamages {
+	if len(d.found.Corruptions) == maxDamages {
 		d.found.More++
 		return true
 	}
@@ -82,13 +82,13 @@ func (d *damage) add(err error) bool {
 		d.seen = make(map[string]bool)
 	}
 	d.seen[place] = true
-	d.found.Damages = append(d.found.Damages, c)
+	d.found.Corruptions = append(d.found.Corruptions, c)
 	return true
 }
 
 // addAll records the corruption that was found in another query.
-func (d *damage) addAll(found *DamageError) {
-	for _, c := range found.Damages {
+func (d *damage) addAll(found *CorruptRecordsError) {
+	for _, c := range found.Corruptions {
 		d.add(c)
 	}
 	d.found.More += found.More
@@ -96,7 +96,7 @@ func (d *damage) addAll(found *DamageError) {
 
 // err returns the collected errors, or nil if there are none.
 func (d *damage) err() error {
-	if len(d.found.Damages) == 0 {
+	if len(d.found.Corruptions) == 0 {
 		return nil
 	}
 	return &d.found

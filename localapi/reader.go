@@ -67,10 +67,10 @@ type reader struct {
 // Index implements [Source].
 func (r *reader) Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error) {
 	var all [][]IndexValue
-	var damaged damage
+	var corrupt damage
 	err := r.views(collections, func(db store.DB, v store.View) error {
 		values := map[string]*IndexValue{}
-		err := entries(ctx, db, v, index, &damaged, func(value string, h store.Header) {
+		err := entries(ctx, db, v, index, &corrupt, func(value string, h store.Header) {
 			x := values[value]
 			if x == nil {
 				x = &IndexValue{Value: value}
@@ -89,11 +89,11 @@ func (r *reader) Index(ctx context.Context, collections []string, index string) 
 	if err != nil {
 		return nil, err
 	}
-	return all, damaged.err()
+	return all, corrupt.err()
 }
 
 // entries calls each for every entry of an index.
-func entries(ctx context.Context, db store.DB, v store.View, index string, damaged *damage, each func(string, store.Header)) error {
+func entries(ctx context.Context, db store.DB, v store.View, index string, corrupt *damage, each func(string, store.Header)) error {
 	if index == store.NamespaceIndex {
 		// Keys start with their namespace, so one scan of the headers is enough.
 		for h, err := range v.Headers("", "") {
@@ -102,7 +102,7 @@ func entries(ctx context.Context, db store.DB, v store.View, index string, damag
 				return ctx.Err()
 			case err == nil:
 				each(store.KeyNamespace(h.Key), h)
-			case !damaged.add(err):
+			case !corrupt.add(err):
 				return err
 			}
 		}
@@ -121,7 +121,7 @@ func entries(ctx context.Context, db store.DB, v store.View, index string, damag
 			return ctx.Err()
 		case err == nil:
 			each(e.Value, h)
-		case !damaged.add(err):
+		case !corrupt.add(err):
 			return err
 		}
 	}
@@ -130,9 +130,9 @@ func entries(ctx context.Context, db store.DB, v store.View, index string, damag
 
 // Keys implements [Source].
 func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
-	var damaged damage
+	var corrupt damage
 	read := func(db store.DB, v store.View, sp *spool) error {
-		return headers(ctx, db, v, q, &damaged, func(h store.Header) error {
+		return headers(ctx, db, v, q, &corrupt, func(h store.Header) error {
 			b, err := json.Marshal(Key{Key: h.Key, UID: h.UID, ResourceVersion: h.RV, Bytes: h.Bytes})
 			if err != nil {
 				return err
@@ -140,7 +140,7 @@ func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 			return sp.add(b, store.Record{})
 		})
 	}
-	return r.spooled(ctx, collections, &damaged, read, func(id string, head, _ []byte) error {
+	return r.spooled(ctx, collections, &corrupt, read, func(id string, head, _ []byte) error {
 		var k Key
 		if err := json.Unmarshal(head, &k); err != nil {
 			return fmt.Errorf("spool: %w", err)
@@ -152,7 +152,7 @@ func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 // spooled fills a spool for each of the collections with read, and calls each with all entries once
 // the database is closed.
 func (r *reader) spooled(
-	ctx context.Context, collections []string, damaged *damage,
+	ctx context.Context, collections []string, corrupt *damage,
 	read func(store.DB, store.View, *spool) error, each func(id string, head, object []byte) error,
 ) error {
 	var spools []*spool
@@ -170,19 +170,19 @@ func (r *reader) spooled(
 		return err
 	}
 	for i, sp := range spools {
-		err := sp.each(ctx, damaged, func(head, object []byte) error { return each(collections[i], head, object) })
+		err := sp.each(ctx, corrupt, func(head, object []byte) error { return each(collections[i], head, object) })
 		if err != nil {
 			return err
 		}
 	}
-	return damaged.err()
+	return corrupt.err()
 }
 
 // headers calls each for the headers that q selects.
-func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, damaged *damage, each func(store.Header) error) error {
+func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, corrupt *damage, each func(store.Header) error) error {
 	if q.Index == "" {
 		for h, err := range v.Headers("", "") {
-			if err := take(ctx, h, err, damaged, each); err != nil {
+			if err := take(ctx, h, err, corrupt, each); err != nil {
 				return err
 			}
 		}
@@ -196,7 +196,7 @@ func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, damaged
 		if err == nil {
 			h, err = header(db, v, q.Index, key)
 		}
-		if err := take(ctx, h, err, damaged, each); err != nil {
+		if err := take(ctx, h, err, corrupt, each); err != nil {
 			return err
 		}
 	}
@@ -209,7 +209,7 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 	if err != nil {
 		return fmt.Errorf("%w: label selector %q: %w", ErrBadQuery, q.LabelSelector, err)
 	}
-	var damaged damage
+	var corrupt damage
 	var buf []byte
 	read := func(_ store.DB, v store.View, sp *spool) error {
 		prefix := ""
@@ -221,7 +221,7 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 			if err == nil && !selector.Empty() {
 				matches, err = selects(selector, rec, &buf)
 			}
-			err := take(ctx, rec, err, &damaged, func(rec store.Record) error {
+			err := take(ctx, rec, err, &corrupt, func(rec store.Record) error {
 				if !matches {
 					return nil
 				}
@@ -233,7 +233,7 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 		}
 		return nil
 	}
-	return r.spooled(ctx, collections, &damaged, read, func(_ string, _, object []byte) error { return each(object) })
+	return r.spooled(ctx, collections, &corrupt, read, func(_ string, _, object []byte) error { return each(object) })
 }
 
 // selects reports whether a selector matches the labels of a record, which it decodes into buf.
@@ -252,13 +252,13 @@ func selects(selector labels.Selector, rec store.Record, buf *[]byte) (bool, err
 
 // take handles one step of a scan: it passes item to each, or records corruption. Its error ends
 // the scan.
-func take[T any](ctx context.Context, item T, err error, damaged *damage, each func(T) error) error {
+func take[T any](ctx context.Context, item T, err error, corrupt *damage, each func(T) error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
 		return each(item)
-	case damaged.add(err):
+	case corrupt.add(err):
 		return nil
 	default:
 		return err

@@ -61,7 +61,7 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	v, err := db.View(info.ID)
 	if errors.As(err, new(*store.CorruptionError)) {
 		c := identity(info)
-		c.Problem, c.Damaged = err.Error(), true
+		c.Problem, c.Corrupt = err.Error(), true
 		return c, nil
 	}
 	if err != nil {

@@ -34,10 +34,10 @@ const streamBufferBytes = 32 << 10
 //	Ahead         504   the collection has not reached that resourceVersion
 //	NoFollow      501
 //	Stopping      503   the agent stops while a client follows
-//	Damaged       500   with the list "damages" of the corrupt records
+//	Corrupt       500   with the list "corruptions" of the corrupt records
 //	Internal      500
 //
-// Otherwise it is the last line of the stream. If its reason is Damaged, everything else was
+// Otherwise it is the last line of the stream. If its reason is Corrupt, everything else was
 // delivered. After any other reason the connection is also aborted, so that no client takes a part
 // for the whole.
 //
@@ -180,7 +180,7 @@ func (s *stream) end(err error) {
 	whole := true
 	if err != nil {
 		last, _ := toWire(err)
-		whole = last.Reason == reasonDamaged
+		whole = last.Reason == reasonCorrupt
 		if err := s.value(last); err != nil {
 			abort()
 		}

@@ -197,7 +197,7 @@ func TestOddObjects(t *testing.T) {
 	defer db.Close()
 	var objects []*object.Object
 	for _, raw := range []string{
-		`{"error":"x","reason":"Damaged","metadata":{"name":"a"}}`,
+		`{"error":"x","reason":"Corrupt","metadata":{"name":"a"}}`,
 		"{\n  \"kind\": \"A\",\r\n  \"metadata\": {\"name\": \"b\"}\n}",
 	} {
 		o, err := object.Parse([]byte(raw))

@@ -51,9 +51,9 @@ func TestCreateSnapshotFails(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		err     error
-		damaged bool
+		corrupt bool
 	}{
-		{"damaged", &store.CorruptionError{Path: "db", Collection: "pods", Key: "a", Reason: "x"}, true},
+		{"corrupt", &store.CorruptionError{Path: "db", Collection: "pods", Key: "a", Reason: "x"}, true},
 		{"other", errors.New("no room"), false},
 	} {
 		for _, begun := range []bool{false, true} {
@@ -66,7 +66,7 @@ func TestCreateSnapshotFails(t *testing.T) {
 			got, err := client.CreateSnapshot(t.Context(), nil)
 			require.Nil(t, got, tc.name)
 			require.EqualError(t, err, tc.err.Error(), tc.name)
-			require.Equal(t, tc.damaged, errors.As(err, new(*store.CorruptionError)), tc.name)
+			require.Equal(t, tc.corrupt, errors.As(err, new(*store.CorruptionError)), tc.name)
 		}
 	}
 }

@@ -74,9 +74,9 @@ func (s *spool) add(head []byte, rec store.Record) error {
 }
 
 // each ends the filling and calls fn with every entry: its header, and the JSON of its object, nil
-// for none. Both are valid until fn returns. A record that can't be decoded is added to damaged and
+// for none. Both are valid until fn returns. A record that can't be decoded is added to corrupt and
 // left out. Errors of fn are returned unchanged.
-func (s *spool) each(ctx context.Context, damaged *damage, fn func(head, object []byte) error) error {
+func (s *spool) each(ctx context.Context, corrupt *damage, fn func(head, object []byte) error) error {
 	if err := s.w.Flush(); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
@@ -101,7 +101,7 @@ func (s *spool) each(ctx context.Context, damaged *damage, fn func(head, object 
 		}
 		json, err := recordJSON(rec, &buf)
 		switch {
-		case damaged.add(err):
+		case corrupt.add(err):
 			continue
 		case err != nil:
 			return err

@@ -57,8 +57,8 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 		}
 		require.NoError(t, sp.add(nil, store.Record{Header: store.Header{Key: "bad"}, Stored: []byte("x"), Decode: decode}))
 		n := 0
-		var damaged damage
-		require.NoError(t, sp.each(context.Background(), &damaged, func(head, object []byte) error {
+		var corrupt damage
+		require.NoError(t, sp.each(context.Background(), &corrupt, func(head, object []byte) error {
 			require.True(t, bytes.Equal(entries[n], head))
 			if n%2 == 0 {
 				require.True(t, bytes.Equal(entries[n], object))
@@ -69,7 +69,7 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, len(entries), n)
-		require.ErrorAs(t, damaged.err(), new(*store.CorruptionError))
+		require.ErrorAs(t, corrupt.err(), new(*store.CorruptionError))
 	})
 }
 

@@ -144,14 +144,14 @@ func (s *Status) Alarms() []Alarm {
 	}
 	for _, c := range s.Collections {
 		old := c.Synced && !c.CaughtUp && c.Phase != phaseStored
-		add(c.Damaged, Bad, c.ID, "can't be read", c.Problem)
-		add(!c.Damaged && !c.Synced && c.Problem != "", Bad, c.ID, ErrNotSynced.Error(), c.Problem)
+		add(c.Corrupt, Bad, c.ID, "can't be read", c.Problem)
+		add(!c.Corrupt && !c.Synced && c.Problem != "", Bad, c.ID, ErrNotSynced.Error(), c.Problem)
 		add(old && c.AgeSeconds >= staleAfter, Bad, c.ID, "data is "+Roughly(c.AgeSeconds)+" old", c.Problem)
 		add(old && c.AgeSeconds < staleAfter && c.Problem != "", Warn, c.ID, "not "+CaughtUp, c.Problem)
 		add(c.Synced && c.Phase == phaseStored && c.Problem != "", Warn, c.ID, "can't be read completely", c.Problem)
 		add(c.Untrusted != "", Warn, c.ID, "UNTRUSTED until it is listed", c.Untrusted)
 		add(c.SkippedEvents, Warn, c.ID, "events with objects of another type were skipped: it is listed at the next start", "")
-		add(c.DamagedRecords > 0, Bad, c.ID, english.Plural(int(c.DamagedRecords), "corrupt record", "")+" left out until fetched again", "")
+		add(c.CorruptRecords > 0, Bad, c.ID, english.Plural(int(c.CorruptRecords), "corrupt record", "")+" left out until fetched again", "")
 		add(c.RefusedSeconds > 0, Warn, c.ID, "forbidden for "+Age(c.RefusedSeconds)+": the stored objects are deleted after secrets.purgeAfter", "")
 		if p := c.Purged; p != nil {
 			add(true, Warn, c.ID, fmt.Sprintf("PURGED: the server forbids it: %s deleted", english.Plural(int(p.Objects), "object", "")), "")
@@ -169,7 +169,7 @@ func (s *Status) Alarms() []Alarm {
 // State rates a collection, with the agent's activity if it is not caught up.
 func (c Collection) State() (Level, string) {
 	switch {
-	case c.Damaged:
+	case c.Corrupt:
 		return Bad, "corrupt"
 	case c.CaughtUp && c.Untrusted == "":
 		return Good, CaughtUp

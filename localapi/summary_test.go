@@ -55,10 +55,10 @@ func TestAlarms(t *testing.T) {
 		{"none", with(func(*Collection) {}), nil},
 		{"store", Status{Store: StoreStatus{Problem: "x"}}, []string{"bad store: changes can't be stored: x"}},
 		{"disk", Status{Store: StoreStatus{ReadProblem: "x"}}, []string{"bad store: the disk fails to read parts of the file: x"}},
-		{"quarantine", Status{Store: StoreStatus{Quarantined: "damaged"}}, []string{"warn store: the file was set aside at the start: damaged"}},
+		{"quarantine", Status{Store: StoreStatus{Quarantined: "corrupt"}}, []string{"warn store: the file was set aside at the start: corrupt"}},
 		{"snapshots", Status{Snapshots: &SnapshotStatus{Problem: "x"}}, []string{"warn snapshots: no snapshot could be made: x"}},
 		{"configuration", Status{Agent: &AgentStatus{ConfigProblem: "x"}}, []string{"warn configuration: the newest configuration was refused: x"}},
-		{"unreadable", Status{Collections: []Collection{{ID: "pods", Damaged: true, Problem: "x"}}}, []string{"bad pods: can't be read: x"}},
+		{"unreadable", Status{Collections: []Collection{{ID: "pods", Corrupt: true, Problem: "x"}}}, []string{"bad pods: can't be read: x"}},
 		{"never synced", with(func(c *Collection) { c.Synced, c.CaughtUp, c.Problem = false, false, "x" }), []string{"bad pods: never synced: x"}},
 		{"old", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds = false, 359 }), []string{"bad pods: data is 5m old"}},
 		{"not caught up", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds, c.Problem = false, 299, "x" }), []string{"warn pods: not caught up: x"}},
@@ -67,7 +67,7 @@ func TestAlarms(t *testing.T) {
 		{"corrupt in a file", with(func(c *Collection) { c.CaughtUp, c.Phase, c.Problem = false, phaseStored, "x" }), []string{"warn pods: can't be read completely: x"}},
 		{"untrusted", with(func(c *Collection) { c.Untrusted = "rv-ahead" }), []string{"warn pods: UNTRUSTED until it is listed: rv-ahead"}},
 		{"skipped", with(func(c *Collection) { c.SkippedEvents = true }), []string{"warn pods: events with objects of another type were skipped: it is listed at the next start"}},
-		{"corrupt records", with(func(c *Collection) { c.DamagedRecords = 1200 }), []string{"bad pods: 1,200 corrupt records left out until fetched again"}},
+		{"corrupt records", with(func(c *Collection) { c.CorruptRecords = 1200 }), []string{"bad pods: 1,200 corrupt records left out until fetched again"}},
 		{"forbidden", with(func(c *Collection) { c.RefusedSeconds = 60 }), []string{"warn pods: forbidden for 1m0s: the stored objects are deleted after secrets.purgeAfter"}},
 		{"purged", with(func(c *Collection) { c.Purged = &Purge{Objects: 3} }), []string{"warn pods: PURGED: the server forbids it: 3 objects deleted"}},
 		{
@@ -82,8 +82,8 @@ func TestAlarms(t *testing.T) {
 			[]string{"bad pods, nodes: data is 2h0m old: no network"},
 		},
 		{
-			"the worst first", Status{Store: StoreStatus{Quarantined: "damaged"}, Collections: []Collection{{ID: "pods", Synced: true, CaughtUp: true, DamagedRecords: 1}}},
-			[]string{"bad pods: 1 corrupt record left out until fetched again", "warn store: the file was set aside at the start: damaged"},
+			"the worst first", Status{Store: StoreStatus{Quarantined: "corrupt"}, Collections: []Collection{{ID: "pods", Synced: true, CaughtUp: true, CorruptRecords: 1}}},
+			[]string{"bad pods: 1 corrupt record left out until fetched again", "warn store: the file was set aside at the start: corrupt"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

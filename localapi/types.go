@@ -124,7 +124,7 @@ type StoreStatus struct {
 	Verdict string `json:"verdict,omitempty"`
 
 	// Quarantined is why the previous file was set aside when the agent started: newer-format,
-	// old-format, foreign or damaged. It is empty if the file was used.
+	// old-format, foreign or corrupt. It is empty if the file was used.
 	Quarantined string `json:"quarantined,omitempty"`
 
 	// Problem is why changes can't be stored at the moment.
@@ -214,9 +214,9 @@ type Collection struct {
 	Problem     string `json:"problem,omitempty"`
 	ProblemKind string `json:"problemKind,omitempty"`
 
-	// DamagedRecords is how many records failed their check, as far as the running agent knows, and
+	// CorruptRecords is how many records failed their check, as far as the running agent knows, and
 	// were not fetched again yet. They are not served.
-	DamagedRecords int64 `json:"damagedRecords,omitempty"`
+	CorruptRecords int64 `json:"corruptRecords,omitempty"`
 
 	// Verification is the result of the newest comparison with the server in this process; nil if
 	// there was none.
@@ -229,9 +229,9 @@ type Collection struct {
 	// Purged is the newest such deletion in this process; nil if there was none.
 	Purged *Purge `json:"purged,omitempty"`
 
-	// Damaged reports that the stored collection can't be read at all, so that Synced and all
+	// Corrupt reports that the stored collection can't be read at all, so that Synced and all
 	// counts are unknown. Problem has the reason.
-	Damaged bool `json:"damaged,omitempty"`
+	Corrupt bool `json:"corrupt,omitempty"`
 }
 
 // Purge is a deletion of all stored objects of a collection because the server forbids reading it.

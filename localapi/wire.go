@@ -17,7 +17,7 @@ const apiPath = "/v1alpha1"
 
 // Reasons without an entry in sentinels.
 const (
-	reasonDamaged  = "Damaged"
+	reasonCorrupt  = "Corrupt"
 	reasonInternal = "Internal"
 )
 
@@ -43,9 +43,9 @@ type wireError struct {
 	Error  string `json:"error"` // first, see asWireError
 	Reason string `json:"reason"`
 
-	// Damages are set if the reason is Damaged.
-	Damages []wireDamage `json:"damages,omitempty"`
-	More    int          `json:"more,omitempty"`
+	// Corruptions are set if the reason is Corrupt.
+	Corruptions []wireDamage `json:"corruptions,omitempty"`
+	More        int          `json:"more,omitempty"`
 }
 
 type wireDamage struct {
@@ -64,18 +64,18 @@ func toWire(err error) (wireError, int) {
 			return w, s.code
 		}
 	}
-	var all *DamageError
+	var all *CorruptRecordsError
 	var one *store.CorruptionError
 	switch {
 	case errors.As(err, &all):
 	case errors.As(err, &one):
-		all = &DamageError{Damages: []*store.CorruptionError{one}}
+		all = &CorruptRecordsError{Corruptions: []*store.CorruptionError{one}}
 	default:
 		return w, http.StatusInternalServerError
 	}
-	w.Reason, w.More = reasonDamaged, all.More
-	for _, d := range all.Damages {
-		w.Damages = append(w.Damages, wireDamage{d.Path, d.Collection, d.Key, d.Reason})
+	w.Reason, w.More = reasonCorrupt, all.More
+	for _, d := range all.Corruptions {
+		w.Corruptions = append(w.Corruptions, wireDamage{d.Path, d.Collection, d.Key, d.Reason})
 	}
 	return w, http.StatusInternalServerError
 }
@@ -87,12 +87,12 @@ func fromWire(w wireError) error {
 			return &remoteError{text: w.Error, err: s.err}
 		}
 	}
-	if w.Reason != reasonDamaged {
+	if w.Reason != reasonCorrupt {
 		return errors.New(w.Error)
 	}
-	all := &DamageError{More: w.More}
-	for _, d := range w.Damages {
-		all.Damages = append(all.Damages, &store.CorruptionError{Path: d.Path, Collection: d.Collection, Key: d.Key, Reason: d.Reason})
+	all := &CorruptRecordsError{More: w.More}
+	for _, d := range w.Corruptions {
+		all.Corruptions = append(all.Corruptions, &store.CorruptionError{Path: d.Path, Collection: d.Collection, Key: d.Key, Reason: d.Reason})
 	}
 	return &remoteError{text: w.Error, err: all}
 }

@@ -114,7 +114,7 @@ func TestOpenAfterPowerCut(t *testing.T) {
 			raw[len(raw)-1] ^= 1
 			return b.Put(key, raw)
 		}, restore.Opened, "opened after a power cut: 1 of 30 records are corrupt"},
-		{"a record lost", func(gen *bbolt.Bucket) error { return gen.Bucket([]byte("objects")).Delete(key) }, restore.Quarantined, "damaged"},
+		{"a record lost", func(gen *bbolt.Bucket) error { return gen.Bucket([]byte("objects")).Delete(key) }, restore.Quarantined, "corrupt"},
 		{"an index entry lost", func(gen *bbolt.Bucket) error {
 			return gen.Bucket([]byte("index")).Bucket([]byte("app")).Delete([]byte("a\x00ns/7"))
 		}, restore.Quarantined, `index app does not have it under "a"`},

@@ -29,16 +29,16 @@ type File struct {
 	Path    string
 	Outcome Outcome
 
-	// Reason is why the file was set aside, one word: "foreign", "damaged", "newer-format",
+	// Reason is why the file was set aside, one word: "foreign", "corrupt", "newer-format",
 	// "old-format". Cause is the error.
 	Reason string
 	Cause  error
 
 	// Ending is how the file was left. Checked is the number of records that were checked for that
-	// reason: all after a power cut, none otherwise. Damaged is how many of them are corrupt by
+	// reason: all after a power cut, none otherwise. Corrupt is how many of them are corrupt by
 	// themselves. They are not served, so the file stays in use.
 	Ending           bolt.Shutdown
-	Checked, Damaged int64
+	Checked, Corrupt int64
 
 	// MovedTo is the path to which the file was renamed.
 	MovedTo string
@@ -67,8 +67,8 @@ func (f File) outcome() string {
 	case Replaced:
 		return "replaced; the old file is " + f.MovedTo
 	}
-	if f.Checked > 0 && f.Damaged > 0 {
-		return fmt.Sprintf("%s after a power cut: %d of %d records are corrupt", f.Outcome, f.Damaged, f.Checked)
+	if f.Checked > 0 && f.Corrupt > 0 {
+		return fmt.Sprintf("%s after a power cut: %d of %d records are corrupt", f.Outcome, f.Corrupt, f.Checked)
 	}
 	if f.Checked > 0 {
 		return fmt.Sprintf("%s after a power cut: %d records are intact", f.Outcome, f.Checked)
@@ -133,12 +133,12 @@ func look(path string, keys bolt.Keyring, verdict *File, progress func(string, i
 	for _, c := range report.Collections {
 		verdict.Checked += c.Objects
 	}
-	verdict.Damaged = report.DamagedRecords
+	verdict.Corrupt = report.CorruptRecords
 	if report.Usable() {
 		return nil
 	}
 	for _, p := range report.Problems {
-		if p.Key == "" || report.DamagedRecords == 0 {
+		if p.Key == "" || report.CorruptRecords == 0 {
 			return &store.CorruptionError{Path: path, Collection: p.Collection, Key: p.Key, Reason: p.Reason}
 		}
 	}
@@ -209,7 +209,7 @@ func unusable(err error) string {
 	case errors.Is(err, store.ErrOldFormat):
 		return "old-format"
 	case errors.As(err, new(*store.CorruptionError)):
-		return "damaged"
+		return "corrupt"
 	}
 	return ""
 }

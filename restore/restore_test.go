@@ -54,20 +54,20 @@ func TestOpenSetsAside(t *testing.T) {
 		{"other program", func(t *testing.T, path string) { put(t, path, "other", "k", "v") }, "foreign"},
 		{"newer format", func(t *testing.T, path string) { put(t, path, "meta", "format", "\x00\x00\x00\x63") }, "newer-format"},
 		{"old format", func(t *testing.T, path string) { put(t, path, "meta", "format", "\x00\x00\x00\x02") }, "old-format"},
-		{"no version", func(t *testing.T, path string) { put(t, path, "meta", "format", "") }, "damaged"},
+		{"no version", func(t *testing.T, path string) { put(t, path, "meta", "format", "") }, "corrupt"},
 		{"cut", func(t *testing.T, path string) {
 			create(t, path)
 			require.NoError(t, os.Truncate(path, 4096))
-		}, "damaged"},
+		}, "corrupt"},
 		{"truncated after the header", func(t *testing.T, path string) {
 			create(t, path)
 			require.NoError(t, os.Truncate(path, 3*4096))
-		}, "damaged"},
+		}, "corrupt"},
 		{"noise in a collection", func(t *testing.T, path string) {
 			create(t, path)
 			put(t, path, "c/pods", "info", "{}")
 			put(t, path, "c/pods", "state", "noise")
-		}, "damaged"},
+		}, "corrupt"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -110,7 +110,7 @@ func TestOpenPreviousVersion(t *testing.T) {
 			require.Equal(t, restore.Opened, verdict.Outcome)
 			require.Equal(t, file.ending, verdict.Ending)
 			require.Equal(t, file.checked, verdict.Checked)
-			require.Zero(t, verdict.Damaged)
+			require.Zero(t, verdict.Corrupt)
 			require.NoError(t, db.Close())
 		})
 	}

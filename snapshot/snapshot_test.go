@@ -259,7 +259,7 @@ func TestVerdicts(t *testing.T) {
 		{name: "text", content: []byte("hello"), is: snapshot.ErrForeign},
 		{name: "a database", content: db, is: snapshot.ErrForeign},
 		{name: "newer", content: newer, is: store.ErrNewerFormat, text: "2, this version reads up to 1"},
-		{name: "cut", content: whole[:len(whole)/2], corrupt: true, text: path + " is damaged"},
+		{name: "cut", content: whole[:len(whole)/2], corrupt: true, text: path + " is corrupt"},
 		{name: "head only", content: whole[:9], corrupt: true, text: "truncated"},
 		{name: "too long", content: long, corrupt: true, text: "the length of its manifest is out of range"},
 	} {

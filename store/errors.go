@@ -82,10 +82,10 @@ type CorruptionError struct {
 func (e *CorruptionError) Error() string {
 	switch {
 	case e.Key != "":
-		return fmt.Sprintf("%s: collection %s: record %s is damaged: %s", e.Path, e.Collection, e.Key, e.Reason)
+		return fmt.Sprintf("%s: collection %s: record %s is corrupt: %s", e.Path, e.Collection, e.Key, e.Reason)
 	case e.Collection != "":
-		return fmt.Sprintf("%s: collection %s is damaged: %s", e.Path, e.Collection, e.Reason)
+		return fmt.Sprintf("%s: collection %s is corrupt: %s", e.Path, e.Collection, e.Reason)
 	default:
-		return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason)
+		return fmt.Sprintf("%s is corrupt: %s", e.Path, e.Reason)
 	}
 }

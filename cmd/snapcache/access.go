@@ -69,7 +69,7 @@ func describeRight(right rbac.Permission) string {
 	case right.Name != "":
 		text += ": a change of its schema will not be noticed"
 	case slices.Equal(right.Verbs, []string{"get"}):
-		text += ": objects that are damaged or differ can't be fetched again"
+		text += ": objects that are corrupt or differ can't be fetched again"
 	default:
 		text += ": it can't be cached"
 	}

@@ -130,10 +130,10 @@ func printChanges(ctx context.Context, look *lookup, resource string, query loca
 		return usagef("%s is cached in parts, each with its own history: choose one: %s", resource, cachedList(readable))
 	}
 	err = src.Changes(ctx, readable[0].ID, query, printer.change)
-	var damage *localapi.DamageError
+	var damage *localapi.CorruptRecordsError
 	switch {
 	case errors.As(err, &damage):
-		return errors.Join(printer.flush(), damaged(damage))
+		return errors.Join(printer.flush(), corrupt(damage))
 	case err != nil:
 		return err
 	}

@@ -47,7 +47,7 @@ func check(c *cli.Context) error {
 	if err != nil || report.OK() {
 		return err
 	}
-	return withCode(exitDamaged, fmt.Errorf("%s is corrupt: %s", path, plural(report.ProblemCount, "problem", "problems")))
+	return withCode(exitCorrupt, fmt.Errorf("%s is corrupt: %s", path, plural(report.ProblemCount, "problem", "problems")))
 }
 
 func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) {
@@ -103,7 +103,7 @@ func writeCheck(c *cli.Context, report *bolt.CheckReport) error {
 	}
 	verdict := "ok"
 	if !report.OK() {
-		verdict = "DAMAGED"
+		verdict = "CORRUPT"
 	}
 	file := fmt.Sprintf("%s: %s, %s, %s free, journal of %s", verdict, report.Path,
 		humanBytes(report.FileBytes), humanBytes(report.FreeBytes), plural(report.JournalEntries, "entry", "entries"))

@@ -62,14 +62,14 @@ func dump(c *cli.Context) error {
 	}
 	printer := newPrinter(c.String(outputFlag), c.App.Writer)
 	err = src.Objects(c.Context, ids(readable), query, printer.object)
-	var damage *localapi.DamageError
+	var damage *localapi.CorruptRecordsError
 	if err != nil && !errors.As(err, &damage) {
 		return err // the output stays without its end, so that no reader takes it for complete
 	}
 	if err := printer.end(); err != nil {
 		return err
 	}
-	return errors.Join(damaged(damage), notSynced(missing))
+	return errors.Join(corrupt(damage), notSynced(missing))
 }
 
 // ids returns the names of collections.

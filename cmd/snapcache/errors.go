@@ -19,7 +19,7 @@ const (
 	exitFailure   = 1
 	exitUsage     = 2
 	exitNotSynced = 3
-	exitDamaged   = 4
+	exitCorrupt   = 4
 	exitTooOld    = 5
 	exitDrift     = 6
 )
@@ -57,7 +57,7 @@ func exitCode(err error) int {
 	case errors.Is(err, localapi.ErrTooOld):
 		return exitTooOld
 	case errors.As(err, new(*store.CorruptionError)), errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrOldFormat), errors.Is(err, snapshot.ErrForeign):
-		return exitDamaged
+		return exitCorrupt
 	default:
 		return exitFailure
 	}
@@ -65,18 +65,18 @@ func exitCode(err error) int {
 
 const shownDamages = 5
 
-// damaged returns the error for the corruption that was found, nil for none.
-func damaged(found *localapi.DamageError) error {
+// corrupt returns the error for the corruption that was found, nil for none.
+func corrupt(found *localapi.CorruptRecordsError) error {
 	if found == nil {
 		return nil
 	}
 	var named []error
-	for _, c := range found.Damages[:min(shownDamages, len(found.Damages))] {
+	for _, c := range found.Corruptions[:min(shownDamages, len(found.Corruptions))] {
 		named = append(named, c)
 	}
-	if more := len(found.Damages) + found.More - len(named); more > 0 {
+	if more := len(found.Corruptions) + found.More - len(named); more > 0 {
 		named = append(named, fmt.Errorf("and %d more corrupt records", more))
 	}
 	named = append(named, errors.New("the corrupt records were left out; a running agent that is online fetches them again"))
-	return withCode(exitDamaged, errors.Join(named...))
+	return withCode(exitCorrupt, errors.Join(named...))
 }

@@ -84,7 +84,7 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(damaged(in.damage), notSynced(missing))
+	return errors.Join(corrupt(in.damage), notSynced(missing))
 }
 
 // withIndex drops the collections that don't have an index.

@@ -17,7 +17,7 @@ type inspection struct {
 	w           io.Writer
 	json        bool
 	collections []localapi.Collection
-	damage      *localapi.DamageError // what was found, nil for none
+	damage      *localapi.CorruptRecordsError // what was found, nil for none
 }
 
 // noDamage records corruption and returns every other error.

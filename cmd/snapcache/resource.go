@@ -93,8 +93,8 @@ func notSynced(collections []localapi.Collection) error {
 	var unreadable []error
 	why := ""
 	for _, c := range collections {
-		if c.Damaged {
-			unreadable = append(unreadable, withCode(exitDamaged, errors.New(c.Problem)))
+		if c.Corrupt {
+			unreadable = append(unreadable, withCode(exitCorrupt, errors.New(c.Problem)))
 			continue
 		}
 		ids = append(ids, c.ID)

@@ -29,7 +29,7 @@ func bare(s *localapi.Status) *localapi.Status {
 			Lists: c.Lists, Relists: c.Relists, Resumes: c.Resumes, Events: c.Events, EventsByMinute: c.EventsByMinute,
 			ListRead: c.ListRead, ListRemaining: c.ListRemaining,
 			Problem: masked(c.Problem), ProblemKind: c.ProblemKind,
-			DamagedRecords: c.DamagedRecords, Damaged: c.Damaged, RefusedSeconds: c.RefusedSeconds, Purged: c.Purged,
+			CorruptRecords: c.CorruptRecords, Corrupt: c.Corrupt, RefusedSeconds: c.RefusedSeconds, Purged: c.Purged,
 		}
 		if bareOne.Problem != "" && c.ProblemKind != "" {
 			bareOne.Problem = c.ProblemKind + "; " + elsewhere

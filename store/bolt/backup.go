@@ -61,7 +61,7 @@ func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total 
 }
 
 func (db *DB) backupTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Backup, error) {
-	if err := db.JournalDamage(); err != nil && db.opts.ReadOnly {
+	if err := db.JournalCorruption(); err != nil && db.opts.ReadOnly {
 		return nil, err // opened for writing, the fold in begin dropped the corrupt journal
 	}
 	if err := ctx.Err(); err != nil {
@@ -230,7 +230,7 @@ func (h *backup) verify(path [][]byte, k, v []byte) error {
 		}
 	case bytes.Equal(path[0], format.BucketDict):
 		if format.DecodeDict(k, v) == nil {
-			err = fmt.Errorf("dictionary %x is damaged", k)
+			err = fmt.Errorf("dictionary %x is corrupt", k)
 		}
 	case !bytes.Equal(path[0], format.BucketCollections) || len(path) < 2:
 	case len(path) == 2, len(path) == 3:

@@ -217,7 +217,7 @@ func TestCopyRefuses(t *testing.T) {
 		bucket, key string
 		want        string
 	}{
-		"record":     {"c/pods/g1/objects", "site/o-05", "site/o-05 is damaged: checksum"},
+		"record":     {"c/pods/g1/objects", "site/o-05", "site/o-05 is corrupt: checksum"},
 		"checkpoint": {"c/pods", "state", "state: checksum"},
 		"unread":     {"c/pods", "dict", "dict: checksum"},
 		"indexes":    {"c/pods/g1", "indexes", "indexes: checksum"},

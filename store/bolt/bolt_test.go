@@ -144,7 +144,7 @@ func TestReadOnly(t *testing.T) {
 
 // A corrupt record is reported and never served, the other records are served, and writing the key
 // repairs it.
-func TestDamagedRecord(t *testing.T) {
+func TestCorruptRecord(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	idx := store.FieldIndex("payload", "data.payload")
 	c, err := db.Open(storetest.Info("a"), idx)
@@ -166,16 +166,16 @@ func TestDamagedRecord(t *testing.T) {
 	v, err := c.View()
 	require.NoError(t, err)
 	defer v.Close()
-	var damaged *store.CorruptionError
+	var corrupt *store.CorruptionError
 	_, err = v.Get("ns/o-07")
-	require.ErrorAs(t, err, &damaged)
-	require.Equal(t, "ns/o-07", damaged.Key)
+	require.ErrorAs(t, err, &corrupt)
+	require.Equal(t, "ns/o-07", corrupt.Key)
 	_, err = v.Header("ns/o-07")
-	require.ErrorAs(t, err, &damaged)
+	require.ErrorAs(t, err, &corrupt)
 	served, reported := 0, 0
 	for o, err := range v.Objects("", "") {
 		if err != nil {
-			require.ErrorAs(t, err, &damaged)
+			require.ErrorAs(t, err, &corrupt)
 			reported++
 			continue
 		}
@@ -193,7 +193,7 @@ func TestDamagedRecord(t *testing.T) {
 	_, err = healed.Get("ns/o-07")
 	require.NoError(t, err)
 	for key, err := range healed.IndexKeys("payload", "value 7 of many", "") {
-		t.Errorf("the index still has the damaged record's old value: %s, %v", key, err)
+		t.Errorf("the index still has the corrupt record's old value: %s, %v", key, err)
 	}
 }
 

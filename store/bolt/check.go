@@ -71,9 +71,9 @@ type CheckReport struct {
 	ProblemCount int64     `json:"problemCount"`
 	Problems     []Problem `json:"problems"`
 
-	// DamagedRecords is how many of the problems are single corrupt records. If there are no
+	// CorruptRecords is how many of the problems are single corrupt records. If there are no
 	// other problems, the rest of the database can be used.
-	DamagedRecords int64 `json:"damagedRecords"`
+	CorruptRecords int64 `json:"corruptRecords"`
 
 	// Notes are findings that are normal after a crash, and no corruption: the first hundred.
 	Notes []Problem `json:"notes"`
@@ -84,7 +84,7 @@ func (r *CheckReport) OK() bool { return r.ProblemCount == 0 }
 
 // Usable reports whether the database can be opened: it has no problems but single corrupt
 // records, which are never served.
-func (r *CheckReport) Usable() bool { return !r.Unsafe && r.ProblemCount == r.DamagedRecords }
+func (r *CheckReport) Usable() bool { return !r.Unsafe && r.ProblemCount == r.CorruptRecords }
 
 func (r *CheckReport) problem(p Problem) {
 	r.ProblemCount++
@@ -119,7 +119,7 @@ func reason(err error) string {
 
 // errUnsafe ends the opening of a file whose pages are so corrupt that bbolt must not follow
 // them.
-var errUnsafe = errors.New("the structure of the file is damaged")
+var errUnsafe = errors.New("the structure of the file is corrupt")
 
 // Check reads the whole database at path, the file under its journal, and compares what must
 // fit together: bbolt's pages, the journal, the dictionaries, and of each collection its
@@ -254,7 +254,7 @@ func (c *check) dictionaries(tx *boltfile.Tx) {
 		}
 		id := binary.BigEndian.Uint32(k)
 		if format.DecodeDict(k, v) == nil {
-			c.report.problem(Problem{Reason: fmt.Sprintf("dictionary %d is damaged", id)})
+			c.report.problem(Problem{Reason: fmt.Sprintf("dictionary %d is corrupt", id)})
 		}
 		if uint64(id) > b.Sequence() {
 			c.report.problem(Problem{Reason: fmt.Sprintf("dictionary %d is ahead of the sequence %d: a new one would take its id", id, b.Sequence())})

@@ -85,7 +85,7 @@ type collectionCheck struct {
 	counted CheckedCollection
 
 	keys    map[string]bool // by key, whether the record is corrupt
-	damaged int64           // corrupt records
+	corrupt int64           // corrupt records
 	ahead   int64           // records with a resourceVersion past the checkpoint's
 
 	indexes []*indexCheck
@@ -172,8 +172,8 @@ func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
 	r, o, err := x.decode(key, b)
 	x.keys[key] = err != nil
 	if err != nil {
-		x.damaged++
-		x.report.DamagedRecords++
+		x.corrupt++
+		x.report.CorruptRecords++
 		x.problem(key, "%s", reason(err))
 		return struct{}{}, nil
 	}
@@ -221,7 +221,7 @@ func (x *collectionCheck) totals(state store.State) {
 		x.problem("", "it has %d objects, its state has %d", x.counted.Objects, state.Count)
 	}
 	// How many bytes a corrupt record adds to the total is unknown.
-	if x.damaged == 0 && x.counted.Bytes != state.Bytes {
+	if x.corrupt == 0 && x.counted.Bytes != state.Bytes {
 		x.problem("", "its objects have %d bytes, its state has %d", x.counted.Bytes, state.Bytes)
 	}
 }
@@ -254,14 +254,14 @@ func (x *collectionCheck) index(i *indexCheck) {
 			x.problem("", "index %s has a malformed entry %q", i.Name, k)
 			return struct{}{}, nil
 		}
-		damaged, exists := x.keys[key]
+		corrupt, exists := x.keys[key]
 		_, wanted := i.entries[string(k)]
 		switch {
 		case !exists:
 			x.problem(key, "index %s has it under %q, and there is no such object", i.Name, value)
 		case wanted:
 			i.entries[string(k)] = true
-		case i.known && !damaged:
+		case i.known && !corrupt:
 			x.problem(key, "index %s has it under %q, where it does not belong", i.Name, value)
 		}
 		return struct{}{}, nil

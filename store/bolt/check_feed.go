@@ -47,7 +47,7 @@ func (x *collectionCheck) feed() {
 	for _, key := range slices.Sorted(maps.Keys(f.recent)) {
 		x.problem(key, "the change feed does not have it at %s", f.recent[key])
 	}
-	if x.damaged == 0 && (f.entries != f.head.Entries || f.bytes != f.head.Bytes) {
+	if x.corrupt == 0 && (f.entries != f.head.Entries || f.bytes != f.head.Bytes) {
 		x.problem("", "the change feed has %d entries and %d bytes, its head has %d and %d", f.entries, f.bytes, f.head.Entries, f.head.Bytes)
 	}
 }
@@ -58,15 +58,15 @@ func (x *collectionCheck) feedEntry(k, b []byte) (struct{}, error) {
 	f.bytes += format.FeedBytes(k, b, nil)
 	rv, e, err := format.DecodeFeedEntry(k, b)
 	if err != nil {
-		x.problem("", "change feed: entry %x is damaged", k)
+		x.problem("", "change feed: entry %x is corrupt", k)
 		return struct{}{}, nil
 	}
-	damaged, exists := x.keys[e.Key]
+	corrupt, exists := x.keys[e.Key]
 	switch {
 	case e.Deleted:
 		f.deletions[string(k)] = false
 	case !f.past(rv): // waits to be trimmed
-	case damaged:
+	case corrupt:
 		delete(f.recent, e.Key)
 	case !exists || !sameNumber(f.recent[e.Key], rv):
 		x.problem(e.Key, "the change feed has it at %s, where it is not", rv)

@@ -169,14 +169,14 @@ func TestCheckFinds(t *testing.T) {
 		"index gone":          {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/index").DeleteBucket([]byte("app")) }, "pods", "", "index app: a bucket is missing"},
 		"unknown index":       {put(pods+"/index/mine", []byte("x\x00shop/none"), nil), "pods", "shop/none", `index mine has it under "x", and there is no such object`},
 		"list of indexes":     {change(pods, []byte("indexes"), flip), "pods", "", "indexes: checksum does not match"},
-		"feed entry flipped":  {change(pods+"/feed", []byte("\x03101"), flip), "pods", "", "change feed: entry 03313031 is damaged"},
+		"feed entry flipped":  {change(pods+"/feed", []byte("\x03101"), flip), "pods", "", "change feed: entry 03313031 is corrupt"},
 		"feed entry lost":     {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/feed").Delete([]byte("\x03101")) }, "pods", "shop/o-02", "the change feed does not have it at 101"},
 		"feed entry of another": {func(tx *bbolt.Tx) error {
 			return bucketAt(tx, objects).Put([]byte("shop/o-02"), bucketAt(tx, objects).Get([]byte("shop/o-04")))
 		}, "pods", "shop/o-02", "checksum does not match"},
 		"feed entry moved": {func(tx *bbolt.Tx) error {
 			return put(pods+"/feed", []byte("\x03109"), bucketAt(tx, pods+"/feed").Get([]byte("\x03101")))(tx)
-		}, "pods", "", "change feed: entry 03313039 is damaged"},
+		}, "pods", "", "change feed: entry 03313039 is corrupt"},
 		"feed gone":         {func(tx *bbolt.Tx) error { return bucketAt(tx, pods).DeleteBucket([]byte("feed")) }, "pods", "", "change feed: a bucket is missing"},
 		"tombstone lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/tombs").Delete([]byte("\x03102")) }, "pods", "", "the deletion at 102 has no tombstone"},
 		"tombstone flipped": {change(pods+"/tombs", []byte("\x03102"), flip), "pods", "shop/o-40", "its tombstone at 102: checksum does not match"},
@@ -195,11 +195,11 @@ func TestCheckFinds(t *testing.T) {
 		"generation cut":     {put("c/pods", []byte("gen"), bolt.Seal("pods", []byte("gen"), seq(1)[4:])), "pods", "", "gen: it has 4 bytes, not 8"},
 		"pointer flipped":    {change("c/pods", []byte("dict"), flip), "pods", "", "dict: checksum does not match"},
 		"no collection":      {put("c", []byte("x"), []byte("y")), "", "", `collection "x" is not a bucket`},
-		"dictionary flipped": {change("dict", []byte{0, 0, 0, 1}, flip), "", "", "dictionary 1 is damaged"},
+		"dictionary flipped": {change("dict", []byte{0, 0, 0, 1}, flip), "", "", "dictionary 1 is corrupt"},
 		"dictionary of none": {put("dict", []byte{0, 0, 0, 9}, []byte("xxxxxxxx")), "", "", "dictionary 9 is ahead of the sequence 1: a new one would take its id"},
 		"dictionary odd":     {put("dict", []byte("x"), []byte("y")), "", "", "dictionary under the key 78, which is no id"},
 		"dictionary lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 1 is missing"},
-		"journal flipped":    {change("journal/"+string(seq(2)), []byte("entry"), flip), "", "", "journal entry 2: journal entry is damaged"},
+		"journal flipped":    {change("journal/"+string(seq(2)), []byte("entry"), flip), "", "", "journal entry 2: journal entry is corrupt"},
 		"journal lost":       {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
 		"journal end lost":   {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence is 3"},
 		"journal odd":        {put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},

@@ -318,7 +318,7 @@ func crashModel(t *rapid.T, keys bolt.Keyring) {
 }
 
 // If an entry of the journal is corrupt, it and the later ones are lost, and none before it.
-func TestDamagedJournal(t *testing.T) {
+func TestCorruptJournal(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)
@@ -338,7 +338,7 @@ func TestDamagedJournal(t *testing.T) {
 
 	db, err = bolt.Open(crashed, bolt.Options{})
 	require.NoError(t, err)
-	require.ErrorAs(t, db.JournalDamage(), new(*store.CorruptionError))
+	require.ErrorAs(t, db.JournalCorruption(), new(*store.CorruptionError))
 	check := func(db *bolt.DB) {
 		v, err := db.View("pods")
 		require.NoError(t, err)
@@ -355,7 +355,7 @@ func TestDamagedJournal(t *testing.T) {
 	db, err = bolt.Open(crashed, bolt.Options{})
 	require.NoError(t, err)
 	defer db.Close()
-	require.NoError(t, db.JournalDamage(), "what was given up is not met again")
+	require.NoError(t, db.JournalCorruption(), "what was given up is not met again")
 	check(db)
 }
 
@@ -418,7 +418,7 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	db, err = bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
 	defer db.Close()
-	require.ErrorAs(t, db.JournalDamage(), new(*store.CorruptionError))
+	require.ErrorAs(t, db.JournalCorruption(), new(*store.CorruptionError))
 	v, err := db.View("pods")
 	require.NoError(t, err)
 	defer v.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// damagedFile writes a database of 20 objects and changes the record of one.
-func damagedFile(t *testing.T, key string, damage func([]byte) []byte) (path string, m *storetest.Model) {
+// corruptFile writes a database of 20 objects and changes the record of one.
+func corruptFile(t *testing.T, key string, damage func([]byte) []byte) (path string, m *storetest.Model) {
 	db, path := newDB(t, bolt.Options{})
 	c, err := db.Open(storetest.Info("a"), lifeIndexes()...)
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func damagedFile(t *testing.T, key string, damage func([]byte) []byte) (path str
 
 // If a corrupt record is overwritten or deleted, the totals are right afterwards.
 func TestTotalsAfterDamage(t *testing.T) {
-	damaged := sampleObject(7, 8)
+	corrupt := sampleObject(7, 8)
 	for name, damage := range map[string]func([]byte) []byte{
 		"payload":  func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
 		"checksum": func(b []byte) []byte { b[3] ^= 1; return b },
@@ -48,13 +48,13 @@ func TestTotalsAfterDamage(t *testing.T) {
 	} {
 		for _, way := range []string{"put", "delete", "relist", "large relist"} {
 			t.Run(name+", "+way, func(t *testing.T) {
-				path, m := damagedFile(t, damaged.Key(), damage)
+				path, m := corruptFile(t, corrupt.Key(), damage)
 				db, err := bolt.Open(path, bolt.Options{ReplaceBudget: map[string]int{"large relist": 1}[way]})
 				require.NoError(t, err)
 				c, err := db.Open(storetest.Info("a"), lifeIndexes()...)
 				require.NoError(t, err)
-				o := storetest.Object("site", "o-07", "uid-7", "40", damaged.Labels(), "of another length")
-				require.Equal(t, damaged.Key(), o.Key())
+				o := storetest.Object("site", "o-07", "uid-7", "40", corrupt.Labels(), "of another length")
+				require.Equal(t, corrupt.Key(), o.Key())
 				change := storetest.Put(o)
 				m.Objects[o.Key()] = o
 				if way == "delete" {
@@ -81,10 +81,10 @@ func TestTotalsAfterDamage(t *testing.T) {
 	}
 }
 
-// Each way to read a corrupt record calls Options.Damaged.
-func TestDamaged_IsCalledForEachRead(t *testing.T) {
+// Each way to read a corrupt record calls Options.OnCorrupt.
+func TestOnCorrupt_IsCalledForEachRead(t *testing.T) {
 	const key = "site/o-07"
-	path, _ := damagedFile(t, key, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+	path, _ := corruptFile(t, key, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 	var mu sync.Mutex
 	var told []string
 	take := func() []string {
@@ -93,7 +93,7 @@ func TestDamaged_IsCalledForEachRead(t *testing.T) {
 		defer func() { told = nil }()
 		return told
 	}
-	db, err := bolt.Open(path, bolt.Options{Damaged: func(collection, key string) {
+	db, err := bolt.Open(path, bolt.Options{OnCorrupt: func(collection, key string) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, collection+" "+key)
@@ -138,8 +138,8 @@ func TestDamaged_IsCalledForEachRead(t *testing.T) {
 
 // If the dictionary of a record is lost, each way to read the record reports it as corrupt, so that
 // a list replaces it.
-func TestDamagedDictionary(t *testing.T) {
-	path, m := damagedFile(t, "site/o-07", func(b []byte) []byte { return b })
+func TestCorruptDictionary(t *testing.T) {
+	path, m := corruptFile(t, "site/o-07", func(b []byte) []byte { return b })
 	edit(t, path, func(tx *bbolt.Tx) error {
 		b := bucketAt(tx, "dict")
 		k, v := b.Cursor().First()

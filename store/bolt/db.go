@@ -76,10 +76,10 @@ type Options struct {
 	// memory before it fills a new generation on disk. 0 is 2 MiB.
 	ReplaceBudget int
 
-	// Damaged, unless it is nil, is called for each read of a corrupt record, in the
+	// OnCorrupt, unless it is nil, is called for each read of a corrupt record, in the
 	// goroutine that reads, so often for the same record. It must not block, and must not
 	// use the database.
-	Damaged func(collection, key string)
+	OnCorrupt func(collection, key string)
 
 	// Logger logs the work of the database in the background; nil discards it.
 	Logger *slog.Logger
@@ -219,7 +219,7 @@ func (db *DB) begin() error {
 	if err := db.log.Replay(); err != nil || db.opts.ReadOnly {
 		return err
 	}
-	if db.log.JournalDamage() != nil {
+	if db.log.JournalCorruption() != nil {
 		// Replay would never reach an entry behind the corrupt one.
 		if err := db.log.Fold(); err != nil {
 			return err
@@ -300,9 +300,9 @@ func (db *DB) flushOnTime() {
 	}
 }
 
-// JournalDamage returns the corruption that ended the replay of the journal, nil for none. The
+// JournalCorruption returns the corruption that ended the replay of the journal, nil for none. The
 // journal entries behind it are lost.
-func (db *DB) JournalDamage() error { return db.log.JournalDamage() }
+func (db *DB) JournalCorruption() error { return db.log.JournalCorruption() }
 
 // Close makes everything durable, waits for open views and closes the file. The file is closed
 // even if Close returns an error. Closing again does nothing.

@@ -287,7 +287,7 @@ func TestWrongKey(t *testing.T) {
 }
 
 // If the key id in the file is corrupt, the error is corruption, not a missing key.
-func TestDamagedKeyID(t *testing.T) {
+func TestCorruptKeyID(t *testing.T) {
 	path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
 	edit(t, path, func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))

@@ -103,13 +103,13 @@ func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 
 // note adds a write to the changes for the log. stored is the record that it replaces, nil for
 // none, and old its decoded form unless it is corrupt.
-func (g *generation) note(w write, stored []byte, old format.Record, damaged bool) error {
+func (g *generation) note(w write, stored []byte, old format.Record, corrupt bool) error {
 	c := history.Change{Key: w.key, Deletion: w.deletion}
 	if !w.delete {
 		c.New = &history.Version{UID: w.rec.Uid, RV: w.rec.Rv}
 	}
 	switch {
-	case damaged:
+	case corrupt:
 		var err error
 		if c.Old, err = g.unreadable(w.key, c.New); err != nil {
 			return err

@@ -121,7 +121,7 @@ func TestHistoryBytes(t *testing.T) {
 
 // If the head of a history is corrupt, reading changes returns an error, but the collection goes
 // on: the history starts again.
-func TestDamagedHistory(t *testing.T) {
+func TestCorruptHistory(t *testing.T) {
 	path := foldedSample(t)
 	edit(t, path, func(tx *bbolt.Tx) error {
 		b := bucketAt(tx, "c/pods/g1")
@@ -157,7 +157,7 @@ func TestDamagedHistory(t *testing.T) {
 
 // If a corrupt record is written again, the history stays as it is; if it is deleted, the history
 // starts behind the deletion.
-func TestHistoryOfDamagedRecord(t *testing.T) {
+func TestHistoryOfCorruptRecord(t *testing.T) {
 	path := foldedSample(t)
 	edit(t, path, func(tx *bbolt.Tx) error {
 		b := bucketAt(tx, "c/pods/g1/objects")
@@ -198,6 +198,6 @@ func TestHistoryOfDamagedRecord(t *testing.T) {
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	for _, p := range report.Problems {
-		require.Contains(t, p.Reason, "bytes, its state has", "what a damaged record adds to the total is not known")
+		require.Contains(t, p.Reason, "bytes, its state has", "what a corrupt record adds to the total is not known")
 	}
 }

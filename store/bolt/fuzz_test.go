@@ -69,7 +69,7 @@ func FuzzOpen(f *testing.F) {
 		path := filepath.Join(t.TempDir(), "cache.db")
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		done := make(chan string, 1)
-		go func() { done <- readDamaged(path, keys, stored) }()
+		go func() { done <- readCorrupt(path, keys, stored) }()
 		select {
 		case wrong := <-done:
 			if wrong != "" {
@@ -92,9 +92,9 @@ func usedPart(f *testing.F, path string) []byte {
 	return raw[:high*4096]
 }
 
-// readDamaged reads a file in every possible way and returns a description of the first wrong
+// readCorrupt reads a file in every possible way and returns a description of the first wrong
 // result.
-func readDamaged(path string, keys bolt.Keyring, stored map[string]bool) (wrong string) {
+func readCorrupt(path string, keys bolt.Keyring, stored map[string]bool) (wrong string) {
 	debug.SetPanicOnFault(true)
 	report, err := bolt.Check(path, keys, nil)
 	switch {

@@ -184,7 +184,7 @@ func readGolden(t *testing.T, path string, keys bolt.Keyring) {
 	for _, readOnly := range []bool{true, false, true} {
 		db, err := bolt.Open(path, bolt.Options{ReadOnly: readOnly, Keys: keys})
 		require.NoError(t, err)
-		require.NoError(t, db.JournalDamage())
+		require.NoError(t, db.JournalCorruption())
 		infos, err := db.Collections()
 		require.NoError(t, err)
 		require.Len(t, infos, 3)

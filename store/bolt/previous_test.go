@@ -101,7 +101,7 @@ func TestPreviousVersion(t *testing.T) {
 			opts := bolt.Options{Clock: clocktesting.NewFakeClock(previousTime.Add(time.Minute))}
 			check := func(db *bolt.DB) {
 				t.Helper()
-				require.NoError(t, db.JournalDamage())
+				require.NoError(t, db.JournalCorruption())
 				for _, m := range models {
 					v, err := db.View(m.Info.ID)
 					require.NoError(t, err)

@@ -228,8 +228,8 @@ func TestTamperedIsHealed(t *testing.T) {
 		name[3] ^= 1
 		return errors.Join(b.Put(of[0][0], of[1][1]), b.Put(of[1][0], of[0][1]), b.Delete(of[20][0]), b.Put(name, of[20][1]))
 	})
-	damaged := map[string]bool{}
-	db, err := bolt.Open(path, bolt.Options{Keys: keys, Damaged: func(_, key string) { damaged[key] = true }})
+	corrupt := map[string]bool{}
+	db, err := bolt.Open(path, bolt.Options{Keys: keys, OnCorrupt: func(_, key string) { corrupt[key] = true }})
 	require.NoError(t, err)
 	defer db.Close()
 	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
@@ -244,7 +244,7 @@ func TestTamperedIsHealed(t *testing.T) {
 		}
 		broken++
 		require.ErrorAs(t, err, new(*store.CorruptionError))
-		require.True(t, damaged[h.Key], h.Key)
+		require.True(t, corrupt[h.Key], h.Key)
 		if strings.HasPrefix(h.Key, "sitd/") {
 			moved = h.Key
 		}

@@ -121,7 +121,7 @@ func TestValue_OfAnotherName_IsRefused(t *testing.T) {
 }
 
 // If a generation number can't be read, the generation must not be deleted as a leftover.
-func TestDamagedGenerationStays(t *testing.T) {
+func TestCorruptGenerationStays(t *testing.T) {
 	path := foldedSample(t)
 	edit(t, path, func(tx *bbolt.Tx) error {
 		return bucketAt(tx, "c/pods").Put([]byte("gen"), []byte("noise"))

@@ -236,10 +236,10 @@ func (v *view) read(fn func() error) error {
 func (v *view) corrupt(key string, err error) error { return v.db.corrupt(v.id, key, err) }
 
 // corrupt returns the error for a corrupt record or, if key is empty, a corrupt collection. It
-// reports a record to Options.Damaged.
+// reports a record to Options.OnCorrupt.
 func (db *DB) corrupt(id, key string, err error) error {
-	if key != "" && db.opts.Damaged != nil {
-		db.opts.Damaged(id, key)
+	if key != "" && db.opts.OnCorrupt != nil {
+		db.opts.OnCorrupt(id, key)
 	}
 	return &store.CorruptionError{Path: db.path, Collection: id, Key: key, Reason: err.Error()}
 }

@@ -219,7 +219,7 @@ func (g *generation) write(w write, state *store.State) error {
 	stored := g.objects.Get(key)
 	var old format.Record
 	var oldObject *object.Object
-	damaged := false
+	corrupt := false
 	if stored != nil {
 		var err error
 		if old, err = format.DecodeRecord(key, stored); err != nil {
@@ -229,7 +229,7 @@ func (g *generation) write(w write, state *store.State) error {
 		} else if len(g.indexes) > 0 {
 			oldObject, err = g.view.decode(w.key, old)
 		}
-		damaged = err != nil
+		corrupt = err != nil
 	}
 	if stored == nil && w.delete {
 		return nil
@@ -239,12 +239,12 @@ func (g *generation) write(w write, state *store.State) error {
 		state.Bytes -= int64(old.Size)
 	}
 	for i, x := range g.c.indexes {
-		if err := g.reindex(i, x, w, oldObject, damaged); err != nil {
+		if err := g.reindex(i, x, w, oldObject, corrupt); err != nil {
 			return err
 		}
 	}
 	if g.log != nil {
-		if err := g.note(w, stored, old, damaged); err != nil {
+		if err := g.note(w, stored, old, corrupt); err != nil {
 			return err
 		}
 	}
@@ -252,7 +252,7 @@ func (g *generation) write(w write, state *store.State) error {
 		return g.objects.Delete(key)
 	}
 	w.rec.FirstRV = w.rec.Rv
-	if stored != nil && !damaged && old.Uid == w.rec.Uid && old.FirstRV != "" {
+	if stored != nil && !corrupt && old.Uid == w.rec.Uid && old.FirstRV != "" {
 		w.rec.FirstRV = old.FirstRV
 	}
 	state.Count++
@@ -296,7 +296,7 @@ func (g *generation) recount(writes []write) (count, total int64, err error) {
 }
 
 // reindex moves key from the old object's values to the new one's in one index.
-func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, damaged bool) error {
+func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, corrupt bool) error {
 	b := g.indexes[i]
 	var was, is []string
 	if old != nil {
@@ -305,7 +305,7 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 	if !w.delete {
 		is = w.values[i]
 	}
-	if damaged {
+	if corrupt {
 		// The old values can't be read from the corrupt record: search the index for the key.
 		if err := g.dropIndexed(b, x.Name, w.key); err != nil {
 			return err

@@ -33,7 +33,7 @@ const (
 	codeFailure   = 1
 	codeUsage     = 2
 	codeNotSynced = 3
-	codeDamaged   = 4
+	codeCorrupt   = 4
 )
 
 // TestAgentRefuses starts agents that can't work, on a new database and on one that holds a cache.
@@ -236,7 +236,7 @@ func TestUnusableDatabase(t *testing.T) {
 			x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 			x.putDatabase(garbage)
 			r := x.run("dump", "pods", "--db", x.db, "--socket", x.socket)
-			require.Equal(t, codeDamaged, r.code, r.stderr)
+			require.Equal(t, codeCorrupt, r.code, r.stderr)
 			require.Empty(t, r.stdout)
 			requireOneLine(t, r.stderr, "cache.db")
 			requireSameFile(t, garbage, x.db)
@@ -258,16 +258,16 @@ func TestUnusableDatabase(t *testing.T) {
 	}
 }
 
-// TestDamagedPage overwrites the pages of a database, one at a time. Readers print what is readable
+// TestCorruptPage overwrites the pages of a database, one at a time. Readers print what is readable
 // and report with their exit code that it is incomplete; an agent starts and catches up.
-func TestDamagedPage(t *testing.T) {
+func TestCorruptPage(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	cache := newCache(t, cp)
 	const page = 4096
 	used := len(bytes.TrimRight(cache, "\x00"))
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
-	damaged := 0
+	corrupt := 0
 	for at := 2 * page; at < used; at += page { // from behind the two meta pages
 		bad := bytes.Clone(cache)
 		copy(bad[at:], noise(page))
@@ -282,19 +282,19 @@ func TestDamagedPage(t *testing.T) {
 		switch {
 		case r.code == 0 && r.stderr == "":
 			continue
-		case r.code != codeDamaged || told != len(lines([]byte(r.stderr))):
+		case r.code != codeCorrupt || told != len(lines([]byte(r.stderr))):
 			t.Errorf("page %d of %d: dump ended with %d: %.500s", at/page, used/page, r.code, r.stderr)
 			continue
 		}
 		requireSameFile(t, bad, x.db)
-		if damaged++; damaged%8 != 1 {
+		if corrupt++; corrupt%8 != 1 {
 			continue
 		}
 		a := x.start()
 		a.awaitCaughtUp(anywhere(twoIDs...))
 		a.stop()
 	}
-	require.Greater(t, damaged, 20, "pages that matter")
+	require.Greater(t, corrupt, 20, "pages that matter")
 }
 
 // TestDatabaseInUse starts a second agent on a database, and reads the database without the agent's

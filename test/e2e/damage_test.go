@@ -18,10 +18,10 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestDamagedRecord corrupts a byte of a record in the file, for a collection of all objects, for
+// TestCorruptRecord corrupts a byte of a record in the file, for a collection of all objects, for
 // one with a selector, and for an object that was deleted meanwhile. The agent serves the others,
 // reports the record as corrupt, and gets the object again without a list.
-func TestDamagedRecord(t *testing.T) {
+func TestCorruptRecord(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 50, Pods: 20, Widgets: 20}))
@@ -36,15 +36,15 @@ func TestDamagedRecord(t *testing.T) {
 	a.requireServers(cp, ids...)
 	a.stop()
 
-	damaged, count := map[string]string{}, map[string]int{}
+	corrupt, count := map[string]string{}, map[string]int{}
 	for _, id := range ids {
 		stored := x.cached(id)
 		count[id] = len(stored)
-		damaged[id] = oldest(stored)
-		o := unstructured.Unstructured{Object: stored[damaged[id]]}
+		corrupt[id] = oldest(stored)
+		o := unstructured.Unstructured{Object: stored[corrupt[id]]}
 		x.damageRecord(string(o.GetUID()))
 	}
-	gone := unstructured.Unstructured{Object: onServer(t, cp, "widgets.example.com")[damaged["widgets.example.com"]]}
+	gone := unstructured.Unstructured{Object: onServer(t, cp, "widgets.example.com")[corrupt["widgets.example.com"]]}
 	_, err := cp.Kubectl(t.Context(), "delete", "widgets.example.com", "-n", gone.GetNamespace(), gone.GetName())
 	require.NoError(t, err)
 	_, err = objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "widgets", 1)
@@ -55,22 +55,22 @@ func TestDamagedRecord(t *testing.T) {
 	a.awaitCaughtUp(anywhere(ids...))
 	for _, id := range []string{"configmaps", "pods"} {
 		r := x.run("dump", id, "-o", "name", "--config", x.config)
-		require.Equal(t, codeDamaged, r.code, r.stderr)
-		require.Contains(t, r.stderr, "record "+damaged[id]+" is damaged")
+		require.Equal(t, codeCorrupt, r.code, r.stderr)
+		require.Contains(t, r.stderr, "record "+corrupt[id]+" is corrupt")
 		require.Len(t, lines([]byte(r.stdout)), count[id]-1, "%s: the others are served", id)
 	}
-	a.await("damaged records are fetched again", func(s *localapi.Status) string {
+	a.await("corrupt records are fetched again", func(s *localapi.Status) string {
 		for id, c := range collections(s) {
-			if c.DamagedRecords > 0 {
-				return fmt.Sprintf("%s has %d damaged records", id, c.DamagedRecords)
+			if c.CorruptRecords > 0 {
+				return fmt.Sprintf("%s has %d corrupt records", id, c.CorruptRecords)
 			}
 		}
 		return ""
 	})
 	since := totals(t, cp).Since(before)
 	a.requireServers(cp, ids...)
-	require.Equal(t, 1, a.counters("snapcache_damaged_records_total", "configmaps", "collection").total())
-	require.Equal(t, 1, a.counters("snapcache_damaged_records_total", "pods", "collection").total())
+	require.Equal(t, 1, a.counters("snapcache_corrupt_records_total", "configmaps", "collection").total())
+	require.Equal(t, 1, a.counters("snapcache_corrupt_records_total", "pods", "collection").total())
 	require.Equal(t, 1+store.NewestKeys, since.Count("LIST", "configmaps"), "the probe and the newest objects")
 	require.Equal(t, 1, since.Count("GET", "configmaps"))
 	require.Equal(t, 2+store.NewestKeys, since.Count("LIST", "pods"), "as well, and one of one object, because of the selector")

@@ -164,9 +164,9 @@ func TestEncryption(t *testing.T) {
 	a = x.start()
 	a.awaitCaughtUp(anywhere(ids...))
 	x.run("dump", "configmaps", "--config", x.config)
-	a.await("the damaged record is fetched again", func(s *localapi.Status) string {
-		if n := collections(s)["configmaps"].DamagedRecords; n > 0 {
-			return fmt.Sprint(n, " damaged records")
+	a.await("the corrupt record is fetched again", func(s *localapi.Status) string {
+		if n := collections(s)["configmaps"].CorruptRecords; n > 0 {
+			return fmt.Sprint(n, " corrupt records")
 		}
 		return ""
 	})
@@ -175,7 +175,7 @@ func TestEncryption(t *testing.T) {
 	a.stop()
 	log, err := os.ReadFile(x.log)
 	require.NoError(t, err)
-	require.Contains(t, string(log), "a stored record is damaged")
+	require.Contains(t, string(log), "a stored record is corrupt")
 	x.requireNoneOf(words, texts)
 
 	// Without its key the agent does not start, and the file stays.

@@ -117,12 +117,12 @@ func (x *faultyStore) damageEach(about int) {
 				if page < 2 {
 					c.before = before
 				}
-				verdicts[x.openDamaged(c)]++
+				verdicts[x.openCorrupt(c)]++
 				tried++
 			}
 		}
 	}
-	t.Logf("%d damaged files, of %d pages each: %v", tried, len(pages), verdicts)
+	t.Logf("%d corrupt files, of %d pages each: %v", tried, len(pages), verdicts)
 }
 
 // usedPages returns the pages of a file that were ever written to.
@@ -177,8 +177,8 @@ type corrupted struct {
 	before map[*faultyCollection][]*storetest.Model // states that it may have besides the newest
 }
 
-// openDamaged opens a corrupt file, and returns the result in a few words.
-func (x *faultyStore) openDamaged(file corrupted) string {
+// openCorrupt opens a corrupt file, and returns the result in a few words.
+func (x *faultyStore) openCorrupt(file corrupted) string {
 	x.t.Helper()
 	what := file.what
 	dir, err := os.MkdirTemp(x.t.TempDir(), "")
@@ -190,7 +190,7 @@ func (x *faultyStore) openDamaged(file corrupted) string {
 	require.NoError(x.t, err, what)
 	x.genuine(what)
 	outcome := string(verdict.Outcome)
-	if verdict.Outcome == restore.Opened && file.cut && verdict.Damaged == 0 {
+	if verdict.Outcome == restore.Opened && file.cut && verdict.Corrupt == 0 {
 		outcome += x.age(file)
 	}
 	// Whether it can still be written depends on the damage; if not, there is an error.

@@ -120,7 +120,7 @@ func (p *powerCuts) judge(x *faultyStore, what string, verdict restore.File) boo
 	}
 	switch verdict.Outcome {
 	case restore.Quarantined:
-		require.NotZero(t, p.lies, "%s: an honest disk damaged the file: %v", what, verdict)
+		require.NotZero(t, p.lies, "%s: an honest disk corrupted the file: %v", what, verdict)
 		require.NotEmpty(t, verdict.Reason, what)
 		require.Error(t, verdict.Cause, what)
 		outcome += ": " + verdict.Reason
@@ -128,7 +128,7 @@ func (p *powerCuts) judge(x *faultyStore, what string, verdict restore.File) boo
 			outcome += ", from a snapshot"
 		}
 	case restore.Opened:
-		require.Zero(t, verdict.Damaged, "%s: %v", what, verdict)
+		require.Zero(t, verdict.Corrupt, "%s: %v", what, verdict)
 	case restore.Created:
 	default:
 		t.Fatalf("%s: %v", what, verdict)

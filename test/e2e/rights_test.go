@@ -95,7 +95,7 @@ func TestRights(t *testing.T) {
 
 	t.Run("no get on configmaps", func(t *testing.T) {
 		x := rightsSite(t, cp, "no-get-configmaps", "configmaps", "get")
-		x.requireMissing(cp, "get on configmaps in all of the cluster: objects that are damaged or differ can't be fetched again")
+		x.requireMissing(cp, "get on configmaps in all of the cluster: objects that are corrupt or differ can't be fetched again")
 		a := x.start()
 		a.awaitCaughtUp(anywhere(rightsIDs...))
 		a.stop()

@@ -70,11 +70,11 @@ func TestSnapshot(t *testing.T) {
 		a.stop()
 	}
 	fromIt := "from snapshot " + filepath.Base(snap) + ", of "
-	t.Run("damaged", func(t *testing.T) {
+	t.Run("corrupt", func(t *testing.T) {
 		x := x.in(t)
 		require.NoError(t, os.Truncate(x.db, 64<<10))
 		requireResumed(t, x, fromIt)
-		aside, err := filepath.Glob(x.db + ".damaged-*")
+		aside, err := filepath.Glob(x.db + ".corrupt-*")
 		require.NoError(t, err)
 		require.Len(t, aside, 1)
 	})

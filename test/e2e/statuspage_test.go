@@ -242,7 +242,7 @@ func badStatus() *localapi.Status {
 	now := time.Now()
 	s.Agent.Connected = false
 	s.Store.Problem = "write /var/lib/snapcache/cache.db: no space left on device"
-	s.Store.Quarantined = "damaged"
+	s.Store.Quarantined = "corrupt"
 	s.Snapshots.Problem, s.Snapshots.Failed = "12 MiB are free, 40 MiB are needed", 3
 	c := s.Collections
 	for i := range c {
@@ -250,7 +250,7 @@ func badStatus() *localapi.Status {
 		c[i].Problem, c[i].ProblemKind = "can't reach the server: connection refused by control.example.com:6443: check that the kube-apiserver runs there", "unreachable"
 	}
 	c[0].Untrusted = "rv-ahead"
-	c[1].DamagedRecords, c[1].Phase, c[1].ListRead, c[1].ListRemaining, c[1].AgeSeconds = 3, "listing", 200, 202, 40
+	c[1].CorruptRecords, c[1].Phase, c[1].ListRead, c[1].ListRemaining, c[1].AgeSeconds = 3, "listing", 200, 202, 40
 	c[2].Synced, c[2].Objects, c[2].Lists, c[2].Relists, c[2].LastList = false, 0, 0, nil, time.Time{}
 	c[3].Lists, c[3].Relists, c[3].ListReason, c[3].LastList = 14, map[string]int64{"initial": 1, "expired": 9, "silent-close": 3, "schema-changed": 1}, "expired", now.Add(-4*time.Minute)
 	c[3].Verification = &localapi.Verification{Time: now.Add(-time.Hour), Missing: 1, Stale: 4}

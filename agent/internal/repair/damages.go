@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// maxDamaged bounds how many damaged records of a collection are remembered. Those past it are noticed
+// maxCorrupt bounds how many corrupt records of a collection are remembered. Those past it are noticed
 // again when they are read again.
-const maxDamaged = 1000
+const maxCorrupt = 1000
 
-// Damages are the damaged records that the store has reported and that have not been readable since.
+// Damages are the corrupt records that the store has reported and that have not been readable since.
 // It is safe for concurrent use.
 type Damages struct {
 	noticed chan struct{} // has a value while there is a record that was not looked at
@@ -19,7 +19,7 @@ type Damages struct {
 	byID map[string]*damage
 }
 
-// damage holds the damaged records of one collection.
+// damage holds the corrupt records of one collection.
 type damage struct {
 	keys  map[string]asked
 	found int64 // records noted since the start of the agent, also those repaired since
@@ -36,7 +36,7 @@ func NewDamages() *Damages {
 	return &Damages{noticed: make(chan struct{}, 1), byID: map[string]*damage{}}
 }
 
-// Note adds a record that the store found damaged. It is called from within reads, so the rest is left
+// Note adds a record that the store found corrupt. It is called from within reads, so the rest is left
 // to the [Repairer].
 func (d *Damages) Note(collection, key string) {
 	d.mu.Lock()
@@ -46,7 +46,7 @@ func (d *Damages) Note(collection, key string) {
 		x = &damage{keys: map[string]asked{}}
 		d.byID[collection] = x
 	}
-	if _, known := x.keys[key]; known || len(x.keys) >= maxDamaged {
+	if _, known := x.keys[key]; known || len(x.keys) >= maxCorrupt {
 		return
 	}
 	x.keys[key] = asked{}
@@ -57,8 +57,8 @@ func (d *Damages) Note(collection, key string) {
 	}
 }
 
-// Count returns how many records of a collection are damaged, and how many ever were.
-func (d *Damages) Count(collection string) (damaged, found int64) {
+// Count returns how many records of a collection are corrupt, and how many ever were.
+func (d *Damages) Count(collection string) (corrupt, found int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byID[collection]
@@ -68,7 +68,7 @@ func (d *Damages) Count(collection string) (damaged, found int64) {
 	return int64(len(x.keys)), x.found
 }
 
-// keys returns a collection's damaged records, with the results of the requests for them.
+// keys returns a collection's corrupt records, with the results of the requests for them.
 func (d *Damages) keys(collection string) map[string]asked {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// every is how often damaged records are looked at, and patience how long a key is left alone
+	// every is how often corrupt records are looked at, and patience how long a key is left alone
 	// after it was asked for.
 	every    = 2 * time.Second
 	patience = time.Minute
 
 	requestsPerSecond = 5
 
-	// linesPerMinute is how many damaged records are logged.
+	// linesPerMinute is how many corrupt records are logged.
 	linesPerMinute = 10
 )
 
-// Repairer fetches damaged records again.
+// Repairer fetches corrupt records again.
 type Repairer struct {
 	Damages *Damages
 	Clock   clock.WithTicker
@@ -65,7 +65,7 @@ type run struct {
 	logged map[string]bool // by ID and key
 }
 
-// repair looks at the damaged records of one collection.
+// repair looks at the corrupt records of one collection.
 func (r *run) repair(ctx context.Context, c *collection.Collection) {
 	keys := r.Damages.keys(c.ID)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -73,7 +73,7 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 		if !r.logged[name] {
 			r.logged[name] = true
 			if r.lines.Allow() {
-				c.Log.Error("a stored record is damaged; it is not served and will be fetched again", "key", key)
+				c.Log.Error("a stored record is corrupt; it is not served and will be fetched again", "key", key)
 			}
 		}
 		readable, err := c.Readable(key)
@@ -83,7 +83,7 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 		if readable {
 			r.Damages.repaired(c.ID, key)
 			delete(r.logged, name)
-			c.Log.Info("a damaged record was repaired", "key", key)
+			c.Log.Info("a corrupt record was repaired", "key", key)
 			continue
 		}
 		// Before the guards of the watch have passed the server may be another cluster,
@@ -95,7 +95,7 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 		gone, err := fetch(ctx, source, queue, c.Log, key, keys[key].gone)
 		r.Damages.setAsked(c.ID, key, asked{r.Clock.Now(), gone})
 		if err != nil && ctx.Err() == nil && r.lines.Allow() {
-			c.Log.Warn("a damaged record could not be fetched again yet", "key", key, "error", upstream.Explain(err))
+			c.Log.Warn("a corrupt record could not be fetched again yet", "key", key, "error", upstream.Explain(err))
 		}
 	}
 }
@@ -105,12 +105,12 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 // The answer is the newest state at the time of the request: perhaps newer than the checkpoint and
 // than what the watch has sent. What the watch has still to send of this object is older, and
 // dropped as stale, or newer. If the watch was faster, the answer finds a record that is no longer
-// damaged, and is dropped. The checkpoint does not change in any case.
+// corrupt, and is dropped. The checkpoint does not change in any case.
 //
 // If the server has no such object, the watch is about to send the deletion, with its
 // resourceVersion, which removes the record in good order. If that has not arrived by the next
 // request, which wasGone reports, the server never had an object of that name: the key itself is
-// damaged, and the record is removed without an event. If the name is taken meanwhile, the watch
+// corrupt, and the record is removed without an event. If the name is taken meanwhile, the watch
 // brings the new object before or after: see above.
 func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue, log *slog.Logger, key string, wasGone bool) (gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
@@ -121,7 +121,7 @@ func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue,
 	case gone && !wasGone:
 		return true, nil
 	case gone:
-		log.Error("a damaged record is of no object that the server knows: it is removed, and the file is damaged in more than that: have a look with snapcache check", "key", key)
+		log.Error("a corrupt record is of no object that the server knows: it is removed, and the file is corrupt in more than that: have a look with snapcache check", "key", key)
 	case err != nil:
 		return false, err
 	}

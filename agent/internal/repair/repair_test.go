@@ -21,24 +21,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestDamages_Bounded checks that a bounded number is remembered, and each record counts once.
 func TestDamages_Bounded(t *testing.T) {
 	d := NewDamages()
-	for i := range 3 * maxDamaged {
+	for i := range 3 * maxCorrupt {
 		for range 2 {
 			d.Note("pods", fmt.Sprint(i))
 		}
 	}
-	require.Len(t, d.keys("pods"), maxDamaged)
-	damaged, found := d.Count("pods")
-	require.EqualValues(t, maxDamaged, damaged)
-	require.EqualValues(t, maxDamaged, found)
-	damaged, found = d.Count("nodes")
-	require.Zero(t, damaged)
+	require.Len(t, d.keys("pods"), maxCorrupt)
+	corrupt, found := d.Count("pods")
+	require.EqualValues(t, maxCorrupt, corrupt)
+	require.EqualValues(t, maxCorrupt, found)
+	corrupt, found = d.Count("nodes")
+	require.Zero(t, corrupt)
 	require.Empty(t, d.keys("nodes"))
 	require.Zero(t, found)
 
 	d.repaired("pods", "0")
 	d.Note("pods", "0")
 	_, found = d.Count("pods")
-	require.EqualValues(t, maxDamaged+1, found, "it was damaged again")
+	require.EqualValues(t, maxCorrupt+1, found, "it was corrupt again")
 	<-d.noticed
 	require.Empty(t, d.noticed)
 }

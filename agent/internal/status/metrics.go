@@ -23,8 +23,8 @@ var (
 	descReloadedAt = informer.Metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")
 
 	descReceived   = informer.Metric("received_bytes_total", "Bytes of answers received from the server, as they came over the network.", "collection")
-	descDamaged    = informer.Metric("damaged_records_total", "Stored records that failed their check when they were read.", "collection")
-	descUnreadable = informer.Metric("collection_damaged_records", "Those of them that were not fetched again yet.", "collection")
+	descCorrupt    = informer.Metric("corrupt_records_total", "Stored records that failed their check when they were read.", "collection")
+	descUnreadable = informer.Metric("collection_corrupt_records", "Those of them that were not fetched again yet.", "collection")
 
 	descDrift    = informer.Metric("verify_drift_total", "Differences that comparisons with the server found, by kind.", "collection", "kind")
 	descVerified = informer.Metric("verify_last_success_timestamp_seconds", "When the collection was last compared with the server completely, seconds since 1970.", "collection")
@@ -99,9 +99,9 @@ func (m metricsCollector) collection(send informer.Sender, c *collection.Collect
 		state = &s
 	}
 	send.Collection(c.ID, m.Clock.Now(), stats.Counters, state, queue)
-	damaged, found := m.Damaged(c.ID)
-	send.Counter(descDamaged, float64(found), c.ID)
-	send.Gauge(descUnreadable, float64(damaged), c.ID)
+	corrupt, found := m.Corrupt(c.ID)
+	send.Counter(descCorrupt, float64(found), c.ID)
+	send.Gauge(descUnreadable, float64(corrupt), c.ID)
 	if c.Configured().Resource.IsSecrets() {
 		send.Counter(descPurges, float64(stats.Purges), c.ID)
 	}

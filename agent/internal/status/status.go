@@ -27,7 +27,7 @@ type Reporter struct {
 
 	Config    func() *config.AgentConfiguration // in force
 	All       func() []*collection.Collection
-	Damaged   func(id string) (damaged, found int64) // records of a collection: now, and ever
+	Corrupt   func(id string) (corrupt, found int64) // records of a collection: now, and ever
 	Snapshots func() *localapi.SnapshotStatus        // nil for none
 	Server    func() string                          // empty until the agent connects
 
@@ -115,7 +115,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 	if stats.Listing != "" {
 		c.ListRead, c.ListRemaining = stats.Read, stats.Remaining
 	}
-	c.DamagedRecords, _ = r.Damaged(from.ID)
+	c.CorruptRecords, _ = r.Corrupt(from.ID)
 	c.Verification, c.Purged = stats.Verification, stats.Purge
 	if !c.CaughtUp { // else the next check of the purger resets it
 		c.RefusedSeconds = stats.ForbiddenFor.Seconds()

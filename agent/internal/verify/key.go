@@ -28,7 +28,7 @@ const (
 // at is what is stored under a key, with the collection's resourceVersion at that time.
 type at struct {
 	store.Header
-	exists, damaged bool
+	exists, corrupt bool
 	rv              string
 }
 
@@ -51,7 +51,7 @@ func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKin
 			return "", err
 		}
 		switch {
-		case have.damaged, have.same(answer):
+		case have.corrupt, have.same(answer):
 			return "", nil
 		case !have.reached(answer):
 			v.result.Undecided++
@@ -95,7 +95,7 @@ func (v *comparison) await(ctx context.Context, key string, answer upstream.Curr
 	for {
 		changed := v.Tracker.NextChange()
 		have, err := v.have(key)
-		if err != nil || have.damaged || have.same(answer) || have.reached(answer) || v.clock.Now().After(until) {
+		if err != nil || have.corrupt || have.same(answer) || have.reached(answer) || v.clock.Now().After(until) {
 			return have, err
 		}
 		if err := sleep.UnlessWoken(ctx, v.clock, pollEvery, changed); err != nil {
@@ -121,7 +121,7 @@ func (v *comparison) have(key string) (at, error) {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 	case errors.As(err, new(*store.CorruptionError)):
-		have.damaged = true
+		have.corrupt = true
 	case err != nil:
 		return have, err
 	default:

@@ -62,7 +62,7 @@ func (tx *Tx) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
 }
 
 // DeleteBucket deletes a bucket at the top, which the caller has read. It returns a
-// *store.CorruptionError if bbolt does not find it then: a damaged page header leads its reader
+// *store.CorruptionError if bbolt does not find it then: a corrupt page header leads its reader
 // and its writer to different keys.
 func (tx *Tx) DeleteBucket(name []byte) error {
 	err := tx.raw.DeleteBucket(name)

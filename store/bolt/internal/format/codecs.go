@@ -131,7 +131,7 @@ func (c *Codecs) Decoder(id uint32, lookup func(uint32) []byte) (*zstd.Decoder, 
 	if id != 0 {
 		dict := lookup(id)
 		if dict == nil {
-			return nil, fmt.Errorf("dictionary %d is missing or damaged", id)
+			return nil, fmt.Errorf("dictionary %d is missing or corrupt", id)
 		}
 		opts = append(opts, zstd.WithDecoderDictRaw(id, dict))
 	}

@@ -19,7 +19,7 @@ import (
 //	rest         the object's key
 //
 // The bucket "tombs" has the records of deleted objects, as they were.
-var ErrFeedEntry = errors.New("entry of the change feed is damaged")
+var ErrFeedEntry = errors.New("entry of the change feed is corrupt")
 
 // EncodeFeedEntry returns the entry for key.
 func EncodeFeedEntry(key []byte, e history.Entry) []byte {

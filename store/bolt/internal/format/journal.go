@@ -26,7 +26,7 @@ const (
 )
 
 // ErrJournal means that a journal entry does not decode.
-var ErrJournal = errors.New("journal entry is damaged")
+var ErrJournal = errors.New("journal entry is corrupt")
 
 // EncodeJournalEntry returns the entry for key with the cells at addrs, which are in order.
 func EncodeJournalEntry(c *Codecs, key []byte, addrs []string, cells func(addr string) (value []byte, deleted bool)) ([]byte, error) {

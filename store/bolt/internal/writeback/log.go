@@ -16,7 +16,7 @@ import (
 
 // Log is the write-back of a database: a memtable that readers see at once, a journal that
 // makes it durable, and the fold that moves it into the buckets. Its owner, the writer,
-// serialises all calls but Snapshot, Err, Cells and JournalDamage.
+// serialises all calls but Snapshot, Err, Cells and JournalCorruption.
 type Log struct {
 	opts Options
 	mem  memtable
@@ -128,9 +128,9 @@ func (l *Log) Cells() int { return l.mem.cells() }
 // JournalBytes returns the size of the journal.
 func (l *Log) JournalBytes() int { return l.journal.bytes }
 
-// JournalDamage returns the corruption that Replay met, nil for none. What follows it in
+// JournalCorruption returns the corruption that Replay met, nil for none. What follows it in
 // the journal was given up.
-func (l *Log) JournalDamage() error {
+func (l *Log) JournalCorruption() error {
 	if l.journal.damage == nil {
 		return nil
 	}

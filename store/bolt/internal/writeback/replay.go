@@ -12,7 +12,7 @@ import (
 )
 
 // Replay puts what the journal holds into the memtable, when the file is opened.
-// At a damaged entry it stops: what comes before is a consistent state, with an
+// At a corrupt entry it stops: what comes before is a consistent state, with an
 // older checkpoint, and the watch sends the rest again.
 //
 // Entries are decoded in one goroutine and merged in another: each is in order of
@@ -56,19 +56,19 @@ func (l *Log) requireJournal(needed uint64) error {
 
 // decodeEntries sends the cells of one journal entry after the other.
 func (l *Log) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCells) error {
-	damaged := func(err error) {
+	corrupt := func(err error) {
 		l.journal.damage = &store.CorruptionError{Path: l.opts.Path, Reason: err.Error()}
 	}
 	cur, n := b.Cursor(), uint32(0)
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 || binary.BigEndian.Uint64(k) <= l.journal.last {
-			damaged(fmt.Errorf("journal: %w", boltfile.ErrOrder))
+			corrupt(fmt.Errorf("journal: %w", boltfile.ErrOrder))
 			return nil
 		}
 		v := JournalEntry(b, k)
 		entry, err := format.DecodeJournalEntry(l.opts.Codecs, n, k, v)
 		if err != nil {
-			damaged(err)
+			corrupt(err)
 			return nil
 		}
 		l.journal.bytes, l.journal.last = l.journal.bytes+len(v), binary.BigEndian.Uint64(k)
