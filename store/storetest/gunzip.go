@@ -16,7 +16,7 @@ func Gunzip(t testing.TB, file string) string {
 	t.Helper()
 	f, err := os.Open(file)
 	require.NoError(t, err)
-	defer f.Close()
+	defer func() { _ = f.Close() }() // only read from
 	r, err := gzip.NewReader(f)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "cache.db")
