@@ -70,7 +70,7 @@ bench-store: ## run the durable store's benchmarks (docs/performance.md): about 
 	$(GO) test -run '^$$' -bench '^BenchmarkHour$$' -benchtime 1x -timeout 30m ./store/bolt
 
 .PHONY: bench
-bench: controlplane ## compare with client-go and controller-runtime, in ten minutes; writes docs/side-by-side.md
+bench: controlplane ## compare with client-go and controller-runtime, in ten minutes; writes docs/bench
 	cd bench && $(GO) run ./cmd/bench -command 'make bench'
 
 .PHONY: bench-full

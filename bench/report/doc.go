@@ -1,3 +1,3 @@
-// Package report writes the results of a run of the benchmarks: a page of Markdown, charts, and
+// Package report writes the results of a run of the benchmarks: pages of Markdown, charts, and
 // whether the targets were reached.
 package report

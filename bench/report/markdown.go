@@ -45,7 +45,7 @@ counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
 - The agent's random wait before the first request (` + "`resumeJitter`" + `) is off, and client-go's limit of requests too.
 `
 
-// Markdown returns the page. charts are the file names of its pictures.
+// Markdown returns side-by-side.md. charts are the file names of its pictures.
 func Markdown(run *result.Run, charts []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Side by side\n\nThis page is written by `%s`. Don't edit it. All figures are of one run:\n[what was measured](side-by-side.json) is beside it.\n\n", run.Command)
@@ -59,32 +59,23 @@ func Markdown(run *result.Run, charts []string) string {
 	}
 	growth(&b, run)
 	if st := fleetStage(run); st != nil {
-		b.WriteString("\n## Fleets that restart at once\n\n[The model](scale.md).\n")
+		b.WriteString("\n## Fleets that restart at once\n\n[The model](../scale.md#the-model).\n")
 		model(&b, st)
 	}
 	return b.String()
 }
 
-// Summary returns the part of performance.md about a run: the targets, the charts, and the machine.
-func Summary(run *result.Run, charts []string) string {
+// Fleets returns fleets.md: the cost of the measured fleets and of larger ones.
+func Fleets(run *result.Run) string {
 	var b strings.Builder
-	b.WriteString("\n")
-	targetTable(&b, run)
-	pictures(&b, charts)
-	b.WriteString("\n")
-	versions(&b, run)
-	b.WriteString("\n")
-	return b.String()
-}
-
-// Scale returns the part of scale.md about a run: the cost of measured and of larger fleets.
-func Scale(run *result.Run) string {
-	var b strings.Builder
+	fmt.Fprintf(&b, "# Fleets\n\nThis page is written by `%s`. Don't edit it. [Scale](../scale.md) explains the figures.\n", run.Command)
 	if st := fleetStage(run); st != nil {
+		b.WriteString("\n## Measured\n")
 		fleetTable(&b, st)
+		b.WriteString("\n## Larger fleets\n")
 		model(&b, st)
 	}
-	fmt.Fprintf(&b, "\nOf one run on one machine, %s: [side by side](side-by-side.md).\n\n", run.Started.UTC().Format("2006-01-02"))
+	fmt.Fprintf(&b, "\nOf one run on one machine, %s: [side by side](side-by-side.md).\n", run.Started.UTC().Format("2006-01-02"))
 	return b.String()
 }
 
@@ -165,7 +156,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 	b.WriteString("\n### Changes at a rate\n\nFrom the moment at which a change is sent to the server, so the server's own time is in it, until a handler\n" +
 		"is called (of the agent: until it comes from `changes --follow`), and until a commit has made it durable, to\n" +
 		"some 20 ms. What is written does not have the end of the process in it, nor a fold of the journal where none\n" +
-		"fell into this time: see [performance.md](performance.md) for the long run.\n\n" +
+		"fell into this time: see [performance.md](../performance.md#bytes-written) for the long run.\n\n" +
 		"| changes a second | peer | changes | handled, median | p99 | durable, median | p99 | written for a change | CPU for a change |\n|---|---|---|---|---|---|---|---|---|\n")
 	type key struct {
 		rate   float64

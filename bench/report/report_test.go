@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -189,37 +190,60 @@ func TestText(t *testing.T) {
 	require.Equal(t, "3.0 h", duration(3*3600))
 }
 
-func TestSummary(t *testing.T) {
-	dir := t.TempDir()
-	page := filepath.Join(dir, "performance.md")
-	require.NoError(t, Write(example(), dir))
-	require.NoFileExists(t, page)
+func TestFleets(t *testing.T) {
+	page := Fleets(example())
+	require.NotContains(t, page, "NaN")
+	require.NotContains(t, page, "%!")
+	for _, row := range []string{"`make bench`", "| 10 | restart-0 | fleet-typed | ", "| 100,000 | fleet-typed | ", "what it says of 10 nodes by those of 5"} {
+		require.Contains(t, page, row)
+	}
+	requireTables(t, page)
 
-	require.NoError(t, os.WriteFile(page, []byte("before\n"+partBegin+"old\n"+partEnd+"after\n"), 0o600))
-	for range 2 { // the second time it exists
+	none := example()
+	for i := range none.Stages {
+		none.Stages[i].Fleets = nil
+	}
+	require.NotContains(t, Fleets(none), "|", "a run without fleets has no tables")
+}
+
+func TestWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "docs", "bench")
+	for range 2 { // the second time the files exist
 		require.NoError(t, Write(example(), dir))
-		got, err := os.ReadFile(page)
+		page, err := os.ReadFile(filepath.Join(dir, "side-by-side.md"))
 		require.NoError(t, err)
-		text := string(got)
-		require.True(t, strings.HasPrefix(text, "before\n"+partBegin) && strings.HasSuffix(text, partEnd+"after\n"), text)
-		require.NotContains(t, text, "old\n")
-		require.Equal(t, 2, strings.Count(text, "| peak memory on the first sync | agent "), text)
-		require.Equal(t, 1, strings.Count(text, "![bytes](side-by-side/bytes.svg)"))
-		require.Contains(t, text, "| command | `make bench` |")
+		require.Equal(t, 2, strings.Count(string(page), "| peak memory on the first sync | agent "))
+		require.Contains(t, string(page), "| command | `make bench` |")
+		fleets, err := os.ReadFile(filepath.Join(dir, "fleets.md"))
+		require.NoError(t, err)
+		require.Equal(t, Fleets(example()), string(fleets))
+		var run result.Run
+		require.NoError(t, result.Read(filepath.Join(dir, "side-by-side.json"), &run))
+		require.Equal(t, example().Stages, run.Stages)
 	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Len(t, files, 4, "two pages, the figures, and the charts' directory")
+}
 
-	scale := filepath.Join(dir, "scale.md")
-	require.NoError(t, os.WriteFile(scale, []byte(partBegin+partEnd), 0o600))
+// The pages link to each other, to their charts and to pages in docs.
+func TestLinks(t *testing.T) {
+	docs, err := filepath.Abs("../../docs")
+	require.NoError(t, err)
+	dir := t.TempDir()
 	require.NoError(t, Write(example(), dir))
-	got, err := os.ReadFile(scale)
-	require.NoError(t, err)
-	for _, row := range []string{"| 10 | restart-0 | fleet-typed | ", "| 100,000 | fleet-typed | ", "what it says of 10 nodes by those of 5"} {
-		require.Contains(t, string(got), row)
+	link := regexp.MustCompile(`\]\(([^)#]+)`)
+	for _, name := range []string{"side-by-side.md", "fleets.md"} {
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		links := link.FindAllStringSubmatch(string(page), -1)
+		require.NotEmpty(t, links, name)
+		for _, m := range links {
+			if other, above := strings.CutPrefix(m[1], "../"); above {
+				require.FileExists(t, filepath.Join(docs, other), "%s: %s", name, m[1])
+			} else {
+				require.FileExists(t, filepath.Join(dir, m[1]), "%s: %s", name, m[1])
+			}
+		}
 	}
-
-	require.NoError(t, os.WriteFile(page, []byte("before\nafter\n"), 0o600))
-	require.ErrorContains(t, Write(example(), dir), "has no place for it")
-	got, err = os.ReadFile(page)
-	require.NoError(t, err)
-	require.Equal(t, "before\nafter\n", string(got))
 }

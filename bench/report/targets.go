@@ -58,7 +58,7 @@ func targets(run *result.Run) []target {
 	server := versus("apiserver's CPU "+none, driver.Restart0, driver.Typed, serverCPU, 20)
 	server.floor = noise
 	cpu := versus("CPU on the first sync", driver.First, driver.Typed, clientCPU, 1)
-	cpu.why = "protobuf is neither unpacked, checked, compressed nor stored: [where the time goes](performance.md#a-first-sync)"
+	cpu.why = "protobuf is neither unpacked, checked, compressed nor stored: [where the time goes](../performance.md#a-first-sync)"
 	all := []target{
 		versus("to the first correct read after a restart", driver.Restart0, driver.Typed, readTime, 50),
 		versus("caught up after a restart with 1 % changed", driver.Restart1, driver.Typed, caughtUpTime, 20),

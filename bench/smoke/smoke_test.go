@@ -34,6 +34,9 @@ func TestSmoke(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(out, "side-by-side.md"))
 	require.NoError(t, err)
 	require.NotContains(t, string(page), "NaN")
+	fleets, err := os.ReadFile(filepath.Join(out, "fleets.md"))
+	require.NoError(t, err)
+	require.NotContains(t, string(fleets), "NaN")
 	require.FileExists(t, filepath.Join(out, "side-by-side", "first-read.svg"))
 	var read result.Run
 	require.NoError(t, result.Read(filepath.Join(out, "side-by-side.json"), &read))

@@ -1,4 +1,4 @@
-// Command bench runs the benchmarks side by side and writes the results: a page, its charts and the
+// Command bench runs the benchmarks side by side and writes the results: pages, charts and the
 // raw figures. It writes them when the run is complete, and nothing before.
 package main
 
@@ -26,9 +26,9 @@ func main() {
 func run() error {
 	name := flag.String("plan", "standard", "the `plan`: standard, full or smoke")
 	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
-	out := flag.String("out", "../docs", "the `directory` for side-by-side.md")
-	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the page")
-	again := flag.Bool("again", false, "write the page again from side-by-side.json, without a run")
+	out := flag.String("out", "../docs/bench", "the `directory` for the pages, charts and figures")
+	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the pages")
+	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, without a run")
 	flag.Parse()
 	if *again {
 		var r result.Run
@@ -55,7 +55,7 @@ func run() error {
 	if err := report.Write(r, *out); err != nil {
 		return err
 	}
-	log("written: %s/side-by-side.md", *out)
+	log("written: %s", *out)
 	// A complete run does not need its stages any more.
 	return driver.Forget(plan, driver.Options{Dir: *dir}, r)
 }
