@@ -27,7 +27,7 @@ import (
 // RequestTimeout limits a single request for one object, or for one resource's name.
 const RequestTimeout = 30 * time.Second
 
-// Options are what the collections of an agent have in common.
+// Options are the dependencies that all collections of an agent share.
 type Options struct {
 	DB    store.DB
 	Clock clock.WithTickerAndDelayedExecution
@@ -41,7 +41,7 @@ type Options struct {
 	// ends the agent.
 	Reloaded bool
 
-	// PurgeAfter returns secrets.purgeAfter as it is in force.
+	// PurgeAfter returns the value of secrets.purgeAfter in force.
 	PurgeAfter func() time.Duration
 }
 
@@ -56,11 +56,11 @@ type Collection struct {
 
 	// For the collection's own goroutine.
 	rejection rejection
-	reloaded  bool // the configuration in force came by a reload
+	reloaded  bool // the configuration in force came from a reload
 
 	wake chan struct{} // has a value once next was set
 
-	mu      sync.Mutex    // guards what follows
+	mu      sync.Mutex    // guards the fields below
 	spec    Spec          // in force
 	next    *Spec         // to be in force next; nil for no change
 	applied chan struct{} // closed once next is in force
@@ -72,8 +72,8 @@ type Collection struct {
 	source   *upstream.Source
 	pipeline *informer.Pipeline
 
-	stop  context.CancelFunc // nil while it does not run
-	tasks []*pausedTask      // to be run once it has stopped
+	stop  context.CancelFunc // nil while the collection does not run
+	tasks []*pausedTask      // to be done once the collection has stopped
 }
 
 // New returns a collection. It does nothing until it is opened or supervised.
@@ -101,9 +101,9 @@ func (c *Collection) field() string {
 	return c.spec.Field
 }
 
-// Live returns the collection's part of the store and the way there from the server. stored is nil
+// Live returns the stored collection, and the source and the queue that feed it. stored is nil
 // until the resource is known, and again once another version of it is configured. ok is false
-// until the first run: source and queue are nil then.
+// before the first run; source and queue are nil then.
 func (c *Collection) Live() (stored store.Collection, source *upstream.Source, queue *deltafifo.Queue, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *Collection) Live() (stored store.Collection, source *upstream.Source, q
 	return c.stored, c.source, c.pipeline.Queue, true
 }
 
-// Resource returns what the server calls the resource; nil until that is known.
+// Resource returns the resource as the server names it; nil until it is known.
 func (c *Collection) Resource() *upstream.Resource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,19 +128,19 @@ func (c *Collection) Relist(reason store.Reason, cause error) {
 	refl.Relist(reason, cause)
 }
 
-// Watching reports whether the watch is up and no list is on its way.
+// Watching reports whether the watch is up and no list is pending.
 func (c *Collection) Watching() bool {
 	return c.Tracker.Stats().Phase == reflector.PhaseWatching && !c.ListPending()
 }
 
-// ListPending reports whether a list is on its way into the store: what is stored is the state
-// before it.
+// ListPending reports whether a list has begun and is not yet stored: the store holds the state
+// before the list.
 func (c *Collection) ListPending() bool {
 	_, _, queue, _ := c.Live()
 	return queue != nil && queue.ListPending()
 }
 
-// Readable reports whether nothing is wrong with a key: its record can be read, or there is none.
+// Readable reports whether the record of a key can be read, or does not exist.
 func (c *Collection) Readable(key string) (bool, error) {
 	stored, _, _, _ := c.Live()
 	if stored == nil {
@@ -161,7 +161,7 @@ func (c *Collection) Readable(key string) (bool, error) {
 	return false, err
 }
 
-// info returns what the collection is to be a copy of.
+// info returns the resource, scope and transform that the stored objects must have.
 func (c *Collection) info(r upstream.Resource) (store.Info, error) {
 	label, err := labels.Parse(c.Configured().LabelSelector)
 	if err != nil {
@@ -174,8 +174,7 @@ func (c *Collection) info(r upstream.Resource) (store.Info, error) {
 	return store.Info{
 		ID: c.ID, Group: r.GVR.Group, Version: r.GVR.Version, Resource: r.GVR.Resource, Kind: r.Kind,
 		Namespaced: r.Namespaced, Namespace: c.Namespace,
-		// In the canonical form, which requests have too: other spaces or another order are no
-		// other scope.
+		// In canonical form, as in requests, so that spaces and order make no other scope.
 		LabelSelector: label.String(), FieldSelector: field.String(),
 		Transform: c.prune().ID(),
 	}, nil
@@ -202,7 +201,7 @@ func (c *Collection) indexes() []store.Index {
 	return indexes
 }
 
-// Open opens the collection's part of the database and judges what is there.
+// Open opens the stored collection, and decides whether its objects can be used.
 func (c *Collection) Open(r upstream.Resource) error {
 	if c.Namespace != "" && !r.Namespaced {
 		return exit.Usagef("%s.namespaces: %s live in no namespace: remove the field", c.field(), r.GVR.Resource)
@@ -229,7 +228,7 @@ func (c *Collection) Open(r upstream.Resource) error {
 	return nil
 }
 
-// judged returns the verdict on what is stored.
+// judged returns the verdict on the stored objects: whether they can be used.
 func (c *Collection) judged() (restore.Collection, error) {
 	info, err := c.info(*c.resource)
 	if err != nil {
@@ -238,7 +237,7 @@ func (c *Collection) judged() (restore.Collection, error) {
 	return c.versionChanged(restore.Judge(c.stored.Info(), info, c.stored.State()), c.stored.Info(), info), nil
 }
 
-// run keeps the collection up to date until ctx ends, then applies what is queued.
+// run keeps the collection up to date until ctx ends, then applies the queued changes.
 func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	verdict, err := c.judged()
 	if err != nil {
@@ -268,8 +267,8 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	return pipeline.Run(ctx)
 }
 
-// schema returns a function that asks for the schema of a custom resource. Without the right to
-// read the definition its changes go unnoticed, which is logged once.
+// schema returns a function that asks the server for the schema of a custom resource. If the server
+// forbids the read of the definition, schema changes go unnoticed; that is logged once.
 func (c *Collection) schema(cluster *upstream.Cluster) func(context.Context) (string, error) {
 	resource, logged := *c.resource, false
 	return func(ctx context.Context) (string, error) {

@@ -3,6 +3,6 @@
 //
 // A [Collection] holds the state, [Supervisors] run one goroutine for each. A [Tracker] counts what
 // the goroutine reports, for status and metrics. A [StallDetector] finds the collection whose
-// changes do not reach the store. What has to be done to all collections beside that, such as
-// comparing them with the server, is in the packages next to this one.
+// changes do not reach the store. Other tasks on all collections, such as comparing them with the
+// server, are in the packages beside this one.
 package collection

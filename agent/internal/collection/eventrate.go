@@ -5,8 +5,8 @@ import "time"
 // minutesKept is how far back events are counted by the minute: an hour.
 const minutesKept = 60
 
-// eventRate counts events by the minute. Its time is what has passed since the agent was started, so
-// that setting the clock moves nothing.
+// eventRate counts events by the minute. Minutes count from the start of the agent, so that setting
+// the clock does not move them.
 type eventRate struct {
 	counts [minutesKept]int64
 	newest int64 // the last minute that has a count
@@ -18,8 +18,8 @@ func (r *eventRate) add(passed time.Duration) {
 	r.counts[r.newest%minutesKept]++
 }
 
-// last returns the counts of the last hour, the oldest minute first. The last of them is the minute
-// under way.
+// last returns the counts of the last hour, the oldest minute first. The last count is that of the
+// current minute.
 func (r *eventRate) last(passed time.Duration) []int64 {
 	r.advance(passed)
 	all := make([]int64, minutesKept)

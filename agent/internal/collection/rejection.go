@@ -8,14 +8,14 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// rejection is whether the server rejects a collection's requests (401 or 403), so that the log
-// has a line for each change of that and none for each retry.
+// rejection holds whether the server rejects a collection's requests (401 or 403), so that the log
+// has a line for each change and none for each retry.
 type rejection struct {
-	kind upstream.ErrorClass // empty while they are accepted
+	kind upstream.ErrorClass // empty while requests are accepted
 }
 
-// observe takes a change of phase, and reports whether requests have begun to be rejected, or are
-// accepted again. An outage in between is no change: it shows nothing about the rights.
+// observe notes a change of phase, and reports whether the server has begun to reject requests, or
+// accepts them again. An outage in between is no change: it shows nothing about permissions.
 func (r *rejection) observe(p reflector.Phase, err error) (begun, ended bool) {
 	kind := upstream.Classify(err)
 	switch {
@@ -29,8 +29,8 @@ func (r *rejection) observe(p reflector.Phase, err error) (begun, ended bool) {
 	return begun, ended
 }
 
-// logRejection logs whether requests have begun to be rejected, or are accepted again. Only the
-// collection's own goroutine calls it.
+// logRejection logs when the server begins to reject requests, and when it accepts them again. Only
+// the collection's own goroutine calls it.
 func (c *Collection) logRejection(p reflector.Phase, err error) {
 	begun, ended := c.rejection.observe(p, err)
 	switch {
@@ -45,8 +45,8 @@ func (c *Collection) logRejection(p reflector.Phase, err error) {
 	}
 }
 
-// purgeIn returns for how long the server has still to forbid the collection before what is stored
-// of it is purged. It reports false if it is not to be purged for this problem.
+// purgeIn returns the time until the collection's stored objects are purged if the server keeps
+// forbidding the collection. It returns false if the problem does not lead to a purge.
 func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
 	if !c.Configured().Resource.IsSecrets() {
 		return 0, false

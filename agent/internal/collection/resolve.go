@@ -17,12 +17,12 @@ import (
 // resolveTimeout is how long the server may take to name a resource.
 const resolveTimeout = time.Minute
 
-// resolve asks the server for the collection's resource, unless the database had it, and opens the
+// resolve asks the server for the collection's resource, unless the database has it, and opens the
 // collection. It retries until ctx ends.
 //
-// Only a mistake in the configuration ends the agent: a resource that the server does not have and,
-// while nothing at all is cached, a server that does not accept the credential. An agent that has
-// something to serve goes on serving it.
+// Only a mistake in the configuration ends the agent: a resource that the server does not have or,
+// if nothing is cached, a credential that the server does not accept. An agent with cached objects
+// keeps serving them.
 func (c *Collection) resolve(ctx context.Context, cluster *upstream.Cluster) error {
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 1, Steps: 8}
 	for {

@@ -14,7 +14,7 @@ import (
 type Spec struct {
 	Field  string // its place in the configuration, for errors
 	Entry  config.Resource
-	Jitter time.Duration // the most that a resumed watch is put off
+	Jitter time.Duration // the longest random delay of a resumed watch
 	Relist config.Relist
 }
 
@@ -51,8 +51,8 @@ func collectionID(name config.ResourceName, namespace string) string {
 	return id
 }
 
-// Differs names the fields that differ between two specs. The place in the configuration is none of
-// them, nor is the jitter, which matters only at the next start.
+// Differs returns the names of the fields that differ between two specs. It ignores the place in
+// the configuration, and the jitter, which matters only at the next start.
 func (s Spec) Differs(to Spec) []string {
 	return slices.Concat(
 		Changed("version", s.Entry.Resource.Version, to.Entry.Resource.Version),

@@ -3,25 +3,25 @@ package collection
 import "time"
 
 const (
-	// stallIntervals is how many intervals of the watchdog a batch may be on its way into the
-	// store without a sign of life while nothing else is written either.
+	// stallIntervals is how many intervals of the watchdog a batch may take without a sign of life
+	// while the store writes nothing else.
 	stallIntervals = 3
 
-	// stallIntervalsBeside is the same while other things are written.
+	// stallIntervalsBeside is the same limit while the store writes other changes.
 	stallIntervalsBeside = 15
 )
 
 // StallDetector finds a collection whose changes do not reach the store. The zero value is ready. It
 // is not safe for concurrent use.
 type StallDetector struct {
-	writes int64     // of the store
-	wrote  time.Time // when that last changed
+	writes int64     // the total at the last call
+	wrote  time.Time // when writes last changed
 }
 
-// Stalled returns the ID of a collection whose changes do not reach the store without a known reason,
-// "" if there is none. A wait for the server is no stall, nor is a store that refuses changes and is
-// retried, as on a full disk, nor one that takes long and writes. writes is the total of the store's
-// writes so far, interval that of the watchdog.
+// Stalled returns the ID of a collection whose changes do not reach the store for an unknown
+// reason, "" if there is none. A wait for the server is no stall, nor are retries on a store that
+// refuses changes, as on a full disk, nor a slow store that still writes. writes is the total of
+// the store's writes so far, interval the watchdog's.
 func (d *StallDetector) Stalled(now time.Time, interval time.Duration, writes int64, collections []*Collection) string {
 	if d.wrote.IsZero() || writes != d.writes {
 		d.writes, d.wrote = writes, now

@@ -12,14 +12,14 @@ import (
 // reopenEvery is the time between two tries to open a collection that can't be opened.
 const reopenEvery = 5 * time.Second
 
-// pausedTask is something that can't be done beside the collection's writer.
+// pausedTask is work that must not run beside the collection's writer.
 type pausedTask struct {
 	do   func() error
 	done chan error
 }
 
 // supervise resolves the collection and keeps it up to date until ctx ends. While it is paused it
-// runs the tasks, applies the pending spec, and then goes on with what is stored by then.
+// runs the tasks, applies the pending spec, and then continues from the stored state.
 func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) error {
 	for {
 		if err := c.resolve(ctx, cluster); err != nil {
@@ -51,8 +51,8 @@ func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) e
 	}
 }
 
-// reopen opens the collection again, and retries until that succeeds: the disk may be full. If its
-// resource has to be resolved first, that opens it.
+// reopen opens the collection again, and retries until that succeeds: the disk may be full. If the
+// resource has to be resolved first, reopen returns: resolve opens the collection.
 func (c *Collection) reopen(ctx context.Context) {
 	for {
 		if c.applySpec(); c.resource == nil {
@@ -69,8 +69,8 @@ func (c *Collection) reopen(ctx context.Context) {
 	}
 }
 
-// begin notes how to stop a run that is about to begin. It returns false if a pending spec has to be
-// applied before.
+// begin registers the function that stops a run which is about to begin. It returns false if a
+// pending spec has to be applied first.
 func (c *Collection) begin(stop context.CancelFunc) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +101,9 @@ func (c *Collection) Desired() Spec {
 	return c.spec
 }
 
-// Configure stops the collection, so that it goes on by the spec next, and returns a channel that is
-// closed when it does. A call replaces a spec that is still pending, whose channel is never closed.
+// Configure makes next the pending spec and stops the collection, which applies the spec before it
+// runs again. The returned channel is closed when the spec is applied. A spec that was still
+// pending is replaced, and its channel is never closed.
 func (c *Collection) Configure(next Spec) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +127,8 @@ func (c *Collection) applySpec() {
 		return
 	}
 	if c.next.Entry.Resource.Version != c.spec.Entry.Resource.Version {
-		// The server has to name the resource in that version. What is stored can be read until
-		// then, and until it is listed.
+		// The server has to name the resource in that version. Until that version is listed, the
+		// stored objects can be read.
 		c.resource, c.stored, c.reloaded = nil, nil, true
 	}
 	c.spec, c.next = *c.next, nil
@@ -137,7 +138,7 @@ func (c *Collection) applySpec() {
 // errNotRunning means that a collection can't be paused.
 var errNotRunning = errors.New("it does not run at the moment")
 
-// Pause stops the collection, calls do, and lets it go on. It returns do's error.
+// Pause stops the collection, calls do, and resumes the collection. It returns do's error.
 func (c *Collection) Pause(ctx context.Context, do func() error) error {
 	t := &pausedTask{do: do, done: make(chan error, 1)}
 	c.mu.Lock()

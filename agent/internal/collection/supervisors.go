@@ -11,7 +11,7 @@ import (
 // Supervisors run the goroutines of collections. Only one goroutine at a time uses them.
 type Supervisors struct {
 	cluster      *upstream.Cluster
-	running      context.Context //nolint:containedctx // that of the group
+	running      context.Context //nolint:containedctx // the group's context
 	group        *errgroup.Group
 	byCollection map[*Collection]supervisor
 }
@@ -37,13 +37,13 @@ func (s *Supervisors) Start(c *Collection) {
 		defer stop()
 		err := c.supervise(ctx, s.cluster)
 		if ctx.Err() != nil && s.running.Err() == nil {
-			return nil // it alone was stopped
+			return nil // only this collection was stopped
 		}
 		return err
 	})
 }
 
-// Stop ends a collection's goroutine, and returns once what was queued is stored.
+// Stop ends a collection's goroutine, and returns once the queued changes are stored.
 func (s *Supervisors) Stop(c *Collection) {
 	x := s.byCollection[c]
 	delete(s.byCollection, c)

@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 )
 
-// DriftKind is how what is stored differs from the server.
+// DriftKind is how a stored object differs from the server's.
 type DriftKind string
 
 // The kinds of drift.
@@ -24,10 +24,10 @@ const (
 	DriftStale   DriftKind = "stale"   // it is stored in another version
 )
 
-// DriftKinds returns all of them.
+// DriftKinds returns all kinds of drift.
 func DriftKinds() []DriftKind { return []DriftKind{DriftMissing, DriftExtra, DriftStale} }
 
-// Tracker is the observer of one collection's pipeline, and has what else its status and metrics
+// Tracker observes one collection's pipeline, and holds the other facts that status and metrics
 // report. It is safe for concurrent use.
 type Tracker struct {
 	*counted
@@ -41,20 +41,21 @@ type Tracker struct {
 	mu      sync.Mutex
 	stats   Stats // without the counters
 	hour    eventRate
-	changed chan struct{} // closed at the next change of what is stored; nil if no one waits
+	changed chan struct{} // closed at the next change of the stored objects; nil if no one waits
 }
 
-// counted is embedded under another name than that of a method.
+// counted is another name for informer.Stats, because Tracker has a method Stats.
 type counted = informer.Stats
 
-// Stats are the counters of a collection's pipeline, and what its tracker got from elsewhere.
+// Stats are the counters of a collection's pipeline, and the facts that the agent's tasks report to
+// its tracker.
 type Stats struct {
 	informer.Counters
 	Verdict string
 	Hour    []int64 // events of the last hour by the minute, without bookmarks
 
-	ForbiddenFor time.Duration   // counted only for what is purged for it
-	Purges       int64           // of this process
+	ForbiddenFor time.Duration   // how long the server has forbidden the read; only for Secrets
+	Purges       int64           // since the start of the process
 	Purge        *localapi.Purge // the newest; immutable
 
 	Drifts       map[DriftKind]int64
@@ -67,7 +68,7 @@ var (
 	_ informer.Observer  = (*Tracker)(nil)
 )
 
-// NewTracker returns a tracker. It logs what it skips.
+// NewTracker returns a tracker. It logs skipped events.
 func NewTracker(c clock.PassiveClock, log *slog.Logger) *Tracker {
 	return &Tracker{
 		counted: informer.NewStats(c), clock: c, progress: &progress{clock: c}, log: log, onPhase: func(reflector.Phase, error) {},
@@ -111,7 +112,7 @@ func (t *Tracker) Skipped(err error) {
 	t.log.Warn("skipped what the server sent", "error", err)
 }
 
-// NextChange returns a channel that is closed at the next change of what is stored.
+// NextChange returns a channel that is closed at the next change of the stored objects.
 func (t *Tracker) NextChange() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +122,8 @@ func (t *Tracker) NextChange() <-chan struct{} {
 	return t.changed
 }
 
-// Wake wakes the goroutines that wait for a change: there is one, or the collection was removed.
+// Wake wakes the goroutines that wait for a change, because there is one or because the collection
+// was removed.
 func (t *Tracker) Wake() {
 	t.update(func(*Stats) {
 		if t.changed != nil {
@@ -137,13 +139,13 @@ func (t *Tracker) Applied(c informer.Counts, took time.Duration) {
 	t.Wake()
 }
 
-// StoreFailed implements informer.Observer. Each try of a store that refuses changes is a sign of life.
+// StoreFailed implements informer.Observer. A try that the store refuses is a sign of life too.
 func (t *Tracker) StoreFailed(err error) {
 	t.progress.touch()
 	t.counted.StoreFailed(err)
 }
 
-// Drifted counts differences from the server that are real.
+// Drifted counts n confirmed differences from the server.
 func (t *Tracker) Drifted(k DriftKind, n int64) { t.update(func(s *Stats) { s.Drifts[k] += n }) }
 
 // Verified notes the result of a comparison with the server.
@@ -161,7 +163,7 @@ func (t *Tracker) setVerdict(v string) { t.update(func(s *Stats) { s.Verdict = v
 // SetForbiddenFor notes for how long the server has forbidden the collection.
 func (t *Tracker) SetForbiddenFor(d time.Duration) { t.update(func(s *Stats) { s.ForbiddenFor = d }) }
 
-// Purged notes that all that was stored of the collection was deleted.
+// Purged notes that all stored objects of the collection were deleted.
 func (t *Tracker) Purged(p localapi.Purge) {
 	t.update(func(s *Stats) {
 		s.ForbiddenFor = 0

@@ -13,14 +13,14 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// versionEvery is the time between two lookups of a resource that the server does not serve any
-// more in the version it had.
+// versionEvery is the time between two lookups of a resource whose version the server no longer
+// serves.
 const versionEvery = 10 * time.Second
 
-// FollowVersions looks up resources again, until ctx ends, whose version is not served any more and
-// not named in the configuration: the server may serve another one. What is stored stays until the
-// list of that is complete. If the configuration names the version, or the server has none at all,
-// what is stored stays for as long as that is so.
+// FollowVersions looks up, until ctx ends, resources whose version the server no longer serves: it
+// may serve another one. The stored objects stay until the list of the other version is complete.
+// If the server serves no version, they stay. If the configuration names the version, they stay
+// too, and the resource is not looked up.
 func FollowVersions(ctx context.Context, c clock.Clock, cluster *upstream.Cluster, all func() []*Collection) {
 	for sleep.For(ctx, c, versionEvery) == nil {
 		for _, c := range all() {
@@ -55,8 +55,8 @@ func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluste
 	}
 }
 
-// versionChanged turns the reason of a verdict into schema-changed if only the version differs, and
-// the server chose that: the configuration names none.
+// versionChanged turns the reason of a verdict into schema-changed if only the version differs and
+// the server chose it, because the configuration names none.
 func (c *Collection) versionChanged(verdict restore.Collection, stored, want store.Info) restore.Collection {
 	if verdict.Reason != store.ReasonScopeChanged || c.Configured().Resource.Version != "" {
 		return verdict
