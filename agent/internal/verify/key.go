@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// maxTries is how often a key that changes all the time is looked at, or replaced.
+	// maxTries is how many times a key that keeps changing is compared, or replaced.
 	maxTries = 10
 
-	// patience is how long the watch may take to reach the server's answer. If nothing happens a
-	// bookmark does that, about once a minute.
+	// patience is how long the watch may take to reach the server's answer. If nothing changes, a
+	// bookmark reaches it, about once a minute.
 	patience = 3 * time.Minute
 
-	// pollEvery is the longest time between two looks at what is stored.
+	// pollEvery is the longest time between two reads of the store.
 	pollEvery = 200 * time.Millisecond
 )
 
-// at is what is stored under a key, with the collection's resourceVersion at that time.
+// at is the stored state of a key, with the collection's resourceVersion at that time.
 type at struct {
 	store.Header
 	exists, corrupt bool
@@ -34,12 +34,11 @@ type at struct {
 
 // drift returns how a key differs, empty if it does not, or if that can't be decided.
 //
-// A page of the server's list is older than what the watch has brought since, and newer than what
-// it has still to bring. So the server is asked for the key alone, and the answer is compared with
-// what is stored once the watch has passed it. What is stored then may be newer than the answer: if
-// it differs, the server is asked again, and if the answer is the same, nothing was newer. The
-// watch has then brought everything up to a moment at which the object was as in the answer, and
-// what is stored is something else: it is wrong.
+// A page of the server's list and the stored objects are never of the same moment. So drift asks
+// the server for the single key, waits until the watch has passed the answer, and compares. A
+// stored object that differs may be newer than the answer, so drift asks again. If the second
+// answer is the same as the first, the object did not change in between. The watch has passed that
+// state, so the stored object is wrong.
 func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKind, error) {
 	answer, err := v.ask(ctx, key)
 	for range maxTries {
@@ -65,7 +64,7 @@ func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKin
 		switch {
 		case again.Exists != answer.Exists, again.UID != answer.UID, again.RV != answer.RV:
 		case !answer.Exists && (!comparable || newer > 0):
-			// It was made after the first answer, and is gone again.
+			// The object was created after the first answer, and is deleted again.
 		case !answer.Exists:
 			return collection.DriftExtra, nil
 		case !have.exists:
@@ -88,8 +87,8 @@ func (v *comparison) ask(ctx context.Context, key string) (upstream.Current, err
 	return v.source.Current(ctx, key)
 }
 
-// await waits until what is stored under a key is the server's answer, or the watch has passed that,
-// or patience has ended.
+// await waits until the stored object is the server's answer, or the watch has passed the answer,
+// or patience has elapsed.
 func (v *comparison) await(ctx context.Context, key string, answer upstream.Current) (at, error) {
 	until := v.clock.Now().Add(patience)
 	for {
@@ -105,8 +104,8 @@ func (v *comparison) await(ctx context.Context, key string, answer upstream.Curr
 	}
 }
 
-// have returns what is stored under a key. It fails if that can't be compared: the collection is
-// not caught up, or has become another cluster's.
+// have returns the stored state of a key. It fails if the collection can't be compared, because it
+// is not caught up or has become another cluster's.
 func (v *comparison) have(key string) (at, error) {
 	view, err := v.stored.View()
 	if err != nil {
@@ -130,7 +129,7 @@ func (v *comparison) have(key string) (at, error) {
 	return have, nil
 }
 
-// same reports whether what is stored is the server's answer.
+// same reports whether the stored state is the server's answer.
 func (a at) same(answer upstream.Current) bool {
 	return a.exists == answer.Exists && (!a.exists || a.UID == answer.UID && a.RV == answer.RV)
 }
@@ -141,8 +140,8 @@ func (a at) reached(answer upstream.Current) bool {
 	return comparable && cmp >= 0
 }
 
-// heal replaces what is stored under a key by what the server has. It goes through the queue as all
-// changes do, so that handlers and watchers see it. heal returns false if the collection changed
+// heal replaces the stored object of a key by the server's. The change goes through the queue like
+// any other, so that handlers and watchers see it. heal returns false if the collection changed
 // during each try: the answer may then be older than an event of the key, and is dropped.
 func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 	_, _, queue, _ := v.Live()

@@ -1,5 +1,5 @@
-// Package verify compares what is stored with the server, on a timer and on request, and repairs what
-// differs.
+// Package verify compares the stored objects with the server's, on a timer and on request, and
+// repairs differences.
 package verify
 
 import (
@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// pageSize is how many objects are compared at a time: what is in memory.
+	// pageSize is how many objects are compared at a time; their versions are in memory.
 	pageSize = 500
 
 	// pagePause is how long a comparison in the background waits between two pages.
 	pagePause = time.Second
 
-	// requestsPerSecond and requestsInBackground are how many keys that look different are asked
-	// for a second, on request and in the background.
+	// requestsPerSecond and requestsInBackground limit the requests per second for keys that look
+	// different, in a comparison on request and in the background.
 	requestsPerSecond    = 50
 	requestsInBackground = 5
 
@@ -37,11 +37,11 @@ const (
 	// found in another pass.
 	maxSuspects = 1000
 
-	// maxHealed is how many objects may differ for each to be fetched. If more do, the comparison
-	// ends, and the collection is listed.
+	// maxHealed is up to how many differing objects are fetched one by one. If more differ, the
+	// comparison ends, and the collection is listed.
 	maxHealed = 100
 
-	// linesPerMinute is how many differences are logged.
+	// linesPerMinute limits the logged differences.
 	linesPerMinute = 10
 )
 
@@ -54,7 +54,7 @@ type pace struct {
 	requests *rate.Limiter // of single keys
 }
 
-// Options are what a verifier works on.
+// Options are the dependencies of a verifier.
 type Options struct {
 	Clock clock.Clock
 	All   func() []*collection.Collection
@@ -77,7 +77,7 @@ func New(opts Options) *Verifier { return &Verifier{opts: opts, busy: make(chan 
 func (v *Verifier) Run(ctx context.Context) {
 	clock := v.opts.Clock
 	var every time.Duration
-	var next time.Time // if every is not 0
+	var next time.Time // time of the next comparison; unset if every is 0
 	for {
 		interval, changed := v.opts.Interval()
 		if interval != every {
@@ -101,7 +101,7 @@ func (v *Verifier) Run(ctx context.Context) {
 		for _, c := range v.opts.All() {
 			verify(ctx, clock, c, slow, false, func(localapi.VerifyProgress) {})
 		}
-		next = clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // as well
+		next = clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // spreads load, guards nothing
 	}
 }
 
@@ -181,8 +181,8 @@ func whyUnsynced(c *collection.Collection) string {
 // comparison is one comparison of a collection with the server.
 //
 // The server's list and the store are both in the order of keys, so a page of the one is compared
-// with a range of the other. Besides that only a bounded number of keys that look different is in
-// memory. What looks different is only suspect: see drift.
+// with a range of the other. Beyond these, only a bounded number of keys that look different is in
+// memory. Such a key is only suspect: see drift.
 type comparison struct {
 	*collection.Collection
 	clock    clock.Clock
@@ -192,7 +192,7 @@ type comparison struct {
 	lines    *rate.Limiter // of the log
 	result   localapi.Verification
 
-	stored  store.Collection // as of the beginning
+	stored  store.Collection // the collection at the beginning
 	source  *upstream.Source
 	page    []upstream.Version
 	after   string // all keys up to this one have been compared
@@ -201,7 +201,7 @@ type comparison struct {
 	cluster string // of the checkpoint at the beginning
 
 	suspects []string // the first keys that look different
-	differ   int64    // how many do
+	differ   int64    // how many keys look different
 }
 
 func (v *comparison) run(ctx context.Context) error {
@@ -225,7 +225,7 @@ func (v *comparison) run(ctx context.Context) error {
 		if v.differ <= int64(len(v.suspects)) {
 			return nil
 		}
-		from = v.suspects[len(v.suspects)-1] // there were more
+		from = v.suspects[len(v.suspects)-1] // more keys look different
 	}
 }
 
@@ -259,7 +259,7 @@ func (v *comparison) suspect(ctx context.Context, key string) (more bool, err er
 	return true, nil
 }
 
-// pass compares all that comes after the key from.
+// pass compares all keys after from.
 func (v *comparison) pass(ctx context.Context, from string) error {
 	v.after, v.newest, v.result.Objects, v.differ = from, "", 0, 0
 	v.page, v.suspects = v.page[:0], nil
@@ -293,8 +293,8 @@ func (v *comparison) report() {
 	v.progress(localapi.VerifyProgress{Collection: v.ID, Done: v.result.Objects, Total: max(v.total, v.result.Objects)})
 }
 
-// compare compares the page with what is stored between the keys after and newest, and past that if
-// the server's list has ended.
+// compare compares the page with the stored objects between the keys after and newest, and with all
+// later ones if the server's list has ended.
 func (v *comparison) compare(ended bool) error {
 	view, err := v.stored.View()
 	if err != nil {
@@ -307,7 +307,7 @@ func (v *comparison) compare(ended bool) error {
 	}
 	for h, err := range view.Headers("", v.after) {
 		if errors.As(err, new(*store.CorruptionError)) {
-			continue // package repair does that
+			continue // package repair repairs it
 		}
 		if err != nil {
 			return err
@@ -341,7 +341,7 @@ func (v *comparison) looksDifferent(key string) {
 	}
 }
 
-// drifted counts a difference that is real.
+// drifted counts a confirmed difference.
 func (v *comparison) drifted(key string, kind collection.DriftKind) {
 	switch kind {
 	case collection.DriftMissing:
