@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// maxCorrupt bounds how many corrupt records of a collection are remembered. Those past it are noticed
-// again when they are read again.
+// maxCorrupt bounds how many corrupt records of a collection are remembered. Further ones are
+// noticed when they are read again.
 const maxCorrupt = 1000
 
 // Damages are the corrupt records that the store has reported and that have not been readable since.
 // It is safe for concurrent use.
 type Damages struct {
-	noticed chan struct{} // has a value while there is a record that was not looked at
+	noticed chan struct{} // has a value if there is a new record
 
 	mu   sync.Mutex
 	byID map[string]*damage
@@ -22,13 +22,13 @@ type Damages struct {
 // damage holds the corrupt records of one collection.
 type damage struct {
 	keys  map[string]asked
-	found int64 // records noted since the start of the agent, also those repaired since
+	found int64 // records noted since the start of the agent, with the repaired ones
 }
 
 // asked is the result of a request for a key.
 type asked struct {
-	at   time.Time // zero for not yet
-	gone bool      // the server had nothing
+	at   time.Time // zero before the first request
+	gone bool      // the server had no such object
 }
 
 // NewDamages returns an empty set.
@@ -57,7 +57,8 @@ func (d *Damages) Note(collection, key string) {
 	}
 }
 
-// Count returns how many records of a collection are corrupt, and how many ever were.
+// Count returns how many records of a collection are corrupt, and how many were found since the
+// start of the agent.
 func (d *Damages) Count(collection string) (corrupt, found int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

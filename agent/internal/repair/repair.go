@@ -1,4 +1,4 @@
-// Package repair fetches stored records again that failed their checksum.
+// Package repair fetches stored records that failed their checksum from the server again.
 package repair
 
 import (
@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// every is how often corrupt records are looked at, and patience how long a key is left alone
-	// after it was asked for.
+	// every is the time between two passes over the corrupt records, and patience the time between
+	// two requests for the same key.
 	every    = 2 * time.Second
 	patience = time.Minute
 
 	requestsPerSecond = 5
 
-	// linesPerMinute is how many corrupt records are logged.
+	// linesPerMinute limits the logged corrupt records.
 	linesPerMinute = 10
 )
 
@@ -65,7 +65,7 @@ type run struct {
 	logged map[string]bool // by ID and key
 }
 
-// repair looks at the corrupt records of one collection.
+// repair requests the corrupt records of one collection, and logs those that can be read again.
 func (r *run) repair(ctx context.Context, c *collection.Collection) {
 	keys := r.Damages.keys(c.ID)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -86,8 +86,8 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 			c.Log.Info("a corrupt record was repaired", "key", key)
 			continue
 		}
-		// Before the guards of the watch have passed the server may be another cluster,
-		// or one that went back in time.
+		// Until the guards of the watch have passed, the server may be another cluster, or one that
+		// was restored from a backup.
 		if !c.Watching() || r.Clock.Since(keys[key].at) < patience || r.limit.Wait(ctx) != nil {
 			continue
 		}
@@ -102,16 +102,16 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 
 // fetch asks the server for one object and queues the answer for the loop, the only writer.
 //
-// The answer is the newest state at the time of the request: perhaps newer than the checkpoint and
-// than what the watch has sent. What the watch has still to send of this object is older, and
-// dropped as stale, or newer. If the watch was faster, the answer finds a record that is no longer
-// corrupt, and is dropped. The checkpoint does not change in any case.
+// The answer is the newest state at the time of the request: perhaps newer than the checkpoint, and
+// than the events that the watch has sent. The events of this object that the watch has not sent
+// yet are older, and dropped as stale, or newer. If the watch was faster, the answer finds a record
+// that is no longer corrupt, and is dropped. The checkpoint does not change in any case.
 //
 // If the server has no such object, the watch is about to send the deletion, with its
 // resourceVersion, which removes the record in good order. If that has not arrived by the next
 // request, which wasGone reports, the server never had an object of that name: the key itself is
-// corrupt, and the record is removed without an event. If the name is taken meanwhile, the watch
-// brings the new object before or after: see above.
+// corrupt, and the record is removed without an event. If an object of that name is created
+// meanwhile, the watch brings it, before or after, as above.
 func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue, log *slog.Logger, key string, wasGone bool) (gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue,
 		return false, err
 	}
 	if err = queue.Repair(key, o); errors.Is(err, deltafifo.ErrReplacing) {
-		err = nil // the list brings it
+		err = nil // the list brings the object
 	}
 	return gone, err
 }
