@@ -35,7 +35,7 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Options are what the process adds to the configuration.
+// Options are the settings that the configuration file does not have.
 type Options struct {
 	// Version is the program's version.
 	Version string
@@ -66,7 +66,7 @@ type Agent struct {
 	started   time.Time
 	db        store.DB
 	verdict   restore.File
-	foreign   bool              // what is stored came from a snapshot, which may be another node's
+	foreign   bool              // the database was restored from a snapshot, which may be another node's
 	snapshots *backup.Snapshots // nil for a store that has none
 	source    localapi.Source
 	status    *status.Reporter
@@ -79,9 +79,9 @@ type Agent struct {
 	reloads   chan chan<- reloadResult // each has a buffer for the result
 	stall     collection.StallDetector // for the watchdog alone
 	stalled   atomic.Pointer[string]   // what is stuck, for the status; nil for nothing
-	ready     atomic.Bool              // systemd was notified of it
+	ready     atomic.Bool              // systemd was notified that the agent is ready
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	cfg         *config.AgentConfiguration
 	collections []*collection.Collection // a new slice when a reload changes it
 	cluster     *upstream.Cluster
@@ -130,7 +130,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	return err
 }
 
-// openStore opens the database and those of the configured collections that it has already.
+// openStore opens the database, and the configured collections that are in it.
 func (a *Agent) openStore(ctx context.Context) error {
 	if a.config().Store.Type == config.StoreMemory {
 		a.db = memory.New()
@@ -175,7 +175,7 @@ func openError(err error) error {
 	return hinted
 }
 
-// boltOptions returns the database's options by the configuration in force.
+// boltOptions returns the database's options, from the configuration in force.
 func (a *Agent) boltOptions() bolt.Options {
 	return bolt.Options{
 		MaxBytes: a.config().Store.MaxSize.Value(), FlushInterval: a.config().Store.CommitInterval.Duration,
@@ -290,8 +290,8 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	return err
 }
 
-// follow runs the collections until ctx ends, and returns once they have stored what was queued. The
-// database must stay open until then.
+// follow runs the collections until ctx ends, and returns once they have stored the queued changes.
+// The database must stay open until then.
 func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	cluster, err := upstream.New(restConfig)
 	if err != nil {

@@ -48,7 +48,7 @@ func (a *Agent) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.status.Metrics())
 	a.status.HealthHandlers(mux)
-	// The bare page has no more than the metrics.
+	// The bare page shows nothing that the metrics do not have.
 	page := statuspage.LocalHost(a.statusPage(true))
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)

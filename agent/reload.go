@@ -32,7 +32,7 @@ type reloadResult struct {
 }
 
 // reload requests a reload and returns what it changed. If the error is [localapi.ErrRefused], the
-// whole configuration before stays in force. If ctx ends, the reload may still take place.
+// previous configuration stays in force as a whole. If ctx ends, the reload may still take place.
 func (a *Agent) reload(ctx context.Context) ([]string, error) {
 	done := make(chan reloadResult, 1)
 	select {

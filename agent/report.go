@@ -13,7 +13,7 @@ import (
 const (
 	reportEvery      = 5 * time.Second        // STATUS= for systemd
 	progressLogEvery = 10 * time.Second       // progress of a long list in the log
-	progressEvery    = 200 * time.Millisecond // and on a terminal
+	progressEvery    = 200 * time.Millisecond // progress of a list on a terminal
 )
 
 // report sends the status to systemd, and the progress of lists to the log and the terminal, until

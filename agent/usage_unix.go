@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resourceUsage is what the process has done so far, as the system counts it.
+// resourceUsage is the I/O and the CPU time of the process so far, as the system counts them.
 type resourceUsage struct {
-	blocks int64 // read and written
+	blocks int64 // blocks read and written
 	cpu    int64 // CPU time in units of cpuStep; an idle process stays below one per tick
 }
 
@@ -24,5 +24,5 @@ func processUsage() resourceUsage {
 		return resourceUsage{}
 	}
 	cpu := time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	return resourceUsage{int64(u.Inblock) + int64(u.Oublock), int64(cpu / cpuStep)} //nolint:unconvert // 32 bits elsewhere
+	return resourceUsage{int64(u.Inblock) + int64(u.Oublock), int64(cpu / cpuStep)} //nolint:unconvert // the fields have 32 bits on other platforms
 }

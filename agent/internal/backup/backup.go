@@ -22,7 +22,7 @@ import (
 // yet.
 const retryAfter = 10 * time.Minute
 
-// Snapshots makes snapshots of a database. The nil value is that of a store that has none.
+// Snapshots makes snapshots of a database. A nil pointer stands for a store that has none.
 type Snapshots struct {
 	dir   snapshot.Dir
 	db    *bolt.DB
@@ -31,7 +31,7 @@ type Snapshots struct {
 
 	wake chan struct{} // has a value once cfg was changed
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	cfg   config.Snapshots
 	state localapi.SnapshotStatus
 }
@@ -58,7 +58,7 @@ func (s *Snapshots) note(x *snapshot.Snapshot) {
 	s.state.Name, s.state.Bytes, s.state.Newest = x.Name, x.Bytes, x.Manifest.Created
 }
 
-// Status returns what is known of the snapshots; nil if the store has none.
+// Status returns the status of the snapshots; nil if the store has none.
 func (s *Snapshots) Status() *localapi.SnapshotStatus {
 	if s == nil {
 		return nil
@@ -112,8 +112,9 @@ func (s *Snapshots) config() config.Snapshots {
 	return s.cfg
 }
 
-// due returns the time until the next snapshot; without a schedule a very long one. It counts from the
-// newest snapshot, so that a restart makes none; one with a date in the future counts as new.
+// due returns the time until the next snapshot; without a schedule a very long one. It counts from
+// the newest snapshot, so that a restart makes none; a snapshot with a date in the future counts as
+// new.
 func (s *Snapshots) due() time.Duration {
 	every := s.config().Interval.Duration
 	if every == 0 {

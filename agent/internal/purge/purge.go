@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// looks is how many times, in the time after which Secrets are purged, they are checked for
-	// being still forbidden; at least every maxInterval. Each check that finds them so is noted in
-	// the file.
+	// looks is how many times within secrets.purgeAfter a collection of Secrets is checked for
+	// being still forbidden; at least every maxInterval. Each check that finds it forbidden writes
+	// to the file.
 	looks       = 48
 	maxInterval = 30 * time.Minute
 )
@@ -100,7 +100,7 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	limited, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
 	if err := source.Probe(limited, "0"); !upstream.IsForbidden(err, resource) {
-		return denied // not known now; if it is allowed the watch is soon up
+		return denied // not known now; if the read is allowed, the watch is up soon
 	}
 	objects := stored.State().Count
 	err := c.Pause(ctx, func() error {

@@ -1,3 +1,3 @@
-// Package status reports how an agent is: the status of the local API, in words and as metrics, and the
+// Package status reports the state of an agent: as the status of the local API, as metrics, and as
 // health checks.
 package status

@@ -77,7 +77,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sendSnapshots sends nothing if the store has none.
+// sendSnapshots sends the metrics of the snapshots, if the store can have any.
 func (m metricsCollector) sendSnapshots(send informer.Sender) {
 	s := m.Snapshots()
 	if s == nil {
@@ -116,5 +116,5 @@ func (m metricsCollector) collection(send informer.Sender, c *collection.Collect
 	}
 }
 
-// seconds returns a time as metrics have it.
+// seconds returns a time in seconds since 1970, as metrics have it.
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

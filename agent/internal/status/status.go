@@ -39,7 +39,7 @@ type Reporter struct {
 	Stalled func() string
 }
 
-// Fill adds what only the running agent knows to a status read from the database.
+// Fill adds the facts of the running agent to a status read from the database.
 func (r *Reporter) Fill(s *localapi.Status) {
 	s.Agent = &localapi.AgentStatus{
 		Version: r.Version, PID: os.Getpid(), Started: r.Started,
@@ -117,7 +117,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 	}
 	c.CorruptRecords, _ = r.Corrupt(from.ID)
 	c.Verification, c.Purged = stats.Verification, stats.Purge
-	if !c.CaughtUp { // else the next check of the purger resets it
+	if !c.CaughtUp { // once caught up, the purger's next check resets the time
 		c.RefusedSeconds = stats.ForbiddenFor.Seconds()
 	}
 	if stats.Problem != nil {
