@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// missingRights asks the server which of the rights that a configuration needs it does not grant.
-// Each has only the verbs that are missing.
+// missingRights returns the permissions that a configuration needs and the server does not grant,
+// each with only the missing verbs.
 func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration) ([]rbac.Permission, error) {
 	var missing []rbac.Permission
 	for _, right := range rbac.Of(cfg).Each() {
@@ -40,7 +40,8 @@ func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.A
 	return missing, nil
 }
 
-// missingError is the error for rights that the server does not grant, a line for each; nil for none.
+// missingError returns an error with a line for each permission that the server does not grant; nil
+// for none.
 func missingError(server string, missing []rbac.Permission) error {
 	if len(missing) == 0 {
 		return nil
@@ -52,7 +53,7 @@ func missingError(server string, missing []rbac.Permission) error {
 	return errors.Join(append(errs, errors.New("the configuration is valid, but rights are missing: snapcache config rbac prints the manifest that grants them"))...)
 }
 
-// describeRight is a missing right in words, and what the agent does without it.
+// describeRight describes a missing permission, and what the agent does without it.
 func describeRight(right rbac.Permission) string {
 	text := strings.Join(right.Verbs, ", ") + " on " + schema.GroupResource{Group: right.Group, Resource: right.Resource}.String()
 	switch {

@@ -44,7 +44,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		ErrWriter:      errOut,
 		Action:         noCommand,
 		OnUsageError:   wrongUsage,
-		ExitErrHandler: func(*cli.Context, error) {}, // execute reports
+		ExitErrHandler: func(*cli.Context, error) {}, // execute reports the error
 		Commands: []*cli.Command{
 			runCommand(), reloadCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
 			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(), manCommand(),

@@ -34,14 +34,15 @@ func arrange(app *cli.App, args []string) []string {
 
 type arranger struct {
 	takesValue map[string]bool // options of all commands, without dashes
-	command    *cli.Command    // the last one named, nil for none
+	command    *cli.Command    // the innermost command so far, nil for none
 	commands   []*cli.Command  // the commands that may come next; empty after the last
-	unknown    bool            // a word in the place of a command is not one
+	unknown    bool            // a word in the place of a command is no command
 
 	appFlags, path, flags, positional []string
 }
 
-// newArranger sorts in all words of a command line after the program's name.
+// newArranger sorts the words of a command line, without the program's name, into commands, options
+// and arguments.
 func newArranger(app *cli.App, words []string) *arranger {
 	a := &arranger{takesValue: valueFlags(app.Commands), commands: app.Commands}
 	for len(words) > 0 {
@@ -50,7 +51,8 @@ func newArranger(app *cli.App, words []string) *arranger {
 	return a
 }
 
-// next sorts in the first word and the value that belongs to it, and returns the rest.
+// next sorts the first word, with its value if it is an option that takes one, and returns the
+// remaining words.
 func (a *arranger) next(words []string) []string {
 	word, rest := words[0], words[1:]
 	switch {
@@ -87,7 +89,7 @@ func (a *arranger) next(words []string) []string {
 	return rest
 }
 
-// argument sorts in a word that is not an option: a command, or an argument of one.
+// argument sorts a word that is not an option: a command, or an argument of a command.
 func (a *arranger) argument(word string) {
 	for _, c := range a.commands {
 		if c.HasName(word) {

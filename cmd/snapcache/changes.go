@@ -147,7 +147,7 @@ type changePrinter struct {
 	lines  *json.Encoder // nil for a table
 	table  *table        // nil for lines
 
-	at string // where to continue; empty if the output has it
+	at string // resourceVersion to continue from; empty if the output contains it
 }
 
 func newChangePrinter(format string, w io.Writer, follow bool) *changePrinter {

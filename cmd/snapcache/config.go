@@ -115,7 +115,8 @@ func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig s
 	return cluster.Server(), missingError(cluster.Server(), missing)
 }
 
-// checkResources asks the server for each resource. unanswered makes the error if it can't be asked.
+// checkResources asks the server for each resource. If the server can't be asked, checkResources
+// returns the error of unanswered.
 func checkResources(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, unanswered func(error) error) error {
 	var wrong []error
 	for i, r := range cfg.Resources {

@@ -17,7 +17,7 @@ type inspection struct {
 	w           io.Writer
 	json        bool
 	collections []localapi.Collection
-	damage      *localapi.CorruptRecordsError // what was found, nil for none
+	damage      *localapi.CorruptRecordsError // the corruption found so far, nil for none
 }
 
 // noDamage records corruption and returns every other error.
@@ -50,7 +50,7 @@ func (in *inspection) index(ctx context.Context, index string) error {
 	return indexTable(in.w, index, answers)
 }
 
-// total names a line with the sum of others. No namespace has capitals.
+// total is the name of the line with the sums. It can't be a namespace, which has no capitals.
 const total = "TOTAL"
 
 func indexTable(w io.Writer, index string, answers []indexAnswer) error {

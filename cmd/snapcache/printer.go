@@ -14,14 +14,14 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// printer prints objects, given as JSON, one by one. Without end the output is not complete, and in
-// most formats not valid.
+// printer prints objects, given as JSON, one by one. Until end is called, the output is not
+// complete, and in most formats not valid.
 type printer struct {
 	w      io.Writer
 	encode func(b *bytes.Buffer, raw []byte) error
 
-	// head comes before the first object, between before each other one, tail after the last; none
-	// is the output without objects.
+	// head is printed before the first object, between before each further one, tail after the
+	// last. none is the whole output if there are no objects.
 	head, between, tail, none string
 
 	buf   bytes.Buffer

@@ -34,8 +34,8 @@ A resource that is cached in some namespaces gets a role in each; they have to e
 	}
 }
 
-// validName accepts what Kubernetes accepts as the name of a namespace and of all other objects
-// here.
+// validName returns a check of a flag's value: it must be a DNS label, a valid name for a namespace
+// and for the other objects of this command.
 func validName(flag string) func(*cli.Context, string) error {
 	return func(_ *cli.Context, v string) error {
 		if problems := validation.IsDNS1123Label(v); len(problems) > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// reloadTimeout limits how long an agent may take. It asks the server for new resources, and lets
-// changed collections store what they have received.
+// reloadTimeout limits how long a reload may take. The agent asks the server for new resources, and
+// waits until changed collections have stored the changes that they received.
 const reloadTimeout = 90 * time.Second
 
 func reloadCommand() *cli.Command {

@@ -43,8 +43,8 @@ func selectCollections(all []localapi.Collection, resource string) ([]localapi.C
 	return found, nil
 }
 
-// isResource reports whether a collection is of a resource. It is named in lower case by its plural
-// or kind, with or without version and group.
+// isResource reports whether a collection is of a resource. wanted has the plural or the kind in
+// lower case, with or without version and group.
 func isResource(c localapi.Collection, wanted config.ResourceName) bool {
 	return (wanted.Resource == c.Resource || wanted.Resource == strings.ToLower(c.Kind)) &&
 		(wanted.Group == "" || wanted.Group == c.Group) &&

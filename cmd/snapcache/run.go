@@ -95,8 +95,8 @@ func runConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	return cfg, nil
 }
 
-// newHandler logs to the journal if standard error is connected to it, otherwise in the configured
-// format.
+// newHandler returns a handler that logs to the journal if standard error is connected to it,
+// otherwise to w in the configured format.
 func newHandler(format config.LogFormat, level slog.Leveler, w io.Writer) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level}
 	if format == config.LogJSON {

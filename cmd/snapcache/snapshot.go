@@ -160,8 +160,8 @@ func createSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigura
 	return writeStrings(c.App.Writer, fmt.Sprintf("%s: %s, %s\n", made.Path, plural(made.Objects, "object", "objects"), humanBytes(made.Bytes)))
 }
 
-// makeSnapshot asks the agent, or opens the file if there is no agent or the options name another
-// file or directory.
+// makeSnapshot requests a snapshot from the agent. If there is no agent, or the options name
+// another file or directory, it opens the file and makes the snapshot itself.
 func makeSnapshot(ctx context.Context, look *lookup, dir snapshot.Dir, elsewhere bool, cfg *config.AgentConfiguration, progress *progressLine) (*localapi.Snapshot, error) {
 	if !look.onlyFile && !elsewhere {
 		made, err := localapi.NewClient(look.socket).CreateSnapshot(ctx, func(step string, done, total int64) {

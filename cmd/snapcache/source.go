@@ -159,9 +159,10 @@ type unclosed struct{ *bolt.DB }
 
 func (unclosed) Close() error { return nil }
 
-// file returns a source on the database, which replays its journal when it is opened: so it is open
-// from the status until the query has read it, and an agent can start while the answer is printed.
-// socket is a path that is known to have no agent, or empty.
+// file returns a source on the database file. Opening the file replays its journal, so it is opened
+// once and stays open from the status until the query has read it. It is closed before the answer
+// is printed, so that an agent can start. socket is a path that is known to have no agent, or
+// empty.
 func (l *lookup) file(socket string) localapi.Source {
 	open := func() (store.DB, error) {
 		if db := l.kept; db != nil {

@@ -91,11 +91,11 @@ type watcher struct {
 	redraw bool // on a terminal: redraw in place every time
 	clock  clock.WithTicker
 
-	last string // fingerprint of what was shown
+	last string // fingerprint of the status that was shown last
 }
 
-// run prints the status until ctx ends, which is not an error. If the agent does not answer, it may
-// be restarting.
+// run prints the status until ctx ends, which is not an error. An agent that does not answer may be
+// restarting, so run continues.
 func (w *watcher) run(ctx context.Context) error {
 	ticker := w.clock.NewTicker(watchEvery)
 	defer ticker.Stop()

@@ -107,7 +107,7 @@ func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Co
 	return chosen, nil
 }
 
-// askVerify makes the agent compare.
+// askVerify makes the agent compare the chosen collections with the server.
 func askVerify(ctx context.Context, socket string, chosen []localapi.Collection, repair bool, progress *progressLine) ([]localapi.Verification, error) {
 	q := localapi.VerifyQuery{Repair: repair}
 	for _, x := range chosen {
