@@ -9,7 +9,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// Cursor goes through the keys of a bucket in order, as overlay and file have it together.
+// Cursor iterates over the keys of a bucket in order, with the overlay applied to the file.
 type Cursor struct {
 	file   *boltfile.Cursor // nil if the file has no such bucket
 	prefix string           // of the bucket's addresses
@@ -37,7 +37,7 @@ func (c *Cursor) Seek(key []byte) (k, v []byte) {
 	return c.lower()
 }
 
-// Next moves to the key after k, which the cursor is at.
+// Next moves to the key after k, the cursor's current key.
 func (c *Cursor) Next(k []byte) (key, v []byte) {
 	if c.fileKey != nil && bytes.Equal(c.fileKey, k) {
 		c.nextFile()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// FoldBytes is the length of the journal at which a fold begins: it bounds what opening
-	// has to replay.
+	// FoldBytes is the size of the journal, in bytes, at which a fold begins: it bounds the replay
+	// when the file is opened.
 	FoldBytes = 24 << 20
 
 	// MaxCells is the number of cells in the memtable at which a fold begins.
@@ -23,14 +23,14 @@ const (
 	// foldInterval is the age of the journal at which a fold begins.
 	foldInterval = 24 * time.Hour
 
-	// SliceBytes bounds the pages that one transaction of a fold writes. The pages that it
-	// replaces are free for the next one; in one transaction all of them would become free
-	// at once, the file would be larger by as much, and bbolt's list of free pages, which
-	// every commit writes, 8 bytes longer for each.
+	// SliceBytes bounds the pages that one transaction of a fold writes. The pages that one
+	// transaction frees are used by the next one. A single transaction would free all pages at its
+	// end: the file would be larger by as much, and so would bbolt's list of free pages, 8 bytes a
+	// page, which every commit writes.
 	SliceBytes = 1 << 20
 )
 
-// foldDue reports whether the journal has become as much as opening is to replay.
+// foldDue reports whether the journal is so large or old that it must be folded.
 func (l *Log) foldDue() bool {
 	return l.journal.bytes >= FoldBytes || l.mem.cells() >= MaxCells ||
 		l.journal.bytes > 0 && l.opts.Clock.Since(l.folded) >= foldInterval
@@ -38,10 +38,9 @@ func (l *Log) foldDue() bool {
 
 // Fold moves the memtable into the buckets, in key order, and drops the journal.
 //
-// It goes by slices, each a transaction of its own. The journal is dropped with the
-// last one. Before that, file and journal are together the same state as before the fold:
-// putting the same cells on a bucket again changes nothing. So a fold that did not get to
-// its end, for whatever reason, starts over.
+// Fold works in slices, each a transaction of its own; the last one drops the journal. Until then,
+// file and journal together are the same state as before the fold, because putting the same cells
+// into a bucket again changes nothing. So a fold that was interrupted starts over.
 func (l *Log) Fold() error {
 	if err := l.pack(); err != nil {
 		return fmt.Errorf("fold: %w", err)
@@ -57,7 +56,7 @@ func (l *Log) Fold() error {
 		}
 	}
 	if len(l.dirty) > 0 {
-		limit = math.MaxInt // what is not in the journal must not be in the file by halves
+		limit = math.MaxInt // cells that are not in the journal must reach the file in one transaction
 	}
 	over := l.mem.snapshot()
 	s := slice{over: over, limit: limit}
@@ -89,9 +88,9 @@ func (l *Log) Fold() error {
 // slice is the progress of a fold.
 type slice struct {
 	over  *Overlay
-	limit int    // of what a transaction writes, about, in bytes
+	limit int    // roughly the bytes that one transaction writes
 	last  string // address of the newest cell that was moved; empty for none
-	rest  bool   // there are more
+	rest  bool   // more cells remain
 }
 
 // fold moves the next cells, at least one of them, into the buckets.
@@ -105,7 +104,7 @@ func (s *slice) fold(tx *boltfile.Tx) error {
 		more = it.Next()
 	}
 	for ; more; more = it.Next() {
-		// A node is a page that is changed. What is put into it may need others.
+		// ChangedBytes counts the pages changed so far; the cells put into them may add pages.
 		if size > 0 && size+tx.ChangedBytes() >= s.limit {
 			break
 		}
@@ -135,15 +134,15 @@ func (s *slice) fold(tx *boltfile.Tx) error {
 	return nil
 }
 
-// inOrder reports whether what is put into a bucket comes after what it has: the history
-// grows at its end, so that full pages stay full, and what it forgets lies on fewer.
+// inOrder reports whether a bucket only grows at its end, as the history does: then pages can be
+// filled, and trimming the oldest entries changes fewer pages.
 func inOrder(path [][]byte) bool {
 	name := path[len(path)-1]
 	return len(path) == 4 && (bytes.Equal(name, format.BucketFeed) || bytes.Equal(name, format.BucketTombs))
 }
 
-// Update commits a transaction that changes what readers see. It folds before that, so
-// that the memtable never hides the change.
+// Update commits a transaction whose changes readers see. It folds first, so that the memtable
+// never hides a change.
 func (l *Log) Update(fn func(*boltfile.Tx) error) error {
 	if l.mem.size() > 0 {
 		if err := l.Fold(); err != nil {
@@ -158,9 +157,9 @@ func (l *Log) Hidden(fn func(*boltfile.Tx) error) error {
 	return l.rewrite(func(tx *boltfile.Tx) (bool, error) { return false, fn(tx) })
 }
 
-// rewrite commits a transaction that changes buckets, and moves the file to the next
-// epoch. fn reports whether it has put all of the memtable into the file; if it has
-// not, it must have changed nothing that a reader of the memtable sees.
+// rewrite commits a transaction that changes buckets, and moves the file to the next epoch. fn
+// reports whether it has moved the whole memtable into the file; otherwise its changes must be
+// invisible to readers of the memtable.
 func (l *Log) rewrite(fn func(*boltfile.Tx) (folded bool, err error)) error {
 	l.mem.foldBegins()
 	epoch := l.mem.snapshot().epoch
@@ -172,8 +171,8 @@ func (l *Log) rewrite(fn func(*boltfile.Tx) (folded bool, err error)) error {
 		return tx.Bucket(format.BucketMeta).Put(format.KeyEpoch, binary.BigEndian.AppendUint64(nil, epoch+1))
 	})
 	if err != nil {
-		// After the failure of the last fsync alone, this process sees the change all the
-		// same. The memtable fits the file: its cells are in both.
+		// If only the last fsync failed, this process sees the change nevertheless. The memtable
+		// fits that state of the file, because its cells are in both.
 		if actual, readErr := l.readEpoch(); readErr == nil {
 			epoch = actual
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// maxJournalBytes bounds one journal value, before compression. More than that is folded
-// at once.
+// maxJournalBytes bounds one journal value, before compression. If more is dirty, a fold takes the
+// place of the flush.
 const maxJournalBytes = format.MaxObjectBytes / 2
 
 // JournalEntry returns the value of an entry, nil if there is none.
@@ -22,7 +22,7 @@ func JournalEntry(journal *boltfile.Bucket, key []byte) []byte {
 	return entry.Get(format.KeyEntry)
 }
 
-// append adds a journal value of all cells that are not durable.
+// append writes all dirty cells as one value to the journal.
 func (l *Log) append() error {
 	if len(l.dirty) == 0 {
 		return nil
@@ -72,8 +72,8 @@ func (l *Log) markClean() {
 	l.schedule.flushed()
 }
 
-// dropJournal empties the journal. Its sequence goes on, so that an old entry never
-// looks like a new one.
+// dropJournal empties the journal. Its sequence numbers continue, so that an old entry never looks
+// like a new one.
 func dropJournal(tx *boltfile.Tx) error {
 	old := tx.Bucket(format.BucketJournal)
 	if old == nil {
@@ -90,7 +90,7 @@ func dropJournal(tx *boltfile.Tx) error {
 	return b.SetSequence(seq)
 }
 
-// CopyJournal copies the journal, which is at most a little more than a fold's worth.
+// CopyJournal copies the journal, which is not much larger than FoldBytes.
 func CopyJournal(dst, src *boltfile.Tx) error {
 	from := src.Bucket(format.BucketJournal)
 	if from == nil {

@@ -27,20 +27,20 @@ type Log struct {
 	timerAt  time.Time
 
 	journal journal
-	folded  time.Time // when the newest fold was
+	folded  time.Time // time of the newest fold
 
-	mu  sync.Mutex // guards what follows, for a few instructions
+	mu  sync.Mutex // guards err; held for a few instructions
 	err error      // of the newest flush
 }
 
-// journal is what is known of the journal in the file.
+// journal describes the journal in the file.
 type journal struct {
 	bytes  int
-	last   uint64 // sequence number of the newest entry, or what it was when it was dropped
+	last   uint64 // sequence number of the newest entry, also after the journal was dropped
 	damage *store.CorruptionError
 }
 
-// Options are what a Log works with; all of them are needed.
+// Options are the dependencies and settings of a Log; all of them are required.
 type Options struct {
 	Path      string // for errors
 	Handle    *boltfile.Handle
@@ -49,7 +49,7 @@ type Options struct {
 	Clock     clock.WithDelayedExecution
 	Logger    *slog.Logger
 
-	// Interval is after how long changes are made durable, see Log.SetInterval.
+	// Interval is the flush interval, see Log.SetInterval.
 	Interval time.Duration
 
 	// SliceBytes bounds the bytes of the pages that one transaction of a fold writes; see the
@@ -82,7 +82,7 @@ func New(opts Options) *Log {
 // errBehind is the error for changes while the file can't be written.
 var errBehind = errors.New("changes wait to be made durable and there is no room for more")
 
-// Reserve returns an error unless more may be put. It flushes if much waits.
+// Reserve returns an error unless more cells may be put. It flushes if many bytes are dirty.
 func (l *Log) Reserve() error {
 	switch l.schedule.pressure(l.opts.Clock.Now()) {
 	case mustWait:
@@ -98,8 +98,8 @@ func (l *Log) Reserve() error {
 	return nil
 }
 
-// Put makes cells visible, all at once, and durable in time. changes is false if they are
-// no more than a checkpoint.
+// Put makes cells visible, all at once; a later flush makes them durable. changes is false if the
+// cells only advance a checkpoint.
 func (l *Log) Put(cells map[string]Cell, changes bool) {
 	l.mem.put(cells)
 	more := 0
@@ -115,11 +115,11 @@ func (l *Log) Put(cells map[string]Cell, changes bool) {
 // SetInterval sets the flush interval, from the next change on.
 func (l *Log) SetInterval(d time.Duration) { l.schedule.interval = d }
 
-// Snapshot returns the memtable as it is. It costs a copy of the root at most.
+// Snapshot returns an immutable copy of the memtable. It copies at most the root of the tree.
 func (l *Log) Snapshot() *Overlay { return l.mem.snapshot() }
 
-// Live returns the memtable itself, which only the writer may use, until the next Put. It
-// takes no snapshot, which would make the next Put copy its way to each cell.
+// Live returns the memtable itself, which only the writer may use, until the next Put. It takes no
+// snapshot, after which the next Put would have to copy the nodes on its way to each cell.
 func (l *Log) Live() *Overlay { return l.mem.live() }
 
 // Cells returns the number of cells in the memtable.
@@ -128,8 +128,8 @@ func (l *Log) Cells() int { return l.mem.cells() }
 // JournalBytes returns the size of the journal.
 func (l *Log) JournalBytes() int { return l.journal.bytes }
 
-// JournalCorruption returns the corruption that Replay met, nil for none. What follows it in
-// the journal was given up.
+// JournalCorruption returns the corruption that ended Replay, nil for none. The journal entries
+// after it are lost.
 func (l *Log) JournalCorruption() error {
 	if l.journal.damage == nil {
 		return nil
@@ -155,7 +155,7 @@ func (l *Log) stopTimer() {
 	}
 }
 
-// FlushIfDue flushes if it is time, after the timer has called.
+// FlushIfDue flushes if a flush is due. It is called after the timer has fired.
 func (l *Log) FlushIfDue() {
 	l.timer = nil
 	due, ok := l.schedule.due()
@@ -168,8 +168,8 @@ func (l *Log) FlushIfDue() {
 	}
 }
 
-// Flush makes durable what was put: one value in the journal, in one small transaction. It
-// folds if the journal has grown large or old.
+// Flush makes all cells durable: one value in the journal, in one small transaction. It folds if
+// the journal has grown large or old.
 func (l *Log) Flush() error {
 	err := l.flush()
 	l.NoteFlush(err)
@@ -194,8 +194,7 @@ func (l *Log) flush() error {
 	return l.Fold()
 }
 
-// NoteFlush records whether what was put can be made durable, and if it can't sets the timer
-// for the next try.
+// NoteFlush records the result of a flush. After an error it sets the timer for the next try.
 func (l *Log) NoteFlush(err error) {
 	l.mu.Lock()
 	was := l.err
@@ -228,7 +227,7 @@ func (l *Log) Close() error {
 	l.stopTimer()
 	err := l.Fold()
 	if err != nil {
-		// There may be room for less.
+		// An append needs less disk space than a fold.
 		err = errors.Join(err, l.append())
 	}
 	return err

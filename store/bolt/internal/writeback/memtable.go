@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Cell is what the memtable has for one key of one bucket.
+// Cell is the newest state of one key of one bucket.
 type Cell struct {
 	Value   []byte
 	Deleted bool
@@ -16,7 +16,7 @@ type Cell struct {
 	Pack func(key, value []byte) ([]byte, error)
 }
 
-// size is what a cell at addr counts for until it is packed.
+// size returns the bytes that a cell at addr counts for until it is packed.
 func (c Cell) size(addr string) int {
 	n := len(c.Value)
 	if c.Pack != nil {
@@ -25,17 +25,17 @@ func (c Cell) size(addr string) int {
 	return n + len(addr)
 }
 
-// memtable is the ordered overlay over the whole file: what was applied since the
-// newest fold. Readers see file and overlay as one.
+// memtable is the ordered overlay over the whole file: the changes since the newest fold. Readers
+// see file and overlay as one.
 //
-// Its keys are the path of a bucket and a key in it, see [address].
+// Its keys are the path of a bucket and a key in it, see format.Address.
 type memtable struct {
-	mu      sync.Mutex // held for moves in memory only, never for I/O
+	mu      sync.Mutex // held for work in memory only, never for I/O
 	tree    btree.Map[string, Cell]
 	bytes   int
 	snap    *Overlay // of tree as it is; nil if tree has changed since
-	epoch   uint64   // of the file that the overlay belongs on
-	folding bool     // the overlay is right on the next epoch too
+	epoch   uint64   // of the file that the overlay fits
+	folding bool     // the overlay fits the next epoch too
 }
 
 // Overlay is a memtable as it was at one moment. It never changes.
@@ -45,7 +45,7 @@ type Overlay struct {
 	folding bool
 }
 
-// snapshot returns the memtable as it is. It costs a copy of the root at most.
+// snapshot returns an immutable copy of the memtable. It copies at most the root of the tree.
 func (m *memtable) snapshot() *Overlay {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,8 +88,8 @@ func (m *memtable) load(cells iter.Seq2[string, Cell]) {
 	}
 }
 
-// foldBegins comes before a rewrite of the file that no reader of the memtable sees. Until
-// foldEnds, readers may pair the overlay with the file at epoch or epoch+1: applying the
+// foldBegins is called before a rewrite of the file that is invisible to readers of the memtable.
+// Until foldEnds, readers may pair the overlay with the file at epoch or epoch+1: applying the
 // cells twice is harmless.
 func (m *memtable) foldBegins() {
 	m.mu.Lock()
@@ -97,8 +97,8 @@ func (m *memtable) foldBegins() {
 	m.folding, m.snap = true, nil
 }
 
-// foldEnds sets the epoch that the file has now. If it has all of the overlay (folded), the
-// memtable is empty from now on.
+// foldEnds sets the file's new epoch. If folded, the file has the whole overlay, and the memtable
+// is emptied.
 func (m *memtable) foldEnds(epoch uint64, folded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,16 +120,16 @@ func (m *memtable) size() int {
 	return m.bytes
 }
 
-// Fits reports whether the overlay and a file of an epoch are one consistent state.
+// Fits reports whether the overlay and the file at epoch are one consistent state.
 //
-// An empty overlay fits any: a file by itself is a consistent state. Otherwise the
-// file must be the one that the overlay was made on, or the one that it was just
-// folded into: putting the same cells on it again changes nothing.
+// An empty overlay fits any: a file by itself is a consistent state. Otherwise the file must be the
+// one that the overlay was made on, or the one that it was just folded into, because putting the
+// same cells again changes nothing.
 func (o *Overlay) Fits(epoch uint64) bool {
 	return o.tree.Len() == 0 || epoch == o.epoch || o.folding && epoch == o.epoch+1
 }
 
-// NoOverlay returns an overlay without any cell, under which the file is read as it is.
+// NoOverlay returns an overlay without cells, for reads of the file alone.
 func NoOverlay() *Overlay { return &Overlay{tree: &btree.Map[string, Cell]{}} }
 
 // Empty reports whether the overlay has no cells.

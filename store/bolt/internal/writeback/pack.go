@@ -6,21 +6,21 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// What is applied goes into the memtable as it is, and is compressed when it is about
-// to be written: an object that changes many times between two flushes is compressed
-// once, and the writer does not wait for it.
+// Objects go into the memtable uncompressed, and are compressed just before they are written: an
+// object that changes many times between two flushes is compressed once, and Put does not wait for
+// the compression.
 
 const (
-	// packRatio is by what packing is expected to make cells smaller, at least. What
-	// waits to be flushed is counted as what will be written.
+	// packRatio is the least factor by which packing is expected to shrink a cell. Dirty bytes are
+	// counted as they will be written.
 	packRatio = 4
 
-	// packCells is how many packed cells are put into the memtable at a time: a reader that
-	// takes a view waits for that. One by one or all at once, readers see the same.
+	// packCells is how many packed cells are put into the memtable at a time: a reader that takes a
+	// view waits for them. Readers see the same content, packed or not.
 	packCells = 128
 )
 
-// pack compresses the cells that wait for it.
+// pack compresses the dirty cells that have a Pack function.
 func (l *Log) pack() error {
 	over := l.mem.snapshot()
 	packed := map[string]Cell{}
@@ -35,7 +35,7 @@ func (l *Log) pack() error {
 			return fmt.Errorf("compress %s: %w", key, err)
 		}
 		packed[addr] = Cell{Value: value}
-		more := len(value) - len(x.Value)/packRatio // what it really is
+		more := len(value) - len(x.Value)/packRatio // the packed size, less the estimate
 		l.schedule.bytes += more
 		l.dirty[addr] += more
 		if len(packed) == packCells {

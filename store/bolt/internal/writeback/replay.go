@@ -11,14 +11,13 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// Replay puts what the journal holds into the memtable, when the file is opened.
-// At a corrupt entry it stops: what comes before is a consistent state, with an
-// older checkpoint, and the watch sends the rest again.
+// Replay puts the journal's cells into the memtable when the file is opened. It stops at a corrupt
+// entry: the entries before it are a consistent state with an older checkpoint, and the watch sends
+// the rest again.
 //
-// Entries are decoded in one goroutine and merged in another: each is in order of
-// its addresses, and merging neighbours, the younger over the older, costs a third
-// of the comparisons that putting each cell into the memtable by itself does. What is
-// merged are places in the entries, not cells.
+// Entries are decoded in one goroutine and merged in another: each is in order of its addresses,
+// and merging neighbours, the younger over the older, costs a third of the comparisons of putting
+// each cell into the memtable by itself. Merging moves references to cells, not cells.
 func (l *Log) Replay() error {
 	return l.opts.Handle.View(func(tx *boltfile.Tx) error {
 		l.mem.epoch = boltfile.Epoch(tx)
@@ -30,7 +29,7 @@ func (l *Log) Replay() error {
 		entries := make(chan *format.JournalCells, 1)
 		merged := make(chan iter.Seq2[string, Cell])
 		go func() { merged <- mergeJournal(entries) }()
-		err := tx.Read(func() error { return l.decodeEntries(b, entries) }) // which returns if it panics
+		err := tx.Read(func() error { return l.decodeEntries(b, entries) }) // Tx.Read turns a panic into an error
 		close(entries)
 		l.mem.load(<-merged)
 		if err != nil {
@@ -40,9 +39,9 @@ func (l *Log) Replay() error {
 	})
 }
 
-// requireJournal returns an error unless the journal could be read up to its entry needed.
-// After a fold that is half done, some of its cells are in the buckets and others only in
-// the journal: without it the buckets are no consistent state.
+// requireJournal returns an error unless the journal could be read up to the entry with number
+// needed. If a fold is half done, some cells are in the buckets and others only in the journal, so
+// that the buckets alone are no consistent state.
 func (l *Log) requireJournal(needed uint64) error {
 	if l.journal.last >= needed {
 		return nil
@@ -54,7 +53,7 @@ func (l *Log) requireJournal(needed uint64) error {
 	return &store.CorruptionError{Path: l.opts.Path, Reason: reason}
 }
 
-// decodeEntries sends the cells of one journal entry after the other.
+// decodeEntries sends the cells of each journal entry, in order.
 func (l *Log) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCells) error {
 	corrupt := func(err error) {
 		l.journal.damage = &store.CorruptionError{Path: l.opts.Path, Reason: err.Error()}
@@ -78,8 +77,8 @@ func (l *Log) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCe
 	return nil
 }
 
-// mergeJournal merges entries, which come from the oldest to the newest, and returns
-// their cells in the order of their addresses, of each address the newest.
+// mergeJournal merges entries, which arrive from the oldest to the newest. It returns the newest
+// cell of each address, in the order of the addresses.
 func mergeJournal(entries <-chan *format.JournalCells) iter.Seq2[string, Cell] {
 	m := &merger{}
 	var runs [][]format.CellRef // each of them much longer than the next
@@ -104,11 +103,10 @@ func mergeJournal(entries <-chan *format.JournalCells) iter.Seq2[string, Cell] {
 	}
 }
 
-// merger merges cells of the entries that it has.
+// merger merges the cells of journal entries.
 type merger struct{ entries []*format.JournalCells }
 
-// merge merges two ordered runs of cells. If both have an address, the younger one's
-// cell counts.
+// merge merges two ordered runs of cells. If both have an address, the younger run's cell wins.
 func (m *merger) merge(older, younger []format.CellRef) []format.CellRef {
 	if len(older) == 0 {
 		return younger

@@ -3,25 +3,24 @@ package writeback
 import "time"
 
 const (
-	// flushBytes is how much may wait for the flush interval to pass.
+	// flushBytes is how many bytes may be dirty before a flush that does not wait for the interval.
 	flushBytes = 1 << 20
 
-	// maxUnflushedBytes is how much may wait in memory while the file can't be written.
-	// Past that the writer has to wait.
+	// maxUnflushedBytes is how many bytes may be dirty while the file can't be written. Beyond
+	// that, changes are refused.
 	maxUnflushedBytes = 16 << 20
 
-	// An append to the journal costs some five pages however little it carries, so a flush
-	// that carries more costs less flash.
+	// An append to the journal writes at least about five pages, so a few large flushes cost less
+	// flash than many small ones.
 	//
-	// minBatchBytes is how much has to wait for a flush to come as soon as the flush interval
-	// has passed: with so much, what an append costs besides is a tenth. A smaller batch
-	// waits maxBatchDelay intervals.
+	// minBatchBytes is how many bytes have to be dirty for a flush after one flush interval: with
+	// so many, the overhead of an append is a tenth. A smaller batch waits maxBatchDelay intervals.
 	minBatchBytes = 256 << 10
 	maxBatchDelay = 12
 
-	// maxChangeDelay bounds the delay of a batch with changes, unless the flush interval is
-	// longer. The apiserver remembers some 75 s of changes: a process that is killed and comes
-	// back at once has to find there what it had not flushed, or it has to list.
+	// maxChangeDelay bounds the delay of a batch with changes, unless the flush interval is longer.
+	// The apiserver keeps about 75 s of changes: a process that is killed and restarts at once
+	// resumes from them what it had not flushed; otherwise it has to list.
 	maxChangeDelay = time.Minute
 
 	// A flush that failed is tried again after firstRetry, then after twice as long each time
@@ -33,12 +32,12 @@ const (
 // schedule decides when a flush is due. It is pure: it has no timer and no clock.
 type schedule struct {
 	interval time.Duration // the flush interval
-	bytes    int           // that are not durable
-	since    time.Time     // when the oldest of them came; zero if everything is durable
-	changes  bool          // they are more than checkpoints
+	bytes    int           // dirty bytes
+	since    time.Time     // when the oldest dirty change came; zero if everything is durable
+	changes  bool          // there are dirty changes besides checkpoints
 
-	retryIn time.Duration // between the two newest tries of a flush that fails
-	retryAt time.Time     // of the next try; zero unless the newest flush failed
+	retryIn time.Duration // wait before the next try of a failed flush
+	retryAt time.Time     // time of the next try; zero unless the newest flush failed
 }
 
 // add records that n more bytes are not durable; n is negative if cells became smaller.
@@ -82,14 +81,14 @@ func (s *schedule) due() (at time.Time, ok bool) {
 	return s.since.Add(wait), true
 }
 
-// pressure is what has to happen before more may be applied.
+// pressure is what has to happen before more changes are accepted.
 type pressure int
 
 const (
 	noPressure  pressure = iota
-	shouldFlush          // if that fails it is tried again later
-	mustFlush            // unless that succeeds there is no room for more
-	mustWait             // it was tried a moment ago
+	shouldFlush          // a failed flush is tried again later
+	mustFlush            // changes are refused unless the flush succeeds
+	mustWait             // changes are refused: the last flush failed a moment ago
 )
 
 func (s *schedule) pressure(now time.Time) pressure {
