@@ -11,22 +11,22 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// sequentialFill is how full pages are made if keys come in order: bbolt's own half
-// would take twice the pages, and no page can grow in full ones.
+// sequentialFill is how full pages become if keys come in order. bbolt's default of a half would
+// take twice the pages; entirely full pages would leave no space to grow.
 const sequentialFill = 0.95
 
-// Bucket is a bucket of a file in a transaction. Values are in clear, whatever the file is
-// encrypted with; what it returns is valid until the transaction ends.
+// Bucket is a bucket of a file in a transaction. Its values are in clear, also in an encrypted
+// file, and valid until the transaction ends.
 type Bucket struct {
 	tx     *Tx
-	raw    *bbolt.Bucket // as bbolt has it
-	sealed bool          // its values are encrypted
-	depth  int           // how many buckets it is in
-	prefix string        // of its addresses; only in an encrypted file
+	raw    *bbolt.Bucket
+	sealed bool   // its values are encrypted
+	depth  int    // the number of buckets around it
+	prefix string // the prefix of its addresses; only in an encrypted file
 }
 
-// place sets whether the values of the bucket are encrypted, from its place in the file. Those
-// of meta are not, and index entries have none.
+// place sets whether the values of the bucket are encrypted, by the bucket's place in the file.
+// Those of meta are not, and index entries have no values.
 func (b *Bucket) place(in *Bucket, name []byte) {
 	if in == nil {
 		b.prefix = string(name) + "\x00"
@@ -38,7 +38,7 @@ func (b *Bucket) place(in *Bucket, name []byte) {
 	b.sealed = in.sealed && !index
 }
 
-// opened returns in clear the value of a key, nil if it has none.
+// opened returns the value of a key in clear, nil if there is none.
 func (b *Bucket) opened(key, value []byte) []byte {
 	if !b.sealed || value == nil {
 		return value
@@ -49,7 +49,7 @@ func (b *Bucket) opened(key, value []byte) []byte {
 // Get returns the value of a key, nil if there is none.
 func (b *Bucket) Get(key []byte) []byte { return b.opened(key, b.raw.Get(key)) }
 
-// Put sets a key.
+// Put sets the value of a key.
 func (b *Bucket) Put(key, value []byte) error {
 	if b.sealed {
 		value = b.tx.file.cipher.seal(value, b.prefix+string(key))
@@ -60,7 +60,7 @@ func (b *Bucket) Put(key, value []byte) error {
 // Delete removes a key.
 func (b *Bucket) Delete(key []byte) error { return b.raw.Delete(key) }
 
-// Cursor goes through the keys in their order.
+// Cursor returns a cursor over the keys, in order.
 func (b *Bucket) Cursor() *Cursor { return &Cursor{bucket: b, raw: *b.raw.Cursor()} }
 
 // At returns the bucket at a path within this one, nil if there is none, or if b is nil.

@@ -19,8 +19,8 @@ import (
 // fileCipher encrypts and decrypts the values of one file. Keys are in clear.
 //
 // A value is sealed with AES-256-GCM: 12 random bytes, the content, a tag of 16 bytes. Its
-// associated data is its address, so that it can't be moved. One salt and key are good for
-// 2^32 values, which is a decade of ten a second.
+// associated data is its address, so that it can't be moved. One salt and key may encrypt 2^32
+// values, ten a second for more than a decade.
 type fileCipher struct {
 	key    *EncryptionKey
 	salt   []byte
@@ -59,14 +59,13 @@ func (c *fileCipher) header() []byte {
 	return c.values.Seal(b, nil, nil, headerData(b))
 }
 
-// headerData returns what the tag of a header authenticates: the address of the header and
-// all of it but the tag.
+// headerData returns the data that the tag of a header authenticates: the header's address, and the
+// header without its tag.
 func headerData(b []byte) []byte {
 	return append([]byte(format.Address([][]byte{format.BucketMeta}, format.KeyEncryption)), b...)
 }
 
-// errNotOpened is the error for bytes that were not encrypted with this key, or not for
-// this place.
+// errNotOpened means that bytes were not encrypted with this key, or not for this address.
 var errNotOpened = errors.New("it was changed")
 
 // openCipher finds the key that an encryption header names and returns its cipher. The
@@ -88,7 +87,8 @@ func openCipher(header []byte, keys Keyring) (*fileCipher, error) {
 	return k.openHeader(header)
 }
 
-// openHeader returns the cipher of a file with an encryption header, if the key k made it.
+// openHeader returns the cipher of a file with an encryption header, if the header was made with
+// the key k.
 func (k *EncryptionKey) openHeader(header []byte) (*fileCipher, error) {
 	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
 	c, err := deriveCipher(k, bytes.Clone(salt))
@@ -102,8 +102,8 @@ func (k *EncryptionKey) openHeader(header []byte) (*fileCipher, error) {
 	return c, nil
 }
 
-// anyOpens reports whether one of the keys opens the header although its key id differs:
-// the id is corrupt then, and no key is missing.
+// anyOpens reports whether one of the keys opens the header although its key id differs: then the
+// id is corrupt, and no key is missing.
 func (k Keyring) anyOpens(header []byte) bool {
 	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
 	for _, key := range append([]*EncryptionKey{k.Primary}, k.Previous...) {
@@ -117,7 +117,7 @@ func (k Keyring) anyOpens(header []byte) bool {
 	return false
 }
 
-// version returns the version of the format of a file with this cipher, nil for one in clear.
+// version returns the format version of a file with this cipher; a nil cipher is a file in clear.
 func (c *fileCipher) version() uint32 {
 	if c == nil {
 		return format.PlainFormat
@@ -133,7 +133,7 @@ func (c *fileCipher) keyID() string {
 	return c.key.ID()
 }
 
-// writeHeader stores in a file how it is encrypted.
+// writeHeader stores the format version and the encryption header in meta.
 func (c *fileCipher) writeHeader(meta *Bucket) error {
 	if err := meta.Put(format.KeyFormat, binary.BigEndian.AppendUint32(nil, c.version())); err != nil {
 		return err
@@ -144,8 +144,8 @@ func (c *fileCipher) writeHeader(meta *Bucket) error {
 	return meta.Put(format.KeyEncryption, c.header())
 }
 
-// Unlock finds the key of the file among keys, once CheckMeta was right. The error wraps
-// store.ErrKey if it is not there.
+// Unlock finds the key of the file among keys. The caller has called CheckMeta. The error wraps
+// store.ErrKey if no key matches.
 func (f *File) Unlock(keys Keyring) error {
 	return f.View(func(tx *Tx) error {
 		meta := tx.Bucket(format.BucketMeta)
@@ -174,7 +174,7 @@ func (f *File) KeyID() string { return f.cipher.keyID() }
 // Version returns the version of the file's format.
 func (f *File) Version() int { return int(f.cipher.version()) }
 
-// NeedsRekey reports whether the file is to be rewritten under another key, or in clear.
+// NeedsRekey reports whether the file must be rewritten under the primary key, or in clear.
 func (f *File) NeedsRekey(keys Keyring) bool {
 	if keys.Primary == nil {
 		return f.cipher != nil
@@ -182,8 +182,8 @@ func (f *File) NeedsRekey(keys Keyring) bool {
 	return f.cipher.keyID() != keys.Primary.ID()
 }
 
-// unopened stands for a value that can't be decrypted. No decoder accepts it, so that its
-// reader finds it corrupt.
+// unopened stands for a value that can't be decrypted. No decoder accepts it, so a read reports the
+// value as corrupt.
 var unopened = []byte{}
 
 func (c *fileCipher) seal(value []byte, address string) []byte {

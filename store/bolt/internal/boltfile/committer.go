@@ -13,13 +13,12 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// Committer commits write transactions to the current file of a handle, and keeps it true
-// that nothing is written on top of a commit that may not be on the disk. Its owner
-// serialises all calls but Stats.
+// Committer commits write transactions to the current file of a handle, and never writes on top of
+// a commit that may not be on the disk. The caller serialises all calls but Stats.
 type Committer struct {
 	opts CommitterOptions
 
-	uncertain  *uncertainCommit // nil if all that can be read is durable
+	uncertain  *uncertainCommit // nil if everything that readers see is durable
 	uncertainN int
 	dirSynced  bool // the rename that gave the file its name is durable
 	closing    bool
@@ -28,7 +27,7 @@ type Committer struct {
 	commitTime atomic.Int64 // nanoseconds
 }
 
-// CommitterOptions are what a Committer works with; all of them are needed.
+// CommitterOptions are the dependencies of a Committer; all of them are required.
 type CommitterOptions struct {
 	Path   string // of the database, which may be a link to the file
 	Handle *Handle
@@ -37,7 +36,7 @@ type CommitterOptions struct {
 	// ViewLimit is how long a read transaction may be open.
 	ViewLimit time.Duration
 
-	// BeforeCommit is called before each commit, to end the writer's own read transactions.
+	// BeforeCommit ends the writer's own read transactions. It is called before each commit.
 	BeforeCommit func()
 
 	// AfterUncertain is called after a commit whose last fsync failed, with the error of the
@@ -48,29 +47,29 @@ type CommitterOptions struct {
 // NewCommitter returns the committer of a handle that was just opened.
 func NewCommitter(opts CommitterOptions) *Committer { return &Committer{opts: opts} }
 
-// uncertainCommit is a transaction whose last fsync failed: this process sees it, and
-// whether the disk has it is not known. Only bbolt's meta page may be missing there, as the
-// data was synced before it was written; the kernel takes the page for written and will not
-// write it again, and may at any time drop it and read the old one.
+// uncertainCommit is a transaction whose last fsync failed: this process sees it, but it may not be
+// on the disk. Only bbolt's meta page may be missing there, because the data was synced before. The
+// kernel considers the page written and does not write it again; it may drop the page at any time
+// and read the old one.
 //
-// So before anything else is written, the very same page is written again and synced. Until
-// then a power cut leaves either state, each of them consistent.
+// So before anything else is written, the same page is written again and synced. Until then a power
+// cut leaves either state, and both are consistent.
 type uncertainCommit struct {
 	page  []byte // bbolt's newest meta page
-	at    int64  // its offset
+	at    int64  // offset of the page in the file
 	cause error
 
-	// bbolt has forgotten which pages the transaction freed, and would use them again at
-	// once. Views from before it still read them.
+	// bbolt no longer knows which pages the transaction freed, and would use them again at once.
+	// Views that began before the transaction still read them.
 	viewed bool
 	since  time.Time
 }
 
-// errViewed is the reason to wait while views from before a failed sync are open.
+// errViewed means that views from before a failed sync are still open.
 var errViewed = errors.New("what was read before it has to end first")
 
 // Commit runs fn in a write transaction. On nil the change is visible, but durable only once
-// ResyncMeta returns nil. On an error it is neither, as far as the file can still be read.
+// ResyncMeta returns nil. On an error it is neither, provided that the file can still be read.
 func (c *Committer) Commit(fn func(*Tx) error) error {
 	c.opts.BeforeCommit()
 	if err := c.ResyncMeta(); err != nil {
@@ -78,12 +77,12 @@ func (c *Committer) Commit(fn func(*Tx) error) error {
 	}
 	start := time.Now()
 	f := c.opts.Handle.current()
-	id := 0 // of the transaction, once nothing is left but to commit it
+	id := 0 // the transaction's, set when only the commit remains
 	err := f.Update(func(tx *Tx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
-		// With a fold half done the shutdown is not clean, even if this is the last commit.
+		// If a fold is half done, the shutdown is not clean, even if this is the last commit.
 		if err := Stamp(tx, c.closing && FoldInProgress(tx) == 0); err != nil {
 			return err
 		}
@@ -100,8 +99,8 @@ func (c *Committer) Commit(fn func(*Tx) error) error {
 	return err
 }
 
-// noteUncertain looks at what is left of transaction id, whose commit failed with cause. It
-// returns nil if the transaction is visible all the same.
+// noteUncertain checks whether transaction id, whose commit failed with cause, is visible. It
+// returns nil if so, and records the commit as uncertain.
 func (c *Committer) noteUncertain(f *File, id int, cause error) error {
 	var seen int
 	if err := f.View(func(tx *Tx) error { seen = tx.ID(); return nil }); err != nil {
@@ -128,7 +127,7 @@ func (c *Committer) noteUncertain(f *File, id int, cause error) error {
 	return nil
 }
 
-// ResyncMeta makes durable all that was committed. Nothing is written before it succeeds.
+// ResyncMeta makes all commits durable. Nothing is written before it succeeds.
 func (c *Committer) ResyncMeta() error {
 	u := c.uncertain
 	if u == nil {
@@ -173,11 +172,11 @@ func (c *Committer) Swap(f *File) {
 // UncertainCommits returns how many commits had a last fsync that failed.
 func (c *Committer) UncertainCommits() int { return c.uncertainN }
 
-// MarkClosing makes the commits from now on stamp the file as shut down cleanly.
+// MarkClosing makes later commits stamp the file as shut down cleanly.
 func (c *Committer) MarkClosing() { c.closing = true }
 
 // MarkCleanShutdown commits a transaction that does nothing but stamp the file as shut down
-// cleanly, unless it is stamped so already. MarkClosing comes before it.
+// cleanly, unless it is stamped so already. The caller has called MarkClosing.
 func (c *Committer) MarkCleanShutdown() error {
 	last := PowerLoss
 	err := c.opts.Handle.View(func(tx *Tx) error { last = shutdownOf(tx); return nil })
@@ -196,5 +195,6 @@ func (c *Committer) Stats() (commits int64, took time.Duration) {
 // store/bolt.
 func Epoch(tx *Tx) uint64 { return metaNumber(tx, format.KeyEpoch) }
 
-// FoldInProgress returns the newest journal entry that a half done fold moves, 0 for none.
+// FoldInProgress returns the sequence number of the newest journal entry that an unfinished fold
+// needs, 0 for none.
 func FoldInProgress(tx *Tx) uint64 { return metaNumber(tx, format.KeyFolding) }

@@ -10,7 +10,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// errNotSame is the error for a copy that differs from its source.
+// errNotSame means that a copy differs from its source.
 var errNotSame = errors.New("the copy is not the same")
 
 // Compare returns an error unless b is a complete copy of a but for the bucket except. If
@@ -19,7 +19,7 @@ var errNotSame = errors.New("the copy is not the same")
 func Compare(ctx context.Context, a, b *Tx, except []byte) error {
 	return a.Read(func() error {
 		rekeyed := !a.file.SameKey(b.file)
-		others := map[string]bool{} // top-level buckets of b that a was not seen to have
+		others := map[string]bool{} // top-level buckets of b not yet found in a
 		err := b.raw.ForEach(func(name []byte, _ *bbolt.Bucket) error {
 			others[string(name)] = true
 			return nil

@@ -12,36 +12,37 @@ import (
 )
 
 const (
-	// copyTxBytes is how much one transaction copies: what it has in memory.
+	// copyTxBytes is how many bytes one transaction copies, and holds in memory.
 	copyTxBytes = 4 << 20
 
-	// compareEntries is after how many entries a comparison looks whether it was cancelled.
+	// compareEntries is the number of entries between two checks whether a comparison was
+	// cancelled.
 	compareEntries = 2000
 )
 
-// CopyOptions are what a copy does besides copying; the zero value is for nothing.
+// CopyOptions modify a copy; the zero value copies everything.
 type CopyOptions struct {
 	Except   []byte                                 // a bucket at the top that is left out
 	Skip     func(path [][]byte, name []byte) bool  // reports whether a bucket is left out
-	Visit    func(path [][]byte, k, v []byte) error // looks at an entry in clear; its error ends the copy
-	Progress func(bytes int)                        // called with each transaction
+	Visit    func(path [][]byte, k, v []byte) error // called with each entry in clear; its error ends the copy
+	Progress func(bytes int)                        // called after each transaction
 }
 
-// copier writes the buckets of one file to another. bbolt's own Compact does that too,
-// but can't be cancelled, and goes round for ever in a file whose keys are not in order.
+// copier writes the buckets of one file to another. bbolt's own Compact does that too, but can't be
+// cancelled, and never ends on a file whose keys are not in order.
 type copier struct {
 	CopyOptions
-	ctx   context.Context //nolint:containedctx // of the one call that the copier lives for
+	ctx   context.Context //nolint:containedctx // the context of the one call that uses the copier
 	dst   *File
 	tx    *Tx // on dst; nil if none is open
 	size  int // bytes put into tx
 	rekey bool
 }
 
-// CopyBuckets copies the buckets that src sees to dst, which is empty. If dst has another
-// key, they are encrypted with that. It does not stamp dst, see Stamp.
+// CopyBuckets copies the buckets that src sees to dst, which is empty. If dst has another key, it
+// encrypts them with that key. It does not stamp dst, see Stamp.
 func CopyBuckets(ctx context.Context, dst *File, src *Tx, opts CopyOptions) error {
-	return src.Read(func() error { // Values are read from src's file as late as in commit
+	return src.Read(func() error { // until the commit, values are read from src's mapping
 		return copyBuckets(ctx, dst, src, opts)
 	})
 }
@@ -91,8 +92,8 @@ func (c *copier) commit() error {
 	return err
 }
 
-// bucket copies a bucket with all that is in it. path is its name, and those of the
-// buckets that it is in.
+// bucket copies a bucket with its content. path has the names of the buckets around it, and its
+// own.
 func (c *copier) bucket(path [][]byte, from *Bucket) error {
 	to, err := c.create(path, from.Sequence())
 	if err != nil {
@@ -127,12 +128,12 @@ func (c *copier) bucket(path [][]byte, from *Bucket) error {
 		if err := c.bucket(append(path[:len(path):len(path)], k), inner); err != nil {
 			return err
 		}
-		to = c.at(path) // perhaps in another transaction
+		to = c.at(path) // the transaction may be another one now
 	}
 	return nil
 }
 
-// entry copies an entry, which is v in the file.
+// entry copies the entry of k, whose value in the file is v.
 func (c *copier) entry(path [][]byte, from, to *Bucket, k, v []byte) error {
 	if c.Visit == nil && !c.rekey {
 		return to.raw.Put(k, v)
@@ -163,15 +164,15 @@ func (c *copier) create(path [][]byte, sequence uint64) (b *Bucket, err error) {
 	return b, b.SetSequence(sequence)
 }
 
-// at returns a bucket that was created before.
+// at returns a bucket that already exists in the copy.
 func (c *copier) at(path [][]byte) *Bucket {
 	b := c.tx.At(path)
 	b.FillSequentially()
 	return b
 }
 
-// OpenSuccessor opens a new file at path, which is to get the content of f and to take its
-// place, under the key of keys.
+// OpenSuccessor opens a new file at path, which will get the content of f, encrypted with the
+// primary key, and take its place.
 func (f *File) OpenSuccessor(path string, keys Keyring, opts Options) (*File, error) {
 	to, err := Open(path, opts)
 	if err != nil {
@@ -186,10 +187,10 @@ func (f *File) OpenSuccessor(path string, keys Keyring, opts Options) (*File, er
 	return to, nil
 }
 
-// OpenScratch opens a new file at path, which is to get the content of f under the same key.
-// It has no quota, and is never synced: it is for a file that has no name to be found by
-// after a crash. Synced or not it has the same bytes for this process, and a file that is
-// deleted soon enough never gets to the flash.
+// OpenScratch opens a new file at path, which will get the content of f under the same key. The
+// file has no quota and is never synced: it is for a copy whose name is removed, so that no process
+// finds it after a crash. This process reads the same bytes without a sync, and a file that is
+// deleted soon never reaches the flash.
 func (f *File) OpenScratch(path string) (*File, error) {
 	to, err := Open(path, Options{})
 	if err != nil {

@@ -2,7 +2,7 @@ package boltfile
 
 import bbolt "go.etcd.io/bbolt"
 
-// Cursor goes through the keys of a bucket, in their order.
+// Cursor iterates over the keys of a bucket, in order.
 type Cursor struct {
 	bucket *Bucket
 	raw    bbolt.Cursor

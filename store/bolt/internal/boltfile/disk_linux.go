@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreeDisk returns how many bytes a process other than its superuser may write to the file
-// system of dir.
+// FreeDisk returns how many bytes an ordinary process may write to the file system of dir.
 func FreeDisk(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -18,8 +17,8 @@ func FreeDisk(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil //nolint:gosec,unconvert // no disk is so large; the types differ between platforms
 }
 
-// ChownLike gives a file to the owner of another: root may compact what an agent
-// must be able to open.
+// ChownLike gives a file the owner of another: root may compact a database that an agent must be
+// able to open.
 func ChownLike(path string, like fs.FileInfo) error {
 	owner, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

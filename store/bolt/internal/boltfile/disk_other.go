@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// FreeDisk has no answer: a copy that does not fit fails while it is written.
+// FreeDisk returns no limit: a copy that does not fit fails while it is written.
 func FreeDisk(string) (int64, error) { return math.MaxInt64, nil }
 
-// ChownLike leaves the file to its owner.
+// ChownLike does nothing on this platform.
 func ChownLike(string, fs.FileInfo) error { return nil }

@@ -10,6 +10,6 @@
 //   - Opening a file refuses, before bbolt follows anything in it, a file that is truncated,
 //     can't be mapped or is on a network file system; CheckPages looks at every page.
 //
-// It has no idea of collections: what it reads of the content is the meta bucket, and the
-// places of the buckets whose values are encrypted.
+// It does not depend on collections: of the content it reads the meta bucket, and the places of the
+// buckets whose values are encrypted.
 package boltfile

@@ -9,10 +9,11 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// ErrOrder guards against a class of corruption that makes a cursor go round for ever.
+// ErrOrder means that the keys of a bucket are corrupt in a way that could make a cursor loop for
+// ever.
 var ErrOrder = errors.New("keys are not in order")
 
-// Faults counts the reads of pages that the disk did not give back.
+// Faults counts reads of pages that the disk could not return.
 type Faults struct {
 	count  atomic.Int64
 	newest atomic.Pointer[error]
@@ -26,10 +27,10 @@ func (f *Faults) Stats() (count int64, newest error) {
 	return f.count.Load(), newest
 }
 
-// Read runs fn, which reads the mapping of the file. Everything that touches the mapping
-// runs in it. A page that the disk does not give back would end the process: in Read it is
-// a panic of this goroutine, and that and bbolt's assertions about a corrupt file become a
-// *store.CorruptionError. The goroutine's own setting is back when Read returns.
+// Read runs fn, which reads the mapping of the file. All code that touches the mapping runs in it.
+// A page that the disk can't return would end the process; in Read it is a panic of this goroutine.
+// Read turns that panic, and bbolt's assertions about a corrupt file, into a
+// *store.CorruptionError, and then restores the goroutine's own fault setting.
 func (f *File) Read(fn func() error) (err error) { return guarded(f.path, f.faults, fn) }
 
 // Guarded is File.Read for a file at path that is not open yet.
@@ -53,8 +54,8 @@ func guarded(path string, faults *Faults, fn func() error) (err error) {
 	return fn()
 }
 
-// isFault reports whether a panic came from memory that could not be read: a page that the
-// disk did not give back, or that is not in the file.
+// isFault reports whether a panic came from memory that could not be read: a page that the disk
+// could not return, or that is not in the file.
 func isFault(p any) bool {
 	_, ok := p.(interface{ Addr() uintptr })
 	return ok

@@ -17,11 +17,11 @@ import (
 type File struct {
 	bolt   *bbolt.DB
 	path   string      // for errors
-	raw    *os.File    // that bbolt has open
+	raw    *os.File    // the descriptor that bbolt uses
 	cipher *fileCipher // nil for a file in clear
 	faults *Faults
 
-	readers int // guarded by Handle.mu, as is what follows
+	readers int // guarded by Handle.mu, as are the fields below
 	retired bool
 }
 
@@ -62,14 +62,13 @@ func orClosed(err error) error {
 // Close closes the file. It waits for the transactions that are open.
 func (f *File) Close() error { return f.bolt.Close() }
 
-// Sync makes durable what was written.
+// Sync makes all writes durable.
 func (f *File) Sync() error { return f.bolt.Sync() }
 
 // Stat returns the identity and the size of the file, whatever name it has.
 func (f *File) Stat() (fs.FileInfo, error) { return f.raw.Stat() }
 
-// FreeBytes returns how much of the file is in pages that hold nothing, as of the newest
-// commit.
+// FreeBytes returns the bytes of the file's free pages, as of the newest commit.
 func (f *File) FreeBytes() int64 {
 	stats := f.bolt.Stats()
 	return int64(stats.FreePageN+stats.PendingPageN) * PageSize

@@ -8,16 +8,16 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Handle is the current file of a database. Swap puts another file in its place; the old
-// one is closed when its last reader has gone, so that swapping waits for no reader. It is
-// safe for concurrent use.
+// Handle is the current file of a database. Swap puts another file in its place; the old one is
+// closed when its last reader releases it, so that Swap does not wait. It is safe for concurrent
+// use.
 type Handle struct {
 	log *slog.Logger
 
 	mu          sync.Mutex // held for a few instructions, never for I/O
 	file        *File
 	closed      bool
-	pagesBefore int64 // written to the files before this one
+	pagesBefore int64 // written to previous files
 	syncBefore  time.Duration
 
 	retired sync.WaitGroup // files that were replaced and still have readers
@@ -75,7 +75,7 @@ func (h *Handle) Swap(f *File) {
 	}
 }
 
-// discard closes a replaced file that has no readers any more.
+// discard closes a replaced file without readers.
 func (h *Handle) discard(f *File) {
 	defer h.retired.Done()
 	if err := f.Close(); err != nil {
@@ -83,8 +83,8 @@ func (h *Handle) discard(f *File) {
 	}
 }
 
-// Close closes the current file, and waits for the readers of all files. Acquire fails from
-// the start of it on.
+// Close closes the current file, and waits for the readers of all files. Acquire fails as soon as
+// Close has begun.
 func (h *Handle) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -114,7 +114,7 @@ type FileStats struct {
 	ReadError    error // the newest read fault; nil for none
 }
 
-// Stats returns the stats of a handle whose file is to be encrypted as keys has it.
+// Stats returns the stats of the handle. NeedsRekey compares the file's key with keys.
 func (h *Handle) Stats(keys Keyring) FileStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,8 +127,8 @@ func (h *Handle) Stats(keys Keyring) FileStats {
 	}
 }
 
-// current returns the current file. Only the writer may use it without Acquire: no other
-// swaps it.
+// current returns the current file. Only the writer may use it without Acquire, because only the
+// writer swaps it.
 func (h *Handle) current() *File {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 const (
 	secretBytes = 32
 
-	// maxKeyFileBytes is more than a key file has: anything longer is something else.
+	// maxKeyFileBytes is the read limit: a longer file is no key file.
 	maxKeyFileBytes = 1 << 10
 )
 
@@ -27,21 +27,21 @@ type EncryptionKey struct {
 	id     [format.KeyIDBytes]byte
 }
 
-// Keyring has the keys that a database is opened with. The zero value is for one that is
-// not encrypted.
+// Keyring has the keys that a database is opened with. The zero value is for a database that is not
+// encrypted.
 type Keyring struct {
-	// Primary is the key that everything is written with; nil to write in clear.
+	// Primary encrypts everything that is written; nil writes in clear.
 	Primary *EncryptionKey
 
 	// Previous has further keys that an existing file may be encrypted with.
 	Previous []*EncryptionKey
 }
 
-// ParseKey reads what is in a key file: 32 bytes as base64, with white space around it.
+// ParseKey parses the content of a key file: 32 bytes as base64, with white space around it.
 func ParseKey(text []byte) (*EncryptionKey, error) {
 	secret, err := base64.StdEncoding.Strict().DecodeString(string(bytes.TrimSpace(text)))
 	if err != nil || len(secret) != secretBytes {
-		// The error has nothing of what was read: it may be a key that was cut short.
+		// The error contains no part of the text, which may be a truncated key.
 		return nil, fmt.Errorf("it does not hold %d bytes as base64: head -c %d /dev/urandom | base64 makes a key", secretBytes, secretBytes)
 	}
 	id, err := hkdf.Key(sha256.New, secret, nil, "snapcache key id", format.KeyIDBytes)
@@ -51,9 +51,9 @@ func ParseKey(text []byte) (*EncryptionKey, error) {
 	return &EncryptionKey{secret: secret, id: [format.KeyIDBytes]byte(id)}, nil
 }
 
-// ReadKey reads a key file, see [ParseKey]. A file that others than its owner may read
-// is refused. A name without a slash is that of a credential if systemd gave the process
-// any ($CREDENTIALS_DIRECTORY), and that of a file otherwise.
+// ReadKey reads a key file, see [ParseKey]. If others than its owner may read the file, ReadKey
+// returns an error. A name without a slash names a systemd credential if $CREDENTIALS_DIRECTORY is
+// set, otherwise a file.
 func ReadKey(path string) (*EncryptionKey, error) {
 	credential := false
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" && !strings.Contains(path, "/") {
@@ -68,8 +68,8 @@ func ReadKey(path string) (*EncryptionKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encryption key: %w", err)
 	}
-	// systemd guards the directory of credentials, and shows an ACL there as rights of
-	// the group.
+	// systemd protects the directory of credentials with an ACL, which shows as permissions of the
+	// group.
 	if mode := info.Mode().Perm(); !credential && mode&0o077 != 0 {
 		return nil, fmt.Errorf("encryption key %s: its mode is %#o, so that others than its owner may use it: chmod 0400", path, mode)
 	}
@@ -127,7 +127,7 @@ func (k Keyring) find(id [format.KeyIDBytes]byte) *EncryptionKey {
 	return nil
 }
 
-// given lists the ids of the keys.
+// given returns the ids of the keys, for errors.
 func (k Keyring) given() string {
 	var ids []string
 	if k.Primary != nil {

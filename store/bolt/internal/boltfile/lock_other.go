@@ -8,8 +8,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Lock takes the lock of the database at path, which on this platform only checks
-// that no other process has it.
+// Lock checks that no other process has the database at path open. This platform has no lock to
+// hold.
 func Lock(path string) (unlock func() error, err error) {
 	db, err := Open(path, Options{})
 	if err != nil && !errors.Is(err, store.ErrForeign) {

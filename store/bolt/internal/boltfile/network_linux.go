@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networks are the numbers by which Linux knows network file systems. Those that run in
-// user space, as sshfs does, all have one number, together with ones that are none.
+// networks maps Linux's magic numbers of network file systems to their names. File systems in user
+// space, such as sshfs, share one number with local ones, so they are not listed.
 var networks = map[uint32]string{
 	unix.NFS_SUPER_MAGIC:  "NFS",
 	unix.CIFS_SUPER_MAGIC: "CIFS",
@@ -19,12 +19,11 @@ var networks = map[uint32]string{
 	unix.CODA_SUPER_MAGIC: "Coda",
 }
 
-// NetworkFS returns the name of the network file system that a path is on; empty if
-// it is on none that is known.
+// NetworkFS returns the name of the network file system that a path is on; empty for any other.
 func NetworkFS(path string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return "", &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	return networks[uint32(s.Type)], nil //nolint:gosec // 32 bits are all there is to it
+	return networks[uint32(s.Type)], nil //nolint:gosec // magic numbers have 32 bits
 }

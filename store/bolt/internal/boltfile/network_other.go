@@ -2,5 +2,5 @@
 
 package boltfile
 
-// NetworkFS recognises none.
+// NetworkFS returns the empty name: this platform recognises no network file system.
 func NetworkFS(string) (string, error) { return "", nil }

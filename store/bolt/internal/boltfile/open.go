@@ -39,8 +39,8 @@ type Options struct {
 	MaxMapBytes int64
 }
 
-// Open opens the file at path, and creates an empty one if there is none and it is not
-// opened for reading only. It does not read what is in the file, see CheckMeta and Unlock.
+// Open opens the file at path, and creates an empty one if there is none and it is not opened for
+// reading only. It does not read the content, see CheckMeta and Unlock.
 func Open(path string, opts Options) (f *File, err error) {
 	err = Guarded(path, func() error {
 		f, err = open(path, opts)
@@ -66,8 +66,8 @@ func open(path string, opts Options) (*File, error) {
 		// The freelist is stored, so that opening does not depend on the file's size.
 		NoFreelistSync: false,
 		FreelistType:   bbolt.FreelistMapType,
-		// The mapping is made beyond the quota at once: a remap would wait for every
-		// open view, and new views for the remap. It is address space, not memory.
+		// The mapping is made beyond the quota at once: a remap would wait for every open view, and
+		// new views for the remap. The mapping takes address space, not memory.
 		InitialMmapSize: mmapBytes(opts.MaxBytes),
 		MaxSize:         int(opts.MaxBytes),
 		Logger:          quietLogger{},
@@ -75,7 +75,8 @@ func open(path string, opts Options) (*File, error) {
 	if err == nil {
 		bdb.AllocSize = AllocBytes
 		if !names(path, file) {
-			// The process that held the lock put another file here: this one has no name.
+			// The process that held the lock has put another file at path: the open one has no
+			// name.
 			return nil, errors.Join(fmt.Errorf("%s: %w: it was replaced meanwhile", path, store.ErrLocked), bdb.Close())
 		}
 		return &File{bolt: bdb, path: path, raw: file, faults: &Faults{}}, nil
@@ -103,12 +104,12 @@ func names(path string, file *os.File) bool {
 	return err == nil && os.SameFile(named, opened)
 }
 
-// maxMapBytes32 is the largest file of a 32-bit program, which has 2 to 3 GiB of addresses for
-// everything. While a file is rewritten there are two of them.
+// maxMapBytes32 is the largest file for a 32-bit program, which has 2 to 3 GiB of address space in
+// total. While a file is rewritten, two files are mapped.
 const maxMapBytes32 = 1 << 30
 
-// mappable returns an error if the file, or one as large as its quota, can't be mapped. Such
-// a file is not to be set aside: a 64-bit program has no trouble with it.
+// mappable returns an error if the file, or one as large as its quota, can't be mapped. Such a file
+// must not be set aside: a 64-bit program can open it.
 func mappable(path string, opts Options) error {
 	limit := opts.MaxMapBytes
 	switch {
@@ -123,7 +124,7 @@ func mappable(path string, opts Options) error {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Size() <= limit {
-		return nil //nolint:nilerr // opening it fails with the reason
+		return nil //nolint:nilerr // Open fails with the reason
 	}
 	return fmt.Errorf("%s: %w: it has %d bytes, of at most %d: make it smaller with a 64-bit one (snapcache compact), or move it away to begin anew",
 		path, store.ErrTooLarge, info.Size(), limit)
@@ -136,7 +137,7 @@ func mmapBytes(maxBytes int64) int {
 	return int(max(maxBytes, 1<<30))
 }
 
-// CreateSuffix makes the name of a new file while it is written.
+// CreateSuffix is appended to the path of a new file while it is written.
 const CreateSuffix = ".new"
 
 // Create makes a new database file under a temporary name and renames it, so that a
@@ -158,7 +159,7 @@ func create(path, writer string, key *EncryptionKey, opts Options) (err error) {
 	}
 	defer func() {
 		if err != nil && !errors.Is(err, store.ErrLocked) {
-			_ = os.Remove(tmp) // its space may be what is missing
+			_ = os.Remove(tmp) // to free its space, which may be needed
 		}
 	}()
 	f, err := Open(tmp, opts)
@@ -229,7 +230,7 @@ func (f *File) CheckMeta() error {
 	})
 }
 
-// quietLogger drops what bbolt logs: it formats a line for every put.
+// quietLogger drops bbolt's log: bbolt's own logger formats a line for every put.
 type quietLogger struct{}
 
 func (quietLogger) Debug(...any)            {}

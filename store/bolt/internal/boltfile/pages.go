@@ -10,16 +10,15 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// pages reads a file page by page, before bbolt follows anything in it, and finds
-// what bbolt can't survive: a reference to a page that is not there or not what it
-// should be, a page with two references (two branches that lead to each other are
-// an endless recursion, and a goroutine that has no stack left ends the process),
-// and an element that reaches out of its page. bbolt's own check is no help with
-// these: it runs into them, in a goroutine of its own.
+// pages reads a file page by page, before bbolt follows anything in it, and finds what bbolt can't
+// survive: a reference to a page that does not exist or has the wrong type, a page with two
+// references (two branches that refer to each other are an endless recursion, and a stack overflow
+// ends the process), and an element that reaches beyond its page. bbolt's own check does not help:
+// it follows these references too, in a goroutine of its own.
 type pages struct {
 	file   io.ReaderAt
 	high   uint64          // one past the highest page in use
-	used   map[uint64]bool // pages that something refers to
+	used   map[uint64]bool // pages that are referred to
 	free   map[uint64]bool
 	report func(collection, reason string)
 	note   func(reason string)
@@ -27,7 +26,7 @@ type pages struct {
 
 // The layout of bbolt's pages, which are in the byte order of the machine.
 const (
-	pageHead    = 16 // id (8), flags (2), count of elements (2), pages that belong to it behind it (4)
+	pageHead    = 16 // id (8), flags (2), count of elements (2), number of overflow pages (4)
 	PageElement = 16 // branch: offset, key length (4 each), page (8); leaf: flags, offset, key and value length (4 each)
 
 	pageBranch   = 0x01
@@ -41,9 +40,9 @@ const (
 	metaFreelist = metaStart + 32
 )
 
-// CheckPages reads the file at path page by page and reports what is wrong with its
-// structure, with the collection that it belongs to, if any. note gets what is as it may be
-// after a crash. It returns the bytes in free pages, and an error if the file can't be read.
+// CheckPages reads the file at path page by page. It calls report for each problem of the
+// structure, with the collection of the page if known, and note for findings that are normal after
+// a crash. It returns the bytes in free pages, and an error if the file can't be read.
 func CheckPages(path string, report func(collection, reason string), note func(reason string)) (free int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -55,7 +54,7 @@ func CheckPages(path string, report func(collection, reason string), note func(r
 	return int64(len(p.free)) * PageSize, err
 }
 
-// walk looks at all pages in use. It returns an error if the file can't be read.
+// walk checks all pages in use. It returns an error if the file can't be read.
 func (p *pages) walk() error {
 	meta, err := p.meta()
 	if err != nil {
@@ -84,15 +83,15 @@ func (p *pages) meta() ([]byte, error) {
 	return meta, err
 }
 
-// read returns a page with those that belong to it, nil if it is not usable.
-// Each page is read once.
+// read returns a page with its overflow pages, nil if the page is not usable. Each page is read
+// once.
 func (p *pages) read(id uint64, in place) ([]byte, error) {
 	if id < 2 || id >= p.high {
 		in.report(p, "page %d: there is none, pages go from 2 to %d", id, p.high-1)
 		return nil, nil
 	}
 	head := make([]byte, pageHead)
-	if _, err := p.file.ReadAt(head, int64(id)*PageSize); err != nil { //nolint:gosec // CheckNotTruncated has seen that the file has so many pages
+	if _, err := p.file.ReadAt(head, int64(id)*PageSize); err != nil { //nolint:gosec // CheckNotTruncated has verified that the file has so many pages
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	more := uint64(binary.NativeEndian.Uint32(head[12:]))
@@ -133,7 +132,7 @@ func (p *pages) freelist(id uint64) error {
 		return nil
 	}
 	count, ids := uint64(pageCount(b)), b[pageHead:]
-	if count == 0xFFFF { // the count did not fit
+	if count == 0xFFFF { // the count does not fit; it is in the first element
 		count, ids = binary.NativeEndian.Uint64(ids), ids[8:]
 	}
 	if count > uint64(len(ids)/8) {
@@ -153,7 +152,7 @@ func (p *pages) freelist(id uint64) error {
 	return nil
 }
 
-// tree looks at the tree of pages of one bucket and at the buckets in it.
+// tree checks the tree of pages of one bucket, and the buckets in it.
 func (p *pages) tree(id uint64, in place) error {
 	b, err := p.read(id, in)
 	if err != nil || b == nil {
@@ -185,8 +184,7 @@ func (p *pages) tree(id uint64, in place) error {
 	return nil
 }
 
-// leaf looks at the elements of a leaf page: of a page of the file, or of one
-// within the value of page id.
+// leaf checks the elements of a leaf page: a page of the file, or one within a value of page id.
 func (p *pages) leaf(b []byte, id uint64, in place) error {
 	count := pageCount(b)
 	if pageHead+count*PageElement > len(b) {
@@ -212,7 +210,7 @@ func (p *pages) leaf(b []byte, id uint64, in place) error {
 	return nil
 }
 
-// bucket looks at the value of a leaf element that is a bucket.
+// bucket checks the value of a leaf element that is a bucket.
 func (p *pages) bucket(value []byte, id uint64, in place) error {
 	if len(value) < bucketHead {
 		in.report(p, "page %d: a bucket is cut short", id)

@@ -27,14 +27,14 @@ func txStamp(tx *Tx) (format.TxStamp, bool) {
 	return format.DecodeTxStamp(meta.Get(format.KeyTxStamp))
 }
 
-// Stamp stamps a write transaction, as the last thing that it does. clean is for the last
-// one before the file is closed.
+// Stamp stamps a write transaction; it is the transaction's last change. clean is true for the last
+// transaction before the file is closed.
 func Stamp(tx *Tx, clean bool) error {
 	s := format.TxStamp{Tx: uint64(tx.ID()), Clean: clean, Boot: BootID()} //nolint:gosec // counts up from 0
 	return tx.Bucket(format.BucketMeta).Put(format.KeyTxStamp, s.Encode())
 }
 
-// VerifyStamp returns an error unless the data is that of the newest transaction.
+// VerifyStamp returns an error unless the file's stamp is that of the newest transaction.
 func VerifyStamp(tx *Tx) error {
 	s, ok := txStamp(tx)
 	if !ok {
@@ -46,8 +46,8 @@ func VerifyStamp(tx *Tx) error {
 	return nil
 }
 
-// BootID identifies one start of the machine; empty if the system has no such id. It is
-// the same for as long as the process lives.
+// BootID identifies one start of the machine; empty if the system has no such id. It does not
+// change while the process runs.
 var BootID = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -62,19 +62,19 @@ type Shutdown string
 const (
 	// Clean: the file was closed.
 	Clean Shutdown = "closed"
-	// Crashed: the process ended without closing the file, and the machine has been up
-	// since: all that was written is there.
+	// Crashed: the process ended without closing the file, and the machine has been up since: all
+	// its writes are in the file.
 	Crashed Shutdown = "killed"
 	// PowerLoss: the machine stopped, or the file comes from another machine. The file has
 	// to be checked before it is trusted.
 	PowerLoss Shutdown = "cut"
 )
 
-// LastShutdown returns how the file at path was left. It follows little of what is in the
-// file, and survives any corruption. A file that it can't read is PowerLoss.
+// LastShutdown returns how the file at path was left. It follows few references in the file, and
+// survives any corruption. If the file can't be read, the result is PowerLoss.
 func LastShutdown(path string) Shutdown {
 	last := PowerLoss
-	_ = Guarded(path, func() error { // on error it is PowerLoss
+	_ = Guarded(path, func() error { // on an error the result is PowerLoss
 		if err := CheckNotTruncated(path); err != nil {
 			return err
 		}

@@ -24,8 +24,8 @@ const (
 	boltMagic = 0xED0CDAED
 )
 
-// readMeta returns the newest of bbolt's two meta pages that is valid, nil if none is. It
-// calls bad for one that is not, with the error that reading it gave, if any.
+// readMeta returns the newest of bbolt's two meta pages that is valid, nil if none is. It calls bad
+// for each invalid page, with the read error, if any.
 func readMeta(file io.ReaderAt, bad func(page int64, err error) error) (newest []byte, err error) {
 	for page := range int64(2) {
 		b := make([]byte, metaEnd)
@@ -45,12 +45,12 @@ func readMeta(file io.ReaderAt, bad func(page int64, err error) error) (newest [
 
 func validMeta(b []byte) bool {
 	sum := fnv.New64a()
-	_, _ = sum.Write(b[metaStart:metaChecksum]) // a hash takes everything
+	_, _ = sum.Write(b[metaStart:metaChecksum]) // a hash never fails
 	return binary.NativeEndian.Uint32(b[metaStart:]) == boltMagic && binary.NativeEndian.Uint64(b[metaChecksum:]) == sum.Sum64()
 }
 
-// CheckNotTruncated returns an error for a file that ends before its last page in use. bbolt
-// maps a file without looking: reading past its end would end the process.
+// CheckNotTruncated returns an error for a file that ends before its last page in use. bbolt maps a
+// file without that check, and a read past its end would end the process.
 func CheckNotTruncated(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func CheckNotTruncated(path string) error {
 	}
 	defer func() { _ = f.Close() }() // only read from
 	meta, err := readMeta(f, func(_ int64, err error) error {
-		if err != nil && !errors.Is(err, io.EOF) { // bbolt has its own error for so short a file
+		if err != nil && !errors.Is(err, io.EOF) { // bbolt has its own error for a file that is too short
 			return fmt.Errorf("open database: %w", err)
 		}
 		return nil
@@ -66,7 +66,7 @@ func CheckNotTruncated(path string) error {
 	if err != nil {
 		return err
 	}
-	// The size last: another process may have the file open and let it grow meanwhile.
+	// Read the size last: another process may have the file open, and the file may grow meanwhile.
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)

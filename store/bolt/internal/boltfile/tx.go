@@ -28,15 +28,14 @@ func (tx *Tx) UsedBytes() int64 {
 	return max(0, tx.raw.Size()-int64(tx.file.bolt.Stats().FreePageN)*PageSize)
 }
 
-// ChangedBytes returns about how many bytes of pages the transaction would write: a page
-// for each node in memory. Larger values need more.
+// ChangedBytes returns roughly how many bytes the transaction would write: a page for each node in
+// memory. Values larger than a page need more.
 func (tx *Tx) ChangedBytes() int {
 	stats := tx.raw.Stats()
 	return int(stats.GetNodeCount()) * PageSize
 }
 
-// CheckTree runs bbolt's own check of the file's structure. It is for a file that
-// CheckPages found nothing wrong with.
+// CheckTree runs bbolt's own check of the file's structure. CheckPages must have found no problem.
 func (tx *Tx) CheckTree(report func(error)) {
 	for err := range tx.raw.Check() { // to the end: its goroutine waits for the receiver
 		report(err)
