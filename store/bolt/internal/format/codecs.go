@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// MaxObjectBytes bounds what a record may decode to. The apiserver's own limit
-	// for a request is 3 MiB and client-go's for a watch event 16 MiB.
+	// MaxObjectBytes bounds the length of a decoded record, in bytes. The apiserver's own limit for
+	// a request is 3 MiB and client-go's for a watch event 16 MiB.
 	MaxObjectBytes = 64 << 20
 
 	// CompressAbove is the length under which compressing costs more than it saves.
 	CompressAbove = 64
 )
 
-// Codecs compresses and decompresses payloads, with dictionaries that are stored
-// in the file. It keeps an encoder and a decoder for each of them, and is safe for
-// concurrent use. They are not closed: without a stream they own memory only, and records
-// are decoded after the database is closed.
+// Codecs compresses and decompresses payloads, with dictionaries that are stored in the file. It
+// keeps an encoder and a decoder for each of them, and is safe for concurrent use. Codecs are never
+// closed: without a stream they own only memory, and records are decoded after the database is
+// closed.
 type Codecs struct {
 	mu       sync.Mutex
 	encoders map[uint32]*zstd.Encoder
 	decoders map[uint32]*zstd.Decoder
 }
 
-// NewCodecs returns codecs without any encoder or decoder yet.
+// NewCodecs returns codecs without encoders and decoders.
 func NewCodecs() *Codecs {
 	return &Codecs{encoders: map[uint32]*zstd.Encoder{}, decoders: map[uint32]*zstd.Decoder{}}
 }
@@ -42,7 +42,7 @@ func (c *Codecs) Compress(r *Record, id uint32, dict []byte) error {
 	return nil
 }
 
-// Encoder returns the encoder for dictionary id, whose content is dict; 0 is for none.
+// Encoder returns the encoder for dictionary id, whose content is dict; 0 is for no dictionary.
 func (c *Codecs) Encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *Codecs) Encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 func (c *Codecs) Retire(id uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if id != 0 { // the journal's
+	if id != 0 { // 0 is the journal's encoder
 		delete(c.encoders, id)
 	}
 }
@@ -68,7 +68,7 @@ func (c *Codecs) Retire(id uint32) {
 // newEncoder returns an encoder with a dictionary, which the caller closes.
 func newEncoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	opts := []zstd.EOption{
-		zstd.WithEncoderLevel(zstd.SpeedFastest), // with a dictionary a slower one saves 5 % more
+		zstd.WithEncoderLevel(zstd.SpeedFastest), // with a dictionary, a slower level saves only 5 % more
 		zstd.WithEncoderConcurrency(1),
 		zstd.WithEncoderCRC(false), // records have a checksum of their own
 		zstd.WithSingleSegment(true),

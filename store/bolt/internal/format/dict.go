@@ -11,8 +11,8 @@ func DictKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 //	bytes 1..4   CRC-32C, little endian, over the key, byte 0 and the content
 //	rest         the content
 //
-// The checksums of the records cover what they have on disk: under a changed dictionary
-// they would decode to something else. So a dictionary has one as well.
+// The checksum of a record covers its compressed bytes. With a changed dictionary these would
+// decode to something else, so a dictionary has a checksum as well.
 const (
 	dictFormat   = 1
 	dictChecksum = 1 // offset of the CRC

@@ -26,8 +26,8 @@ func EncodeEncryptionHeader(id [KeyIDBytes]byte, salt []byte) []byte {
 	return append(b, salt...)
 }
 
-// DecodeEncryptionHeader splits an encryption header. It verifies no more than the format: the
-// tag is for the cipher to verify.
+// DecodeEncryptionHeader splits an encryption header. It verifies only the format; the cipher
+// verifies the tag.
 func DecodeEncryptionHeader(b []byte) (id [KeyIDBytes]byte, salt, tag []byte, ok bool) {
 	if len(b) < encryptionTag || b[0] != encryptionFormat {
 		return id, nil, nil, false

@@ -61,7 +61,7 @@ func DecodeFeedEntry(key, b []byte) (rv string, e history.Entry, err error) {
 	return rv, e, nil
 }
 
-// FeedBytes is what an entry and its tombstone, nil for none, count for.
+// FeedBytes returns the bytes of an entry and its tombstone, nil for none, with their keys.
 func FeedBytes(key, entry, tomb []byte) int64 {
 	n := len(key) + len(entry)
 	if tomb != nil {

@@ -9,10 +9,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const checksumBytes = 4
 
-// Every value that is not protected otherwise has a CRC-32C in it, at an offset that
-// depends on its kind, 4 bytes, little endian. It covers the name that the value is
-// stored under and all other bytes of the value, in this order, so that a value that
-// turns up under another name is noticed too. bbolt has no checksums on its pages.
+// Every value that is not protected otherwise has a CRC-32C in it, at an offset that depends on its
+// kind, 4 bytes, little endian. It covers the name that the value is stored under and all other
+// bytes of the value, in this order, so that a value under a wrong name is corrupt too. bbolt has
+// no checksums on its pages.
 
 // nameSum is the part of a checksum that covers the name.
 func nameSum(name []byte) uint32 { return crc32.Checksum(name, castagnoli) }

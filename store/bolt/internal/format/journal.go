@@ -8,10 +8,9 @@ import (
 	"unsafe"
 )
 
-// The journal bucket has one bucket a flush, under its sequence number (8 bytes, big
-// endian), with one value, "entry". The value has a bucket of its own because bbolt keeps
-// up to four values in a page, however large: as neighbours each of them would be written
-// again with those that follow.
+// The journal bucket has one bucket a flush, under its sequence number (8 bytes, big endian), with
+// one value, "entry". Each value has a bucket of its own, because bbolt keeps up to four values in
+// a page, however large: in one bucket, a value would be rewritten with each of the next ones.
 //
 //	byte  0      format, journalFormat
 //	bytes 1..4   CRC-32C, little endian, over the key, byte 0 and the rest
@@ -82,7 +81,7 @@ func (e *JournalCells) Addr(r CellRef) []byte { return e.raw[r.at : r.at+r.size]
 func (e *JournalCells) Cell(r CellRef) (addr string, value []byte, deleted bool) {
 	b := e.Addr(r)
 	addr = unsafe.String(unsafe.SliceData(b), len(b))
-	// The length of the value was checked by decodeJournal.
+	// DecodeJournalEntry has checked the length of the value.
 	rest := e.raw[r.at+r.size:]
 	if rest[0] == 1 {
 		return addr, nil, true
@@ -92,8 +91,7 @@ func (e *JournalCells) Cell(r CellRef) (addr string, value []byte, deleted bool)
 	return addr, rest[:n:n], false
 }
 
-// DecodeJournalEntry returns the cells of the entry for key. entry is the number that its
-// cells get.
+// DecodeJournalEntry returns the cells of the entry for key, with entry as their entry number.
 func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, error) {
 	if err := VerifyJournalEntry(key, b); err != nil {
 		return nil, err

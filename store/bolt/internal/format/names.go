@@ -18,26 +18,25 @@ var (
 	KeyWriter     = []byte("writer")
 	KeyEncryption = []byte("encryption") // an encryption header
 	KeyEpoch      = []byte("epoch")      // 8 bytes, big endian
-	KeyTxStamp    = []byte("last")       // about the newest transaction
-	KeyOrigin     = []byte("origin")     // of a file that was made from a snapshot
-	KeySanitize   = []byte("scrub")      // present while free pages have purged bytes in them
+	KeyTxStamp    = []byte("last")       // stamp of the newest transaction, see TxStamp
+	KeyOrigin     = []byte("origin")     // the snapshot that the file was restored from
+	KeySanitize   = []byte("scrub")      // present while free pages hold purged bytes
 
-	// KeyFolding is present while a fold is half done, so that some of the buckets are
-	// ahead of others. It has the sequence number of the newest journal entry that the
-	// fold moves, 8 bytes, big endian: the buckets are a consistent state only together
-	// with the journal up to that entry, or further.
+	// KeyFolding is present while a fold is half done and some buckets are ahead of others. Its
+	// value is the sequence number of the newest journal entry that the fold moves, 8 bytes, big
+	// endian: the buckets are a consistent state only together with the journal up to that entry.
 	KeyFolding = []byte("folding")
 
-	KeyEntry = []byte("entry") // of a journal entry's bucket
+	KeyEntry = []byte("entry") // the value in a journal entry's bucket
 
-	// Of a collection.
+	// Keys of a collection.
 	KeyInfo         = []byte("info")
 	KeyState        = []byte("state")
 	KeyGen          = []byte("gen")
 	KeyDict         = []byte("dict")
-	KeyForbiddenFor = []byte("refused") // for how long access was forbidden
+	KeyForbiddenFor = []byte("refused") // how long the server has forbidden the read, in nanoseconds
 
-	// Of a generation.
+	// Keys and buckets of a generation.
 	BucketObjects = []byte("objects")
 	BucketIndex   = []byte("index")
 	BucketFeed    = []byte("feed")
@@ -48,11 +47,10 @@ var (
 	KeyHistory    = []byte("history")
 )
 
-// Magic is the value of the meta bucket that marks a file as one of this format.
+// Magic is the value under KeyMagic that marks a file as a database.
 const Magic = "snapcache"
 
-// Versions of the file format. Format 2 was an encrypted one with encrypted names, and is not
-// read any more.
+// Versions of the file format. Format 2, with encrypted names, is no longer read.
 const (
 	PlainFormat     = 1
 	OldEncrypted    = 2

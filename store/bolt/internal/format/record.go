@@ -23,7 +23,7 @@ import (
 //	uvarint, n   resourceVersion at which the key appeared
 //	rest         payload
 //
-// Parsing copies nothing but the strings: the payload is a slice of what was parsed.
+// Parsing copies only the strings: the payload is a slice of the parsed bytes.
 type Record struct {
 	Codec   byte
 	Dict    uint32
@@ -64,7 +64,7 @@ func NewRecord(o *object.Object) (Record, error) {
 	return r, nil
 }
 
-// Compressible reports whether the record is not compressed and long enough for it to pay.
+// Compressible reports whether the record is not compressed yet and long enough to be worth it.
 func (r *Record) Compressible() bool { return r.Codec == codecRaw && r.Size >= CompressAbove }
 
 // Encode returns the record's bytes for key.
@@ -95,8 +95,8 @@ func DecodeRecord(key, b []byte) (Record, error) {
 	return ParseRecord(b)
 }
 
-// SizeOfCorrupt returns the length of the JSON of a corrupt record, if the record has it
-// in two places that agree. Most of a record is payload, and so is most corruption.
+// SizeOfCorrupt returns the length of the JSON of a corrupt record, if two places in the record
+// agree on it. Usually they do: most of a record is payload, and so is most of the corruption.
 func SizeOfCorrupt(b []byte) (size int, known bool) {
 	r, err := ParseRecord(b)
 	if err != nil {

@@ -2,15 +2,15 @@ package format
 
 import "encoding/binary"
 
-// TxStamp is about the newest transaction, and every transaction writes it, to the meta
+// TxStamp describes the newest transaction. Every transaction writes it, to the meta
 // bucket's value "last":
 //
 //	bytes 0..7   number of the transaction, big endian
 //	byte  8      1 if it was the last one before the file was closed, else 0
 //	rest         boot id of the machine that it was made on; empty if it has none
 //
-// The number ties the data to bbolt's meta page: after a power cut on a disk that lied
-// about what was written, a new meta page may stand above old data.
+// The number ties the data to bbolt's meta page: after a power cut, a disk that reported writes too
+// early may hold a new meta page and old data.
 type TxStamp struct {
 	Tx    uint64
 	Clean bool
@@ -28,7 +28,7 @@ func (s TxStamp) Encode() []byte {
 	return append(b, s.Boot...)
 }
 
-// DecodeTxStamp reads what Encode returned.
+// DecodeTxStamp decodes the bytes of [TxStamp.Encode].
 func DecodeTxStamp(b []byte) (s TxStamp, ok bool) {
 	if len(b) < 9 || b[8] > 1 {
 		return s, false

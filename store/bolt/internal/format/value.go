@@ -15,8 +15,8 @@ import (
 //	             value's name, 0x00 and the content
 //	rest         the content
 //
-// Without it one digit of a resourceVersion that flips on the disk would be a checkpoint
-// that is ahead of the objects.
+// Without it, a digit of a resourceVersion that flips on the disk could put the checkpoint ahead of
+// the objects.
 var (
 	errValueShort    = errors.New("it is missing or cut short")
 	errValueChecksum = errors.New("checksum does not match")
@@ -58,7 +58,7 @@ func EncodeJSON(id string, name []byte, v any) ([]byte, error) {
 	return WithChecksum(id, name, raw), nil
 }
 
-// DecodeJSON reads what sealJSON returned.
+// DecodeJSON verifies and decodes a value of EncodeJSON.
 func DecodeJSON(id string, name, b []byte, v any) error {
 	raw, err := VerifyChecksum(id, name, b)
 	if err != nil {
@@ -76,7 +76,7 @@ func EncodeNumber[N uint32 | uint64](id string, name []byte, n N) ([]byte, error
 	return WithChecksum(id, name, b), nil
 }
 
-// DecodeNumber reads what sealNumber returned.
+// DecodeNumber verifies and decodes a value of EncodeNumber.
 func DecodeNumber[N uint32 | uint64](id string, name, b []byte) (n N, err error) {
 	raw, err := VerifyChecksum(id, name, b)
 	if err != nil {
@@ -99,7 +99,7 @@ func EncodeDictIDs(id string, ids []uint32) []byte {
 	return WithChecksum(id, KeyDict, b)
 }
 
-// DecodeDictIDs reads what sealDicts returned; there are none if the value is absent.
+// DecodeDictIDs verifies and decodes a value of EncodeDictIDs; nil if the value is absent.
 func DecodeDictIDs(id string, b []byte) (ids []uint32, err error) {
 	if b == nil {
 		return nil, nil
