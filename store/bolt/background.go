@@ -12,7 +12,7 @@ type background struct {
 
 	mu     sync.Mutex
 	ended  bool
-	active sync.WaitGroup // only added to under mu while not ended
+	active sync.WaitGroup // Add is called only under mu, while not ended
 }
 
 func newBackground() *background {

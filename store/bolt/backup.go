@@ -14,7 +14,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
-// copySpareBytes is how much disk a copy and what is made of it leave free, for the database.
+// copySpareBytes is the disk space that a copy, and a snapshot made from it, leave free for the
+// database.
 const copySpareBytes = 16 << 20
 
 // Backup is a copy of a database as it was at one moment.
@@ -39,9 +40,9 @@ type BackupCollection struct {
 	State store.State
 }
 
-// Backup makes everything durable and copies it, file and journal, to a file in dir, while
-// readers and writers go on. The copy has no free pages, which still have old content in them,
-// and no unfinished generations, so it is as small as possible.
+// Backup makes everything durable and copies it, file and journal, to a file in dir, while readers
+// and writers go on. The copy has no free pages, which would hold old content, and no unfinished
+// generations, so it is as small as possible.
 //
 // Backup verifies every checksum on the way. If one does not match, it returns a
 // *store.CorruptionError and no copy. If the disk of dir has not enough space for one and a
@@ -51,18 +52,18 @@ type BackupCollection struct {
 // ms for 20,000 pods in 29 MB). That is a fraction of the time that compressing takes, and in
 // return no copy has corrupt or deleted content in it.
 //
-// A read transaction is open while the copy is written to a local disk, so the database file
-// grows a little by what is committed meanwhile.
+// A read transaction is open while the copy is written to a local disk, so the database file grows
+// a little with the changes committed meanwhile.
 //
-// progress, unless it is nil, is called now and then with the bytes that were copied
-// and about how many there are.
+// progress, unless it is nil, is called now and then with the number of bytes copied so far and the
+// approximate total.
 func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total int64)) (*Backup, error) {
 	return db.backupTo(ctx, dir, progress, db.hooks.freeDisk)
 }
 
 func (db *DB) backupTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Backup, error) {
 	if err := db.JournalCorruption(); err != nil && db.opts.ReadOnly {
-		return nil, err // opened for writing, the fold in begin dropped the corrupt journal
+		return nil, err // if it is open for writing, DB.begin has dropped the corrupt journal
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -138,8 +139,8 @@ func (db *DB) inventory(tx *boltfile.Tx, over *writeback.Overlay) ([]BackupColle
 	return found, err
 }
 
-// backupFile copies what a transaction reads to a new file in dir, and removes the file's name
-// as soon as it is open.
+// backupFile copies the content that a transaction reads to a new file in dir, and removes the
+// file's name as soon as it is open.
 func (db *DB) backupFile(ctx context.Context, dir string, from *boltfile.File, tx *boltfile.Tx, progress func(int64)) (f *os.File, err error) {
 	tmp, err := os.MkdirTemp(dir, ".copy-*")
 	if err != nil {

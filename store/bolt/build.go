@@ -36,10 +36,10 @@ const (
 // memtable and journal alike, leaves no entry without its object.
 type build struct {
 	c    *collection
-	wake chan struct{} // receives when the reason for stepWait is over
+	wake chan struct{} // has a value once the reason for stepWait is over
 	done chan struct{}
 
-	objects int // read so far
+	objects int // number of objects read so far
 }
 
 // indexer builds the indexes of a database in the background. The write lock guards it.
@@ -65,14 +65,15 @@ func (x *indexer) wake() {
 	}
 }
 
-// spillDone ends what Replace began for a collection, whether it was committed or not.
+// spillDone notes that the replacement of a collection has ended, committed or not, and wakes the
+// builds.
 func (x *indexer) spillDone(id string) {
 	delete(x.spilling, id)
 	x.wake()
 }
 
-// startBuild makes c the collection whose functions build the indexes of its ID, and starts a
-// build if there is work.
+// startBuild starts a build with the index functions of c if there is work. It replaces the
+// previous build of the same ID.
 func (db locked) startBuild(c *collection, work bool) {
 	delete(db.indexer.builds, c.id) // a previous build, if any, ends at its next step
 	if !work {

@@ -20,7 +20,7 @@ const (
 	// shownProblems is how many problems, and how many notes, a report lists.
 	shownProblems = 100
 
-	// progressRecords is after how many records Check calls progress.
+	// progressRecords is the number of records between two calls of progress.
 	progressRecords = 1000
 )
 
@@ -47,7 +47,7 @@ type CheckedCollection struct {
 	ID      string `json:"id"`
 	RV      string `json:"resourceVersion,omitempty"` // of the checkpoint
 	Synced  bool   `json:"synced"`
-	Objects int64  `json:"objects"` // with the corrupt ones
+	Objects int64  `json:"objects"` // including the corrupt ones
 	Bytes   int64  `json:"bytes"`   // of the JSON of the objects that are not corrupt
 }
 
@@ -130,8 +130,8 @@ var errUnsafe = errors.New("the structure of the file is corrupt")
 // it wraps store.ErrLocked, ErrNoStore, ErrForeign, ErrNewerFormat, ErrOldFormat or ErrKey, or is a
 // *store.CorruptionError if the file can't even be opened.
 //
-// progress, unless it is nil, is called now and then with the number of records that were read
-// of a collection, in one goroutine, until Check returns.
+// progress, unless it is nil, is called now and then with the number of a collection's records read
+// so far, from one goroutine, until Check returns.
 func Check(path string, keys Keyring, progress func(collection string, records int64)) (*CheckReport, error) {
 	if progress == nil {
 		progress = func(string, int64) {}
@@ -221,7 +221,7 @@ func (c *check) pages() error {
 	return err
 }
 
-// meta checks the values of the meta bucket that opening the file does not.
+// meta checks the values of the meta bucket that opening the file does not check.
 func (c *check) meta(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketMeta)
 	c.report.Key = c.db.handle.Stats(c.keys).KeyID
@@ -262,8 +262,8 @@ func (c *check) dictionaries(tx *boltfile.Tx) {
 	}
 }
 
-// journal checks each journal entry, also those behind a corrupt one, which the store itself
-// never reads.
+// journal checks each journal entry, also those after a corrupt one, which the store itself never
+// reads.
 func (c *check) journal(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketJournal)
 	if b == nil {
@@ -287,7 +287,7 @@ func (c *check) journal(tx *boltfile.Tx) {
 		switch {
 		case last != 0 && seq <= last:
 			report(k, boltfile.ErrOrder.Error())
-			return // a cursor may go round for ever
+			return // a cursor might never end
 		case last != 0 && seq != last+1:
 			report(k, "entries before it are missing")
 		}

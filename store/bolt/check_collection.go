@@ -61,7 +61,7 @@ func (c *check) leftovers(b *boltfile.Bucket, id string) error {
 	})
 }
 
-// collection checks one collection through a view, so with the journal's changes.
+// collection checks one collection through a view, which includes the journal's changes.
 func (c *check) collection(id string) {
 	v, err := c.db.newView(id)
 	if err != nil {
@@ -85,7 +85,7 @@ type collectionCheck struct {
 	counted CheckedCollection
 
 	keys    map[string]bool // by key, whether the record is corrupt
-	corrupt int64           // corrupt records
+	corrupt int64           // number of corrupt records
 	ahead   int64           // records with a resourceVersion past the checkpoint's
 
 	indexes []*indexCheck

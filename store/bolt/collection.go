@@ -21,7 +21,7 @@ type collection struct {
 
 	packFunc func(key, value []byte) ([]byte, error) // the method value of pack, allocated once
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	info      store.Info // of the stored objects
 	want      store.Info // the argument of Open; its scope may differ from info's until a replacement commits
 	state     store.State
@@ -93,9 +93,9 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 	return c, nil
 }
 
-// loadAsIs reads the stored collection if opening it changes nothing, as after a restart: then
-// no write transaction is needed, and no fold. It reports whether it has read the collection;
-// on any error it has not, and load meets the error again and returns it.
+// loadAsIs reads the stored collection if opening it changes nothing, as after a restart: then no
+// write transaction is needed, and no fold. It reports whether it has read the collection; on any
+// error it returns false, and load fails with the same error.
 func (c *collection) loadAsIs(db locked) (ok bool) {
 	v, err := db.baseView(c.id)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *collection) loadDicts(tx *boltfile.Tx, b *boltfile.Bucket) (err error) 
 	return nil
 }
 
-// load reads the stored collection, or creates it, and makes its indexes those that the
+// load reads the stored collection, or creates it, and replaces its indexes by those that the
 // collection was opened with. It reports whether a build has work to do.
 func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	all := tx.Bucket(format.BucketCollections)
@@ -188,8 +188,8 @@ func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	return c.syncIndexes(gen)
 }
 
-// Info returns what the stored objects are a copy of. It may differ from the Info that the
-// collection was opened with until a replacement commits.
+// Info returns the identity of the stored objects. It may differ from the Info that the collection
+// was opened with until a replacement commits.
 func (c *collection) Info() store.Info {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // compactSuffix is appended to the database's path for the new file until the rename.
 const compactSuffix = ".compact"
 
-// ErrNoRoom is the error if there is not enough free disk for the second file that a compaction
-// or a backup makes.
+// ErrNoRoom means that there is not enough free disk for the second file that a compaction or a
+// backup writes.
 var ErrNoRoom = errors.New("not enough free disk for a copy")
 
 // Compact rewrites the database at path without its free space, encrypted with the primary key
@@ -78,7 +78,7 @@ func compact(path string, opts Options, free func(dir string) (int64, error)) (b
 		return before, 0, errors.Join(fmt.Errorf("compact %s: %w", path, err), os.RemoveAll(tmp))
 	}
 	if after >= before && !src.NeedsRekey(opts.Keys) {
-		return before, before, os.Remove(tmp) // there was nothing to gain
+		return before, before, os.Remove(tmp) // the copy is not smaller
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return before, 0, errors.Join(fmt.Errorf("compact: %w", err), os.Remove(tmp))

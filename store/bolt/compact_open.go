@@ -22,14 +22,14 @@ const (
 	// compactMinFree is how many bytes must be free in the file.
 	compactMinFree = 16 << 20
 
-	// compactFreeFactor is how many times as much must be free as is in use. A relist that
-	// fills a new generation leaves as much free as is in use, and the next relist uses that
-	// again: a compaction in between would write everything once more for nothing. At twice
-	// as much, every byte written frees two.
+	// compactFreeFactor is how many bytes must be free for each byte in use. A relist that fills a
+	// new generation leaves as much free as is in use, and the next relist uses that again: a
+	// compaction in between would write everything once more for nothing. At a factor of two, every
+	// byte written frees two.
 	compactFreeFactor = 2
 
-	// compactEvery is the least time between two compactions. A collection that is filled and
-	// dropped repeatedly so costs one copy a day, at most a third of the file.
+	// compactEvery is the least time between two compactions. Thus a collection that is filled and
+	// dropped repeatedly costs one copy a day, at most a third of the file.
 	compactEvery = 24 * time.Hour
 
 	// compactRetry is the pause after a compaction that failed.
@@ -109,8 +109,8 @@ func (c *compactor) stats() (count int64, took time.Duration, saved int64) {
 	return c.count.Load(), time.Duration(c.took.Load()), c.saved.Load()
 }
 
-// due reports whether a compaction pays for a file of size bytes of which free are free, and
-// the newest one is long enough ago. minFree is compactMinFree.
+// due reports whether a compaction is worth its writes and the previous one is long enough ago.
+// size is the file's, free its unused bytes. minFree is compactMinFree, except in tests.
 func (c *compactor) due(now time.Time, size, free, minFree int64) bool {
 	return !c.running && !now.Before(c.notBefore) && free >= minFree && free >= compactFreeFactor*(size-free)
 }
@@ -311,7 +311,7 @@ func (db *DB) sizes() (size, free int64, err error) {
 	return info.Size(), db.handle.Stats(db.opts.Keys).FreeBytes, nil
 }
 
-// compactIfDue starts a compaction in the background if it pays. The log calls it after a fold.
+// compactIfDue starts a compaction in the background if it is due. The log calls it after a fold.
 func (db locked) compactIfDue() {
 	if db.hooks.byHand || db.indexer.busy() {
 		return

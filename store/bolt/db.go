@@ -69,16 +69,16 @@ type Options struct {
 	HistoryRetention time.Duration
 	HistoryBytes     int64
 
-	// Clock is the time; nil is the real one.
+	// Clock is the source of time; nil is the real clock.
 	Clock clock.WithDelayedExecution
 
 	// ReplaceBudget is how many bytes of compressed records a replacement keeps in
 	// memory before it fills a new generation on disk. 0 is 2 MiB.
 	ReplaceBudget int
 
-	// OnCorrupt, unless it is nil, is called for each read of a corrupt record, in the
-	// goroutine that reads, so often for the same record. It must not block, and must not
-	// use the database.
+	// OnCorrupt, unless it is nil, is called for each read of a corrupt record, in the reader's
+	// goroutine, so repeatedly for the same record. It must not block, and must not use the
+	// database.
 	OnCorrupt func(collection, key string)
 
 	// Logger logs the work of the database in the background; nil discards it.
@@ -108,9 +108,9 @@ type DB struct {
 	hooks  hooks
 	handle *boltfile.Handle
 
-	indexes sync.Map // collection ID → []store.Index: what it was opened with last
+	indexes sync.Map // collection ID → []store.Index that it was last opened with
 
-	write       sync.Mutex // held for every change; guards what follows
+	write       sync.Mutex // held for every change; guards the fields below
 	committer   *boltfile.Committer
 	log         *writeback.Log
 	writerViews map[string]*view // by collection, see locked.writerView
@@ -129,8 +129,8 @@ var _ store.DB = (*DB)(nil)
 // ErrKey, ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
 
-// open is Open that calls look, unless it is nil, before it follows anything in the file. If
-// look returns an error, open returns that.
+// open is Open with a hook: it calls look, unless it is nil, before it follows references in the
+// file. If look fails, open returns that error.
 func open(path string, opts Options, look func(*boltfile.File) error) (*DB, error) {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes
@@ -220,12 +220,12 @@ func (db *DB) begin() error {
 		return err
 	}
 	if db.log.JournalCorruption() != nil {
-		// Replay would never reach an entry behind the corrupt one.
+		// Replay would never reach an entry after the corrupt one.
 		if err := db.log.Fold(); err != nil {
 			return err
 		}
 	}
-	// The file lock is held: no process uses the file that a compaction left. If it can't be
+	// The file lock is held: no process uses the unfinished file of a compaction. If it can't be
 	// removed, the next compaction tries again.
 	if file, err := filepath.EvalSymlinks(db.path); err == nil {
 		_ = os.Remove(file + compactSuffix)
@@ -291,7 +291,7 @@ func (db *DB) Flush() error {
 	return db.log.Flush()
 }
 
-// flushOnTime is called by the timer of the log.
+// flushOnTime flushes if it is due. The log's timer calls it.
 func (db *DB) flushOnTime() {
 	l := db.lock()
 	defer l.unlock()
@@ -301,7 +301,7 @@ func (db *DB) flushOnTime() {
 }
 
 // JournalCorruption returns the corruption that ended the replay of the journal, nil for none. The
-// journal entries behind it are lost.
+// journal entries after it are lost.
 func (db *DB) JournalCorruption() error { return db.log.JournalCorruption() }
 
 // Close makes everything durable, waits for open views and closes the file. The file is closed

@@ -40,8 +40,8 @@
 //   - Objects, index entries, totals and checkpoint of a batch become visible
 //     together and durable together.
 //   - File and journal together are one state that existed: that of the newest flush. If a
-//     journal entry is corrupt, it and the entries behind it are lost, and the state before
-//     it is left.
+//     journal entry is corrupt, it and the entries after it are lost, and the state before
+//     it remains.
 //   - A fold may end between any two of its slices. The journal is complete until the last
 //     one, and putting the same cells on the file again changes nothing, so file and journal
 //     are the same state as before, and the next fold starts again from the beginning. If

@@ -36,7 +36,7 @@ func (e *edit) table(path ...[]byte) *editTable {
 	return &editTable{edit: e, path: path, prefix: format.Address(path, nil)}
 }
 
-// Get returns the value of a key in the edit, the memtable or the file: the first that has it.
+// Get returns the value of a key from the edit, else from the memtable, else from the file.
 func (t *editTable) Get(key []byte) []byte {
 	addr := t.prefix + string(key)
 	if c, ok := t.edit.cells[addr]; ok {

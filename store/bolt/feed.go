@@ -65,8 +65,8 @@ func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
 	return head, nil
 }
 
-// openLog starts to record the writes that follow, if the generation has a history. known is
-// the resourceVersion of the checkpoint before them, next the checkpoint after them.
+// openLog starts to record writes, if the generation has a history. known is the resourceVersion of
+// the checkpoint before the writes, next the checkpoint after them.
 func (g *generation) openLog(known string, next store.Checkpoint) error {
 	head, err := g.view.decodeHead(g.root.Get(format.KeyHistory))
 	g.head = head
@@ -82,8 +82,8 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 	return nil
 }
 
-// recounted returns the head of a history that begins at cp. It counts the entries that are
-// left of the previous history, which trim removes later.
+// recounted returns the head of a history that begins at cp. The head counts the remaining entries
+// of the previous history, which trim removes later.
 func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 	head := history.Begin(cp.RV, "", cp.Proven())
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
@@ -101,8 +101,8 @@ func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 	return head, nil
 }
 
-// note adds a write to the changes for the log. stored is the record that it replaces, nil for
-// none, and old its decoded form unless it is corrupt.
+// note adds a write to the changes for the log. stored is the record that the write replaces, nil
+// for none, and old is its decoded form unless the record is corrupt.
 func (g *generation) note(w write, stored []byte, old format.Record, corrupt bool) error {
 	c := history.Change{Key: w.key, Deletion: w.deletion}
 	if !w.delete {

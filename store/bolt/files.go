@@ -10,20 +10,20 @@ import (
 // EncryptionKey is a key that databases are encrypted with, see [ParseKey] and [ReadKey].
 type EncryptionKey = boltfile.EncryptionKey
 
-// Keyring are the keys that a database is opened with. The zero value is for one that is not
+// Keyring are the keys that a database is opened with. The zero value is for a database that is not
 // encrypted.
 type Keyring = boltfile.Keyring
 
 // ParseKey reads the content of a key file: 32 bytes as base64, with white space around it.
 func ParseKey(text []byte) (*EncryptionKey, error) { return boltfile.ParseKey(text) }
 
-// ReadKey reads a key file, see [ParseKey]. A file that others than its owner may read
-// is refused. A name without a slash is that of a credential if systemd gave the process
-// any ($CREDENTIALS_DIRECTORY), and that of a file otherwise.
+// ReadKey reads a key file, see [ParseKey]. If others than its owner may read the file, ReadKey
+// returns an error. A name without a slash names a systemd credential if $CREDENTIALS_DIRECTORY is
+// set, otherwise a file.
 func ReadKey(path string) (*EncryptionKey, error) { return boltfile.ReadKey(path) }
 
-// ReadKeyring reads the key file of the key to write with, empty for none, and those of keys
-// that were used before.
+// ReadKeyring reads the primary key from the file at path, unless path is empty, and the previous
+// keys from the files at old.
 func ReadKeyring(path string, old []string) (Keyring, error) { return boltfile.ReadKeyring(path, old) }
 
 // Shutdown is how the last process that wrote a file left it.
@@ -32,8 +32,8 @@ type Shutdown = boltfile.Shutdown
 const (
 	// Clean: the file was closed.
 	Clean = boltfile.Clean
-	// Crashed: the process ended without closing the file, and the machine has been up
-	// since: all that was written is there.
+	// Crashed: the process ended without closing the file, and the machine has been up since: all
+	// its writes are in the file.
 	Crashed = boltfile.Crashed
 	// PowerLoss: the machine stopped, or the file comes from another machine. The file has to
 	// be checked before it is trusted: see [Check].
@@ -44,10 +44,11 @@ const (
 // corruption. If the file can't be read, the result is PowerLoss.
 func LastShutdown(path string) Shutdown { return boltfile.LastShutdown(path) }
 
-// CheckPages reads the pages of the closed database at path, and returns a *store.CorruptionError if
-// a process that opens it might not survive them: bbolt follows a loop of pages until the memory is
-// used up. It does not look at the content; [Check] does. A page that can't be read is no error:
-// reads that need it fail. If another process has the file open, the error wraps store.ErrLocked.
+// CheckPages reads the pages of the closed database at path, and returns a *store.CorruptionError
+// if they could crash a process that opens the file: bbolt follows a loop of pages until the memory
+// is used up. CheckPages does not read the content; [Check] does. A page that can't be read is no
+// error: reads that need it fail. If another process has the file open, the error wraps
+// store.ErrLocked.
 func CheckPages(path string) (problem error) {
 	unlock, err := boltfile.Lock(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // hooks are the settings that tests change.
 type hooks struct {
 	byHand         bool  // nothing starts in the background
-	stepRecords    int   // see the constant
-	compactMinFree int64 // see the constant
+	stepRecords    int   // in place of the constant of that name
+	compactMinFree int64 // in place of the constant of that name
 	compactAnyway  bool  // a compaction replaces the file even if it saves nothing
 	sliceBytes     int   // see writeback.SliceBytes
 	maxMapBytes    int64 // see boltfile.Options
@@ -22,8 +22,7 @@ type hooks struct {
 	networkFS   func(path string) (string, error)
 }
 
-// withDefaults returns h with the values of production for all that is not set. In production
-// h is nil.
+// withDefaults returns h with the values of production for unset fields. In production h is nil.
 func (h *hooks) withDefaults() hooks {
 	var d hooks
 	if h != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // computedRows is how many rows of an index that is being built are computed in one pass over the
-// objects. Up to twice as many are in memory.
+// objects. Up to twice as many rows are in memory.
 const computedRows = 4096
 
 // indexRows iterates over the keys of an index's bucket that start with prefix and come after the
@@ -32,8 +32,8 @@ func (v *view) indexRows(index, prefix, after string) iter.Seq2[string, error] {
 	}
 }
 
-// function returns the index with a definition. That of a program's own index is known only if the
-// collection is open with it.
+// function returns the index with a name and a spec. A program's own index is known only if the
+// collection was opened with it.
 func (v *view) function(name, spec string) (store.Index, bool) {
 	for _, x := range v.indexes {
 		if x.Name == name && x.Spec == spec {

@@ -27,13 +27,13 @@ func (d definitions) has(x store.Index) bool {
 	return ok && spec == x.Spec
 }
 
-// building is the value of a generation's key "building", which is there while it has indexes
-// that are not complete. Each of these indexes has the entries of all objects with a key up to
-// After and of those written since the index was added, and no wrong entry: only entries of
-// objects behind After are missing.
+// building is the value of a generation's key "building", which exists while some of its indexes
+// are not complete. Each of these indexes has the entries of all objects with a key up to After and
+// of those written since the index was added, and no wrong entry: only entries of objects after
+// After are missing.
 type building struct {
 	Indexes definitions `json:"indexes"`
-	After   string      `json:"after,omitempty"` // key
+	After   string      `json:"after,omitempty"` // key of the last object that the build has read
 }
 
 func decodeIndexes(id string, raw []byte) (definitions, error) {
@@ -74,7 +74,7 @@ func putBuilding(gen *boltfile.Bucket, id string, build building) error {
 	return putJSON(gen, id, format.KeyBuilding, build)
 }
 
-// syncIndexes makes the indexes of the generation those that the collection was opened with.
+// syncIndexes replaces the indexes of the generation by those that the collection was opened with.
 // Readers no longer see a dropped index; writers maintain a new one at once, and readers see it
 // when it is built. It reports whether a build has work to do. The memtable must be empty.
 func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
@@ -98,7 +98,7 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 		case had.Indexes.has(x):
 			build.Indexes[x.Name] = x.Spec
 		default:
-			build.Indexes[x.Name], build.After = x.Spec, "" // all of them from the start, so that one pass serves all
+			build.Indexes[x.Name], build.After = x.Spec, "" // build all indexes from the start, in one pass
 		}
 	}
 	if err := c.dropIndexes(gen, root, func(name string) bool {
@@ -157,7 +157,8 @@ func (c *collection) dropIndexes(gen, root *boltfile.Bucket, keep func(name stri
 		if err != nil {
 			return err
 		}
-		// In a bucket of its own: an index of the same name may be dropped before this is deleted.
+		// In a bucket of its own, because an index of the same name may be dropped before this one
+		// is deleted.
 		seq, err := dropped.NextSequence()
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func (db locked) update(fn func(*boltfile.Tx) error) error {
 }
 
 // baseView returns a view of the newest state, which is valid until something is put into the
-// memtable. It takes no snapshot of the memtable: after one, the next change would copy the
+// memtable. It takes no snapshot of the memtable: a snapshot would make the next change copy the
 // nodes on its way to each cell.
 func (db locked) baseView(id string) (*view, error) {
 	return db.viewUnder(id, db.log.Live, (*view).load)
@@ -48,7 +48,7 @@ func (db locked) writerView(id string) (*view, error) {
 	return v, err
 }
 
-// closeViews closes the writer's views. It comes before any change of the file.
+// closeViews closes the writer's views. The caller calls it before any change of the file.
 func (db locked) closeViews() {
 	for _, v := range db.writerViews {
 		v.Close()

@@ -31,7 +31,8 @@ func (v *view) namespaceKeys(namespace, after string) iter.Seq2[string, error] {
 }
 
 // namespaceEntries iterates over the entries of the namespace index. It goes namespace by
-// namespace: in key order "a-b/x" comes before "a/x", in the order of values after it.
+// namespace: "a-b/x" comes before "a/x" in the order of keys, but after it in the order of
+// namespaces.
 func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	return func(yield func(store.IndexEntry, error) bool) {
 		namespaces, err := v.namespaces()

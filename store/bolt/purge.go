@@ -48,9 +48,9 @@ func sanitizeDue(tx *boltfile.Tx) bool {
 	return tx.Bucket(format.BucketMeta).Get(format.KeySanitize) != nil
 }
 
-// Sanitize rewrites the file so that it holds no purged content. It is [DB.Compact] that
-// replaces the file even if that saves no space, with the same errors. It can't reach the old
-// file's blocks that the disk itself may keep.
+// Sanitize rewrites the file so that it holds no purged content. It is [DB.Compact] that replaces
+// the file even if that saves no space, with the same errors. It does not overwrite the blocks of
+// the old file on the disk.
 func (db *DB) Sanitize(ctx context.Context) error {
 	_, _, err := db.Compact(ctx)
 	if err != nil {
@@ -62,8 +62,8 @@ func (db *DB) Sanitize(ctx context.Context) error {
 	return fmt.Errorf("sanitize %s: %w", db.path, ErrBusy)
 }
 
-// SetForbiddenFor stores for how long the API server has forbidden to read the collection's
-// resource, so that the time goes on after a restart. 0 removes the value.
+// SetForbiddenFor stores how long the API server has forbidden the read of the collection's
+// resource, so that the count continues after a restart. 0 removes the value.
 func (db *DB) SetForbiddenFor(id string, d time.Duration) error {
 	return db.hidden(func(tx *boltfile.Tx) error {
 		b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))

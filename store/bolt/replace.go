@@ -226,7 +226,7 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 }
 
 // Commit makes the changes and the checkpoint visible together, and durable. If only the sync
-// failed, calling Commit again retries that.
+// failed, another Commit retries the sync.
 func (r *replacement) Commit(cp store.Checkpoint) error {
 	if r.done {
 		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
@@ -282,22 +282,23 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	return r.finish()
 }
 
-// finish makes a visible replacement durable and ends it. On an error it has not ended.
+// finish makes a visible replacement durable and ends it. After an error the replacement is still
+// open.
 func (r *replacement) finish() error {
 	if err := r.c.db.resyncMeta(); err != nil {
 		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
 	}
 	r.end()
 	if r.gen != 0 {
-		// The new state is durable. If the old generation can't be deleted now, the
-		// next opening of the file does it.
+		// The new state is durable. If the old generation can't be deleted now, the next open of
+		// the file deletes it.
 		_ = r.dropGeneration(r.gen - 1)
 	}
 	return nil
 }
 
-// commitPending writes changes that stayed in memory to the current generation, and returns the
-// new totals. goesOn is false if the history starts again at cp.
+// commitPending writes changes that stayed in memory to the current generation, and returns the new
+// totals. goesOn is true if the history continues, false if it starts again at cp.
 func (r *replacement) commitPending(tx *boltfile.Tx, b *boltfile.Bucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
 	c := r.c
 	state, err := readState(c.db.path, c.id, b)

@@ -88,7 +88,7 @@ func (r *replacement) recorder(tx *boltfile.Tx) (now, before *generation, err er
 	return now, before, err
 }
 
-// change returns how the replacement changes a key, from before to now.
+// change returns the change of a key from generation before to generation now.
 func (r *replacement) change(key string, before, now *generation) (history.Change, error) {
 	c := history.Change{Key: key, Deletion: r.touched[key]}
 	if b := now.objects.Get([]byte(key)); b != nil {

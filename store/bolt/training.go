@@ -15,11 +15,11 @@ import (
 // A collection's dictionary is made of its first objects. The workload of a cluster changes over
 // the years, so the compression ratio is measured, window by window. If it has become worse than
 // the dictionary's best when the collection is listed again or the file was compacted, the next
-// objects make another dictionary, for the records to come.
+// objects make another dictionary, for later records.
 const (
 	// dictBytes is the size of a collection's dictionary, dictMinObjects the least number of
-	// objects to make one of. Objects of one kind have keys and boilerplate in common, which
-	// they can refer to in a dictionary.
+	// objects that a dictionary is made from. Objects of one kind share keys and boilerplate, which
+	// a dictionary stores once.
 	dictBytes      = 64 << 10
 	dictMinObjects = 8
 
@@ -30,23 +30,22 @@ const (
 	// of 20,000 pods or 200,000 leases differ from each other by less than a tenth.
 	worseRatio = 1.2
 
-	// trainingRest is how many bytes of JSON are compressed between two dictionaries, or until
-	// one that could not be stored is tried again.
+	// trainingRest is how many bytes of JSON are compressed between two dictionaries, or before
+	// another try if a dictionary could not be stored.
 	trainingRest = 8 << 20
 
-	// maxDicts bounds the dictionaries of a collection. At the bound, those that no record
-	// refers to are deleted; if there are none, no new dictionary is stored.
+	// maxDicts bounds the dictionaries of a collection. At the bound, those that no record refers
+	// to are deleted; if all are in use, no new dictionary is stored.
 	maxDicts = 4
 )
 
-// training decides when a collection gets a dictionary, the first or another. It has a
-// lock of its own: the collection's writer trains, while a flush may compress in another
-// goroutine.
+// training decides when a collection gets its first or another dictionary. It has a lock of its
+// own: the collection's writer trains, while a flush may compress in another goroutine.
 type training struct {
 	mu sync.Mutex
 
 	raw, packed  int64   // bytes of the window, before and after compression
-	best, newest float64 // packed/raw: the lowest with the dictionary, and of the newest window; 0 if unknown
+	best, newest float64 // packed/raw of a window: the lowest with this dictionary, and the newest; 0 if unknown
 	rest         int64   // raw bytes until the next dictionary
 
 	compactions int64 // of the database, as of the newest batch
@@ -60,7 +59,7 @@ type samples struct {
 	bytes   int
 }
 
-// put adds an object, in the place of an older state of it.
+// put adds an object, and replaces an older state of the same object.
 func (s *samples) put(o *object.Object) {
 	if i := slices.IndexFunc(s.objects, func(old *object.Object) bool { return old.Key() == o.Key() }); i >= 0 {
 		s.bytes -= s.objects[i].Size()
@@ -96,8 +95,8 @@ func (t *training) listed() {
 	t.due = t.due || t.worse()
 }
 
-// wanted reports whether the dictionary is to be replaced. compactions is how many the database
-// has had.
+// wanted reports whether the dictionary is to be replaced. compactions is the database's count of
+// compactions.
 func (t *training) wanted(compactions int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,8 +108,8 @@ func (t *training) wanted(compactions int64) bool {
 
 func (t *training) worse() bool { return t.newest > t.best*worseRatio }
 
-// collect collects objects for a dictionary, from batches of any size. It returns them when
-// they are enough, nil until then.
+// collect collects objects for a dictionary, from batches of any size. It returns nil until there
+// are enough objects.
 func (t *training) collect(changes []store.Change) []*object.Object {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,8 +137,8 @@ func (t *training) collect(changes []store.Change) []*object.Object {
 	return objects
 }
 
-// trainDict returns a dictionary made of the text of sample objects, at least one. If they are
-// more than fit, it takes objects at equal distances.
+// trainDict returns a dictionary made from the JSON of the samples, at least one. If not all of
+// them fit, it takes every n-th.
 func trainDict(samples []*object.Object) []byte {
 	step := 1
 	if n := dictBytes / samples[0].Size(); n > 0 && len(samples) > n {
@@ -155,8 +154,7 @@ func trainDict(samples []*object.Object) []byte {
 	return dict
 }
 
-// train stores a dictionary for the collection if it is time. changes are those to be compressed
-// next.
+// train stores a new dictionary for the collection if one is due. changes are compressed next.
 func (c *collection) train(changes []store.Change) error {
 	if c.dictID != 0 && !c.training.wanted(c.db.compactor.count.Load()) {
 		return nil
@@ -173,10 +171,10 @@ func (c *collection) train(changes []store.Change) error {
 	return nil
 }
 
-// adopt stores a dictionary for the records to come. It commits a transaction of its own,
-// because a record must never refer to a dictionary that is not stored; after a crash, no
-// record may refer to the new one, which is harmless. It does nothing if the collection has
-// maxDicts dictionaries that are all in use.
+// adopt stores a dictionary for later records. It commits a transaction of its own, because a
+// record must never refer to a dictionary that is not stored; after a crash there may be a
+// dictionary without records, which is harmless. It does nothing if the collection has maxDicts
+// dictionaries that are all in use.
 func (c *collection) adopt(dict []byte) (err error) {
 	keep := c.dictIDs
 	if len(keep) >= maxDicts {
@@ -228,7 +226,8 @@ func (c *collection) adopt(dict []byte) (err error) {
 }
 
 // usedDicts returns the dictionaries of the collection that a record may refer to. During a
-// replacement these are all of them: it has compressed records in memory.
+// replacement it returns all dictionaries, because the replacement has compressed records in
+// memory.
 func (c *collection) usedDicts() ([]uint32, error) {
 	c.mu.Lock()
 	replacing := c.replacing
@@ -245,7 +244,7 @@ func (c *collection) usedDicts() ([]uint32, error) {
 	dict := func(_, b []byte) (uint32, error) {
 		r, err := format.ParseRecord(b)
 		if err != nil {
-			return 0, nil //nolint:nilerr // no dictionary makes it readable
+			return 0, nil //nolint:nilerr // the record is corrupt, whatever dictionaries there are
 		}
 		return r.Dict, nil
 	}

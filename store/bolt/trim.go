@@ -26,7 +26,7 @@ type historian struct {
 // due reports whether trimInterval has passed since the histories were trimmed.
 func (h *historian) due(now time.Time) bool { return now.Sub(h.trimmedAt) >= trimInterval }
 
-// trimIfDue trims the histories if it is time.
+// trimIfDue trims the histories if trimInterval has passed.
 func (db locked) trimIfDue() {
 	if db.historian.due(db.opts.Clock.Now()) {
 		db.trimHistories()
@@ -45,7 +45,7 @@ func (db locked) trimHistories() {
 		})
 	})
 	if err != nil {
-		return // the fold meets the same error, and returns it
+		return // the fold fails with the same error
 	}
 	for _, id := range ids {
 		cells, err := db.trimmed(id)
@@ -70,8 +70,8 @@ func (db *DB) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	return cells, err
 }
 
-// trim returns the cells after which the history has at most maxBytes and no entry older than
-// oldest, or as many of them as trimEntries allows. Run it in Tx.Read.
+// trim returns the cells that bring the history to at most maxBytes and remove entries older than
+// oldest, at most trimEntries of them. The caller runs it in Tx.Read.
 func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]writeback.Cell, error) {
 	head, err := v.head()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // the view was taken. See [store.View].
 type view struct {
 	db      *DB
-	file    *boltfile.File // of tx, to release; nil if the view does not own tx
+	file    *boltfile.File // the file of tx, to be released; nil if the view does not own tx
 	tx      *boltfile.Tx
 	over    *writeback.Overlay
 	id      string
@@ -31,7 +31,7 @@ type view struct {
 	info    store.Info
 	state   store.State
 	buckets map[string]*boltfile.Bucket // by address
-	indexes []store.Index               // that the collection is open with, if it is
+	indexes []store.Index               // that the collection was opened with, if it is open
 
 	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
@@ -58,11 +58,11 @@ func (db *DB) newView(id string) (*view, error) {
 	return db.viewUnder(id, db.log.Snapshot, (*view).load)
 }
 
-// viewUnder returns a view, with as much of the collection as load reads.
+// viewUnder returns a view that load has filled. overlay returns the memtable for it.
 func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay, load func(*view) error) (*view, error) {
 	for {
-		// The memtable first: cells that a fold moves to the file in between are then in both,
-		// not in neither.
+		// Take the memtable first, so that cells that a fold moves to the file in between are in
+		// both, not in neither.
 		over := overlay()
 		f, err := db.handle.Acquire()
 		if err != nil {
@@ -91,11 +91,12 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay, load func(
 		if err != nil {
 			return nil, err
 		}
-		// A rewrite of the buckets came between the two. Its memtable is in place already.
+		// The buckets were rewritten after the overlay was taken. The overlay of the next try fits
+		// them.
 	}
 }
 
-// load reads all that a view has.
+// load reads the collection's info, state and generation into the view.
 func (v *view) load() error {
 	b, err := v.locate()
 	if err != nil {
@@ -134,8 +135,8 @@ func (v *view) locate() (*boltfile.Bucket, error) {
 	return b, nil
 }
 
-// Header reads a header. It needs no more of a view than its transaction: a list reads one for each
-// of its items.
+// Header returns the header of the object at key. It reads no more than the record, because a list
+// calls it for each item.
 func (c *collection) Header(key string) (store.Header, error) {
 	v, err := c.db.viewUnder(c.id, c.db.log.Snapshot, func(v *view) error {
 		_, err := v.locate()
@@ -194,7 +195,7 @@ func (v *view) lookupAt(addr string, path [][]byte, key []byte) []byte {
 	return nil
 }
 
-// Info returns what the objects are a copy of.
+// Info returns the identity of the objects.
 func (v *view) Info() store.Info { return v.info }
 
 // State returns checkpoint and totals of this view.
@@ -247,7 +248,7 @@ func (db *DB) corrupt(id, key string, err error) error {
 // Get returns the object at key.
 func (v *view) Get(key string) (*object.Object, error) { return getRecord(v, key, v.object) }
 
-// getRecord returns the result of the function of for the record at key.
+// getRecord returns the record at key as decoded by of.
 func getRecord[T any](v *view, key string, of func(key, b []byte) (T, error)) (got T, err error) {
 	err = v.read(func() (err error) {
 		b := v.lookup(v.path(format.BucketObjects), []byte(key))
@@ -315,8 +316,8 @@ func (v *view) Records(prefix, after string) iter.Seq2[store.Record, error] {
 	})
 }
 
-// recordDecoder returns a [store.Record.Decode] for records whose headers were read: the decoder of
-// their dictionary is known then.
+// recordDecoder returns a [store.Record.Decode] for records whose headers were read, which has
+// loaded the decoders of their dictionaries.
 func (db *DB) recordDecoder(id string) func(key string, stored, buf []byte) ([]byte, error) {
 	return func(key string, stored, buf []byte) ([]byte, error) {
 		r, err := format.DecodeRecord([]byte(key), stored)
@@ -347,9 +348,9 @@ func (v *view) Building() []string {
 	return slices.Sorted(maps.Keys(building))
 }
 
-// definitions returns the indexes that are complete, and those that are being built. The
-// checksum of the former matched when the view was taken: if they can't be read any more there
-// are none, and reading an index fails with store.ErrNoIndex.
+// definitions returns the indexes that are complete, and those that are being built. The checksum
+// of the former matched when the view was taken: if the definitions can't be read any more,
+// definitions returns none, and reads of an index fail with store.ErrNoIndex.
 func (v *view) definitions() (complete, building definitions) {
 	if err := v.read(func() error {
 		complete, _ = decodeIndexes(v.id, v.lookup(v.path(), format.KeyIndexes))
@@ -408,8 +409,8 @@ func entryPosition(e store.IndexEntry) string {
 	return string(format.IndexKey(e.Value, e.Key))
 }
 
-// scan iterates over the keys of a bucket that start with prefix and come after the key after.
-// row turns an entry into a value; if it returns an error, the scan yields that and goes on.
+// scan iterates over the keys of a bucket that start with prefix and come after the key after. row
+// turns an entry into a value; if it returns an error, scan yields the error and continues.
 func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero, item T

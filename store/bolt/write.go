@@ -144,22 +144,22 @@ func sortWrites(writes []write) {
 	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.key, b.key) })
 }
 
-// generation has the tables of one generation, to write to.
+// generation holds the tables of one generation, for writes.
 type generation struct {
 	c       *collection
 	view    *view // reads the tables; for memGeneration it does not see the writes
 	root    table // the generation itself
 	objects table
 	indexes []table // parallel to c.indexes
-	lost    bool    // the totals are unknown: a record whose size was lost is in them
+	lost    bool    // the totals are unknown: they include a record whose size was lost
 	history feedTable
 
 	log     *history.Log     // nil if the writes are not recorded
-	head    history.Head     // of the history, as it is stored
+	head    history.Head     // the stored head of the history
 	changes []history.Change // for the log
 }
 
-// memGeneration returns the current generation, to write to it through the memtable.
+// memGeneration returns the current generation, for writes to the memtable.
 func memGeneration(c *collection, e *edit) *generation {
 	g := &generation{
 		c: c, view: e.base, root: e.table(e.base.path()...), objects: e.table(e.base.path(format.BucketObjects)...),
@@ -171,8 +171,8 @@ func memGeneration(c *collection, e *edit) *generation {
 	return g
 }
 
-// fileGeneration returns a generation, to write to it in a transaction. The memtable must have
-// no cells of it.
+// fileGeneration returns a generation, for writes in a transaction on the file. The memtable must
+// have no cells of it.
 func fileGeneration(c *collection, tx *boltfile.Tx, gen *boltfile.Bucket, name []byte) (*generation, error) {
 	missing := &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "a bucket is missing"}
 	if gen == nil {
