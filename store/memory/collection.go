@@ -29,8 +29,8 @@ type collection struct {
 // for a few tenths of a millisecond.
 const mostInPlace = 512
 
-// Collection is a collection in memory, with the scope that one call of DB.Open was given.
-// It also has read methods that need no view; two calls may return two states.
+// Collection is a handle on a collection in memory, with the scope of one call of DB.Open. It also
+// has read methods that need no view; two calls of these may read two states.
 type Collection struct {
 	*collection
 	want *store.Info
@@ -38,7 +38,7 @@ type Collection struct {
 
 var _ store.Collection = (*Collection)(nil)
 
-// open brings the collection to what DB.Open promises for info and indexes.
+// open prepares the collection for a handle with info and indexes, as described at store.DB.
 func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	c.writer.Lock()
 	defer c.writer.Unlock()
@@ -78,7 +78,7 @@ func (c *collection) install(d *content) {
 	c.now, c.seen = d, nil
 }
 
-// snapshot returns the newest state as it is now, for readers.
+// snapshot returns an immutable copy of the newest state, for readers.
 func (c *collection) snapshot() *content {
 	c.mu.RLock()
 	s := c.seen
@@ -205,8 +205,8 @@ func (c *collection) missing(key string) error {
 }
 
 // Values returns all objects, in no order: each in its Go form, which the caller must not change,
-// or as an *object.Object if it has none. encoded is the number of the latter. The caller owns the
-// slice.
+// or as an *object.Object if it has none. encoded is the number of objects without a Go form. The
+// caller owns the slice.
 func (c *collection) Values() (list []any, encoded int64, err error) {
 	c.mu.Lock()
 	err = c.unreadable(c.now)
@@ -233,14 +233,14 @@ func (c *collection) ValuesByIndex(index, value string) (list []any, err error) 
 	return list, err
 }
 
-// readable returns a snapshot for a reader without a view, or why the collection can't be read.
-// Close does not wait for such a reader.
+// readable returns a snapshot for a reader without a view, or an error if the collection can't be
+// read. Close does not wait for such a reader.
 func (c *collection) readable() (*content, error) {
 	s := c.snapshot()
 	return s, c.unreadable(s)
 }
 
-// unreadable returns why a state can't be read; nil if it can.
+// unreadable returns an error if a state can't be read.
 func (c *collection) unreadable(s *content) error {
 	switch {
 	case c.db.closed.Load():
@@ -255,7 +255,7 @@ func (c *collection) notFound(key string) error {
 	return fmt.Errorf("collection %s: %s: %w", c.id, key, store.ErrNotFound)
 }
 
-// writable returns why the collection takes no changes; nil if it does. The caller holds writer.
+// writable returns an error if the collection takes no changes. The caller holds writer.
 func (c *collection) writable() error {
 	switch {
 	case c.db.closed.Load():

@@ -24,8 +24,8 @@ type content struct {
 	encoded int64 // number of objects without a Go form
 	gone    bool  // the collection was dropped
 
-	// byKey is keys as a map, which is faster. It is valid for the newest state and in drafts,
-	// not in snapshots.
+	// byKey has the positions of keys in a map, for faster lookups. It is valid for the newest
+	// state and in drafts, not in snapshots.
 	byKey map[string]entry
 }
 
@@ -52,7 +52,7 @@ type change struct {
 	values [][]string
 }
 
-// degree is that of the B-trees: a node has up to twice as many keys, all of which the first change
+// degree is the degree of the B-trees. A node has up to twice as many keys, which the first change
 // after a snapshot copies.
 const degree = 16
 
@@ -93,11 +93,11 @@ func (c *content) object(key string) *object.Object {
 	return nil
 }
 
-// errEmptyKey is the error of a change without a key.
+// errEmptyKey means that a change has no key.
 var errEmptyKey = errors.New("change without a key")
 
-// prepare checks changes, calls the index functions and appends the result to all. It does not
-// change c.
+// prepare checks changes, calls the index functions and appends the prepared changes to all. It
+// does not change c.
 func (c *content) prepare(changes []store.Change, all []change) ([]change, error) {
 	for _, ch := range changes {
 		if ch.Key == "" {
@@ -202,8 +202,7 @@ func (c *content) total(n int64, r *record) {
 	c.state.Count += n
 }
 
-// value returns the form of an object for readers of values: its Go form, or the object if it has
-// none.
+// value returns an object's Go form, or the object itself if it has none.
 func value(o *object.Object) any {
 	if v := o.Go(); v != nil {
 		return v
@@ -230,7 +229,7 @@ func (c *content) unfile(r *record) {
 
 func sameValues(a, b [][]string) bool { return slices.EqualFunc(a, b, slices.Equal[[]string]) }
 
-// reindex makes indexes those of a draft. It keeps the indexes of the same name and spec, and
+// reindex replaces the indexes of a draft. It keeps the indexes of the same name and spec, and
 // builds the others.
 func (c *content) reindex(indexes []store.Index) {
 	next, known := make([]index, len(indexes)), make([]int, len(indexes))
@@ -268,7 +267,7 @@ func (c *content) hasIndexes(indexes []store.Index) bool {
 	return slices.EqualFunc(c.indexes, indexes, func(a index, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec })
 }
 
-// index returns the index of that name.
+// index returns the index with a name.
 func (c *content) index(name string) (*index, bool) {
 	i, ok := slices.BinarySearchFunc(c.indexes, name, func(x index, name string) int { return strings.Compare(x.Name, name) })
 	if !ok {

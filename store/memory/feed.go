@@ -68,7 +68,7 @@ func (e *feedEntry) bytes() int64 {
 	return int64(n)
 }
 
-// change returns the history's form of a change that has replaced old.
+// change converts a change that has replaced old for the history.
 func (f *feed) change(ch store.Change, old *object.Object) history.Change {
 	c := history.Change{Key: ch.Key, Old: versionOf(old), New: versionOf(ch.Object), Deletion: ch.RV}
 	if old != nil && (ch.Object == nil || ch.Object.GetUID() != old.GetUID()) {

@@ -86,8 +86,8 @@ func (v *view) guard(after store.IndexEntry, each func(indexEntry) bool, walk fu
 	return err
 }
 
-// byNamespace is entries of the namespace index, which is not stored but derived from the order of
-// keys.
+// byNamespace calls each for the entries of the namespace index, which is not stored but derived
+// from the order of keys.
 func (v *view) byNamespace(prefix string, after store.IndexEntry, each func(indexEntry) bool) {
 	// Key order is not the order of namespaces: "a-b/x" comes before "a/x". So the namespaces
 	// are collected first; there are few of them.
@@ -122,8 +122,8 @@ func (v *view) namespaces(prefix string) (found []string) {
 	return found
 }
 
-// ofNamespace calls each for the keys of a namespace from a key on, until it returns false, and
-// reports whether it always returned true.
+// ofNamespace calls each for the keys of a namespace, starting at from, until each returns false.
+// It reports whether each always returned true.
 func (v *view) ofNamespace(ns, from string, each func(indexEntry) bool) bool {
 	prefix := ""
 	if ns != "" {

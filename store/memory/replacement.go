@@ -13,7 +13,7 @@ import (
 // until it ends.
 type replacement struct {
 	c    *collection
-	info *store.Info // the collection's after Commit
+	info *store.Info // the collection's Info after Commit
 
 	// The fields below are owned by the one goroutine that uses the replacement.
 	draft   *content
@@ -98,10 +98,10 @@ func (r *replacement) end() {
 	r.draft, r.touched, r.failed = nil, nil, errEnded
 }
 
-// errEnded is the error of a replacement that was committed or aborted before.
+// errEnded means that a replacement was already committed or aborted.
 var errEnded = errors.New("replacement has ended")
 
-// usable returns why the replacement can only be aborted; nil if it can be used.
+// usable returns an error if the replacement can only be aborted.
 func (r *replacement) usable() error {
 	if r.failed != nil {
 		return r.failed

@@ -65,8 +65,8 @@ func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return scan(v, prefix, after, func(r *record) store.Header { return header(r.key, r.object) })
 }
 
-// scan iterates over what of returns for the records whose keys have the prefix and come after the
-// key after. It yields an error if the view is closed, also meanwhile.
+// scan iterates over the records whose keys have the prefix and come after the key after, converted
+// by of. It yields an error if the view is closed, also if that happens during the iteration.
 func scan[T any](v *view, prefix, after string, of func(*record) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		err := v.usable()
