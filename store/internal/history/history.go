@@ -8,7 +8,7 @@
 //     under that resourceVersion.
 //   - Every deletion past the horizon has one entry of its own.
 //   - No two entries have the same resourceVersion, and none is put at or below the checkpoint
-//     from before its batch: a reader may have read up to that.
+//     before its batch, because a reader may have read up to that checkpoint.
 //
 // If a server's resourceVersions do not allow that, because they are equal, opaque or out of order,
 // the horizon moves past them: a change without a place in the order is not recorded. Entries at or
@@ -50,8 +50,8 @@ type Table interface {
 	Delete(rv string) (bytes int64, err error)
 }
 
-// Version identifies the object at a key. An empty RV stands for an unknown one from before the
-// horizon.
+// Version identifies the object at a key. An empty RV stands for an unknown resourceVersion before
+// the horizon.
 type Version struct{ UID, RV string }
 
 // Change is a change of one key. Old or New is nil if there is no object.
@@ -63,8 +63,8 @@ type Change struct {
 	Deletion string
 
 	// Bury stores the last object of a deletion under the entry's rv, and returns the number of
-	// bytes by which the history grew. It is nil if that object is not known: the deletion is
-	// then not recorded.
+	// bytes by which the history grew. If that object is not known, Bury is nil, and the deletion
+	// is not recorded.
 	Bury func(rv string) (bytes int64, err error)
 }
 
@@ -73,10 +73,10 @@ type Log struct {
 	head  Head
 	table Table
 	known string // the checkpoint before the batch
-	next  string // the checkpoint of the batch; known if it has none
+	next  string // the checkpoint after the batch; same as known if the batch has none
 	now   int64  // time of the batch
 	lost  string // the highest resourceVersion that could not be recorded
-	free  string // where to look for the next free number
+	free  string // the resourceVersion from which the search for a free one continues; empty before the first search
 
 	recording bool
 	replaced  map[string]Entry // entries of objects whose key another object has now
@@ -105,7 +105,8 @@ func Begin(rv, highest string, at time.Time) Head {
 	return Head{Horizon: store.Horizon{RV: higher(rv, highest), Time: time.Unix(unix(at), 0).UTC()}}
 }
 
-// Higher returns the higher of two resourceVersions; if only one is a number, that one; else a.
+// Higher returns the higher of two resourceVersions. If only one of them is a number, it returns
+// that one; if neither is, a.
 func Higher(a, b string) string {
 	if !decimal(a) && decimal(b) {
 		return b
@@ -203,7 +204,7 @@ func (l *Log) Upsert(c Change) error {
 	return l.put(c, e)
 }
 
-// Delete records that the old object of a change is gone, if it is: deleted, or replaced by another
+// Delete records the deletion of a change's old object, if it was deleted or replaced by another
 // object of the same name.
 func (l *Log) Delete(c Change) error {
 	switch {
@@ -252,7 +253,7 @@ func (l *Log) put(c Change, e Entry) error {
 		return err
 	}
 	if taken || !after(rv, l.known) || c.Old != nil && after(c.Old.RV, rv) {
-		// The resourceVersion of another change, or out of order.
+		// The resourceVersion belongs to another change, or is out of order.
 		l.lose(rv)
 		if c.Old != nil {
 			l.lose(c.Old.RV)
@@ -268,17 +269,17 @@ func (l *Log) deleted(c Change, was Entry) error {
 		from := digits(c.Deletion)
 		return l.putTombstone(c, was, &from)
 	}
-	// The resourceVersion is not known: at or before the batch's checkpoint. A batch may have
-	// many such deletions, so the search continues where the one before ended.
+	// The resourceVersion is not known, except that it is at or before the batch's checkpoint. A
+	// batch may have many such deletions, so the search continues where the previous one ended.
 	if l.free == "" {
 		l.free = digits(l.next)
 	}
 	return l.putTombstone(c, was, &l.free)
 }
 
-// putTombstone records that a key's object is gone, under the first free number from from downward
-// that is past both the checkpoint before the batch and the object's resourceVersion. The search
-// moves from; an empty from means that there is no such number.
+// putTombstone records the deletion of a key's object under a free resourceVersion. It searches
+// downward from *from; the number must be past the checkpoint before the batch and past the
+// object's resourceVersion. It updates *from for the next search, empty if no number is left.
 func (l *Log) putTombstone(c Change, was Entry, from *string) error {
 	above := higher(l.known, c.Old.RV)
 	for c.Bury != nil && after(*from, above) {
@@ -320,7 +321,8 @@ func (l *Log) lose(rv string) {
 	l.lost = higher(l.lost, rv)
 }
 
-// Rebind makes the log continue with another table of the same history, as in the next transaction.
+// Rebind continues the log on another table of the same history, for example in the next
+// transaction.
 func (l *Log) Rebind(table Table) { l.table = table }
 
 // End returns the head after the batch.
@@ -375,14 +377,15 @@ func higher(a, b string) string {
 	return a
 }
 
-// Key returns the key of a resourceVersion in a table, in whose order tables are: the number of
-// digits, one byte, and the digits without leading zeros. rv must be a number of at most maxDigits.
+// Key returns the key of a resourceVersion in a table: the number of digits, one byte, and the
+// digits without leading zeros. Keys sort like the numbers. rv must be a number of at most
+// maxDigits.
 func Key(rv string) []byte {
 	rv = strings.TrimLeft(rv, "0")
 	return append([]byte{byte(len(rv))}, rv...)
 }
 
-// RV is the inverse of Key, up to leading zeros. ok is false if b is not a key.
+// RV is the inverse of Key, except for leading zeros. ok is false if b is not a key.
 func RV(b []byte) (rv string, ok bool) {
 	if len(b) == 0 || int(b[0]) != len(b)-1 {
 		return "", false
