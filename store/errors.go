@@ -18,8 +18,8 @@ var (
 	// ErrClosed means that the store or view was closed.
 	ErrClosed = errors.New("store is closed")
 
-	// ErrViewExpired means that a view was open for longer than the store allows. What it
-	// returned before is valid; the caller needs a new view to continue.
+	// ErrViewExpired means that a view was open for longer than the store allows. Earlier results
+	// of the view are valid; the caller needs a new view to continue.
 	ErrViewExpired = errors.New("view was open for too long")
 
 	// ErrReplacing means that a collection is being replaced: until the replacement ends, it

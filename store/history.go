@@ -26,8 +26,8 @@ const (
 // Event is one entry of a collection's history: the newest change of a key, or a deletion. An
 // older change of the same object is not in the history.
 type Event struct {
-	// RV is the resourceVersion of the change. A deletion that a list has shown gets a free
-	// number between the checkpoint before the list and that of the list.
+	// RV is the resourceVersion of the change. A deletion found by a list gets a free number
+	// between the checkpoint before the list and the list's.
 	RV string
 
 	// Time is [Checkpoint.Proven] of the change's batch, in whole seconds of the local clock.
@@ -67,8 +67,8 @@ func (e Event) seen(appeared bool) (EventType, bool) {
 	return Modified, true
 }
 
-// Horizon is where a collection's history begins: it has all changes after RV. It is zero if there
-// is no history: before the first complete list.
+// Horizon is where a collection's history begins: it has all changes after RV. Before the first
+// complete list there is no history, and the Horizon is zero.
 type Horizon struct {
 	RV   string    `json:"resourceVersion"`
 	Time time.Time `json:"time"` // of the change at RV, see [Event.Time]

@@ -29,8 +29,8 @@ const (
 	ReasonVerifyFailed Reason = "verify-failed"
 	// ReasonRequested: an operator requested the list.
 	ReasonRequested Reason = "requested"
-	// ReasonStoreReadError: a watch ended because the server could not read an object, as after
-	// the deletion of one that it can't decode. No other watch sends what that watch did not.
+	// ReasonStoreReadError: a watch ended because the server could not read an object, for example
+	// after the deletion of an object that it can't decode. No other watch sends the missing event.
 	ReasonStoreReadError Reason = "store-read-error"
 	// ReasonRecovered: the collection comes from a corrupt file or a snapshot.
 	ReasonRecovered Reason = "recovered"

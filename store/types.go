@@ -58,7 +58,7 @@ func (i Info) APIVersion() string {
 	return schema.GroupVersion{Group: i.Group, Version: i.Version}.String()
 }
 
-// Scope returns what a checkpoint of this collection depends on.
+// Scope returns the part of the Info that a checkpoint of this collection depends on.
 func (i Info) Scope() Scope {
 	return Scope{i.GVR(), i.Namespace, i.LabelSelector, i.FieldSelector, i.Transform, i.Encoding}
 }
@@ -191,12 +191,12 @@ type DB interface {
 	// the stored scope, until a Replacement under the new scope is committed; if it never was
 	// synced, it is emptied.
 	//
-	// Its indexes become those that are given. An index that is not given any more, or has
-	// another Spec, is not readable from then on. A new index is readable at once if there are
-	// no objects. Otherwise it may be built in the background, while the collection is in use:
-	// until it is complete, which happens between one view and the next, a read of it scans the
-	// objects. If the store is closed or crashes meanwhile, the build continues when
-	// the collection is opened again.
+	// The collection gets exactly the given indexes. A stored index that is not among them, or has
+	// another Spec, is not readable from then on. A new index is readable at once if there are no
+	// objects. Otherwise it may be built in the background, while the collection is in use: until
+	// it is complete, which happens between one view and the next, a read of it scans the objects.
+	// If the store is closed or crashes meanwhile, the build continues when the collection is
+	// opened again.
 	//
 	// The durable store builds in the background, because it has to read all objects from disk.
 	// The store in memory builds an index before Open returns.
@@ -230,7 +230,7 @@ type Stats struct {
 	FileBytes    int64
 	Commits      int64
 	CommitTime   time.Duration // in write transactions
-	SyncTime     time.Duration // the part of it spent on writing and syncing the file
+	SyncTime     time.Duration // the part of CommitTime spent on writing and syncing the file
 	PagesWritten int64
 
 	// Compactions is the number of rewrites of the file without its free space; CompactedBytes
@@ -281,7 +281,7 @@ type Collection interface {
 	View() (View, error)
 }
 
-// Replacement collects the difference between a collection and a complete list. Nothing of it is
+// Replacement collects the difference between a collection and a complete list. No part of it is
 // visible before Commit; a crash before Commit leaves the old state. It is for one goroutine.
 type Replacement interface {
 	// Apply adds changes. A key may come again; the newest change wins.
@@ -295,8 +295,8 @@ type Replacement interface {
 	Abort() error
 }
 
-// View is one consistent state of a collection. It is for one goroutine. Of all that its methods
-// return, only objects may be used after Close.
+// View is one consistent state of a collection. It is for one goroutine. Of the results of its
+// methods, only objects may be used after Close.
 //
 // Every iteration can be continued from a position, the argument after: the last key, or index
 // entry, of the page before. The zero position is the beginning. A position has the same meaning in
@@ -347,11 +347,11 @@ type View interface {
 	Horizon() (Horizon, error)
 
 	// Changes iterates over the changes after the resourceVersion since, in ascending order of
-	// resourceVersions: the newest change of each key, and each deletion. To continue later,
-	// pass State().RV of this view as since: an entry past it may come again then, none is left
-	// out. The error is a *TooOldError if the history does not reach back to since, and wraps
-	// ErrAhead if since is past the checkpoint. A corrupt entry is reported as
-	// *CorruptionError and skipped: the changes are not complete then.
+	// resourceVersions: the newest change of each key, and each deletion. To continue later, pass
+	// State().RV of this view as since: then no entry is left out, but one past that RV may come
+	// again. The error is a *TooOldError if the history does not reach back to since, and wraps
+	// ErrAhead if since is past the checkpoint. A corrupt entry is reported as *CorruptionError and
+	// skipped: the changes are not complete then.
 	Changes(since string) iter.Seq2[Event, error]
 
 	// Close closes the view. A second Close does nothing.
