@@ -20,8 +20,8 @@ func Age(seconds float64) string {
 	}
 }
 
-// Roughly formats an age without the seconds of more than a minute, so that the text does not change
-// every second.
+// Roughly formats an age like Age, but without seconds if it is a minute or more, so that the text
+// does not change every second.
 func Roughly(seconds float64) string {
 	if seconds >= time.Minute.Seconds() && seconds < time.Hour.Seconds() {
 		return fmt.Sprintf("%dm", int(seconds)/60)

@@ -38,8 +38,7 @@ type ChangeQuery struct {
 type Change struct {
 	Type store.EventType `json:"type"`
 
-	// ResourceVersion is that of the change. That of a bookmark is the Since with which to
-	// continue.
+	// ResourceVersion is the change's. A bookmark's is the Since with which to continue.
 	ResourceVersion string `json:"resourceVersion"`
 
 	// Time is when the cache received the change.
@@ -88,8 +87,7 @@ func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	for {
 		var changed <-chan struct{}
 		if q.Follow {
-			// Before the view is taken, so that any change that is not in the view closes the
-			// channel.
+			// Get the channel before the view, so that a change that is not in the view closes it.
 			changed = r.opts.Changed(collection)
 		}
 		if err := t.tell(ctx, each); err != nil || !q.Follow {
@@ -105,7 +103,7 @@ func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	}
 }
 
-// teller streams the changes of a collection, from one view after another.
+// teller streams the changes of a collection, view by view.
 type teller struct {
 	r          *reader
 	collection string
@@ -124,7 +122,7 @@ type place struct {
 	deleted bool
 }
 
-// tell sends the changes in a new view, then a bookmark.
+// tell takes a view and sends its changes, then a bookmark.
 func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 	sp := newSpool(t.r.opts.SpoolDir)
 	defer sp.close()
@@ -160,7 +158,7 @@ func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 	return each(Change{Type: Bookmark, ResourceVersion: t.state.RV})
 }
 
-// copy calls each for the changes in a view after the last one.
+// copy calls each for the changes in a view that the previous view did not have.
 func (t *teller) copy(ctx context.Context, v store.View, corrupt *damage, each func(Change) error) error {
 	from, err := v.Horizon()
 	if err != nil {
@@ -219,7 +217,7 @@ func (t *teller) byTime() bool { return !t.begun && t.q.Since == "" }
 func (t *teller) from() time.Time { return t.q.SinceTime.Truncate(time.Second) }
 
 // since returns the resourceVersion after which to read the view. It fails if the history is not
-// complete from there.
+// complete after that.
 func (t *teller) since(from store.Horizon, now store.State) (string, error) {
 	switch {
 	case t.byTime():
@@ -242,7 +240,8 @@ func (t *teller) elsewhere(v store.View, key string) bool {
 	return t.q.Namespace != "" && v.Info().Namespaced && store.KeyNamespace(key) != t.q.Namespace
 }
 
-// what returns the type of an event, as seen by a client that has the state at since.
+// what returns the type of an event for a client that has the state at since. ok is false if the
+// client does not need the event.
 func (t *teller) what(e store.Event, since string) (what store.EventType, ok bool) {
 	if !t.byTime() {
 		return e.Since(since)

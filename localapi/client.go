@@ -84,8 +84,8 @@ func (c *Client) Index(ctx context.Context, collections []string, index string) 
 	return all, err
 }
 
-// inEach runs a query in each of the collections. After corruption it goes on with the next one, and
-// returns the corruption in the end.
+// inEach runs a query in each of the collections. After corruption it continues with the next
+// collection, and returns the corruption at the end.
 func inEach(collections []string, query func(id string) error) error {
 	var corrupt damage
 	for _, id := range collections {
@@ -204,7 +204,7 @@ func readLine(r *bufio.Reader, long *[]byte) ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte("\n")), err
 }
 
-// ask returns the body of a successful answer.
+// ask sends a request and returns the body of a successful answer.
 func (c *Client) ask(ctx context.Context, method string, query url.Values, path ...string) (io.ReadCloser, error) {
 	target := "http://snapcache" + apiPath
 	for _, segment := range path {

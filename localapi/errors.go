@@ -33,7 +33,7 @@ type CorruptRecordsError struct {
 	More int
 }
 
-// Error has each corrupt record on a line of its own.
+// Error returns a text with each corrupt record on a line of its own.
 func (e *CorruptRecordsError) Error() string {
 	var b strings.Builder
 	for i, d := range e.Corruptions {
@@ -58,7 +58,7 @@ func (e *CorruptRecordsError) Unwrap() []error {
 }
 
 // damage collects the corrupt records of a scan. A key that is found several times, as in an index,
-// counts once as long as it is among the named ones.
+// counts once if it is among the first maxDamages.
 type damage struct {
 	found CorruptRecordsError
 	seen  map[string]bool

@@ -18,8 +18,8 @@ import (
 
 // Options are the settings of a Source on a database. The zero value works.
 type Options struct {
-	// Status, if not nil, receives the status from the database, to add what only an agent knows.
-	// It must be safe for concurrent use.
+	// Status, if not nil, adds the facts of the running agent to the status from the database. It
+	// must be safe for concurrent use.
 	Status func(*Status)
 
 	// StoreType and Verdict are copied to [StoreStatus].
@@ -250,8 +250,8 @@ func selects(selector labels.Selector, rec store.Record, buf *[]byte) (bool, err
 	return err == nil && selector.Matches(labels.Set(o.Labels())), err
 }
 
-// take handles one step of a scan: it passes item to each, or records corruption. Its error ends
-// the scan.
+// take handles one step of a scan: it passes item to each, or records corruption. If take returns
+// an error, the scan ends.
 func take[T any](ctx context.Context, item T, err error, corrupt *damage, each func(T) error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -75,7 +75,7 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	c.ListReason, c.LastList, c.SkippedEvents = state.ListReason, state.LastList, state.Skipped
 	if state.Synced {
 		if c.HistorySince, err = v.Horizon(); err != nil {
-			c.Problem = err.Error() // only of the history
+			c.Problem = err.Error() // a problem of the history only
 		}
 	}
 	if c.Proven = state.Proven(); !c.Proven.IsZero() {

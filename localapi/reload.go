@@ -21,8 +21,8 @@ type reloadAnswer struct {
 	Changes []string `json:"changes"`
 }
 
-// ReloadHandler reloads for each request. It answers once the configuration is in force or, if that
-// is refused, with the reason Refused and status 422.
+// ReloadHandler reloads for each request. It answers once the new configuration is in force. If the
+// configuration is refused, the answer has the reason Refused and status 422.
 func ReloadHandler(reload Reload) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := newStream(w)

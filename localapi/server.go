@@ -38,8 +38,8 @@ const streamBufferBytes = 32 << 10
 //	Internal      500
 //
 // Otherwise it is the last line of the stream. If its reason is Corrupt, everything else was
-// delivered. After any other reason the connection is also aborted, so that no client takes a part
-// for the whole.
+// delivered. After any other reason the connection is also aborted, so that no client takes a
+// partial answer for a complete one.
 //
 // A slow client does not block the store, so the server needs no write timeout.
 func Handler(src Source) http.Handler {

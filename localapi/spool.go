@@ -22,7 +22,7 @@ const (
 	// spoolMemoryBytes is how much of a spool stays in memory before it goes to a file.
 	spoolMemoryBytes = 1 << 20
 
-	// spoolBufferBytes is how much of a file writer and reader each hold.
+	// spoolBufferBytes is the buffer of the writer and of the reader of a file, in bytes.
 	spoolBufferBytes = 64 << 10
 
 	// maxEntryBytes limits one entry: the stores' limit for an object, and room for the rest.
@@ -53,7 +53,7 @@ func newSpool(dir string) *spool {
 
 func spoolOn(s *sink) *spool { return &spool{sink: s, w: bufio.NewWriterSize(s, spoolBufferBytes)} }
 
-// add appends a copy of an entry. A record without a key is none.
+// add appends a copy of an entry. A record without a key stands for no record.
 func (s *spool) add(head []byte, rec store.Record) error {
 	if rec.Object != nil {
 		s.objects = append(s.objects, rec.Object)
@@ -73,9 +73,9 @@ func (s *spool) add(head []byte, rec store.Record) error {
 	return nil
 }
 
-// each ends the filling and calls fn with every entry: its header, and the JSON of its object, nil
-// for none. Both are valid until fn returns. A record that can't be decoded is added to corrupt and
-// left out. Errors of fn are returned unchanged.
+// each calls fn with every entry: its header, and the JSON of its object, nil for none. Header and
+// JSON are valid until fn returns. No entry may be added after each was called. A record that can't
+// be decoded is added to corrupt and left out. Errors of fn are returned unchanged.
 func (s *spool) each(ctx context.Context, corrupt *damage, fn func(head, object []byte) error) error {
 	if err := s.w.Flush(); err != nil {
 		return fmt.Errorf("spool: %w", err)
@@ -168,7 +168,7 @@ type sink struct {
 
 	block cipher.Block  // nil while there is no file
 	seal  cipher.Stream // at position written
-	buf   []byte        // of encrypt
+	buf   []byte        // reused by encrypt
 }
 
 // stream returns the key stream from its start. A key is used for only one stream.
@@ -234,7 +234,8 @@ func (s *sink) Write(p []byte) (int, error) {
 	}
 }
 
-// spill moves the content, which is head or else the file that failed with cause, to the next file.
+// spill moves the content to the next file. The content is in head or, if writing to the current
+// file has failed with cause, in that file.
 func (s *sink) spill(cause error, head []byte) error {
 	failed := errors.New("no temporary file can be written")
 	if cause != nil {

@@ -15,7 +15,8 @@ import (
 // reconnection, with jitter and backoff, takes less.
 const staleAfter = 5 * 60
 
-// CaughtUp is the word for a collection that has all that the server had when last asked.
+// CaughtUp is the word for a collection that has the server's complete state, as of the last
+// answer.
 const CaughtUp = "caught up"
 
 // Level is the severity of a fact. It is a CSS class too.
@@ -44,11 +45,11 @@ func (a Alarm) String() string {
 	return a.Where + ": " + a.What + ": " + a.Why
 }
 
-// Freshness is how fresh all of a cache is.
+// Freshness is how fresh a whole cache is.
 type Freshness struct {
 	Level   Level
 	Text    string // in a few words
-	Content string // what is cached; empty if nothing can be read
+	Content string // description of the cached objects; empty if nothing can be read
 }
 
 // Freshness summarises the collections.

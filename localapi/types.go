@@ -12,8 +12,8 @@ var (
 	// ErrNotSynced means that a collection has no complete list yet.
 	ErrNotSynced = errors.New("never synced")
 
-	// ErrTooOld means that the history no longer has all changes since then. The client has to read
-	// the collection again.
+	// ErrTooOld means that the history no longer has all changes after the requested point. The
+	// client has to read the collection again.
 	ErrTooOld = errors.New("too old")
 
 	// ErrNoFollow means that the source gets no notice of changes.
@@ -180,8 +180,8 @@ type Collection struct {
 	// The objects stay readable until then.
 	Untrusted string `json:"untrusted,omitempty"`
 
-	// SkippedEvents is set if the watch brought events that were left out, since their
-	// objects were of another type. The next start lists.
+	// SkippedEvents is set if the watch brought events that were left out, since their objects were
+	// of another type. The next start makes a list.
 	SkippedEvents bool `json:"skippedEvents,omitempty"`
 
 	// ListReason is why the newest complete list was made, LastList is when.
@@ -194,8 +194,8 @@ type Collection struct {
 	Resumes int64 `json:"resumes"`
 	Events  int64 `json:"events"`
 
-	// Relists are those lists by reason. EventsByMinute are the events without bookmarks in each of
-	// the last 60 minutes, the oldest first and the current one last.
+	// Relists are the complete lists by reason. EventsByMinute are the events without bookmarks in
+	// each of the last 60 minutes, the oldest first and the current one last.
 	Relists        map[string]int64 `json:"relists,omitempty"`
 	EventsByMinute []int64          `json:"eventsByMinute,omitempty"`
 
@@ -223,10 +223,10 @@ type Collection struct {
 	Verification *Verification `json:"verification,omitempty"`
 
 	// RefusedSeconds is how long the server has forbidden the collection, as seen by this agent. It
-	// is set only if the stored objects will be deleted for that.
+	// is set only if the stored objects will be deleted for that reason.
 	RefusedSeconds float64 `json:"refusedSeconds,omitempty"`
 
-	// Purged is the newest such deletion in this process; nil if there was none.
+	// Purged is the newest deletion of that kind in this process; nil if there was none.
 	Purged *Purge `json:"purged,omitempty"`
 
 	// Corrupt reports that the stored collection can't be read at all, so that Synced and all

@@ -41,8 +41,8 @@ type Verification struct {
 	ManyDiffer bool `json:"manyDiffer,omitempty"`
 	Relisted   bool `json:"relisted,omitempty"`
 
-	// Unsynced means that there was nothing to compare, as no complete list is stored.
-	// Problem is why.
+	// Unsynced means that there was nothing to compare, as no complete list is stored. Problem has
+	// the reason.
 	Unsynced bool `json:"unsynced,omitempty"`
 
 	// Problem is why the comparison could not be completed, in one line.

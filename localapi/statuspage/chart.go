@@ -18,7 +18,7 @@ const (
 // chart is a bar chart of an hour's events, a bar per minute.
 type chart struct {
 	Width, Height int
-	Path          string // of an SVG
+	Path          string // path data for SVG
 	Label         string // the content in words
 	Most          string // caption of the highest bar
 }

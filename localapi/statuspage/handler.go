@@ -24,7 +24,7 @@ const (
 	// refreshEvery is how often the status is read for a viewer.
 	refreshEvery = time.Second
 
-	// keepAlive is how long a stream may be silent: a proxy may take a silent connection for dead.
+	// keepAlive is how long a stream may be silent: a proxy may close a silent connection.
 	keepAlive = 15 * time.Second
 
 	// sendTimeout limits how long a browser may take to receive an event.
