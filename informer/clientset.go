@@ -14,9 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Typed clientsets are examined by reflection, since to import client-go's would double every
-// binary, and there are others: a method without arguments (CoreV1) returns the client of a group
-// version, whose methods (ConfigMaps) return clients of a resource, which list its Go type.
+// Typed clientsets are examined by reflection: importing client-go's would double every binary, and
+// programs may have other clientsets. A method without arguments (CoreV1) returns the client of a
+// group version. Its methods (ConfigMaps) return clients of resources, whose List returns the Go
+// type.
 
 // typedResource is a clientset's client of one resource.
 type typedResource struct{ client reflect.Value }
@@ -37,7 +38,7 @@ func resourceOf(clientset any, typ reflect.Type, namespace string) (typedResourc
 	return typedResource{}, fmt.Errorf("a %T has no client of a %s", clientset, typ)
 }
 
-// isClientset reports whether a value has any client of a resource.
+// isClientset reports whether v has a method that leads to a client of a resource.
 func isClientset(v any) bool {
 	for range accessors(v) {
 		return true
@@ -120,8 +121,8 @@ func answer[T any](method reflect.Value, args ...any) (T, error) {
 	return value, nil
 }
 
-// goType returns the Go type that a scheme has for a resource, if the resource's name follows from
-// the kind's.
+// goType returns a scheme's Go type for a resource, if the resource's name is the usual plural of
+// the kind.
 func goType(scheme *runtime.Scheme, gvr schema.GroupVersionResource) (reflect.Type, error) {
 	if scheme != nil {
 		for kind, typ := range scheme.KnownTypes(gvr.GroupVersion()) {
@@ -134,10 +135,10 @@ func goType(scheme *runtime.Scheme, gvr schema.GroupVersionResource) (reflect.Ty
 }
 
 // converting returns a function that converts a client's objects to the form of example: a tree to
-// a Go type or a Go type to a tree. Objects of that form already are returned as they are.
+// a Go type or a Go type to a tree. Objects that already have that form are returned unchanged.
 func converting(example runtime.Object, scheme *runtime.Scheme) func(runtime.Object) (runtime.Object, error) {
 	_, trees := example.(runtime.Unstructured)
-	typ := reflect.TypeOf(example) // the example itself is the program's and is not kept
+	typ := reflect.TypeOf(example) // the example itself belongs to the program and is not kept
 	return func(obj runtime.Object) (runtime.Object, error) {
 		switch tree, ok := obj.(runtime.Unstructured); {
 		case obj == nil || ok == trees:

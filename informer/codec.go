@@ -18,7 +18,7 @@ import (
 type Codec interface {
 	// Encoding returns the name of the form in which objects are stored; empty is their JSON. It is
 	// part of a collection's scope: if it changes, the objects are listed again. Until then Decode
-	// may get objects in the form before.
+	// may get objects in the previous form.
 	Encoding() string
 
 	// Encode returns the stored form of obj, which shares no memory with obj. It does not change
@@ -58,7 +58,7 @@ func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) *typedCodec {
 	return c
 }
 
-// kindOf returns the kind of an object: from scheme, or else from the object itself; empty if
+// kindOf returns the kind of an object from scheme, or else from the object itself; empty if
 // neither has it.
 func kindOf(o runtime.Object, scheme *runtime.Scheme) schema.GroupVersionKind {
 	if scheme != nil {
@@ -110,17 +110,17 @@ func (c unstructuredCodec) Decode(o *object.Object) (runtime.Object, error) {
 type typedCodec struct {
 	jsonEncoding
 	typ     reflect.Type
-	pointer reflect.Type // to typ
+	pointer reflect.Type // pointer to typ
 	gvk     schema.GroupVersionKind
 	bare    bool // objects are handed out without apiVersion and kind
 
-	apiVersion, kind string // of gvk
+	apiVersion, kind string // the strings of gvk
 }
 
 func (c *typedCodec) Encode(obj runtime.Object) (*object.Object, error) { return encode(obj, c.gvk) }
 
 // share returns obj, a pointer to typ, as an object with obj as its Go form. It encodes obj only if
-// its size is not known otherwise.
+// the size can't be known otherwise.
 func (c *typedCodec) share(obj runtime.Object) (*object.Object, error) {
 	apiVersion, kind := c.apiVersion, c.kind
 	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
@@ -159,7 +159,7 @@ func (c *typedCodec) Decode(o *object.Object) (runtime.Object, error) {
 	return v, nil
 }
 
-// encode returns the JSON of an object, with the type gvk if the object has none.
+// encode returns an object as JSON, with apiVersion and kind of gvk if the object has none.
 func encode(obj runtime.Object, gvk schema.GroupVersionKind) (*object.Object, error) {
 	if o, ok := obj.(*object.Object); ok {
 		return o, nil

@@ -35,11 +35,12 @@ type exactly struct {
 	value  any
 }
 
-// decoding returns a function that decodes objects that are read after the call.
+// decoding returns a function that decodes objects. The objects must be read after the call, see
+// kept.
 func (d *decoder) decoding() Decode { return d.decode(true) }
 
-// scanning is decoding for a scan of many objects, which must not evict the objects in use from the
-// cache.
+// scanning is like decoding, for a scan of many objects: it does not evict the objects in use from
+// the cache.
 func (d *decoder) scanning() Decode { return d.decode(false) }
 
 func (d *decoder) decode(add bool) Decode {
@@ -59,9 +60,9 @@ func (d *decoder) decode(add bool) Decode {
 	}
 }
 
-// exact decodes for an index function, which needs this very object and not another with the same
-// resourceVersion: the store also calls it for an object that a list replaces. The store calls all
-// index functions for one object in turn, so the newest result is kept.
+// exact decodes an object for an index function, which needs exactly this object: the store also
+// calls it for an object that a list replaces, whose successor may have the same resourceVersion.
+// The store calls all index functions for one object in turn, so the newest result is kept.
 func (d *decoder) exact(o *object.Object) (any, error) {
 	if v := o.Go(); v != nil {
 		return v, nil
@@ -87,23 +88,23 @@ func (d *decoder) fresh(o *object.Object) (any, error) {
 
 func (d *decoder) keep(k kept) { d.kept.Store(&k) }
 
-// reset empties the cache. It is called when one UID and resourceVersion may have become another
-// object.
+// reset empties the cache. It is called when another object may have the same UID and
+// resourceVersion as a cached one.
 func (d *decoder) reset() {
 	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
 		d.keep(keepByUse(d.size))
 	}
 }
 
-// unversioned turns the cache off. It is called if one UID and resourceVersion may become another
-// object at any time.
+// unversioned turns the cache off. It is called if different objects may have the same UID and
+// resourceVersion at any time.
 func (d *decoder) unversioned() {
 	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
 		d.keep(keptNot{})
 	}
 }
 
-// keptNot is no cache.
+// keptNot is a cache that keeps nothing.
 type keptNot struct{}
 
 func (keptNot) get(*object.Object) (any, bool) { return nil, false }
@@ -124,7 +125,7 @@ func keepByUse(size int) *keptByUse { return &keptByUse{lru.New(size)} }
 func (k *keptByUse) get(o *object.Object) (any, bool) { return k.version(versionOf(o)) }
 
 func (k *keptByUse) version(v version) (any, bool) {
-	// Without a resourceVersion two states have the same version.
+	// Without a resourceVersion, two states are not distinguishable.
 	if v.rv == "" {
 		return nil, false
 	}

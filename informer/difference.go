@@ -19,7 +19,7 @@ type difference struct {
 	counts  Counts
 }
 
-// difference computes the changes that a batch makes in the newest state of the collection. It
+// difference computes the changes that a batch makes to the newest state of the collection. It
 // writes nothing.
 func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	var d difference
@@ -44,8 +44,8 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		return err
 	}
 	exists := at == readable
-	shown := at != absent // to handlers, also a record that is corrupt by now
-	var current *value    // the state that handlers got last; nil if that is unknown
+	shown := at != absent // handlers have seen the object, even if its record is corrupt now
+	var current *value    // the state that handlers got last; nil if unknown
 	if exists && l.opts.Processor != nil {
 		if current, err = l.stored(now, kd.Key); err != nil {
 			return err
@@ -56,15 +56,15 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 	changed := false
 	deltas, arrived := kd.Deltas, kd.Arrived
 	if isList {
-		last := len(deltas) - 1 // only the newest is visible: a list becomes visible at its end
+		last := len(deltas) - 1 // a list becomes visible at its end, so only the newest delta matters
 		deltas, arrived = deltas[last:], arrived[last:]
 	}
 	for i, delta := range deltas {
 		o, _ := delta.Object.(*object.Object)
 		if delta.Type == deltafifo.Repaired && (at != corrupt || changed) {
-			// The repair was read from the server some time ago. An event of this key that came
-			// since is newer, or a newer one follows, and a deleted object must not come back: no
-			// later event would delete it again.
+			// The repair is an older answer of the server. An event of this key that arrived since
+			// is newer, or a newer one follows. A deleted object must not come back: no later event
+			// would delete it again.
 			continue
 		}
 		corrected := delta.Type == deltafifo.Corrected
@@ -88,7 +88,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 				deletion = o.GetResourceVersion()
 			}
 			if corrected {
-				old = store.Header{} // was wrong: no event is compared with it
+				old = store.Header{} // the stored state was wrong: compare no event with it
 			}
 			continue
 		}
@@ -101,21 +101,21 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 			n.kind = noteUpdate
 		}
 		if isList {
-			// The object is read from the store again when it is delivered: the handlers get the
-			// list at its end.
+			// Handlers get a list at its end: the object is read from the store again when it is
+			// delivered.
 			n.new = nil
 		}
 		d.note(l, n)
 		result, exists, shown, changed, current = o, true, true, true, next
 		if corrected || delta.Type == deltafifo.Repaired {
-			// Events up to this state may be still to come.
+			// Events up to this state may still arrive.
 			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
 		}
 	}
 	switch {
 	case !changed || at == absent && !exists && !isList:
 		return nil
-	case at == absent && !exists: // an earlier part of the list had the key
+	case at == absent && !exists: // an earlier part of the list has added the key
 	case at == absent:
 		d.counts.Added++
 	case !exists:
@@ -150,7 +150,7 @@ func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
 	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID && t != cache.Deleted
 }
 
-// value returns an object for the handlers; nil if the loop has none.
+// value returns an object for the handlers; nil if the loop has no handlers.
 func (l *Loop) value(o *object.Object) *value {
 	if l.opts.Processor == nil {
 		return nil
@@ -158,7 +158,7 @@ func (l *Loop) value(o *object.Object) *value {
 	return &value{o, l.opts.Processor.opts.Decoding()}
 }
 
-// stored returns the state of a key that handlers got last; nil if its record is corrupt.
+// stored returns the stored state of a key, which handlers got last; nil if its record is corrupt.
 func (l *Loop) stored(now lookup, key string) (*value, error) {
 	o, err := now.Get(key)
 	if err != nil {

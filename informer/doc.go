@@ -1,9 +1,9 @@
-// Package informer has client-go's informers on a store that can be durable.
+// Package informer implements client-go's informers on a store that can be durable.
 //
 // [NewSharedIndexInformer] takes the place of client-go's function of that name; [NewFactory] makes
 // informers for a whole program, and [NewFunc] fits controller-runtime's cache. docs/library.md
-// describes how to move to them and what is different. They are made of parts that can be used by
-// themselves, as in the agent:
+// describes how to move to them and what is different. They consist of parts that can be used
+// separately, as in the agent:
 //
 //   - A [Loop] takes batches from the queue into the store. For each it computes the changes
 //     to the stored state, passes changes and watermark to the store as one unit, and only

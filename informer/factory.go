@@ -29,23 +29,23 @@ type FactoryOptions struct {
 	// Config is the connection.
 	Config *rest.Config
 
-	// Client lists and watches in place of Config: a client that the program has, or a fake one in
-	// its unit tests. It is one of
+	// Client lists and watches in place of Config: the program's own client, or a fake one in its
+	// unit tests. It is one of
 	//
 	//   - a dynamic.Interface;
 	//   - a typed clientset: a kubernetes.Interface, or any other that client-gen makes.
 	//     ForResource then needs Scheme, and Scheme and the clientset have to know the
 	//     resource's Go type.
 	//
-	// Either serves informers of Go types and of trees. The cluster's identity is the UID
-	// of the namespace kube-system, read with Client; if that can't be read, or is not there,
-	// there is none, and every cluster is taken for the same.
+	// Either serves informers of Go types and of trees. The cluster's identity is the UID of the
+	// namespace kube-system, read with Client; if it can't be read or does not exist, there is no
+	// identity, and every cluster counts as the same.
 	Client any
 
 	// Scheme has the Go types of the objects given to InformerFor.
 	Scheme *runtime.Scheme
 
-	// Resync is the period of handlers that ask for none of their own; 0 is never.
+	// Resync is the resync period of handlers without a period of their own; 0 is never.
 	Resync time.Duration
 
 	// Namespace limits all informers to one namespace; empty for all.
@@ -75,10 +75,10 @@ type FactoryOptions struct {
 // Factory makes informers, one for each resource, and runs them. It is safe for
 // concurrent use.
 //
-// Each resource is a collection of the store, with an id made of resource, namespace, form
-// (Go type, metadata, unstructured) and selectors. So two factories with different namespaces
-// or selectors can share a store. Of two with the same, the informers of the second wait for
-// those of the first to stop, as with [WithStore].
+// Each resource is a collection of the store, with an id made of resource, namespace, form (Go
+// type, metadata, unstructured) and selectors. So two factories with different namespaces or
+// selectors can share a store. If two factories have the same ones, the informers of the second
+// wait until those of the first stop, as with [WithStore].
 type Factory struct {
 	opts     FactoryOptions
 	cluster  *upstream.Cluster // nil with a Client
@@ -92,8 +92,8 @@ type Factory struct {
 	wg        sync.WaitGroup
 }
 
-// factoryKey distinguishes informers. gvr is set for the dynamic ones only, refused for an informer
-// of a nil object.
+// factoryKey distinguishes informers. gvr is set only for dynamic informers, refused only for an
+// informer of a nil object.
 type factoryKey struct {
 	typ     reflect.Type
 	gvr     schema.GroupVersionResource
@@ -207,19 +207,19 @@ func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Ob
 	}
 	inf := NewSharedIndexInformer(lw, example, f.opts.Resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, opts...)
 	if f.opts.Transform != nil {
-		// Before the start only the store can return an error, and Run reports that again.
+		// Before the start only the store can return an error, and Run reports it again.
 		_ = inf.SetTransform(f.opts.Transform)
 	}
 	f.informers[key] = &member{SharedIndexInformer: inf}
 	return inf
 }
 
-// Start runs the informers that were asked for since the last call, until stop is
-// closed. It does not wait for anything.
+// Start runs the informers that were made since the last call, until stop is closed. It does not
+// block.
 func (f *Factory) Start(stop <-chan struct{}) { f.StartWithContext(wait.ContextForChannel(stop)) }
 
-// StartWithContext runs the informers that were asked for since the last call,
-// until ctx ends. It does not wait for anything.
+// StartWithContext runs the informers that were made since the last call, until ctx ends. It does
+// not block.
 func (f *Factory) StartWithContext(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,8 +241,8 @@ func (f *Factory) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 }
 
 // WaitForCacheSyncWithContext waits until all informers that were started have synced or ctx ends.
-// The result holds by type whether the informer has synced; those of [Factory.ForResource] have one
-// type, and have synced when all have.
+// The result holds by type whether the informer has synced. The informers of [Factory.ForResource]
+// have one type, which has synced when all of them have.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	f.mu.Lock()
 	started := map[factoryKey]cache.SharedIndexInformer{}
@@ -305,8 +305,8 @@ func (g GenericInformer) Lister() cache.GenericLister {
 }
 
 // Generated is a factory for client-go's generated informers and listers. F is
-// internalinterfaces.NewInformerFunc of client-go's informers package, which this
-// module does not import, since the typed clients come with it:
+// internalinterfaces.NewInformerFunc of client-go's informers package, which this module does not
+// import, because it imports the typed clients:
 //
 //	generated := informer.Generated[internalinterfaces.NewInformerFunc]{Factory: factory}
 //	pods := core.New(generated, namespace, nil).V1().Pods()

@@ -8,9 +8,9 @@ import (
 )
 
 // feed keeps client-go's metrics of an informer. Only client-go's own queue and store can reach the
-// provider of cache.SetInformerMetricsProvider, so feed has one of each: a queue of as many
-// placeholders as keys wait in the informer's queue, and a store without objects. The methods of a
-// nil feed report nothing.
+// provider of cache.SetInformerMetricsProvider, so feed has one of each: a queue with a placeholder
+// for each key in the informer's queue, and a store without objects. The methods of a nil feed
+// report nothing.
 type feed struct {
 	store cache.Store
 	queue *cache.RealFIFO
@@ -21,8 +21,8 @@ type feed struct {
 	placed int // placeholders in queue
 }
 
-// newFeed returns the feed of an informer; nil if its name is not reserved, as for a second
-// informer of one name and resource. A nil provider is client-go's global one.
+// newFeed returns the feed of an informer. It is nil if id is not reserved, for example because
+// another informer has the same name and resource. A nil provider is client-go's global one.
 func newFeed(id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) *feed {
 	if !id.Reserved() {
 		return nil
@@ -60,8 +60,8 @@ func (f *feed) place(n int) {
 }
 
 // process calls apply, which handles a batch of this many keys, and reports how long apply takes.
-// client-go's queue returns at most a thousand items at a time: of a larger batch all measurements
-// but the last are of no work.
+// client-go's queue returns at most a thousand items at a time. A larger batch makes several
+// measurements, of which only the last includes apply.
 func (f *feed) process(keys int, waiting func() int, apply func() error) (err error) {
 	if f == nil {
 		return apply()

@@ -12,15 +12,15 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// form is the Go type of an informer's objects and, for trees, their kind, as the example had them
-// when the informer was made. The example itself is not kept: the program owns it and may write to
-// it at any time.
+// form is the Go type of an informer's objects and, for trees, their kind, both taken from the
+// example when the informer was made. The example itself is not kept: the program owns it and may
+// write to it at any time.
 type form struct {
 	typ reflect.Type
 	gvk schema.GroupVersionKind // of the example; only compared for trees
 }
 
-// errNoExample is the error of an informer that was made with a nil example.
+// errNoExample means that an informer was made with a nil example.
 var errNoExample = errors.New("there is no example of the objects: pass a pointer to an object, such as &corev1.Pod{}")
 
 // formOf returns the form of objects like example. It fails if the example is no pointer, or nil.
@@ -59,8 +59,8 @@ func (f form) takes(obj runtime.Object) error {
 	return nil
 }
 
-// errTransformedType is the error of a transform that returns objects of another type than the
-// informer's. A durable store has to decode its objects before any transform has run.
+// errTransformedType means that a transform returns objects of another type than the informer's. A
+// durable store has to decode its objects before any transform has run.
 var errTransformedType = errors.New("the transform returns objects of another type than the informer's")
 
 // transformed returns the result of a transform as an object, or an error if its type is not this

@@ -11,8 +11,8 @@ import (
 )
 
 // guarded calls a function of the program, which may run under the store's locks, and returns its
-// panic as an error. As in client-go, utilruntime.PanicHandlers get the panic in any case, and the
-// panic goes on unless utilruntime.ReallyCrash is false.
+// panic as an error. As in client-go, utilruntime.PanicHandlers get the panic in any case, and
+// guarded panics again unless utilruntime.ReallyCrash is false.
 func guarded(logger *slog.Logger, call func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -13,15 +13,16 @@ import (
 // handle is a collection whose indexes can change while it is in use: the handle then opens the
 // collection again, between two writes.
 //
-// At most one handle of a collection is the owner: that of the informer that runs. Meanwhile the
-// others can't open the collection, which would drop the owner's indexes, nor read or write it. If
-// there is no owner, any handle can, after it has opened the collection with its own indexes.
+// At most one handle of a collection is the owner: the running informer's. Meanwhile other handles
+// can't read or write the collection, nor open it, which would drop the owner's indexes. If there
+// is no owner, any handle can read and write, after it has opened the collection with its own
+// indexes.
 type handle struct {
 	db   store.DB
 	info store.Info
 	seat *seat
 
-	refused error // why the collection is never opened; nil if it may be
+	refused error // why the collection must not be opened; nil if it may be
 
 	current atomic.Pointer[opened] // the newest opening by this handle
 }
@@ -41,7 +42,7 @@ func newHandle(db store.DB, info store.Info, refused error) *handle {
 	if reflect.ValueOf(db).Comparable() {
 		h.seat = seatOf(db, info.ID)
 	} else {
-		// Another informer of the collection could not be found.
+		// Another informer of the same collection would not be noticed.
 		h.seat, h.refused = &seat{}, fmt.Errorf("a store of type %T can't be told from another: pass a pointer", db)
 	}
 	return h
@@ -74,7 +75,7 @@ func (h *handle) open(indexes []store.Index) error {
 	return nil
 }
 
-// isOpen reports whether the collection was opened by this handle and by no other since.
+// isOpen reports whether this handle was the last to open the collection.
 func (h *handle) isOpen() bool {
 	c := h.current.Load()
 	return c != nil && h.seat.tenure.Load() == c.tenure

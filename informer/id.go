@@ -38,15 +38,15 @@ func collectionID(example runtime.Object, scope store.Scope) string {
 	return id
 }
 
-// maxSelectors is how many bytes of selectors an id holds. Longer ones are cut to shortenedTo
-// bytes, with 64 bits of a digest of them all.
+// maxSelectors is how many bytes of selectors an id holds. Longer selectors are truncated to
+// shortenedTo bytes, followed by 64 bits of a digest of the whole.
 const (
 	maxSelectors = 64
 	shortenedTo  = 40
 )
 
-// shortened returns selectors as an id has them: in full, or cut and with a digest if they are longer
-// than maxSelectors.
+// shortened returns selectors for an id: in full or, if they are longer than maxSelectors,
+// truncated and with a digest.
 func shortened(selectors string) string {
 	if len(selectors) <= maxSelectors {
 		return selectors

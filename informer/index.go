@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// unnamed returns a name for a transform or an index without one. It is another in each run, so
+// unnamed returns a name for a transform or an index without one. The name differs in each run, so
 // that nothing stored under it is used again.
 func unnamed() string { return "of this run: " + rand.Text() }
 
@@ -71,8 +71,8 @@ func builtin(name string, fn cache.IndexFunc) bool {
 		reflect.ValueOf(fn).Pointer() == reflect.ValueOf(cache.MetaNamespaceIndexFunc).Pointer()
 }
 
-// storeName returns the name of an index in the store, in which the name of the built-in index is
-// taken.
+// storeName returns the name of an index in the store, where a program's index can't have the name
+// of the built-in one.
 func storeName(name string, fn cache.IndexFunc) string {
 	if name == store.NamespaceIndex && !builtin(name, fn) {
 		return name + " of the program"

@@ -25,10 +25,9 @@ import (
 // Indexer is a [cache.Indexer] over a collection of a store. It is safe for concurrent use. The
 // objects that it hands out are shared: the program must not change them.
 //
-// The first use opens the collection, with the indexers of that time; adding more later opens it
-// again and builds the indexes from the stored objects. Errors of reading that the interface can't
-// return are reported (see [WithReadErrorHandler]), and the objects that can't be read are left
-// out.
+// The first use opens the collection with the current indexers; adding more later opens it again
+// and builds their indexes from the stored objects. Read errors that the interface can't return are
+// reported (see [WithReadErrorHandler]), and objects that can't be read are left out.
 type Indexer struct {
 	opts    options
 	form    form
@@ -38,10 +37,10 @@ type Indexer struct {
 	errors  atomic.Uint64
 	log     atomic.Pointer[slog.Logger]
 	raw     bool // readers get the stored form
-	shares  bool // the store holds the values that readers get, see encode
+	shares  bool // the store holds the Go values that readers get, see encode
 
-	fed     atomic.Bool            // an informer runs or has run, and its checkpoint counts
-	writing sync.Mutex             // held by writes of callers, so that rv is of the newest one
+	fed     atomic.Bool            // an informer runs or has run: its checkpoint is used, not rv
+	writing sync.Mutex             // held by writes of callers, so that rv is the newest write's
 	rv      atomic.Pointer[string] // of a caller's newest write; nil for none
 	feed    *feed                  // nil for none
 
@@ -52,8 +51,8 @@ type Indexer struct {
 
 var _ cache.Indexer = (*Indexer)(nil)
 
-// NewIndexer returns the indexer of objects like example, which is not kept. Without [WithStore] it
-// is in memory. With a nil example every operation fails.
+// NewIndexer returns an indexer of objects like example, which is not kept. Without [WithStore] the
+// objects are in memory. With a nil example every operation fails.
 func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option) *Indexer {
 	o := newOptions(opts)
 	f, refused := formOf(example)
@@ -84,10 +83,10 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	return x
 }
 
-// ReadErrors returns how many errors of reading were reported so far.
+// ReadErrors returns the number of read errors so far.
 func (x *Indexer) ReadErrors() uint64 { return x.errors.Load() }
 
-// failed counts, logs and reports an error of reading.
+// failed counts, logs and reports a read error.
 func (x *Indexer) failed(err error) {
 	x.errors.Add(1)
 	x.logger().Error("could not read from the cache", "collection", x.opts.id, "error", err)
@@ -124,7 +123,7 @@ func (x *Indexer) open() error {
 	return x.coll.open(x.storeIndexes(x.GetIndexers()))
 }
 
-// begin opens the collection for its owner, also if it is open already: another handle may be about
+// begin opens the collection for its owner, even if it is already open: another handle may be about
 // to open it.
 func (x *Indexer) begin() error {
 	x.opening.Lock()
@@ -262,8 +261,8 @@ func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 }
 
 // List returns all objects: ordered by key, or in no order if they are in memory. If decoding takes
-// longer than a view of the store may stay open, List continues in another view: the objects are
-// then of more than one state.
+// longer than a view may stay open, List continues in another view, so that the objects may be of
+// more than one state.
 func (x *Indexer) List() []any {
 	if c, at := x.inMemory(); c != nil {
 		return x.listInMemory(c, at)
@@ -368,7 +367,7 @@ func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]
 		if err != nil {
 			x.failed(err)
 			if errors.Is(err, store.ErrViewExpired) {
-				return nil, err // rather than a part of the objects
+				return nil, err // no partial result
 			}
 			continue
 		}

@@ -50,7 +50,7 @@ func (x *Indexer) apply(change store.Change, obj any) error {
 	return nil
 }
 
-// written empties the cache of decoded objects after a write of a caller, who may store another
+// written empties the cache of decoded objects after a caller's write, which may store another
 // object under the same UID and resourceVersion. A store that shares its objects needs no cache.
 func (x *Indexer) written() {
 	if !x.shares {
@@ -97,14 +97,14 @@ func (x *Indexer) Replace(list []any, rv string) error {
 	return nil
 }
 
-// replace stores changes and removes what does not stay.
+// replace stores changes and removes the keys that are not in stays.
 func (x *Indexer) replace(changes []store.Change, stays map[string]struct{}, rv string) error {
 	if x.fed.Load() {
 		changes, err := x.withRemovals(changes, stays)
 		if err != nil {
 			return err
 		}
-		// A replacement would be a complete list with a checkpoint of its own.
+		// Not a replacement, which would be a complete list with a checkpoint of its own.
 		return x.coll.Apply(store.Batch{Changes: changes})
 	}
 	r, err := x.coll.Replace()
@@ -124,7 +124,7 @@ func (x *Indexer) replace(changes []store.Change, stays map[string]struct{}, rv 
 	return r.Commit(cp)
 }
 
-// withRemovals adds to changes the removal of each stored key that does not stay.
+// withRemovals adds to changes the removal of each stored key that is not in stays.
 func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}) ([]store.Change, error) {
 	keys, err := KnownObjects{Collection: x.coll}.Keys()
 	if err != nil {
@@ -142,9 +142,9 @@ func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}
 func (x *Indexer) Resync() error { return nil }
 
 // LastStoreSyncResourceVersion returns the resourceVersion of the newest Add, Update, Delete,
-// Replace or Bookmark, which may be older than the one before. Only that of Replace is stored.
-// Without any of them, and once an informer has run, it returns the one at which the stored objects
-// are complete; empty if there was no complete list.
+// Replace or Bookmark, which may be older than the previous one. Only Replace stores its
+// resourceVersion. Without any such call, and once an informer has run, it returns the
+// resourceVersion at which the stored objects are complete; empty if there was no complete list.
 func (x *Indexer) LastStoreSyncResourceVersion() string {
 	if rv := x.rv.Load(); rv != nil && !x.fed.Load() {
 		return *rv
@@ -156,9 +156,9 @@ func (x *Indexer) LastStoreSyncResourceVersion() string {
 	return x.coll.State().RV
 }
 
-// Bookmark sets what LastStoreSyncResourceVersion returns, in memory. Once an informer has
-// run it does nothing: the stored resourceVersion must never be ahead of the stored
-// objects, so only the informer's own bookmarks move it.
+// Bookmark sets the result of LastStoreSyncResourceVersion, in memory. Once an informer has run,
+// Bookmark does nothing: only the informer's own bookmarks move the stored resourceVersion, which
+// must never be ahead of the stored objects.
 func (x *Indexer) Bookmark(rv string) {
 	x.writing.Lock()
 	defer x.writing.Unlock()

@@ -13,8 +13,8 @@ import (
 type KnownObjects struct {
 	Collection store.Collection
 
-	// Unversioned reports whether an object may change without getting another
-	// resourceVersion: then no listed item counts as known. Nil is never.
+	// Unversioned reports whether an object may change without getting another resourceVersion:
+	// then no listed item counts as known. Nil means never.
 	Unversioned func() bool
 }
 
@@ -24,7 +24,7 @@ func (k KnownObjects) Version(key string) (uid, rv string, ok bool, err error) {
 	if k.Unversioned != nil && k.Unversioned() {
 		return "", "", false, nil
 	}
-	if k.Collection.State().Count == 0 { // a first list looks up each of its items
+	if k.Collection.State().Count == 0 { // saves the lookup of each item of a first list
 		return "", "", false, nil
 	}
 	h, at, err := header(k.Collection, key)
@@ -34,7 +34,7 @@ func (k KnownObjects) Version(key string) (uid, rv string, ok bool, err error) {
 	return h.UID, h.RV, at == readable, err
 }
 
-// Keys returns all keys, those of corrupt records too.
+// Keys returns all keys, also those of corrupt records.
 func (k KnownObjects) Keys() ([]string, error) {
 	v, err := k.Collection.View()
 	if err != nil {
@@ -63,7 +63,7 @@ type headers interface {
 
 // lookups returns a lookup of a collection's newest state, and the function that ends it. The
 // lookup is a view or, in memory, the collection itself: a view in memory makes the next change
-// slower. Without a view only the collection's writer sees one state.
+// slower. Without a view, only the collection's writer reads a single state.
 func lookups(c store.Collection) (l lookup, end func(), err error) {
 	if h, ok := c.(*handle); ok {
 		c = h.current.Load().Collection

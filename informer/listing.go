@@ -22,23 +22,22 @@ const (
 	recentChunks = 8
 )
 
-// errChanged is the error of an object that was unreadable in the state of a listing and has
-// changed since.
+// errChanged means that an object was unreadable in the state of a listing and has changed since.
 var errChanged = errors.New("the object could not be read, and has changed since")
 
 // listing is a list of a collection's objects in one state, for handlers. It holds their keys; the
 // objects are read when they are delivered.
 type listing struct {
 	keys []string
-	olds []*value    // the state of each key that handlers got last; nil unless it is for noteListed
+	olds []*value    // the state of each key that handlers got last; nil unless the note is noteListed
 	of   store.State // the state, for a listing of all objects
 
-	// The lock of listings guards these.
+	// The lock of listings guards the fields below.
 	readers int               // handlers that have not finished with the listing
-	pinned  map[string]*value // objects that changed since, as they were; nil if unreadable
+	pinned  map[string]*value // the previous states of objects that have changed since; nil if unreadable
 }
 
-// chunks is how many chunks a listing has.
+// chunks returns the number of chunks of a listing.
 func (l *listing) chunks() int { return (len(l.keys) + chunkObjects - 1) / chunkObjects }
 
 // chunk is a run of decoded objects of a listing. The handlers that get them share it.
@@ -55,7 +54,7 @@ type item struct {
 	err    error
 }
 
-// first is the index in the listing of the chunk's first object.
+// first returns the index in the listing of the chunk's first object.
 func (c *chunk) first() int { return c.number * chunkObjects }
 
 func (c *chunk) keys() []string {
@@ -70,8 +69,8 @@ type listings struct {
 	loading    chan struct{}   // one element for each chunk that is being loaded
 
 	mu     sync.Mutex
-	open   map[*listing]struct{} // those with readers
-	newest *listing              // of all objects, if none has changed since; nil for none
+	open   map[*listing]struct{} // the listings that have readers
+	newest *listing              // newest listing of all objects; nil if there is none or an object has changed since
 	recent []*chunk              // most recently used first
 }
 
@@ -92,7 +91,7 @@ func (s *listings) shared(state store.State) *listing {
 	return s.newest
 }
 
-// share makes shared return l, until an object changes or the last reader of l is done.
+// share makes l the result of shared, until an object changes or the last reader of l is done.
 func (s *listings) share(l *listing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +120,8 @@ func (s *listings) release(l *listing) {
 	}
 }
 
-// pin keeps the old states of the objects that the store is about to change, for the listings that
-// are not delivered yet.
+// pin keeps the old states of objects that the store is about to change, for listings that are not
+// delivered yet.
 func (s *listings) pin(changes []note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +174,8 @@ func (s *listings) load(c *chunk) {
 	objects, err := s.read(keys)
 	s.mu.Lock()
 	for i, key := range keys {
-		// pin comes before the change, so an object that is not pinned was read in the listing's
-		// state.
+		// pin is called before the change, so an object that is not pinned was read in the
+		// listing's state.
 		pinned, ok := c.listing.pinned[key]
 		switch {
 		case ok && pinned == nil:

@@ -26,7 +26,7 @@ type Counts struct {
 	Stale int
 }
 
-// add adds what another batch changed.
+// add adds the counts of another batch.
 func (c *Counts) add(o Counts) {
 	c.Added += o.Added
 	c.Updated += o.Updated
@@ -51,24 +51,24 @@ type Options struct {
 	Queue      *deltafifo.Queue
 	Collection store.Collection
 
-	// Flush makes the collection durable, when the queue asks for it; nil if that is not needed.
-	// Its error is only logged: the store reports it and retries.
+	// Flush makes the collection durable when a batch requests it; nil if that is not needed. Its
+	// error is only logged: the store reports it and retries.
 	Flush func() error
 
 	// Processor delivers the changes to handlers; nil for no handlers.
 	Processor *Processor
 
-	// Replaced is called when a list becomes visible that was made under other rules than the
-	// objects that it replaced, so that one UID and resourceVersion may now be another object;
-	// before the handlers get the list. Nil is not called.
+	// Replaced is called when a list becomes visible after which the same UID and resourceVersion
+	// may stand for another object, because the list was made under other rules. It is called
+	// before the handlers get the list. May be nil.
 	Replaced func()
 
 	// Around is called for each batch and has to call apply, which handles the batch. If it is nil,
 	// the loop calls apply itself.
 	Around func(b deltafifo.Batch, apply func() error) error
 
-	// Unversioned reports whether an object may change without getting another
-	// resourceVersion, as with fake clients: see reflector.ListWatch. Nil is never.
+	// Unversioned reports whether an object may change without getting another resourceVersion, as
+	// with fake clients: see reflector.ListWatch. Nil means never.
 	Unversioned func() bool
 
 	Observer Observer                            // nil for none
@@ -108,7 +108,7 @@ func New(opts Options) *Loop {
 }
 
 // Run applies batches until the queue is closed and empty, then returns nil. When ctx ends it stops
-// at once; the next watch replays what was not applied.
+// at once; the next watch replays the changes that were not applied.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.abort()
 	for {
@@ -154,7 +154,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	cp.RV = b.Watermark
 	cp.Skipped = cp.Skipped || b.Skipped
 	if cp == l.checkpoint && len(diff.changes) == 0 {
-		return nil // only a flush
+		return nil // the batch only requests a flush
 	}
 	newest := l.newest.after(diff.changes)
 	cp.Newest = newest.keys()
@@ -225,7 +225,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	return nil
 }
 
-// split returns the deletions of a list, by key, and the rest in the list's order.
+// split returns the deletions of a list, ordered by key, and the other notes in the list's order.
 func (l *list) split() (deleted, listed []note) {
 	for _, n := range l.notes {
 		switch n.kind {
@@ -239,8 +239,8 @@ func (l *list) split() (deleted, listed []note) {
 	return deleted, listed
 }
 
-// settle keeps only the newest note of each key, and counts each change once. Only a list that
-// named keys more than once needs it.
+// settle keeps only the newest note of each key, and counts each change once. It is needed only if
+// a list has a key more than once.
 func (l *list) settle() {
 	newest := make(map[string]int, len(l.notes))
 	for i, n := range l.notes {
@@ -278,7 +278,7 @@ func (l *Loop) applied(c Counts, start time.Time) {
 	}
 }
 
-// storeBackoff is the wait between two tries of something that the store refuses.
+// storeBackoff is the wait between two tries of a change that the store refuses.
 var storeBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 
 // retry calls fn until it succeeds or ctx ends. A closed store or a dropped collection ends it too:

@@ -91,7 +91,7 @@ func (s Sender) Collection(id string, now time.Time, c Counters, state *store.St
 	s.Flag(descCaughtUp, caughtUp, id)
 	s.Flag(descUntrusted, c.Untrusted(pending) != "", id)
 	switch {
-	case !synced: // an age of a collection without data would look fresh
+	case !synced: // no age: without data, any age would look fresh
 	case caughtUp:
 		s.Gauge(descAge, 0, id)
 	default: // a clock that was set back must not make data younger than now
@@ -123,7 +123,7 @@ func (s Sender) Collection(id string, now time.Time, c Counters, state *store.St
 	}
 }
 
-// Store sends the metrics of a store. refusing reports that it refuses changes of a collection.
+// Store sends the metrics of a store. refusing is set if the store refuses changes of a collection.
 func (s Sender) Store(x store.Stats, refusing bool) {
 	s.Counter(descCommits, float64(x.Commits))
 	s.Counter(descCommitTime, x.CommitTime.Seconds())
@@ -142,7 +142,7 @@ func (s Sender) Store(x store.Stats, refusing bool) {
 }
 
 // Metrics are the metrics of the informers made with [WithMetrics], and of their durable stores. It
-// is a [prometheus.Collector]; it has an informer while the informer runs, under the id of its
+// is a [prometheus.Collector]. An informer is included while it runs, under the id of its
 // collection.
 type Metrics struct {
 	mu      sync.Mutex
@@ -158,7 +158,7 @@ type metered struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// NewMetrics returns metrics of no informers.
+// NewMetrics returns metrics without informers.
 func NewMetrics() *Metrics { return &Metrics{running: map[string]*metered{}} }
 
 // add adds an informer, and returns the function that removes it.

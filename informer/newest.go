@@ -8,7 +8,7 @@ import (
 )
 
 // newest holds the objects with the highest resourceVersions in a collection, highest first, for
-// [store.Checkpoint.Newest]. After a deletion it has one less until the next change.
+// [store.Checkpoint.Newest]. After a deletion it has one object less until the next change.
 type newest []ranked
 
 type ranked struct{ key, rv string }
@@ -32,7 +32,7 @@ func newestOf(c store.Collection) newest {
 	return n
 }
 
-// after returns the newest objects after changes.
+// after returns the newest objects once changes are applied.
 func (n newest) after(changes []store.Change) newest {
 	n = slices.Clone(n)
 	for _, ch := range changes {

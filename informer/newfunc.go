@@ -16,14 +16,14 @@ import (
 //
 //	cache.Options{NewInformer: informer.NewFunc(db, informer.WithScheme(scheme))}
 //
-// Each kind of object has a collection of its own, as has each namespace in a cache of several, and
-// each set of selectors. Resource, version, namespace and selectors are read from the address of a
-// request that is not sent, so a change of them is noticed. Of [WithScope] only the name of the
-// transform counts then. A transform without a name there makes a list at each start.
+// Each kind of object, each namespace in a cache of several, and each set of selectors has a
+// collection of its own. Resource, version, namespace and selectors are read from the address of a
+// request that is not sent, so a change of them is noticed. [WithScope] is then used only for the
+// name of the transform. A transform without a name makes a list at each start.
 //
-// If another informer on db owns the collection, of this cache or of another, the new one waits
-// until that has stopped, and reports it as [WithStore] describes. So an informer that was removed
-// from a cache and is made again begins when the removed one has ended.
+// If another informer on db owns the collection, the new one waits until the owner has stopped, and
+// reports that as [WithStore] describes. So an informer that was removed from a cache and is made
+// again begins when the removed one has ended.
 //
 // If the requests have no address, because the client is not one of net/http, [WithScope] has to
 // have namespace and selectors. Then only the first informer of a kind that the function makes

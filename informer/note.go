@@ -10,7 +10,7 @@ const (
 	noteAdd noteKind = iota
 	noteUpdate
 	noteDelete
-	noteNone // no call: the list has removed what it added
+	noteNone // no call: the list has removed an object that it had added
 
 	// The kinds below are one call for each object of a listing.
 
@@ -24,8 +24,8 @@ type note struct {
 	kind noteKind
 	key  string
 
-	// old is the state that the handler got last, nil if that is unknown. new is the new state, in
-	// a delete the object of the event; nil if a list found the object missing, and in the notes
+	// old is the state that the handler got last; nil if unknown. new is the new state or, in a
+	// delete, the event's object. new is nil if a list found the object missing, and in the notes
 	// that become a listing.
 	old, new *value
 
@@ -33,7 +33,7 @@ type note struct {
 	arrived uint64 // position of the event in the stream, see deltafifo.KeyDeltas
 }
 
-// Decode returns the value that handlers and readers get of a stored object.
+// Decode converts a stored object to the value that handlers and readers get.
 type Decode func(*object.Object) (any, error)
 
 // value is a stored object for a handler, with the function that decodes it, which was taken before

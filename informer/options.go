@@ -35,7 +35,7 @@ type options struct {
 	provider  cache.MetricsProvider
 	name      *cache.InformerName // nil for none
 	fifo      cache.InformerMetricsProvider
-	logger    *slog.Logger // nil for the run's, see WithLogger
+	logger    *slog.Logger // nil for the logger of the run, see WithLogger
 	watchList bool
 	convert   func(runtime.Object) (runtime.Object, error) // nil for none
 }
@@ -56,37 +56,36 @@ func newOptions(opts []Option) options {
 }
 
 // WithStore keeps the objects in db, in the collection id. In a durable store they outlive the
-// program. An id is for one resource in one namespace under the same selectors for ever: see
+// program. An id always stands for one resource in one namespace under the same selectors; see
 // [WithScope] for what may change. The caller owns the store and closes it after the informer has
 // stopped.
 //
-// One informer owns a collection from the start of its Run to the end. Others of the same id and db
-// wait meanwhile: they log a warning, report [ErrInUse] to the watch error handler and to the
-// readers of their indexers, and have not synced. db is compared with ==: two wrappers of one store
-// count as two stores.
+// One informer owns a collection from the start of its Run to the end. Informers with the same id
+// and db wait meanwhile: they log a warning, report [ErrInUse] to the watch error handler and to
+// the readers of their indexers, and have not synced. Stores are compared with ==, so two wrappers
+// of one store count as two stores.
 func WithStore(db store.DB, id string) Option {
 	return func(o *options) { o.db, o.id = db, id }
 }
 
 // WithScope declares what the ListerWatcher lists: the resource, namespace and selectors, and the
-// name of the transform. Objects that an earlier run stored under another scope are still handed
-// out at the start, and then listed again. While another informer runs on the collection under
-// another scope, the error of the one that waits ([ErrInUse]) names both scopes. Without WithScope
-// a ListerWatcher that has changed goes unnoticed.
+// name of the transform. Objects that an earlier run stored under another scope are still delivered
+// at the start, and then listed again. While another informer runs on the collection under another
+// scope, the error of the one that waits ([ErrInUse]) names both scopes. Without WithScope a
+// ListerWatcher that has changed goes unnoticed.
 func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 
 // WithScheme sets the scheme that has the kinds of Go types, so that objects are stored with
 // apiVersion and kind: client-go's scheme.Scheme, or the program's own.
 func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme = s } }
 
-// WithCodec stores objects in another form than that of [NewCodec], the default:
-// [NewProtobufCodec], or one of the caller's. The informer's objects must be of the type that the
-// codec was made for.
+// WithCodec replaces the default codec, that of [NewCodec], by [NewProtobufCodec] or one of the
+// caller's own. The informer's objects must be of the type that the codec was made for.
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 
 // WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. Without
-// this option a store in memory holds all objects as they came, and the program must not change
-// them afterwards.
+// this option, a store in memory holds the objects themselves that the client returned, and the
+// program must not change them afterwards.
 func WithDecoded(n int) Option { return func(o *options) { o.decoded = n } }
 
 // WithIndexVersion promises that the function of an index returns the same values for the same
@@ -98,7 +97,7 @@ func WithIndexVersion(index, version string) Option {
 
 // WithIdentity sets the function that returns the identity of the cluster, such as upstream's
 // Cluster.Identity. Objects that were stored from another cluster are listed again. Without it
-// every cluster is taken for the same.
+// every cluster counts as the same.
 func WithIdentity(f func(context.Context) (string, error)) Option {
 	return func(o *options) { o.identity = f }
 }
@@ -116,12 +115,12 @@ func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } 
 // a provider of them. See [reflector.MetricsObserver].
 func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *options) { o.provider = p } }
 
-// WithInformerName feeds client-go's metrics of informers, as the option of that name of
-// its factories does: items that are queued, time to process a batch of them, the store's
-// resourceVersion. They go to the provider of [WithInformerMetrics], or else to the one that
-// cache.SetInformerMetricsProvider was given before. The resource is that of [WithScope]
-// or, without one, that of the kind of the objects; of two informers of one resource the
-// first has metrics. Release the name when the informers have stopped.
+// WithInformerName feeds client-go's metrics of informers, as the option of that name of its
+// factories does: items that are queued, time to process a batch of them, the store's
+// resourceVersion. They go to the provider of [WithInformerMetrics], or else to the one last passed
+// to cache.SetInformerMetricsProvider. The resource is that of [WithScope] or, without it, that of
+// the kind of the objects. If two informers have one resource, only the first has metrics. Release
+// the name when the informers have stopped.
 func WithInformerName(n *cache.InformerName) Option { return func(o *options) { o.name = n } }
 
 // WithInformerMetrics sets the provider of the metrics of [WithInformerName].
@@ -133,12 +132,12 @@ func WithInformerMetrics(p cache.InformerMetricsProvider) Option {
 // context of RunWithContext (see klog.NewContext), or [slog.Default] if the context has none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// WithWatchList makes lists by a watch (sendInitialEvents): see
-// [reflector.ListWatchOptions].WatchList, also for a server or client that can't. The default is
-// pages, which are compressed.
+// WithWatchList makes lists by a watch (sendInitialEvents). See
+// [reflector.ListWatchOptions].WatchList, also for servers and clients without support. The default
+// is pages, which are compressed.
 func WithWatchList() Option { return func(o *options) { o.watchList = true } }
 
-// info describes the collection of objects like example, as far as it is known.
+// info returns what is known about the collection of objects like example.
 func (o *options) info(example runtime.Object) store.Info {
 	gvk, gvr := kindOf(example, o.scheme), o.scope.GVR
 	if gvr.Empty() {

@@ -42,12 +42,12 @@ func NewPipeline(r reflector.Options, l Options) *Pipeline {
 // Run runs the pipeline once, until ctx ends or one of its parts fails, and then stores the queued
 // changes. The end of ctx is no error. When Run returns, all parts have ended.
 func (p *Pipeline) Run(ctx context.Context) error {
-	// The loop outlives ctx by as long as it takes to store what is queued.
+	// The loop runs on after the end of ctx until the queued changes are stored.
 	draining, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// A closed queue frees a reflector that waits for room in it.
+	// Closing the queue unblocks a reflector that waits for space in it.
 	defer context.AfterFunc(running, p.Queue.Close)()
 	done := make(chan error, 1)
 	go func() {

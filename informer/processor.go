@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// ErrStopped is wrapped by the error for a handler or an indexer that is added to a stopped
-// informer. Its text is client-go's.
+// ErrStopped means that a handler or an indexer was added to a stopped informer. Its text is
+// client-go's.
 var ErrStopped = errors.New("it has stopped already")
 
 // ProcessorOptions are the settings of a processor. Collection is needed.
@@ -29,15 +29,15 @@ type ProcessorOptions struct {
 
 	// Decoding returns the function that decodes objects for the handlers, which share the results
 	// and must not change them. It is called before an object is read, so that a decoder with a
-	// cache does not mix up two objects with one resourceVersion (see Options.Replaced). If it is
-	// nil, handlers get the *object.Object.
+	// cache does not confuse two objects with the same resourceVersion (see Options.Replaced). If
+	// it is nil, handlers get the *object.Object.
 	Decoding func() Decode
 
 	// OnError gets the error of each object that could not be read or decoded and so reached no
 	// handler; nil for none.
 	OnError func(error)
 
-	// Resync is the period of handlers that ask for none of their own; 0 is never.
+	// Resync is the resync period of handlers without a period of their own; 0 is never.
 	Resync time.Duration
 
 	// Clock is the clock of resyncs and pauses; nil is the real one.
@@ -49,13 +49,13 @@ type ProcessorOptions struct {
 type Processor struct {
 	opts     ProcessorOptions
 	listings *listings
-	synced   chan struct{} // closed with the first complete list
+	synced   chan struct{} // closed when the first complete list is stored
 
 	// mu guards the fields below. It is held while a batch becomes visible and its notes are handed
 	// out, so that a new handler finds each change either in the store or among its notes.
 	mu        sync.Mutex
 	listeners map[*Registration]struct{}
-	check     time.Duration // period between two looks for handlers that are due for a resync; 0 is never
+	check     time.Duration // time between two checks for handlers that are due for a resync; 0 is never
 	started   bool
 	stopped   bool
 	wg        sync.WaitGroup
@@ -98,8 +98,8 @@ func (p *Processor) AddHandler(h cache.ResourceEventHandler, opts cache.HandlerO
 	return r, nil
 }
 
-// RemoveHandler ends a subscription. It drops what was not delivered and does not wait for a call
-// in progress: [Registration.ShutdownChan] does.
+// RemoveHandler ends a subscription. It drops undelivered notes, and does not wait for a call in
+// progress; see [Registration.ShutdownChan] for that.
 func (p *Processor) RemoveHandler(r *Registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,9 +185,8 @@ func (p *Processor) Stop() {
 	p.wg.Wait()
 }
 
-// commit makes changes visible by apply and hands them out: notes one by one, and then
-// listed, of which the new objects are read from the store, as a listing. Between the two
-// no handler joins.
+// commit makes changes visible with apply, and queues them for the handlers: notes one by one, then
+// listed as one listing, whose new objects are read from the store. No handler is added in between.
 func (p *Processor) commit(notes, listed []note, apply func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +208,7 @@ func (p *Processor) commit(notes, listed []note, apply func() error) error {
 	return nil
 }
 
-// listed returns the note of what a list brought. The caller holds the lock.
+// listed returns one note for the changes of a list. The caller holds the lock.
 func (p *Processor) listed(listed []note, first bool) note {
 	n := note{kind: noteListed, listing: &listing{keys: make([]string, len(listed))}}
 	for i, one := range listed {
@@ -252,7 +251,7 @@ func (p *Processor) hasSynced() bool {
 // resyncs runs Resync whenever a handler may be due, until ctx ends.
 func (p *Processor) resyncs(ctx context.Context) {
 	p.mu.Lock()
-	check := p.check // does not change any more: a later handler adapts to it
+	check := p.check // constant from now on: a later handler adapts to it
 	p.mu.Unlock()
 	if check == 0 {
 		return

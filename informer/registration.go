@@ -29,18 +29,18 @@ type Registration struct {
 	logger   klog.Logger
 	tracker  *synctrack.SingleFileTracker
 	stop     chan struct{} // closed when the subscription ends
-	finished chan struct{} // closed when the handler has returned for good
+	finished chan struct{} // closed when the handler has returned from its last call
 
-	// The processor's lock guards these.
+	// The processor's lock guards the next four fields.
 	running   bool
-	requested time.Duration // resync period that the program asked for
+	requested time.Duration // resync period that the program requested
 	resync    time.Duration // the period in effect
 	next      time.Time     // of the next resync
 
 	mu      sync.Mutex
 	changed *sync.Cond
 	pending *buffer.TypedRingGrowing[note] // grows with the handler's backlog
-	whole   int                            // listings of all objects that are not delivered completely
+	whole   int                            // number of undelivered listings of all objects
 	ended   bool
 }
 
@@ -49,8 +49,8 @@ var _ cache.ResourceEventHandlerRegistration = (*Registration)(nil)
 // eventHandler separates the names of informer and handler, as in client-go.
 const eventHandler = " + event handler "
 
-// handlerName returns client-go's name of a handler, which only one of client-go's registrations
-// has. The informer that makes the registration never runs.
+// handlerName returns client-go's name of a handler. Only a registration of client-go has it, so
+// handlerName makes one with an informer that never runs.
 func handlerName(h cache.ResourceEventHandler) string {
 	r, err := cache.NewSharedIndexInformer(nil, nil, 0, nil).AddEventHandler(h)
 	if err != nil {
@@ -159,7 +159,8 @@ func (r *Registration) pause() {
 	}
 }
 
-// deliver calls the handler with a note that is no listing; false means that it panicked.
+// deliver calls the handler with a note that is no listing. It returns false if the handler
+// panicked.
 func (r *Registration) deliver(n note) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(r.logger)
 	switch n.kind {
@@ -181,8 +182,8 @@ func (r *Registration) deliver(n note) (ok bool) {
 	return true
 }
 
-// update calls OnUpdate, or OnAdd if what was there before is unknown or can't be decoded,
-// so that the handler never got it.
+// update calls OnUpdate, or OnAdd if the old state is unknown or can't be decoded, because the
+// handler then never got it.
 func (r *Registration) update(old *value, o any) {
 	if before := r.object(old); before != nil {
 		r.handler.OnUpdate(before, o)
@@ -227,7 +228,8 @@ func (r *Registration) list(n note) {
 	}
 }
 
-// deliverItem calls the handler with one object of a listing; false means that it panicked.
+// deliverItem calls the handler with one object of a listing. It returns false if the handler
+// panicked.
 func (r *Registration) deliverItem(n note, c *chunk, i int) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(r.logger)
 	it := &c.items[i]
@@ -262,7 +264,7 @@ func (r *Registration) failed(err error) {
 	r.p.opts.OnError(fmt.Errorf("handler %T: %w", r.handler, err))
 }
 
-// drop releases the backlog that is left when the subscription has ended.
+// drop releases the remaining backlog after the end of the subscription.
 func (r *Registration) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

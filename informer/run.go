@@ -120,7 +120,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	}
 }
 
-// observer returns the reflector's observer, which counts, logs and reports.
+// observer returns the observer of the reflector and the loop.
 func (s *sharedIndexInformer) observer(ctx context.Context) *observer {
 	opts := &s.indexer.opts
 	o := &observer{
@@ -141,7 +141,7 @@ type observer struct {
 	queue  *deltafifo.Queue
 
 	fed  reflector.Observer // client-go's metrics of reflectors
-	feed *feed              // and of informers
+	feed *feed              // client-go's metrics of informers
 }
 
 func (o *observer) Phase(p reflector.Phase, err error) {
@@ -157,7 +157,8 @@ func (o *observer) Skipped(err error) {
 	o.report(err)
 }
 
-// identity returns the identity of the cluster. A panic of the program's function is its error.
+// identity returns the identity of the cluster. If the program's function panics, the panic is the
+// error.
 func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err error) {
 	err = guarded(s.indexer.logger(), func() (err error) {
 		id, err = s.indexer.opts.identity(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// ErrInUse is the error of an informer, and of its indexer's reads, while another informer owns the
-// collection in the same store.
+// ErrInUse means that another informer owns the collection in the same store. Reads of the indexer
+// return it too.
 var ErrInUse = errors.New("the collection is in use by another informer")
 
 // seat holds the owner of a collection in a store. All handles of the collection share it.
@@ -50,7 +50,7 @@ func (s *seat) take(h *handle) (other *handle, freed <-chan struct{}) {
 	return nil, nil
 }
 
-// leave ends what take began.
+// leave ends the ownership that take began, and wakes the waiting informers.
 func (s *seat) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +68,8 @@ func (s *seat) free(h *handle) error {
 	return h.inUse(s.owner)
 }
 
-// seats holds the seat of each collection that has handles. A seat is collected with the last of
-// its handles.
+// seats holds the seat of each collection that has handles. A seat is garbage collected with its
+// last handle.
 var seats = struct {
 	mu sync.Mutex
 	m  map[place]weak.Pointer[seat]
@@ -81,7 +81,7 @@ type place struct {
 	id string
 }
 
-// seatOf returns the seat of a collection. db can be compared.
+// seatOf returns the seat of a collection. db must be comparable.
 func seatOf(db store.DB, id string) *seat {
 	at := place{db, id}
 	seats.mu.Lock()
@@ -95,7 +95,7 @@ func seatOf(db store.DB, id string) *seat {
 	return s
 }
 
-// vacate removes a seat that has no handle any more.
+// vacate removes a seat whose last handle was garbage collected.
 func vacate(at place) {
 	seats.mu.Lock()
 	defer seats.mu.Unlock()
@@ -105,7 +105,7 @@ func vacate(at place) {
 }
 
 // claim makes the informer the owner of its collection. It waits until another owner has left, and
-// reports the wait to the log and the watch error handler; false means that ctx ended first.
+// reports the wait to the log and the watch error handler. It returns false if ctx ended first.
 func (s *sharedIndexInformer) claim(ctx context.Context) bool {
 	coll, log := s.indexer.coll, s.indexer.logger().With("collection", s.indexer.opts.id)
 	if coll.refused != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// A store in memory keeps an object in its Go form beside the encoded one, or in place of it until
-// its bytes are asked for. That is the very object that came, as in client-go, unless the codec is
-// one of the caller's.
+// A store in memory keeps an object in its Go form, beside the encoded form or, until its bytes are
+// needed, in place of it. As in client-go, the Go form is the same object that the client returned,
+// unless the caller has set a codec of its own.
 
-// encode returns obj as it is stored. The caller must not change obj afterwards.
+// encode returns the stored form of obj. The caller must not change obj afterwards.
 func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
 	if !x.shares {
 		return x.opts.codec.Encode(obj)
@@ -56,7 +56,7 @@ func (x *Indexer) inMemory() (c *memory.Collection, at *opened) {
 	return x.coll.inMemory()
 }
 
-// handedOut returns a value of a collection in memory in the form that readers get.
+// handedOut converts a value of a collection in memory to the form that readers get.
 func (x *Indexer) handedOut(v any, decode Decode) (any, error) {
 	if o, ok := v.(*object.Object); ok && !x.raw {
 		return decode(o)

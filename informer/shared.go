@@ -21,7 +21,7 @@ type sharedIndexInformer struct {
 	form      form
 	indexer   *Indexer
 	processor *Processor
-	stand     *cache.Reflector // the Reflector that watch error handlers get
+	stand     *cache.Reflector // the Reflector passed to watch error handlers; it never runs
 
 	mu         sync.Mutex // guards the fields below
 	watchError cache.WatchErrorHandlerWithContext
@@ -42,19 +42,19 @@ var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
 //
 // Objects handed out, to handlers or by the indexer, are shared: the program must not change them.
 //
-// Of example the Go type and, of an unstructured one, apiVersion and kind are read before
-// the function returns; the object is not kept. With a nil example the informer never syncs:
-// the watch error handler, the log and the reads of its indexer get the error.
+// The function reads the Go type of example and, if it is unstructured, its apiVersion and kind; it
+// does not keep the object. With a nil example the informer never syncs: the watch error handler,
+// the log and the reads of its indexer get the error.
 //
-// Of all informers of one collection one runs at a time. While it runs, others wait, have not
-// synced, and report [ErrInUse] in the same ways; the next begins when that one's Run has
-// returned. The indexer of an informer that has stopped can be read until another informer of
-// the collection runs.
+// Only one informer of a collection runs at a time. While it runs, the others wait, have not
+// synced, and report [ErrInUse] in the same ways; the next one begins when the Run of the running
+// one has returned. The indexer of an informer that has stopped can be read until another informer
+// of the collection runs.
 func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers, opts ...Option) cache.SharedIndexInformer {
 	x := NewIndexer(example, indexers, opts...)
 	name := fmt.Sprintf("SharedIndexInformer %T", example)
 	if x.coll.refused != nil {
-		example = nil // a nil pointer too, which the reflector would read
+		example = nil // it may be a nil pointer, which the reflector would read
 	}
 	return &sharedIndexInformer{
 		lw: lw, form: x.form, indexer: x,
@@ -210,10 +210,10 @@ func (s *sharedIndexInformer) report(ctx context.Context, err error) {
 }
 
 // encode returns the stored form of a listed or watched object. An error that wraps
-// [object.ErrInvalid] is of one object, which is left out; a transform that changes the type fails
-// for all objects, so its error is returned as it is.
+// [object.ErrInvalid] concerns one object, which is left out. A transform that changes the type
+// would fail for all objects, so its error is returned without that wrapping.
 func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err error) {
-	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec are the program's and may panic
+	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec belong to the program and may panic
 		o, err = s.encodeExpected(obj)
 		return err
 	})

@@ -23,12 +23,12 @@ type Stats struct {
 	c  Counters
 }
 
-// Counters are what a Stats has counted, and what was reported last.
+// Counters are the counts of a Stats, and the newest reported states.
 type Counters struct {
 	Phase   reflector.Phase
 	Problem error     // why the collection is not caught up
 	Store   error     // why the store refuses changes
-	Watched time.Time // when the newest watch that is over ended
+	Watched time.Time // end of the newest watch that has ended
 
 	Lists     map[store.Reason]int64
 	Listing   store.Reason // of the list in progress; empty for none
@@ -37,14 +37,14 @@ type Counters struct {
 	Remaining int64 // objects of that list, -1 if unknown
 
 	Resumes  int64
-	HeldBack int64 // deletions
+	HeldBack int64 // deletions that were held back
 	Events   map[watch.EventType]int64
 	Failures map[upstream.ErrorClass]int64
 	Skipped  int64
 	Counts   Counts
 
-	untrusted store.Reason // why the stored objects are not the server's, until a list replaces them
-	replaced  bool         // that list is queued
+	untrusted store.Reason // why the stored objects are not the server's; valid until a list replaces them
+	replaced  bool         // the list that replaces them is queued
 }
 
 var (
@@ -69,9 +69,9 @@ func (s *Stats) Counters() Counters {
 	return c
 }
 
-// Untrusted returns why the stored objects are known not to be the server's, empty if they are:
-// from the moment that a guard refuses the checkpoint until a list has replaced them. listPending
-// is that of the queue.
+// Untrusted returns why the stored objects are known not to be the server's; empty if they are
+// trusted. It is set from the moment that a guard refuses the checkpoint until a list has replaced
+// the objects. listPending is the queue's ListPending.
 func (c Counters) Untrusted(listPending bool) store.Reason {
 	if c.replaced && !listPending {
 		return ""
@@ -79,14 +79,14 @@ func (c Counters) Untrusted(listPending bool) store.Reason {
 	return c.untrusted
 }
 
-// CaughtUp reports whether a collection has all that the server had when last asked, and its watch
-// is open. listPending is that of the queue.
+// CaughtUp reports whether a collection is synced, its watch is open and no list is pending.
+// listPending is the queue's ListPending.
 func (c Counters) CaughtUp(synced, listPending bool) bool {
 	return synced && c.Phase == reflector.PhaseWatching && !listPending
 }
 
 // LastProven returns when a collection that is not caught up was last known to be complete: at
-// proven, which is that of its state, or at the end of a later watch.
+// proven, the Proven of its state, or at the end of a later watch.
 func (c Counters) LastProven(proven time.Time) time.Time {
 	if c.Watched.After(proven) {
 		return c.Watched

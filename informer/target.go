@@ -15,16 +15,16 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// targetTimeout limits the time before a request's connection: a client's own rate limit, a
-// credential that has to be fetched.
+// targetTimeout limits the time until a request has its connection: a client may have its own rate
+// limit, or a credential may have to be fetched.
 const targetTimeout = 30 * time.Second
 
 // connectPause limits how long a new connection waits for the end of its list.
 const connectPause = time.Second
 
-// targetOf returns the scope of a ListerWatcher, without a request: it begins a list and ends it
-// before the list has a connection, and the error names the address. known is false if that does
-// not work: for a client that takes no context, or is not one of net/http.
+// targetOf returns the scope of a ListerWatcher without sending a request: it begins a list,
+// cancels it before it has a connection, and reads the scope from the address in the error. known
+// is false if the client takes no context or does not use net/http.
 func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	client, ok := lw.(cache.ListerWithContext)
 	if l, plain := lw.(*cache.ListWatch); !ok || plain && l.ListWithContextFunc == nil {
@@ -36,8 +36,8 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	defer close(ended)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { cancel() },
-		// A connection that is ready before the list has ended would be used. The wait delays the
-		// list too, if the connection is not made in a goroutine of its own.
+		// A connection that is ready before the list is canceled would be used, so delay it. If the
+		// connection is not made in a goroutine of its own, the wait delays the list too.
 		ConnectStart: func(string, string) {
 			select {
 			case <-ended:
@@ -46,7 +46,7 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 		},
 	})
 	_, err := client.ListWithContext(ctx, metav1.ListOptions{
-		// The cheapest list, in case it is sent after all, on an open connection.
+		// The cheapest list, in case it is sent on an open connection nevertheless.
 		Limit: 1, ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
 	var failed *url.Error
@@ -64,7 +64,7 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 // the Kubernetes API.
 func scopeOf(address *url.URL) (scope store.Scope, known bool) {
 	path := strings.Split(strings.Trim(address.Path, "/"), "/")
-	// From the end, since there may be a path before the API's.
+	// Counted from the end, because the API's path may have a prefix.
 	last := func(n int) string {
 		if n > len(path) {
 			return ""
