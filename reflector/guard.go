@@ -16,7 +16,8 @@ import (
 // reflector waits and retries.
 type Guard func(context.Context) error
 
-// RelistError is a guard's proof that a checkpoint must not be used. Reason becomes the list's.
+// RelistError is a guard's proof that a checkpoint must not be used. Reason becomes the reason of
+// the list.
 type RelistError struct {
 	Reason store.Reason
 	Err    error
@@ -47,8 +48,8 @@ type Versions interface {
 type PastVersions interface {
 	Versions
 
-	// VersionAt is Version in the state at a resourceVersion. then reports whether the answer,
-	// or upstream.ErrNoObject, is of that state.
+	// VersionAt is Version in the state at a resourceVersion. then is true if the result, or
+	// upstream.ErrNoObject, is of that state.
 	VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error)
 }
 
@@ -88,8 +89,7 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 			}
 		}
 		if same == 0 && forgotten != nil {
-			// No object is as it was, and the past state is compacted: the server may have any
-			// history.
+			// All objects differ and the past state is compacted: the server may have any history.
 			return &RelistError{Reason: store.ReasonExpired, Err: forgotten}
 		}
 		return nil
@@ -130,8 +130,8 @@ func checkCanary(ctx context.Context, server Versions, stored store.Header, chec
 	return err
 }
 
-// checkAnswer is sameHistory for a server's answer. It returns err if that is set, and errChanged
-// if the version differs without proving another history.
+// checkAnswer turns a server's answer into an error as checkCanary describes: err if it is set, a
+// [*RelistError] if the version proves another history, and errChanged if it only differs.
 func checkAnswer(stored store.Header, checkpoint, uid, rv string, err error) error {
 	if err != nil {
 		return err

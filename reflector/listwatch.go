@@ -363,7 +363,7 @@ func (l *ListWatch) keep(ctx context.Context, s *stream, rv string) {
 	l.kept, l.at, l.free = s, rv, context.AfterFunc(ctx, s.Stop)
 }
 
-// take returns the kept stream and forgets it; nil if there is none.
+// take returns the kept stream and clears it; nil if there is none.
 func (l *ListWatch) take() *stream {
 	s := l.kept
 	if s != nil {

@@ -27,8 +27,8 @@ func (e *MassDeleteError) Error() string {
 // guardMassDelete returns a [*MassDeleteError] if the keys that a list lacks must not be deleted
 // yet. A server that returns a part of a collection, or a proxy that returns an empty list, must do
 // so twice: most of the missing keys must have been missing in the list before. The other missing
-// keys rest on this list alone, because the cluster changes between the two lists; they may be no
-// more than any list may delete.
+// keys may be new, because the cluster changes between the two lists; there may be no more of them
+// than a single list may delete.
 func (r *Reflector) guardMassDelete(held int, missing []string) error {
 	percent := r.opts.ConfirmDeletions
 	switch {

@@ -67,8 +67,8 @@ type Options struct {
 	// used, and every ten to fifteen minutes.
 	Schema func(context.Context) (string, error)
 
-	// Kind and APIVersion are those of the expected objects; other objects are skipped. Empty
-	// accepts all.
+	// Kind and APIVersion are the type of the expected objects; other objects are skipped. If
+	// empty, all objects are accepted.
 	Kind, APIVersion string
 
 	// Checkpoint is the checkpoint to resume from. If Reason is set, it must not be used: the
@@ -102,9 +102,9 @@ type Options struct {
 	ResyncPeriod time.Duration
 	ShouldResync func() bool
 
-	// WatchErrorHandler is called with each error that ends a list or a watch, from the
-	// reflector's goroutine: it must not block. It has no influence on what happens next. nil
-	// logs.
+	// WatchErrorHandler is called with each error that ends a list or a watch, from the reflector's
+	// goroutine: it must not block. It does not influence the next step. If it is nil, errors are
+	// logged.
 	WatchErrorHandler func(ctx context.Context, err error)
 
 	// Backoff computes the waits between retries; nil is 0.8 s, doubling to 30 s, with a jitter
@@ -115,7 +115,7 @@ type Options struct {
 	// outage, so that a fleet does not arrive at once. 0 is none.
 	Jitter time.Duration
 
-	// Observer is notified of what the reflector does; may be nil.
+	// Observer is notified of the reflector's steps; may be nil.
 	Observer Observer
 
 	// Logger gets the state changes; nil discards them.
@@ -125,7 +125,7 @@ type Options struct {
 	Clock clock.WithTicker
 }
 
-// Phase is what a reflector is doing.
+// Phase is the current activity of a reflector.
 type Phase string
 
 // The phases.
@@ -137,7 +137,7 @@ const (
 	PhaseWaiting  Phase = "waiting"  // before a retry; the error is the reason
 )
 
-// Observer is notified of what a reflector does. Its methods are called from the reflector's
+// Observer is notified of a reflector's steps. Its methods are called from the reflector's
 // goroutine and must not block.
 type Observer interface {
 	// Phase reports a change of phase. err is the reason of PhaseWaiting, else nil.

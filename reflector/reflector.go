@@ -26,13 +26,13 @@ import (
 const (
 	defaultPageSize = 500
 
-	// Waits between tries, as client-go's reflector has them.
+	// Waits between tries, the same as in client-go's reflector.
 	backoffFirst = 800 * time.Millisecond
 	backoffMax   = 30 * time.Second
 	backoffReset = 2 * time.Minute
 
-	// aheadTries is how often in a row the server must be behind the checkpoint before that
-	// counts: once may be the lag of one server of several.
+	// aheadTries is how many times in a row the server must be behind the checkpoint before the
+	// checkpoint is refused: a single time may be the lag of one server of several.
 	aheadTries = 3
 
 	// A resumed watch that ends this soon without an event, this often in a row, counts as
@@ -55,8 +55,8 @@ type Reflector struct {
 	rv          string       // newest resourceVersion that was queued
 	cluster     string       // the identity of the cluster that rv belongs to
 	schema      string       // of the objects of the newest list; empty if not known
-	reason      store.Reason // why the next step is a list; empty if it is none
-	ordered     bool         // events come in resourceVersion order, as initial ones do not
+	reason      store.Reason // why the next step is a list; empty if it is not
+	ordered     bool         // events come in resourceVersion order; initial events do not
 	validated   bool         // the guards passed since the newest outage
 	validatedAt time.Time    // when the server was last known to have the checkpoint's history
 	resumed     bool         // no event came since the guards passed
@@ -235,7 +235,7 @@ func (r *Reflector) validate(ctx context.Context) error {
 // sameCluster reports whether two identities may be of one cluster. Two forms ("uid:…", "ca:…")
 // can't be compared: the form depends on permissions, and a change of permissions does not change
 // the cluster. The probe follows in any case. For a checkpoint from another node clusterChanged
-// requires equality, because a change of permissions is not the likelier reason there.
+// requires equality, because there, another cluster is the likelier reason.
 func sameCluster(a, b string) bool {
 	formA, _, _ := strings.Cut(a, ":")
 	formB, _, _ := strings.Cut(b, ":")
@@ -281,7 +281,8 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	return nil
 }
 
-// listOnce makes one list into the queue. If it fails once begun, the queue's list is aborted.
+// listOnce makes one list into the queue. If it fails after the list has begun, it aborts the
+// queue's list.
 func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how upstream.ListOptions) (rv string, items int64, err error) {
 	replace := deltafifo.Replace{
 		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.guardMassDelete,

@@ -17,8 +17,8 @@ const (
 	schemaTimeout = 30 * time.Second
 )
 
-// schemaChanged compares the form that objects are served in with that of the stored ones. It
-// returns nil if the two are equal, or if the served form is not known now.
+// schemaChanged compares the server's schema with that of the stored objects. It returns nil if the
+// two are equal, or if the server's is not known now.
 func (r *Reflector) schemaChanged(ctx context.Context) error {
 	now, err := r.opts.Schema(ctx)
 	switch {
@@ -32,7 +32,7 @@ func (r *Reflector) schemaChanged(ctx context.Context) error {
 	return &RelistError{Reason: store.ReasonSchemaChanged, Err: fmt.Errorf("the schema is %s, and was %s", now, r.schema)}
 }
 
-// recheckSchema is schemaChanged beside a watch. If the schema can't be read, the watch continues.
+// recheckSchema is schemaChanged during a watch. If the schema can't be read, the watch continues.
 func (r *Reflector) recheckSchema(ctx context.Context) error {
 	r.awaitRecheck()
 	ctx, cancel := context.WithTimeout(ctx, schemaTimeout)

@@ -9,18 +9,19 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// A cluster that is restored from a backup begins another history with resourceVersions that the
-// first has used. The guards of a resume find that before a watch, with two gaps. The list that
-// follows a 410 may, after some retries, come from a server that was restored meanwhile. And a
+// A cluster that is restored from a backup begins another history, which uses the same
+// resourceVersions again. The guards of a resume detect that before a watch, with two gaps: the
+// list after a 410 may, after some retries, come from a server that was restored meanwhile, and a
 // watch may be opened on such a server long after the guards have run. The checks in this file
-// close both.
+// close both gaps.
 
 // validFor is how long after a validation a watch may be opened without another one. It is shorter
 // than any restore of a cluster takes.
 const validFor = 5 * time.Second
 
-// mustBeOneHistory reports whether the next list must have the history of the stored objects:
-// their versions are compared with the list's, and readers see the list as their continuation.
+// mustBeOneHistory reports whether the next list must have the history of the stored objects: their
+// versions are compared with the list's, and readers see the list as a continuation of the stored
+// history.
 func (r *Reflector) mustBeOneHistory() bool {
 	return r.rv != "" && r.reason != store.ReasonInitial && r.reason.TrustsVersions()
 }
