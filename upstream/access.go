@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Allowed asks the server whether it lets this user do something, with a SelfSubjectAccessReview,
-// which servers let every authenticated user make.
+// Allowed asks the server whether this user may make a request, with a SelfSubjectAccessReview,
+// which every authenticated user may create.
 func (c *Cluster) Allowed(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},

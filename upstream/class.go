@@ -22,7 +22,7 @@ import (
 // be the label of a metric.
 type ErrorClass string
 
-// The kinds of errors.
+// The classes of errors.
 const (
 	Unreachable  ErrorClass = "unreachable"  // there is no connection to the server, or it broke
 	Untrusted    ErrorClass = "untrusted"    // TLS failed: the server may be another one, or a clock is wrong

@@ -67,8 +67,8 @@ func (c *Cluster) restClient(gv schema.GroupVersion, rt http.RoundTripper, d dec
 	return rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: rt})
 }
 
-// get returns the body of a small answer. If the server answered with an API error, that is the
-// error.
+// get returns the body of a small answer. If the server answered with an API error, get returns
+// that error.
 func (c *Cluster) get(ctx context.Context, accept string, path ...string) ([]byte, error) {
 	res := c.client.Get().AbsPath(path...).SetHeader("Accept", accept).MaxRetries(0).Do(ctx)
 	if err := res.Error(); err != nil {

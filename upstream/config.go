@@ -74,7 +74,7 @@ func existing(files []string) []string {
 	})
 }
 
-// loadFiles reads and merges files. Errors call them name.
+// loadFiles reads and merges files. Errors refer to them as name.
 func loadFiles(name string, files []string) (*rest.Config, error) {
 	if len(files) == 0 {
 		return nil, &ConfigError{Path: name, Err: fs.ErrNotExist, Hint: hintGive}

@@ -58,7 +58,7 @@ func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, true, object.ErrInvalid
 	}
-	// Prune first: what is left is copied.
+	// Prune first, so that only the rest is copied.
 	rest := raw
 	if !d.prune.None() {
 		buf, _ := pruneBuffers.Get().(*[]byte)

@@ -81,7 +81,7 @@ type scopedError struct {
 func (e scopedError) Error() string { return e.err.Error() }
 func (e scopedError) Unwrap() error { return e.err }
 
-// scopeOf returns the namespace that err is about as words to append, "" if it is about all.
+// scopeOf returns the text " in the namespace NAME" if err concerns a single namespace, else "".
 func scopeOf(err error) string {
 	if scoped, ok := errors.AsType[scopedError](err); ok {
 		return " in the namespace " + scoped.namespace

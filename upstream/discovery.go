@@ -97,8 +97,9 @@ func (c *Cluster) resources(ctx context.Context, gv schema.GroupVersion) ([]meta
 	return slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool { return strings.Contains(r.Name, "/") }), err
 }
 
-// suggest returns resources that name may stand for. A missing resource is looked up again and
-// again, and the search takes a request for each group, so its result is cached for good.
+// suggest returns resources that name may stand for. A missing resource is looked up repeatedly,
+// and the search takes a request for each group, so suggest caches the result for the life of the
+// Cluster.
 func (c *Cluster) suggest(ctx context.Context, gr schema.GroupResource) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +111,8 @@ func (c *Cluster) suggest(ctx context.Context, gr schema.GroupResource) []string
 	return found
 }
 
-// search looks through all groups. It is best effort: groups that can't be read are left out.
+// search searches the resources of all groups. It is best effort: groups that can't be read are
+// left out.
 func (c *Cluster) search(ctx context.Context, gr schema.GroupResource) []string {
 	var groups metav1.APIGroupList
 	_ = c.discover(ctx, &groups, "apis")
@@ -156,7 +158,7 @@ func alsoCalled(r metav1.APIResource, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return n != "" && strings.EqualFold(n, name) })
 }
 
-// discover decodes a discovery document. If the server has none, into stays as it is.
+// discover decodes a discovery document. If the server has no such document, into is unchanged.
 func (c *Cluster) discover(ctx context.Context, into any, path ...string) error {
 	body, err := c.get(ctx, runtime.ContentTypeJSON, path...)
 	if apierrors.IsNotFound(err) {

@@ -1,8 +1,8 @@
 // Package upstream is the kube-apiserver side of a cache: configuration, discovery, the identity of
 // the cluster, streaming lists, watches, and the probe that precedes the resume of a watch.
 //
-// client-go's rest package does transport, TLS, credentials and their rotation, and HTTP/2 health
-// checks. This package adds what a small device needs:
+// client-go's rest package handles transport, TLS, credentials and their rotation, and HTTP/2
+// health checks. This package adds, for small devices:
 //
 //   - [Source.List] parses a list item by item while it arrives. A collection is
 //     never in memory as a whole.

@@ -10,8 +10,8 @@ import (
 
 var (
 	// ErrAhead means that neither the server nor its newest state has reached the requested
-	// resourceVersion. One server of several may be behind. If all of them are for long, the
-	// cluster went back in time.
+	// resourceVersion. One server of several may be behind. If all servers stay behind, the cluster
+	// was restored from an older state.
 	ErrAhead = errors.New("the resourceVersion is ahead of the server")
 
 	// ErrLags means that the cluster has reached the resourceVersion, but this server has not yet.

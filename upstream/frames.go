@@ -27,9 +27,9 @@ func (lineFramer) NewFrameWriter(io.Writer) io.Writer { return io.Discard }
 
 // lineReader returns one frame per Read, as apimachinery's streaming decoder expects:
 // io.ErrShortBuffer means that the frame continues with the next Read. That decoder fails the whole
-// watch on a frame over 16 MiB, and the resumed watch would meet the same event again. So a longer
-// frame is truncated to exactly maxObject bytes, which the event decoder takes for too large, and
-// the rest of it is skipped.
+// watch on a frame over 16 MiB, and the resumed watch would receive the same event again. So a
+// longer frame is truncated to exactly maxObject bytes, which the event decoder reports as too
+// large, and the rest of the frame is skipped.
 //
 // Only one goroutine may call Read. Close is safe at any time from another.
 type lineReader struct {
@@ -37,7 +37,7 @@ type lineReader struct {
 	buf   *bufio.Reader
 	chunk []byte // part of buf, not returned yet
 	last  bool   // chunk is the end of its frame
-	size  int    // bytes of the frame in chunk and before it
+	size  int    // bytes of the frame so far, with chunk
 	err   error  // ends the stream once chunk is returned
 }
 
@@ -73,7 +73,7 @@ func (l *lineReader) fill() {
 		chunk, l.last = bytes.TrimSuffix(chunk[:len(chunk)-1], []byte("\r")), true
 	case errors.Is(err, bufio.ErrBufferFull):
 	case errors.Is(err, io.EOF):
-		// The server closed the stream normally. What is left has to be an event.
+		// The server closed the stream normally. Any remaining bytes have to be an event.
 		l.last, l.err = l.size+len(chunk) > 0, io.EOF
 	default:
 		l.lost(err)
@@ -104,7 +104,7 @@ func (l *lineReader) skip() {
 func (l *lineReader) lost(err error) {
 	l.err = io.EOF
 	if errors.Is(err, context.Canceled) {
-		return // by the caller
+		return // canceled by the caller
 	}
 	st := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -117,7 +117,7 @@ func (l *lineReader) lost(err error) {
 	l.chunk = append(l.chunk, '}')
 	l.size, l.last = l.size+len(l.chunk), true
 	if l.size >= maxObject {
-		// So much of a frame has been returned that the event does not fit.
+		// Too much of the frame has been returned already: the event does not fit.
 		l.chunk, l.last, l.err = nil, false, io.ErrUnexpectedEOF
 	}
 }

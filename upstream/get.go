@@ -17,9 +17,9 @@ import (
 )
 
 // Get returns the newest state of the object at key (namespace/name), pruned as in a list.
-// [ErrNoObject] means that the server has none, or none that matches the source's selectors. No
-// other error proves that the object is gone: a server also answers 404 if it does not have the
-// resource at the moment.
+// [ErrNoObject] means that the server has no such object, or that the object does not match the
+// source's selectors. No other error proves that the object is gone: a server also answers 404 if
+// it does not have the resource at the moment.
 func (s *Source) Get(ctx context.Context, key string) (*object.Object, error) {
 	o, err := s.get(ctx, key)
 	if err == nil && o.Key() != key {
@@ -60,7 +60,8 @@ func (s *Source) get(ctx context.Context, key string) (*object.Object, error) {
 	return o, err
 }
 
-// readJSON reads and closes the body of an answer, one JSON value. It returns err if that is set.
+// readJSON reads the body of an answer, which is one JSON value, and closes it. It returns err if
+// err is set.
 func readJSON(body io.ReadCloser, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func readJSON(body io.ReadCloser, err error) ([]byte, error) {
 // getSelected lists the one object, because only the server can evaluate a selector.
 func (s *Source) getSelected(ctx context.Context, namespace, name string) (found *object.Object, err error) {
 	narrow := s.only(namespace, name)
-	var unusable error // the object exists
+	var unusable error // set if the object exists, but can't be used
 	narrow.opts.OnSkip = func(err error) { unusable = err }
 	_, err = narrow.List(ctx, ListOptions{}, func(o *object.Object) error { found = o; return nil })
 	switch {
@@ -106,8 +107,8 @@ func (s *Source) Version(ctx context.Context, key string) (uid, rv string, err e
 }
 
 // VersionAt is [Source.Version] for the state at resourceVersion at, which the server can answer
-// for some minutes (410 afterwards). then reports whether the answer, or [ErrNoObject], is of that
-// state: a server that does not support exact reads answers with its newest one.
+// for some minutes (410 afterwards). then is true if the result, or [ErrNoObject], is of that
+// state: a server that does not support exact reads answers with its newest state.
 func (s *Source) VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error) {
 	uid, rv, of, err := s.version(ctx, key, at)
 	then = at != "" && of == at
@@ -123,11 +124,11 @@ type Current struct {
 	Exists  bool
 	UID, RV string
 
-	// At is a resourceVersion at which that holds.
+	// At is a resourceVersion at which the server had this state.
 	At string
 }
 
-// Current returns what the server has at key now, from metadata only. A missing object is not an
+// Current returns the server's newest state of key, from metadata only. A missing object is not an
 // error.
 func (s *Source) Current(ctx context.Context, key string) (Current, error) {
 	uid, rv, of, err := s.version(ctx, key, "")
@@ -142,8 +143,9 @@ func (s *Source) Current(ctx context.Context, key string) (Current, error) {
 	return Current{}, fmt.Errorf("look up %s of %s: %w", key, s, s.scoped(err))
 }
 
-// version returns the object's UID and resourceVersion, and in of the resourceVersion of the state
-// it was found in, if the server sends one. at selects the state, empty for the newest.
+// version returns the object's UID and resourceVersion. of is the resourceVersion of the state that
+// the server read, empty if the server does not send it. at selects the state, empty for the
+// newest.
 func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of string, err error) {
 	namespace, name := split(key)
 	if s.opts.Namespace != "" && s.opts.Namespace != namespace {
@@ -163,7 +165,7 @@ func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of strin
 	}
 	found := items.Get("0.metadata")
 	if at := object.Key(found.Get("namespace").Str, found.Get("name").Str); at != key {
-		return "", "", "", fmt.Errorf("the server sent %s", at) // it does not support the selector
+		return "", "", "", fmt.Errorf("the server sent %s", at) // the server does not support the selector
 	}
 	return found.Get("uid").Str, found.Get("resourceVersion").Str, of, nil
 }
@@ -198,9 +200,9 @@ func (s *Source) only(namespace, name string) *Source {
 	return &narrow
 }
 
-// isGone reports whether the server has the resource but not the object. If client-go had to make
-// up the Status of a 404 itself, the path was not found, for example because a custom resource is
-// not established.
+// isGone reports whether the server has the resource but not the object. A 404 whose Status
+// client-go made up itself means that the path was not found, for example because a custom resource
+// is not established.
 func isGone(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {

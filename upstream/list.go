@@ -22,7 +22,8 @@ type ListOptions struct {
 	PageSize int64
 
 	// ResourceVersion selects the state: "" for the newest, "0" for any that the server has in its
-	// cache (which may be older than one seen before), otherwise one at least as new as that.
+	// cache (which may be older than one seen before), otherwise a state at least as new as the
+	// given version.
 	ResourceVersion string
 
 	// Progress, if not nil, receives how many items have arrived and how many are still to come, -1
@@ -33,9 +34,9 @@ type ListOptions struct {
 	// source can read the key.
 	Invalid func(key string)
 
-	// Deleted receives the key of an item that was delivered, or that is unusable, and
-	// does not belong to the list any more: a list that is made by a watch goes on
-	// changing until it is complete. Only such a source calls it.
+	// Deleted receives the key of an item that was delivered or unusable and is no longer part of
+	// the list. Only a source that makes lists by a watch calls it, because such a list changes
+	// until it is complete.
 	Deleted func(key string)
 
 	// WatchTimeout limits a watch that delivers the list and the events after it. A source that
@@ -45,8 +46,8 @@ type ListOptions struct {
 
 const (
 	// pageRetries limits the retries of a later page if the server names the time to wait (429,
-	// 503): a failure would discard the pages before. Any other failure, and the first page, is for
-	// the caller to decide on.
+	// 503): a failure would discard the earlier pages. The caller decides about any other failure,
+	// and about the first page.
 	pageRetries = 5
 
 	// progressItems is the number of items between two calls of Progress within a page.
@@ -123,11 +124,11 @@ func (l *lister) page(ctx context.Context, next string) (page, error) {
 	}
 	switch rv := l.opts.ResourceVersion; {
 	case next != "":
-		// The token contains the state; the server refuses another one beside it.
+		// The token contains the state; the server refuses a resourceVersion beside it.
 	case rv == "0":
 		r.Param("resourceVersion", rv)
 	case rv != "":
-		// Without the match parameter and with a limit, it would mean "exactly".
+		// With a limit and without the match parameter, the version would mean "exactly".
 		r.Param("resourceVersion", rv).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
 	}
 	body, err := r.Stream(ctx)

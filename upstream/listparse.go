@@ -10,9 +10,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// maxObject limits one object, in a list and in a watch, in bytes. It is what apimachinery's
-// streaming decoder accepts for one event. etcd's own limit is 1.5 MiB, so only an aggregated API
-// can come near it.
+// maxObject limits one object, in a list and in a watch, in bytes. apimachinery's streaming decoder
+// has the same limit for one event. etcd's own limit is 1.5 MiB, so only an aggregated API can come
+// near it.
 const maxObject = 16 << 20
 
 // page is the content of a list's body other than its items.
@@ -93,8 +93,8 @@ func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) er
 			return err
 		}
 	}
-	// Only reading to the end verifies a compressed body's checksum and that the connection did not
-	// break.
+	// Read to the end: only that verifies the checksum of a compressed body, and that the
+	// connection did not break.
 	if _, err := dec.ReadToken(); err == nil {
 		return errors.New("there is something after the list")
 	} else if !errors.Is(err, io.EOF) {
@@ -159,8 +159,8 @@ func readItems(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) e
 	}
 }
 
-// itemLimit fails once more than [maxObject] bytes were read since reset. It bounds what the JSON
-// decoder buffers.
+// itemLimit fails once more than [maxObject] bytes were read since reset. It bounds the buffer of
+// the JSON decoder.
 type itemLimit struct {
 	r io.Reader
 	n int

@@ -31,9 +31,9 @@ type definitionVersion struct {
 	Schema  any    `json:"schema"`
 }
 
-// builtin are the groups with a dot that Kubernetes itself serves. No definition has a group
-// without a dot. A user who may not read definitions gets a 403 before the server finds that there
-// is none, and should not be asked to grant a permission that has no effect.
+// builtin are the groups with a dot that Kubernetes itself serves. They have no definitions. A user
+// who may not read definitions gets a 403 before the server finds that there is none; with this
+// set, the user is not asked to grant a permission that has no effect.
 var builtin = sets.New(
 	"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",
 	"authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
@@ -45,11 +45,11 @@ var builtin = sets.New(
 // [Cluster.Schema] reads.
 func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !builtin.Has(group) }
 
-// Schema returns a digest of what determines the form in which a custom resource's objects are
-// served: its definition, as far as it concerns the version of r. When that changes, unchanged
-// objects are served in another form under the same resourceVersions.
+// Schema returns a digest of the part of a custom resource's definition that determines the form of
+// its objects in the version of r. When that part changes, unchanged objects are served in another
+// form under the same resourceVersions.
 //
-// It is empty if the resource has no definition, or none at the moment.
+// The digest is empty if the resource has no definition, or none at the moment.
 func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
 	if !MayBeCustom(r.GVR.Group) {
 		return "", nil

@@ -49,7 +49,8 @@ func (c *Cluster) Source(opts SourceOptions) *Source {
 		meter: &meter{next: c.transport},
 		dec:   decoding{resource: opts.Resource, prune: opts.Prune},
 	}
-	// The client belongs to the source because its decoder does. Connections are the cluster's.
+	// The client is the source's own, because its decoder depends on opts. Connections belong to
+	// the cluster.
 	s.client, s.err = c.restClient(opts.Resource.GVR.GroupVersion(), s.meter, s.dec)
 	return s
 }
@@ -130,7 +131,7 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 		return fmt.Errorf("probe %s: %w", s, s.scoped(err))
 	}
 	defer body.Close()
-	// The status is the answer. The body, and an error in reading it, do not matter.
+	// Only the status matters, not the body or an error in reading it.
 	_, _ = io.CopyN(io.Discard, body, probeBody)
 	return nil
 }

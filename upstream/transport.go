@@ -11,8 +11,8 @@ import (
 )
 
 // meter is the transport of one source. It counts received bytes, decompresses gzip (net/http does
-// so only if it hides the transferred bytes), and stores the error of a request whose context asks
-// for it. It is safe for concurrent use.
+// so only if it hides the transferred bytes), and stores the error of a request whose context has a
+// failureKey. It is safe for concurrent use.
 type meter struct {
 	next  http.RoundTripper
 	bytes atomic.Int64
@@ -46,7 +46,7 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// WrappedRoundTripper lets apimachinery find the transport inside.
+// WrappedRoundTripper returns the inner transport, for apimachinery.
 func (m *meter) WrappedRoundTripper() http.RoundTripper { return m.next }
 
 type countedBody struct {

@@ -20,13 +20,13 @@ type VersionsOptions struct {
 	// PageSize is the number of objects per page.
 	PageSize int64
 
-	// Between, if not nil, is called between two pages with how many objects are still to come, -1
-	// if unknown. Its error ends the reading.
+	// Between, if not nil, is called between two pages with the number of remaining objects, -1 if
+	// unknown. If it returns an error, Versions ends with that error.
 	Between func(remaining int64) error
 }
 
 // Versions calls each for every object in the source's scope, in the server's order, which is key
-// order for all that is in etcd. Only metadata goes over the network, and only one object's is in
+// order for objects in etcd. Only metadata goes over the network, and only one object's is in
 // memory.
 //
 // It takes as long as each and Between take. If the server has compacted the state of the first
@@ -37,7 +37,7 @@ func (s *Source) Versions(ctx context.Context, opts VersionsOptions, each func(V
 	for {
 		p, err := s.versionsPage(ctx, opts.PageSize, next, each)
 		if token := continueToken(err); token != "" && !again {
-			next, again = token, true // as the server proposes it
+			next, again = token, true // continue with the server's token
 			continue
 		}
 		if err != nil {
