@@ -16,7 +16,7 @@ type KeyDeltas struct {
 	Arrived []uint64
 }
 
-// Batch is the deltas that a consumer takes at once, and what they bring it to.
+// Batch is the deltas that a consumer takes at once, and the watermark that it reaches with them.
 type Batch struct {
 	Deltas []KeyDeltas
 
@@ -38,9 +38,8 @@ type Batch struct {
 	// the consumer has to drop the parts of the list that it has.
 	List, ListDone, ListAborted bool
 
-	// Repeated is set in the last part of a list that named a key more than once. The newest delta
-	// of a key is the one that counts; a Deleted may be for a key that only an earlier part of the
-	// list had.
+	// Repeated is set in the last part of a list that had a key more than once. The newest delta of
+	// a key counts; a Deleted may be for a key that only an earlier part of the list had.
 	Repeated bool
 
 	// Replace describes the list, if List is set.
@@ -49,7 +48,8 @@ type Batch struct {
 
 // PopBatch blocks until something is pending and returns all of it, so every delta of a batch
 // arrived before every delta of the next one. The next call marks the previous batch as done. After
-// Close it returns what is pending and then ErrClosed; when ctx ends it returns the error of ctx.
+// Close it returns the pending deltas and then ErrClosed; when ctx ends it returns the error of
+// ctx.
 func (q *Queue) PopBatch(ctx context.Context) (Batch, error) { return q.pop(ctx, 0) }
 
 // pop is PopBatch with a limit on the number of keys; 0 is none.
@@ -127,7 +127,7 @@ func (q *Queue) waitLinger(ctx context.Context) {
 // lock.
 func (q *Queue) take(limit int) Batch {
 	q.taken, q.inFlight = true, map[string]struct{}{}
-	q.changed.Broadcast() // wakes a producer: there is room
+	q.changed.Broadcast() // wakes a producer that waits for the budget
 	n := len(q.order)
 	if limit > 0 && limit < n {
 		n = limit
@@ -146,8 +146,8 @@ func (q *Queue) take(limit int) Batch {
 		q.takeList(&b)
 		return b
 	}
-	// The oldest pending key was queued at the watermark, so a watch that starts there replays all
-	// that is pending.
+	// The watermark is the version at which the oldest pending key was queued, so a watch from
+	// there replays everything that is pending.
 	b.Flush, q.flush = q.flush, false
 	b.Skipped, q.skipped = q.skipped, false
 	b.Watermark = q.rv
@@ -168,7 +168,7 @@ func (q *Queue) takeList(b *Batch) {
 		q.replace = nil
 	case q.replace.phase == phaseDone && len(q.order) == 0:
 		b.ListDone, b.Watermark, b.Repeated = true, q.replace.rv, q.replace.repeated
-		q.ended, q.skipped = true, false // the list has the events that were left out before it
+		q.ended, q.skipped = true, false // the list includes the skipped events
 		q.rv, q.popped = q.replace.rv, q.replace.rv
 		q.replace = nil
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // A Queue can take the place of a cache.DeltaFIFO with KnownObjects and EmitDeltaTypeReplaced in
-// client-go's informers. The methods in this file are for that; docs/library-reflector.md compares
-// the two.
+// client-go's informers. The methods in this file serve that purpose; docs/library-reflector.md
+// compares the two.
 var (
 	_ cache.Queue             = (*Queue)(nil)
 	_ cache.TransformingStore = (*Queue)(nil)
@@ -18,8 +18,8 @@ var (
 
 // Replace queues a whole list: its items as Replaced, whether they changed or not, then a delete
 // for each key that is queued or known and not in the list. It waits neither for the consumer nor
-// for room, and [Queue.Pop] returns the list item by item; a list of any size goes through
-// [Queue.BeginReplace]. The watermark does not move until the last key of the list is taken.
+// for space in the queue, and [Queue.Pop] returns the list item by item. Use [Queue.BeginReplace]
+// for a list of any size. The watermark does not move until the last key of the list is taken.
 func (q *Queue) Replace(list []any, rv string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,7 +78,7 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 		}
 		d := cache.DeletedFinalStateUnknown{Key: key}
 		if k, ok := q.opts.KnownObjects.(KnownObjectsGetter); ok {
-			// An object that can't be read is deleted all the same.
+			// An object that can't be read is deleted too.
 			if obj, ok, err := k.GetByKey(key); ok && err == nil {
 				d.Obj = obj
 			}
@@ -91,8 +91,8 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 
 // Pop waits for a key and passes its deltas to process. process runs under the queue's lock: it
 // must not call the queue, and a change that it makes in the store becomes visible together with
-// the queue's. After Close, Pop returns what is pending and then [cache.ErrFIFOClosed]. A queue has
-// one kind of consumer: Pop or PopBatch.
+// the queue's. After Close, Pop returns the pending deltas and then [cache.ErrFIFOClosed]. A queue
+// has one kind of consumer: Pop or PopBatch.
 func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,7 +105,7 @@ func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
 			return nil, err
 		}
 		if len(b.Deltas) == 0 {
-			continue // a bookmark, a flush, the end of a list
+			continue // the batch is only a bookmark, a flush or the end of a list
 		}
 		deltas := b.Deltas[0].Deltas
 		err = process(deltas, !q.synced)
@@ -133,7 +133,7 @@ type initial struct {
 	done      chan struct{} // closed with synced
 }
 
-// populate records the number of keys in the first list, 0 if there is none to wait for. Only the
+// populate records the number of keys in the first list, 0 if there is no first list. Only the
 // first call counts. The caller holds the lock.
 func (i *initial) populate(keys int) {
 	if !i.populated {
@@ -151,7 +151,7 @@ func (i *initial) check() {
 }
 
 // HasSynced reports whether the consumer has finished with the first list. If events or a
-// checkpoint came first, there is none to wait for.
+// checkpoint came first, there is no such list, and it returns true.
 func (q *Queue) HasSynced() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -12,8 +12,9 @@
 // The watermark keeps a durable consumer correct. Deltas of one key are taken together, so with the
 // events A@10, B@11, A@12 the queue may return both deltas of A first. A consumer that then
 // persists 12 and crashes has lost B@11 for good. So each key holds the resourceVersion that was
-// current when the key was first queued, and a [Batch] carries the resourceVersion up to which
-// nothing is pending any more. Only that may be persisted, never an object's own.
+// current when the key was first queued, and a [Batch] carries the watermark, the resourceVersion
+// up to which nothing is pending. A consumer may persist only the watermark, never an object's
+// resourceVersion.
 //
 // A list goes through the queue as a stream: BeginReplace, ReplaceItem for each item, EndReplace.
 // Items that the consumer has already (same UID and resourceVersion) produce no delta, so a relist

@@ -15,8 +15,8 @@ type KnownObjects interface {
 	Keys() ([]string, error)
 }
 
-// KnownObjectsGetter is a [KnownObjects] that returns the objects too, or an error if an object is
-// there and can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] use it.
+// KnownObjectsGetter is a [KnownObjects] that returns the objects too, or an error if an object
+// exists and can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] use it.
 type KnownObjectsGetter interface {
 	KnownObjects
 	cache.KeyGetter

@@ -22,7 +22,7 @@ var (
 	// BeginReplace and EndReplace, or an item outside of them.
 	ErrReplacing = errors.New("out of order with a replace")
 
-	// ErrFull is returned if the budget is used up, by a call that does not wait for room.
+	// ErrFull is returned by a call that does not block, if the budget is used up.
 	ErrFull = errors.New("queue is full")
 
 	// ErrUnusable is returned for an object that can't be queued, because it has no key or the
@@ -77,7 +77,7 @@ type Queue struct {
 	replace     *replace
 	listPending bool // a list is in the queue or still with the consumer
 	skipped     bool // an event was left out since the newest batch or list
-	flush       bool // the consumer has to make durable what it has
+	flush       bool // the consumer has to make its content durable
 
 	initial                      // progress of the first list
 	inFlight map[string]struct{} // keys of the newest batch, while it is taken
@@ -87,7 +87,7 @@ type Queue struct {
 // item holds the pending deltas of one key.
 type item struct {
 	deltas  cache.Deltas
-	arrived []uint64 // of each delta, the value of pushes
+	arrived []uint64 // the value of pushes at each delta
 	before  string   // newest resourceVersion when the key was first queued
 	bytes   int64
 }
@@ -122,10 +122,10 @@ func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj) }
 // Update queues a MODIFIED event. It waits while the budget is used up.
 func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj) }
 
-// Delete queues a DELETED event. It waits while the budget is used up. An object that
-// [KnownObjectsGetter] do not have and that is neither queued nor with the consumer is deleted
-// already: only its resourceVersion counts. A [KnownObjects] alone can't distinguish an absent
-// object from an unreadable one, so with it every delete is queued.
+// Delete queues a DELETED event. It waits while the budget is used up. If the consumer has no such
+// object, and no delta of the key is queued or with the consumer, only the resourceVersion is used.
+// That takes a [KnownObjectsGetter]: a [KnownObjects] alone can't distinguish an absent object from
+// an unreadable one, so with it every delete is queued.
 func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj) }
 
 func (q *Queue) event(t cache.DeltaType, obj any) error {
@@ -216,8 +216,8 @@ func (q *Queue) Bookmark(rv string) error {
 	return nil
 }
 
-// Skip records that the producer left out an event that it could not use. The next batch that is no
-// part of a list has Skipped set, since its watermark may be past that event.
+// Skip records that the producer left out an unusable event. The next batch that is not part of a
+// list has Skipped set, because its watermark may be past that event.
 func (q *Queue) Skip() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,8 +228,8 @@ func (q *Queue) Skip() error {
 	return nil
 }
 
-// afterReplace waits until the consumer has taken all of a list that has ended:
-// the events that follow are no part of it. The caller holds the lock.
+// afterReplace waits until the consumer has taken the whole of a list that has ended, so that later
+// events are not taken as part of it. The caller holds the lock.
 func (q *Queue) afterReplace() error {
 	for q.replace != nil && !q.closed {
 		if q.replace.phase == phaseItems {
@@ -243,8 +243,8 @@ func (q *Queue) afterReplace() error {
 	return nil
 }
 
-// Flush asks the consumer to make durable what it has, once it has taken what is queued: the next
-// event may be far off.
+// Flush requests that the consumer make its content durable once it has taken the queued deltas,
+// because the next event may be far off.
 func (q *Queue) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -252,8 +252,8 @@ func (q *Queue) Flush() {
 	q.changed.Broadcast()
 }
 
-// push appends a delta once there is room, or fails with ErrClosed. The caller holds the lock,
-// which is unlocked during the wait.
+// push appends a delta once the budget allows it, or fails with ErrClosed. The caller holds the
+// lock, which is released during the wait.
 func (q *Queue) push(key string, d cache.Delta) error {
 	size := cost(key, d)
 	for !q.closed && !q.fits(size) {
@@ -266,7 +266,7 @@ func (q *Queue) push(key string, d cache.Delta) error {
 	return nil
 }
 
-// put appends a delta without waiting for room. The caller holds the lock.
+// put appends a delta even if the budget is used up. The caller holds the lock.
 func (q *Queue) put(key string, d cache.Delta) {
 	q.touch()
 	q.pushes++
@@ -288,7 +288,8 @@ func (q *Queue) put(key string, d cache.Delta) {
 	q.changed.Broadcast()
 }
 
-// fits reports whether there is room for size bytes. The caller holds the lock.
+// fits reports whether size more bytes are within the budget. An empty queue takes any size. The
+// caller holds the lock.
 func (q *Queue) fits(size int64) bool { return q.bytes == 0 || q.bytes+size <= q.opts.MaxBytes }
 
 // cost returns how many bytes of the budget a delta uses.
@@ -319,8 +320,8 @@ func mergeDeletes(deltas cache.Deltas, d cache.Delta) (cache.Deltas, bool) {
 	return deltas, true
 }
 
-// Close ends the queue: producers get ErrClosed at once, the consumer gets what is pending and then
-// ErrClosed. An unfinished replace is aborted.
+// Close ends the queue: producers get ErrClosed at once, the consumer gets the pending deltas and
+// then ErrClosed. An unfinished replace is aborted.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -365,8 +366,8 @@ func (q *Queue) wait(ctx context.Context) {
 	}
 }
 
-// KeyOf returns an object's key; for a DeletedFinalStateUnknown the key that it carries, for Deltas
-// that of the newest one.
+// KeyOf returns an object's key: for a DeletedFinalStateUnknown the key in it, for Deltas the key
+// of the newest delta.
 func KeyOf(obj any) (string, error) {
 	switch o := obj.(type) {
 	case *object.Object:

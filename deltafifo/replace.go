@@ -18,8 +18,8 @@ type Replace struct {
 	// another transform.
 	Force bool
 
-	// Confirm, if not nil, is called at the end of the list with the keys that the list did not
-	// name, which are about to be deleted; held is how many keys the consumer holds. EndReplace
+	// Confirm, if not nil, is called at the end of the list with the keys that are missing in the
+	// list and about to be deleted; held is the number of keys that the consumer holds. EndReplace
 	// returns its error, and the caller then has to abort the list.
 	Confirm func(held int, missing []string) error
 
@@ -36,9 +36,9 @@ type replace struct {
 	Replace
 	phase phase
 	rv    string
-	seen  map[string]bool // the keys that the list named; false for a key that was dropped since
+	seen  map[string]bool // the keys of the list; false for a key that was dropped since
 
-	// repeated is set when the list named a key again after it was named or dropped.
+	// repeated is set when a key of the list came again, or was dropped.
 	repeated bool
 }
 
@@ -77,8 +77,8 @@ func (q *Queue) idle() bool {
 	return len(q.order) == 0 && q.replace == nil && q.rv == q.popped && !q.taken
 }
 
-// ReplaceItem queues one item of the list. It waits while the budget is used up. Of several items
-// under one key the last one counts.
+// ReplaceItem queues one item of the list. It waits while the budget is used up. If several items
+// have the same key, the last one counts.
 func (q *Queue) ReplaceItem(obj any) error {
 	key, err := KeyOf(obj)
 	if err != nil {
@@ -99,7 +99,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 	force, compare := r.Force, r.Compare
 	q.mu.Unlock()
 
-	// KnownObjects reads the store: not under the lock.
+	// Not under the lock: KnownObjects reads the store.
 	if q.opts.KnownObjects != nil && !force {
 		knownUID, knownRV, ok, err := q.opts.KnownObjects.Version(key)
 		if err != nil {
@@ -133,8 +133,8 @@ func (q *Queue) KeepItem(key string) {
 	}
 }
 
-// DropItem takes key out of the list again, if the list has named it: the object was deleted while
-// the list was being made. At the end of the list the consumer does not have the object, even if it
+// DropItem removes key from the list, if the list has it, because the object was deleted while the
+// list was being made. At the end of the list the consumer does not have the object, even if it
 // held it before.
 func (q *Queue) DropItem(key string) {
 	q.mu.Lock()
@@ -147,7 +147,7 @@ func (q *Queue) DropItem(key string) {
 }
 
 // EndReplace completes the list, whose resourceVersion is rv: it queues a delete for each key that
-// the consumer holds and the list did not name.
+// the consumer holds and that is missing in the list.
 func (q *Queue) EndReplace(rv string) error {
 	q.mu.Lock()
 	r := q.replace
@@ -160,7 +160,7 @@ func (q *Queue) EndReplace(rv string) error {
 	}
 	q.mu.Unlock()
 
-	// Only the producer touches seen, and KnownObjects reads the store: no lock.
+	// Without the lock: only the producer uses seen, and KnownObjects reads the store.
 	var missing []string
 	if q.opts.KnownObjects != nil {
 		keys, err := q.opts.KnownObjects.Keys()

@@ -40,8 +40,8 @@ func (q *Queue) sync(known KnownObjectsGetter, key string) error {
 			return nil
 		}
 		// The store is read without the lock. While nothing is queued, the consumer can't change
-		// the object; if a delta was queued meanwhile, the object is read again, since an old
-		// object must not come after a delete.
+		// the object; if a delta was queued meanwhile, the object is read again, because an old
+		// object must not follow a delete.
 		before := q.pushes
 		q.mu.Unlock()
 		obj, ok, err := known.GetByKey(key)
