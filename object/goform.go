@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Go is an object in its Go form that knows how long it would be as protobuf, as the API's own
-// types do.
+// Go is an object in its Go form. Size returns its length as protobuf, as for the API's own types.
 type Go interface {
 	runtime.Object
 	metav1.Object
@@ -21,21 +20,20 @@ type Go interface {
 type goForm struct {
 	value runtime.Object
 
-	// The rest is for an object that came in this form and is encoded when its bytes are first
-	// asked for.
+	// The fields below are for an object without bytes, which is encoded when Raw is first called.
 	encode Encoder
 	once   sync.Once
 	raw    []byte
 }
 
-// Encoder encodes objects that came in their Go form.
+// Encoder encodes objects that were made by [FromGo].
 type Encoder interface {
-	// EncodeGo returns the JSON of what FromGo was given.
+	// EncodeGo returns the JSON of the value that was passed to FromGo.
 	EncodeGo(runtime.Object) ([]byte, error)
 }
 
-// FromGo returns the object that v is, which must not be changed from then on. It has no bytes
-// until they are asked for; then encode makes them, once. Errors wrap [ErrInvalid] or
+// FromGo returns an object with v as its Go form; v must not be changed afterwards. encode makes
+// the object's bytes, once, when they are first needed. Errors wrap [ErrInvalid] or
 // [ErrNoMetadata].
 func FromGo(v Go, apiVersion, kind string, encode Encoder) (*Object, error) {
 	both := &struct {
@@ -56,14 +54,14 @@ func FromGo(v Go, apiVersion, kind string, encode Encoder) (*Object, error) {
 	return o, nil
 }
 
-// WithGo returns o with v as its Go form, which must not be changed from then on.
+// WithGo returns a copy of o with v as its Go form; v must not be changed afterwards.
 func (o *Object) WithGo(v runtime.Object) *Object {
 	with := *o
 	with.raw, with.form = o.Raw(), &goForm{value: v}
 	return &with
 }
 
-// Go returns the object in its Go form, which the caller must not change; nil if it came without.
+// Go returns the object's Go form, which the caller must not change; nil if it has none.
 func (o *Object) Go() runtime.Object {
 	if o.form == nil {
 		return nil
@@ -71,11 +69,12 @@ func (o *Object) Go() runtime.Object {
 	return o.form.value
 }
 
-// Encoded reports whether the object came with its bytes. Those of an object that came in its Go
-// form are made when they are first asked for.
+// Encoded reports whether the object was made from its bytes. If it was made by [FromGo], its bytes
+// are made when they are first needed.
 func (o *Object) Encoded() bool { return o.lazy() == nil }
 
-// lazy returns the form that the bytes are to be made from; nil for an object that has them.
+// lazy returns the Go form from which the bytes are made when needed; nil for an object that was
+// made from bytes.
 func (o *Object) lazy() *goForm {
 	if o.form == nil || o.form.encode == nil {
 		return nil
@@ -83,18 +82,18 @@ func (o *Object) lazy() *goForm {
 	return o.form
 }
 
-// bytes encodes an object that came in its Go form, once.
+// bytes encodes the Go form on the first call, and returns the result.
 func (f *goForm) bytes(o *Object) []byte {
 	f.once.Do(func() {
 		var err error
 		if f.raw, err = f.encode.EncodeGo(f.value); err != nil {
-			f.raw, _ = json.Marshal(o.metadata()) // text: it never fails
+			f.raw, _ = json.Marshal(o.metadata()) // these strings always encode
 		}
 	})
 	return f.raw
 }
 
-// metadata is what is known of an object without its bytes.
+// metadata returns the part of an object that is known without its bytes.
 func (o *Object) metadata() metav1.PartialObjectMetadata {
 	return metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{APIVersion: o.apiVersion, Kind: o.kind},

@@ -38,8 +38,8 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// Limits of an object. The API server's own are far below: a name has 253 bytes and a request 3
-// MiB. A store may rely on them.
+// Limits of an object. The API server's own limits are far lower: 253 bytes for a name, 3 MiB for a
+// request. A store may rely on them.
 const (
 	MaxBytes    = 64 << 20 // of an object
 	MaxKeyBytes = 8 << 10  // of its key
@@ -56,8 +56,8 @@ func Parse(raw []byte) (*Object, error) {
 	return FromValid(raw)
 }
 
-// FromValid is [Parse] for bytes that are valid JSON already, because a decoder or a checksum
-// vouches for them: it skips the syntax check.
+// FromValid is [Parse] for bytes that are valid JSON already, because a decoder or a checksum has
+// verified them. It skips the syntax check.
 func FromValid(raw []byte) (*Object, error) {
 	if len(raw) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes are over the limit of %d", ErrInvalid, len(raw), MaxBytes)
@@ -103,9 +103,9 @@ func ParseBookmark(raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// text returns raw as a string without a copy; copies made only to be searched would be half the
-// garbage of a list. raw never changes. Strings that outlive the search are cloned, so that a key
-// does not keep a whole object in memory.
+// text returns raw, which never changes, as a string without a copy: copies just for a search would
+// be half the garbage of a list. Strings that outlive the search are cloned, so that a key does not
+// keep a whole object in memory.
 func text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }
 
 func parseMeta(raw []byte) (*Object, error) {
@@ -163,8 +163,8 @@ func (o *Object) Raw() []byte {
 	return o.raw
 }
 
-// Size is the length of Raw in bytes. For an object that came in its Go form it is the length that
-// it would have as protobuf, which is found without encoding it.
+// Size returns the length of Raw in bytes. For an object made by [FromGo] it returns the length as
+// protobuf, without encoding the object.
 func (o *Object) Size() int {
 	if f := o.lazy(); f != nil {
 		return f.value.(Go).Size()
@@ -245,8 +245,8 @@ func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 // MarshalJSON returns [Object.JSON].
 func (o *Object) MarshalJSON() ([]byte, error) { return o.JSON(), nil }
 
-// GetObjectMeta decodes the whole metadata into a private copy, as
-// [metav1.ObjectMetaAccessor] asks. Changing the copy does not change o.
+// GetObjectMeta decodes the whole metadata into a private copy, for [metav1.ObjectMetaAccessor].
+// Changing the copy does not change o.
 func (o *Object) GetObjectMeta() metav1.Object {
 	m := &metav1.ObjectMeta{}
 	if o.Protobuf() {
@@ -268,8 +268,8 @@ func (o *Object) intoMeta(m *metav1.ObjectMeta) {
 	_ = json.Unmarshal([]byte(gjson.GetBytes(o.Raw(), "metadata").Raw), m)
 }
 
-// GetObjectKind returns the object's group, version and kind, as
-// [runtime.Object] asks. Setting it has no effect on o.
+// GetObjectKind returns the object's group, version and kind, for [runtime.Object]. Setting it has
+// no effect on o.
 func (o *Object) GetObjectKind() schema.ObjectKind {
 	return &metav1.TypeMeta{APIVersion: o.apiVersion, Kind: o.kind}
 }

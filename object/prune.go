@@ -11,8 +11,8 @@ import (
 	"github.com/tidwall/sjson"
 )
 
-// ManagedFields is the path that is pruned unless the configuration keeps it. It is half the bytes
-// of a typical pod, and readers of a cache do not need it.
+// ManagedFields is the path that is pruned unless the configuration keeps it. The field is half the
+// bytes of a typical pod, and readers of a cache do not need it.
 const ManagedFields = "metadata.managedFields"
 
 // Prune is the transform of a collection: the field paths dropped from each object before it is
@@ -63,7 +63,7 @@ func (p Prune) Append(dst, raw []byte) ([]byte, error) {
 
 // member returns the range of raw that holds the member at path: its name, its value and one comma.
 // ok is false if path has more than plain names, or raw is not spaced as servers write it; then the
-// caller falls back to sjson. That saves a copy of nearly every object.
+// caller uses sjson instead. This saves a copy of nearly every object.
 func member(raw []byte, path string) (from, to int, ok bool) {
 	for _, c := range []byte(path) {
 		if c != '.' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
