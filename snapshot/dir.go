@@ -49,7 +49,7 @@ type Snapshot struct {
 }
 
 // Create makes a snapshot of an open database, which stays readable and writable meanwhile. Errors
-// are those of bolt's Copy, [ErrBusy], and of writing. On an error no file is left behind.
+// are those of [bolt.DB.Backup], [ErrBusy], and write errors. On an error no file is left behind.
 func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Progress) (s *Snapshot, err error) {
 	if progress == nil {
 		progress = func(Step, int64, int64) {}
@@ -185,8 +185,8 @@ func (d Dir) names() ([]string, error) {
 	return names, nil
 }
 
-// List returns the snapshots in the directory, oldest first, with their manifests. It reads nothing
-// else of them.
+// List returns the snapshots in the directory, oldest first, with their manifests. It reads only
+// the manifests.
 func (d Dir) List() ([]Snapshot, error) {
 	names, err := d.names()
 	if err != nil {
@@ -230,8 +230,8 @@ func (d Dir) Find(name string) string {
 }
 
 // Prune removes snapshots made by [Dir.Create]: all but the newest keep, and those older than
-// maxAge, but never the newest intact one. It also removes what a crash left behind. It returns the
-// removed snapshots, oldest first. 0 means no limit.
+// maxAge, but never the newest intact one. It also removes the unfinished files of a crash. It
+// returns the removed snapshots, oldest first. 0 means no limit.
 func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time.Time) (removed []Snapshot, err error) {
 	if _, err := os.Stat(d.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -275,7 +275,7 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 	return removed, bolt.SyncDir(d.Path)
 }
 
-// sweep removes what a crash left behind. The caller holds the lock, so no snapshot is being
+// sweep removes the unfinished files of a crash. The caller holds the lock, so no snapshot is being
 // written.
 func (d Dir) sweep() error {
 	entries, err := os.ReadDir(d.Path)

@@ -8,7 +8,7 @@
 //     removed when the next snapshot is made or rotated.
 //   - A snapshot is one state that the database had: objects, indexes, history and
 //     checkpoint belong together.
-//   - No part of a snapshot is used before all of it was read and its checksums verified.
+//   - No part of a snapshot is used before the whole file was read and its checksums verified.
 //   - The manifest can be read without the rest.
 //
 // docs/file-format.md describes the layout of the file.

@@ -16,15 +16,15 @@ import (
 // Format is the version of the file format that this package writes.
 const Format = 1
 
-// The header of a file: magic, format, length of the manifest, the manifest, and a CRC-32C of all
-// that. One zstd frame follows, and a SHA-256 of everything before it.
+// The header of a file: magic, format, length of the manifest, the manifest, and a CRC-32C of
+// these. One zstd frame follows, and a SHA-256 of everything before it.
 const (
-	magic         = "\x89snapc\r\n" // not text, and a transfer as text would change it
+	magic         = "\x89snapc\r\n" // not text: a transfer as text would change it
 	fixedBytes    = len(magic) + 8
 	checksumBytes = 4
 	digestBytes   = 32
 
-	// maxManifestBytes limits what is read before its checksum is verified.
+	// maxManifestBytes limits the bytes that are read before their checksum is verified.
 	maxManifestBytes = 16 << 20
 )
 

@@ -46,7 +46,7 @@ func intact(ctx context.Context, path string) error {
 	return err
 }
 
-// read reads all of a file and verifies the digest at its end. use may read any part of what is
+// read reads a whole file and verifies the digest at its end. use may read any part of the body,
 // between the manifest and the digest.
 func read(ctx context.Context, path string, progress Progress, use func(body io.Reader, m *Manifest) error) (*Manifest, error) {
 	f, size, err := open(path)
@@ -68,7 +68,7 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 		return nil, fmt.Errorf("%s: %w: its database has format %d, this version reads up to %d", path, store.ErrNewerFormat, m.Database.Format, bolt.EncryptedFormat)
 	}
 	if err := use(body, m); from.err != nil {
-		return nil, fmt.Errorf("read snapshot: %w", from.err) // a decoder hides it in an error of its own
+		return nil, fmt.Errorf("read snapshot: %w", from.err) // a decoder may have hidden it in its own error
 	} else if err != nil {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 	return m, nil
 }
 
-// inflate decompresses the database to w, and verifies its length and checksum against the manifest.
-// On an error w may have received a part of it.
+// inflate decompresses the database to w, and verifies its length and checksum against the
+// manifest. On an error, w may have received a part of the database.
 func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
 	if err != nil {
@@ -126,8 +126,8 @@ func Open(ctx context.Context, path string, keys bolt.Keyring, progress Progress
 }
 
 // Check verifies the snapshot at path and then checks the database in it, see bolt.Check. It
-// returns an error if a checksum of the snapshot does not match. The report has the problems of the
-// database, which it had when the snapshot was made.
+// returns an error if a checksum of the snapshot does not match. The report has the problems that
+// the database had when the snapshot was made.
 func Check(ctx context.Context, path string, keys bolt.Keyring, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
@@ -140,8 +140,8 @@ func Check(ctx context.Context, path string, keys bolt.Keyring, progress Progres
 	return report, m, err
 }
 
-// unpacked calls fn with the database in a snapshot, in a temporary file that is removed when fn
-// returns.
+// unpacked unpacks the database of a snapshot to a temporary file, calls fn with its path, and
+// removes the file when fn has returned.
 func unpacked(ctx context.Context, path string, progress Progress, fn func(file string, m *Manifest) error) (err error) {
 	if _, _, err := ReadManifest(path); err != nil {
 		return err // before anything is written

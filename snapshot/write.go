@@ -14,8 +14,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// windowBytes is the window of the compression, which both ends keep in memory. Most of a database
-// is compressed already, so a larger window gains nothing.
+// windowBytes is the window of the compression, which compressor and decompressor keep in memory.
+// Most of a database is compressed already, so a larger window gains nothing.
 const windowBytes = 1 << 20
 
 // Progress receives the progress of a step, in bytes.
@@ -31,7 +31,7 @@ const (
 	StepRead     Step = "read"     // out of the snapshot
 )
 
-// describe makes the manifest of a copy. It reads all of the copy for its checksum.
+// describe makes the manifest of a copy. It reads the whole copy to compute the checksum.
 func describe(ctx context.Context, c *bolt.Backup, writer string, now time.Time) (*Manifest, error) {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, &reader{ctx: ctx, r: io.NewSectionReader(c.File, 0, c.Bytes)}); err != nil {
@@ -83,7 +83,7 @@ type reader struct {
 	r    io.Reader
 	each func(done int64) // may be nil
 	done int64
-	err  error // that ended the reading, other than io.EOF
+	err  error // the error that ended the reading, other than io.EOF
 }
 
 func (r *reader) Read(p []byte) (int, error) {
