@@ -12,7 +12,7 @@ type Collection struct {
 	Reason store.Reason
 }
 
-// Judge compares a stored collection with the wanted one.
+// Judge compares a stored collection with the configured one, and returns the verdict.
 func Judge(stored, want store.Info, state store.State) Collection {
 	switch {
 	case !state.Synced || state.RV == "":

@@ -34,17 +34,17 @@ type File struct {
 	Reason string
 	Cause  error
 
-	// Ending is how the file was left. Checked is the number of records that were checked for that
-	// reason: all after a power cut, none otherwise. Corrupt is how many of them are corrupt by
-	// themselves. They are not served, so the file stays in use.
+	// Ending is how the last process left the file. Checked is the number of records that were
+	// checked: all after a power cut, none otherwise. Corrupt is the number of single corrupt
+	// records among them. They are not served, so the file stays in use.
 	Ending           bolt.Shutdown
 	Checked, Corrupt int64
 
 	// MovedTo is the path to which the file was renamed.
 	MovedTo string
 
-	// From is the snapshot that took the file's place. It is nil if an empty file did, or if the
-	// file is in use unchanged.
+	// From is the snapshot that took the file's place. It is nil if an empty file took it, or if
+	// the file is in use unchanged.
 	From *From
 
 	// Skipped are the errors of snapshots that could not be used.
@@ -81,15 +81,15 @@ func (f File) outcome() string {
 // is no file, the seed is used. It returns only errors that a retry or an operator can fix:
 // store.ErrLocked, permissions, a full disk.
 //
-// If the file was closed cleanly, it is opened at once, at any size. If its process was killed since
-// the machine started, the structure of its pages is checked, which takes milliseconds for 20,000
-// objects: corrupt pages may be what ended it. After a power cut, and if the file comes from another
-// machine, all of it is read and checked before it is used. progress, if not nil, receives the
-// progress of that. See [bolt.Check].
+// If the file was closed cleanly, it is opened at once, at any size. If its process was killed
+// since the machine started, the structure of its pages is checked, which takes milliseconds for
+// 20,000 objects: corrupt pages may have crashed the process. After a power cut, or if the file
+// comes from another machine, the whole file is read and checked before it is used. progress, if
+// not nil, receives the progress of that check. See [bolt.Check].
 //
 // Each file is opened twice, first for reading: a writable open follows the list of free pages, and
-// if a power cut corrupted that list, bbolt fails in a way that leaves the lock held. What the
-// first open reads does not grow with the file.
+// if a power cut corrupted that list, bbolt fails in a way that leaves the lock held. The cost of
+// the first open does not depend on the size of the file.
 func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -118,7 +118,7 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 	return Replace(ctx, path, opts, err, from, now)
 }
 
-// look checks as much of a file as the way it was left demands.
+// look checks a file according to how the last process left it.
 func look(path string, keys bolt.Keyring, verdict *File, progress func(string, int64)) error {
 	switch verdict.Ending {
 	case bolt.Clean:
@@ -154,8 +154,8 @@ func Replace(ctx context.Context, path string, opts bolt.Options, cause error, f
 	if reason == "" {
 		return nil, verdict, cause
 	}
-	// The new file comes first: it may take minutes, and after a crash meanwhile the next start
-	// does it again.
+	// Make the new file first: that may take minutes, and after a crash the next start makes it
+	// again.
 	tmp, source, skipped := from.newest(ctx, path, opts)
 	if ctx.Err() != nil {
 		return nil, verdict, ctx.Err()
@@ -199,7 +199,7 @@ func openReadable(path string, opts bolt.Options) (*bolt.DB, error) {
 	return db, nil
 }
 
-// unusable returns the reason why a file can't be used, or "" if err is of another kind.
+// unusable returns the reason why a file can't be used, or "" if err does not concern its content.
 func unusable(err error) string {
 	switch {
 	case errors.Is(err, store.ErrForeign):
@@ -214,8 +214,8 @@ func unusable(err error) string {
 	return ""
 }
 
-// statTarget returns the path of the regular file at path. If that is a link, it is the link's
-// target: to rename the link would not touch the database.
+// statTarget returns the path of the regular file at path. If path is a link, it returns the link's
+// target, because renaming the link would not rename the database.
 func statTarget(path string) (string, fs.FileInfo, error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

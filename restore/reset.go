@@ -15,9 +15,9 @@ import (
 const resetReason = "reset"
 
 // Reset discards the database at path, in any state: it renames it and returns the new name or, if
-// remove is true, deletes it together with what a crash left beside it. An agent that starts then
-// begins with an empty database, or with its seed. It returns store.ErrLocked if an agent has the
-// file open, and store.ErrNoStore if there is none.
+// remove is true, deletes it together with the temporary files of a crash. An agent that starts
+// then begins with an empty database, or with its seed. It returns store.ErrLocked if an agent has
+// the file open, and store.ErrNoStore if there is none.
 func Reset(path string, remove bool, now time.Time) (aside string, err error) {
 	path, _, err = statTarget(path)
 	switch {

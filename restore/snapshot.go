@@ -16,7 +16,7 @@ import (
 
 const newSuffix = ".restore"
 
-// Sources are what a database can be restored from. The zero value has none.
+// Sources are the snapshots that a database can be restored from. The zero value has none.
 type Sources struct {
 	// Seed is a snapshot that a node without a database starts from.
 	Seed string
@@ -36,14 +36,14 @@ func (f From) String() string {
 	return fmt.Sprintf("from snapshot %s, of %s", f.Name, f.Created.UTC().Format(time.RFC3339))
 }
 
-// FromSnapshot puts the database of a snapshot at path, and sets aside the file that is there. It
-// returns store.ErrLocked if an agent has that open, and otherwise the errors of [snapshot.Unpack].
-// On an error path is unchanged.
+// FromSnapshot puts the database of a snapshot at path, and sets an existing file aside. It returns
+// store.ErrLocked if an agent has the file open, and otherwise the errors of [snapshot.Unpack]. On
+// an error path is unchanged.
 //
 // A restored database may resume its watches. A snapshot is a complete state: objects and
 // checkpoint were written by one transaction and copied by one, so a watch from the checkpoint
-// sends exactly what is missing, as it does to an agent that was offline for as long. The guards
-// are those of every resume, except that one is stricter: the identity of the cluster must be equal
+// sends exactly the missing changes, as to an agent that was offline for as long. The guards are
+// those of every resume, but one is stricter: the identity of the cluster must be equal
 // (bolt.DB.Origin).
 func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now time.Time, progress snapshot.Progress) (verdict File, err error) {
 	verdict = File{Path: path, Outcome: Created}
@@ -126,7 +126,8 @@ func adopt(tmp, name string, from *From, opts bolt.Options) error {
 const spareBytes = 1 << 20
 
 // install puts a new file in the place of the one at path, which is renamed to aside; aside is
-// empty if there is none. On any error or crash, path or aside still is the complete old file.
+// empty if there is no old file. After any error or crash, the complete old file is still at path
+// or aside.
 func install(tmp, path, aside string) error {
 	if aside != "" {
 		// With a second name for the old file, a database exists at every moment.
@@ -144,7 +145,8 @@ func install(tmp, path, aside string) error {
 }
 
 // newest makes a checked database from the newest good snapshot of the node, beside the one at
-// path. If there is none, tmp is empty, and skipped has the errors of those it tried.
+// path. If there is no good one, tmp is empty. skipped has the errors of the snapshots that could
+// not be used.
 func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tmp string, from *From, skipped []error) {
 	if s.Snapshots.Path == "" {
 		return "", nil, nil
@@ -159,7 +161,7 @@ func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tm
 		}
 		skipped = append(skipped, err)
 		if !unfit(err) {
-			break // an older one would fail too
+			break // an older snapshot would fail too
 		}
 	}
 	return "", nil, skipped
