@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The defaults, and the limits of those whose limits come from the API server's history.
+// The defaults, and the limits that follow from the length of the API server's history.
 const (
 	DefaultCommitInterval   = 5 * time.Second    // balances the events replayed after a crash against the wear of the flash
 	MaxCommitInterval       = 5 * time.Minute    // keeps the replay after a crash within the server's history
@@ -19,7 +19,7 @@ const (
 	MaxResumeJitter         = 5 * time.Minute    // keeps the wait within the server's history
 	DefaultConfirmDeletions = 50                 // percent: a list that would delete more needs a confirmation
 	DefaultVerifyInterval   = 7 * 24 * time.Hour // a week
-	DefaultPurgeAfter       = 24 * time.Hour     // of the server's forbidding Secrets
+	DefaultPurgeAfter       = 24 * time.Hour     // time for which the server has forbidden Secrets
 	DefaultMaxSize          = "1Gi"              // quota of the database file
 	DefaultHistoryRetention = 24 * time.Hour     // how long changes are kept
 	DefaultHistorySize      = "16Mi"             // of each collection
@@ -36,8 +36,8 @@ func Default() *AgentConfiguration {
 	return c
 }
 
-// DefaultResources returns what is cached if the configuration has no resources: what a node needs
-// to find its peers and its workload. The slice is new each time.
+// DefaultResources returns the resources that are cached if the configuration names none: those
+// with which a node finds its peers and its workload. The slice is new each time.
 func DefaultResources() []Resource {
 	return []Resource{
 		{Resource: ResourceName{Resource: "namespaces"}},
@@ -131,15 +131,15 @@ func (s surroundings) ofRoot(dir string) string {
 	return ""
 }
 
-// systemdDirectory returns the first directory in a variable that systemd sets. It separates
-// several by colons.
+// systemdDirectory returns the first directory in a variable that systemd sets. systemd separates
+// several directories by colons.
 func (s surroundings) systemdDirectory(variable string) string {
 	first, _, _ := strings.Cut(s.getenv(variable), ":")
 	return first
 }
 
 // below returns sub in the directory of a variable, or "" if that is relative, as the XDG
-// specification demands. A relative $HOME is no use either.
+// specification demands. A relative $HOME is ignored too.
 func (s surroundings) below(variable, sub string) string {
 	if dir := s.getenv(variable); filepath.IsAbs(dir) {
 		return filepath.Join(dir, sub)

@@ -32,8 +32,8 @@ type document struct {
 	errs    []*Error
 }
 
-// openDocument parses the YAML and checks that it is an AgentConfiguration. In any other file every
-// single field would be an error.
+// openDocument parses the YAML and checks that it is an AgentConfiguration. It returns one error
+// for any other file, in which every field would be an error.
 func openDocument(name string, data []byte) (*document, error) {
 	if err := checkText(name, data); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (d *document) decode() *AgentConfiguration {
 		err = yaml.UnmarshalStrict(data, c)
 	}
 	if err != nil {
-		// The walk has checked all that the decoder can fail on.
+		// Not expected: the walk has checked everything that the decoder can fail on.
 		d.add(d.root.Line, "", "%v", err)
 	}
 	return c

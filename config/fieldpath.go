@@ -14,7 +14,7 @@ const maxFieldPath = 512
 // Keys consist of ASCII letters, digits, '-', '_' and '/'.
 //
 // The form is chosen so that github.com/tidwall/gjson reads it the same way; characters with a
-// further meaning there are excluded.
+// special meaning in gjson are excluded.
 func ParseFieldPath(path string) ([]string, error) {
 	if len(path) > maxFieldPath {
 		return nil, fmt.Errorf("the path has %d bytes; %d are allowed", len(path), maxFieldPath)

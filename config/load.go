@@ -58,8 +58,8 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse checks the configuration in data and fills in the defaults. Errors call the file name.
-// Every error is an [Error], or several joined.
+// Parse checks the configuration in data and fills in the defaults. Errors refer to the file as
+// name. Every error is an [Error], or several joined.
 func Parse(name string, data []byte) (*AgentConfiguration, error) {
 	doc, err := openDocument(name, data)
 	if err != nil {

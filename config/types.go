@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// APIVersion and Kind are those of the configuration files that this package reads.
+// APIVersion and Kind identify the configuration files that this package reads.
 const (
 	APIVersion = "snapcache.dev/v1alpha1"
 	Kind       = "AgentConfiguration"
@@ -46,7 +46,8 @@ type AgentConfiguration struct {
 	Log        Log        `json:"log,omitzero"`
 	Secrets    Secrets    `json:"secrets,omitzero"`
 
-	// Resources are what is cached, each resource once. Without the field: [DefaultResources].
+	// Resources are the resources to cache, each once. Without the field, they are
+	// [DefaultResources].
 	Resources []Resource `json:"resources,omitempty"`
 }
 
@@ -82,19 +83,20 @@ type Store struct {
 	// store uses only its directory, for the local API's socket, if there is no better place.
 	Path string `json:"path,omitempty"`
 	// CommitInterval is how long changes wait for a commit if there are enough of them (256 KiB).
-	// Fewer wait up to twelve times as long, but at most 60 s, or CommitInterval if that is longer.
-	// The watch sends again what a crash loses. Above 0 and at most [MaxCommitInterval].
+	// Fewer changes wait up to twelve times as long, but at most 60 s, or CommitInterval if that is
+	// longer. If a crash loses changes, the watch sends them again. Above 0 and at most
+	// [MaxCommitInterval].
 	CommitInterval metav1.Duration `json:"commitInterval,omitzero"`
 	// MaxSize is the quota of the database file in bytes, from [MinStoreSize] to [MaxStoreSize].
 	// Its method Value returns an int64.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
 
-// Encryption configures the encryption of the database and its snapshots: of the content of
-// objects, not of their names, nor of the values of indexes. It holds names of files, never a key.
+// Encryption configures the encryption of the database and its snapshots. It covers the content of
+// objects, but not their names and the values of indexes. It holds names of files, never a key.
 type Encryption struct {
 	// KeyFile holds the key, as base64 of 32 bytes; empty for no encryption. A name without a slash
-	// is that of a systemd credential, if the unit loads any.
+	// names a systemd credential, if the unit loads any.
 	KeyFile string `json:"keyFile,omitempty"`
 	// OldKeyFiles hold keys used before: content encrypted with one of them can be read, and is
 	// rewritten.
@@ -126,7 +128,7 @@ type Snapshots struct {
 	Dir string `json:"dir,omitempty"`
 }
 
-// Restore configures what a database is made from.
+// Restore configures the snapshot that a new database is made from.
 type Restore struct {
 	// Seed is a snapshot that an agent without a database starts from; empty for none.
 	Seed string `json:"seed,omitempty"`
@@ -159,7 +161,7 @@ const (
 type Health struct {
 	// ReadyWhen is when systemd starts the units that are ordered after the agent.
 	ReadyWhen ReadyWhen `json:"readyWhen,omitempty"`
-	// MaxStaleness is the age of the cache from which /readyz fails; 0 for any age.
+	// MaxStaleness is the age of the cache at which /readyz fails; 0 means never.
 	MaxStaleness metav1.Duration `json:"maxStaleness,omitzero"`
 }
 
@@ -196,9 +198,9 @@ type Log struct {
 	Format LogFormat `json:"format,omitempty"`
 }
 
-// Secrets has the consent to store Secrets, and when they are deleted.
+// Secrets configures whether Secrets are stored, and when they are deleted.
 type Secrets struct {
-	// StoreOnDisk is empty, and Secrets are refused, or it is [SecretsConsent].
+	// StoreOnDisk is [SecretsConsent], or empty to refuse Secrets.
 	StoreOnDisk string `json:"storeOnDisk,omitempty"`
 	// PurgeAfter is how long the server must forbid Secrets (403) before the stored ones are
 	// deleted, from [MinPurgeAfter] to [MaxPurgeAfter].
@@ -208,12 +210,12 @@ type Secrets struct {
 // Allowed reports whether Secrets may be cached.
 func (s Secrets) Allowed() bool { return s.StoreOnDisk == SecretsConsent }
 
-// Resource is one resource to cache, and which part of it.
+// Resource selects a resource, or a part of one, to cache.
 type Resource struct {
 	// Resource is the resource's name as for kubectl: pods, deployments.apps,
 	// widgets.v1.example.com.
 	Resource ResourceName `json:"resource"`
-	// Namespaces are the namespaces to cache it in; empty for all.
+	// Namespaces are the namespaces whose objects are cached; empty for all.
 	Namespaces []string `json:"namespaces,omitempty"`
 	// LabelSelector and FieldSelector are applied by the server. Empty selects everything.
 	LabelSelector string `json:"labelSelector,omitempty"`

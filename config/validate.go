@@ -22,10 +22,10 @@ const (
 	MaxHistorySize      = 1 << 30                   // bytes
 	MinVerifyInterval   = 10 * time.Second          // for experiments
 	MaxVerifyInterval   = 365 * 24 * time.Hour      // a year
-	MinPurgeAfter       = time.Second               // of the server's forbidding Secrets
+	MinPurgeAfter       = time.Second               // time for which the server has forbidden Secrets
 	MaxPurgeAfter       = 30 * 24 * time.Hour       // 30 days
 	MinSnapshotInterval = 10 * time.Minute          // below it, wear of the flash outweighs the use
-	MaxSnapshotAge      = 10 * 365 * 24 * time.Hour // ten years; also between two snapshots
+	MaxSnapshotAge      = 10 * 365 * 24 * time.Hour // ten years; also the longest time between two snapshots
 	MaxSnapshotsKept    = 1000
 	MaxSocketPath       = 107 // bytes; the kernel's limit for the path of a unix socket
 )
@@ -71,7 +71,7 @@ func (c *AgentConfiguration) problems() problems {
 	return p
 }
 
-// wrongKind describes what was found instead of an AgentConfiguration.
+// wrongKind describes the type of a file that is not an AgentConfiguration.
 func wrongKind(apiVersion, kind string) string {
 	found := "neither apiVersion nor kind"
 	switch {
@@ -85,7 +85,7 @@ func wrongKind(apiVersion, kind string) string {
 	return fmt.Sprintf("%s %s expected, found %s", APIVersion, Kind, found)
 }
 
-// cut is quote without the quotes, for words that read better without them.
+// cut is quote without the quotes.
 func cut(s string) string {
 	q := quote(s)
 	return q[1 : len(q)-1]
@@ -130,7 +130,7 @@ func (h *History) validate(p *problems) {
 	validateSize(p, "history.maxSize", h.MaxSize, MinHistorySize, MaxHistorySize)
 }
 
-// validateDuration checks a duration against its limits. otherwise ends the message.
+// validateDuration checks a duration against its limits. otherwise is appended to the message.
 func validateDuration(p *problems, field string, d, lowest, highest time.Duration, otherwise string) {
 	if d < lowest || d > highest {
 		p.add(field, "%v is out of range: at least %v and at most %v%s", d, lowest, highest, otherwise)

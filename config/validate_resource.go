@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// keptPaths can't be dropped: type, identity and version of an object, and what the label selectors
-// of readers match.
+// keptPaths can't be dropped: type, identity and version of an object, and the labels, which
+// readers' selectors match.
 var keptPaths = [][]string{
 	{"apiVersion"}, {"kind"},
 	{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "labels"},

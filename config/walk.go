@@ -23,11 +23,11 @@ var (
 )
 
 // walk checks a node against its type t and returns its value in JSON's terms, or nil if it is null
-// or bad. The Go types limit the depth.
+// or bad. The depth is limited by the depth of the Go types.
 func (d *document) walk(n *yamlnode.Node, t reflect.Type, path string) any {
 	if n.Kind == yamlnode.AliasNode {
-		// Nothing here is long enough to need them, and without them no file can grow while it is
-		// decoded.
+		// A configuration is too short to need aliases, and without them a file can't grow while it
+		// is decoded.
 		d.wrong(n, path, "YAML aliases are not supported: write out the value of *%s", cut(n.Value))
 		return nil
 	}
@@ -128,7 +128,7 @@ func (d *document) sequence(n *yamlnode.Node, t reflect.Type, path string) any {
 	return values
 }
 
-// wrong reports a node at the line of its field, which for a block is one above its own.
+// wrong reports a node at the line of its field. A block's field is on the line above the block.
 func (d *document) wrong(n *yamlnode.Node, path, format string, args ...any) {
 	line := n.Line
 	if l, ok := d.lines[path]; ok {
@@ -137,8 +137,8 @@ func (d *document) wrong(n *yamlnode.Node, path, format string, args ...any) {
 	d.add(line, path, format, args...)
 }
 
-// text reads a text field. It accepts only text, because a plain 0123 or 1e3 would be decoded as
-// another text than the one in the file.
+// text reads a text field. It accepts only text, because a plain 0123 or 1e3 would be decoded as a
+// text that differs from the file's.
 func (d *document) text(n *yamlnode.Node, path string, check func(string) error) any {
 	if n.Kind != yamlnode.ScalarNode {
 		d.wrong(n, path, "text expected, found %s", describe(n))
@@ -149,7 +149,7 @@ func (d *document) text(n *yamlnode.Node, path string, check func(string) error)
 		return nil
 	}
 	for _, r := range n.Value {
-		// Most often the line break at the end of a block, or a space copied from a web page.
+		// Usually the line break at the end of a block, or a space copied from a web page.
 		if !unicode.IsPrint(r) {
 			d.wrong(n, path, "the character %U is not allowed here: give one line of plain text", r)
 			return nil
