@@ -16,8 +16,8 @@ import (
 // SNAPCACHE_COLLECTION.
 const fieldPrefix = "SNAPCACHE_"
 
-// Journal returns a handler that logs to journald if standard error is connected to it, as systemd
-// connects it. Otherwise it returns beside. In the journal each line has a priority, so that
+// Journal returns a handler that logs to journald if standard error is connected to the journal, as
+// under systemd. Otherwise it returns beside. In the journal each line has a priority, so that
 // `journalctl -p warning` finds it, and each attribute is a field as well as part of the text:
 // `journalctl SNAPCACHE_COLLECTION=pods`. If journald does not accept a line, beside logs it.
 func Journal(level slog.Leveler, beside slog.Handler) slog.Handler {

@@ -12,7 +12,7 @@ import (
 )
 
 // Notifier sends sd_notify messages. It has no state but its clock, so all methods may be called
-// concurrently. If a message is lost, the next of its kind replaces it.
+// concurrently. If a message is lost, the next one of its kind makes up for it.
 type Notifier struct {
 	clock clock.WithTicker
 }
@@ -29,14 +29,14 @@ func (n *Notifier) Ready() error { return send(daemon.SdNotifyReady) }
 func (n *Notifier) Status(text string) error { return send(status(text)) }
 
 // Reloading reports that the configuration is being reloaded. [Notifier.Ready] reports the end of
-// that, also after a failure.
+// the reload, also after a failure.
 func (n *Notifier) Reloading(text string) error {
-	// systemd 253 and later need the time, to distinguish this reload from the one before.
+	// systemd 253 and later need the time, to distinguish this reload from the previous one.
 	return send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() + status(text))
 }
 
-// extension is how much more time [Notifier.Starting] and [Notifier.Working] ask for. They are
-// called many times within it.
+// extension is the time that [Notifier.Starting] and [Notifier.Working] ask for. The agent calls
+// them several times within that time.
 const extension = 30 * time.Second
 
 func extend() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\n", extension.Microseconds()) }
