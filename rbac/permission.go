@@ -7,16 +7,17 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Permission is some verbs on one resource.
+// Permission is a set of verbs on one resource.
 type Permission struct {
 	Verbs           []string
 	Group, Resource string
-	Name            string // of the one object that it is about; empty for any
-	Namespace       string // empty for all of the cluster
+	Name            string // of the only object that it covers; empty for any
+	Namespace       string // empty for the whole cluster
 }
 
-// Each returns the permissions by resource, object and namespace: those that count in all of the cluster
-// first. A namespace is in itself, as it is for the server.
+// Each returns the permissions one by one, for each resource, object and namespace; those for the
+// whole cluster come first. As on the server, the permission on a Namespace object is in that
+// namespace.
 func (r Permissions) Each() []Permission {
 	all := each(r.Cluster, "")
 	for _, namespace := range slices.Sorted(maps.Keys(r.Namespaced)) {

@@ -17,7 +17,7 @@ type Permissions struct {
 	Namespaced map[string][]rbacv1.PolicyRule // by namespace
 }
 
-// Of returns the permissions that an agent with cfg needs. cfg has its defaults.
+// Of returns the permissions that an agent with cfg needs. The defaults of cfg must be set.
 func Of(cfg *config.AgentConfiguration) Permissions {
 	everywhere, in := kinds{}, map[string]kinds{}
 	var definitions []string
