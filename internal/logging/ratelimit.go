@@ -29,11 +29,11 @@ func RateLimit(h slog.Handler) slog.Handler {
 
 type rateLimited struct {
 	slog.Handler
-	of    string // what was added by With
+	of    string // the attributes and groups added by With
 	lines *lines
 }
 
-// lines are the kinds of lines that were logged, by all handlers made from one.
+// lines holds the kinds of lines logged by a handler and by all handlers derived from it.
 type lines struct {
 	mu    sync.Mutex
 	kinds map[kind]*repeated
@@ -63,7 +63,8 @@ func (s rateLimited) Handle(ctx context.Context, r slog.Record) error {
 	return s.Handler.Handle(ctx, r)
 }
 
-// pass reports whether a line is passed on, and how many of its kind were not since the previous one.
+// pass reports whether a line is passed on, and how many lines of its kind were left out since the
+// previous one.
 func (l *lines) pass(k kind, now time.Time) (pass bool, suppressed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
