@@ -90,12 +90,12 @@ func (p *pages) read(id uint64, in place) ([]byte, error) {
 		in.report(p, "page %d: there is none, pages go from 2 to %d", id, p.high-1)
 		return nil, nil
 	}
-	head := make([]byte, pageHead)
-	if _, err := p.file.ReadAt(head, int64(id)*PageSize); err != nil { //nolint:gosec // CheckNotTruncated has verified that the file has so many pages
+	b := make([]byte, PageSize)
+	if _, err := p.file.ReadAt(b, int64(id)*PageSize); err != nil { //nolint:gosec // CheckNotTruncated has verified that the file has so many pages
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
-	more := uint64(binary.NativeEndian.Uint32(head[12:]))
-	if self := binary.NativeEndian.Uint64(head); self != id {
+	more := uint64(binary.NativeEndian.Uint32(b[12:]))
+	if self := binary.NativeEndian.Uint64(b); self != id {
 		in.report(p, "page %d: its header is that of page %d", id, self)
 		return nil, nil
 	}
@@ -113,8 +113,11 @@ func (p *pages) read(id uint64, in place) ([]byte, error) {
 		}
 		p.used[i] = true
 	}
-	b := make([]byte, (more+1)*PageSize)
-	if _, err := p.file.ReadAt(b, int64(id)*PageSize); err != nil { //nolint:gosec // as above
+	if more == 0 {
+		return b, nil
+	}
+	b = append(b, make([]byte, more*PageSize)...)
+	if _, err := p.file.ReadAt(b[PageSize:], int64(id+1)*PageSize); err != nil { //nolint:gosec // as above
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	return b, nil
