@@ -96,7 +96,7 @@ func (s *spool) each(ctx context.Context, corrupt *damage, fn func(head, object 
 			}
 		}
 		rec := store.Record{Header: store.Header{Key: string(parts[1])}, Stored: parts[2], Decode: s.decode}
-		if len(s.objects) > 0 {
+		if rec.Key != "" && len(s.objects) > 0 {
 			rec.Object, s.objects = s.objects[0], s.objects[1:]
 		}
 		json, err := recordJSON(rec, &buf)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -71,6 +72,28 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 		require.Equal(t, len(entries), n)
 		require.ErrorAs(t, corrupt.err(), new(*store.CorruptionError))
 	})
+}
+
+// Records of the memory store are objects. An entry without a record takes none of them.
+func TestSpool_ObjectsInMemory(t *testing.T) {
+	sp := spoolOn(&sink{limit: 1 << 20})
+	defer sp.close()
+	var want []string
+	for i := range 5 {
+		rec, json := store.Record{}, ""
+		if i%2 == 1 {
+			o := storetest.Object("ns", fmt.Sprint(i), "u", "1", nil, "x")
+			rec, json = store.Record{Header: store.Header{Key: o.Key()}, Object: o}, string(o.Raw())
+		}
+		require.NoError(t, sp.add(nil, rec))
+		want = append(want, json)
+	}
+	var got []string
+	require.NoError(t, sp.each(context.Background(), new(damage), func(_, object []byte) error {
+		got = append(got, string(object))
+		return nil
+	}))
+	require.Equal(t, want, got)
 }
 
 // roomFor creates files that accept size bytes and fail then, as on a full disk.
