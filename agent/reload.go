@@ -242,7 +242,7 @@ func (p plan) known(ctx context.Context, cluster *upstream.Cluster) error {
 	for _, w := range p.asks {
 		r, err := cluster.Resolve(ctx, w.Entry.Resource.Resource, w.Entry.Resource.Version, w.Entry.Resource.Group)
 		switch {
-		case errors.As(err, new(*upstream.NoResourceError)), errors.Is(err, upstream.ErrNotWatchable):
+		case errors.As(err, new(*upstream.NoResourceError)):
 			wrong = append(wrong, fmt.Errorf("%s.resource: %w", w.Field, err))
 		case err == nil && w.Namespace != "" && !r.Namespaced:
 			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s live in no namespace: remove the field", w.Field, r.GVR.Resource))

@@ -35,11 +35,11 @@ func New(cfg *rest.Config) (*Cluster, error) {
 	cfg.Timeout, cfg.QPS = 0, -1
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
-		return nil, &ConfigError{Err: fmt.Errorf("the server's address %q can't be used: %w", redact(cfg.Host), err), Hint: "correct server in the kubeconfig"}
+		return nil, configError("", fmt.Sprintf("the server's address %q can't be used: %v", redact(cfg.Host), err), "correct server in the kubeconfig")
 	}
 	rt, err := rest.TransportFor(cfg)
 	if err != nil {
-		return nil, &ConfigError{Err: fmt.Errorf("the TLS settings or credentials can't be used: %w", err), Hint: "correct the kubeconfig"}
+		return nil, configError("", fmt.Sprintf("the TLS settings or credentials can't be used: %v", err), "correct the kubeconfig")
 	}
 	c := &Cluster{cfg: cfg, base: base, transport: rt, suggested: make(map[schema.GroupResource][]string)}
 	if c.client, err = c.restClient(schema.GroupVersion{Version: "v1"}, rt, decoding{}); err != nil {

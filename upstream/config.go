@@ -16,8 +16,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// hintGive is the hint for errors that leave no usable kubeconfig.
-const hintGive = "give one with --kubeconfig or in $KUBECONFIG"
+const (
+	hintGive    = "give one with --kubeconfig or in $KUBECONFIG"
+	hintCorrect = "correct the file"
+)
 
 // LoadConfig returns the configuration of the connection to the server.
 //
@@ -26,8 +28,7 @@ const hintGive = "give one with --kubeconfig or in $KUBECONFIG"
 // process runs in, ~/.kube/config.
 //
 // The client's own rate limit is off: a cache sends few requests, and a limit would only delay its
-// watches. The caller may set UserAgent to one with its version. Errors are [*ConfigError]s of one
-// line with a hint.
+// watches. The caller may set UserAgent to one with its version. An error is one line with a hint.
 func LoadConfig(path string) (*rest.Config, error) {
 	cfg, err := findConfig(path)
 	if err != nil {
@@ -57,18 +58,16 @@ func findConfig(path string) (*rest.Config, error) {
 		}
 	}
 	if !errors.Is(clusterErr, rest.ErrNotInCluster) {
-		return nil, &ConfigError{
-			Err:  errors.New("this runs in a pod, but its service account can't be used: " + clusterErr.Error()),
-			Hint: "mount the service account's token, or " + hintGive,
-		}
+		return nil, configError("", "this runs in a pod, but its service account can't be used: "+clusterErr.Error(),
+			"mount the service account's token, or "+hintGive)
 	}
-	return nil, &ConfigError{Err: ErrNoConfig, Hint: hintGive}
+	return nil, configError("", "no kubeconfig was given and none was found", hintGive)
 }
 
 // existing drops the files that don't exist, as kubectl does with those in $KUBECONFIG. A file that
 // can't be examined stays in the list, so that loading reports it.
 func existing(files []string) []string {
-	return slices.DeleteFunc(slices.Clone(files), func(f string) bool {
+	return slices.DeleteFunc(files, func(f string) bool {
 		_, err := os.Stat(f)
 		return f == "" || errors.Is(err, fs.ErrNotExist)
 	})
@@ -77,7 +76,7 @@ func existing(files []string) []string {
 // loadFiles reads and merges files. Errors refer to them as name.
 func loadFiles(name string, files []string) (*rest.Config, error) {
 	if len(files) == 0 {
-		return nil, &ConfigError{Path: name, Err: fs.ErrNotExist, Hint: hintGive}
+		return nil, configError(name, fs.ErrNotExist.Error(), hintGive)
 	}
 	for _, f := range files {
 		if err := checkFile(f); err != nil {
@@ -87,15 +86,14 @@ func loadFiles(name string, files []string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: files}
 	raw, err := rules.Load()
 	if err != nil {
-		return nil, &ConfigError{Path: name, Err: err, Hint: "the file is corrupt or not a kubeconfig"}
+		return nil, configError(name, err.Error(), "the file is corrupt or not a kubeconfig")
 	}
-	if err := checkContext(raw); err != nil {
-		err.Path = name
-		return nil, err
+	if fault, hint := checkContext(raw); fault != "" {
+		return nil, configError(name, fault, hint)
 	}
 	cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
 	if err != nil {
-		return nil, &ConfigError{Path: name, Err: err, Hint: "correct the file"}
+		return nil, configError(name, err.Error(), hintCorrect)
 	}
 	return cfg, nil
 }
@@ -104,45 +102,53 @@ func loadFiles(name string, files []string) (*rest.Config, error) {
 // ignores.
 func checkFile(path string) error {
 	data, err := os.ReadFile(path)
+	var cause *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &ConfigError{Path: path, Err: errors.New("no such file"), Hint: hintGive}
+		return configError(path, "no such file", hintGive)
 	case errors.Is(err, fs.ErrPermission):
-		return &ConfigError{Path: path, Err: errors.New("permission denied"), Hint: "make it readable for the user this runs as"}
-	case err != nil:
-		if p, ok := errors.AsType[*fs.PathError](err); ok {
-			err = p.Err
-		}
-		return &ConfigError{Path: path, Err: err, Hint: hintGive}
+		return configError(path, "permission denied", "make it readable for the user this runs as")
+	case errors.As(err, &cause):
+		return configError(path, cause.Err.Error(), hintGive)
 	case len(bytes.TrimSpace(data)) == 0:
-		return &ConfigError{Path: path, Err: errors.New("the file is empty"), Hint: hintGive}
+		return configError(path, "the file is empty", hintGive)
 	}
 	return nil
 }
 
-func checkContext(raw *clientcmdapi.Config) *ConfigError {
-	if raw.CurrentContext == "" {
-		return &ConfigError{Err: errors.New("no current-context"), Hint: "choose one with kubectl config use-context" + contextNames(raw)}
-	}
-	ctx := raw.Contexts[raw.CurrentContext]
-	if ctx == nil {
-		return &ConfigError{Err: errors.New("the current-context " + raw.CurrentContext + " is not in the file"), Hint: "choose one with kubectl config use-context" + contextNames(raw)}
-	}
-	if raw.Clusters[ctx.Cluster] == nil {
-		return &ConfigError{Err: errors.New("the cluster " + quoteEmpty(ctx.Cluster) + " of context " + raw.CurrentContext + " is not in the file"), Hint: "correct the file"}
-	}
-	if ctx.AuthInfo != "" && raw.AuthInfos[ctx.AuthInfo] == nil {
+// checkContext returns what is wrong with the current context and what to do; empty for nothing.
+func checkContext(raw *clientcmdapi.Config) (fault, hint string) {
+	current := raw.CurrentContext
+	ctx := raw.Contexts[current]
+	switch {
+	case current == "":
+		return "no current-context", chooseContext(raw)
+	case ctx == nil:
+		return "the current-context " + current + " is not in the file", chooseContext(raw)
+	case raw.Clusters[ctx.Cluster] == nil:
+		return "the cluster " + quoteEmpty(ctx.Cluster) + " of context " + current + " is not in the file", hintCorrect
+	case ctx.AuthInfo != "" && raw.AuthInfos[ctx.AuthInfo] == nil:
 		// Otherwise client-go would send no credential, and the server would answer 401.
-		return &ConfigError{Err: errors.New("the user " + ctx.AuthInfo + " of context " + raw.CurrentContext + " is not in the file"), Hint: "correct the file"}
+		return "the user " + ctx.AuthInfo + " of context " + current + " is not in the file", hintCorrect
 	}
-	return nil
+	return "", ""
 }
 
-func contextNames(raw *clientcmdapi.Config) string {
-	if len(raw.Contexts) == 0 {
-		return ""
+func chooseContext(raw *clientcmdapi.Config) string {
+	hint := "choose one with kubectl config use-context"
+	if len(raw.Contexts) > 0 {
+		hint += " (there are: " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ") + ")"
 	}
-	return " (there are: " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ") + ")"
+	return hint
+}
+
+// configError returns an error of one line about the configuration of the connection. path is the
+// file, or the list of files as in $KUBECONFIG; empty if no file is at fault.
+func configError(path, fault, hint string) error {
+	if path != "" {
+		fault = "kubeconfig " + path + ": " + fault
+	}
+	return errors.New(oneLine(fault) + ": " + hint)
 }
 
 func quoteEmpty(s string) string {

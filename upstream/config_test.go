@@ -95,9 +95,6 @@ func TestLoadConfigErrors(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			path := write(t, filepath.Join(noConfig(t), "config"), tc.text)
 			_, err := LoadConfig(path)
-			var config *ConfigError
-			require.ErrorAs(t, err, &config)
-			require.Equal(t, path, config.Path)
 			require.True(t, strings.HasPrefix(err.Error(), "kubeconfig "+path+": "), err)
 			require.ErrorContains(t, err, tc.want)
 			require.NotContains(t, err.Error(), "\n")
@@ -115,7 +112,6 @@ func TestLoadConfigNoFile(t *testing.T) {
 	require.EqualError(t, err, "kubeconfig "+dir+": is a directory: give one with --kubeconfig or in $KUBECONFIG")
 
 	_, err = LoadConfig("")
-	require.ErrorIs(t, err, ErrNoConfig)
 	require.EqualError(t, err, "no kubeconfig was given and none was found: give one with --kubeconfig or in $KUBECONFIG")
 
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -148,8 +144,7 @@ func TestNewErrors(t *testing.T) {
 		"no key":  {Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CertFile: "missing.crt", KeyFile: "missing.key"}},
 	} {
 		_, err := New(cfg)
-		var config *ConfigError
-		require.ErrorAs(t, err, &config, name)
+		require.Error(t, err, name)
 		require.NotContains(t, Describe(err), "secret", name)
 		require.Contains(t, err.Error(), "kubeconfig", name)
 	}

@@ -31,15 +31,12 @@ func Describe(err error) string {
 		return ""
 	}
 	var missing *NoResourceError
-	var config *ConfigError
 	var status apierrors.APIStatus
 	var negotiate runtime.NegotiateError
 	text := ""
 	switch kind := Classify(err); {
 	case errors.As(err, &missing):
 		text = missing.Error()
-	case errors.As(err, &config):
-		text = config.Error()
 	case errors.Is(err, context.Canceled):
 		text = "stopped"
 	case errors.Is(err, ErrLags):

@@ -31,8 +31,8 @@ const maxSuggestions = 3
 // Resolve looks up a resource by its plural name. An empty group is the core group. An empty
 // version selects the server's preferred version among those that have the resource.
 //
-// If the server does not have the resource, the error is a [*NoResourceError]. If the resource
-// can't be listed or watched, the error wraps [ErrNotWatchable].
+// If the server does not have the resource, or offers no list or watch of it, the error is a
+// [*NoResourceError].
 func (c *Cluster) Resolve(ctx context.Context, resource, version, group string) (Resource, error) {
 	versions := []string{version}
 	if version == "" {
@@ -53,16 +53,24 @@ func (c *Cluster) Resolve(ctx context.Context, resource, version, group string) 
 			}
 		}
 	}
-	return Resource{}, &NoResourceError{
-		Resource: resource, Version: version, Group: group,
-		Suggestions: c.suggest(ctx, schema.GroupResource{Group: group, Resource: resource}),
+	place := "the core group"
+	if group != "" {
+		place = "group " + group
 	}
+	if version != "" {
+		place = "version " + version + " of " + place
+	}
+	text := fmt.Sprintf("the server has no resource %q in %s", resource, place)
+	if found := c.suggest(ctx, schema.GroupResource{Group: group, Resource: resource}); len(found) > 0 {
+		text += ": did you mean " + strings.Join(found, " or ") + "?"
+	}
+	return Resource{}, &NoResourceError{text}
 }
 
 func checked(gv schema.GroupVersion, r metav1.APIResource) (Resource, error) {
 	for _, verb := range []string{"list", "watch"} {
 		if !slices.Contains(r.Verbs, verb) {
-			return Resource{}, fmt.Errorf("resource %q in %s can't be cached, there is no %s: %w", r.Name, gv, verb, ErrNotWatchable)
+			return Resource{}, &NoResourceError{fmt.Sprintf("resource %q in %s can't be cached: the server offers no %s of it", r.Name, gv, verb)}
 		}
 	}
 	return Resource{GVR: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced}, nil

@@ -74,8 +74,8 @@ func TestResolve(t *testing.T) {
 		{"older, elsewhere", "scanner", "", "", Resource{}, `the server has no resource "scanner" in the core group`, Gone},
 		{"nothing like it", "unicorns", "", "", Resource{}, `the server has no resource "unicorns" in the core group`, Gone},
 		{"subresource", "pods/status", "", "", Resource{}, `no resource "pods/status"`, Gone},
-		{"no list", "bindings", "", "", Resource{}, `resource "bindings" in v1 can't be cached, there is no list`, Other},
-		{"no watch", "listonly", "", "", Resource{}, "there is no watch", Other},
+		{"no list", "bindings", "", "", Resource{}, `resource "bindings" in v1 can't be cached: the server offers no list of it`, Gone},
+		{"no watch", "listonly", "", "", Resource{}, "the server offers no watch of it", Gone},
 		{"server failure", "x", "", "broken.example.com", Resource{}, "503", Server},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -93,12 +93,7 @@ func TestResolve(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, tc.err)
-			if tc.kind == Gone {
-				var missing *NoResourceError
-				require.ErrorAs(t, err, &missing)
-			} else {
-				require.ErrorIs(t, err, ErrNotWatchable)
-			}
+			require.ErrorAs(t, err, new(*NoResourceError))
 		})
 	}
 }

@@ -123,7 +123,7 @@ func checkResources(ctx context.Context, cluster *upstream.Cluster, cfg *config.
 		found, err := cluster.Resolve(ctx, r.Resource.Resource, r.Resource.Version, r.Resource.Group)
 		field := fmt.Sprintf("resources[%d]", i)
 		switch {
-		case errors.As(err, new(*upstream.NoResourceError)), errors.Is(err, upstream.ErrNotWatchable):
+		case errors.As(err, new(*upstream.NoResourceError)):
 			wrong = append(wrong, fmt.Errorf("%s.resource: %w", field, err))
 		case err != nil:
 			return unanswered(err)

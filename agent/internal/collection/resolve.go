@@ -66,7 +66,7 @@ func (c *Collection) fatal(err error) error {
 	if c.reloaded {
 		return nil // a reload does not end an agent that has run without it
 	}
-	if errors.As(err, new(*upstream.NoResourceError)) || errors.Is(err, upstream.ErrNotWatchable) {
+	if errors.As(err, new(*upstream.NoResourceError)) {
 		return exit.Usagef("%s.resource: %w", c.field(), err)
 	}
 	switch upstream.Classify(err) {
