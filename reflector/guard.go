@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
+	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
@@ -28,29 +30,24 @@ func (e *RelistError) Error() string { return string(e.Reason) + ": " + e.Err.Er
 // Unwrap returns the proof.
 func (e *RelistError) Unwrap() error { return e.Err }
 
+// newRelistError returns a [*RelistError]. Its proof is formatted as by fmt.Errorf.
+func newRelistError(reason store.Reason, format string, args ...any) error {
+	return &RelistError{Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
 // asRelist returns the proof that err is or wraps, nil for none.
 func asRelist(err error) *RelistError {
-	var refused *RelistError
-	errors.As(err, &refused)
+	refused, _ := errors.AsType[*RelistError](err)
 	return refused
 }
 
 // Versions returns the versions of objects on the server. *upstream.Source and [ListWatch]
 // implement it.
 type Versions interface {
-	// Version returns UID and resourceVersion of the newest state of the object at key, or
-	// upstream.ErrNoObject if there is no such object.
-	Version(ctx context.Context, key string) (uid, rv string, err error)
-}
-
-// PastVersions are [Versions] of a server that also returns past states. *upstream.Source
-// implements it.
-type PastVersions interface {
-	Versions
-
-	// VersionAt is Version in the state at a resourceVersion. then is true if the result, or
-	// upstream.ErrNoObject, is of that state.
-	VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error)
+	// Current returns the state of the object at key at a resourceVersion or, if that is empty or
+	// the server returns no past states, the newest. The result's At is the one only in the first
+	// case.
+	Current(ctx context.Context, key, at string) (upstream.Current, error)
 }
 
 // Canary returns a guard that compares the newest objects of a collection with the server's. A
@@ -58,97 +55,79 @@ type PastVersions interface {
 // checks. But objects that were written after the backup are missing on it, or have other versions.
 //
 // If the server still has the state at the checkpoint, the objects must be in that state as they
-// are stored, even if they have changed since. If it does not, or is no [PastVersions], the guard
-// compares with the newest state. An object that is missing there proves nothing: it may have been
-// deleted after the checkpoint. An error that concerns the request proves nothing either, and is
-// logged. If the server can't be reached, or does not serve requests at the moment, the guard
-// returns an error, to be retried. If the server has compacted the checkpoint (410) and no object
-// is as it is stored, the guard asks for a list, because nothing is left to compare.
+// are stored, even if they have changed since. If it does not, the guard compares with the newest
+// state. An object that is missing there proves nothing: it may have been deleted after the
+// checkpoint. An error that concerns the request proves nothing either, and is logged. If the
+// server can't be reached, or does not serve requests at the moment, the guard returns an error, to
+// be retried. If the server has compacted the checkpoint (410) and no object is as it is stored,
+// the guard asks for a list, because nothing is left to compare.
 func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 	return func(ctx context.Context) error {
 		known, rv, err := newestHeaders(c)
 		if err != nil {
 			return err
 		}
-		same, forgotten := 0, error(nil)
+		anySame, compacted := false, error(nil)
 		for _, h := range known {
-			err := checkCanary(ctx, server, h, rv)
+			same, err := checkCanary(ctx, server, h, rv)
+			anySame = anySame || same
 			switch {
 			case err == nil:
-				same++
-			case errors.Is(err, upstream.ErrNoObject), errors.Is(err, errChanged):
-				if expired(err) {
-					forgotten = err
-				}
 			case asRelist(err) != nil:
 				return err
 			case ctx.Err() != nil, mayPass(err):
 				return fmt.Errorf("compare with the server: %w", err)
+			case expired(err):
+				compacted = err
 			default:
 				log.Warn("can't compare a stored object with the server before the resume", "key", h.Key, "error", err)
 			}
 		}
-		if same == 0 && forgotten != nil {
+		if compacted != nil && !anySame {
 			// All objects differ and the past state is compacted: the server may have any history.
-			return &RelistError{Reason: store.ReasonExpired, Err: forgotten}
+			return &RelistError{Reason: store.ReasonExpired, Err: compacted}
 		}
 		return nil
 	}
 }
 
-// errChanged means that the server has another version than the stored one, which proves nothing.
-var errChanged = errors.New("changed since")
-
-// checkCanary compares a stored object with the server's. It returns nil if the two are the same, a
-// [*RelistError] if the server's version proves another history, and the error of the request
-// otherwise. errChanged and upstream.ErrNoObject prove nothing; both also wrap the 410 if the
-// server has compacted the state at the checkpoint.
-func checkCanary(ctx context.Context, server Versions, stored store.Header, checkpoint string) error {
-	var forgotten error
-	if past, ok := server.(PastVersions); ok && !after(stored.RV, checkpoint) {
-		uid, rv, then, err := past.VersionAt(ctx, stored.Key, checkpoint)
-		gone := errors.Is(err, upstream.ErrNoObject)
-		switch {
-		case then && gone:
-			return &RelistError{Reason: store.ReasonRVAhead, Err: fmt.Errorf("%s is not on the server at the checkpoint %s, and was at %s before", stored.Key, checkpoint, stored.RV)}
-		case err == nil && then && rv != stored.RV:
-			return &RelistError{Reason: store.ReasonRVAhead, Err: fmt.Errorf("%s is at %s on the server at the checkpoint %s, and was at %s before", stored.Key, rv, checkpoint, stored.RV)}
-		case err == nil || gone:
-			return checkAnswer(stored, checkpoint, uid, rv, err)
-		case ctx.Err() != nil, mayPass(err):
-			return err
-		case expired(err):
-			forgotten = err
+// checkCanary reports whether a stored object and the server's are the same. A [*RelistError] means
+// that the server's proves another history. A 410 means that the server has compacted the state at
+// the checkpoint, and that its newest proves nothing. Any other error is that of the request.
+func checkCanary(ctx context.Context, server Versions, stored store.Header, checkpoint string) (same bool, err error) {
+	at := checkpoint
+	if cmp, ok := object.CompareRV(stored.RV, checkpoint); ok && cmp > 0 {
+		at = "" // a repaired object
+	}
+	now, err := server.Current(ctx, stored.Key, at)
+	var compacted error
+	if err != nil && at != "" && ctx.Err() == nil && !mayPass(err) {
+		if expired(err) {
+			compacted = err
 		}
-		// The server has compacted that state, or returns no past states: compare the newest.
+		now, err = server.Current(ctx, stored.Key, "")
+		at = ""
 	}
-	uid, rv, err := server.Version(ctx, stored.Key)
-	err = checkAnswer(stored, checkpoint, uid, rv, err)
-	if forgotten != nil && (errors.Is(err, upstream.ErrNoObject) || errors.Is(err, errChanged)) {
-		err = fmt.Errorf("%w: %w", err, forgotten)
+	then := at != "" && now.At == at
+	switch {
+	case err != nil:
+		return false, err
+	case then && !now.Exists:
+		return false, newRelistError(store.ReasonRVAhead, "%s is not on the server at the checkpoint %s, and was at %s before",
+			stored.Key, checkpoint, stored.RV)
+	case then && now.RV != stored.RV:
+		return false, newRelistError(store.ReasonRVAhead, "%s is at %s on the server at the checkpoint %s, and was at %s before",
+			stored.Key, now.RV, checkpoint, stored.RV)
+	case !now.Exists:
+		return false, compacted
 	}
-	return err
-}
-
-// checkAnswer turns a server's answer into an error as checkCanary describes: err if it is set, a
-// [*RelistError] if the version proves another history, and errChanged if it only differs.
-func checkAnswer(stored store.Header, checkpoint, uid, rv string, err error) error {
-	if err != nil {
-		return err
+	if err := sameHistory(stored, checkpoint, now.UID, now.RV); err != nil {
+		return false, err
 	}
-	if err := sameHistory(stored, checkpoint, uid, rv); err != nil {
-		return &RelistError{Reason: store.ReasonRVAhead, Err: err}
+	if now.RV != stored.RV {
+		return false, compacted
 	}
-	if rv != stored.RV {
-		return errChanged
-	}
-	return nil
-}
-
-// after reports whether a resourceVersion is known to be after another one.
-func after(rv, checkpoint string) bool {
-	cmp, ok := object.CompareRV(rv, checkpoint)
-	return ok && cmp > 0
+	return true, nil
 }
 
 // newestHeaders returns the stored headers of a collection's newest objects, and the checkpoint of
@@ -175,22 +154,57 @@ func newestHeaders(c store.Collection) (known []store.Header, rv string, err err
 }
 
 // sameHistory returns nil if the server's version of an object can be of the same history as the
-// stored one, else an error with the proof that it can't.
+// stored one, else a [*RelistError] with the proof that it can't.
 func sameHistory(stored store.Header, checkpoint, uid, rv string) error {
-	if uid == stored.UID && rv == stored.RV {
-		return nil
-	}
 	older, comparable := object.CompareRV(rv, stored.RV)
 	past, pastComparable := object.CompareRV(rv, checkpoint)
 	switch {
-	case rv == stored.RV && stored.UID == "":
-		return nil // a transform has dropped the UID
+	case rv == stored.RV && (uid == stored.UID || stored.UID == ""): // a transform may drop the UID
+		return nil
 	case rv == stored.RV:
-		return fmt.Errorf("%s at %s is another object on the server (uid %s) than here (uid %s)", stored.Key, rv, uid, stored.UID)
+		return newRelistError(store.ReasonRVAhead, "%s at %s is another object on the server (uid %s) than here (uid %s)",
+			stored.Key, rv, uid, stored.UID)
 	case comparable && older < 0:
-		return fmt.Errorf("%s is at %s on the server, and was at %s before", stored.Key, rv, stored.RV)
+		return newRelistError(store.ReasonRVAhead, "%s is at %s on the server, and was at %s before", stored.Key, rv, stored.RV)
 	case pastComparable && past <= 0:
-		return fmt.Errorf("%s is at %s on the server, which the checkpoint %s should have brought", stored.Key, rv, checkpoint)
+		return newRelistError(store.ReasonRVAhead, "%s is at %s on the server, which the checkpoint %s should have brought",
+			stored.Key, rv, checkpoint)
+	}
+	return nil
+}
+
+// clusterChanged returns a [*RelistError] if the server's cluster is not that of the checkpoint.
+//
+// Two forms of an identity ("uid:…", "ca:…") can't be compared: the form depends on permissions, and
+// a change of permissions does not change the cluster. The probe follows in any case. A checkpoint
+// from another node needs equality, because there, another cluster is the likelier reason.
+func (r *Reflector) clusterChanged(cluster string) error {
+	form, _, _ := strings.Cut(cluster, ":")
+	formBefore, _, _ := strings.Cut(r.cluster, ":")
+	if cluster == r.cluster || form != formBefore && !r.opts.ForeignCheckpoint {
+		return nil
+	}
+	return newRelistError(store.ReasonClusterChanged, "checkpoint is of cluster %s, this is %s", r.cluster, cluster)
+}
+
+// mustBeOneHistory reports whether the next list must have the history of the stored objects: their
+// versions are compared with the list's, and readers see the list as a continuation of the stored
+// history. The guards have compared the histories before the watch, but after its 410 the list may,
+// after some retries, come from a server that was restored meanwhile.
+func (r *Reflector) mustBeOneHistory() bool {
+	return r.rv != "" && r.reason != store.ReasonInitial && r.reason.TrustsVersions()
+}
+
+// compare returns a [*RelistError] if an item of a list can't have the history of the stored one.
+func (r *Reflector) compare(key string, held, item deltafifo.Version) error {
+	return sameHistory(store.Header{Key: key, UID: held.UID, RV: held.RV}, r.rv, item.UID, item.RV)
+}
+
+// wentBack returns a [*RelistError] if a list, which is of the newest state, is older than the
+// checkpoint.
+func (r *Reflector) wentBack(rv string) error {
+	if cmp, ok := object.CompareRV(rv, r.rv); r.mustBeOneHistory() && ok && cmp < 0 {
+		return newRelistError(store.ReasonRVAhead, "the list is of %s, before the checkpoint %s", rv, r.rv)
 	}
 	return nil
 }

@@ -24,15 +24,13 @@ type serverHas struct {
 	err     error
 }
 
-// versions are a server's answers by key; other keys have no object.
+// versions are a server's answers by key; other keys have no object. They are of the newest state,
+// also if a past one is asked for.
 type versions map[string]serverHas
 
-func (v versions) Version(_ context.Context, key string) (uid, rv string, err error) {
+func (v versions) Current(_ context.Context, key, _ string) (upstream.Current, error) {
 	a, ok := v[key]
-	if !ok {
-		return "", "", upstream.ErrNoObject
-	}
-	return a.uid, a.rv, a.err
+	return upstream.Current{Exists: ok, UID: a.uid, RV: a.rv}, a.err
 }
 
 // stored returns a collection with one object for each key, at the checkpoint 50.
@@ -155,7 +153,7 @@ func TestGuards(t *testing.T) {
 	})
 }
 
-// past are a server's answers at the checkpoint.
+// past is a server that also answers for the state at the checkpoint.
 type past struct {
 	versions
 	then versions
@@ -163,19 +161,18 @@ type past struct {
 	old  bool  // the server ignores the resourceVersion and answers with the newest state
 }
 
-func (p past) VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error) {
+func (p past) Current(ctx context.Context, key, at string) (upstream.Current, error) {
 	switch {
+	case at == "", p.old:
+		return p.versions.Current(ctx, key, at)
 	case p.err != nil:
-		return "", "", false, p.err
-	case p.old:
-		uid, rv, err = p.Version(ctx, key)
-		return uid, rv, false, err
+		return upstream.Current{}, p.err
+	case at != "50":
+		return upstream.Current{}, errors.New("asked for " + at)
 	}
-	if at != "50" {
-		return "", "", false, errors.New("asked for " + at)
-	}
-	uid, rv, err = p.then.Version(ctx, key)
-	return uid, rv, true, err
+	now, err := p.then.Current(ctx, key, at)
+	now.At = at
+	return now, err
 }
 
 // The state at the checkpoint proves another history even if all objects have changed since, as on

@@ -206,21 +206,22 @@ func TestListWatchVersion(t *testing.T) {
 	}}
 	s := source(c, reflector.ListWatchOptions{})
 	key := typed("a", 5).Namespace + "/a"
-	uid, rv, err := s.Version(t.Context(), key)
+	now, err := s.Current(t.Context(), key, "3")
 	require.NoError(t, err)
-	require.Equal(t, "5", rv)
-	require.Equal(t, string(typed("a", 5).UID), uid)
+	require.Equal(t, upstream.Current{Exists: true, UID: string(typed("a", 5).UID), RV: "5"}, now)
 	require.Equal(t, "metadata.name=a,metadata.namespace="+typed("a", 5).Namespace, selector)
 	require.Equal(t, `list limit=1 rv="" match= continue=""`, c.asked[0], "the newest state")
 	for range 2 {
-		_, _, err = s.Version(t.Context(), key)
-		require.ErrorIs(t, err, upstream.ErrNoObject)
+		now, err = s.Current(t.Context(), key, "")
+		require.NoError(t, err)
+		require.Equal(t, upstream.Current{}, now)
 	}
-	_, _, err = s.Version(t.Context(), key)
+	_, err = s.Current(t.Context(), key, "")
 	require.ErrorContains(t, err, "down")
-	_, _, err = s.Version(t.Context(), "cluster-scoped")
-	require.ErrorIs(t, err, upstream.ErrNoObject)
-	_, _, err = s.Version(t.Context(), "a/b/c")
+	now, err = s.Current(t.Context(), "cluster-scoped", "")
+	require.NoError(t, err)
+	require.Equal(t, upstream.Current{}, now)
+	_, err = s.Current(t.Context(), "a/b/c", "")
 	require.Error(t, err)
 }
 

@@ -232,16 +232,6 @@ func (r *Reflector) validate(ctx context.Context) error {
 	return nil
 }
 
-// sameCluster reports whether two identities may be of one cluster. Two forms ("uid:…", "ca:…")
-// can't be compared: the form depends on permissions, and a change of permissions does not change
-// the cluster. The probe follows in any case. For a checkpoint from another node clusterChanged
-// requires equality, because there, another cluster is the likelier reason.
-func sameCluster(a, b string) bool {
-	formA, _, _ := strings.Cut(a, ":")
-	formB, _, _ := strings.Cut(b, ":")
-	return a == b || formA != formB
-}
-
 // list replaces the content of the queue's consumer with a complete list.
 func (r *Reflector) list(ctx context.Context) (err error) {
 	r.opts.Observer.Phase(PhaseListing, nil)

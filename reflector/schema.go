@@ -27,9 +27,9 @@ func (r *Reflector) schemaChanged(ctx context.Context) error {
 	case now == "" || now == r.schema:
 		return nil
 	case r.schema == "":
-		return &RelistError{Reason: store.ReasonSchemaChanged, Err: fmt.Errorf("the schema is %s, that of the stored objects is not known", now)}
+		return newRelistError(store.ReasonSchemaChanged, "the schema is %s, that of the stored objects is not known", now)
 	}
-	return &RelistError{Reason: store.ReasonSchemaChanged, Err: fmt.Errorf("the schema is %s, and was %s", now, r.schema)}
+	return newRelistError(store.ReasonSchemaChanged, "the schema is %s, and was %s", now, r.schema)
 }
 
 // recheckSchema is schemaChanged during a watch. If the schema can't be read, the watch continues.

@@ -3,7 +3,6 @@ package reflector
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,12 +17,12 @@ import (
 
 var _ Versions = (*ListWatch)(nil)
 
-// Version implements [Versions] with a list of one object. It returns upstream.ErrNoObject also if
-// the client replaces the field selector with its own, and lists other objects.
-func (l *ListWatch) Version(ctx context.Context, key string) (uid, rv string, err error) {
+// Current implements [Versions] with a list of one object of the newest state. There is no object
+// either if the client replaces the field selector with its own, and lists other objects.
+func (l *ListWatch) Current(ctx context.Context, key, _ string) (now upstream.Current, err error) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return "", "", err
+		return now, err
 	}
 	one := fields.OneTermEqualSelector("metadata.name", name)
 	if namespace != "" {
@@ -31,21 +30,15 @@ func (l *ListWatch) Version(ctx context.Context, key string) (uid, rv string, er
 	}
 	list, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: one.String()})
 	if err != nil {
-		return "", "", err
+		return now, err
 	}
-	found := false
 	err = meta.EachListItem(list, func(item runtime.Object) error {
-		m, err := meta.Accessor(item)
-		if err != nil || object.Key(m.GetNamespace(), m.GetName()) != key {
-			return nil //nolint:nilerr // an answer about another object
+		if m, err := meta.Accessor(item); err == nil && object.Key(m.GetNamespace(), m.GetName()) == key {
+			now = upstream.Current{Exists: true, UID: string(m.GetUID()), RV: m.GetResourceVersion()}
 		}
-		found, uid, rv = true, string(m.GetUID()), m.GetResourceVersion()
 		return nil
 	})
-	if err == nil && !found {
-		err = fmt.Errorf("%s: %w", key, upstream.ErrNoObject)
-	}
-	return uid, rv, err
+	return now, err
 }
 
 // itemType returns the type of the first item of a list that has one; "" if none does.
@@ -84,7 +77,7 @@ func (l *ListWatch) SameType(c store.Collection) Guard {
 			if stored == "" || stored == l.probed {
 				return nil
 			}
-			return &RelistError{Reason: store.ReasonScopeChanged, Err: fmt.Errorf("the stored objects are of %s, the server's of %s", stored, l.probed)}
+			return newRelistError(store.ReasonScopeChanged, "the stored objects are of %s, the server's of %s", stored, l.probed)
 		}
 		return nil
 	}

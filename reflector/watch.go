@@ -26,6 +26,10 @@ func watchTimeout(least time.Duration) time.Duration {
 	return least + rand.N(least) //nolint:gosec // spreads load, guards nothing
 }
 
+// validFor is how long after a validation a watch may be opened without another one: less than any
+// restore of a cluster takes.
+const validFor = 5 * time.Second
+
 // ErrShortWatch means that a watch ended sooner than a healthy one does, without an event.
 var ErrShortWatch = errors.New("the server ended the watch at once")
 

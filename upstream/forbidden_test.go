@@ -51,8 +51,7 @@ func TestForbiddenNamesTheNamespace(t *testing.T) {
 		{"watch", func(s *Source) error { _, err := s.Watch(t.Context(), "1", time.Minute); return err }},
 		{"probe", func(s *Source) error { return s.Probe(t.Context(), "1") }},
 		{"get", func(s *Source) error { _, err := s.Get(t.Context(), "shop/a"); return err }},
-		{"version", func(s *Source) error { _, _, err := s.Version(t.Context(), "shop/a"); return err }},
-		{"version at", func(s *Source) error { _, _, _, err := s.VersionAt(t.Context(), "shop/a", "1"); return err }},
+		{"current", func(s *Source) error { _, err := s.Current(t.Context(), "shop/a", ""); return err }},
 		{"versions", func(s *Source) error {
 			return s.Versions(t.Context(), VersionsOptions{}, func(Version) error { return nil })
 		}},

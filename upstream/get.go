@@ -96,28 +96,6 @@ func (s *Source) getSelected(ctx context.Context, namespace, name string) (found
 	return found, nil
 }
 
-// Version returns the UID and resourceVersion of the newest state of the object at key. Errors are
-// those of Get. It needs no permission but list.
-func (s *Source) Version(ctx context.Context, key string) (uid, rv string, err error) {
-	uid, rv, _, err = s.version(ctx, key, "")
-	if err != nil {
-		return "", "", fmt.Errorf("look up %s of %s: %w", key, s, s.scoped(err))
-	}
-	return uid, rv, nil
-}
-
-// VersionAt is [Source.Version] for the state at resourceVersion at, which the server can answer
-// for some minutes (410 afterwards). then is true if the result, or [ErrNoObject], is of that
-// state: a server that does not support exact reads answers with its newest state.
-func (s *Source) VersionAt(ctx context.Context, key, at string) (uid, rv string, then bool, err error) {
-	uid, rv, of, err := s.version(ctx, key, at)
-	then = at != "" && of == at
-	if err != nil {
-		return "", "", then, fmt.Errorf("look up %s of %s at %s: %w", key, s, at, s.scoped(err))
-	}
-	return uid, rv, then, nil
-}
-
 // Current is the server's state of a key.
 type Current struct {
 	// Exists reports whether there is an object in the source's scope. UID and RV are the object's.
@@ -128,46 +106,45 @@ type Current struct {
 	At string
 }
 
-// Current returns the server's newest state of key, from metadata only. A missing object is not an
-// error.
-func (s *Source) Current(ctx context.Context, key string) (Current, error) {
-	uid, rv, of, err := s.version(ctx, key, "")
-	switch {
-	case err == nil && rv != "":
-		return Current{Exists: true, UID: uid, RV: rv, At: rv}, nil
-	case errors.Is(err, ErrNoObject) && of != "":
-		return Current{At: of}, nil
-	case err == nil || errors.Is(err, ErrNoObject):
-		err = fmt.Errorf("%w: it has no resourceVersion", ErrBadList)
+// Current returns the server's state of key at the resourceVersion at, or the newest if at is
+// empty, from metadata only. A missing object is not an error. The server can answer for a past
+// state for some minutes (410 afterwards); one that does not support exact reads answers with its
+// newest state, and At differs from at. It needs no permission but list.
+func (s *Source) Current(ctx context.Context, key, at string) (Current, error) {
+	found, err := s.current(ctx, key, at)
+	if err != nil {
+		return Current{}, fmt.Errorf("look up %s of %s: %w", key, s, s.scoped(err))
 	}
-	return Current{}, fmt.Errorf("look up %s of %s: %w", key, s, s.scoped(err))
+	return found, nil
 }
 
-// version returns the object's UID and resourceVersion. of is the resourceVersion of the state that
-// the server read, empty if the server does not send it. at selects the state, empty for the
-// newest.
-func (s *Source) version(ctx context.Context, key, at string) (uid, rv, of string, err error) {
+func (s *Source) current(ctx context.Context, key, at string) (Current, error) {
 	namespace, name := split(key)
 	if s.opts.Namespace != "" && s.opts.Namespace != namespace {
-		return "", "", "", ErrNoObject
+		return Current{}, ErrNoObject
 	}
 	raw, err := s.only(namespace, name).first(ctx, at)
 	if err != nil {
-		return "", "", "", err
+		return Current{}, err
 	}
-	items := gjson.GetBytes(raw, "items")
-	if !items.Exists() {
-		return "", "", "", ErrBadList
+	list := gjson.GetManyBytes(raw, "items", "metadata.resourceVersion", "items.0")
+	if !list[0].Exists() {
+		return Current{}, ErrBadList
 	}
-	of = gjson.GetBytes(raw, "metadata.resourceVersion").Str
-	if !items.Get("0").Exists() {
-		return "", "", of, ErrNoObject
+	found := Current{At: list[1].Str}
+	if item := list[2]; item.Exists() {
+		if sent := object.Key(item.Get("metadata.namespace").Str, item.Get("metadata.name").Str); sent != key {
+			return Current{}, fmt.Errorf("the server sent %s", sent) // it does not support the selector
+		}
+		found.Exists, found.UID, found.RV = true, item.Get("metadata.uid").Str, item.Get("metadata.resourceVersion").Str
+		if at == "" {
+			found.At = found.RV
+		}
 	}
-	found := items.Get("0.metadata")
-	if at := object.Key(found.Get("namespace").Str, found.Get("name").Str); at != key {
-		return "", "", "", fmt.Errorf("the server sent %s", at) // the server does not support the selector
+	if found.At == "" {
+		return Current{}, fmt.Errorf("%w: it has no resourceVersion", ErrBadList)
 	}
-	return found.Get("uid").Str, found.Get("resourceVersion").Str, of, nil
+	return found, nil
 }
 
 // first returns a list of the first object in scope, metadata only, at resourceVersion at. If at is

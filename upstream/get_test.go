@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,8 @@ func TestGet(t *testing.T) {
 		{"another object", SourceOptions{}, "shop/a", path, 200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","namespace":"shop"}}`, "the server sent shop/b"},
 		{"another type", SourceOptions{}, "shop/a", path, 200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}`, "another type"},
 		{"noise", SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
+		{"at 16 MiB", SourceOptions{}, "shop/a", path, 200, onePod + strings.Repeat(" ", maxObject-len(onePod)), ""},
+		{"over 16 MiB", SourceOptions{}, "shop/a", path, 200, onePod + strings.Repeat(" ", maxObject-len(onePod)+1), ErrTooLarge.Error()},
 
 		{"selected", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), ""},
 		{"selected by field", SourceOptions{FieldSelector: "spec.nodeName=n"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn", 200, list(onePod), ""},
@@ -84,31 +87,45 @@ func TestGetClusterScoped(t *testing.T) {
 	require.Equal(t, "/api/v1/nodes/edge-1", asked)
 }
 
-// Version reads one object's metadata with a list.
-func TestVersion(t *testing.T) {
-	list := func(items string) string {
-		return `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"items":[` + items + `]}`
+// Current reads one object's metadata with a list: in the newest state or, with at, in a past one.
+func TestCurrent(t *testing.T) {
+	list := func(rv, items string) string {
+		return `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"` + rv + `"},"items":[` + items + `]}`
 	}
 	const path = "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da&limit=1"
+	const past = path + "&resourceVersion=5&resourceVersionMatch=Exact"
+	const selected = "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn&labelSelector=x%3Dy&limit=1"
+	other := `{"metadata":{"name":"b","namespace":"shop","uid":"u","resourceVersion":"7"}}`
 	for _, x := range []struct {
 		name string
 		opts SourceOptions
-		key  string
+		at   string
 		url  string // of the request; empty for none
 		code int
 		body string
-		err  string // "gone" for ErrNoObject; empty for none
+		want Current
+		err  string
 	}{
-		{"object", SourceOptions{}, "shop/a", path, 200, list(onePod), ""},
-		{"none", SourceOptions{}, "shop/a", path, 200, list(""), "gone"},
-		{"selected", SourceOptions{LabelSelector: "x=y", FieldSelector: "spec.nodeName=n"}, "shop/a", "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn&labelSelector=x%3Dy&limit=1", 200, list(onePod), ""},
-		{"own namespace", SourceOptions{Namespace: "shop"}, "shop/a", path, 200, list(onePod), ""},
-		{"other namespace", SourceOptions{Namespace: "mall"}, "shop/a", "", 0, "", "gone"},
-		{"no such path", SourceOptions{}, "shop/a", path, 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
-		{"forbidden", SourceOptions{}, "shop/a", path, 403, statusBody(403, "Forbidden", "no", ""), "no"},
-		{"another object", SourceOptions{}, "shop/a", path, 200, list(`{"metadata":{"name":"b","namespace":"shop","uid":"u","resourceVersion":"7"}}`), "the server sent shop/b"},
-		{"no list", SourceOptions{}, "shop/a", path, 200, `{"kind":"Status"}`, "not a complete list"},
-		{"noise", SourceOptions{}, "shop/a", path, 200, "<html>", "JSON"},
+		{"object", SourceOptions{}, "", path, 200, list("9", onePod), Current{true, "u", "7", "7"}, ""},
+		{"none", SourceOptions{}, "", path, 200, list("9", ""), Current{At: "9"}, ""},
+		{"selected", SourceOptions{LabelSelector: "x=y", FieldSelector: "spec.nodeName=n"}, "", selected, 200, list("9", onePod), Current{true, "u", "7", "7"}, ""},
+		{"own namespace", SourceOptions{Namespace: "shop"}, "", path, 200, list("9", onePod), Current{true, "u", "7", "7"}, ""},
+		{"other namespace", SourceOptions{Namespace: "mall"}, "", "", 0, "", Current{}, ErrNoObject.Error()},
+		{"no such path", SourceOptions{}, "", path, 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), Current{}, "no"},
+		{"forbidden", SourceOptions{}, "", path, 403, statusBody(403, "Forbidden", "no", ""), Current{}, "no"},
+		{"another object", SourceOptions{}, "", path, 200, list("9", other), Current{}, "the server sent shop/b"},
+		{"object without a resourceVersion", SourceOptions{}, "", path, 200, list("9", `{"metadata":{"name":"a","namespace":"shop"}}`), Current{}, ErrBadList.Error()},
+		{"none, without a resourceVersion", SourceOptions{}, "", path, 200, list("", ""), Current{}, ErrBadList.Error()},
+		{"no list", SourceOptions{}, "", path, 200, `{"kind":"Status"}`, Current{}, ErrBadList.Error()},
+		{"a table", SourceOptions{}, "", path, 200, `{"kind":"Table"}`, Current{}, ErrBadList.Error()},
+		{"noise", SourceOptions{}, "", path, 200, "<html>", Current{}, "JSON"},
+		{"over 16 MiB", SourceOptions{}, "", path, 200, list("9", onePod) + strings.Repeat(" ", maxObject), Current{}, ErrTooLarge.Error()},
+
+		{"then", SourceOptions{}, "5", past, 200, list("5", onePod), Current{true, "u", "7", "5"}, ""},
+		{"none then", SourceOptions{}, "5", past, 200, list("5", ""), Current{At: "5"}, ""},
+		{"another state", SourceOptions{}, "5", past, 200, list("9", onePod), Current{true, "u", "7", "9"}, ""},
+		{"none, another state", SourceOptions{}, "5", past, 200, list("9", ""), Current{At: "9"}, ""},
+		{"compacted", SourceOptions{}, "5", past, 410, statusBody(410, "Expired", "compacted", ""), Current{}, "compacted"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			asked := ""
@@ -118,59 +135,15 @@ func TestVersion(t *testing.T) {
 				reply(w, x.code, x.body)
 			})
 			x.opts.Resource = pods
-			uid, rv, err := c.Source(x.opts).Version(t.Context(), x.key)
+			now, err := c.Source(x.opts).Current(t.Context(), "shop/a", x.at)
 			require.Equal(t, x.url, asked)
-			switch x.err {
-			case "":
+			require.Equal(t, x.want, now)
+			if x.err == "" {
 				require.NoError(t, err)
-				require.Equal(t, []string{"u", "7"}, []string{uid, rv})
-			case "gone":
-				require.ErrorIs(t, err, ErrNoObject)
-			default:
-				require.ErrorContains(t, err, x.err)
-				require.NotErrorIs(t, err, ErrNoObject)
+				return
 			}
-		})
-	}
-}
-
-// VersionAt reads the state at a resourceVersion and reports whether the answer is of that state.
-func TestVersionAt(t *testing.T) {
-	for _, x := range []struct {
-		name      string
-		rv, items string
-		code      int
-		then      bool
-		gone      bool
-	}{
-		{"then", "7", onePod, 200, true, false},
-		{"none then", "7", "", 200, true, true},
-		{"another state", "9", onePod, 200, false, false},
-		{"no object, another state", "9", "", 200, false, true},
-		{"forgotten", "", "", 410, false, false},
-	} {
-		t.Run(x.name, func(t *testing.T) {
-			asked := ""
-			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				asked = r.URL.String()
-				if x.code != 200 {
-					reply(w, x.code, statusBody(410, "Expired", "compacted", ""))
-					return
-				}
-				reply(w, 200, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`+x.rv+`"},"items":[`+x.items+`]}`)
-			})
-			uid, rv, then, err := c.Source(SourceOptions{Resource: pods}).VersionAt(t.Context(), "shop/a", "7")
-			require.Equal(t, "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da&limit=1&resourceVersion=7&resourceVersionMatch=Exact", asked)
-			require.Equal(t, x.then, then)
-			switch {
-			case x.gone:
-				require.ErrorIs(t, err, ErrNoObject)
-			case x.code != 200:
-				require.True(t, apierrors.IsResourceExpired(err), "%v", err)
-			default:
-				require.NoError(t, err)
-				require.Equal(t, []string{"u", "7"}, []string{uid, rv})
-			}
+			require.ErrorContains(t, err, x.err)
+			require.Equal(t, x.code == 410, apierrors.IsResourceExpired(err), "%v", err)
 		})
 	}
 }

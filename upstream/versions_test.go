@@ -54,39 +54,5 @@ func TestVersionsOfNoise(t *testing.T) {
 	for _, body := range []string{`{}`, `{"kind":"Status","apiVersion":"v1"}`, metadataList("", `{"metadata":{"name":"a"}}`), metadataList("", `{}`), "<html>"} {
 		c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, body) })
 		require.Error(t, podSource(c).Versions(t.Context(), VersionsOptions{PageSize: 2}, func(Version) error { return nil }), body)
-		_, err := podSource(c).Current(t.Context(), "shop/a")
-		require.Error(t, err, body)
-	}
-}
-
-// If there is no object, Current returns the resourceVersion at which that holds.
-func TestCurrent(t *testing.T) {
-	for _, x := range []struct {
-		name string
-		code int
-		list string
-		want Current
-		err  string
-	}{
-		{name: "there", code: 200, list: metadataList("", metadataItem("a", "7")), want: Current{Exists: true, UID: "u-a", RV: "7", At: "7"}},
-		{name: "gone", code: 200, list: metadataList("", ""), want: Current{At: "9"}},
-		{name: "no such path", code: 404, list: "404 page not found", err: "could not find"},
-		{name: "forbidden", code: 403, list: statusBody(403, "Forbidden", "no", ""), err: "no"},
-		{name: "another", code: 200, list: metadataList("", metadataItem("b", "7")), err: "the server sent shop/b"},
-		{name: "noise", code: 200, list: `{"kind":"Table"}`, err: ErrBadList.Error()},
-	} {
-		t.Run(x.name, func(t *testing.T) {
-			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				require.Contains(t, r.URL.Query().Get("fieldSelector"), "metadata.name=a")
-				reply(w, x.code, x.list)
-			})
-			got, err := c.Source(SourceOptions{Resource: pods, LabelSelector: "x=y"}).Current(t.Context(), "shop/a")
-			if x.err != "" {
-				require.ErrorContains(t, err, x.err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, x.want, got)
-		})
 	}
 }

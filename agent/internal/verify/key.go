@@ -84,7 +84,7 @@ func (v *comparison) ask(ctx context.Context, key string) (upstream.Current, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
-	return v.source.Current(ctx, key)
+	return v.source.Current(ctx, key, "")
 }
 
 // await waits until the stored object is the server's answer, or the watch has passed the answer,
