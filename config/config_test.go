@@ -118,11 +118,8 @@ func TestValidateGoValues(t *testing.T) {
 			"snapcache.dev/v1alpha1 AgentConfiguration expected, found neither apiVersion nor kind"},
 		{"no defaults", func(c *AgentConfiguration) { c.Log = Log{Level: "info"} },
 			`log.format: "" is not one of text, json`},
-		{"group that looks like a version", func(c *AgentConfiguration) {
-			c.Resources[0].Resource = ResourceName{Resource: "widgets", Group: "v1.example.com"}
-		}, `resources[0].resource: "widgets.v1.example.com" would be read as version "v1" of group "example.com"`},
-		{"no name", func(c *AgentConfiguration) { c.Resources[0].Resource = ResourceName{Version: "v1"} },
-			`resources[0].resource: ".v1" is not a resource: the plural name in lower case is needed, as in pods, deployments.apps or widgets.v1.example.com`},
+		{"no name", func(c *AgentConfiguration) { c.Resources[0].Resource = ResourceName{} },
+			"resources[0].resource: missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com"},
 		{"part of a byte", func(c *AgentConfiguration) { c.Store.MaxSize = resource.MustParse("20000000500m") },
 			"store.maxSize: 20000000500m is not a whole number of bytes"},
 	} {
@@ -172,25 +169,20 @@ func TestParseResourceName(t *testing.T) {
 	}
 }
 
-func TestParseFieldPath(t *testing.T) {
+func TestCheckFieldPath(t *testing.T) {
 	for _, test := range []struct {
-		in   string
-		want []string // nil: an error
+		path  string
+		valid bool
 	}{
-		{`spec.nodeName`, []string{"spec", "nodeName"}},
-		{`kind`, []string{"kind"}},
-		{`metadata.annotations.example\.com/owner`, []string{"metadata", "annotations", "example.com/owner"}},
-		{`a_b.c-d.0`, []string{"a_b", "c-d", "0"}},
-		{`\.`, []string{"."}},
-		{`a\..b`, []string{"a.", "b"}},
-		{in: ``}, {in: `.`}, {in: `.a`}, {in: `a.`}, {in: `a..b`}, {in: `a\`}, {in: `a\b`}, {in: `a\\.b`},
-		{in: `a|b`}, {in: `a.#`}, {in: `@this`}, {in: `a*`}, {in: `a?`}, {in: `!a`}, {in: `{a}`}, {in: `[0]`}, {in: `(a)`},
-		{in: `a b`}, {in: `ä`}, {in: "a\xff"}, {in: `a:b`}, {in: `~a`},
-		{in: strings.Repeat("a", maxFieldPath+1)},
+		{`spec.nodeName`, true}, {`kind`, true}, {`metadata.annotations.example\.com/owner`, true}, {`a_b.c-d.0`, true},
+		{`\.`, true}, {`a\..b`, true}, {strings.Repeat("a", maxFieldPath), true},
+		{``, false}, {`.`, false}, {`.a`, false}, {`a.`, false}, {`a..b`, false}, {`a\`, false}, {`a\b`, false}, {`a\\.b`, false},
+		{`a|b`, false}, {`a.#`, false}, {`@this`, false}, {`a*`, false}, {`a?`, false}, {`!a`, false}, {`{a}`, false},
+		{`[0]`, false}, {`(a)`, false}, {`a b`, false}, {`ä`, false}, {"a\xff", false}, {`a:b`, false}, {`~a`, false}, {"a\n", false},
+		{strings.Repeat("a", maxFieldPath+1), false},
 	} {
-		got, err := ParseFieldPath(test.in)
-		if (err != nil) != (test.want == nil) || !slices.Equal(got, test.want) {
-			t.Errorf("%q: got %q, %v; want %q", test.in, got, err, test.want)
+		if err := checkFieldPath(test.path); (err == nil) != test.valid {
+			t.Errorf("%q: %v", test.path, err)
 		}
 	}
 }
@@ -213,14 +205,5 @@ func TestEncryption(t *testing.T) {
 	c.Encryption = Encryption{KeyFile: "key", OldKeyFiles: []string{"old"}}
 	if err := c.Validate(); err != nil || !(c.Encryption.KeyFile != "") {
 		t.Errorf("%v, on: %v", err, (c.Encryption.KeyFile != ""))
-	}
-	for old, want := range map[string]string{
-		"":    "encryption.oldKeyFiles[0]: empty",
-		"key": `encryption.oldKeyFiles[0]: "key" is also encryption.keyFile`,
-	} {
-		c.Encryption.OldKeyFiles = []string{old}
-		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", old, err)
-		}
 	}
 }

@@ -76,7 +76,8 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 		c.Encryption.OldKeyFiles = nil // an empty list means the same as none
 	}
 	c.Store.Type = cmp.Or(c.Store.Type, StoreBolt)
-	c.Store.Path = cmp.Or(c.Store.Path, s.storePath())
+	c.Store.Path = cmp.Or(c.Store.Path, s.file("cache.db", "STATE_DIRECTORY", "/var/lib/snapcache",
+		s.below("XDG_STATE_HOME", "snapcache"), s.below("HOME", ".local/state/snapcache")))
 	c.Store.CommitInterval.Duration = cmp.Or(c.Store.CommitInterval.Duration, DefaultCommitInterval)
 	if c.Store.MaxSize.IsZero() {
 		c.Store.MaxSize = resource.MustParse(DefaultMaxSize)
@@ -87,10 +88,13 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	}
 	c.Snapshots.Keep = cmp.Or(c.Snapshots.Keep, DefaultSnapshotsKept)
 	c.Snapshots.MaxAge.Duration = cmp.Or(c.Snapshots.MaxAge.Duration, DefaultSnapshotAge)
-	if c.Snapshots.Dir == "" && c.Store.Path != "" {
-		c.Snapshots.Dir = filepath.Join(filepath.Dir(c.Store.Path), "snapshots")
+	beside := ""
+	if c.Store.Path != "" {
+		beside = filepath.Dir(c.Store.Path)
+		c.Snapshots.Dir = cmp.Or(c.Snapshots.Dir, filepath.Join(beside, "snapshots"))
 	}
-	c.LocalAPI.Socket = cmp.Or(c.LocalAPI.Socket, s.socket(c.Store.Path))
+	c.LocalAPI.Socket = cmp.Or(c.LocalAPI.Socket, s.file("snapcache.sock", "RUNTIME_DIRECTORY", "/run/snapcache",
+		s.below("XDG_RUNTIME_DIR", "snapcache"), beside))
 	c.Metrics.Address = cmp.Or(c.Metrics.Address, DefaultMetricsAddress)
 	c.Health.ReadyWhen = cmp.Or(c.Health.ReadyWhen, ReadyReadable)
 	c.Log.Level = cmp.Or(c.Log.Level, LogInfo)
@@ -101,41 +105,17 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	}
 }
 
-func (s surroundings) storePath() string {
-	return fileIn(cmp.Or(s.systemdDirectory("STATE_DIRECTORY"), s.ofRoot("/var/lib/snapcache"),
-		s.below("XDG_STATE_HOME", "snapcache"), s.below("HOME", ".local/state/snapcache")), "cache.db")
-}
-
-func (s surroundings) socket(storePath string) string {
-	beside := ""
-	if storePath != "" {
-		beside = filepath.Dir(storePath)
+// file returns the path of a file in the first directory that is known: that of a variable that
+// systemd sets, root's if the user is root, or one of others. It returns "" if none is known.
+func (s surroundings) file(name, variable, ofRoot string, others ...string) string {
+	dir, _, _ := strings.Cut(s.getenv(variable), ":") // systemd separates several directories by colons
+	if s.root {
+		dir = cmp.Or(dir, ofRoot)
 	}
-	return fileIn(cmp.Or(s.systemdDirectory("RUNTIME_DIRECTORY"), s.ofRoot("/run/snapcache"),
-		s.below("XDG_RUNTIME_DIR", "snapcache"), beside), "snapcache.sock")
-}
-
-// fileIn returns the path of a file, or "" if its directory is not known.
-func fileIn(dir, name string) string {
-	if dir == "" {
+	if dir = cmp.Or(dir, cmp.Or(others...)); dir == "" {
 		return ""
 	}
 	return filepath.Join(dir, name)
-}
-
-// ofRoot returns dir for root, else "".
-func (s surroundings) ofRoot(dir string) string {
-	if s.root {
-		return dir
-	}
-	return ""
-}
-
-// systemdDirectory returns the first directory in a variable that systemd sets. systemd separates
-// several directories by colons.
-func (s surroundings) systemdDirectory(variable string) string {
-	first, _, _ := strings.Cut(s.getenv(variable), ":")
-	return first
 }
 
 // below returns sub in the directory of a variable, or "" if that is relative, as the XDG

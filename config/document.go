@@ -2,85 +2,85 @@ package config
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	yamlnode "go.yaml.in/yaml/v3"
-	"sigs.k8s.io/yaml"
 )
 
-// document is a configuration file while it is decoded: its tree, and the line of every field in
-// it.
-//
-// The tree is checked against the Go types before anything is decoded, because the decoder stops at
-// its first error, has no line numbers, and is too lenient (letter case, text that looks like a
-// number or a boolean). Bad fields are reported and left out. The rest is decoded and validated
-// too, so that one run reports all errors.
-type document struct {
-	name    string
-	root    *yamlnode.Node
-	lines   map[string]int
-	bad     map[string]bool // fields with an error
-	badPart map[string]bool // fields that contain such a field
-	errs    []*Error
-}
-
-// openDocument parses the YAML and checks that it is an AgentConfiguration. It returns one error
-// for any other file, in which every field would be an error.
-func openDocument(name string, data []byte) (*document, error) {
-	if err := checkText(name, data); err != nil {
+// Parse checks the configuration in data and fills in the defaults. Errors refer to the file as
+// name. Every error is an [Error], or several joined.
+func Parse(name string, data []byte) (*AgentConfiguration, error) {
+	d := &document{name: name, lines: map[string]int{}}
+	root, err := d.parse(data)
+	if err != nil {
 		return nil, err
 	}
-	fail := func(line int, format string, args ...any) (*document, error) {
-		return nil, &Error{File: name, Line: line, Message: oneLine(fmt.Sprintf(format, args...))}
+	c := d.decode(root)
+	// In another kind of file every field would be an error.
+	if root.Kind != yamlnode.MappingNode {
+		return nil, d.fail(root.Line, "%s %s expected, found %s", APIVersion, Kind, describe(root))
+	}
+	if fault, field := c.wrongKind(); fault != "" {
+		return nil, d.fail(cmp.Or(d.lines[field], root.Line), "%s", fault)
+	}
+	c.SetDefaults()
+	if len(d.errs) <= maxErrors {
+		for _, p := range c.problems() {
+			d.report(p)
+		}
+	}
+	if err := join(d.errs); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// document is a configuration file while it is decoded.
+//
+// The walk over the tree takes the place of a decoder, because decoders omit the field from their
+// errors or stop at the first, and are too lenient (text that looks like a number, the octal 010).
+// Bad fields are reported and left out. The rest is validated too, so that one run reports all
+// errors.
+type document struct {
+	name  string
+	lines map[string]int // of the fields in the file
+	bad   []string       // fields with an error
+	errs  []*Error
+}
+
+// parse returns the root of the only YAML document in data.
+func (d *document) parse(data []byte) (*yamlnode.Node, error) {
+	if err := checkText(d.name, data); err != nil {
+		return nil, err
 	}
 	var tree, next yamlnode.Node
 	decoder := yamlnode.NewDecoder(bytes.NewReader(data))
-	switch err := decoder.Decode(&tree); {
-	case errors.Is(err, io.EOF):
-		return fail(0, "the file is empty%s", orComments(data))
-	case err != nil:
-		line, message := syntaxError(data, err)
-		return fail(line, "not valid YAML: %s", message)
+	err := decoder.Decode(&tree)
+	if errors.Is(err, io.EOF) || err == nil && isNull(tree.Content[0]) {
+		return nil, d.fail(0, "the file is empty or has only comments: it needs at least apiVersion: %s and kind: %s", APIVersion, Kind)
 	}
-	switch err := decoder.Decode(&next); {
-	case err == nil:
-		return fail(next.Line, "a second YAML document begins here: a file holds one configuration")
-	case !errors.Is(err, io.EOF):
-		line, message := syntaxError(data, err)
-		return fail(line, "not valid YAML: %s", message)
-	}
-	root := tree.Content[0]
-	if isNull(root) {
-		return fail(0, "the file is empty%s", orComments(data))
-	}
-	if root.Kind != yamlnode.MappingNode {
-		return fail(root.Line, "%s %s expected, found %s", APIVersion, Kind, describe(root))
-	}
-	apiVersion, kind := scalarAt(root, "apiVersion"), scalarAt(root, "kind")
-	if apiVersion.Value != APIVersion || kind.Value != Kind {
-		line := max(apiVersion.Line, root.Line)
-		if apiVersion.Value == APIVersion {
-			line = max(kind.Line, root.Line)
+	if err == nil {
+		if err = decoder.Decode(&next); err == nil {
+			return nil, d.fail(next.Line, "a second YAML document begins here: a file holds one configuration")
 		}
-		return fail(line, "%s", wrongKind(apiVersion.Value, kind.Value))
 	}
-	return &document{name: name, root: root, lines: map[string]int{}, bad: map[string]bool{}, badPart: map[string]bool{}}, nil
+	if !errors.Is(err, io.EOF) {
+		line, message := syntaxError(data, err)
+		return nil, d.fail(line, "not valid YAML: %s", message)
+	}
+	return tree.Content[0], nil
 }
 
-func orComments(data []byte) string {
-	only := ""
-	if len(bytes.TrimSpace(data)) > 0 {
-		only = " except for comments"
-	}
-	return fmt.Sprintf("%s: it needs at least apiVersion: %s and kind: %s", only, APIVersion, Kind)
+func (d *document) fail(line int, format string, args ...any) *Error {
+	return &Error{File: d.name, Line: line, Message: oneLine(fmt.Sprintf(format, args...))}
 }
 
 var (
@@ -94,92 +94,54 @@ func syntaxError(data []byte, err error) (int, string) {
 	match := syntaxLine.FindStringSubmatch(err.Error())
 	message := err.Error()[len(match[0]):]
 	line, _ := strconv.Atoi(match[1])
-	if line > 0 && parserError.MatchString(message) {
+	if anchor := unknownAnchor.FindStringSubmatch(message); anchor != nil {
+		before, _, _ := bytes.Cut(data, []byte("*"+anchor[1]))
+		line = 1 + bytes.Count(before, []byte("\n"))
+	}
+	switch {
+	case line == 0:
+		line = 1 // the parser omits the line if it is the first
+	case parserError.MatchString(message):
 		line++ // the library's parser counts lines from 0, its scanner from 1
-	}
-	if line == 0 {
-		at := 0 // the parser omits the line if it is the first
-		if anchor := unknownAnchor.FindStringSubmatch(message); anchor != nil {
-			at = bytes.Index(data, []byte("*"+anchor[1]))
-		} else if strings.HasPrefix(message, "control characters") {
-			at = bytes.IndexFunc(data, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r) })
-		}
-		line = 1 + bytes.Count(data[:max(at, 0)], []byte("\n"))
-	}
-	if strings.HasSuffix(message, "cannot start any token") {
-		if text := bytes.Split(data, []byte("\n")); line <= len(text) && bytes.HasPrefix(bytes.TrimLeft(text[line-1], " "), []byte("\t")) {
-			message += ": indent with spaces, not with tabs"
-		}
+	case strings.HasSuffix(message, "cannot start any token"):
+		message += ": indent with spaces, not with tabs, and put text in quotes"
 	}
 	return line, message
 }
 
-// scalarAt returns the value of a key of the root, or an empty node if there is none.
-func scalarAt(root *yamlnode.Node, name string) *yamlnode.Node {
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		if root.Content[i].Value == name && root.Content[i+1].Kind == yamlnode.ScalarNode {
-			return root.Content[i+1]
-		}
-	}
-	return &yamlnode.Node{}
-}
-
-func (d *document) decode() *AgentConfiguration {
+func (d *document) decode(root *yamlnode.Node) *AgentConfiguration {
 	c := &AgentConfiguration{}
-	clean := d.walk(d.root, reflect.TypeFor[AgentConfiguration](), "")
-	data, err := json.Marshal(clean)
-	if err == nil {
-		err = yaml.UnmarshalStrict(data, c)
-	}
-	if err != nil {
-		// Not expected: the walk has checked everything that the decoder can fail on.
-		d.add(d.root.Line, "", "%v", err)
-	}
+	d.walk(root, reflect.ValueOf(c).Elem(), "")
 	return c
 }
 
 // report adds a problem found by validation, unless the walk has reported the same field, a field
 // around it or a part of it: then the problem is a consequence of that error.
 func (d *document) report(p *Error) {
-	if d.badPart[p.Field] {
-		return
+	if !slices.ContainsFunc(d.bad, func(bad string) bool { return within(p.Field, bad) || within(bad, p.Field) }) {
+		p.File, p.Line = d.name, d.lineOf(p.Field)
+		d.errs = append(d.errs, p)
 	}
-	for path := p.Field; path != ""; path = parentPath(path) {
-		if d.bad[path] {
-			return
-		}
-	}
-	p.File, p.Line = d.name, d.lineOf(p.Field)
-	d.errs = append(d.errs, p)
 }
 
 // lineOf returns the line of a field, or of the innermost field around it that is in the file. It
 // is 0 if the field's section isn't in the file.
 func (d *document) lineOf(field string) int {
-	for ; field != ""; field = parentPath(field) {
-		if line, ok := d.lines[field]; ok {
-			return line
-		}
+	for field != "" && d.lines[field] == 0 {
+		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
 	}
-	return 0
+	return d.lines[field]
 }
 
-// parentPath returns the path of the field around path: resources[2].namespaces is in resources[2],
-// which is in resources, which is in "".
-func parentPath(path string) string {
-	return path[:max(strings.LastIndexAny(path, ".["), 0)]
+// within reports whether path is the path of a field of parent, or parent itself.
+func within(path, parent string) bool {
+	rest, ok := strings.CutPrefix(path, parent)
+	return ok && (rest == "" || strings.ContainsRune(".[", rune(rest[0])))
 }
 
+// add adds an error. A line of 0 stands for that of the field.
 func (d *document) add(line int, field, format string, args ...any) {
-	d.markBad(field)
-	d.errs = append(d.errs, &Error{File: d.name, Line: line, Field: field, Message: oneLine(fmt.Sprintf(format, args...))})
+	e := d.fail(cmp.Or(line, d.lineOf(field)), format, args...)
+	e.Field = field
+	d.errs, d.bad = append(d.errs, e), append(d.bad, field)
 }
-
-func (d *document) markBad(field string) {
-	d.bad[field] = true
-	for path := parentPath(field); path != "" && !d.badPart[path]; path = parentPath(path) {
-		d.badPart[path] = true
-	}
-}
-
-func (d *document) err() error { return join(d.errs) }

@@ -95,3 +95,9 @@ func quote(s string) string {
 	}
 	return fmt.Sprintf("%q", s)
 }
+
+// cut is quote without the quotes.
+func cut(s string) string {
+	q := quote(s)
+	return q[1 : len(q)-1]
+}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -20,74 +22,49 @@ const maxFileSize = 1 << 20
 // fs.ErrPermission.
 func Load(path string) (*AgentConfiguration, error) {
 	data, err := readFile(path)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return Parse(path, data)
 	}
-	return Parse(path, data)
+	e := &Error{File: path, err: err}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.Message = fmt.Sprintf("no such file: create it with the two lines %q and %q, which is a complete configuration, "+
+			"or leave out --config for the same", "apiVersion: "+APIVersion, "kind: "+Kind)
+	case errors.Is(err, fs.ErrPermission):
+		e.Message = "permission denied: make the file readable for the user that runs the agent"
+	case errors.Is(err, syscall.EISDIR):
+		e.Message = "is a directory: give the path of a configuration file"
+	default:
+		// The text of an fs.PathError would repeat the file's name.
+		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+			err = pathErr.Err
+		}
+		e.Message = oneLine(fmt.Sprintf("read failed: %v", err))
+	}
+	return nil, e
 }
 
 func readFile(path string) ([]byte, error) {
-	fail := func(err error) error {
-		e := &Error{File: path, err: err}
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			e.Message = fmt.Sprintf("no such file: create it with the two lines %q and %q, which is a complete configuration, or leave out --config for the same",
-				"apiVersion: "+APIVersion, "kind: "+Kind)
-		case errors.Is(err, fs.ErrPermission):
-			e.Message = "permission denied: make the file readable for the user that runs the agent"
-		case errors.Is(err, syscall.EISDIR):
-			e.Message = "is a directory: give the path of a configuration file"
-		default:
-			// The text of an fs.PathError would repeat the file's name.
-			if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-				err = pathErr.Err
-			}
-			e.Message = oneLine(fmt.Sprintf("read failed: %v", err))
-		}
-		return e
-	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fail(err)
+		return nil, err
 	}
 	defer func() { _ = f.Close() }() // opened for reading: closing loses nothing
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
-		return nil, fail(err)
-	}
-	return data, nil
-}
-
-// Parse checks the configuration in data and fills in the defaults. Errors refer to the file as
-// name. Every error is an [Error], or several joined.
-func Parse(name string, data []byte) (*AgentConfiguration, error) {
-	doc, err := openDocument(name, data)
-	if err != nil {
-		return nil, err
-	}
-	c := doc.decode()
-	c.SetDefaults()
-	for _, p := range c.problems() {
-		doc.report(p)
-	}
-	if err := doc.err(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return io.ReadAll(io.LimitReader(f, maxFileSize+1))
 }
 
 // checkText refuses a file that is not text or is too large.
-func checkText(name string, data []byte) *Error {
+func checkText(name string, data []byte) error {
 	if len(data) > maxFileSize {
 		return &Error{File: name, Message: "larger than 1 MiB: not a configuration file"}
 	}
-	for valid := 0; valid < len(data); {
-		r, size := utf8.DecodeRune(data[valid:])
-		if r == utf8.RuneError && size == 1 {
-			line := 1 + bytes.Count(data[:valid], []byte("\n"))
-			return &Error{File: name, Line: line, Message: fmt.Sprintf("not UTF-8 text (byte 0x%02x)", data[valid])}
+	for at := 0; at < len(data); {
+		r, size := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) && !strings.ContainsRune("\t\r\n", r) {
+			line := 1 + bytes.Count(data[:at], []byte("\n"))
+			return &Error{File: name, Line: line, Message: fmt.Sprintf("not plain UTF-8 text (byte 0x%02x)", data[at])}
 		}
-		valid += size
+		at += size
 	}
 	return nil
 }

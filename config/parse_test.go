@@ -132,11 +132,12 @@ func TestExampleIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := openDocument("example.yaml", data)
+	doc := &document{name: "example.yaml", lines: map[string]int{}}
+	root, err := doc.parse(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc.decode()
+	doc.decode(root)
 	shown := map[string]bool{}
 	for path := range doc.lines {
 		shown[regexp.MustCompile(`\[\d+\]`).ReplaceAllString(path, "[]")] = true
@@ -191,10 +192,10 @@ func TestNoText(t *testing.T) {
 		data string
 		want string
 	}{
-		{"UTF-16", "\xff\xfea\x00p\x00", "agent.yaml:1: not UTF-8 text (byte 0xff)"},
-		{"Latin-1", header + "kubeconfig: /etc/k\xfcche\n", "agent.yaml:3: not UTF-8 text (byte 0xfc)"},
-		{"Latin-1 after UTF-8", header + "kubeconfig: /\u00e9/k\xfcche\n", "agent.yaml:3: not UTF-8 text (byte 0xfc)"},
-		{"control character", header + "\nkubeconfig: a\x00b\n", "agent.yaml:4: not valid YAML: control characters are not allowed"},
+		{"UTF-16", "\xff\xfea\x00p\x00", "agent.yaml:1: not plain UTF-8 text (byte 0xff)"},
+		{"Latin-1", header + "kubeconfig: /etc/k\xfcche\n", "agent.yaml:3: not plain UTF-8 text (byte 0xfc)"},
+		{"Latin-1 after UTF-8", header + "kubeconfig: /\u00e9/k\xfcche\n", "agent.yaml:3: not plain UTF-8 text (byte 0xfc)"},
+		{"control character", header + "\nkubeconfig: a\x00b\n", "agent.yaml:4: not plain UTF-8 text (byte 0x00)"},
 		{"escaped control character", header + `kubeconfig: "a\0b"`, "agent.yaml:3: kubeconfig: the character U+0000 is not allowed here: give one line of plain text"},
 		{"database", strings.Repeat("\x00", maxFileSize+1), "agent.yaml: larger than 1 MiB: not a configuration file"},
 	} {

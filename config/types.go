@@ -232,7 +232,8 @@ const NamespaceIndex = "namespace"
 type Index struct {
 	// Name is unique within the resource: letters, digits, '-', '_' and '.', at most 63 of them.
 	Name string `json:"name"`
-	// Field is the path of a field, in the form of [ParseFieldPath].
+	// Field is the path of a field: keys with dots between them, as in spec.nodeName. A dot inside a
+	// key is escaped with a backslash.
 	Field string `json:"field,omitempty"`
 	// Label is the key of a label. An index has either a field or a label.
 	Label string `json:"label,omitempty"`
@@ -243,6 +244,6 @@ type Transform struct {
 	// KeepManagedFields keeps metadata.managedFields, which are about half of a pod's bytes and
 	// dropped by default.
 	KeepManagedFields bool `json:"keepManagedFields,omitempty"`
-	// Drop are the paths of further fields to drop, in the form of [ParseFieldPath].
+	// Drop are the paths of further fields to drop, in the form of [Index.Field].
 	Drop []string `json:"drop,omitempty"`
 }

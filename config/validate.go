@@ -39,8 +39,8 @@ func (c *AgentConfiguration) Validate() error {
 
 func (c *AgentConfiguration) problems() problems {
 	var p problems
-	if c.APIVersion != APIVersion || c.Kind != Kind {
-		p.add("", "%s", wrongKind(c.APIVersion, c.Kind))
+	if fault, _ := c.wrongKind(); fault != "" {
+		p.add("", "%s", fault)
 	}
 	if d := c.ResumeJitter; d != nil {
 		validateDuration(&p, "resumeJitter", d.Duration, 0, MaxResumeJitter, "")
@@ -52,8 +52,8 @@ func (c *AgentConfiguration) problems() problems {
 		validateDuration(&p, "verify.interval", d.Duration, MinVerifyInterval, MaxVerifyInterval, ", or 0s for none")
 	}
 	c.Store.validate(&p)
-	c.Encryption.validate(&p)
-	c.History.validate(&p)
+	validateDuration(&p, "history.retention", c.History.Retention.Duration, MinHistoryRetention, MaxHistoryRetention, "")
+	validateSize(&p, "history.maxSize", c.History.MaxSize, MinHistorySize, MaxHistorySize)
 	c.Snapshots.validate(&p)
 	c.LocalAPI.validate(&p)
 	c.Metrics.validate(&p)
@@ -71,24 +71,24 @@ func (c *AgentConfiguration) problems() problems {
 	return p
 }
 
-// wrongKind describes the type of a file that is not an AgentConfiguration.
-func wrongKind(apiVersion, kind string) string {
+// wrongKind returns what is wrong with the type of a file, and the field that has it; "" for
+// nothing.
+func (c *AgentConfiguration) wrongKind() (fault, field string) {
 	found := "neither apiVersion nor kind"
 	switch {
-	case apiVersion != "" && kind != "":
-		found = cut(apiVersion) + " " + cut(kind)
-	case apiVersion != "":
-		found = "apiVersion " + cut(apiVersion) + " without a kind"
-	case kind != "":
-		found = "kind " + cut(kind) + " without an apiVersion"
+	case c.APIVersion == APIVersion && c.Kind == Kind:
+		return "", ""
+	case c.APIVersion != "" && c.Kind != "":
+		found = cut(c.APIVersion) + " " + cut(c.Kind)
+	case c.APIVersion != "":
+		found = "apiVersion " + cut(c.APIVersion) + " without a kind"
+	case c.Kind != "":
+		found = "kind " + cut(c.Kind) + " without an apiVersion"
 	}
-	return fmt.Sprintf("%s %s expected, found %s", APIVersion, Kind, found)
-}
-
-// cut is quote without the quotes.
-func cut(s string) string {
-	q := quote(s)
-	return q[1 : len(q)-1]
+	if field = "apiVersion"; c.APIVersion == APIVersion {
+		field = "kind"
+	}
+	return fmt.Sprintf("%s %s expected, found %s", APIVersion, Kind, found), field
 }
 
 func oneOf[T ~string](p *problems, field string, value T, allowed ...T) {
@@ -111,23 +111,6 @@ func (s *Store) validate(p *problems) {
 		p.add("store.commitInterval", "%v is out of range: more than 0s and at most %v", d, MaxCommitInterval)
 	}
 	validateSize(p, "store.maxSize", s.MaxSize, MinStoreSize, MaxStoreSize)
-}
-
-func (e *Encryption) validate(p *problems) {
-	for i, file := range e.OldKeyFiles {
-		field := fmt.Sprintf("encryption.oldKeyFiles[%d]", i)
-		switch {
-		case file == "":
-			p.add(field, "empty: give a file, or leave the entry out")
-		case file == e.KeyFile:
-			p.add(field, "%s is also encryption.keyFile: leave it out here", quote(file))
-		}
-	}
-}
-
-func (h *History) validate(p *problems) {
-	validateDuration(p, "history.retention", h.Retention.Duration, MinHistoryRetention, MaxHistoryRetention, "")
-	validateSize(p, "history.maxSize", h.MaxSize, MinHistorySize, MaxHistorySize)
 }
 
 // validateDuration checks a duration against its limits. otherwise is appended to the message.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -12,9 +13,8 @@ import (
 
 // keptPaths can't be dropped: type, identity and version of an object, and the labels, which
 // readers' selectors match.
-var keptPaths = [][]string{
-	{"apiVersion"}, {"kind"},
-	{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "labels"},
+var keptPaths = []string{
+	"apiVersion", "kind", "metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion", "metadata.labels",
 }
 
 func (c *AgentConfiguration) validateResources(p *problems) {
@@ -25,35 +25,22 @@ func (c *AgentConfiguration) validateResources(p *problems) {
 	for i := range c.Resources {
 		r := &c.Resources[i]
 		field := fmt.Sprintf("resources[%d]", i)
-		if r.validateName(p, field+".resource") {
-			if j, twice := first[r.Resource.GroupResource()]; twice {
-				p.add(field+".resource", "%s is already listed as resources[%d] (%s): a resource can be listed once", r.Resource, j, c.Resources[j].Resource)
-			} else {
-				first[r.Resource.GroupResource()] = i
-			}
-			// A wrong sentence is reported at its own field, not for Secrets too.
-			if r.Resource.IsSecrets() && c.Secrets.StoreOnDisk == "" {
-				p.add(field+".resource", "Secrets are refused unless the file has, at its top level, secrets: {storeOnDisk: %q}", SecretsConsent)
-			}
+		j, twice := first[r.Resource.GroupResource()]
+		switch {
+		case r.Resource == ResourceName{}:
+			p.add(field+".resource", "missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com")
+		case twice:
+			p.add(field+".resource", "%s is already listed as resources[%d] (%s): a resource can be listed once",
+				r.Resource, j, c.Resources[j].Resource)
+		default:
+			first[r.Resource.GroupResource()] = i
+		}
+		// A wrong sentence is reported at its own field, not for Secrets too.
+		if r.Resource.IsSecrets() && c.Secrets.StoreOnDisk == "" {
+			p.add(field+".resource", "Secrets are refused unless the file has, at its top level, secrets: {storeOnDisk: %q}", SecretsConsent)
 		}
 		r.validate(p, field)
 	}
-}
-
-func (r *Resource) validateName(p *problems, field string) bool {
-	if r.Resource == (ResourceName{}) {
-		p.add(field, "missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com")
-		return false
-	}
-	// A configuration made in Go may have a name that no file can contain.
-	if parsed, err := ParseResourceName(r.Resource.String()); err != nil {
-		p.add(field, "%v", err)
-		return false
-	} else if parsed != r.Resource {
-		p.add(field, "%s would be read as version %q of group %q", quote(r.Resource.String()), parsed.Version, parsed.Group)
-		return false
-	}
-	return true
 }
 
 func (r *Resource) validate(p *problems, field string) {
@@ -75,16 +62,13 @@ func (r *Resource) validate(p *problems, field string) {
 	if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
 		p.add(field+".fieldSelector", "%v", err)
 	}
-	dropped := r.Transform.validate(p, field+".transform")
+	r.Transform.validate(p, field+".transform")
 	names := make(map[string]int, len(r.Indexes))
 	for i := range r.Indexes {
 		at := fmt.Sprintf("%s.indexes[%d]", field, i)
 		index := &r.Indexes[i]
-		index.validate(p, at, dropped)
-		if index.Name == "" {
-			continue
-		}
-		if j, twice := names[index.Name]; twice {
+		index.validate(p, at, &r.Transform)
+		if j, twice := names[index.Name]; twice && index.Name != "" {
 			p.add(at+".name", "%s is already the name of indexes[%d]", quote(index.Name), j)
 		} else {
 			names[index.Name] = i
@@ -92,37 +76,18 @@ func (r *Resource) validate(p *problems, field string) {
 	}
 }
 
-// droppedPath is a path that the transform drops, and the reason in terms of the file.
-type droppedPath struct {
-	keys []string
-	why  string
-}
-
-// validate returns the paths that the transform drops.
-func (t *Transform) validate(p *problems, field string) []droppedPath {
-	var dropped []droppedPath
-	if !t.KeepManagedFields {
-		dropped = append(dropped, droppedPath{[]string{"metadata", "managedFields"}, "unless transform.keepManagedFields is true"})
-	}
+func (t *Transform) validate(p *problems, field string) {
 	for i, path := range t.Drop {
 		at := fmt.Sprintf("%s.drop[%d]", field, i)
-		keys, err := ParseFieldPath(path)
-		if err != nil {
+		if err := checkFieldPath(path); err != nil {
 			p.add(at, "%v", err)
-			continue
+		} else if slices.ContainsFunc(keptPaths, func(kept string) bool { return within(kept, path) || within(path, kept) }) {
+			p.add(at, "%s can't be dropped: apiVersion, kind and metadata's name, namespace, uid, resourceVersion and labels are needed", path)
 		}
-		for _, kept := range keptPaths {
-			if within(kept, keys) || within(keys, kept) {
-				p.add(at, "%s can't be dropped: apiVersion, kind and metadata's name, namespace, uid, resourceVersion and labels are needed", path)
-				break
-			}
-		}
-		dropped = append(dropped, droppedPath{keys, fmt.Sprintf("by transform.drop[%d]", i)})
 	}
-	return dropped
 }
 
-func (x *Index) validate(p *problems, field string, dropped []droppedPath) {
+func (x *Index) validate(p *problems, field string, t *Transform) {
 	switch {
 	case x.Name == "":
 		p.add(field+".name", "missing: an index needs a name")
@@ -134,23 +99,21 @@ func (x *Index) validate(p *problems, field string, dropped []droppedPath) {
 	switch {
 	case x.Field == "" && x.Label == "":
 		p.add(field, "the index has neither field nor label: give one of them")
+		return
 	case x.Field != "" && x.Label != "":
 		p.add(field, "the index has both field and label: give one of them, and make a second index for the other")
+		return
 	case x.Label != "":
 		if len(validation.IsQualifiedName(x.Label)) > 0 {
 			p.add(field+".label", "%s is not a label key, as in app or app.kubernetes.io/name", quote(x.Label))
 		}
-	default:
-		keys, err := ParseFieldPath(x.Field)
-		if err != nil {
-			p.add(field+".field", "%v", err)
-			return
-		}
-		for _, d := range dropped {
-			if within(keys, d.keys) {
-				p.add(field+".field", "%s is dropped %s, so the index would always be empty", x.Field, d.why)
-				return
-			}
-		}
+		return
+	}
+	if err := checkFieldPath(x.Field); err != nil {
+		p.add(field+".field", "%v", err)
+	} else if !t.KeepManagedFields && within(x.Field, "metadata.managedFields") {
+		p.add(field+".field", "%s is dropped unless transform.keepManagedFields is true, so the index would always be empty", x.Field)
+	} else if i := slices.IndexFunc(t.Drop, func(path string) bool { return within(x.Field, path) }); i >= 0 {
+		p.add(field+".field", "%s is dropped by transform.drop[%d], so the index would always be empty", x.Field, i)
 	}
 }

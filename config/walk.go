@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,198 +17,148 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var (
-	durationType        = reflect.TypeFor[metav1.Duration]()
-	quantityType        = reflect.TypeFor[resource.Quantity]()
-	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
-
-// walk checks a node against its type t and returns its value in JSON's terms, or nil if it is null
-// or bad. The depth is limited by the depth of the Go types.
-func (d *document) walk(n *yamlnode.Node, t reflect.Type, path string) any {
-	if n.Kind == yamlnode.AliasNode {
-		// A configuration is too short to need aliases, and without them a file can't grow while it
-		// is decoded.
-		d.wrong(n, path, "YAML aliases are not supported: write out the value of *%s", cut(n.Value))
-		return nil
-	}
+// walk checks a node against v's type and sets v to its value. v stays zero if the node is null.
+// The depth is limited by the depth of the Go types.
+func (d *document) walk(n *yamlnode.Node, v reflect.Value, path string) {
 	switch {
 	case isNull(n):
-		return nil
-	case t == durationType:
-		return d.duration(n, path, false)
-	case t == reflect.PointerTo(durationType):
-		return d.duration(n, path, true)
-	case t == quantityType:
-		return d.quantity(n, path)
-	case reflect.PointerTo(t).Implements(textUnmarshalerType):
-		return d.text(n, path, func(s string) error {
-			return reflect.New(t).Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s))
-		})
+		return
+	case n.Kind == yamlnode.AliasNode:
+		// Without aliases a file can't grow while it is decoded.
+		d.add(0, path, "YAML aliases are not supported: write out the value of *%s", cut(n.Value))
+		return
 	}
-	switch t.Kind() {
-	case reflect.Struct:
-		return d.mapping(n, t, path)
-	case reflect.Slice:
-		return d.sequence(n, t, path)
-	case reflect.String:
-		return d.text(n, path, func(string) error { return nil })
-	case reflect.Bool:
-		if n.Kind != yamlnode.ScalarNode || n.Tag != "!!bool" {
-			d.wrong(n, path, "true or false expected, found %s", describe(n))
-			return nil
+	var err error
+	expected, optional := "", false // what is expected; whether 0 is a value of its own
+	switch x := v.Addr().Interface().(type) {
+	case **metav1.Duration:
+		*x, optional = new(metav1.Duration), true
+		expected = "a duration expected, as in 500ms, 5s or 1m30s"
+		(*x).Duration, err = time.ParseDuration(n.Value)
+	case *metav1.Duration:
+		expected = "a duration expected, as in 500ms, 5s or 1m30s"
+		x.Duration, err = time.ParseDuration(n.Value)
+	case *resource.Quantity:
+		expected = "a size expected, as in 512Mi or 1Gi"
+		*x, err = parseSize(n.Value)
+	case *int:
+		expected = "a whole number expected"
+		if *x, err = strconv.Atoi(n.Value); strconv.Itoa(*x) != n.Value {
+			err = strconv.ErrSyntax // 010 is 8 to YAML
 		}
-		return strings.EqualFold(n.Value, "true")
-	case reflect.Int:
-		return d.number(n, path)
+	case *bool:
+		optional, expected = true, "true or false expected"
+		if n.Tag != "!!bool" {
+			err = strconv.ErrSyntax
+		} else {
+			err = n.Decode(x)
+		}
+	case encoding.TextUnmarshaler:
+		if text, ok := d.text(n, path); ok {
+			if err := x.UnmarshalText([]byte(text)); err != nil {
+				d.add(0, path, "%v", err)
+			}
+		}
+		return
 	default:
-		panic("config: no rule for reading a " + t.String()) // a programming error, which any test finds
+		switch v.Kind() {
+		case reflect.Struct:
+			d.mapping(n, v, path)
+		case reflect.Slice:
+			d.sequence(n, v, path)
+		case reflect.String:
+			text, _ := d.text(n, path)
+			v.SetString(text)
+		default:
+			panic("config: no rule for reading a " + v.Type().String()) // a programming error, which any test finds
+		}
+		return
+	}
+	if err != nil || n.Kind != yamlnode.ScalarNode {
+		d.add(0, path, "%s, found %s", expected, describe(n))
+	} else if !optional && v.IsZero() {
+		d.add(0, path, "%s would mean the default: leave the field out for that", cut(n.Value))
 	}
 }
 
-func (d *document) mapping(n *yamlnode.Node, t reflect.Type, path string) any {
+func (d *document) mapping(n *yamlnode.Node, v reflect.Value, path string) {
+	names := fieldNames(v.Type())
 	if n.Kind != yamlnode.MappingNode {
-		d.wrong(n, path, "fields expected (%s), found %s", strings.Join(fieldNames(t), ", "), describe(n))
-		return nil
+		d.add(0, path, "fields expected (%s), found %s", strings.Join(names, ", "), describe(n))
+		return
 	}
-	values := make(map[string]any, len(n.Content)/2)
-	first := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		field := childPath(path, key)
+		key := n.Content[i]
 		if key.Kind != yamlnode.ScalarNode || key.Tag == "!!merge" {
 			d.add(key.Line, path, "the name of a field expected, found %s", describe(key))
 			continue
 		}
-		if line, twice := first[key.Value]; twice {
+		field := childPath(path, key.Value)
+		index := slices.Index(names, key.Value)
+		if line := d.lines[field]; line > 0 {
 			d.add(key.Line, field, "given twice, first on line %d", line)
-			continue
-		}
-		first[key.Value] = key.Line
-		fieldType, known := fieldByName(t, key.Value)
-		if !known {
-			d.unknown(key, t, path, field)
-			continue
-		}
-		d.lines[field] = key.Line
-		if v := d.walk(value, fieldType, field); v != nil {
-			values[key.Value] = v
+		} else if index >= 0 {
+			d.lines[field] = key.Line
+			d.walk(n.Content[i+1], v.Field(index), field)
+		} else if meant := nearest(key.Value, names); meant != "" {
+			d.add(key.Line, field, "unknown field: did you mean %s?", meant)
+			d.bad = append(d.bad, childPath(path, meant)) // it gets no second error for being missing
+		} else {
+			d.add(key.Line, field, "unknown field: the fields here are %s", strings.Join(names, ", "))
 		}
 	}
-	return values
 }
 
-// unknown reports a field that doesn't exist, with the name that was probably meant, or with the
-// names that exist.
-func (d *document) unknown(key *yamlnode.Node, t reflect.Type, path, field string) {
-	names := fieldNames(t)
-	if meant := nearest(key.Value, names); meant != "" {
-		d.add(key.Line, field, "unknown field: did you mean %s?", meant)
-		// The field that was meant gets no second error for being missing.
-		d.markBad(strings.TrimPrefix(path+"."+meant, "."))
+func (d *document) sequence(n *yamlnode.Node, v reflect.Value, path string) {
+	if n.Kind != yamlnode.SequenceNode {
+		d.add(0, path, "a list expected, found %s", describe(n))
 		return
 	}
-	d.add(key.Line, field, "unknown field: the fields here are %s", strings.Join(names, ", "))
-}
-
-func (d *document) sequence(n *yamlnode.Node, t reflect.Type, path string) any {
-	if n.Kind != yamlnode.SequenceNode {
-		d.wrong(n, path, "a list expected, found %s", describe(n))
-		return nil
-	}
-	values := make([]any, len(n.Content))
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
 		field := fmt.Sprintf("%s[%d]", path, i)
 		d.lines[field] = item.Line
 		if isNull(item) {
 			d.add(item.Line, field, "the entry is empty")
-			continue
 		}
-		values[i] = d.walk(item, t.Elem(), field)
+		d.walk(item, v.Index(i), field)
 	}
-	return values
 }
 
-// wrong reports a node at the line of its field. A block's field is on the line above the block.
-func (d *document) wrong(n *yamlnode.Node, path, format string, args ...any) {
-	line := n.Line
-	if l, ok := d.lines[path]; ok {
-		line = l
-	}
-	d.add(line, path, format, args...)
-}
-
-// text reads a text field. It accepts only text, because a plain 0123 or 1e3 would be decoded as a
-// text that differs from the file's.
-func (d *document) text(n *yamlnode.Node, path string, check func(string) error) any {
-	if n.Kind != yamlnode.ScalarNode {
-		d.wrong(n, path, "text expected, found %s", describe(n))
-		return nil
-	}
-	if n.Tag != "!!str" {
-		d.wrong(n, path, "text expected, found %s: put it in quotes", describe(n))
-		return nil
+// text reads a text field. It accepts only text, so that a plain 0123 or 1e3 has one meaning.
+func (d *document) text(n *yamlnode.Node, path string) (string, bool) {
+	if n.Kind != yamlnode.ScalarNode || n.Tag != "!!str" {
+		quotes := ""
+		if n.Kind == yamlnode.ScalarNode {
+			quotes = ": put it in quotes"
+		}
+		d.add(0, path, "text expected, found %s%s", describe(n), quotes)
+		return "", false
 	}
 	for _, r := range n.Value {
 		// Usually the line break at the end of a block, or a space copied from a web page.
 		if !unicode.IsPrint(r) {
-			d.wrong(n, path, "the character %U is not allowed here: give one line of plain text", r)
-			return nil
+			d.add(0, path, "the character %U is not allowed here: give one line of plain text", r)
+			return "", false
 		}
 	}
-	if err := check(n.Value); err != nil {
-		d.wrong(n, path, "%v", err)
-		return nil
-	}
-	return n.Value
+	return n.Value, true
 }
 
-// duration reads a duration. zero means that 0 is a value of its own, not the default.
-func (d *document) duration(n *yamlnode.Node, path string, zero bool) any {
-	duration, err := time.ParseDuration(n.Value)
-	if n.Kind != yamlnode.ScalarNode || err != nil {
-		d.wrong(n, path, "a duration expected, as in 500ms, 5s or 1m30s, found %s", describe(n))
-		return nil
-	}
-	if duration == 0 && !zero {
-		d.wrong(n, path, "%s is zero, which would mean the default: leave the field out for that", quote(n.Value))
-		return nil
-	}
-	return n.Value
-}
+// sizePattern matches the subset of Kubernetes' quantities that are useful as sizes. Exponents are
+// excluded because resource.ParseQuantity computes with their size: 1e999999999 keeps it busy for
+// ever.
+var sizePattern = regexp.MustCompile(`^([1-9][0-9]{0,17}|[0-9]{1,6}(\.[0-9]{1,6})?([KMGT]i|[kMGT]))$`)
 
-// number reads a whole number. 0 is refused, because it would mean the default.
-func (d *document) number(n *yamlnode.Node, path string) any {
-	i, err := strconv.Atoi(n.Value)
-	if n.Kind != yamlnode.ScalarNode || n.Tag != "!!int" || err != nil || strconv.Itoa(i) != n.Value {
-		d.wrong(n, path, "a whole number expected, found %s", describe(n))
-		return nil
+func parseSize(s string) (resource.Quantity, error) {
+	if !sizePattern.MatchString(s) {
+		return resource.Quantity{}, strconv.ErrSyntax
 	}
-	if i == 0 {
-		d.wrong(n, path, "0 would mean the default: leave the field out for that")
-		return nil
+	q, err := resource.ParseQuantity(s)
+	if q.IsZero() {
+		q = resource.Quantity{} // without the unit
 	}
-	return i
-}
-
-// quantityPattern matches the subset of Kubernetes' quantities that are useful as sizes. Exponents
-// are excluded because resource.ParseQuantity computes with their size: 1e999999999 keeps it busy
-// for ever.
-var quantityPattern = regexp.MustCompile(`^([1-9][0-9]{0,17}|[0-9]{1,6}(\.[0-9]{1,6})?([KMGT]i|[kMGT]))$`)
-
-func (d *document) quantity(n *yamlnode.Node, path string) any {
-	if n.Kind != yamlnode.ScalarNode || !quantityPattern.MatchString(n.Value) {
-		d.wrong(n, path, "a size expected, as in 512Mi or 1Gi, found %s", describe(n))
-		return nil
-	}
-	if q, err := resource.ParseQuantity(n.Value); err != nil {
-		d.wrong(n, path, "%v", err)
-		return nil
-	} else if q.IsZero() {
-		d.wrong(n, path, "%s is zero, which would mean the default: leave the field out for that", quote(n.Value))
-		return nil
-	}
-	return n.Value
+	return q, err
 }
 
 func isNull(n *yamlnode.Node) bool { return n.Kind == yamlnode.ScalarNode && n.Tag == "!!null" }
@@ -218,8 +169,6 @@ func describe(n *yamlnode.Node) string {
 		return "fields"
 	case yamlnode.SequenceNode:
 		return "a list"
-	case yamlnode.AliasNode:
-		return "the alias *" + cut(n.Value)
 	}
 	switch n.Tag {
 	case "!!str":
@@ -239,8 +188,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
 // childPath returns the path of a field as the file names it. A name that can't be a field's is
 // quoted.
-func childPath(path string, key *yamlnode.Node) string {
-	name := key.Value
+func childPath(path, name string) string {
 	if !plainName.MatchString(name) {
 		name = oneLine(quote(name))
 	}
@@ -256,22 +204,9 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
-func fieldByName(t reflect.Type, name string) (reflect.Type, bool) {
-	for i, n := range fieldNames(t) {
-		if n == name {
-			return t.Field(i).Type, true
-		}
-	}
-	return nil, false
-}
-
 // nearest returns the name that was probably meant: the same in another case, or a typing error
 // away.
 func nearest(name string, names []string) string {
-	const longest = 40 // bytes; the distance costs the product of both lengths
-	if len(name) > longest {
-		return ""
-	}
 	best, distance := "", 0
 	for _, n := range names {
 		d := smetrics.WagnerFischer(strings.ToLower(name), strings.ToLower(n), 1, 1, 1)
