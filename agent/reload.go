@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -104,21 +105,21 @@ func (a *Agent) apply(ctx context.Context, cluster *upstream.Cluster, supervisor
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
 	}
-	before := a.config()
-	if err := immutable(before, next); err != nil {
+	changes, err := compare(a.config(), next)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
 	}
-	p := newPlan(a.all(), next)
-	if err := p.known(ctx, cluster); err != nil {
+	specs := collection.Specs(next)
+	if err := a.checkNew(ctx, cluster, specs); err != nil {
 		return nil, fmt.Errorf("%w: %w", localapi.ErrRefused, err)
 	}
 	a.applySettings(next)
-	changes := changedSettings(before, next)
-	return append(changes, a.execute(ctx, supervisors, p)...), nil
+	return append(changes, a.applySpecs(ctx, supervisors, specs)...), nil
 }
 
-// immutable returns an error if a setting differs that a running agent can't change.
-func immutable(before, next *config.AgentConfiguration) error {
+// compare returns the changed fields, without the collections. It returns an error if a running
+// agent can't change one of them.
+func compare(before, next *config.AgentConfiguration) (changes []string, err error) {
 	var errs []error
 	for _, field := range slices.Concat(
 		collection.Changed("kubeconfig", before.Kubeconfig, next.Kubeconfig),
@@ -133,12 +134,7 @@ func immutable(before, next *config.AgentConfiguration) error {
 	) {
 		errs = append(errs, fmt.Errorf("%s can't change while the agent runs: restart it (systemctl restart snapcache), or take the change back", field))
 	}
-	return errors.Join(errs...)
-}
-
-// changedSettings returns the changed fields, without the collections.
-func changedSettings(before, next *config.AgentConfiguration) []string {
-	changes := slices.Concat(
+	for _, field := range slices.Concat(
 		collection.Changed("resumeJitter", before.ResumeJitter, next.ResumeJitter),
 		collection.Changed("relist", before.Relist, next.Relist),
 		collection.Changed("verify", before.Verify, next.Verify),
@@ -149,11 +145,10 @@ func changedSettings(before, next *config.AgentConfiguration) []string {
 		collection.Changed("log.level", before.Log.Level, next.Log.Level),
 		collection.Changed("health", before.Health, next.Health),
 		collection.Changed("secrets", before.Secrets, next.Secrets),
-	)
-	for i := range changes {
-		changes[i] = "changed " + changes[i]
+	) {
+		changes = append(changes, "changed "+field)
 	}
-	return changes
+	return changes, errors.Join(errs...)
 }
 
 // applySettings puts a configuration in force, all but its collections.
@@ -185,62 +180,28 @@ func (a *Agent) nextReload() <-chan struct{} {
 	return a.reloaded
 }
 
-// plan is how a configuration changes the collections.
-type plan struct {
-	added   []collection.Scoped
-	removed []*collection.Collection
-	changed []change
-	order   []string            // the IDs of all collections after the change
-	asks    []collection.Scoped // to look up on the server first
-}
-
-// change is the new spec of a collection, with the names of the fields that differ.
-type change struct {
-	collection *collection.Collection
-	to         collection.Spec
-	fields     []string
-}
-
-// newPlan compares the collections with a configuration.
-func newPlan(all []*collection.Collection, next *config.AgentConfiguration) plan {
-	var p plan
+// byID returns the collections by their IDs.
+func (a *Agent) byID() map[string]*collection.Collection {
 	byID := map[string]*collection.Collection{}
-	for _, c := range all {
+	for _, c := range a.all() {
 		byID[c.ID] = c
 	}
-	for _, w := range collection.Specs(next) {
-		p.order = append(p.order, w.ID)
-		c := byID[w.ID]
-		delete(byID, w.ID)
-		if c == nil {
-			p.added = append(p.added, w)
-			p.asks = append(p.asks, w)
-			continue
-		}
-		was := c.Desired()
-		if fields := was.Differs(w.Spec); len(fields) > 0 {
-			p.changed = append(p.changed, change{c, w.Spec, fields})
-		}
-		if was.Entry.Resource.Version != w.Entry.Resource.Version {
-			p.asks = append(p.asks, w)
-		}
-	}
-	for _, c := range all {
-		if byID[c.ID] != nil {
-			p.removed = append(p.removed, c)
-		}
-	}
-	return p
+	return byID
 }
 
-// known returns an error if the server does not have a resource that is new in the plan. If the
+// checkNew returns an error if the server does not have a resource that is new in specs. If the
 // server can't be asked, the resource is accepted, and its collection waits for it, as at a start.
-func (p plan) known(ctx context.Context, cluster *upstream.Cluster) error {
+func (a *Agent) checkNew(ctx context.Context, cluster *upstream.Cluster, specs []collection.Scoped) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	byID := a.byID()
 	var wrong []error
-	for _, w := range p.asks {
-		r, err := cluster.Resolve(ctx, w.Entry.Resource.Resource, w.Entry.Resource.Version, w.Entry.Resource.Group)
+	for _, w := range specs {
+		name := w.Entry.Resource
+		if c := byID[w.ID]; c != nil && c.Desired().Entry.Resource.Version == name.Version {
+			continue
+		}
+		r, err := cluster.Resolve(ctx, name.Resource, name.Version, name.Group)
 		switch {
 		case errors.As(err, new(*upstream.NoResourceError)):
 			wrong = append(wrong, fmt.Errorf("%s.resource: %w", w.Field, err))
@@ -251,43 +212,40 @@ func (p plan) known(ctx context.Context, cluster *upstream.Cluster) error {
 	return errors.Join(wrong...)
 }
 
-// execute carries out the plan and returns what it changed. It waits for changed collections no
-// longer than applyTimeout.
-func (a *Agent) execute(ctx context.Context, supervisors *collection.Supervisors, p plan) []string {
-	var changes []string
-	byID := map[string]*collection.Collection{}
-	for _, c := range a.all() {
-		byID[c.ID] = c
-	}
-	for _, c := range p.removed {
-		delete(byID, c.ID)
-		supervisors.Stop(c)
-		a.damages.Forget(c.ID)
-		if err := a.db.Drop(c.ID); err != nil {
-			c.Log.Error("what is no longer configured could not be dropped; the next start tries again", "error", err)
-		}
-		changes = append(changes, "removed "+c.ID)
-	}
+// applySpecs adds, changes and removes collections, and returns what it changed. It waits for
+// changed collections no longer than applyTimeout.
+func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervisors, specs []collection.Scoped) []string {
+	var added, changed, removed []string
+	var collections, started []*collection.Collection
 	var applied []<-chan struct{}
-	for _, x := range p.changed {
-		applied = append(applied, x.collection.Configure(x.to))
-		changes = append(changes, fmt.Sprintf("changed %s: %s", x.collection.ID, strings.Join(x.fields, ", ")))
+	byID := a.byID()
+	for _, w := range specs {
+		c := byID[w.ID]
+		delete(byID, w.ID)
+		if c == nil {
+			c = collection.New(w, a.collectionOptions(true))
+			started = append(started, c)
+			added = append(added, "added "+c.ID)
+		} else if fields := c.Desired().Differs(w.Spec); len(fields) > 0 {
+			applied = append(applied, c.Configure(w.Spec))
+			changed = append(changed, fmt.Sprintf("changed %s: %s", c.ID, strings.Join(fields, ", ")))
+		}
+		collections = append(collections, c)
 	}
-	for _, w := range p.added {
-		c := collection.New(w, a.collectionOptions(true))
-		byID[c.ID] = c
-		changes = append(changes, "added "+c.ID)
-	}
-	collections := make([]*collection.Collection, len(p.order))
-	for i, id := range p.order {
-		collections[i] = byID[id]
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		supervisors.Stop(byID[id])
+		a.damages.Forget(id)
+		if err := a.db.Drop(id); err != nil {
+			byID[id].Log.Error("what is no longer configured could not be dropped; the next start tries again", "error", err)
+		}
+		removed = append(removed, "removed "+id)
 	}
 	a.setCollections(collections)
-	for _, c := range p.removed {
+	for _, c := range byID {
 		c.Tracker.Wake()
 	}
-	for _, w := range p.added {
-		supervisors.Start(byID[w.ID])
+	for _, c := range started {
+		supervisors.Start(c)
 	}
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -297,5 +255,5 @@ func (a *Agent) execute(ctx context.Context, supervisors *collection.Supervisors
 		case <-limited.Done():
 		}
 	}
-	return slices.Clip(changes)
+	return slices.Concat(removed, changed, added)
 }
