@@ -22,9 +22,6 @@ var (
 	// BeginReplace and EndReplace, or an item outside of them.
 	ErrReplacing = errors.New("out of order with a replace")
 
-	// ErrFull is returned by a call that does not block, if the budget is used up.
-	ErrFull = errors.New("queue is full")
-
 	// ErrUnusable is returned for an object that can't be queued, because it has no key or the
 	// transformer refused it. Other objects can be queued.
 	ErrUnusable = errors.New("object can't be queued")

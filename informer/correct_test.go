@@ -2,7 +2,6 @@ package informer_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"path/filepath"
 	"runtime"
@@ -78,146 +77,211 @@ func TestCorrect_ThenEvent(t *testing.T) {
 }
 
 // TestCorrectModel runs a server's history into a store in which objects are changed behind the
-// loop's back, with answers to GETs that are queued at any later time. At each step every other
-// object is in a state that the server had at the checkpoint or later: no event is lost to an
-// answer that was read before it. Once each key was fetched again, the store has what the server
-// has.
+// loop's back and, in a file, become corrupt, with answers to GETs that are queued at any later
+// time. At each step every other object is in a state that the server had at the checkpoint or
+// later: no event is lost to an answer that was read before it. Once each key was fetched again, the
+// store has what the server has.
 func TestCorrectModel(t *testing.T) {
-	for _, s := range []struct {
-		name string
-		open func(*rapid.T) store.DB
-	}{
-		{"memory", func(*rapid.T) store.DB { return memory.New() }},
-		{"durable", func(t *rapid.T) store.DB {
-			db, err := bolt.Open(filepath.Join(rapidDir(t), "cache.db"), bolt.Options{})
-			require.NoError(t, err)
-			return db
-		}},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { correctModel(t, s.open(t)) })
+	t.Run("memory", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			db := memory.New()
+			correctModel(t, func() store.DB { return db }, "")
 		})
+	})
+	t.Run("durable", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			path := filepath.Join(rapidDir(t), "cache.db")
+			correctModel(t, func() store.DB {
+				db, err := bolt.Open(path, bolt.Options{})
+				require.NoError(t, err)
+				return db
+			}, path)
+		})
+	})
+}
+
+// getAnswer is the server's answer to a GET.
+type getAnswer struct {
+	o  *object.Object // nil for none
+	at string         // the checkpoint before the request
+}
+
+// serverModel is a server's history of some objects, and a collection that follows it.
+type serverModel struct {
+	t       *rapid.T
+	db      store.DB
+	coll    store.Collection
+	queue   *deltafifo.Queue
+	done    chan error
+	keys    []string
+	states  []map[string]string  // states[rv] is key → RV
+	at      int                  // what the watch has delivered
+	answers map[string]getAnswer // not yet queued
+	wrong   map[string]bool      // keys that were changed behind the loop's back
+}
+
+func (m *serverModel) start(db store.DB) {
+	m.db = db
+	coll, err := db.Open(storetest.Info("test"))
+	require.NoError(m.t, err)
+	m.coll, m.queue = coll, deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
+	m.queue.Start(coll.State().RV)
+	loop, done := informer.New(informer.Options{Name: "test", Queue: m.queue, Collection: coll}), make(chan error, 1)
+	m.done = done
+	go func() { done <- loop.Run(context.Background()) }()
+	clear(m.answers)
+}
+
+func (m *serverModel) stop() {
+	m.queue.Close()
+	require.NoError(m.t, <-m.done)
+	if _, durable := m.db.(*bolt.DB); durable {
+		require.NoError(m.t, m.db.Close())
 	}
 }
 
-func correctModel(t *rapid.T, db store.DB) {
-	coll, err := db.Open(storetest.Info("test"))
-	require.NoError(t, err)
-	q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
-	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll})
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(context.Background()) }()
+func (m *serverModel) newest() map[string]string { return m.states[len(m.states)-1] }
 
-	keys := []string{"a", "b", "c"}
-	states := []map[string]string{{}, {"a": "1"}} // states[rv] is key → RV
-	at := len(states) - 1                         // what the watch has delivered
-	type answer struct {
-		o  *object.Object
-		at string // the checkpoint before the request
+// version returns an object at a resourceVersion, nil for none.
+func (m *serverModel) version(key, rv string) *object.Object {
+	if rv == "" {
+		return nil
 	}
-	answers := map[string]answer{} // of GETs, not yet queued
-	wrong := map[string]bool{}
-	version := func(key, rv string) *object.Object {
-		if rv == "" {
-			return nil
-		}
-		n, err := strconv.Atoi(rv)
-		require.NoError(t, err)
-		return obj(key, "u", n)
+	n, err := strconv.Atoi(rv)
+	require.NoError(m.t, err)
+	return obj(key, "u", n)
+}
+
+// change creates, updates or deletes an object at the server.
+func (m *serverModel) change(key string, remove bool) {
+	s := maps.Clone(m.newest())
+	if s[key] != "" && remove {
+		delete(s, key)
+	} else {
+		s[key] = strconv.Itoa(len(m.states))
 	}
-	newest := func(key string) *object.Object { return version(key, states[len(states)-1][key]) }
-	settle := func() { // returns once the loop has applied all that was queued
-		for range 2 {
-			require.NoError(t, q.BeginReplace(context.Background(), deltafifo.Replace{}))
-			q.AbortReplace()
+	m.states = append(m.states, s)
+}
+
+// deliver queues the next event, and reports whether there was one.
+func (m *serverModel) deliver() bool {
+	if m.at+1 >= len(m.states) {
+		return false
+	}
+	m.at++
+	for _, key := range m.keys {
+		was, is := m.states[m.at-1][key], m.states[m.at][key]
+		switch {
+		case is == "" && was != "":
+			require.NoError(m.t, m.queue.Delete(obj(key, "u", m.at)))
+		case is != was:
+			require.NoError(m.t, m.queue.Update(obj(key, "u", m.at)))
 		}
 	}
-	deliver := func() {
-		if at+1 >= len(states) {
-			return
-		}
-		at++
-		for _, key := range keys {
-			was, is := states[at-1][key], states[at][key]
-			switch {
-			case is == "" && was != "":
-				require.NoError(t, q.Delete(obj(key, "u", at)))
-			case is != was:
-				require.NoError(t, q.Update(obj(key, "u", at)))
+	return true
+}
+
+func (m *serverModel) list() {
+	m.at = len(m.states) - 1
+	require.NoError(m.t, m.queue.BeginReplace(context.Background(), deltafifo.Replace{}))
+	for key, rv := range m.newest() {
+		require.NoError(m.t, m.queue.ReplaceItem(m.version(key, rv)))
+	}
+	require.NoError(m.t, m.queue.EndReplace(strconv.Itoa(m.at)))
+}
+
+func (m *serverModel) get(key string) {
+	rv := m.coll.State().RV
+	m.answers[key] = getAnswer{m.version(key, m.newest()[key]), rv}
+}
+
+// correct queues the answer for a key, if there is one, and reports whether it was taken.
+func (m *serverModel) correct(key string) bool {
+	x, ok := m.answers[key]
+	if !ok {
+		return false
+	}
+	delete(m.answers, key)
+	err := m.queue.Correct("ns/"+key, x.o, x.at)
+	if err == nil {
+		delete(m.wrong, key)
+		return true
+	}
+	require.ErrorIs(m.t, err, deltafifo.ErrChanged)
+	return false
+}
+
+// settle returns once the loop has applied all that was queued.
+func (m *serverModel) settle() {
+	for range 2 {
+		require.NoError(m.t, m.queue.BeginReplace(context.Background(), deltafifo.Replace{}))
+		m.queue.AbortReplace()
+	}
+}
+
+// correctModel runs the model over the stores that open returns: each time the same one, in a file
+// at path or, if path is empty, in memory.
+func correctModel(t *rapid.T, open func() store.DB, path string) {
+	m := &serverModel{
+		t: t, keys: []string{"a", "b", "c"}, states: []map[string]string{{}, {"a": "1"}},
+		answers: map[string]getAnswer{}, wrong: map[string]bool{},
+	}
+	m.start(open())
+	m.list()
+	draw := func(t *rapid.T) string { return rapid.SampledFrom(m.keys).Draw(t, "key") }
+	actions := map[string]func(*rapid.T){
+		"server":  func(t *rapid.T) { m.change(draw(t), rapid.Bool().Draw(t, "delete")) },
+		"event":   func(*rapid.T) { m.deliver() },
+		"get":     func(t *rapid.T) { m.get(draw(t)) },
+		"correct": func(t *rapid.T) { m.correct(draw(t)) },
+		"relist": func(t *rapid.T) {
+			if rapid.IntRange(0, 5).Draw(t, "expired") == 0 {
+				m.list()
 			}
-		}
-	}
-	correct := func(key string) {
-		x, ok := answers[key]
-		if !ok {
-			return
-		}
-		delete(answers, key)
-		switch err := q.Correct("ns/"+key, x.o, x.at); {
-		case err == nil:
-			delete(wrong, key)
-		case !errors.Is(err, deltafifo.ErrReplacing):
-			require.ErrorIs(t, err, deltafifo.ErrChanged)
-		}
-	}
-	require.NoError(t, q.BeginReplace(context.Background(), deltafifo.Replace{}))
-	require.NoError(t, q.ReplaceItem(obj("a", "u", 1)))
-	require.NoError(t, q.EndReplace("1"))
-	draw := func(t *rapid.T) string { return rapid.SampledFrom(keys).Draw(t, "key") }
-	t.Repeat(map[string]func(*rapid.T){
-		"server": func(t *rapid.T) {
-			key, s := draw(t), maps.Clone(states[len(states)-1])
-			if s[key] != "" && rapid.Bool().Draw(t, "delete") {
-				delete(s, key)
-			} else {
-				s[key] = strconv.Itoa(len(states))
-			}
-			states = append(states, s)
 		},
-		"event":   func(*rapid.T) { deliver() },
-		"get":     func(t *rapid.T) { key := draw(t); answers[key] = answer{newest(key), coll.State().RV} },
-		"correct": func(t *rapid.T) { correct(draw(t)) },
 		"tamper": func(t *rapid.T) {
-			settle()
+			m.settle()
 			key := draw(t)
-			bad := rapid.SampledFrom([]string{"", "1", strconv.Itoa(at + 2)}).Draw(t, "version")
-			require.NoError(t, coll.Apply(store.Batch{
-				Changes: []store.Change{{Key: "ns/" + key, Object: version(key, bad), RV: "1"}}, Checkpoint: coll.State().Checkpoint,
+			bad := rapid.SampledFrom([]string{"", "1", strconv.Itoa(m.at + 2)}).Draw(t, "version")
+			require.NoError(t, m.coll.Apply(store.Batch{
+				Changes: []store.Change{{Key: "ns/" + key, Object: m.version(key, bad), RV: "1"}}, Checkpoint: m.coll.State().Checkpoint,
 			}))
-			wrong[key] = true
+			m.wrong[key] = true
 		},
 		"": func(t *rapid.T) {
 			if !rapid.Bool().Draw(t, "settle") {
 				return
 			}
-			settle()
-			checkpoint, err := strconv.Atoi(coll.State().RV)
+			m.settle()
+			checkpoint, err := strconv.Atoi(m.coll.State().RV)
 			require.NoError(t, err)
-			got := contents(t, coll)
-			for _, key := range keys {
-				var possible []string
-				for _, s := range states[checkpoint:] {
+			got := contents(t, m.coll)
+			for _, key := range m.keys {
+				possible := []string{"corrupt"}
+				for _, s := range m.states[checkpoint:] {
 					possible = append(possible, s[key])
 				}
-				require.True(t, wrong[key] || slices.Contains(possible, got[key]), "%s is %q at checkpoint %d, expected one of %q", key, got[key], checkpoint, possible)
+				require.True(t, m.wrong[key] || slices.Contains(possible, got[key]), "%s is %q at checkpoint %d, expected one of %q", key, got[key], checkpoint, possible)
 			}
 		},
-	})
-	for at+1 < len(states) {
-		deliver()
 	}
-	settle()
-	for _, key := range keys {
-		err := deltafifo.ErrReplacing // until the loop has taken the end of settle's list
-		for errors.Is(err, deltafifo.ErrReplacing) {
-			runtime.Gosched()
-			err = q.Correct("ns/"+key, newest(key), coll.State().RV)
+	if path != "" {
+		actions["damage"] = func(t *rapid.T) {
+			m.stop()
+			damage(t, path, "ns/"+draw(t))
+			m.start(open())
 		}
-		require.NoError(t, err)
 	}
-	settle()
-	require.Equal(t, states[len(states)-1], contents(t, coll))
-	q.Close()
-	require.NoError(t, <-done)
-	require.NoError(t, db.Close())
+	t.Repeat(actions)
+	for m.deliver() {
+	}
+	m.settle()
+	for _, key := range m.keys {
+		for m.get(key); !m.correct(key); m.get(key) { // until the loop has taken the end of settle's list
+			runtime.Gosched()
+		}
+	}
+	m.settle()
+	require.Equal(t, m.newest(), contents(t, m.coll))
+	m.stop()
 }

@@ -61,19 +61,13 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 	}
 	for i, delta := range deltas {
 		o, _ := delta.Object.(*object.Object)
-		if delta.Type == deltafifo.Repaired && (at != corrupt || changed) {
-			// The repair is an older answer of the server. An event of this key that arrived since
-			// is newer, or a newer one follows. A deleted object must not come back: no later event
-			// would delete it again.
-			continue
-		}
 		corrected := delta.Type == deltafifo.Corrected
 		// A list and a correction are applied to any stored state; an event must be newer.
 		if !isList && !corrected && o != nil && stale(delta.Type, o, old) && !l.rewritten(now, delta.Type, o, old) {
 			d.counts.Stale++
 			continue
 		}
-		if delta.Type == cache.Deleted || (corrected || delta.Type == deltafifo.Repaired) && o == nil {
+		if delta.Type == cache.Deleted || corrected && o == nil {
 			if shown {
 				n := note{kind: noteDelete, key: kd.Key, old: current, arrived: arrived[i]}
 				if o != nil {
@@ -107,7 +101,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		}
 		d.note(l, n)
 		result, exists, shown, changed, current = o, true, true, true, next
-		if corrected || delta.Type == deltafifo.Repaired {
+		if corrected {
 			// Events up to this state may still arrive.
 			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
 		}

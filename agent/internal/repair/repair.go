@@ -91,8 +91,13 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 		if !c.Watching() || r.Clock.Since(keys[key].at) < patience || r.limit.Wait(ctx) != nil {
 			continue
 		}
-		_, source, queue, _ := c.Live()
-		gone, err := fetch(ctx, source, queue, c.Log, key, keys[key].gone)
+		stored, source, queue, _ := c.Live()
+		at := stored.State().RV
+		gone, err := fetch(ctx, source, queue, c.Log, key, keys[key].gone, at)
+		if errors.Is(err, deltafifo.ErrChanged) { // the next pass tries again
+			r.Damages.setAsked(c.ID, key, asked{gone: gone})
+			continue
+		}
 		r.Damages.setAsked(c.ID, key, asked{r.Clock.Now(), gone})
 		if err != nil && ctx.Err() == nil && r.lines.Allow() {
 			c.Log.Warn("a corrupt record could not be fetched again yet", "key", key, "error", upstream.Explain(err))
@@ -100,19 +105,16 @@ func (r *run) repair(ctx context.Context, c *collection.Collection) {
 	}
 }
 
-// fetch asks the server for one object and queues the answer for the loop, the only writer.
-//
-// The answer is the newest state at the time of the request: perhaps newer than the checkpoint, and
-// than the events that the watch has sent. The events of this object that the watch has not sent
-// yet are older, and dropped as stale, or newer. If the watch was faster, the answer finds a record
-// that is no longer corrupt, and is dropped. The checkpoint does not change in any case.
+// fetch asks the server for one object and queues the answer for the loop, the only writer. at is the
+// checkpoint before the request. If the watch has brought anything since, fetch returns
+// [deltafifo.ErrChanged]: that may be newer than the answer.
 //
 // If the server has no such object, the watch is about to send the deletion, with its
 // resourceVersion, which removes the record in good order. If that has not arrived by the next
 // request, which wasGone reports, the server never had an object of that name: the key itself is
 // corrupt, and the record is removed without an event. If an object of that name is created
 // meanwhile, the watch brings it, before or after, as above.
-func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue, log *slog.Logger, key string, wasGone bool) (gone bool, err error) {
+func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue, log *slog.Logger, key string, wasGone bool, at string) (gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
 	o, err := source.Get(ctx, key)
@@ -120,13 +122,12 @@ func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue,
 	switch {
 	case gone && !wasGone:
 		return true, nil
-	case gone:
-		log.Error("a corrupt record is of no object that the server knows: it is removed, and the file is corrupt in more than that: have a look with snapcache check", "key", key)
-	case err != nil:
+	case err != nil && !gone:
 		return false, err
 	}
-	if err = queue.Repair(key, o); errors.Is(err, deltafifo.ErrReplacing) {
-		err = nil // the list brings the object
+	err = queue.Correct(key, o, at)
+	if gone && err == nil {
+		log.Error("a corrupt record is of no object that the server knows: it is removed, and the file is corrupt in more than that: have a look with snapcache check", "key", key)
 	}
 	return gone, err
 }

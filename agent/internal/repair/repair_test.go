@@ -75,7 +75,13 @@ func TestFetch(t *testing.T) {
 			defer cluster.Close()
 			pods := upstream.Resource{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true}
 			queue := deltafifo.New(deltafifo.Options{})
-			gone, err := fetch(t.Context(), cluster.Source(upstream.SourceOptions{Resource: pods}), queue, slog.New(slog.DiscardHandler), "shop/a", x.wasGone)
+			queue.Start("4")
+			source, log := cluster.Source(upstream.SourceOptions{Resource: pods}), slog.New(slog.DiscardHandler)
+			if x.queued > 0 {
+				_, err := fetch(t.Context(), source, queue, log, "shop/a", x.wasGone, "3")
+				require.ErrorIs(t, err, deltafifo.ErrChanged, "the watch has brought 4 since")
+			}
+			gone, err := fetch(t.Context(), source, queue, log, "shop/a", x.wasGone, "4")
 			require.Equal(t, x.fails, err != nil, "%v", err)
 			require.Equal(t, x.gone, gone)
 			require.Equal(t, x.queued, queue.Len())

@@ -158,7 +158,7 @@ func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 			return true, nil
 		}
 		switch err := queue.Correct(key, o, before.rv); {
-		case errors.Is(err, deltafifo.ErrChanged), errors.Is(err, deltafifo.ErrReplacing), errors.Is(err, deltafifo.ErrFull):
+		case errors.Is(err, deltafifo.ErrChanged):
 			continue
 		case err != nil:
 			return false, err
