@@ -1,6 +1,7 @@
 package reflector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 // the checkpoint, and that its newest proves nothing. Any other error is that of the request.
 func checkCanary(ctx context.Context, server Versions, stored store.Header, checkpoint string) (same bool, err error) {
 	at := checkpoint
-	if cmp, ok := object.CompareRV(stored.RV, checkpoint); ok && cmp > 0 {
+	if order, ok := object.CompareRV(stored.RV, checkpoint); ok && order > 0 {
 		at = "" // a repaired object
 	}
 	now, err := server.Current(ctx, stored.Key, at)
@@ -187,6 +188,19 @@ func (r *Reflector) clusterChanged(cluster string) error {
 	return newRelistError(store.ReasonClusterChanged, "checkpoint is of cluster %s, this is %s", r.cluster, cluster)
 }
 
+// schemaChanged compares the server's schema with that of the stored objects. It returns nil if the
+// two are equal, or if the server's is not known now.
+func (r *Reflector) schemaChanged(ctx context.Context) error {
+	now, err := r.opts.Schema(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("compare the schema: %w", err)
+	case now == "" || now == r.schema:
+		return nil
+	}
+	return newRelistError(store.ReasonSchemaChanged, "the schema is %s, and was %s", now, cmp.Or(r.schema, "not known"))
+}
+
 // mustBeOneHistory reports whether the next list must have the history of the stored objects: their
 // versions are compared with the list's, and readers see the list as a continuation of the stored
 // history. The guards have compared the histories before the watch, but after its 410 the list may,
@@ -203,7 +217,7 @@ func (r *Reflector) compare(key string, held, item deltafifo.Version) error {
 // wentBack returns a [*RelistError] if a list, which is of the newest state, is older than the
 // checkpoint.
 func (r *Reflector) wentBack(rv string) error {
-	if cmp, ok := object.CompareRV(rv, r.rv); r.mustBeOneHistory() && ok && cmp < 0 {
+	if order, ok := object.CompareRV(rv, r.rv); r.mustBeOneHistory() && ok && order < 0 {
 		return newRelistError(store.ReasonRVAhead, "the list is of %s, before the checkpoint %s", rv, r.rv)
 	}
 	return nil

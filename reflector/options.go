@@ -64,7 +64,7 @@ type Options struct {
 
 	// Schema returns a digest of the form that the objects are served in, empty if the form is
 	// not known; nil if it never changes. It is called before a list, before a checkpoint is
-	// used, and every ten to fifteen minutes.
+	// used, and when a watch ends: every five to ten minutes.
 	Schema func(context.Context) (string, error)
 
 	// Kind and APIVersion are the type of the expected objects; other objects are skipped. If

@@ -47,7 +47,6 @@ type Reflector struct {
 	backoff        wait.Backoff
 	paused         time.Time        // when the newest pause ended
 	resync         <-chan time.Time // nil if there are no resyncs
-	recheck        clock.Timer      // fires when the schema is to be compared again
 	relistRequests chan *RelistError
 
 	lastRV atomic.Pointer[string] // rv, for other goroutines
@@ -126,9 +125,6 @@ func (r *Reflector) Run(ctx context.Context) error {
 		defer ticker.Stop()
 		r.resync = ticker.C()
 	}
-	r.recheck = r.opts.Clock.NewTimer(schemaEvery)
-	defer r.recheck.Stop()
-	r.awaitRecheck()
 	if err := r.jitter(ctx); err != nil {
 		return err
 	}

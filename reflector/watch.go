@@ -61,12 +61,16 @@ func (r *Reflector) watch(ctx context.Context) error {
 	if err != nil {
 		return r.failed(ctx, err)
 	}
+	r.validatedAt = r.opts.Clock.Now() // the server that began the watch also ended it
 	if lasted < timeout-time.Second {
 		// The watch ended before its timeout: the server may have been restarted, or even
 		// restored. Run the guards again.
 		r.validated = false
+	} else if err := r.schemaChanged(ctx); asRelist(err) != nil {
+		return r.relistFor(ctx, err)
+	} else if err != nil {
+		r.opts.Logger.Info("the schema can't be compared at the moment", "error", err)
 	}
-	r.validatedAt = r.opts.Clock.Now() // the server that began the watch also ended it
 	return r.closed(ctx, events, lasted)
 }
 
@@ -118,10 +122,6 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int,
 			}
 		case refused := <-r.relistRequests:
 			return events, refused
-		case <-r.recheck.C():
-			if err := r.recheckSchema(ctx); err != nil {
-				return events, err
-			}
 		case e, ok := <-w.ResultChan():
 			if !ok {
 				return events, nil
