@@ -11,9 +11,7 @@ type KeyDeltas struct {
 	Key    string
 	Deltas cache.Deltas
 
-	// Arrived is the position of each delta in the order in which all deltas of the
-	// queue arrived.
-	Arrived []uint64
+	Arrived []uint64 // position of each delta in the order in which all deltas of the queue arrived
 }
 
 // Batch is the deltas that a consumer takes at once, and the watermark that it reaches with them.
@@ -27,12 +25,9 @@ type Batch struct {
 	// Events and Bookmarks are how many of each the batch covers.
 	Events, Bookmarks int
 
-	// Skipped is set if the producer left out events. See [Queue.Skip].
-	Skipped bool
+	Skipped bool // the producer left out events, see [Queue.Skip]
 
-	// Flush is set if the consumer has to make this batch, and all before it, durable now. See
-	// [Queue.Flush].
-	Flush bool
+	Flush bool // the consumer has to make this batch, and all before it, durable now, see [Queue.Flush]
 
 	// List is set if the batch is part of a list, ListDone if it is the last part, ListAborted if
 	// the consumer has to drop the parts of the list that it has.
@@ -42,24 +37,20 @@ type Batch struct {
 	// a key counts; a Deleted may be for a key that only an earlier part of the list had.
 	Repeated bool
 
-	// Replace describes the list, if List is set.
-	Replace Replace
+	Replace Replace // describes the list, if List is set
 }
 
 // PopBatch blocks until something is pending and returns all of it, so every delta of a batch
 // arrived before every delta of the next one. The next call marks the previous batch as done. After
 // Close it returns the pending deltas and then ErrClosed; when ctx ends it returns the error of
 // ctx.
-func (q *Queue) PopBatch(ctx context.Context) (Batch, error) { return q.pop(ctx, 0) }
-
-// pop is PopBatch with a limit on the number of keys; 0 is none.
-func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
+func (q *Queue) PopBatch(ctx context.Context) (Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.next(ctx, limit)
+	return q.next(ctx, 0)
 }
 
-// next is pop for a caller that holds the lock.
+// next is PopBatch with a limit on the number of keys; 0 is none.
 func (q *Queue) next(ctx context.Context, limit int) (Batch, error) {
 	q.finish()
 	for {
@@ -75,13 +66,13 @@ func (q *Queue) next(ctx context.Context, limit int) (Batch, error) {
 	}
 }
 
-// finish marks the newest batch as done. The caller holds the lock.
+// finish marks the newest batch as done.
 func (q *Queue) finish() {
-	if !q.taken {
+	if q.inFlight == nil {
 		return
 	}
 	q.left = max(0, q.left-len(q.inFlight))
-	q.taken, q.inFlight = false, nil
+	q.inFlight = nil
 	if q.listPending && q.replace == nil {
 		q.listPending = false
 		if q.ended {
@@ -92,27 +83,23 @@ func (q *Queue) finish() {
 	q.changed.Broadcast()
 }
 
-// ready reports whether a batch may be taken now. The caller holds the lock.
+// ready reports whether a batch may be taken now.
 func (q *Queue) ready() bool {
-	if q.replace != nil && q.replace.phase != phaseItems {
+	switch {
+	case q.replace != nil && q.replace.phase != phaseItems, q.flush && q.replace == nil:
 		return true
-	}
-	if q.flush && q.replace == nil {
-		return true
-	}
-	if len(q.order) == 0 && q.rv == q.popped {
+	case !q.waiting():
 		return false
-	}
-	if q.closed || q.draining || q.bytes >= q.opts.MaxBytes/2 {
+	case q.closed || q.draining || q.bytes >= q.opts.MaxBytes/2:
 		return len(q.order) > 0 || q.replace == nil
 	}
 	return q.opts.Clock.Since(q.since) >= q.opts.Linger
 }
 
 // waitLinger waits until the queue changes, ctx ends, or the oldest pending delta is as old as
-// Linger. The caller holds the lock.
+// Linger.
 func (q *Queue) waitLinger(ctx context.Context) {
-	if len(q.order) > 0 || q.rv != q.popped {
+	if q.waiting() {
 		timer := q.opts.Clock.AfterFunc(q.opts.Linger-q.opts.Clock.Since(q.since), func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
@@ -123,10 +110,9 @@ func (q *Queue) waitLinger(ctx context.Context) {
 	q.wait(ctx)
 }
 
-// take removes a batch of at most limit keys from the queue; 0 is no limit. The caller holds the
-// lock.
+// take removes a batch of at most limit keys from the queue; 0 is no limit.
 func (q *Queue) take(limit int) Batch {
-	q.taken, q.inFlight = true, map[string]struct{}{}
+	q.inFlight = map[string]struct{}{}
 	q.changed.Broadcast() // wakes a producer that waits for the budget
 	n := len(q.order)
 	if limit > 0 && limit < n {
@@ -158,7 +144,7 @@ func (q *Queue) take(limit int) Batch {
 	return b
 }
 
-// takeList sets the fields of a batch that is part of a list. The caller holds the lock.
+// takeList sets the fields of a batch that is part of a list.
 func (q *Queue) takeList(b *Batch) {
 	b.List, b.Replace = true, q.replace.Replace
 	q.ended = false

@@ -51,8 +51,7 @@ func (q *Queue) Replace(list []any, rv string) error {
 	return nil
 }
 
-// deleteMissing queues a delete for each key that is queued or known and not
-// listed. The caller holds the lock.
+// deleteMissing queues a delete for each key that is queued or known and not listed.
 func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err error) {
 	for _, key := range q.order {
 		if _, ok := listed[key]; ok {
@@ -124,7 +123,7 @@ func (q *Queue) IsClosed() bool {
 // Transformer returns Options.Transformer.
 func (q *Queue) Transformer() cache.TransformFunc { return q.opts.Transformer }
 
-// initial is the progress of the first list. The queue's lock guards it.
+// initial is the progress of the first list.
 type initial struct {
 	populated bool          // the number of keys in the first list is known
 	left      int           // keys of the first list that were not popped
@@ -134,7 +133,7 @@ type initial struct {
 }
 
 // populate records the number of keys in the first list, 0 if there is no first list. Only the
-// first call counts. The caller holds the lock.
+// first call counts.
 func (i *initial) populate(keys int) {
 	if !i.populated {
 		i.populated, i.left = true, keys
@@ -142,7 +141,7 @@ func (i *initial) populate(keys int) {
 	}
 }
 
-// check closes done once the consumer has finished with the first list. The caller holds the lock.
+// check closes done once the consumer has finished with the first list.
 func (i *initial) check() {
 	if i.populated && i.left == 0 && !i.synced {
 		i.synced = true
@@ -150,8 +149,8 @@ func (i *initial) check() {
 	}
 }
 
-// HasSynced reports whether the consumer has finished with the first list. If events or a
-// checkpoint came first, there is no such list, and it returns true.
+// HasSynced reports whether the consumer has finished with the first list, or events or a checkpoint
+// came first.
 func (q *Queue) HasSynced() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

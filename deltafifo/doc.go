@@ -1,13 +1,11 @@
 // Package deltafifo is the queue between a reflector and the store: deltas per
 // key, in the order in which keys first changed, with a watermark.
 //
-// Each delta carries its position in the order of arrival. A [Batch] is a contiguous
-// part of that order, so a consumer that sorts the deltas of each batch by position has
-// the stream as the server sent it.
+// Each delta carries its position in the order of arrival. A [Batch] is a contiguous part of that
+// order, so a consumer that sorts its deltas by position has the stream as the server sent it.
 //
-// Its deltas are client-go's ([cache.Delta]): consecutive deletes of a key merge,
-// and an object that a list finds missing is deleted with a
-// [cache.DeletedFinalStateUnknown].
+// Its deltas are client-go's ([cache.Delta]): consecutive deletes of a key merge, and an object that
+// a list finds missing is deleted with a [cache.DeletedFinalStateUnknown].
 //
 // The watermark keeps a durable consumer correct. Deltas of one key are taken together, so with the
 // events A@10, B@11, A@12 the queue may return both deltas of A first. A consumer that then

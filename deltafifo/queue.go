@@ -18,12 +18,11 @@ var (
 	// ErrClosed is returned once the queue is closed.
 	ErrClosed = errors.New("queue is closed")
 
-	// ErrReplacing is returned if a call does not fit the state of a replace: a watch event between
-	// BeginReplace and EndReplace, or an item outside of them.
+	// ErrReplacing is returned for a watch event between BeginReplace and EndReplace, and for an
+	// item outside of them.
 	ErrReplacing = errors.New("out of order with a replace")
 
-	// ErrUnusable is returned for an object that can't be queued, because it has no key or the
-	// transformer refused it. Other objects can be queued.
+	// ErrUnusable is returned for an object that has no key or that the transformer refused.
 	ErrUnusable = errors.New("object can't be queued")
 )
 
@@ -37,8 +36,7 @@ type Options struct {
 	KnownObjects KnownObjects
 
 	// Transformer is applied to each object before it is queued, except to a
-	// cache.DeletedFinalStateUnknown; nil for none. The object that it returns must have the same
-	// name, UID and resourceVersion.
+	// cache.DeletedFinalStateUnknown; nil for none. It must keep name, UID and resourceVersion.
 	Transformer cache.TransformFunc
 
 	// MaxBytes is the budget for queued objects. A producer blocks while it is used up; an object
@@ -54,7 +52,8 @@ type Options struct {
 }
 
 // Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
-// use; one goroutine at a time may take batches.
+// use; one goroutine at a time may make a list, and one take batches. The caller of an unexported
+// method holds the lock, unless its comment differs.
 type Queue struct {
 	opts Options
 
@@ -68,7 +67,6 @@ type Queue struct {
 	since       time.Time
 	events      int  // watch events since the newest batch
 	bookmarks   int  // bookmarks since the newest batch
-	taken       bool // the newest batch is still with the consumer
 	draining    bool // BeginReplace waits for the queue to be empty
 	closed      bool
 	replace     *replace
@@ -77,7 +75,7 @@ type Queue struct {
 	flush       bool // the consumer has to make its content durable
 
 	initial                      // progress of the first list
-	inFlight map[string]struct{} // keys of the newest batch, while it is taken
+	inFlight map[string]struct{} // keys of the newest batch, nil once the consumer is done with it
 	pushes   uint64              // deltas queued so far
 }
 
@@ -102,8 +100,8 @@ func New(opts Options) *Queue {
 	return q
 }
 
-// Start sets the resourceVersion of the consumer's content, in an empty queue: later events come
-// after it, and there is no first list to wait for.
+// Start sets the resourceVersion of the consumer's content, in an empty queue. There is then no
+// first list to wait for.
 func (q *Queue) Start(rv string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -119,10 +117,9 @@ func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj) }
 // Update queues a MODIFIED event. It waits while the budget is used up.
 func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj) }
 
-// Delete queues a DELETED event. It waits while the budget is used up. If the consumer has no such
-// object, and no delta of the key is queued or with the consumer, only the resourceVersion is used.
-// That takes a [KnownObjectsGetter]: a [KnownObjects] alone can't distinguish an absent object from
-// an unreadable one, so with it every delete is queued.
+// Delete queues a DELETED event. It waits while the budget is used up. If KnownObjects is a
+// [KnownObjectsGetter] that does not have the object, and no delta of the key is queued or with the
+// consumer, only the resourceVersion is used.
 func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj) }
 
 func (q *Queue) event(t cache.DeltaType, obj any) error {
@@ -159,8 +156,7 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 }
 
 // gone reports whether the consumer does not hold key and no delta that is queued or with the
-// consumer can change that. The caller holds the lock; gone unlocks it while KnownObjects reads the
-// store.
+// consumer can change that. It unlocks the queue while KnownObjects reads the store.
 func (q *Queue) gone(key string) bool {
 	known, can := q.opts.KnownObjects.(KnownObjectsGetter)
 	for can && !q.pending(key) {
@@ -175,10 +171,10 @@ func (q *Queue) gone(key string) bool {
 	return false
 }
 
-// pending reports whether key is queued or with the consumer. The caller holds the lock.
+// pending reports whether key is queued or with the consumer.
 func (q *Queue) pending(key string) bool {
-	_, taken := q.inFlight[key]
-	return taken || q.items[key] != nil
+	_, inFlight := q.inFlight[key]
+	return inFlight || q.items[key] != nil
 }
 
 // transform applies the transformer to an object. Each object goes through it once.
@@ -226,7 +222,7 @@ func (q *Queue) Skip() error {
 }
 
 // afterReplace waits until the consumer has taken the whole of a list that has ended, so that later
-// events are not taken as part of it. The caller holds the lock.
+// events are not taken as part of it.
 func (q *Queue) afterReplace() error {
 	for q.replace != nil && !q.closed {
 		if q.replace.phase == phaseItems {
@@ -249,8 +245,7 @@ func (q *Queue) Flush() {
 	q.changed.Broadcast()
 }
 
-// push appends a delta once the budget allows it, or fails with ErrClosed. The caller holds the
-// lock, which is released during the wait.
+// push appends a delta once the budget allows it, or fails with ErrClosed.
 func (q *Queue) push(key string, d cache.Delta) error {
 	size := cost(key, d)
 	for !q.closed && !q.fits(size) {
@@ -263,7 +258,7 @@ func (q *Queue) push(key string, d cache.Delta) error {
 	return nil
 }
 
-// put appends a delta even if the budget is used up. The caller holds the lock.
+// put appends a delta even if the budget is used up.
 func (q *Queue) put(key string, d cache.Delta) {
 	q.touch()
 	q.pushes++
@@ -285,8 +280,7 @@ func (q *Queue) put(key string, d cache.Delta) {
 	q.changed.Broadcast()
 }
 
-// fits reports whether size more bytes are within the budget. An empty queue takes any size. The
-// caller holds the lock.
+// fits reports whether size more bytes are within the budget. An empty queue takes any size.
 func (q *Queue) fits(size int64) bool { return q.bytes == 0 || q.bytes+size <= q.opts.MaxBytes }
 
 // cost returns how many bytes of the budget a delta uses.
@@ -298,9 +292,9 @@ func cost(key string, d cache.Delta) int64 {
 	return size
 }
 
-// touch sets the time from which Linger counts, if nothing was pending. The caller holds the lock.
+// touch sets the time from which Linger counts, if nothing was pending.
 func (q *Queue) touch() {
-	if len(q.order) == 0 && q.rv == q.popped {
+	if !q.waiting() {
 		q.since = q.opts.Clock.Now()
 	}
 }
@@ -323,10 +317,7 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	if q.replace != nil && q.replace.phase == phaseItems {
-		q.abort()
-	}
-	q.changed.Broadcast()
+	q.abort()
 }
 
 // ListPending reports whether a list has begun and the consumer has not finished with it.
@@ -350,7 +341,10 @@ func (q *Queue) Bytes() int64 {
 	return q.bytes
 }
 
-// wait blocks until the queue changes or ctx ends. The caller holds the lock.
+// waiting reports whether a delta or a bookmark is to be taken.
+func (q *Queue) waiting() bool { return len(q.order) > 0 || q.rv != q.popped }
+
+// wait blocks until the queue changes or ctx ends.
 func (q *Queue) wait(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
 		q.mu.Lock()

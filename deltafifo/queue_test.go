@@ -494,3 +494,10 @@ func TestSkip(t *testing.T) {
 	q.Close()
 	require.ErrorIs(t, q.Skip(), ErrClosed)
 }
+
+// pop is PopBatch with a limit on the number of keys; 0 is none.
+func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.next(ctx, limit)
+}

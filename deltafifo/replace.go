@@ -36,10 +36,10 @@ type replace struct {
 	Replace
 	phase phase
 	rv    string
-	seen  map[string]bool // the keys of the list; false for a key that was dropped since
 
-	// repeated is set when a key of the list came again, or was dropped.
-	repeated bool
+	// The producer alone uses seen, so it takes no lock.
+	seen     map[string]bool // the keys of the list; false for a key that was dropped since
+	repeated bool            // a key of the list came again, or was dropped
 }
 
 type phase int
@@ -72,9 +72,21 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	return nil
 }
 
-// idle reports whether nothing is pending and the newest batch is done. The caller holds the lock.
-func (q *Queue) idle() bool {
-	return len(q.order) == 0 && q.replace == nil && q.rv == q.popped && !q.taken
+// idle reports whether nothing is pending and the newest batch is done.
+func (q *Queue) idle() bool { return !q.waiting() && q.replace == nil && q.inFlight == nil }
+
+// openList locks the queue and returns the list that items can be added to. The caller uses it
+// without the lock, because KnownObjects reads the store.
+func (q *Queue) openList() (*replace, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return nil, ErrClosed
+	case q.replace == nil || q.replace.phase != phaseItems:
+		return nil, ErrReplacing
+	}
+	return q.replace, nil
 }
 
 // ReplaceItem queues one item of the list. It waits while the budget is used up. If several items
@@ -85,22 +97,13 @@ func (q *Queue) ReplaceItem(obj any) error {
 		return fmt.Errorf("%w: %w", ErrUnusable, cache.KeyError{Obj: obj, Err: err})
 	}
 	uid, rv := identity(obj)
-	q.mu.Lock()
-	r := q.replace
-	if r == nil || r.phase != phaseItems {
-		defer q.mu.Unlock()
-		if q.closed {
-			return ErrClosed
-		}
-		return fmt.Errorf("item %s: %w", key, ErrReplacing)
+	r, err := q.openList()
+	if err != nil {
+		return fmt.Errorf("item %s: %w", key, err)
 	}
 	_, again := r.seen[key]
 	r.seen[key], r.repeated = true, r.repeated || again
-	force, compare := r.Force, r.Compare
-	q.mu.Unlock()
-
-	// Not under the lock: KnownObjects reads the store.
-	if q.opts.KnownObjects != nil && !force {
+	if q.opts.KnownObjects != nil && !r.Force {
 		knownUID, knownRV, ok, err := q.opts.KnownObjects.Version(key)
 		if err != nil {
 			return fmt.Errorf("look up %s: %w", key, err)
@@ -108,8 +111,8 @@ func (q *Queue) ReplaceItem(obj any) error {
 		if ok && knownUID == uid && knownRV == rv && rv != "" {
 			return nil
 		}
-		if ok && compare != nil {
-			if err := compare(key, Version{knownUID, knownRV}, Version{uid, rv}); err != nil {
+		if ok && r.Compare != nil {
+			if err := r.Compare(key, Version{knownUID, knownRV}, Version{uid, rv}); err != nil {
 				return fmt.Errorf("item %s: %w", key, err)
 			}
 		}
@@ -126,9 +129,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 // object that it holds. If the list is made under other rules than the consumer's objects
 // ([Replace].Force), KeepItem does nothing.
 func (q *Queue) KeepItem(key string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if r := q.replace; r != nil && r.phase == phaseItems && !r.Force {
+	if r, err := q.openList(); err == nil && !r.Force {
 		r.seen[key] = true
 	}
 }
@@ -137,9 +138,7 @@ func (q *Queue) KeepItem(key string) {
 // list was being made. At the end of the list the consumer does not have the object, even if it
 // held it before.
 func (q *Queue) DropItem(key string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if r := q.replace; r != nil && r.phase == phaseItems {
+	if r, err := q.openList(); err == nil {
 		if _, named := r.seen[key]; named {
 			r.seen[key], r.repeated = false, true
 		}
@@ -149,18 +148,10 @@ func (q *Queue) DropItem(key string) {
 // EndReplace completes the list, whose resourceVersion is rv: it queues a delete for each key that
 // the consumer holds and that is missing in the list.
 func (q *Queue) EndReplace(rv string) error {
-	q.mu.Lock()
-	r := q.replace
-	if r == nil || r.phase != phaseItems {
-		defer q.mu.Unlock()
-		if q.closed {
-			return ErrClosed
-		}
-		return fmt.Errorf("end of list: %w", ErrReplacing)
+	r, err := q.openList()
+	if err != nil {
+		return fmt.Errorf("end of list: %w", err)
 	}
-	q.mu.Unlock()
-
-	// Without the lock: only the producer uses seen, and KnownObjects reads the store.
 	var missing []string
 	if q.opts.KnownObjects != nil {
 		keys, err := q.opts.KnownObjects.Keys()
@@ -206,13 +197,13 @@ func (q *Queue) EndReplace(rv string) error {
 func (q *Queue) AbortReplace() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.replace != nil && q.replace.phase == phaseItems {
-		q.abort()
-	}
+	q.abort()
 }
 
 func (q *Queue) abort() {
-	q.replace.phase = phaseAborted
-	q.items, q.order, q.bytes = map[string]*item{}, nil, 0
+	if q.replace != nil && q.replace.phase == phaseItems {
+		q.replace.phase = phaseAborted
+		q.items, q.order, q.bytes = map[string]*item{}, nil, 0
+	}
 	q.changed.Broadcast()
 }
