@@ -92,7 +92,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 		reason = store.ReasonSkipped
 	}
 	observer := s.observer(ctx)
-	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, OnSkip: observer.Skipped, WatchList: o.watchList})
+	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, WatchList: o.watchList})
 	var p *Pipeline
 	p = NewPipeline(reflector.Options{
 		Name: o.id, Identity: s.identity, Logger: log, Observer: observer, Source: source,

@@ -72,20 +72,6 @@ func TestSyntheticEvents(t *testing.T) {
 	require.Equal(t, "watch 80", log[len(log)-1])
 }
 
-func TestFromCache(t *testing.T) {
-	fromCache := func(o *reflector.Options) { initial(o); o.FromCache = true }
-	s := &script{watches: []answer{{err: apierrors.NewResourceExpired("gone")}}}
-	log := play(t, s, time.Minute, fromCache)
-	require.Equal(t, []string{
-		"begin initial uid:1 force=false", `list page=500 rv="0"`, "end 100", "watch 100",
-		"begin expired uid:1 force=false", `list page=500 rv=""`, "end 100", "watch 100",
-	}, log)
-
-	s = &script{lists: []error{apierrors.NewResourceExpired("continue token")}}
-	log = play(t, s, time.Minute, fromCache)
-	require.Equal(t, []string{`list page=500 rv="0"`, "abort", "begin initial uid:1 force=false", `list page=0 rv=""`}, log[1:5])
-}
-
 func TestExpectedType(t *testing.T) {
 	other, err := object.Parse([]byte(`{"kind":"Pod","apiVersion":"example.com/v1","metadata":{"name":"x","resourceVersion":"52"}}`))
 	require.NoError(t, err)

@@ -144,7 +144,7 @@ func TestGuards(t *testing.T) {
 		refused := &reflector.RelistError{Reason: store.ReasonRVAhead, Err: errors.New("a is older")}
 		require.Equal(t, []string{
 			"probe 50", "guard", "refused rv-ahead: a is older",
-			"begin rv-ahead uid:1 force=true", `list page=500 rv=""`, "item a@3", "end 100", "watch 100",
+			"begin rv-ahead uid:1 force=true", `list page=500`, "item a@3", "end 100", "watch 100",
 		}, play(t, s, time.Minute, guarded(s, refused)))
 	})
 	t.Run("wait", func(t *testing.T) {

@@ -32,9 +32,6 @@ type ListWatchOptions struct {
 	// watch. If the server refuses it, and after a stream that broke, the list is made by
 	// pages. It has no effect if the client declares that it does not support it.
 	WatchList bool
-
-	// OnSkip is called for each item of a list that can't be used; may be nil.
-	OnSkip func(error)
 }
 
 // ListWatch is a [Source] over a client of client-go: a typed, dynamic or metadata client, or one
@@ -83,6 +80,12 @@ func (l *ListWatch) List(ctx context.Context, opts upstream.ListOptions, each fu
 	p := &lister{ListWatch: l, opts: opts, each: each}
 	if p.opts.Progress == nil {
 		p.opts.Progress = func(_, _ int64) {}
+	}
+	if p.opts.Invalid == nil {
+		p.opts.Invalid = func(string, error) {}
+	}
+	if p.opts.Deleted == nil {
+		p.opts.Deleted = func(string) {}
 	}
 	if l.opts.WatchList && !l.broke {
 		rv, err := p.watchList(ctx)
@@ -195,11 +198,7 @@ type lister struct {
 }
 
 func (p *lister) pages(ctx context.Context) (string, error) {
-	opts := metav1.ListOptions{Limit: p.opts.PageSize, ResourceVersion: p.opts.ResourceVersion}
-	if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
-		// With a limit and without a match, the list would be of exactly that resourceVersion.
-		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	}
+	opts := metav1.ListOptions{Limit: p.opts.PageSize}
 	rv, first := "", true
 	for {
 		list, err := p.page(ctx, opts)
@@ -236,8 +235,7 @@ func (p *lister) pages(ctx context.Context) (string, error) {
 		case opts.Continue:
 			return "", fmt.Errorf("%w: the server sent one continue token twice", upstream.ErrBadList)
 		}
-		// The token contains the resourceVersion; the server refuses one beside the token.
-		opts = metav1.ListOptions{Limit: opts.Limit, Continue: next}
+		opts.Continue = next
 	}
 }
 
@@ -255,18 +253,7 @@ func (p *lister) item(item runtime.Object) error {
 }
 
 func (p *lister) skip(key string, err error) {
-	if p.ListWatch.opts.OnSkip != nil {
-		p.ListWatch.opts.OnSkip(fmt.Errorf("item %d of the list: %w", p.count, err))
-	}
-	if key != "" && p.opts.Invalid != nil {
-		p.opts.Invalid(key)
-	}
-}
-
-func (p *lister) delete(key string) {
-	if key != "" && p.opts.Deleted != nil {
-		p.opts.Deleted(key)
-	}
+	p.opts.Invalid(key, fmt.Errorf("item %d of the list: %w", p.count, err))
 }
 
 var (
@@ -285,8 +272,7 @@ const progressItems = 1000
 func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 	yes := true
 	s, err := p.watch(ctx, metav1.ListOptions{
-		ResourceVersion: p.opts.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-		SendInitialEvents: &yes,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: &yes,
 	}, p.opts.WatchTimeout)
 	switch {
 	case err == nil:
@@ -336,7 +322,7 @@ func (p *lister) initial(e watch.Event) (end string, err error) {
 		switch e.Type {
 		case watch.Added, watch.Modified:
 		case watch.Deleted:
-			p.delete(o.Key())
+			p.opts.Deleted(o.Key())
 			return "", nil
 		default:
 			return "", fmt.Errorf("%w: a %s event in a list", upstream.ErrBadList, e.Type)
@@ -348,8 +334,8 @@ func (p *lister) initial(e watch.Event) (end string, err error) {
 	case *upstream.InvalidObject:
 		p.count++
 		p.skip(o.Key, o.Err)
-		if e.Type == watch.Deleted {
-			p.delete(o.Key)
+		if e.Type == watch.Deleted && o.Key != "" {
+			p.opts.Deleted(o.Key)
 		}
 		return "", nil
 	default:

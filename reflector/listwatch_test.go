@@ -82,17 +82,6 @@ func TestListWatchPages(t *testing.T) {
 	require.Equal(t, []string{`list limit=2 rv="" match= continue=""`, `list limit=2 rv="" match= continue="x"`}, c.asked)
 }
 
-func TestListWatchResourceVersion(t *testing.T) {
-	for rv, want := range map[string]string{
-		"": `rv="" match= `, "0": `rv="0" match= `, "7": `rv="7" match=NotOlderThan `,
-	} {
-		c := &client{}
-		_, _, err := read(t, source(c, reflector.ListWatchOptions{}), upstream.ListOptions{ResourceVersion: rv})
-		require.NoError(t, err)
-		require.Contains(t, c.asked[0], want)
-	}
-}
-
 func TestListWatchLists(t *testing.T) {
 	u := &unstructured.UnstructuredList{Object: map[string]any{"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "9"}}}
 	raw := &unstructured.Unstructured{Object: map[string]any{"kind": "Pod", "apiVersion": "v1", "metadata": map[string]any{"name": "a", "resourceVersion": "3"}}}
@@ -118,16 +107,16 @@ func TestListWatchLists(t *testing.T) {
 // one.
 func TestListWatchSkips(t *testing.T) {
 	var skipped []error
-	o := reflector.ListWatchOptions{OnSkip: func(err error) { skipped = append(skipped, err) }}
+	o, how := reflector.ListWatchOptions{}, upstream.ListOptions{Invalid: func(_ string, err error) { skipped = append(skipped, err) }}
 	answer := list(podList("9", "", typed("a", 1), typed("", 2), typed("c", 3)))
-	keys, _, err := read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){answer}}, o), upstream.ListOptions{})
+	keys, _, err := read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){answer}}, o), how)
 	require.NoError(t, err)
 	require.Equal(t, []string{"shop/a@1", "shop/c@3"}, keys)
 	require.Len(t, skipped, 1)
 	require.ErrorContains(t, skipped[0], "item 2")
 
 	o.Encode = reflector.NewEncode(nil)
-	_, _, err = read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){answer}}, o), upstream.ListOptions{})
+	_, _, err = read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){answer}}, o), how)
 	require.ErrorContains(t, err, "scheme")
 	require.Len(t, skipped, 1)
 }

@@ -88,11 +88,6 @@ type Options struct {
 	// second list lacks most of the same objects. 0 and 100 accept every list.
 	ConfirmDeletions int
 
-	// FromCache lets the server make the first list from its cache (resourceVersion "0"), which
-	// is cheaper for the server and perhaps some seconds old. Every other list is of the newest
-	// state, because a collection must not go back in time.
-	FromCache bool
-
 	// MinWatchTimeout is the shortest timeout of a watch; less than five minutes is five
 	// minutes. The longest is twice that.
 	MinWatchTimeout time.Duration

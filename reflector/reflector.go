@@ -244,14 +244,10 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	how := upstream.ListOptions{PageSize: r.opts.PageSize}
-	if r.opts.FromCache && r.reason == store.ReasonInitial {
-		how.ResourceVersion = "0"
-	}
-	rv, items, err := r.listOnce(ctx, cluster, schema, how)
+	rv, items, err := r.listOnce(ctx, cluster, schema, r.opts.PageSize)
 	if expired(err) {
 		// The server compacted the state between two pages. A list in one body can't expire.
-		rv, items, err = r.listOnce(ctx, cluster, schema, upstream.ListOptions{})
+		rv, items, err = r.listOnce(ctx, cluster, schema, 0)
 	}
 	if err != nil {
 		return r.relistFor(ctx, fmt.Errorf("list: %w", err))
@@ -269,7 +265,7 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 
 // listOnce makes one list into the queue. If it fails after the list has begun, it aborts the
 // queue's list.
-func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how upstream.ListOptions) (rv string, items int64, err error) {
+func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSize int64) (rv string, items int64, err error) {
 	replace := deltafifo.Replace{
 		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.guardMassDelete,
 	}
@@ -285,10 +281,17 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, how up
 			r.opts.Queue.AbortReplace()
 		}
 	}()
-	how.Progress = func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) }
-	how.Invalid, how.Deleted = r.opts.Queue.KeepItem, r.opts.Queue.DropItem
-	how.WatchTimeout = watchTimeout(r.opts.MinWatchTimeout)
-	rv, err = r.opts.Source.List(ctx, how, func(o *object.Object) error {
+	opts := upstream.ListOptions{
+		PageSize: pageSize, WatchTimeout: watchTimeout(r.opts.MinWatchTimeout), Deleted: r.opts.Queue.DropItem,
+		Progress: func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) },
+		Invalid: func(key string, err error) {
+			r.opts.Observer.Skipped(err)
+			if key != "" {
+				r.opts.Queue.KeepItem(key)
+			}
+		},
+	}
+	rv, err = r.opts.Source.List(ctx, opts, func(o *object.Object) error {
 		if !r.expected(o) {
 			return nil
 		}

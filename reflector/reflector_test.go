@@ -77,6 +77,7 @@ type script struct {
 	lists     []error
 	clusters  []string
 	listItems []*object.Object
+	invalid   []string                     // keys of items of the list that can't be used; empty if not known
 	replace   deltafifo.Replace            // the newest
 	holds     int                          // objects of the consumer
 	held      map[string]deltafifo.Version // some of those, by key
@@ -126,11 +127,14 @@ func (s *script) Probe(_ context.Context, rv string) error {
 }
 
 func (s *script) List(_ context.Context, opts upstream.ListOptions, each func(*object.Object) error) (string, error) {
-	s.note("list page=%d rv=%q", opts.PageSize, opts.ResourceVersion)
+	s.note("list page=%d", opts.PageSize)
 	for _, o := range s.listItems {
 		if err := each(o); err != nil {
 			return "", err
 		}
+	}
+	for _, key := range s.invalid {
+		opts.Invalid(key, object.ErrInvalid)
 	}
 	if err, _ := take(s, &s.lists); err != nil {
 		return "", err
@@ -251,11 +255,20 @@ func has(log []string, prefix string) int {
 
 func initial(o *reflector.Options) { o.Checkpoint = store.Checkpoint{} }
 
+// What is stored of an item that can't be used stays, if its key is known.
+func TestListSkipsWhatIsUnusable(t *testing.T) {
+	s := &script{listItems: []*object.Object{pod("a", 3)}, invalid: []string{"b", ""}}
+	require.Equal(t, []string{
+		"begin initial uid:1 force=false", "list page=500", "item a@3",
+		"skipped: not a valid JSON object", "keep b", "skipped: not a valid JSON object", "end 100", "watch 100",
+	}, play(t, s, time.Minute, initial))
+}
+
 func TestFirstSync(t *testing.T) {
 	s := &script{listItems: []*object.Object{pod("a", 3)}}
 	s.watches = []answer{{events: []watch.Event{event(watch.Added, "b", 101), event(watch.Deleted, "a", 102), bookmark(110)}, open: true}}
 	require.Equal(t, []string{
-		"begin initial uid:1 force=false", `list page=500 rv=""`, "item a@3", "end 100",
+		"begin initial uid:1 force=false", `list page=500`, "item a@3", "end 100",
 		"watch 100", "add b@101", "delete a@102", "bookmark 110",
 	}, play(t, s, time.Minute, initial))
 }
@@ -305,14 +318,14 @@ func TestExpired(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := play(t, s, time.Minute, nil)
-			require.Equal(t, []string{"begin expired uid:1 force=false", `list page=500 rv=""`, "end 100", "watch 100"}, log[len(log)-4:])
+			require.Equal(t, []string{"begin expired uid:1 force=false", `list page=500`, "end 100", "watch 100"}, log[len(log)-4:])
 		})
 	}
 }
 
 func TestClusterChanged(t *testing.T) {
 	s := &script{clusters: []string{"uid:2", "uid:2"}}
-	require.Equal(t, []string{"begin cluster-changed uid:2 force=true", `list page=500 rv=""`, "end 100", "watch 100"}, play(t, s, time.Minute, nil))
+	require.Equal(t, []string{"begin cluster-changed uid:2 force=true", `list page=500`, "end 100", "watch 100"}, play(t, s, time.Minute, nil))
 }
 
 // A change of permissions changes the form of the identity, not the cluster.
@@ -325,7 +338,7 @@ func TestIdentityOfAnotherForm(t *testing.T) {
 func TestCheckpointFromElsewhere(t *testing.T) {
 	elsewhere := func(o *reflector.Options) { o.ForeignCheckpoint = true }
 	s := &script{clusters: []string{"ca:abc", "ca:abc"}}
-	require.Equal(t, []string{"begin cluster-changed ca:abc force=true", `list page=500 rv=""`, "end 100", "watch 100"}, play(t, s, time.Minute, elsewhere))
+	require.Equal(t, []string{"begin cluster-changed ca:abc force=true", `list page=500`, "end 100", "watch 100"}, play(t, s, time.Minute, elsewhere))
 	require.Equal(t, []string{"probe 50", "watch 50"}, play(t, &script{}, time.Minute, elsewhere))
 }
 
@@ -343,7 +356,7 @@ func TestRVAhead(t *testing.T) {
 	t.Run("a cluster that went back", func(t *testing.T) {
 		s := &script{probes: []error{ahead, ahead, ahead}}
 		require.Equal(t, []string{
-			"probe 50", "probe 50", "probe 50", "begin rv-ahead uid:1 force=true", `list page=500 rv=""`, "end 100", "watch 100",
+			"probe 50", "probe 50", "probe 50", "begin rv-ahead uid:1 force=true", `list page=500`, "end 100", "watch 100",
 		}, play(t, s, time.Minute, nil))
 	})
 }
@@ -353,7 +366,7 @@ func TestSilentClose(t *testing.T) {
 	log := play(t, s, time.Minute, nil)
 	require.Equal(t, []string{
 		"probe 50", "watch 50", "probe 50", "watch 50",
-		"begin silent-close uid:1 force=false", `list page=500 rv=""`, "end 100", "watch 100",
+		"begin silent-close uid:1 force=false", `list page=500`, "end 100", "watch 100",
 	}, log)
 }
 
@@ -374,8 +387,8 @@ func TestGuardsAfterAnEarlyEnd(t *testing.T) {
 func TestListExpiresBetweenPages(t *testing.T) {
 	s := &script{lists: []error{apierrors.NewResourceExpired("continue token")}}
 	require.Equal(t, []string{
-		"begin initial uid:1 force=false", `list page=500 rv=""`, "abort",
-		"begin initial uid:1 force=false", `list page=0 rv=""`, "end 100", "watch 100",
+		"begin initial uid:1 force=false", `list page=500`, "abort",
+		"begin initial uid:1 force=false", `list page=0`, "end 100", "watch 100",
 	}, play(t, s, time.Minute, initial))
 }
 
@@ -383,8 +396,8 @@ func TestListExpiresBetweenPages(t *testing.T) {
 func TestListFails(t *testing.T) {
 	s := &script{lists: []error{errors.New("unexpected EOF")}, clusters: []string{"error: refused"}}
 	require.Equal(t, []string{
-		"begin scope-changed uid:1 force=true", `list page=500 rv=""`, "abort",
-		"begin scope-changed uid:1 force=true", `list page=500 rv=""`, "end 100", "watch 100",
+		"begin scope-changed uid:1 force=true", `list page=500`, "abort",
+		"begin scope-changed uid:1 force=true", `list page=500`, "end 100", "watch 100",
 	}, play(t, s, time.Minute, func(o *reflector.Options) { o.Reason = store.ReasonScopeChanged }))
 }
 

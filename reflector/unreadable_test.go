@@ -21,7 +21,7 @@ func storeReadError() watch.Event {
 
 func TestStoreReadError(t *testing.T) {
 	failed := apierrors.FromObject(storeReadError().Object)
-	listed := []string{"begin store-read-error uid:1 force=false", `list page=500 rv=""`, "item b@60", "end 100", "watch 100"}
+	listed := []string{"begin store-read-error uid:1 force=false", `list page=500`, "item b@60", "end 100", "watch 100"}
 	for _, tc := range []struct {
 		name string
 		s    *script
@@ -45,8 +45,8 @@ func TestListFailsWithStoreReadError(t *testing.T) {
 	s := &script{lists: []error{failed, failed}, watches: []answer{{events: []watch.Event{storeReadError()}}}}
 	begin := "begin store-read-error uid:1 force=false"
 	require.Equal(t, []string{
-		"probe 50", "watch 50", begin, `list page=500 rv=""`, "abort",
-		begin, `list page=500 rv=""`, "abort", begin, `list page=500 rv=""`, "end 100", "watch 100",
+		"probe 50", "watch 50", begin, `list page=500`, "abort",
+		begin, `list page=500`, "abort", begin, `list page=500`, "end 100", "watch 100",
 	}, play(t, s, time.Minute, nil))
 }
 

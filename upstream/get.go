@@ -81,10 +81,9 @@ func readJSON(body io.ReadCloser, err error) ([]byte, error) {
 
 // getSelected lists the one object, because only the server can evaluate a selector.
 func (s *Source) getSelected(ctx context.Context, namespace, name string) (found *object.Object, err error) {
-	narrow := s.only(namespace, name)
 	var unusable error // set if the object exists, but can't be used
-	narrow.opts.OnSkip = func(err error) { unusable = err }
-	_, err = narrow.List(ctx, ListOptions{}, func(o *object.Object) error { found = o; return nil })
+	opts := ListOptions{Invalid: func(_ string, err error) { unusable = err }}
+	_, err = s.only(namespace, name).List(ctx, opts, func(o *object.Object) error { found = o; return nil })
 	switch {
 	case err != nil:
 		return nil, err

@@ -55,7 +55,6 @@ func TestGet(t *testing.T) {
 				reply(w, x.code, x.body)
 			})
 			x.opts.Resource, x.opts.Prune = pods, object.NewPrune(object.ManagedFields)
-			x.opts.OnSkip = func(err error) { t.Errorf("skipped: %v", err) }
 			o, err := c.Source(x.opts).Get(t.Context(), x.key)
 			require.Equal(t, x.url, asked)
 			switch x.err {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/object"
@@ -17,22 +16,16 @@ import (
 
 // ListOptions configure a list.
 type ListOptions struct {
-	// PageSize is the number of objects per page; 0 for all in one body. A server may send more,
-	// and does so from its cache with ResourceVersion "0".
+	// PageSize is the number of objects per page; 0 for all in one body. A server may send more.
 	PageSize int64
-
-	// ResourceVersion selects the state: "" for the newest, "0" for any that the server has in its
-	// cache (which may be older than one seen before), otherwise a state at least as new as the
-	// given version.
-	ResourceVersion string
 
 	// Progress, if not nil, receives how many items have arrived and how many are still to come, -1
 	// if unknown. [Source.List] calls it synchronously, during a page and at the end of each page.
 	Progress func(count, remaining int64)
 
-	// Invalid, if not nil, receives the key of an item that exists and can't be used, if the
-	// source can read the key.
-	Invalid func(key string)
+	// Invalid, if not nil, receives the error of each item that exists and can't be used, and its
+	// key, empty if the source can't read it.
+	Invalid func(key string, err error)
 
 	// Deleted receives the key of an item that was delivered or unusable and is no longer part of
 	// the list. Only a source that makes lists by a watch calls it, because such a list changes
@@ -54,9 +47,9 @@ const (
 	progressItems = 1000
 )
 
-// List calls each with every object and returns the resourceVersion at which they are complete. It
-// holds one object at a time and reads from the network as fast as each returns. Objects have
-// apiVersion and kind, and are pruned.
+// List calls each with every object of the newest state and returns the resourceVersion at which
+// they are complete. It holds one object at a time and reads from the network as fast as each
+// returns. Objects have apiVersion and kind, and are pruned.
 //
 // After an error the caller must discard the objects delivered so far. A body that is not one
 // complete list of the resource is [ErrBadList]. An error of each is returned wrapped. Errors of
@@ -69,6 +62,9 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 	l := &lister{s: s, opts: opts, each: each}
 	if l.opts.Progress == nil {
 		l.opts.Progress = func(_, _ int64) {}
+	}
+	if l.opts.Invalid == nil {
+		l.opts.Invalid = func(string, error) {}
 	}
 	rv, next := "", ""
 	for {
@@ -122,15 +118,6 @@ func (l *lister) page(ctx context.Context, next string) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	switch rv := l.opts.ResourceVersion; {
-	case next != "":
-		// The token contains the state; the server refuses a resourceVersion beside it.
-	case rv == "0":
-		r.Param("resourceVersion", rv)
-	case rv != "":
-		// With a limit and without the match parameter, the version would mean "exactly".
-		r.Param("resourceVersion", rv).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
-	}
 	body, err := r.Stream(ctx)
 	if err != nil {
 		return page{}, err
@@ -182,9 +169,7 @@ func (l *lister) item(raw []byte) error {
 	case err == nil:
 		return l.each(o)
 	case isUnusable(err):
-		if l.s.opts.OnSkip != nil {
-			l.s.opts.OnSkip(fmt.Errorf("%s: item %d of the list: %w", l.s, l.count, err))
-		}
+		l.opts.Invalid("", fmt.Errorf("%s: item %d of the list: %w", l.s, l.count, err))
 		return nil
 	}
 	return err

@@ -45,10 +45,10 @@ func gzipped(body string) http.HandlerFunc {
 func readList(res Resource, prune object.Prune, body io.Reader) (p page, got []*object.Object, skipped []error, err error) {
 	l := &lister{
 		s: &Source{
-			opts: SourceOptions{Resource: res, OnSkip: func(err error) { skipped = append(skipped, err) }},
+			opts: SourceOptions{Resource: res},
 			dec:  decoding{res, prune},
 		},
-		opts: ListOptions{Progress: func(_, _ int64) {}},
+		opts: ListOptions{Progress: func(_, _ int64) {}, Invalid: func(_ string, err error) { skipped = append(skipped, err) }},
 		each: func(o *object.Object) error {
 			got = append(got, o)
 			return nil
@@ -302,8 +302,6 @@ func TestListRequest(t *testing.T) {
 			"/apis/shop.example.com/v1/namespaces/shop/tills?limit=500"},
 		{"selectors", SourceOptions{Resource: pods, LabelSelector: "a=b,c", FieldSelector: "spec.nodeName=x"}, ListOptions{},
 			"/api/v1/pods?fieldSelector=spec.nodeName%3Dx&labelSelector=a%3Db%2Cc"},
-		{"any state", SourceOptions{Resource: pods}, ListOptions{ResourceVersion: "0"}, "/api/v1/pods?resourceVersion=0"},
-		{"a new state", SourceOptions{Resource: pods}, ListOptions{ResourceVersion: "7"}, "/api/v1/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan"},
 	} {
 		var got string
 		c := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -27,10 +27,6 @@ type SourceOptions struct {
 
 	// Prune is applied to each object that is received.
 	Prune object.Prune
-
-	// OnSkip, if not nil, receives the error of each item of a list that can't be used.
-	// [Source.List] calls it synchronously.
-	OnSkip func(error)
 }
 
 // Source lists and watches the objects of one resource in one scope. It is safe for concurrent use.

@@ -249,7 +249,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	source := cluster.Source(upstream.SourceOptions{
 		Resource: *c.resource, Namespace: c.Namespace,
 		LabelSelector: spec.Entry.LabelSelector, FieldSelector: spec.Entry.FieldSelector,
-		Prune: c.prune(), OnSkip: c.Tracker.Skipped,
+		Prune: c.prune(),
 	})
 	pipeline := informer.NewPipeline(reflector.Options{
 		Name: c.ID, Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
