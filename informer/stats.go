@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -113,6 +114,9 @@ func (s *Stats) Phase(p reflector.Phase, err error) {
 			if kind := upstream.Classify(err); kind != "" {
 				c.Failures[kind]++
 			}
+			if list, ok := errors.AsType[*reflector.MassDeleteError](err); ok {
+				c.HeldBack += int64(list.Deletions)
+			}
 		case reflector.PhaseWatching:
 			c.Problem, c.Listing = nil, ""
 		}
@@ -142,11 +146,6 @@ func (s *Stats) Refused(reason store.Reason, _ error) {
 			c.untrusted, c.replaced = reason, false
 		}
 	})
-}
-
-// MassDelete implements [reflector.Observer].
-func (s *Stats) MassDelete(deletions int) {
-	s.update(func(c *Counters) { c.HeldBack += int64(deletions) })
 }
 
 // Resumed implements [reflector.Observer].

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,4 +39,7 @@ func TestStats_CaughtUp(t *testing.T) {
 	require.Equal(t, ended, c.LastProven(ended.Add(-time.Minute)), "complete until its watch ended")
 	require.Equal(t, clock.Now(), c.LastProven(clock.Now()), "a later event proves more")
 	require.EqualError(t, c.Problem, "down")
+
+	s.Phase(reflector.PhaseWaiting, fmt.Errorf("list: %w", &reflector.MassDeleteError{Stored: 200, Deletions: 120}))
+	require.EqualValues(t, 120, s.Counters().HeldBack)
 }

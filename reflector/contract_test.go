@@ -107,9 +107,21 @@ func TestResync(t *testing.T) {
 	require.Zero(t, has(log, "resync"), "no resync while the server is down")
 }
 
-func TestWatchErrorHandler(t *testing.T) {
-	var told []string
-	var log bytes.Buffer
+// observedErrors is an observer of the errors that a wait or a list follows.
+type observedErrors struct {
+	reflector.NopObserver
+	all []error
+}
+
+func (o *observedErrors) Phase(p reflector.Phase, err error) {
+	if p == reflector.PhaseWaiting {
+		o.all = append(o.all, err)
+	}
+}
+
+func (o *observedErrors) Refused(_ store.Reason, why error) { o.all = append(o.all, why) }
+
+func TestObservedErrors(t *testing.T) {
 	s := &script{
 		lists: []error{errors.New("list broke")},
 		watches: []answer{
@@ -118,25 +130,17 @@ func TestWatchErrorHandler(t *testing.T) {
 			{err: apierrors.NewResourceExpired("too old")},
 		},
 	}
+	seen := &observedErrors{}
 	play(t, s, 2*time.Hour, func(o *reflector.Options) {
 		initial(o)
-		o.WatchErrorHandler = func(ctx context.Context, err error) {
-			require.NotNil(t, ctx)
-			told = append(told, err.Error())
-			switch len(told) {
-			case 3:
-				require.ErrorIs(t, err, reflector.ErrShortWatch)
-			case 4:
-				require.True(t, apierrors.IsInternalError(err))
-			}
-		}
-		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		o.Observer = seen
 	})
-	require.Len(t, told, 5, "%q", told)
+	require.Len(t, seen.all, 5, "%q", seen.all)
 	for i, part := range []string{"list broke", "watch refused", "at once", "watch", "too old"} {
-		require.Contains(t, told[i], part)
+		require.ErrorContains(t, seen.all[i], part)
 	}
-	require.NotContains(t, log.String(), "waiting", "a WatchErrorHandler logs its errors itself")
+	require.ErrorIs(t, seen.all[2], reflector.ErrShortWatch)
+	require.True(t, apierrors.IsInternalError(seen.all[3]))
 }
 
 func TestMinWatchTimeout(t *testing.T) {

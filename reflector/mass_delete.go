@@ -45,6 +45,5 @@ func (r *Reflector) guardMassDelete(held int, missing []string) error {
 	}
 	r.suspectDeletes = suspects
 	r.opts.Logger.Warn("the list is held back", "reason", r.reason, "deletions", len(missing), "objects", held)
-	r.opts.Observer.MassDelete(len(missing))
 	return &MassDeleteError{Stored: held, Deletions: len(missing)}
 }

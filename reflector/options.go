@@ -97,11 +97,6 @@ type Options struct {
 	ResyncPeriod time.Duration
 	ShouldResync func() bool
 
-	// WatchErrorHandler is called with each error that ends a list or a watch, from the reflector's
-	// goroutine: it must not block. It does not influence the next step. If it is nil, errors are
-	// logged.
-	WatchErrorHandler func(ctx context.Context, err error)
-
 	// Backoff computes the waits between retries; nil is 0.8 s, doubling to 30 s, with a jitter
 	// of up to the same again. It starts over after two minutes without a wait.
 	Backoff *wait.Backoff
@@ -135,7 +130,8 @@ const (
 // Observer is notified of a reflector's steps. Its methods are called from the reflector's
 // goroutine and must not block.
 type Observer interface {
-	// Phase reports a change of phase. err is the reason of PhaseWaiting, else nil.
+	// Phase reports a change of phase. err is the reason of PhaseWaiting, else nil. It wraps a
+	// [*MassDeleteError] if a list was held back.
 	Phase(p Phase, err error)
 
 	// Listing reports the progress of a list: the number of items that were read and of those
@@ -144,10 +140,6 @@ type Observer interface {
 
 	// Listed reports a list that is complete and queued.
 	Listed(reason store.Reason, rv string, items int64, took time.Duration)
-
-	// MassDelete reports a list that was aborted because it would have deleted so many objects. See
-	// Options.ConfirmDeletions.
-	MassDelete(deletions int)
 
 	// Resumed reports that the guards passed and the watch continues at rv.
 	Resumed(rv string)
@@ -179,9 +171,6 @@ func (NopObserver) Listing(store.Reason, int64, int64) {}
 
 // Listed does nothing.
 func (NopObserver) Listed(store.Reason, string, int64, time.Duration) {}
-
-// MassDelete does nothing.
-func (NopObserver) MassDelete(int) {}
 
 // Resumed does nothing.
 func (NopObserver) Resumed(string) {}

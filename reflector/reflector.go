@@ -153,23 +153,20 @@ func (r *Reflector) step(ctx context.Context) error {
 	}
 }
 
-func (r *Reflector) relist(ctx context.Context, reason store.Reason, why error) {
+func (r *Reflector) relist(reason store.Reason, why error) {
 	r.reason = reason
-	if r.opts.WatchErrorHandler != nil {
-		r.opts.WatchErrorHandler(ctx, why)
-	}
 	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
 	r.opts.Observer.Refused(reason, why)
 }
 
 // relistFor makes the next step a list and returns nil if err is or wraps a [*RelistError]. It
 // returns any other error.
-func (r *Reflector) relistFor(ctx context.Context, err error) error {
+func (r *Reflector) relistFor(err error) error {
 	refused := asRelist(err)
 	if refused == nil {
 		return err
 	}
-	r.relist(ctx, refused.Reason, refused.Err)
+	r.relist(refused.Reason, refused.Err)
 	return nil
 }
 
@@ -187,7 +184,7 @@ func (r *Reflector) Relist(reason store.Reason, why error) {
 func (r *Reflector) resume(ctx context.Context) error {
 	r.opts.Observer.Phase(PhaseResuming, nil)
 	if err := r.validate(ctx); err != nil {
-		return r.relistFor(ctx, err)
+		return r.relistFor(err)
 	}
 	r.validated, r.resumed = true, true
 	r.opts.Logger.Info("resuming watch", "rv", r.rv)
@@ -237,7 +234,7 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 		return fmt.Errorf("identify cluster: %w", err)
 	}
 	if err := r.clusterChanged(cluster); err != nil && r.mustBeOneHistory() {
-		return r.relistFor(ctx, err)
+		return r.relistFor(err)
 	}
 	// Read before the list: if the schema changes meanwhile, the next comparison finds it.
 	schema, err := r.opts.Schema(ctx)
@@ -250,7 +247,7 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 		rv, items, err = r.listOnce(ctx, cluster, schema, 0)
 	}
 	if err != nil {
-		return r.relistFor(ctx, fmt.Errorf("list: %w", err))
+		return r.relistFor(fmt.Errorf("list: %w", err))
 	}
 	took := r.opts.Clock.Since(start)
 	r.opts.Logger.Info("listed", "reason", r.reason, "rv", rv, "items", items, "took", took.Round(time.Millisecond))
@@ -324,11 +321,7 @@ func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVers
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.validated = false
 	d := r.nextWait(err)
-	if r.opts.WatchErrorHandler != nil {
-		r.opts.WatchErrorHandler(ctx, err)
-	} else {
-		r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
-	}
+	r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 	r.wait(ctx, d, err)
 }
 

@@ -216,7 +216,11 @@ func (s *script) AbortReplace()       { s.note("abort") }
 func (s *script) KeepItem(key string) { s.note("keep %s", key) }
 func (s *script) DropItem(key string) { s.note("drop %s", key) }
 func (s *script) Skipped(err error)   { s.note("skipped: %v", err) }
-func (s *script) MassDelete(n int)    { s.note("held back %d", n) }
+func (s *script) Phase(_ reflector.Phase, err error) {
+	if list, ok := errors.AsType[*reflector.MassDeleteError](err); ok {
+		s.note("held back %d", list.Deletions)
+	}
+}
 func (s *script) Refused(reason store.Reason, why error) {
 	if s.refusals {
 		s.note("refused %s: %v", reason, why)

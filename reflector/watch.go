@@ -45,7 +45,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 	if r.opts.Clock.Since(r.validatedAt) > validFor {
 		// While the watch is open the result holds: a restore of the server ends the watch.
 		if err := r.validate(ctx); err != nil {
-			return r.relistFor(ctx, err)
+			return r.relistFor(err)
 		}
 	}
 	r.opts.Observer.Phase(PhaseWatching, nil)
@@ -67,39 +67,39 @@ func (r *Reflector) watch(ctx context.Context) error {
 		// restored. Run the guards again.
 		r.validated = false
 	} else if err := r.schemaChanged(ctx); asRelist(err) != nil {
-		return r.relistFor(ctx, err)
+		return r.relistFor(err)
 	} else if err != nil {
 		r.opts.Logger.Info("the schema can't be compared at the moment", "error", err)
 	}
-	return r.closed(ctx, events, lasted)
+	return r.closed(events, lasted)
 }
 
 // failed handles the error of a watch. It returns nil if the next step is a list.
 func (r *Reflector) failed(ctx context.Context, err error) error {
 	switch {
 	case expired(err):
-		r.relist(ctx, store.ReasonExpired, err)
+		r.relist(store.ReasonExpired, err)
 		return nil
 	case apierrors.IsStoreReadError(err):
 		// The server could not read an object, and may end the next watch too: wait before the
 		// list, with the backoff of any other failure.
-		r.relist(ctx, store.ReasonStoreReadError, err)
+		r.relist(store.ReasonStoreReadError, err)
 		r.wait(ctx, r.nextWait(err), err)
 		return nil
 	}
-	return r.relistFor(ctx, fmt.Errorf("watch: %w", err))
+	return r.relistFor(fmt.Errorf("watch: %w", err))
 }
 
 // closed handles a watch that ended without an error. If the watch ended at once, it returns
 // ErrShortWatch, or makes the next step a list.
-func (r *Reflector) closed(ctx context.Context, events int, lasted time.Duration) error {
+func (r *Reflector) closed(events int, lasted time.Duration) error {
 	if events > 0 || lasted >= silentClose {
 		r.silent = 0
 		return nil
 	}
 	if r.resumed {
 		if r.silent++; r.silent >= silentTries {
-			r.relist(ctx, store.ReasonSilentClose, ErrShortWatch)
+			r.relist(store.ReasonSilentClose, ErrShortWatch)
 			return nil
 		}
 	}
