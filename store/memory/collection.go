@@ -2,7 +2,7 @@ package memory
 
 import (
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 
 	"github.com/snapcache/snapcache/object"
@@ -18,11 +18,15 @@ type collection struct {
 	writer sync.Mutex
 	repl   *replacement // the open replacement, nil if there is none; guarded by writer
 
-	// mu guards the fields below. It is held for a small batch at most: longer changes are made
-	// in a draft.
-	mu   sync.RWMutex
-	now  *content // the newest state; only the holder of writer replaces it
-	seen *content // a snapshot of now, nil until a reader needs one; never changed
+	// ordering guards the trees of now.
+	ordering sync.Mutex
+
+	// mu guards the fields below. It is held for a small batch or the copy of a list at most:
+	// longer changes are made in a draft.
+	mu      sync.RWMutex
+	now     *content  // the newest state; only the holder of writer replaces it
+	seen    *snapshot // of now, nil until a reader needs one; never changed
+	version int       // counts the changes of now
 }
 
 // mostInPlace is the maximum number of changes that are made under mu. A reader may wait for them,
@@ -61,37 +65,50 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	return nil
 }
 
-// draft returns a copy of the newest state, to be changed and installed. It copies the whole map of
-// keys. The caller holds writer.
-func (c *collection) draft() *content {
-	c.mu.Lock()
-	d := c.now.snapshot()
-	c.mu.Unlock()
-	d.byKey = maps.Clone(d.byKey)
-	return d
-}
+// draft returns a copy of the newest state, to be changed and installed. The caller holds writer.
+func (c *collection) draft() *content { return c.now.draft(c.snapshot()) }
 
 // install makes a draft the newest state. The caller holds writer.
 func (c *collection) install(d *content) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.now, c.seen = d, nil
+	c.now = d
+	c.changed()
 }
 
-// snapshot returns an immutable copy of the newest state, for readers.
-func (c *collection) snapshot() *content {
+// changed notes that now has changed. The caller holds mu.
+func (c *collection) changed() {
+	c.seen = nil
+	c.version++
+}
+
+// snapshot returns the newest state for readers. It orders what has changed since the previous
+// snapshot, meanwhile the collection can be changed.
+func (c *collection) snapshot() *snapshot {
 	c.mu.RLock()
 	s := c.seen
 	c.mu.RUnlock()
 	if s != nil {
 		return s
 	}
+	c.ordering.Lock()
+	defer c.ordering.Unlock()
+	c.mu.Lock()
+	if c.seen != nil {
+		defer c.mu.Unlock()
+		return c.seen
+	}
+	now, version, catchUp := c.now, c.version, c.now.catchUp()
+	s = &snapshot{info: now.info, state: now.state, indexes: now.indexes, feed: now.feed.copy(), gone: now.gone}
+	c.mu.Unlock()
+	catchUp()
+	s.trees = now.trees.copy()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.seen == nil {
-		c.seen = c.now.snapshot()
+	if c.version == version {
+		c.seen = s
 	}
-	return c.seen
+	return s
 }
 
 // Info implements [store.Collection].
@@ -132,7 +149,7 @@ func (c *Collection) Apply(b store.Batch) error {
 	} else {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.seen = nil
+		c.changed()
 		if err := c.now.apply(changes, &b.Checkpoint, c.db.forgetful); err != nil {
 			return c.wrap(err)
 		}
@@ -162,7 +179,7 @@ func (c *collection) View() (store.View, error) {
 		c.db.views.Done()
 		return nil, c.wrap(store.ErrNoCollection)
 	}
-	return &view{content: s, c: c}, nil
+	return &view{snapshot: s, c: c}, nil
 }
 
 // Get returns the object at key, or [store.ErrNotFound].
@@ -189,16 +206,19 @@ func (c *collection) Header(key string) (store.Header, error) {
 // or the collection can't be read; Get returns the error.
 func (c *collection) Value(key string) (v any, ok bool) {
 	c.mu.RLock()
-	e, ok := c.now.byKey[key]
+	pos, ok := c.now.byKey[key]
+	if ok {
+		v = c.now.values[pos]
+	}
 	c.mu.RUnlock()
-	return e.value, ok && !c.db.closed.Load()
+	return v, ok && !c.db.closed.Load()
 }
 
 // missing returns the error of a read that found no object at key.
 func (c *collection) missing(key string) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if err := c.unreadable(c.now); err != nil {
+	if err := c.unreadable(c.now.gone); err != nil {
 		return err
 	}
 	return c.notFound(key)
@@ -208,44 +228,37 @@ func (c *collection) missing(key string) error {
 // or as an *object.Object if it has none. encoded is the number of objects without a Go form. The
 // caller owns the slice.
 func (c *collection) Values() (list []any, encoded int64, err error) {
-	c.mu.Lock()
-	err = c.unreadable(c.now)
-	slots, encoded := c.now.slots.copy(), c.now.encoded // a snapshot would copy the trees too
-	c.mu.Unlock()
-	if err != nil {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if err := c.unreadable(c.now.gone); err != nil {
 		return nil, 0, err
 	}
-	return slots.all(), encoded, nil
+	return slices.Clone(c.now.values), c.now.encoded, nil
 }
 
 // ValuesByIndex is Values for the objects that have value in an index, ordered by key. It returns
 // [store.ErrNoIndex] if there is no such index.
 func (c *collection) ValuesByIndex(index, value string) (list []any, err error) {
-	s, err := c.readable()
-	if err != nil {
+	s := c.snapshot() // Close does not wait for this reader
+	if err := c.unreadable(s.gone); err != nil {
 		return nil, err
 	}
-	v := view{content: s, c: c}
-	err = v.filed(index, value, "", func(_ string, pos int32) bool {
-		list = append(list, s.slots.value(pos))
-		return true
+	v := view{snapshot: s, c: c}
+	err = v.ascend(index, value, store.IndexEntry{Value: value}, func(e indexEntry) bool {
+		if e.Value == value {
+			list = append(list, e.record.value)
+		}
+		return e.Value == value
 	})
 	return list, err
 }
 
-// readable returns a snapshot for a reader without a view, or an error if the collection can't be
-// read. Close does not wait for such a reader.
-func (c *collection) readable() (*content, error) {
-	s := c.snapshot()
-	return s, c.unreadable(s)
-}
-
-// unreadable returns an error if a state can't be read.
-func (c *collection) unreadable(s *content) error {
+// unreadable returns an error if the collection can't be read.
+func (c *collection) unreadable(gone bool) error {
 	switch {
 	case c.db.closed.Load():
 		return c.wrap(store.ErrClosed)
-	case s.gone:
+	case gone:
 		return c.wrap(store.ErrNoCollection)
 	}
 	return nil

@@ -3,47 +3,42 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"github.com/tidwall/btree"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// content is a state of a collection: its objects, checkpoint, indexes and history.
+// content is the newest state of a collection, or a draft of the next one.
 type content struct {
-	info    *store.Info // never changed
-	state   store.State
-	slots   slots
-	keys    *btree.Map[string, int32] // positions in slots, by key
-	indexes []index                   // by name
-	feed    feed
-	encoded int64 // number of objects without a Go form
-	gone    bool  // the collection was dropped
+	snapshot // its trees may be behind, see changed
 
-	// byKey has the positions of keys in a map, for faster lookups. It is valid for the newest
-	// state and in drafts, not in snapshots.
-	byKey map[string]entry
+	records []*record        // in no order
+	values  []any            // of each record, see [Collection.Values]
+	byKey   map[string]int32 // positions in records and values
+	encoded int64            // number of objects without a Go form
+
+	// changed has the changes that are not in the trees: they are made when a reader needs a
+	// snapshot. If stale is set, the trees are to be built from all records instead.
+	changed []changed
+	stale   bool
 }
 
-// entry is an object's position in slots and its value.
-type entry struct {
-	value any
-	pos   int32
+// record is a stored object. It is immutable; an update makes another.
+type record struct {
+	key    string
+	object *object.Object
+	value  any        // see [Collection.Values]
+	values [][]string // the object's values in each index of the collection
 }
 
-// index is an index with its entries in order.
-type index struct {
-	store.Index
-	entries *btree.BTreeG[indexEntry]
-}
-
-type indexEntry struct {
-	store.IndexEntry
-	pos int32
+// changed is a key with the index values that its object had in the trees.
+type changed struct {
+	key string
+	was [][]string
 }
 
 // change is a change with the values that its object has in each index.
@@ -52,43 +47,22 @@ type change struct {
 	values [][]string
 }
 
-// degree is the degree of the B-trees. A node has up to twice as many keys, which the first change
-// after a snapshot copies.
-const degree = 16
-
 func newContent(info *store.Info) *content {
-	return &content{
-		info: info, slots: newSlots(), keys: btree.NewMap[string, int32](degree), feed: newFeed(history.Head{}), byKey: map[string]entry{},
-	}
+	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{})}, byKey: map[string]int32{}, stale: true}
 }
 
-func newIndex(x store.Index) index {
-	return index{x, btree.NewBTreeGOptions(indexBefore, btree.Options{Degree: degree, NoLocks: true})}
-}
-
-func indexBefore(a, b indexEntry) bool {
-	if a.Value != b.Value {
-		return a.Value < b.Value
-	}
-	return a.Key < b.Key
-}
-
-// snapshot returns a copy of c for readers, in constant time. It must not run concurrently with
-// another method of c.
-func (c *content) snapshot() *content {
+// draft returns a copy of c in linear time, with the trees of its snapshot s.
+func (c *content) draft(s *snapshot) *content {
 	d := *c
-	d.slots, d.keys, d.feed = c.slots.copy(), c.keys.Copy(), c.feed.copy()
-	d.indexes = slices.Clone(c.indexes)
-	for i := range d.indexes {
-		d.indexes[i].entries = c.indexes[i].entries.Copy()
-	}
+	d.feed, d.trees = c.feed.copy(), s.trees.copy()
+	d.records, d.values, d.byKey = slices.Clone(c.records), slices.Clone(c.values), maps.Clone(c.byKey)
 	return &d
 }
 
-// object returns the object at key, nil if there is none. Not for snapshots.
+// object returns the object at key, nil if there is none.
 func (c *content) object(key string) *object.Object {
-	if e, ok := c.byKey[key]; ok {
-		return c.slots.at(e.pos).object
+	if pos, ok := c.byKey[key]; ok {
+		return c.records[pos].object
 	}
 	return nil
 }
@@ -103,13 +77,13 @@ func (c *content) prepare(changes []store.Change, all []change) ([]change, error
 		if ch.Key == "" {
 			return nil, errEmptyKey
 		}
-		all = append(all, change{ch, c.values(ch.Object)})
+		all = append(all, change{ch, c.indexValues(ch.Object)})
 	}
 	return all, nil
 }
 
-// values returns the object's values in each index.
-func (c *content) values(o *object.Object) [][]string {
+// indexValues returns the object's values in each index.
+func (c *content) indexValues(o *object.Object) [][]string {
 	if o == nil || len(c.indexes) == 0 {
 		return nil
 	}
@@ -140,140 +114,128 @@ func (c *content) apply(changes []change, cp *store.Checkpoint, forgetful bool) 
 }
 
 // set makes one change and returns the object that was at its key, nil if there was none.
-func (c *content) set(ch *change) *object.Object {
-	at, had := c.byKey[ch.Key]
-	pos := at.pos
-	next := &record{ch.Key, ch.Object, ch.values}
+func (c *content) set(ch *change) (was *object.Object) {
+	pos, had := c.byKey[ch.Key]
+	if !had && ch.Object == nil {
+		return nil
+	}
+	next := &record{ch.Key, ch.Object, value(ch.Object), ch.values}
+	var values [][]string
+	if had {
+		old := c.records[pos]
+		was, values, next.key = old.object, old.values, old.key
+		if slices.EqualFunc(values, next.values, slices.Equal[[]string]) {
+			next.values = values
+		}
+		c.count(-1, was)
+	}
+	c.behind(next.key, values)
+	if next.object == nil {
+		c.remove(pos)
+		return was
+	}
+	if !had {
+		pos = int32(len(c.records))
+		c.byKey[next.key] = pos
+		c.records, c.values = append(c.records, nil), append(c.values, nil)
+	}
+	c.count(1, next.object)
+	c.records[pos], c.values[pos] = next, next.value
+	return was
+}
+
+// remove deletes the record at pos. The last one moves to pos.
+func (c *content) remove(pos int32) {
+	delete(c.byKey, c.records[pos].key)
+	last := len(c.records) - 1
+	if int(pos) != last {
+		c.records[pos], c.values[pos] = c.records[last], c.values[last]
+		c.byKey[c.records[pos].key] = pos
+	}
+	c.records[last], c.values[last] = nil, nil
+	c.records, c.values = c.records[:last], c.values[:last]
+}
+
+// behind notes that the trees have an older object at key, or none, with index values was.
+func (c *content) behind(key string, was [][]string) {
 	switch {
-	case had && ch.Object == nil:
-		return c.remove(pos).object
-	case ch.Object == nil:
-		return nil
-	case !had:
-		pos = int32(c.slots.count)
-		c.keys.Set(ch.Key, pos)
-		c.file(next, pos)
-		c.store(next, pos)
-		return nil
+	case c.stale:
+	case len(c.changed) > 1000+len(c.records)/4: // about as expensive as all
+		c.stale, c.changed = true, nil
+	default:
+		c.changed = append(c.changed, changed{key, was})
 	}
-	old := c.slots.at(pos)
-	if next.key = old.key; sameValues(old.values, next.values) {
-		next.values = old.values
-	} else {
-		c.unfile(old)
-		c.file(next, pos)
-	}
-	c.total(-1, old)
-	c.store(next, pos)
-	return old.object
 }
 
-// store sets the record at pos, and adds it to the totals and the map.
-func (c *content) store(r *record, pos int32) {
-	c.total(1, r)
-	v := value(r.object)
-	c.slots.set(pos, r, v)
-	c.byKey[r.key] = entry{v, pos}
-}
-
-// remove deletes the object at pos and returns it. The last object moves to pos.
-func (c *content) remove(pos int32) *record {
-	old := c.slots.at(pos)
-	c.unfile(old)
-	c.total(-1, old)
-	c.keys.Delete(old.key)
-	delete(c.byKey, old.key)
-	if last, v := c.slots.pop(); last != old {
-		c.slots.set(pos, last, v)
-		c.keys.Set(last.key, pos)
-		c.file(last, pos)
-		c.byKey[last.key] = entry{v, pos}
-	}
-	return old
-}
-
-func (c *content) total(n int64, r *record) {
-	if r.object.Go() == nil {
+func (c *content) count(n int64, o *object.Object) {
+	if o.Go() == nil {
 		c.encoded += n
 	}
-	if r.object.Encoded() {
-		c.state.Bytes += n * int64(r.object.Size())
+	if o.Encoded() {
+		c.state.Bytes += n * int64(o.Size())
 	}
 	c.state.Count += n
 }
 
 // value returns an object's Go form, or the object itself if it has none.
 func value(o *object.Object) any {
-	if v := o.Go(); v != nil {
-		return v
+	if o != nil {
+		if v := o.Go(); v != nil {
+			return v
+		}
 	}
 	return o
 }
 
-// file adds a record to the indexes, or sets its new position in them.
-func (c *content) file(r *record, pos int32) {
-	for i, values := range r.values {
-		for _, v := range values {
-			c.indexes[i].entries.Set(indexEntry{store.IndexEntry{Value: v, Key: r.key}, pos})
+// catchUp returns a function that makes the changes in c's trees that they lack. The function may
+// run concurrently with changes of c, and with nothing else that uses the trees.
+func (c *content) catchUp() func() {
+	if c.stale {
+		all := slices.Clone(c.records)
+		c.stale = false
+		return func() {
+			c.trees = newTrees(len(c.indexes))
+			for _, r := range all {
+				c.trees.set(r, nil)
+			}
+		}
+	}
+	behind := c.changed
+	c.changed = nil
+	now := make([]*record, len(behind))
+	for i, ch := range behind {
+		if pos, ok := c.byKey[ch.key]; ok {
+			now[i] = c.records[pos]
+		}
+	}
+	return func() {
+		for i, ch := range behind {
+			if now[i] != nil {
+				c.trees.set(now[i], ch.was)
+			} else {
+				c.trees.remove(ch.key, ch.was)
+			}
 		}
 	}
 }
 
-func (c *content) unfile(r *record) {
-	for i, values := range r.values {
-		for _, v := range values {
-			c.indexes[i].entries.Delete(indexEntry{IndexEntry: store.IndexEntry{Value: v, Key: r.key}})
-		}
-	}
-}
-
-func sameValues(a, b [][]string) bool { return slices.EqualFunc(a, b, slices.Equal[[]string]) }
-
-// reindex replaces the indexes of a draft. It keeps the indexes of the same name and spec, and
-// builds the others.
+// reindex replaces the indexes of a draft. If they are others, it calls their functions for all
+// objects.
 func (c *content) reindex(indexes []store.Index) {
-	next, known := make([]index, len(indexes)), make([]int, len(indexes))
-	for i, x := range indexes {
-		next[i] = newIndex(x)
-		known[i] = slices.IndexFunc(c.indexes, func(have index) bool { return have.Name == x.Name && have.Spec == x.Spec })
-		if known[i] >= 0 {
-			next[i].entries = c.indexes[known[i]].entries
-		}
-	}
 	same := c.hasIndexes(indexes)
-	c.indexes = next
+	c.indexes = indexes
 	if same {
 		return
 	}
-	for pos := range int32(c.slots.count) {
-		old := c.slots.at(pos)
-		r := &record{old.key, old.object, make([][]string, len(next))}
-		for i, x := range next {
-			if known[i] >= 0 {
-				r.values[i] = old.values[known[i]]
-				continue
-			}
-			r.values[i] = x.Values(r.object)
-			for _, v := range r.values[i] {
-				x.entries.Set(indexEntry{store.IndexEntry{Value: v, Key: r.key}, pos})
-			}
-		}
-		c.slots.set(pos, r, c.slots.value(pos))
+	for i, r := range c.records {
+		c.records[i] = &record{r.key, r.object, r.value, c.indexValues(r.object)}
 	}
+	c.stale, c.changed = true, nil
 }
 
 // hasIndexes reports whether the collection has exactly these indexes, by name and spec.
 func (c *content) hasIndexes(indexes []store.Index) bool {
-	return slices.EqualFunc(c.indexes, indexes, func(a index, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec })
-}
-
-// index returns the index with a name.
-func (c *content) index(name string) (*index, bool) {
-	i, ok := slices.BinarySearchFunc(c.indexes, name, func(x index, name string) int { return strings.Compare(x.Name, name) })
-	if !ok {
-		return nil, false
-	}
-	return &c.indexes[i], true
+	return slices.EqualFunc(c.indexes, indexes, func(a, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec })
 }
 
 // sortIndexes returns indexes ordered by name, or an error if they can't be the indexes of one

@@ -148,8 +148,8 @@ func (v *view) event(c *feedEntry) store.Event {
 	if c.FirstTime != 0 {
 		e.FirstTime = time.Unix(c.FirstTime, 0).UTC()
 	}
-	if pos, ok := v.keys.Get(c.Key); ok && !c.Deleted {
-		e.Object = v.slots.at(pos).object
+	if r, ok := v.keys.Get(c.Key); ok && !c.Deleted {
+		e.Object = r.object
 	}
 	return e
 }

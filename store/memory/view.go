@@ -10,7 +10,7 @@ import (
 
 // view reads one snapshot.
 type view struct {
-	*content
+	*snapshot
 	c      *collection
 	closed bool
 }
@@ -28,11 +28,11 @@ func (v *view) Get(key string) (*object.Object, error) {
 	if err := v.usable(); err != nil {
 		return nil, err
 	}
-	pos, ok := v.keys.Get(key)
+	r, ok := v.keys.Get(key)
 	if !ok {
 		return nil, v.c.notFound(key)
 	}
-	return v.slots.at(pos).object, nil
+	return r.object, nil
 }
 
 // Header implements [store.View].
@@ -71,11 +71,11 @@ func scan[T any](v *view, prefix, after string, of func(*record) T) iter.Seq2[T,
 	return func(yield func(T, error) bool) {
 		err := v.usable()
 		if err == nil {
-			v.keys.Ascend(max(prefix, after), func(key string, pos int32) bool {
+			v.keys.Ascend(max(prefix, after), func(key string, r *record) bool {
 				if key == after {
 					return true
 				}
-				if !strings.HasPrefix(key, prefix) || !yield(of(v.slots.at(pos)), nil) {
+				if !strings.HasPrefix(key, prefix) || !yield(of(r), nil) {
 					return false
 				}
 				err = v.usable()
