@@ -101,7 +101,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		cfg: cfg, opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, loaded: now,
 		reloads: make(chan chan<- reloadResult),
 	}
-	a.verifier = verify.New(verify.Options{Clock: a.clock, All: a.all, Interval: a.verifyInterval})
+	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: a.verifyInterval}
 	a.notifier = systemd.NewNotifier(a.clock)
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)

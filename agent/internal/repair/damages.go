@@ -21,14 +21,15 @@ type Damages struct {
 
 // damage holds the corrupt records of one collection.
 type damage struct {
-	keys  map[string]asked
+	keys  map[string]record
 	found int64 // records noted since the start of the agent, with the repaired ones
 }
 
-// asked is the result of a request for a key.
-type asked struct {
-	at   time.Time // zero before the first request
-	gone bool      // the server had no such object
+// record is what was done about a corrupt record.
+type record struct {
+	logged bool
+	asked  time.Time // of the newest request; zero before the first
+	gone   bool      // the server had no such object
 }
 
 // NewDamages returns an empty set.
@@ -43,13 +44,13 @@ func (d *Damages) Note(collection, key string) {
 	defer d.mu.Unlock()
 	x := d.byID[collection]
 	if x == nil {
-		x = &damage{keys: map[string]asked{}}
+		x = &damage{keys: map[string]record{}}
 		d.byID[collection] = x
 	}
 	if _, known := x.keys[key]; known || len(x.keys) >= maxCorrupt {
 		return
 	}
-	x.keys[key] = asked{}
+	x.keys[key] = record{}
 	x.found++
 	select {
 	case d.noticed <- struct{}{}:
@@ -69,8 +70,8 @@ func (d *Damages) Count(collection string) (corrupt, found int64) {
 	return int64(len(x.keys)), x.found
 }
 
-// keys returns a collection's corrupt records, with the results of the requests for them.
-func (d *Damages) keys(collection string) map[string]asked {
+// keys returns a collection's corrupt records.
+func (d *Damages) keys(collection string) map[string]record {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.byID[collection]
@@ -80,21 +81,16 @@ func (d *Damages) keys(collection string) map[string]asked {
 	return maps.Clone(x.keys)
 }
 
-// setAsked notes the result of a request.
-func (d *Damages) setAsked(collection, key string, a asked) {
+// set replaces what is known of a corrupt record; nil for a record that can be read again.
+func (d *Damages) set(collection, key string, r *record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if x := d.byID[collection]; x != nil {
-		x.keys[key] = a
-	}
-}
-
-// repaired removes a record that can be read again.
-func (d *Damages) repaired(collection, key string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if x := d.byID[collection]; x != nil {
+	switch x := d.byID[collection]; {
+	case x == nil: // forgotten
+	case r == nil:
 		delete(x.keys, key)
+	default:
+		x.keys[key] = *r
 	}
 }
 

@@ -24,9 +24,6 @@ const (
 	patience = time.Minute
 
 	requestsPerSecond = 5
-
-	// linesPerMinute limits the logged corrupt records.
-	linesPerMinute = 10
 )
 
 // Repairer fetches corrupt records again.
@@ -38,10 +35,7 @@ type Repairer struct {
 
 // Run repairs until ctx ends.
 func (r Repairer) Run(ctx context.Context) {
-	x := run{
-		Repairer: r, limit: rate.NewLimiter(requestsPerSecond, 1),
-		lines: rate.NewLimiter(rate.Every(time.Minute/linesPerMinute), linesPerMinute), logged: map[string]bool{},
-	}
+	limit := rate.NewLimiter(requestsPerSecond, 1)
 	ticker := r.Clock.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -52,54 +46,44 @@ func (r Repairer) Run(ctx context.Context) {
 		case <-ticker.C():
 		}
 		for _, c := range r.All() {
-			x.repair(ctx, c)
+			r.repair(ctx, c, limit)
 		}
 	}
 }
 
-// run is the state of [Repairer.Run].
-type run struct {
-	Repairer
-	limit  *rate.Limiter   // of requests
-	lines  *rate.Limiter   // of the log
-	logged map[string]bool // by ID and key
-}
-
 // repair requests the corrupt records of one collection, and logs those that can be read again.
-func (r *run) repair(ctx context.Context, c *collection.Collection) {
+func (r Repairer) repair(ctx context.Context, c *collection.Collection, limit *rate.Limiter) {
 	keys := r.Damages.keys(c.ID)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		name := c.ID + " " + key
-		if !r.logged[name] {
-			r.logged[name] = true
-			if r.lines.Allow() {
-				c.Log.Error("a stored record is corrupt; it is not served and will be fetched again", "key", key)
-			}
+		x := keys[key]
+		if !x.logged {
+			x.logged = true
+			r.Damages.set(c.ID, key, &x)
+			c.Log.Error("a stored record is corrupt; it is not served and will be fetched again", "key", key)
 		}
 		readable, err := c.Readable(key)
 		if err != nil {
 			continue // the store reports it itself
 		}
 		if readable {
-			r.Damages.repaired(c.ID, key)
-			delete(r.logged, name)
+			r.Damages.set(c.ID, key, nil)
 			c.Log.Info("a corrupt record was repaired", "key", key)
 			continue
 		}
 		// Until the guards of the watch have passed, the server may be another cluster, or one that
 		// was restored from a backup.
-		if !c.Watching() || r.Clock.Since(keys[key].at) < patience || r.limit.Wait(ctx) != nil {
+		if !c.Watching() || r.Clock.Since(x.asked) < patience || limit.Wait(ctx) != nil {
 			continue
 		}
 		stored, source, queue, _ := c.Live()
-		at := stored.State().RV
-		gone, err := fetch(ctx, source, queue, c.Log, key, keys[key].gone, at)
+		x.gone, err = fetch(ctx, source, queue, c.Log, key, x.gone, stored.State().RV)
 		if errors.Is(err, deltafifo.ErrChanged) { // the next pass tries again
-			r.Damages.setAsked(c.ID, key, asked{gone: gone})
-			continue
+			x.asked, err = time.Time{}, nil
+		} else {
+			x.asked = r.Clock.Now()
 		}
-		r.Damages.setAsked(c.ID, key, asked{r.Clock.Now(), gone})
-		if err != nil && ctx.Err() == nil && r.lines.Allow() {
+		r.Damages.set(c.ID, key, &x)
+		if err != nil && ctx.Err() == nil {
 			c.Log.Warn("a corrupt record could not be fetched again yet", "key", key, "error", upstream.Explain(err))
 		}
 	}

@@ -35,7 +35,7 @@ func TestDamages_Bounded(t *testing.T) {
 	require.Empty(t, d.keys("nodes"))
 	require.Zero(t, found)
 
-	d.repaired("pods", "0")
+	d.set("pods", "0", nil)
 	d.Note("pods", "0")
 	_, found = d.Count("pods")
 	require.EqualValues(t, maxCorrupt+1, found, "it was corrupt again")

@@ -40,39 +40,32 @@ type at struct {
 // answer is the same as the first, the object did not change in between. The watch has passed that
 // state, so the stored object is wrong.
 func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKind, error) {
-	answer, err := v.ask(ctx, key)
-	for range maxTries {
-		if err != nil {
-			return "", err
-		}
-		have, err := v.await(ctx, key, answer)
-		if err != nil {
-			return "", err
-		}
-		switch {
-		case have.corrupt, have.same(answer):
-			return "", nil
-		case !have.reached(answer):
-			v.result.Undecided++
-			return "", nil
-		}
+	var answer upstream.Current
+	var have at
+	for try := range maxTries {
 		again, err := v.ask(ctx, key)
 		if err != nil {
 			return "", err
 		}
-		newer, comparable := object.CompareRV(have.RV, answer.At)
-		switch {
-		case again.Exists != answer.Exists, again.UID != answer.UID, again.RV != answer.RV:
-		case !answer.Exists && (!comparable || newer > 0):
-			// The object was created after the first answer, and is deleted again.
-		case !answer.Exists:
-			return collection.DriftExtra, nil
-		case !have.exists:
-			return collection.DriftMissing, nil
-		default:
-			return collection.DriftStale, nil
+		if try > 0 && again.Exists == answer.Exists && again.UID == answer.UID && again.RV == answer.RV {
+			newer, comparable := object.CompareRV(have.RV, answer.At)
+			switch {
+			case answer.Exists && have.exists:
+				return collection.DriftStale, nil
+			case answer.Exists:
+				return collection.DriftMissing, nil
+			case comparable && newer <= 0: // else it was created after the first answer, and deleted
+				return collection.DriftExtra, nil
+			}
 		}
 		answer = again
+		have, err = v.await(ctx, key, func(have at) bool { return have.same(answer) || have.reached(answer) })
+		if err != nil || have.corrupt || have.same(answer) {
+			return "", err
+		}
+		if !have.reached(answer) {
+			break
+		}
 	}
 	v.result.Undecided++
 	return "", nil
@@ -87,14 +80,14 @@ func (v *comparison) ask(ctx context.Context, key string) (upstream.Current, err
 	return v.source.Current(ctx, key, "")
 }
 
-// await waits until the stored object is the server's answer, or the watch has passed the answer,
-// or patience has elapsed.
-func (v *comparison) await(ctx context.Context, key string, answer upstream.Current) (at, error) {
+// await waits until done is true of the stored state of a key, the record is corrupt, or patience
+// has elapsed.
+func (v *comparison) await(ctx context.Context, key string, done func(at) bool) (at, error) {
 	until := v.clock.Now().Add(patience)
 	for {
 		changed := v.Tracker.NextChange()
 		have, err := v.have(key)
-		if err != nil || have.corrupt || have.same(answer) || have.reached(answer) || v.clock.Now().After(until) {
+		if err != nil || have.corrupt || done(have) || v.clock.Now().After(until) {
 			return have, err
 		}
 		if err := sleep.UnlessWoken(ctx, v.clock, pollEvery, changed); err != nil {
@@ -150,9 +143,13 @@ func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		o, answer, err := v.fetch(ctx, key)
+		o, err := v.fetch(ctx, key)
 		if err != nil {
 			return false, err
+		}
+		var answer upstream.Current
+		if o != nil {
+			answer = upstream.Current{Exists: true, UID: string(o.GetUID()), RV: o.GetResourceVersion()}
 		}
 		if before.same(answer) {
 			return true, nil
@@ -163,41 +160,24 @@ func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 		case err != nil:
 			return false, err
 		}
-		stored, err := v.awaitStored(ctx, key, answer, before.rv)
-		if err != nil || stored {
-			return stored, err
+		have, err := v.await(ctx, key, func(have at) bool { return have.same(answer) || have.rv != before.rv })
+		if err != nil || have.same(answer) {
+			return err == nil, err
 		}
 	}
 	return false, nil
 }
 
-// fetch returns the server's object at a key, nil for none, and its version.
-func (v *comparison) fetch(ctx context.Context, key string) (*object.Object, upstream.Current, error) {
+// fetch returns the server's object at a key, nil for none.
+func (v *comparison) fetch(ctx context.Context, key string) (*object.Object, error) {
 	if err := v.pace.requests.Wait(ctx); err != nil {
-		return nil, upstream.Current{}, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
 	o, err := v.source.Get(ctx, key)
-	switch {
-	case errors.Is(err, upstream.ErrNoObject):
-		return nil, upstream.Current{}, nil
-	case err != nil:
-		return nil, upstream.Current{}, err
+	if errors.Is(err, upstream.ErrNoObject) {
+		return nil, nil //nolint:nilnil // there is none
 	}
-	return o, upstream.Current{Exists: true, UID: string(o.GetUID()), RV: o.GetResourceVersion()}, nil
-}
-
-// awaitStored waits until the answer is stored, or the checkpoint is no longer rv.
-func (v *comparison) awaitStored(ctx context.Context, key string, answer upstream.Current, rv string) (bool, error) {
-	for {
-		changed := v.Tracker.NextChange()
-		have, err := v.have(key)
-		if err != nil || have.same(answer) || have.rv != rv {
-			return have.same(answer), err
-		}
-		if err := sleep.UnlessWoken(ctx, v.clock, pollEvery, changed); err != nil {
-			return false, err
-		}
-	}
+	return o, err
 }

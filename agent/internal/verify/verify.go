@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -33,16 +34,13 @@ const (
 	requestsPerSecond    = 50
 	requestsInBackground = 5
 
-	// maxSuspects bounds the keys that are remembered because they look different. The rest is
-	// found in another pass.
+	// maxSuspects bounds the keys that are remembered because they look different. The others are
+	// undecided.
 	maxSuspects = 1000
 
 	// maxHealed is up to how many differing objects are fetched one by one. If more differ, the
 	// comparison ends, and the collection is listed.
 	maxHealed = 100
-
-	// linesPerMinute limits the logged differences.
-	linesPerMinute = 10
 )
 
 // errNotCaughtUp means that a collection can't be compared at the moment.
@@ -54,76 +52,64 @@ type pace struct {
 	requests *rate.Limiter // of single keys
 }
 
-// Options are the dependencies of a verifier.
-type Options struct {
+// Verifier compares collections with the server.
+type Verifier struct {
 	Clock clock.Clock
 	All   func() []*collection.Collection
 
 	// Interval returns verify.interval, 0 for none, and a channel that is closed when that may have
 	// changed.
 	Interval func() (interval time.Duration, changed <-chan struct{})
-}
 
-// Verifier compares collections with the server.
-type Verifier struct {
-	opts Options
-	busy chan struct{} // full during a comparison on request
+	onRequest sync.Mutex // held by a comparison on request
 }
-
-// New returns a verifier.
-func New(opts Options) *Verifier { return &Verifier{opts: opts, busy: make(chan struct{}, 1)} }
 
 // Run compares all collections by schedule until ctx ends.
 func (v *Verifier) Run(ctx context.Context) {
-	clock := v.opts.Clock
 	var every time.Duration
 	var next time.Time // time of the next comparison; unset if every is 0
 	for {
-		interval, changed := v.opts.Interval()
+		interval, changed := v.Interval()
 		if interval != every {
 			// A random start makes it one comparison in an interval on average, however often the
 			// agent is restarted, and spreads a fleet.
 			if every = interval; every != 0 {
-				next = clock.Now().Add(rand.N(every)) //nolint:gosec // spreads load, guards nothing
+				next = v.Clock.Now().Add(rand.N(every)) //nolint:gosec // spreads load, guards nothing
 			}
 		}
 		wait := config.MaxVerifyInterval // a reload ends it sooner
 		if every != 0 {
-			wait = next.Sub(clock.Now())
+			wait = next.Sub(v.Clock.Now())
 		}
-		if sleep.UnlessWoken(ctx, clock, wait, changed) != nil {
+		if sleep.UnlessWoken(ctx, v.Clock, wait, changed) != nil {
 			return
 		}
-		if every == 0 || clock.Now().Before(next) {
+		if every == 0 || v.Clock.Now().Before(next) {
 			continue
 		}
 		slow := pace{pagePause, rate.NewLimiter(requestsInBackground, 1)}
-		for _, c := range v.opts.All() {
-			verify(ctx, clock, c, slow, false, func(localapi.VerifyProgress) {})
+		for _, c := range v.All() {
+			verify(ctx, v.Clock, c, slow, false, func(localapi.VerifyProgress) {})
 		}
-		next = clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // spreads load, guards nothing
+		next = v.Clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // spreads load, guards nothing
 	}
 }
 
 // Verify compares collections on request. Only one call at a time does: the others wait.
 func (v *Verifier) Verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
 	for _, id := range q.Collections {
-		if !slices.ContainsFunc(v.opts.All(), func(c *collection.Collection) bool { return c.ID == id }) {
+		if !slices.ContainsFunc(v.All(), func(c *collection.Collection) bool { return c.ID == id }) {
 			return fmt.Errorf("%s: %w", id, store.ErrNoCollection)
 		}
 	}
-	select {
-	case v.busy <- struct{}{}:
-		defer func() { <-v.busy }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	v.onRequest.Lock()
+	defer v.onRequest.Unlock()
 	fast := pace{0, rate.NewLimiter(requestsPerSecond, 1)}
-	for _, c := range v.opts.All() {
+	for _, c := range v.All() {
 		if len(q.Collections) > 0 && !slices.Contains(q.Collections, c.ID) {
 			continue
 		}
-		result := verify(ctx, v.opts.Clock, c, fast, q.Repair, progress)
+		result := verify(ctx, v.Clock, c, fast, q.Repair, progress)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -136,7 +122,7 @@ func (v *Verifier) Verify(ctx context.Context, q localapi.VerifyQuery, progress 
 
 // verify compares a collection with the server, and notes and returns the result.
 func verify(ctx context.Context, clock clock.Clock, c *collection.Collection, p pace, repair bool, progress func(localapi.VerifyProgress)) localapi.Verification {
-	v := comparison{Collection: c, clock: clock, pace: p, repair: repair, progress: progress, lines: rate.NewLimiter(rate.Every(time.Minute/linesPerMinute), linesPerMinute)}
+	v := comparison{Collection: c, clock: clock, pace: p, repair: repair, progress: progress}
 	v.result.Collection = c.ID
 	start := clock.Now()
 	err := v.run(ctx)
@@ -189,7 +175,6 @@ type comparison struct {
 	pace     pace
 	repair   bool
 	progress func(localapi.VerifyProgress)
-	lines    *rate.Limiter // of the log
 	result   localapi.Verification
 
 	stored  store.Collection // the collection at the beginning
@@ -201,9 +186,9 @@ type comparison struct {
 	cluster string // of the checkpoint at the beginning
 
 	suspects []string // the first keys that look different
-	differ   int64    // how many keys look different
 }
 
+// run compares the collection, counts the objects that differ, and repairs them if that is requested.
 func (v *comparison) run(ctx context.Context) error {
 	v.stored, v.source, _, _ = v.Live()
 	if v.stored == nil || !v.stored.State().Synced {
@@ -213,56 +198,42 @@ func (v *comparison) run(ctx context.Context) error {
 		return errNotCaughtUp
 	}
 	v.cluster, v.total = v.stored.State().Cluster, v.stored.State().Count
-	for from := ""; ; {
-		if err := v.pass(ctx, from); err != nil {
+	if err := v.pass(ctx); err != nil {
+		return err
+	}
+	for _, key := range v.suspects {
+		kind, err := v.drift(ctx, key)
+		if err != nil {
 			return err
 		}
-		for _, key := range v.suspects {
-			if more, err := v.suspect(ctx, key); err != nil || !more {
-				return err
-			}
+		if kind == "" {
+			continue
 		}
-		if v.differ <= int64(len(v.suspects)) {
+		v.drifted(key, kind)
+		if v.result.Drift() > maxHealed {
+			v.result.ManyDiffer = true
+			if v.repair {
+				return v.relistAll(ctx, fmt.Errorf("more than %d objects differ from the server's", maxHealed))
+			}
 			return nil
 		}
-		from = v.suspects[len(v.suspects)-1] // more keys look different
-	}
-}
-
-// suspect checks a key that looks different, counts it if the difference is real, and repairs it if
-// that is requested. It returns false if that ends the comparison, because the collection was listed
-// or too many objects differ.
-func (v *comparison) suspect(ctx context.Context, key string) (more bool, err error) {
-	kind, err := v.drift(ctx, key)
-	if err != nil || kind == "" {
-		return true, err
-	}
-	v.drifted(key, kind)
-	switch {
-	case v.result.Drift() > maxHealed:
-		v.result.ManyDiffer = true
 		if !v.repair {
-			return false, nil
+			continue
 		}
-		return false, v.relistAll(ctx, fmt.Errorf("more than %d objects differ from the server's", maxHealed))
-	case !v.repair:
-		return true, nil
+		healed, err := v.heal(ctx, key)
+		if err != nil {
+			return err
+		}
+		if !healed {
+			return v.relistAll(ctx, errors.New("an object differs from the server's, and the collection changes too fast to replace it alone"))
+		}
+		v.result.Repaired++
 	}
-	healed, err := v.heal(ctx, key)
-	if err != nil {
-		return false, err
-	}
-	if !healed {
-		return false, v.relistAll(ctx, errors.New("an object differs from the server's, and the collection changes too fast to replace it alone"))
-	}
-	v.result.Repaired++
-	return true, nil
+	return nil
 }
 
-// pass compares all keys after from.
-func (v *comparison) pass(ctx context.Context, from string) error {
-	v.after, v.newest, v.result.Objects, v.differ = from, "", 0, 0
-	v.page, v.suspects = v.page[:0], nil
+// pass compares all keys, and notes those that look different.
+func (v *comparison) pass(ctx context.Context) error {
 	err := v.source.Versions(ctx, upstream.VersionsOptions{
 		PageSize: pageSize,
 		Between: func(remaining int64) error {
@@ -302,9 +273,6 @@ func (v *comparison) compare(ended bool) error {
 	}
 	defer view.Close()
 	i := 0
-	for i < len(v.page) && v.page[i].Key <= v.after {
-		i++
-	}
 	for h, err := range view.Headers("", v.after) {
 		if errors.As(err, new(*store.CorruptionError)) {
 			continue // package repair repairs it
@@ -318,14 +286,13 @@ func (v *comparison) compare(ended bool) error {
 		for ; i < len(v.page) && v.page[i].Key < h.Key; i++ {
 			v.looksDifferent(v.page[i].Key)
 		}
-		switch {
-		case i == len(v.page) || v.page[i].Key != h.Key:
-			v.looksDifferent(h.Key)
-			continue
-		case v.page[i].UID != h.UID || v.page[i].RV != h.RV:
+		known := i < len(v.page) && v.page[i].Key == h.Key
+		if !known || v.page[i].UID != h.UID || v.page[i].RV != h.RV {
 			v.looksDifferent(h.Key)
 		}
-		i++
+		if known {
+			i++
+		}
 	}
 	for ; i < len(v.page); i++ {
 		v.looksDifferent(v.page[i].Key)
@@ -335,9 +302,10 @@ func (v *comparison) compare(ended bool) error {
 }
 
 func (v *comparison) looksDifferent(key string) {
-	v.differ++
 	if len(v.suspects) < maxSuspects {
 		v.suspects = append(v.suspects, key)
+	} else {
+		v.result.Undecided++
 	}
 }
 
@@ -352,9 +320,7 @@ func (v *comparison) drifted(key string, kind collection.DriftKind) {
 		v.result.Stale++
 	}
 	v.Tracker.Drifted(kind, 1)
-	if v.lines.Allow() {
-		v.Log.Warn("what is stored of an object differs from the server", "key", key, "kind", string(kind))
-	}
+	v.Log.Warn("what is stored of an object differs from the server", "key", key, "kind", string(kind))
 }
 
 // relistAll lists the collection, and waits until the list is stored.
