@@ -101,7 +101,9 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		cfg: cfg, opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, loaded: now,
 		reloads: make(chan chan<- reloadResult),
 	}
-	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: a.verifyInterval}
+	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: reloadable(a, func(c *config.AgentConfiguration) time.Duration {
+		return c.Verify.Interval.Duration
+	})}
 	a.notifier = systemd.NewNotifier(a.clock)
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
@@ -189,7 +191,7 @@ func (a *Agent) boltOptions() bolt.Options {
 // the database.
 func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	a.db, a.verdict = db, verdict
-	a.snapshots = backup.New(db, a.snapshotDir(), a.config().Snapshots, a.clock, a.log)
+	a.snapshots = backup.New(db, a.snapshotDir(), reloadable(a, func(c *config.AgentConfiguration) config.Snapshots { return c.Snapshots }), a.clock, a.log)
 	for _, err := range verdict.Skipped {
 		a.log.Warn("a snapshot could not be used", "error", err)
 	}
@@ -302,7 +304,9 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	a.cluster = cluster
 	a.mu.Unlock()
 	a.log.Info("connecting", "server", cluster.Server())
-	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: a.purgeAfter}
+	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: reloadable(a, func(c *config.AgentConfiguration) time.Duration {
+		return c.Secrets.PurgeAfter.Duration
+	})}
 	group, running := errgroup.WithContext(ctx)
 	supervisors := collection.NewSupervisors(running, group, cluster)
 	for _, c := range a.all() {
@@ -351,16 +355,13 @@ func (a *Agent) server() string {
 	return a.cluster.Server()
 }
 
-// verifyInterval returns verify.interval, and a channel that is closed by the next reload.
-func (a *Agent) verifyInterval() (time.Duration, <-chan struct{}) {
-	reloaded := a.nextReload() // before the configuration is read, so that no reload is missed
-	return a.config().Verify.Interval.Duration, reloaded
-}
-
-// purgeAfter returns secrets.purgeAfter, and a channel that is closed by the next reload.
-func (a *Agent) purgeAfter() (time.Duration, <-chan struct{}) {
-	reloaded := a.nextReload() // before the configuration is read, so that no reload is missed
-	return a.config().Secrets.PurgeAfter.Duration, reloaded
+// reloadable returns a function that returns a part of the configuration in force, and a channel that
+// is closed by the next reload.
+func reloadable[T any](a *Agent, part func(*config.AgentConfiguration) T) func() (T, <-chan struct{}) {
+	return func() (T, <-chan struct{}) {
+		reloaded := a.nextReload() // before the configuration is read, so that no reload is missed
+		return part(a.config()), reloaded
+	}
 }
 
 // snapshotDir returns the directory of the snapshots.

@@ -166,7 +166,6 @@ func (a *Agent) applySettings(next *config.AgentConfiguration) {
 	if db, durable := a.db.(*bolt.DB); durable {
 		db.Adjust(next.Store.CommitInterval.Duration, next.History.Retention.Duration, next.History.MaxSize.Value())
 	}
-	a.snapshots.Configure(next.Snapshots)
 }
 
 // nextReload returns a channel that is closed by the next reload. A caller that gets the channel

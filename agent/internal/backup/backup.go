@@ -29,16 +29,16 @@ type Snapshots struct {
 	clock clock.Clock
 	log   *slog.Logger
 
-	wake chan struct{} // has a value once cfg was changed
+	config func() (cfg config.Snapshots, changed <-chan struct{}) // see New
 
-	mu    sync.Mutex // guards the fields below
-	cfg   config.Snapshots
+	mu    sync.Mutex // guards state
 	state localapi.SnapshotStatus
 }
 
-// New returns the snapshots of a database in a directory, with the schedule and the rotation of cfg.
-func New(db *bolt.DB, dir snapshot.Dir, cfg config.Snapshots, c clock.Clock, log *slog.Logger) *Snapshots {
-	s := &Snapshots{dir: dir, cfg: cfg, db: db, clock: c, log: log, wake: make(chan struct{}, 1)}
+// New returns the snapshots of a database in a directory. cfg returns the schedule and the rotation,
+// and a channel that is closed when they may have changed.
+func New(db *bolt.DB, dir snapshot.Dir, cfg func() (config.Snapshots, <-chan struct{}), c clock.Clock, log *slog.Logger) *Snapshots {
+	s := &Snapshots{dir: dir, config: cfg, db: db, clock: c, log: log}
 	s.state.Dir = s.dir.Path
 	own, err := s.dir.Own()
 	if err != nil {
@@ -74,49 +74,29 @@ func (s *Snapshots) Run(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	wait := s.due()
+	var pause time.Duration // after a try without a snapshot
 	for {
-		if sleep.UnlessWoken(ctx, s.clock, wait, s.wake) != nil {
+		cfg, changed := s.config()
+		if sleep.UnlessWoken(ctx, s.clock, max(pause, s.due(cfg)), changed) != nil {
 			return
 		}
-		if wait = s.due(); wait > 0 {
+		pause = 0
+		if cfg, _ = s.config(); s.due(cfg) > 0 {
 			continue // one was made on request meanwhile, or the schedule changed
 		}
-		wait = retryAfter
 		if !collection.AnySynced(s.db) {
-			continue
+			pause = retryAfter
+		} else if _, err := s.Create(ctx, nil); err != nil {
+			pause = retryAfter
 		}
-		if _, err := s.Create(ctx, nil); err == nil {
-			wait = s.due()
-		}
 	}
-}
-
-// Configure replaces the schedule and the rotation.
-func (s *Snapshots) Configure(cfg config.Snapshots) {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cfg = cfg
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (s *Snapshots) config() config.Snapshots {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cfg
 }
 
 // due returns the time until the next snapshot; without a schedule a very long one. It counts from
 // the newest snapshot, so that a restart makes none; a snapshot with a date in the future counts as
 // new.
-func (s *Snapshots) due() time.Duration {
-	every := s.config().Interval.Duration
+func (s *Snapshots) due(cfg config.Snapshots) time.Duration {
+	every := cfg.Interval.Duration
 	if every == 0 {
 		return config.MaxSnapshotAge
 	}
@@ -124,8 +104,7 @@ func (s *Snapshots) due() time.Duration {
 	if newest.IsZero() {
 		return 0
 	}
-	age := max(0, s.clock.Since(newest))
-	return max(0, every-age)
+	return max(0, every-max(0, s.clock.Since(newest)))
 }
 
 // Create makes a snapshot and removes old ones.
@@ -147,7 +126,7 @@ func (s *Snapshots) Create(ctx context.Context, progress snapshot.Progress) (*sn
 		return nil, err
 	}
 	s.log.Info("snapshot made", "name", x.Name, "bytes", x.Bytes, "objects", x.Manifest.Objects(), "took", s.clock.Since(start).Round(time.Millisecond))
-	cfg := s.config()
+	cfg, _ := s.config()
 	removed, err := s.dir.Prune(ctx, cfg.Keep, cfg.MaxAge.Duration, s.clock.Now())
 	for _, r := range removed {
 		s.log.Info("snapshot removed", "name", r.Name)

@@ -29,6 +29,11 @@ func paths(t *testing.T) (db string, dir snapshot.Dir) {
 	return filepath.Join(base, "cache.db"), snapshot.Dir{Path: filepath.Join(base, "snapshots"), Writer: "test"}
 }
 
+// always returns a configuration that does not change.
+func always(cfg config.Snapshots) func() (config.Snapshots, <-chan struct{}) {
+	return func() (config.Snapshots, <-chan struct{}) { return cfg, nil }
+}
+
 // TestSchedule makes one snapshot an interval, counted from the newest one, and waits until there is
 // something to copy.
 func TestSchedule(t *testing.T) {
@@ -38,7 +43,7 @@ func TestSchedule(t *testing.T) {
 		db, err := bolt.Open(path, bolt.Options{})
 		require.NoError(t, err)
 		defer db.Close()
-		s := New(db, dir, cfg, clock.RealClock{}, slog.New(slog.DiscardHandler))
+		s := New(db, dir, always(cfg), clock.RealClock{}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		run := func(s *Snapshots) {
@@ -77,7 +82,7 @@ func TestSchedule(t *testing.T) {
 		// After a restart the interval goes on.
 		ctx, cancel = context.WithCancel(t.Context())
 		done = make(chan struct{})
-		s = New(db, dir, cfg, clock.RealClock{}, slog.New(slog.DiscardHandler))
+		s = New(db, dir, always(cfg), clock.RealClock{}, slog.New(slog.DiscardHandler))
 		require.Equal(t, own[0].Name, s.Status().Name)
 		go run(s)
 		synctest.Wait()
@@ -107,8 +112,8 @@ func TestSchedule(t *testing.T) {
 // schedule.
 func TestSchedule_FutureSnapshot(t *testing.T) {
 	_, dir := paths(t)
-	s := New(nil, dir, config.Snapshots{}, clock.RealClock{}, slog.New(slog.DiscardHandler))
-	s.cfg.Interval = metav1.Duration{Duration: time.Hour}
+	cfg := config.Snapshots{Interval: metav1.Duration{Duration: time.Hour}}
+	s := New(nil, dir, always(cfg), clock.RealClock{}, slog.New(slog.DiscardHandler))
 	s.note(&snapshot.Snapshot{Manifest: &snapshot.Manifest{Created: time.Now().Add(1000 * time.Hour)}})
-	require.Equal(t, time.Hour, s.due())
+	require.Equal(t, time.Hour, s.due(cfg))
 }
