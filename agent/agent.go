@@ -308,7 +308,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 		return c.Secrets.PurgeAfter.Duration
 	})}
 	group, running := errgroup.WithContext(ctx)
-	supervisors := collection.NewSupervisors(running, group, cluster)
+	supervisors := &collection.Supervisors{Cluster: cluster, Group: group, Running: running}
 	for _, c := range a.all() {
 		supervisors.Start(c)
 	}

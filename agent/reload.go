@@ -190,7 +190,7 @@ func (a *Agent) byID() map[string]*collection.Collection {
 
 // checkNew returns an error if the server does not have a resource that is new in specs. If the
 // server can't be asked, the resource is accepted, and its collection waits for it, as at a start.
-func (a *Agent) checkNew(ctx context.Context, cluster *upstream.Cluster, specs []collection.Scoped) error {
+func (a *Agent) checkNew(ctx context.Context, cluster *upstream.Cluster, specs []collection.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	byID := a.byID()
@@ -213,7 +213,7 @@ func (a *Agent) checkNew(ctx context.Context, cluster *upstream.Cluster, specs [
 
 // applySpecs adds, changes and removes collections, and returns what it changed. It waits for
 // changed collections no longer than applyTimeout.
-func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervisors, specs []collection.Scoped) []string {
+func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervisors, specs []collection.Spec) []string {
 	var added, changed, removed []string
 	var collections, started []*collection.Collection
 	var applied []<-chan struct{}
@@ -225,8 +225,8 @@ func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervis
 			c = collection.New(w, a.collectionOptions(true))
 			started = append(started, c)
 			added = append(added, "added "+c.ID)
-		} else if fields := c.Desired().Differs(w.Spec); len(fields) > 0 {
-			applied = append(applied, c.Configure(w.Spec))
+		} else if fields := c.Desired().Differs(w); len(fields) > 0 {
+			applied = append(applied, c.Configure(w))
 			changed = append(changed, fmt.Sprintf("changed %s: %s", c.ID, strings.Join(fields, ", ")))
 		}
 		collections = append(collections, c)

@@ -53,7 +53,7 @@ func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var terminal bytes.Buffer
 		a := &Agent{opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler)}
-		c := collection.New(collection.Scoped{ID: "pods"}, a.collectionOptions(false))
+		c := collection.New(collection.Spec{ID: "pods"}, a.collectionOptions(false))
 		a.setCollections([]*collection.Collection{c})
 		require.Empty(t, status.Progress(a.clock, c))
 		c.Tracker.Listing(store.ReasonInitial, 0, 20_000)

@@ -55,8 +55,9 @@ type Collection struct {
 	opts Options
 
 	// For the collection's own goroutine.
-	rejection rejection
-	reloaded  bool // the configuration in force came from a reload
+	rejected upstream.ErrorClass // how the server rejects requests; empty while it accepts them
+	reloaded bool                // the configuration in force came from a reload
+	verdict  restore.Collection  // on the stored objects, when they were opened
 
 	wake chan struct{} // has a value once next was set
 
@@ -74,14 +75,18 @@ type Collection struct {
 
 	stop  context.CancelFunc // nil while the collection does not run
 	tasks []*pausedTask      // to be done once the collection has stopped
+
+	// For Supervisors.
+	end   context.CancelFunc
+	ended chan struct{}
 }
 
 // New returns a collection. It does nothing until it is opened or supervised.
-func New(s Scoped, opts Options) *Collection {
+func New(s Spec, opts Options) *Collection {
 	log := opts.Log.With("collection", s.ID)
 	c := &Collection{
 		ID: s.ID, Namespace: s.Namespace, Log: log, Tracker: NewTracker(opts.Clock, log),
-		opts: opts, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s.Spec,
+		opts: opts, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s,
 	}
 	c.Tracker.onPhase = c.logRejection
 	return c
@@ -219,30 +224,17 @@ func (c *Collection) Open(r upstream.Resource) error {
 			c.Tracker.SetForbiddenFor(d)
 		}
 	}
-	verdict := c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
-	c.Tracker.setVerdict(verdict.String())
-	c.Log.Info("collection opened", "verdict", verdict.String(), "objects", stored.State().Count)
+	c.verdict = c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
+	c.Tracker.setVerdict(c.verdict.String())
+	c.Log.Info("collection opened", "verdict", c.verdict.String(), "objects", stored.State().Count)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resource, c.stored = &r, stored
 	return nil
 }
 
-// judged returns the verdict on the stored objects: whether they can be used.
-func (c *Collection) judged() (restore.Collection, error) {
-	info, err := c.info(*c.resource)
-	if err != nil {
-		return restore.Collection{}, err
-	}
-	return c.versionChanged(restore.Judge(c.stored.Info(), info, c.stored.State()), c.stored.Info(), info), nil
-}
-
 // run keeps the collection up to date until ctx ends, then applies the queued changes.
 func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
-	verdict, err := c.judged()
-	if err != nil {
-		return err
-	}
 	c.mu.Lock()
 	spec := c.spec
 	c.mu.Unlock()
@@ -255,7 +247,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		Name: c.ID, Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
 		Schema: c.schema(cluster),
-		Reason: verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
+		Reason: c.verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, informer.Options{

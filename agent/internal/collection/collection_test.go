@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestScopeIsCanonical(t *testing.T) {
 	info := func(label, field string) store.Info {
-		spec := Spec{Entry: config.Resource{LabelSelector: label, FieldSelector: field}}
-		c := New(Scoped{Spec: spec, ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
+		spec := Spec{ID: "pods", Entry: config.Resource{LabelSelector: label, FieldSelector: field}}
+		c := New(spec, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
 		i, err := c.info(upstream.Resource{})
 		require.NoError(t, err)
 		return i

@@ -8,35 +8,17 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// rejection holds whether the server rejects a collection's requests (401 or 403), so that the log
-// has a line for each change and none for each retry.
-type rejection struct {
-	kind upstream.ErrorClass // empty while requests are accepted
-}
-
-// observe notes a change of phase, and reports whether the server has begun to reject requests, or
-// accepts them again. An outage in between is no change: it shows nothing about permissions.
-func (r *rejection) observe(p reflector.Phase, err error) (begun, ended bool) {
-	kind := upstream.Classify(err)
-	switch {
-	case p == reflector.PhaseWatching:
-		ended = r.kind != ""
-		r.kind = ""
-	case p == reflector.PhaseWaiting && (kind == upstream.Unauthorized || kind == upstream.Forbidden):
-		begun = r.kind != kind
-		r.kind = kind
-	}
-	return begun, ended
-}
-
-// logRejection logs when the server begins to reject requests, and when it accepts them again. Only
+// logRejection logs when the server begins to reject requests (401 or 403), and when it accepts them
+// again, but no retry. An outage in between is no change: it shows nothing about permissions. Only
 // the collection's own goroutine calls it.
 func (c *Collection) logRejection(p reflector.Phase, err error) {
-	begun, ended := c.rejection.observe(p, err)
+	class := upstream.Classify(err)
 	switch {
-	case ended:
+	case p == reflector.PhaseWatching && c.rejected != "":
+		c.rejected = ""
 		c.Log.Info("the server accepts the requests again")
-	case begun:
+	case p == reflector.PhaseWaiting && (class == upstream.Unauthorized || class == upstream.Forbidden) && c.rejected != class:
+		c.rejected = class
 		log := c.Log
 		if left, due := c.purgeIn(err); due {
 			log = log.With("purgeIn", left)

@@ -64,7 +64,7 @@ func TestRejectionsAreLogged(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var log strings.Builder
 			logger := slog.New(slog.NewTextHandler(&log, nil))
-			c := New(Scoped{ID: "secrets"}, Options{Clock: clock.RealClock{}, Log: logger})
+			c := New(Spec{ID: "secrets"}, Options{Clock: clock.RealClock{}, Log: logger})
 			observer := c.Tracker
 			for i, s := range test.steps {
 				log.Reset()
@@ -110,7 +110,7 @@ func TestHintOfForbiddenSecrets(t *testing.T) {
 				logger := slog.New(slog.NewTextHandler(&log, nil))
 				name, err := config.ParseResourceName(test.resource)
 				require.NoError(t, err)
-				c := New(Scoped{Spec: Spec{Entry: config.Resource{Resource: name}}, ID: "secrets"}, Options{
+				c := New(Spec{Entry: config.Resource{Resource: name}, ID: "secrets"}, Options{
 					DB: db, Clock: clock.RealClock{}, Log: logger, PurgeAfter: func() time.Duration { return 24 * time.Hour },
 				})
 				resource := upstream.Resource{GVR: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Kind: "Secret", Namespaced: true}

@@ -3,6 +3,7 @@ package collection
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -17,42 +18,47 @@ import (
 // resolveTimeout is how long the server may take to name a resource.
 const resolveTimeout = time.Minute
 
-// resolve asks the server for the collection's resource, unless the database has it, and opens the
-// collection. It retries until ctx ends.
+// prepare applies the pending spec and opens the collection, unless it is open; if reopen is set, in
+// any case. It retries until ctx ends: the server may be down, or the disk full.
 //
 // Only a mistake in the configuration ends the agent: a resource that the server does not have or,
 // if nothing is cached, a credential that the server does not accept. An agent with cached objects
 // keeps serving them.
-func (c *Collection) resolve(ctx context.Context, cluster *upstream.Cluster) error {
+func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reopen bool) error {
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 1, Steps: 8}
 	for {
-		if c.stored != nil {
+		c.applySpec()
+		if c.stored != nil && !reopen {
 			return nil
 		}
-		c.applySpec()
 		r, err := c.lookUp(ctx, cluster)
+		d := backoff.Step()
 		if err == nil {
-			if err = c.Open(r); err == nil || !c.reloaded {
+			if err = c.Open(r); err == nil || !reopen && !c.reloaded {
 				return err
 			}
+			c.Log.Error("the collection can't be opened; it is tried again", "wait", d.Round(time.Millisecond), "error", err)
+		} else {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err := c.fatal(err); err != nil {
+				return err
+			}
+			c.Tracker.Phase(reflector.PhaseWaiting, err)
+			c.Log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := c.fatal(err); err != nil {
-			return err
-		}
-		c.Tracker.Phase(reflector.PhaseWaiting, err)
-		d := backoff.Step()
-		c.Log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 		if err := sleep.UnlessWoken(ctx, c.opts.Clock, d, c.wake); err != nil {
 			return err
 		}
 	}
 }
 
-// lookUp asks the server once for the collection's resource.
+// lookUp returns the collection's resource. It asks the server once, unless the resource is known.
 func (c *Collection) lookUp(ctx context.Context, cluster *upstream.Cluster) (upstream.Resource, error) {
+	if c.resource != nil {
+		return *c.resource, nil
+	}
 	c.Tracker.progress.begin()
 	defer c.Tracker.progress.end()
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
@@ -85,19 +91,12 @@ func AnySynced(db store.DB) bool {
 	if err != nil {
 		return true
 	}
-	for _, info := range infos {
-		if synced(db, info.ID) {
-			return true
+	return slices.ContainsFunc(infos, func(info store.Info) bool {
+		v, err := db.View(info.ID)
+		if err != nil {
+			return false
 		}
-	}
-	return false
-}
-
-func synced(db store.DB, id string) bool {
-	v, err := db.View(id)
-	if err != nil {
-		return false
-	}
-	defer v.Close()
-	return v.State().Synced
+		defer v.Close()
+		return v.State().Synced
+	})
 }

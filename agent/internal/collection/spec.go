@@ -10,32 +10,29 @@ import (
 	"github.com/snapcache/snapcache/config"
 )
 
-// Spec is the configuration of a collection.
+// Spec is the configuration of a collection: a resource in one namespace scope.
 type Spec struct {
-	Field  string // its place in the configuration, for errors
-	Entry  config.Resource
-	Jitter time.Duration // the longest random delay of a resumed watch
-	Relist config.Relist
-}
-
-// Scoped is a spec in one namespace scope.
-type Scoped struct {
-	Spec
 	ID        string
 	Namespace string // empty for all
+	Field     string // its place in the configuration, for errors
+	Entry     config.Resource
+	Jitter    time.Duration // the longest random delay of a resumed watch
+	Relist    config.Relist
 }
 
 // Specs returns the specs of the collections that a configuration names, in its order.
-func Specs(cfg *config.AgentConfiguration) []Scoped {
-	var all []Scoped
+func Specs(cfg *config.AgentConfiguration) []Spec {
+	var all []Spec
 	for i, r := range cfg.Resources {
 		namespaces := r.Namespaces
 		if len(namespaces) == 0 {
 			namespaces = []string{""}
 		}
 		for _, ns := range namespaces {
-			s := Spec{Field: fmt.Sprintf("resources[%d]", i), Entry: r, Jitter: cfg.ResumeJitter.Duration, Relist: cfg.Relist}
-			all = append(all, Scoped{s, collectionID(r.Resource, ns), ns})
+			all = append(all, Spec{
+				ID: collectionID(r.Resource, ns), Namespace: ns, Field: fmt.Sprintf("resources[%d]", i),
+				Entry: r, Jitter: cfg.ResumeJitter.Duration, Relist: cfg.Relist,
+			})
 		}
 	}
 	return all

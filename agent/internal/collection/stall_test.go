@@ -63,7 +63,7 @@ func newPipeline(t *testing.T) *pipeline {
 	p := &pipeline{
 		clock: clock, queue: deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: stored}}),
 		store: &gated{stored, make(chan struct{}), make(chan error), over},
-		c:     New(Scoped{ID: "pods"}, Options{Clock: clock, Log: log}),
+		c:     New(Spec{ID: "pods"}, Options{Clock: clock, Log: log}),
 	}
 	loop := informer.New(informer.Options{
 		Name: "pods", Queue: p.queue, Collection: p.store, Observer: p.c.Tracker, Around: p.c.Tracker.progress.around, Clock: clock,

@@ -3,14 +3,11 @@ package collection
 import (
 	"context"
 	"errors"
-	"time"
 
-	"github.com/snapcache/snapcache/internal/sleep"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/snapcache/snapcache/upstream"
 )
-
-// reopenEvery is the time between two tries to open a collection that can't be opened.
-const reopenEvery = 5 * time.Second
 
 // pausedTask is work that must not run beside the collection's writer.
 type pausedTask struct {
@@ -18,17 +15,16 @@ type pausedTask struct {
 	done chan error
 }
 
-// supervise resolves the collection and keeps it up to date until ctx ends. While it is paused it
-// runs the tasks, applies the pending spec, and then continues from the stored state.
+// supervise opens the collection and keeps it up to date until ctx ends. While it is paused it runs
+// the tasks, applies the pending spec, and then continues from the stored state.
 func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) error {
-	for {
-		if err := c.resolve(ctx, cluster); err != nil {
+	for reopen := false; ; reopen = true {
+		if err := c.prepare(ctx, cluster, reopen); err != nil {
 			return err
 		}
 		running, stop := context.WithCancel(ctx)
 		if !c.begin(stop) {
 			stop()
-			c.reopen(ctx)
 			continue
 		}
 		err := c.run(running, cluster)
@@ -46,25 +42,6 @@ func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) e
 		}
 		if err != nil || len(tasks) == 0 && !configured {
 			return err
-		}
-		c.reopen(ctx)
-	}
-}
-
-// reopen opens the collection again, and retries until that succeeds: the disk may be full. If the
-// resource has to be resolved first, reopen returns: resolve opens the collection.
-func (c *Collection) reopen(ctx context.Context) {
-	for {
-		if c.applySpec(); c.resource == nil {
-			return
-		}
-		err := c.Open(*c.resource)
-		if err == nil {
-			return
-		}
-		c.Log.Error("the collection can't be opened; it is tried again", "error", err)
-		if sleep.UnlessWoken(ctx, c.opts.Clock, reopenEvery, c.wake) != nil {
-			return
 		}
 	}
 }
@@ -155,4 +132,32 @@ func (c *Collection) Pause(ctx context.Context, do func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Supervisors run the goroutines of collections in a group. Only one goroutine at a time uses them.
+type Supervisors struct {
+	Cluster *upstream.Cluster
+	Group   *errgroup.Group
+	Running context.Context //nolint:containedctx // the group's context
+}
+
+// Start supervises a collection until the group ends, or it is stopped.
+func (s *Supervisors) Start(c *Collection) {
+	ctx, end := context.WithCancel(s.Running)
+	c.end, c.ended = end, make(chan struct{})
+	s.Group.Go(func() error {
+		defer close(c.ended)
+		defer end()
+		err := c.supervise(ctx, s.Cluster)
+		if ctx.Err() != nil && s.Running.Err() == nil {
+			return nil // only this collection was stopped
+		}
+		return err
+	})
+}
+
+// Stop ends a collection's goroutine, and returns once the queued changes are stored.
+func (s *Supervisors) Stop(c *Collection) {
+	c.end()
+	<-c.ended
 }

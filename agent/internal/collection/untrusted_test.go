@@ -17,7 +17,7 @@ import (
 // a list has replaced it: not when the list is complete, but when the store has it.
 func TestUntrusted(t *testing.T) {
 	for _, reason := range []store.Reason{store.ReasonRVAhead, store.ReasonClusterChanged} {
-		c := New(Scoped{ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
+		c := New(Spec{ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
 		queue := deltafifo.New(deltafifo.Options{})
 		c.pipeline = &informer.Pipeline{Queue: queue}
 		untrusted := func() store.Reason { return c.Tracker.Stats().Untrusted(c.ListPending()) }
