@@ -3,13 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -90,56 +86,4 @@ func writeName(b *bytes.Buffer, raw []byte) error {
 	}
 	_, err = fmt.Fprintf(b, "%s/%s\n", kind, o.GetName())
 	return err
-}
-
-// writeYAML writes a document. It does what sigs.k8s.io/yaml's JSONToYAML does, but for any JSON.
-// JSONToYAML reads the JSON with a YAML parser, which refuses some valid JSON ("\/", escaped
-// surrogate pairs, the characters U+007F and U+FFFF, keys of more than 1024 bytes), and writes the
-// key "<<" in a way that reads as a merge instruction.
-//
-// Each encoder is used once: an encoder keeps all that it has encoded in memory.
-func writeYAML(b *bytes.Buffer, raw []byte) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	err := d.Decode(&v)
-	if err == nil {
-		v, err = exactNumbers(v)
-	}
-	if err != nil {
-		return err
-	}
-	e := yaml.NewEncoder(b)
-	e.SetIndent(2)
-	e.CompactSeqIndent() // as kubectl prints lists
-	return errors.Join(e.Encode(v), e.Close())
-}
-
-// exactNumbers replaces JSON numbers, in place, by the Go type that holds them without loss, if
-// there is one.
-func exactNumbers(v any) (any, error) {
-	var err error
-	switch v := v.(type) {
-	case json.Number:
-		if i, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
-			return i, nil
-		}
-		if u, err := strconv.ParseUint(v.String(), 10, 64); err == nil {
-			return u, nil
-		}
-		return v.Float64()
-	case map[string]any:
-		for key, item := range v {
-			if v[key], err = exactNumbers(item); err != nil {
-				return nil, err
-			}
-		}
-	case []any:
-		for i, item := range v {
-			if v[i], err = exactNumbers(item); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return v, nil
 }
