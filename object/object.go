@@ -3,6 +3,7 @@ package object
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unsafe"
@@ -36,6 +37,15 @@ type Object struct {
 var (
 	_ runtime.Object            = (*Object)(nil)
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
+)
+
+var (
+	// ErrInvalid means that bytes are not one valid JSON object.
+	ErrInvalid = errors.New("not a valid JSON object")
+
+	// ErrNoMetadata means that a JSON object has no metadata with a name, so it can't be a cached
+	// Kubernetes object.
+	ErrNoMetadata = errors.New("object has no metadata.name")
 )
 
 // Limits of an object. The API server's own limits are far lower: 253 bytes for a name, 3 MiB for a
@@ -219,11 +229,13 @@ func (o *Object) Field(path string) (string, bool) {
 
 // Into decodes the object into a Go value, such as a *corev1.Pod.
 func (o *Object) Into(v any) error {
-	decode := json.Unmarshal
+	var err error
 	if o.Protobuf() {
-		decode = func(_ []byte, v any) error { return o.intoProtobuf(v) }
+		err = o.intoProtobuf(v)
+	} else {
+		err = json.Unmarshal(o.Raw(), v)
 	}
-	if err := decode(o.Raw(), v); err != nil {
+	if err != nil {
 		return fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
 	}
 	return nil
@@ -255,17 +267,13 @@ func (o *Object) GetObjectMeta() metav1.Object {
 			m = &all.ObjectMeta
 		}
 	} else {
-		o.intoMeta(m)
+		// The bytes are valid JSON. If a field has a type that Kubernetes does not allow, the fields
+		// parsed so far still identify the object.
+		_ = json.Unmarshal([]byte(gjson.GetBytes(o.Raw(), "metadata").Raw), m)
 	}
 	m.Namespace, m.Name = o.namespace, o.name
 	m.UID, m.ResourceVersion = types.UID(o.uid), o.rv
 	return m
-}
-
-func (o *Object) intoMeta(m *metav1.ObjectMeta) {
-	// The bytes are valid JSON. If a field has a type that Kubernetes does not allow, the fields
-	// parsed so far still identify the object.
-	_ = json.Unmarshal([]byte(gjson.GetBytes(o.Raw(), "metadata").Raw), m)
 }
 
 // GetObjectKind returns the object's group, version and kind, for [runtime.Object]. Setting it has

@@ -111,19 +111,15 @@ func WithType(raw []byte, apiVersion, kind string) []byte {
 		return raw
 	}
 	out := make([]byte, 0, len(raw)+len(apiVersion)+len(kind)+32)
-	out = append(out, '{')
 	if !hasKind {
-		out = append(out, `"kind":`...)
-		out = strconv.AppendQuote(out, kind)
-		out = append(out, ',')
+		out = strconv.AppendQuote(append(out, `,"kind":`...), kind)
 	}
 	if !hasVersion {
-		out = append(out, `"apiVersion":`...)
-		out = strconv.AppendQuote(out, apiVersion)
+		out = strconv.AppendQuote(append(out, `,"apiVersion":`...), apiVersion)
+	}
+	out[0] = '{'
+	if raw = bytes.TrimSpace(raw[1:]); raw[0] != '}' {
 		out = append(out, ',')
 	}
-	if rest := bytes.TrimSpace(raw[1:]); rest[0] == '}' {
-		return append(out[:len(out)-1], '}')
-	}
-	return append(out, raw[1:]...)
+	return append(out, raw...)
 }
