@@ -26,23 +26,13 @@ type InvalidObject struct {
 
 	// Key is the object's key, if known.
 	Key string
-
-	// Raw is the beginning of the object's JSON, at most 256 bytes. It may hold a secret: don't log
-	// it.
-	Raw []byte
 }
-
-const unusableRaw = 256
 
 // GetObjectKind implements [runtime.Object]. There is no kind.
 func (u *InvalidObject) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject returns u itself.
 func (u *InvalidObject) DeepCopyObject() runtime.Object { return u }
-
-func newInvalidObject(raw []byte, err error) *InvalidObject {
-	return &InvalidObject{Err: err, Raw: bytes.Clone(raw[:min(len(raw), unusableRaw)])}
-}
 
 // decoding turns a source's JSON into objects. It is immutable.
 type decoding struct {
@@ -69,7 +59,7 @@ func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 		rest = *buf
 	}
 	own := rest
-	if d.resource.Kind != "" && !beginsWithType(rest) {
+	if d.resource.Kind != "" {
 		own = object.WithType(rest, d.resource.APIVersion(), d.resource.Kind)
 	}
 	if typed = len(own) == len(rest); typed {
@@ -85,21 +75,6 @@ func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 	return o, typed, nil
 }
 
-// beginsWithType reports whether raw begins with both type members, as every encoder of the servers
-// writes them: kind first for built-in resources, apiVersion first for custom ones.
-func beginsWithType(raw []byte) bool {
-	first, second := []byte(`{"kind":"`), []byte(`,"apiVersion":"`)
-	if !bytes.HasPrefix(raw, first) {
-		first, second = []byte(`{"apiVersion":"`), []byte(`,"kind":"`)
-		if !bytes.HasPrefix(raw, first) {
-			return false
-		}
-	}
-	// A type holds no quote or comma. If one does, the comparison of types fails, not this one.
-	n := bytes.IndexByte(raw[len(first):], '"')
-	return n >= 0 && bytes.HasPrefix(raw[len(first)+n+1:], second)
-}
-
 // A watch event is decoded in two steps, which client-go's rest package calls in turn: eventDecoder
 // splits a frame into type and object, objectDecoder decodes the object. rest does not pass the
 // type to the second step, so the first one overwrites the byte before the object with a mark and
@@ -110,7 +85,7 @@ const (
 	markObject   byte = iota + 1 // of an ADDED, MODIFIED or DELETED event
 	markBookmark                 // of a BOOKMARK event
 	markError                    // of an ERROR event
-	markTooLarge                 // the frame was cut off at maxObject
+	markTooLarge                 // the frame was cut off at maxObject; no object follows
 )
 
 func mark(eventType string) byte {
@@ -150,7 +125,7 @@ func (eventDecoder) Decode(frame []byte, _ *schema.GroupVersionKind, into runtim
 		return nil, nil, fmt.Errorf("decode a watch event into %T", into)
 	}
 	if len(frame) >= maxObject {
-		ev.Type, ev.Object.Raw = cutLarge(frame)
+		ev.Type, ev.Object.Raw = string(watch.Modified), []byte{markTooLarge}
 		return ev, nil, nil
 	}
 	if i := bytes.LastIndexByte(frame, '\n'); i >= 0 {
@@ -203,20 +178,6 @@ func eventType(b []byte) string {
 	return ""
 }
 
-// cutLarge returns the type of a truncated event, MODIFIED if it is not in the part that was read,
-// and the beginning of its object.
-func cutLarge(frame []byte) (typ string, raw []byte) {
-	frame = frame[:1024]
-	if typ = eventType([]byte(gjson.GetBytes(frame, "type").Str)); typ == "" {
-		typ = string(watch.Modified)
-	}
-	raw = []byte{markTooLarge}
-	if i := bytes.Index(frame, objectMember); i >= 0 {
-		raw = append(raw, frame[i+len(objectMember):]...)
-	}
-	return typ, raw
-}
-
 // objectDecoder decodes the objects that eventDecoder cut out, and the Status in the body of an
 // error answer.
 type objectDecoder struct{ d decoding }
@@ -234,16 +195,16 @@ func (o objectDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime
 	case markBookmark:
 		b, err := object.ParseBookmark(bytes.Clone(raw))
 		if err != nil {
-			return newInvalidObject(raw, err), nil, nil
+			return &InvalidObject{Err: err}, nil, nil
 		}
 		return b, nil, nil
 	case markError:
 		if st := status(raw); st != nil {
 			return st, nil, nil
 		}
-		return newInvalidObject(raw, errors.New("ERROR event without a Status")), nil, nil
+		return &InvalidObject{Err: errors.New("ERROR event without a Status")}, nil, nil
 	case markTooLarge:
-		return newInvalidObject(raw, tooLarge(raw)), nil, nil
+		return &InvalidObject{Err: ErrTooLarge}, nil, nil
 	}
 	if validJSON(data) {
 		if st := status(data); st != nil {
@@ -261,7 +222,7 @@ func (o objectDecoder) event(raw []byte) runtime.Object {
 	if st := status(raw); st != nil {
 		return st
 	}
-	return newInvalidObject(raw, err)
+	return &InvalidObject{Err: err}
 }
 
 // status decodes raw, which is valid JSON, as a Status, or returns nil if it is not one.
@@ -275,16 +236,6 @@ func status(raw []byte) *metav1.Status {
 		return nil
 	}
 	return st
-}
-
-// tooLarge returns ErrTooLarge, with the object's name if raw contains it.
-func tooLarge(raw []byte) error {
-	meta := gjson.GetManyBytes(raw, "metadata.namespace", "metadata.name")
-	name := object.Key(meta[0].Str, meta[1].Str)
-	if name == "" {
-		return ErrTooLarge
-	}
-	return fmt.Errorf("%s: %w", name, ErrTooLarge)
 }
 
 // safeDepth limits the recursion of gjson's validation, which has no limit of its own. A stack
