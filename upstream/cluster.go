@@ -2,11 +2,20 @@ package upstream
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 
+	"github.com/tidwall/gjson"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -75,4 +84,66 @@ func (c *Cluster) get(ctx context.Context, accept string, path ...string) ([]byt
 		return nil, err
 	}
 	return res.Raw()
+}
+
+// acceptMetadata asks for the metadata of one object, and accepts the whole object from servers
+// that can't omit the rest.
+const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// Identity returns the identity of the cluster: "uid:" and the UID of the namespace kube-system. If
+// the server forbids that read (403) or has no such namespace (404), it is "ca:" and a digest of
+// the CA and of the server's host and port. The two forms can't be compared: after a change of
+// permissions one cluster may answer with the other form. Every other failure is an error, never
+// another identity.
+func (c *Cluster) Identity(ctx context.Context) (string, error) {
+	body, err := c.get(ctx, acceptMetadata, "api", "v1", "namespaces", "kube-system")
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return c.caIdentity()
+	}
+	if err != nil {
+		return "", fmt.Errorf("identity of the cluster: %w", err)
+	}
+	uid := gjson.GetBytes(body, "metadata.uid")
+	if uid.Type != gjson.String || uid.Str == "" {
+		return "", errors.New("identity of the cluster: the server's answer has no UID for the namespace kube-system: " + hintNotKubernetes)
+	}
+	return "uid:" + uid.Str, nil
+}
+
+func (c *Cluster) caIdentity() (string, error) {
+	ca := c.cfg.CAData
+	if len(ca) == 0 && c.cfg.CAFile != "" {
+		var err error
+		if ca, err = os.ReadFile(c.cfg.CAFile); err != nil {
+			return "", fmt.Errorf("identity of the cluster: read its CA: %w", err)
+		}
+	}
+	h := sha256.New()
+	h.Write(ca)
+	h.Write([]byte(c.base.Host))
+	return "ca:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Allowed asks the server whether this user may make a request, with a SelfSubjectAccessReview,
+// which every authenticated user may create.
+func (c *Cluster) Allowed(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
+	review := authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
+		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return false, err
+	}
+	answer, err := c.client.Post().AbsPath("apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews").
+		SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").
+		Body(body).MaxRetries(0).Do(ctx).Raw()
+	if err != nil {
+		return false, fmt.Errorf("review access: %w", err)
+	}
+	review = authorizationv1.SelfSubjectAccessReview{}
+	if err := json.Unmarshal(answer, &review); err != nil || review.Kind != "SelfSubjectAccessReview" {
+		return false, fmt.Errorf("review access: the answer is no review: %s", hintNotKubernetes)
+	}
+	return review.Status.Allowed, nil
 }

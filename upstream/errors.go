@@ -1,9 +1,21 @@
 package upstream
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 var (
@@ -38,3 +50,116 @@ const ReasonConnectionLost metav1.StatusReason = "ConnectionLost"
 type NoResourceError struct{ text string }
 
 func (e *NoResourceError) Error() string { return e.text }
+
+// ErrorClass is the class of a failure, for status and decisions. The set is closed, so a class can
+// be the label of a metric.
+type ErrorClass string
+
+// The classes of errors.
+const (
+	Unreachable  ErrorClass = "unreachable"  // there is no connection to the server, or it broke
+	Untrusted    ErrorClass = "untrusted"    // TLS failed: the server may be another one, or a clock is wrong
+	Unauthorized ErrorClass = "unauthorized" // the server does not accept the credential (401), or there is none
+	Forbidden    ErrorClass = "forbidden"    // the server does not allow the authenticated user the request (403)
+	Gone         ErrorClass = "gone"         // the server does not have the resource (404)
+	Expired      ErrorClass = "expired"      // the server no longer has the resourceVersion (410)
+	Ahead        ErrorClass = "ahead"        // the server does not have the resourceVersion yet, see [ErrAhead]
+	Throttled    ErrorClass = "throttled"    // the server asks for a later retry (429)
+	Server       ErrorClass = "server"       // the server failed (5xx)
+	Other        ErrorClass = "other"        // everything else
+)
+
+// ErrorClasses returns the closed set, in the order of the constants.
+func ErrorClasses() []ErrorClass {
+	return []ErrorClass{Unreachable, Untrusted, Unauthorized, Forbidden, Gone, Expired, Ahead, Throttled, Server, Other}
+}
+
+// Classify classifies an error of this package, or one that was made from the Status
+// of an ERROR event with [apierrors.FromObject]. It is empty for nil.
+//
+// [apierrors.FromObject]: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#FromObject
+func Classify(err error) ErrorClass {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, ErrAhead), isAhead(err):
+		return Ahead
+	case errors.As(err, new(*NoResourceError)):
+		return Gone
+	case errors.As(err, &status):
+		return classifyStatus(status.Status())
+	case isCredential(err):
+		return Unauthorized
+	case isTLS(err):
+		return Untrusted
+	case isNetwork(err):
+		return Unreachable
+	}
+	return Other
+}
+
+// IsForbidden reports whether the server itself authenticated the user and does not allow it to
+// read resource (403). The 403 of a proxy or login page has no details of the resource.
+func IsForbidden(err error, resource schema.GroupResource) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || classifyStatus(status.Status()) != Forbidden {
+		return false
+	}
+	d := status.Status().Details
+	return d != nil && d.Kind == resource.Resource && d.Group == resource.Group &&
+		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+func classifyStatus(st metav1.Status) ErrorClass {
+	switch {
+	case st.Reason == ReasonConnectionLost:
+		return Unreachable
+	case st.Code == http.StatusUnauthorized || st.Reason == metav1.StatusReasonUnauthorized:
+		return Unauthorized
+	case st.Code == http.StatusForbidden || st.Reason == metav1.StatusReasonForbidden:
+		return Forbidden
+	case st.Code == http.StatusNotFound || st.Reason == metav1.StatusReasonNotFound:
+		return Gone
+	case st.Code == http.StatusGone || st.Reason == metav1.StatusReasonExpired || st.Reason == metav1.StatusReasonGone:
+		return Expired
+	case st.Code == http.StatusTooManyRequests || st.Reason == metav1.StatusReasonTooManyRequests:
+		return Throttled
+	case st.Code >= http.StatusInternalServerError:
+		return Server
+	}
+	return Other
+}
+
+// isCredential reports whether a request was not sent because its credential could not be obtained.
+// client-go returns these errors only as text.
+func isCredential(err error) bool {
+	return slices.ContainsFunc([]string{"getting credentials: ", "failed to read token file ", "read empty token from file "},
+		func(s string) bool { return strings.Contains(err.Error(), s) })
+}
+
+func isTLS(err error) bool {
+	return isAlert(err) || errors.Is(err, http.ErrSchemeMismatch) ||
+		errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) ||
+		errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(x509.HostnameError)) ||
+		errors.As(err, new(x509.CertificateInvalidError)) || errors.As(err, new(x509.SystemRootsError))
+}
+
+// isAlert reports whether the server sent a TLS alert, for example because it requires a client
+// certificate. crypto/tls does not export the alert's type.
+func isAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
+func isNetwork(err error) bool {
+	return errors.As(err, new(*net.DNSError)) || errors.As(err, new(*net.OpError)) || errors.As(err, new(syscall.Errno)) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) ||
+		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || isStreamReset(err)
+}
+
+// isStreamReset reports whether HTTP/2 reset a stream. net/http and x/net have different types for
+// the error.
+func isStreamReset(err error) bool {
+	return strings.Contains(err.Error(), "stream error: stream ID ")
+}
