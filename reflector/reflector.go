@@ -125,11 +125,18 @@ func (r *Reflector) Run(ctx context.Context) error {
 		defer ticker.Stop()
 		r.resync = ticker.C()
 	}
-	if err := r.jitter(ctx); err != nil {
-		return err
+	if r.opts.Jitter > 0 {
+		_ = sleep.For(ctx, r.opts.Clock, rand.N(r.opts.Jitter)) //nolint:gosec // spreads load, guards nothing
 	}
 	for ctx.Err() == nil {
-		err := r.step(ctx)
+		step := r.watch
+		switch {
+		case r.reason != "":
+			step = r.list
+		case !r.validated:
+			step = r.resume
+		}
+		err := step(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, deltafifo.ErrClosed):
@@ -139,18 +146,6 @@ func (r *Reflector) Run(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
-}
-
-// step runs one list, resume or watch. After an error the caller pauses before the next step.
-func (r *Reflector) step(ctx context.Context) error {
-	switch {
-	case r.reason != "":
-		return r.list(ctx)
-	case !r.validated:
-		return r.resume(ctx)
-	default:
-		return r.watch(ctx)
-	}
 }
 
 func (r *Reflector) relist(reason store.Reason, why error) {
@@ -317,16 +312,9 @@ func (r *Reflector) expected(o *object.Object) bool {
 // typeName returns the name of a type in errors and comparisons.
 func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVersion + " " + kind) }
 
-// pause waits before the next try, longer each time.
+// pause waits before the next try, as long as the backoff or, if that is longer, the server asks for.
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.validated = false
-	d := r.nextWait(err)
-	r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
-	r.wait(ctx, d, err)
-}
-
-// nextWait returns the next wait of the backoff, or the server's if that is longer.
-func (r *Reflector) nextWait(err error) time.Duration {
 	// Not DelayWithReset of package wait: that starts over every two minutes even during an
 	// outage, which would then cost twice the requests.
 	if r.opts.Clock.Since(r.paused) >= backoffReset {
@@ -336,21 +324,10 @@ func (r *Reflector) nextWait(err error) time.Duration {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		d = max(d, time.Duration(seconds)*time.Second)
 	}
-	return d
-}
-
-// wait sleeps for d, in PhaseWaiting because of err.
-func (r *Reflector) wait(ctx context.Context, d time.Duration, err error) {
+	r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 	r.opts.Observer.Phase(PhaseWaiting, err)
 	_ = sleep.For(ctx, r.opts.Clock, d) // the caller checks ctx
 	r.paused = r.opts.Clock.Now()
-}
-
-func (r *Reflector) jitter(ctx context.Context) error {
-	if r.opts.Jitter > 0 {
-		return sleep.For(ctx, r.opts.Clock, rand.N(r.opts.Jitter)) //nolint:gosec // spreads load, guards nothing
-	}
-	return ctx.Err()
 }
 
 // expired reports whether an error means that the server has compacted a resourceVersion.

@@ -39,7 +39,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 	start := r.opts.Clock.Now()
 	w, err := r.opts.Source.Watch(ctx, r.rv, timeout)
 	if err != nil {
-		return r.failed(ctx, err)
+		return r.failed(err)
 	}
 	defer w.Stop()
 	if r.opts.Clock.Since(r.validatedAt) > validFor {
@@ -59,7 +59,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 	// The next batch may not come for hours.
 	r.opts.Queue.Flush()
 	if err != nil {
-		return r.failed(ctx, err)
+		return r.failed(err)
 	}
 	r.validatedAt = r.opts.Clock.Now() // the server that began the watch also ended it
 	if lasted < timeout-time.Second {
@@ -71,28 +71,6 @@ func (r *Reflector) watch(ctx context.Context) error {
 	} else if err != nil {
 		r.opts.Logger.Info("the schema can't be compared at the moment", "error", err)
 	}
-	return r.closed(events, lasted)
-}
-
-// failed handles the error of a watch. It returns nil if the next step is a list.
-func (r *Reflector) failed(ctx context.Context, err error) error {
-	switch {
-	case expired(err):
-		r.relist(store.ReasonExpired, err)
-		return nil
-	case apierrors.IsStoreReadError(err):
-		// The server could not read an object, and may end the next watch too: wait before the
-		// list, with the backoff of any other failure.
-		r.relist(store.ReasonStoreReadError, err)
-		r.wait(ctx, r.nextWait(err), err)
-		return nil
-	}
-	return r.relistFor(fmt.Errorf("watch: %w", err))
-}
-
-// closed handles a watch that ended without an error. If the watch ended at once, it returns
-// ErrShortWatch, or makes the next step a list.
-func (r *Reflector) closed(events int, lasted time.Duration) error {
 	if events > 0 || lasted >= silentClose {
 		r.silent = 0
 		return nil
@@ -104,6 +82,20 @@ func (r *Reflector) closed(events int, lasted time.Duration) error {
 		}
 	}
 	return ErrShortWatch
+}
+
+// failed handles the error of a watch. It returns nil if the next step is a list at once.
+func (r *Reflector) failed(err error) error {
+	switch {
+	case expired(err):
+		r.relist(store.ReasonExpired, err)
+		return nil
+	case apierrors.IsStoreReadError(err):
+		// The server could not read an object, and may end the next watch too: wait before the list.
+		r.relist(store.ReasonStoreReadError, err)
+		return err
+	}
+	return r.relistFor(fmt.Errorf("watch: %w", err))
 }
 
 // consume queues a watch's events until the watch ends, and returns their number. A [*RelistError]
