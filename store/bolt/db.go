@@ -109,6 +109,7 @@ type DB struct {
 	handle *boltfile.Handle
 
 	indexes sync.Map // collection ID → []store.Index that it was last opened with
+	decoded sync.Map // see decodeOnce
 
 	write       sync.Mutex // held for every change; guards the fields below
 	committer   *boltfile.Committer

@@ -30,8 +30,7 @@ type view struct {
 	gen     []byte // name of the current generation
 	info    store.Info
 	state   store.State
-	buckets map[string]*boltfile.Bucket // by address
-	indexes []store.Index               // that the collection was opened with, if it is open
+	indexes []store.Index // that the collection was opened with, if it is open
 
 	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
@@ -106,16 +105,36 @@ func (v *view) load() error {
 	if c, ok := v.over.Get(format.Address(format.CollectionPath(v.id), format.KeyState)); ok {
 		rawState = c.Value
 	}
-	if v.info, err = decodeInfo(v.db.path, v.id, b.Get(format.KeyInfo)); err != nil {
+	if v.info, err = decodeOnce(v, format.KeyInfo, b.Get(format.KeyInfo), decodeInfo); err != nil {
 		return err
 	}
-	if v.state, err = decodeState(v.db.path, v.id, rawState); err != nil {
+	if v.state, err = decodeOnce(v, format.KeyState, rawState, decodeState); err != nil {
 		return err
 	}
 	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes)); err != nil {
 		return corruptValue(v.db.path, v.id, format.KeyIndexes, err)
 	}
 	return nil
+}
+
+// decoded is a value of a collection with its bytes.
+type decoded[T any] struct {
+	raw   []byte
+	value T
+}
+
+// decodeOnce returns the value of raw. It decodes raw unless the previous view has decoded the
+// same bytes, as most views do.
+func decodeOnce[T any](v *view, name, raw []byte, decode func(path, id string, raw []byte) (T, error)) (T, error) {
+	key := string(name) + v.id
+	if d, ok := v.db.decoded.Load(key); ok && bytes.Equal(d.(decoded[T]).raw, raw) { //nolint:forcetypeassert // of this name
+		return d.(decoded[T]).value, nil //nolint:forcetypeassert // of this name
+	}
+	value, err := decode(v.db.path, v.id, raw)
+	if err == nil {
+		v.db.decoded.Store(key, decoded[T]{bytes.Clone(raw), value})
+	}
+	return value, err
 }
 
 // locate finds the collection's bucket and its current generation.
@@ -129,7 +148,7 @@ func (v *view) locate() (*boltfile.Bucket, error) {
 		return nil, err
 	}
 	v.gen = format.GenName(gen)
-	if v.bucket(v.path(format.BucketObjects)) == nil || v.bucket(v.path(format.BucketIndex)) == nil {
+	if in := b.Bucket(v.gen); in == nil || in.Bucket(format.BucketObjects) == nil || in.Bucket(format.BucketIndex) == nil {
 		return nil, v.corrupt("", errBucketMissing)
 	}
 	return b, nil
@@ -155,23 +174,7 @@ func (v *view) path(names ...[]byte) [][]byte {
 }
 
 // bucket returns a bucket of the file, nil if there is none.
-func (v *view) bucket(path [][]byte) *boltfile.Bucket {
-	name := format.Address(path, nil)
-	if b, ok := v.buckets[name]; ok {
-		return b
-	}
-	var b *boltfile.Bucket
-	if len(path) == 1 {
-		b = v.tx.Bucket(path[0])
-	} else if in := v.bucket(path[:len(path)-1]); in != nil {
-		b = in.Bucket(path[len(path)-1])
-	}
-	if v.buckets == nil {
-		v.buckets = map[string]*boltfile.Bucket{}
-	}
-	v.buckets[name] = b
-	return b
-}
+func (v *view) bucket(path [][]byte) *boltfile.Bucket { return v.tx.At(path) }
 
 // lookup returns the value of a key, nil if there is none.
 func (v *view) lookup(path [][]byte, key []byte) []byte {

@@ -84,6 +84,8 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 		return state, err
 	}
 	db.log.Put(e.cells, len(writes) > 0)
+	raw := e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].Value
+	db.decoded.Store(string(format.KeyState)+c.id, decoded[store.State]{raw, state})
 	base.state = state
 	return state, nil
 }
