@@ -26,7 +26,7 @@ const (
 	buildRetry = 30 * time.Second
 )
 
-// build completes the indexes of a collection, and removes the dropped ones.
+// build completes the indexes of a collection.
 //
 // A step reads the next objects from the file, puts their index entries and stores its
 // position, in one transaction. It ignores the memtable. Writers maintain every index,
@@ -169,14 +169,10 @@ func (b *build) step() (built []string, after next, err error) {
 		if gen == nil {
 			return b.c.damage("the current generation is missing")
 		}
-		if gen.Get(format.KeyBuilding) != nil {
-			built, objects, err = b.c.fileNext(tx, gen, name)
-			return err
-		}
-		if gen.Bucket(format.BucketDropped) == nil {
+		if gen.Get(format.KeyBuilding) == nil {
 			return errIdle
 		}
-		_, err = sweep(gen, db.hooks.stepRecords)
+		built, objects, err = b.c.fileNext(tx, gen, name)
 		return err
 	})
 	switch {

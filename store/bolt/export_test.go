@@ -64,12 +64,12 @@ func Sign(tx *bbolt.Tx, closed bool) error {
 }
 
 // ByHand returns options under which nothing runs in the background. BuildStep does one step of
-// builds and sweeps, with so many records.
+// builds, with so many records.
 func ByHand(opts Options, records int) Options {
 	return hooked(opts, func(h *hooks) { h.byHand, h.stepRecords = true, records })
 }
 
-// InSteps returns options under which a step of builds and sweeps has so many records.
+// InSteps returns options under which a step of a build has so many records.
 func InSteps(opts Options, records int) Options {
 	return hooked(opts, func(h *hooks) { h.stepRecords = records })
 }

@@ -1,8 +1,7 @@
 package bolt
 
 import (
-	"encoding/binary"
-	"errors"
+	"bytes"
 	"maps"
 
 	"github.com/snapcache/snapcache/store"
@@ -101,14 +100,25 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 			build.Indexes[x.Name], build.After = x.Spec, "" // build all indexes from the start, in one pass
 		}
 	}
-	if err := c.dropIndexes(gen, root, func(name string) bool {
-		if _, ok := complete[name]; ok {
-			return true
+	var drop [][]byte
+	if err := root.ForEachBucket(func(name []byte) error {
+		_, isComplete := complete[string(name)]
+		now, wanted := build.Indexes[string(name)]
+		before, begun := had.Indexes[string(name)]
+		if !isComplete && !(wanted && begun && now == before) {
+			drop = append(drop, bytes.Clone(name))
 		}
-		now, wanted := build.Indexes[name]
-		before, begun := had.Indexes[name]
-		return wanted && begun && now == before
+		return nil
 	}); err != nil {
+		return false, err
+	}
+	for _, name := range drop {
+		if err := root.DeleteBucket(name); err != nil {
+			return false, err
+		}
+	}
+	// Another version deleted large indexes step by step: this is what is left of them.
+	if err := gen.DeleteBucket(format.BucketDropped); err != nil {
 		return false, err
 	}
 	for name := range build.Indexes {
@@ -130,81 +140,5 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 			return false, err
 		}
 	}
-	return len(build.Indexes) > 0 || gen.Bucket(format.BucketDropped) != nil, nil
-}
-
-// dropIndexes drops the indexes for which keep returns false: it deletes small ones, and moves
-// large ones to the bucket "dropped", for the build to delete.
-func (c *collection) dropIndexes(gen, root *boltfile.Bucket, keep func(name string) bool) error {
-	var drop [][]byte
-	err := root.ForEachBucket(func(name []byte) error {
-		if !keep(string(name)) {
-			drop = append(drop, append([]byte(nil), name...))
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, name := range drop {
-		if root.Bucket(name).FewerThan(c.db.hooks.stepRecords) {
-			if err := root.DeleteBucket(name); err != nil {
-				return err
-			}
-			continue
-		}
-		dropped, err := gen.CreateBucketIfNotExists(format.BucketDropped)
-		if err != nil {
-			return err
-		}
-		// In a bucket of its own, because an index of the same name may be dropped before this one
-		// is deleted.
-		seq, err := dropped.NextSequence()
-		if err != nil {
-			return err
-		}
-		to, err := dropped.CreateBucket(binary.BigEndian.AppendUint64(nil, seq))
-		if err != nil {
-			return err
-		}
-		if err := root.MoveBucket(name, to); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sweep deletes up to n entries of the dropped indexes, and reports whether all are gone.
-func sweep(gen *boltfile.Bucket, n int) (done bool, err error) {
-	dropped := gen.Bucket(format.BucketDropped)
-	if dropped == nil {
-		return true, nil
-	}
-	slot, _ := dropped.Cursor().First()
-	if slot == nil {
-		return true, gen.DeleteBucket(format.BucketDropped)
-	}
-	holder := dropped.Bucket(slot)
-	if holder == nil {
-		return false, errors.New("a dropped index is not a bucket")
-	}
-	name, _ := holder.Cursor().First()
-	if name == nil {
-		return false, dropped.DeleteBucket(slot)
-	}
-	entries := holder.Bucket(name)
-	if entries == nil || entries.FewerThan(n) {
-		return false, dropped.DeleteBucket(slot)
-	}
-	var keys [][]byte // a bbolt cursor may skip entries if they are deleted during the iteration
-	cur := entries.Cursor()
-	for k, _ := cur.First(); k != nil && len(keys) < n; k, _ = cur.Next() {
-		keys = append(keys, k)
-	}
-	for _, k := range keys {
-		if err := entries.Delete(k); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
+	return len(build.Indexes) > 0, nil
 }

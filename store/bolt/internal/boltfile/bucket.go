@@ -98,12 +98,6 @@ func (b *Bucket) DeleteBucket(name []byte) error {
 	return err
 }
 
-// MoveBucket moves a bucket of this one into another, under the same name. Sealed values in
-// it can't be opened there.
-func (b *Bucket) MoveBucket(name []byte, to *Bucket) error {
-	return b.raw.MoveBucket(name, to.raw)
-}
-
 // ForEachBucket calls fn with the names of the buckets in this one.
 func (b *Bucket) ForEachBucket(fn func(name []byte) error) error { return b.raw.ForEachBucket(fn) }
 
