@@ -108,6 +108,7 @@ func TestCompact(t *testing.T) {
 	require.NotZero(t, target.Mode()&os.ModeSymlink, "a link stays one")
 	require.NoFileExists(t, path+".compact")
 	require.Equal(t, was, content(t, path))
+	require.Equal(t, bolt.Clean, bolt.LastShutdown(path), "it was checked and is complete")
 
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
@@ -147,10 +148,10 @@ func TestCompactRefuses(t *testing.T) {
 	_, _, err = bolt.Compact(path+".none", bolt.Options{})
 	require.ErrorIs(t, err, store.ErrNoStore)
 
-	_, _, err = bolt.CompactWith(path, bolt.Options{}, func(dir string) (int64, error) {
+	_, _, err = bolt.Compact(path, bolt.CompactAt(bolt.Options{}, 0, func(dir string) (int64, error) {
 		require.Equal(t, filepath.Dir(path), dir)
 		return 100 << 10, nil
-	})
+	}))
 	require.ErrorIs(t, err, bolt.ErrNoRoom)
 	unchanged()
 

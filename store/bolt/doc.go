@@ -19,7 +19,7 @@
 //	                   /history         where the history begins, and how large it is
 //	                   /feed            resourceVersion → the key's newest change, or a deletion
 //	                   /tombs           resourceVersion → last record of a deleted object
-//	                   /dropped         dropped indexes whose entries are still to be deleted
+//	                   /dropped         only of other versions: dropped indexes, deleted by the next Open
 //
 // A batch goes into a memtable: one ordered overlay over all buckets, visible to readers at
 // once. A flush makes it durable: all changes since the flush before become one value in the

@@ -48,9 +48,6 @@ func (db *DB) NearFold(bytes, cells int) (near bool, bytesNow, cellsNow int) {
 	return near, bytesNow, cellsNow
 }
 
-// CompactWith is Compact on a disk that has the room that free returns.
-var CompactWith = compact
-
 // Seal and Unseal set and verify the checksum of a collection's small value.
 var (
 	Seal   = format.WithChecksum
