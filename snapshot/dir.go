@@ -110,16 +110,12 @@ func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifes
 	d.at("created")
 	err = write(ctx, f, m, c, progress)
 	d.at("written")
-	var size int64
 	if err == nil {
-		var info fs.FileInfo
-		if info, err = f.Stat(); err == nil {
-			size = info.Size()
-			err = f.Sync()
-		}
+		err = f.Sync()
 	}
 	d.at("synced")
-	if err = errors.Join(err, f.Close()); err == nil {
+	info, statErr := f.Stat()
+	if err = errors.Join(err, statErr, f.Close()); err == nil {
 		err = bolt.ChownLike(tmp, owner)
 	}
 	if err == nil {
@@ -129,7 +125,7 @@ func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifes
 		return nil, errors.Join(err, os.Remove(tmp))
 	}
 	d.at("renamed")
-	return &Snapshot{Name: name, Path: path, Bytes: size, Manifest: m}, bolt.SyncDir(d.Path)
+	return &Snapshot{Name: name, Path: path, Bytes: info.Size(), Manifest: m}, bolt.SyncDir(d.Path)
 }
 
 // at calls the hook, in which a test can end the process.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -94,12 +95,11 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	}
 	defer dec.Close()
 	sum := sha256.New()
-	target := &failingWriter{w: w}
 	// Read one byte more than expected, so that a longer database is noticed.
-	n, err := io.Copy(io.MultiWriter(target, sum), io.LimitReader(dec, m.Database.Bytes+1))
+	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(dec, m.Database.Bytes+1))
 	switch {
-	case target.err != nil:
-		return fmt.Errorf("unpack snapshot: %w", target.err)
+	case errors.As(err, new(*fs.PathError)): // of a file that is written
+		return fmt.Errorf("unpack snapshot: %w", err)
 	case err != nil:
 		return corrupt(path, err.Error())
 	case n != m.Database.Bytes:
@@ -165,17 +165,4 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 		damage.Path = path // the path that the caller knows
 	}
 	return err
-}
-
-type failingWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (f *failingWriter) Write(p []byte) (int, error) {
-	n, err := f.w.Write(p)
-	if err != nil {
-		f.err = err
-	}
-	return n, err
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -318,6 +319,21 @@ func TestUnpack_ReadError_IsNotCorruption(t *testing.T) {
 	})
 	require.Error(t, ctx.Err(), "the reading was not interrupted")
 	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, errors.As(err, new(*store.CorruptionError)), "%v", err)
+}
+
+// A disk without space is no corruption either.
+func TestUnpack_WriteError_IsNotCorruption(t *testing.T) {
+	s := newSource(t)
+	s.list(t, 1)
+	path := s.create(t, now).Path
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	_, err = snapshot.Unpack(t.Context(), path, full, nil)
+	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.False(t, errors.As(err, new(*store.CorruptionError)), "%v", err)
 }
 

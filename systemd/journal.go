@@ -19,7 +19,7 @@ const fieldPrefix = "SNAPCACHE_"
 // Journal returns a handler that logs to journald if standard error is connected to the journal, as
 // under systemd. Otherwise it returns beside. In the journal each line has a priority, so that
 // `journalctl -p warning` finds it, and each attribute is a field as well as part of the text:
-// `journalctl SNAPCACHE_COLLECTION=pods`. If journald does not accept a line, beside logs it.
+// `journalctl SNAPCACHE_COLLECTION=pods`. A group of attributes is one field. If journald does not accept a line, beside logs it.
 func Journal(level slog.Leveler, beside slog.Handler) slog.Handler {
 	// On an error the content of $JOURNAL_STREAM is not valid.
 	if connected, err := journal.StderrIsJournalStream(); err != nil || !connected || !journal.Enabled() {
@@ -43,14 +43,14 @@ func (h journalHandler) Enabled(_ context.Context, level slog.Level) bool {
 func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	attrs := slices.Clone(h.attrs)
 	r.Attrs(func(a slog.Attr) bool {
-		attrs = flatten(attrs, h.group, a)
+		attrs = append(attrs, slog.Attr{Key: h.group + a.Key, Value: a.Value})
 		return true
 	})
 	var text strings.Builder
 	text.WriteString(r.Message)
 	fields := make(map[string]string, len(attrs))
 	for _, a := range attrs {
-		value := a.Value.String()
+		value := a.Value.Resolve().String()
 		fields[fieldPrefix+fieldName(a.Key)] = value
 		text.WriteString(" " + a.Key + "=" + quoted(value))
 	}
@@ -63,38 +63,16 @@ func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
 func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	h.attrs = slices.Clone(h.attrs)
 	for _, a := range attrs {
-		h.attrs = flatten(h.attrs, h.group, a)
+		h.attrs = append(h.attrs, slog.Attr{Key: h.group + a.Key, Value: a.Value})
 	}
 	h.beside = h.beside.WithAttrs(attrs)
 	return h
 }
 
 func (h journalHandler) WithGroup(name string) slog.Handler {
-	if name == "" {
-		return h
-	}
 	h.group += name + "."
 	h.beside = h.beside.WithGroup(name)
 	return h
-}
-
-// flatten appends an attribute under its full path; a group's attributes one by one.
-func flatten(attrs []slog.Attr, path string, a slog.Attr) []slog.Attr {
-	a.Value = a.Value.Resolve()
-	switch {
-	case a.Value.Kind() == slog.KindGroup:
-		if a.Key != "" {
-			path += a.Key + "."
-		}
-		for _, inner := range a.Value.Group() {
-			attrs = flatten(attrs, path, inner)
-		}
-		return attrs
-	case a.Equal(slog.Attr{}):
-		return attrs
-	}
-	a.Key = path + a.Key
-	return append(attrs, a)
 }
 
 // fieldName converts an attribute's key to journald's characters: capitals, digits and underscores.

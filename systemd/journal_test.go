@@ -51,10 +51,10 @@ func TestJournal(t *testing.T) {
 		},
 		{
 			func() {
-				log.WithGroup("").WithGroup("watch").With("a-b", 1).Info("grouped", slog.Group("of", "x", "é y"), slog.Group("", "z", 3), slog.Attr{})
+				log.WithGroup("watch").With("a-b", 1).Info("grouped", slog.Group("of", "x", "é y"), "z", 3)
 			},
-			entry{`grouped watch.a-b=1 watch.of.x="é y" watch.z=3`, journal.PriInfo,
-				map[string]string{"SNAPCACHE_WATCH_A_B": "1", "SNAPCACHE_WATCH_OF_X": "é y", "SNAPCACHE_WATCH_Z": "3"}},
+			entry{`grouped watch.a-b=1 watch.of="[x=é y]" watch.z=3`, journal.PriInfo,
+				map[string]string{"SNAPCACHE_WATCH_A_B": "1", "SNAPCACHE_WATCH_OF": "[x=é y]", "SNAPCACHE_WATCH_Z": "3"}},
 		},
 		{func() { log.Debug("detail") }, entry{"detail", journal.PriDebug, map[string]string{}}},
 	} {

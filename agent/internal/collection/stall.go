@@ -1,6 +1,52 @@
 package collection
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/deltafifo"
+)
+
+// progress measures the time since the last sign of life of a task that has to end: a batch on its
+// way from the queue into the store, or a lookup of the resource. Only one goroutine at a time has
+// a task; idleFor is safe for concurrent use.
+type progress struct {
+	clock clock.PassiveClock
+	since atomic.Pointer[time.Time] // the newest sign of life; nil if no task is in progress
+}
+
+// begin notes the start of a task.
+func (p *progress) begin() {
+	now := p.clock.Now()
+	p.since.Store(&now)
+}
+
+// end notes that no task is in progress.
+func (p *progress) end() { p.since.Store(nil) }
+
+// touch notes a retry, which is a sign of life, of the task in progress.
+func (p *progress) touch() {
+	if p.since.Load() != nil {
+		p.begin()
+	}
+}
+
+// idleFor returns the time since the last sign of life of the task in progress, 0 if there is none.
+func (p *progress) idleFor() time.Duration {
+	if since := p.since.Load(); since != nil {
+		return p.clock.Since(*since)
+	}
+	return 0
+}
+
+// around marks a batch as in progress while the loop handles it.
+func (p *progress) around(_ deltafifo.Batch, apply func() error) error {
+	p.begin()
+	defer p.end()
+	return apply()
+}
 
 const (
 	// stallIntervals is how many intervals of the watchdog a batch may take without a sign of life

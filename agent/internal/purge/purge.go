@@ -3,7 +3,6 @@ package purge
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -122,30 +121,20 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	return false
 }
 
-// sanitize rewrites the file if something was purged from it.
+// sanitize rewrites the file if something was purged from it. If that fails, the next check tries it
+// again.
 func (p *Purger) sanitize(ctx context.Context) {
 	db, durable := p.DB.(*bolt.DB)
 	if !durable {
 		return
 	}
-	for {
-		due, err := db.SanitizeDue()
-		if err != nil || !due {
-			return
-		}
-		if err = db.Sanitize(ctx); err == nil {
-			p.Log.Info("the database was rewritten, so that nothing of what was purged is left in it")
-			return
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if !errors.Is(err, bolt.ErrBusy) {
-			p.Log.Error("the database could not be rewritten, so its free pages still have some of what was purged; it is tried again", "error", err)
-			return
-		}
-		if sleep.For(ctx, p.Clock, time.Second) != nil {
-			return
-		}
+	if due, err := db.SanitizeDue(); err != nil || !due {
+		return
+	}
+	switch err := db.Sanitize(ctx); {
+	case err == nil:
+		p.Log.Info("the database was rewritten, so that nothing of what was purged is left in it")
+	case ctx.Err() == nil:
+		p.Log.Error("the database could not be rewritten, so its free pages still have some of what was purged; it is tried again", "error", err)
 	}
 }
