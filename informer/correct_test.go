@@ -227,6 +227,7 @@ func correctModel(t *rapid.T, open func() store.DB, path string) {
 		answers: map[string]getAnswer{}, wrong: map[string]bool{},
 	}
 	m.start(open())
+	defer m.stop() // rapid ends a run whose data it can't use with a panic
 	m.list()
 	draw := func(t *rapid.T) string { return rapid.SampledFrom(m.keys).Draw(t, "key") }
 	actions := map[string]func(*rapid.T){
@@ -267,8 +268,9 @@ func correctModel(t *rapid.T, open func() store.DB, path string) {
 	}
 	if path != "" {
 		actions["damage"] = func(t *rapid.T) {
+			key := draw(t)
 			m.stop()
-			damage(t, path, "ns/"+draw(t))
+			damage(t, path, "ns/"+key)
 			m.start(open())
 		}
 	}
@@ -283,5 +285,4 @@ func correctModel(t *rapid.T, open func() store.DB, path string) {
 	}
 	m.settle()
 	require.Equal(t, m.newest(), contents(t, m.coll))
-	m.stop()
 }

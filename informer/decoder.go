@@ -16,17 +16,11 @@ type decoder struct {
 	detector cache.MutationDetector
 	size     int // objects in the cache of decoded objects
 
-	// kept is the cache of decoded objects. A reader loads it before it reads an object, so that
-	// after reset it can't add an older object to the new cache.
-	kept atomic.Pointer[kept]
+	// kept is the cache of the objects that were decoded last; nil for none. A reader loads it before
+	// it reads an object, so that after reset it can't add an older object to the new cache.
+	kept atomic.Pointer[lru.Cache]
 
 	last atomic.Pointer[exactly] // the newest object that exact decoded
-}
-
-// kept is a cache of decoded objects.
-type kept interface {
-	get(*object.Object) (any, bool)
-	add(*object.Object, any)
 }
 
 // exactly is a decoded object with its encoded form.
@@ -44,17 +38,18 @@ func (d *decoder) decoding() Decode { return d.decode(true) }
 func (d *decoder) scanning() Decode { return d.decode(false) }
 
 func (d *decoder) decode(add bool) Decode {
-	k := *d.kept.Load()
+	kept := d.kept.Load()
 	return func(o *object.Object) (any, error) {
 		if v := o.Go(); v != nil {
 			return v, nil
 		}
-		if v, ok := k.get(o); ok {
+		at := version{o.Key(), string(o.GetUID()), o.GetResourceVersion()}
+		if v, ok := cached(kept, at); ok {
 			return v, nil
 		}
 		v, err := d.fresh(o)
-		if err == nil && add {
-			k.add(o, v)
+		if err == nil && add && kept != nil && at.rv != "" {
+			kept.Add(at, v)
 		}
 		return v, err
 	}
@@ -86,54 +81,25 @@ func (d *decoder) fresh(o *object.Object) (any, error) {
 	return v, nil
 }
 
-func (d *decoder) keep(k kept) { d.kept.Store(&k) }
-
 // reset empties the cache. It is called when another object may have the same UID and
 // resourceVersion as a cached one.
 func (d *decoder) reset() {
-	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
-		d.keep(keepByUse(d.size))
+	if d.kept.Load() != nil {
+		d.kept.Store(lru.New(d.size))
 	}
 }
 
 // unversioned turns the cache off. It is called if different objects may have the same UID and
 // resourceVersion at any time.
-func (d *decoder) unversioned() {
-	if _, ok := (*d.kept.Load()).(*keptByUse); ok {
-		d.keep(keptNot{})
-	}
-}
-
-// keptNot is a cache that keeps nothing.
-type keptNot struct{}
-
-func (keptNot) get(*object.Object) (any, bool) { return nil, false }
-func (keptNot) add(*object.Object, any)        {}
-
-// keptByUse is a cache of the most recently used decoded objects, of a fixed number.
-type keptByUse struct{ lru *lru.Cache }
+func (d *decoder) unversioned() { d.kept.Store(nil) }
 
 // version identifies one state of one object, under the rules of one collection.
 type version struct{ key, uid, rv string }
 
-func versionOf(o *object.Object) version {
-	return version{o.Key(), string(o.GetUID()), o.GetResourceVersion()}
-}
-
-func keepByUse(size int) *keptByUse { return &keptByUse{lru.New(size)} }
-
-func (k *keptByUse) get(o *object.Object) (any, bool) { return k.version(versionOf(o)) }
-
-func (k *keptByUse) version(v version) (any, bool) {
-	// Without a resourceVersion, two states are not distinguishable.
-	if v.rv == "" {
+// cached returns an object of a cache, which may be nil.
+func cached(kept *lru.Cache, v version) (any, bool) {
+	if kept == nil || v.rv == "" { // without a resourceVersion, two states are not distinguishable
 		return nil, false
 	}
-	return k.lru.Get(v)
-}
-
-func (k *keptByUse) add(o *object.Object, v any) {
-	if o.GetResourceVersion() != "" {
-		k.lru.Add(versionOf(o), v)
-	}
+	return kept.Get(v)
 }

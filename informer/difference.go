@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"slices"
@@ -15,7 +16,7 @@ import (
 // difference holds the changes of a batch.
 type difference struct {
 	changes []store.Change
-	notes   []note // in the order of arrival
+	notes   []note // in the order of arrival; none if the loop has no handlers
 	counts  Counts
 }
 
@@ -43,17 +44,14 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 	if err != nil {
 		return err
 	}
-	exists := at == readable
 	shown := at != absent // handlers have seen the object, even if its record is corrupt now
 	var current *value    // the state that handlers got last; nil if unknown
-	if exists && l.opts.Processor != nil {
+	if at == readable && l.opts.Processor != nil {
 		if current, err = l.stored(now, kd.Key); err != nil {
 			return err
 		}
 	}
-	var result *object.Object
-	deletion := "" // resourceVersion of the newest deletion
-	changed := false
+	var change store.Change // without a key if no delta has an effect
 	deltas, arrived := kd.Deltas, kd.Arrived
 	if isList {
 		last := len(deltas) - 1 // a list becomes visible at its end, so only the newest delta matters
@@ -62,73 +60,58 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 	for i, delta := range deltas {
 		o, _ := delta.Object.(*object.Object)
 		corrected := delta.Type == deltafifo.Corrected
+		remove := delta.Type == cache.Deleted || corrected && o == nil
+		switch {
+		case o == nil && !remove:
+			continue
 		// A list and a correction are applied to any stored state; an event must be newer.
-		if !isList && !corrected && o != nil && stale(delta.Type, o, old) && !l.rewritten(now, delta.Type, o, old) {
+		case !isList && !corrected && o != nil && stale(delta.Type, o, old) && !l.rewritten(now, delta.Type, o, old):
 			d.counts.Stale++
 			continue
-		}
-		if delta.Type == cache.Deleted || corrected && o == nil {
-			if shown {
-				n := note{kind: noteDelete, key: kd.Key, old: current, arrived: arrived[i]}
-				if o != nil {
-					n.new = l.value(o)
-				}
-				d.note(l, n)
-			} else if isList {
-				d.note(l, note{kind: noteNone, key: kd.Key, arrived: arrived[i]})
-			}
-			result, exists, shown, changed, current = nil, false, false, true, nil
-			if deletion = ""; o != nil {
-				deletion = o.GetResourceVersion()
-			}
-			if corrected {
-				old = store.Header{} // the stored state was wrong: compare no event with it
-			}
-			continue
-		}
-		if o == nil {
-			continue
-		}
-		next := l.value(o)
-		n := note{kind: noteAdd, key: kd.Key, old: current, new: next, arrived: arrived[i]}
-		if current != nil {
-			n.kind = noteUpdate
-		}
-		if isList {
-			// Handlers get a list at its end: the object is read from the store again when it is
-			// delivered.
-			n.new = nil
-		}
-		d.note(l, n)
-		result, exists, shown, changed, current = o, true, true, true, next
-		if corrected {
-			// Events up to this state may still arrive.
+		case corrected && o != nil: // events up to this state may still arrive
 			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
+		case corrected:
+			old = store.Header{} // the stored state was wrong: compare no event with it
+		}
+		n := note{kind: noteAdd, key: kd.Key, old: current, arrived: arrived[i]}
+		if !isList { // the objects of a list are read from the store when they are delivered
+			n.new = l.value(o)
+		}
+		change = store.Change{Key: kd.Key, Object: o}
+		switch {
+		case remove:
+			n.kind = noteNone
+			if shown {
+				n.kind = noteDelete
+			}
+			if change.Object = nil; o != nil {
+				change.RV = o.GetResourceVersion()
+			}
+			shown, current = false, nil
+		case current != nil:
+			n.kind = noteUpdate
+			fallthrough
+		default:
+			shown, current = true, n.new
+		}
+		if l.opts.Processor != nil && (isList || n.kind != noteNone) {
+			d.notes = append(d.notes, n)
 		}
 	}
+	gone := change.Object == nil
 	switch {
-	case !changed || at == absent && !exists && !isList:
+	case change.Key == "" || at == absent && gone && !isList:
 		return nil
-	case at == absent && !exists: // an earlier part of the list has added the key
+	case at == absent && gone: // an earlier part of the list has added the key
 	case at == absent:
 		d.counts.Added++
-	case !exists:
+	case gone:
 		d.counts.Deleted++
 	default:
 		d.counts.Updated++
 	}
-	ch := store.Change{Key: kd.Key, Object: result}
-	if result == nil {
-		ch.RV = deletion
-	}
-	d.changes = append(d.changes, ch)
+	d.changes = append(d.changes, change)
 	return nil
-}
-
-func (d *difference) note(l *Loop, n note) {
-	if l.opts.Processor != nil {
-		d.notes = append(d.notes, n)
-	}
 }
 
 // stale reports whether an event is not newer than the stored object. A delete may carry the
@@ -144,9 +127,22 @@ func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
 	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID && t != cache.Deleted
 }
 
-// value returns an object for the handlers; nil if the loop has no handlers.
+// rewritten reports whether an event is a new state of the stored object under the same
+// resourceVersion. Only fake clients send such events; from a real server it is a replay.
+func (l *Loop) rewritten(now lookup, t cache.DeltaType, o *object.Object, old store.Header) bool {
+	if o.GetResourceVersion() != old.RV || l.opts.Unversioned == nil || !l.opts.Unversioned() {
+		return false
+	}
+	if t == cache.Updated {
+		return true
+	}
+	stored, err := now.Get(o.Key())
+	return err != nil || !bytes.Equal(stored.Raw(), o.Raw())
+}
+
+// value returns an object for the handlers; nil if there is none, or the loop has no handlers.
 func (l *Loop) value(o *object.Object) *value {
-	if l.opts.Processor == nil {
+	if o == nil || l.opts.Processor == nil {
 		return nil
 	}
 	return &value{o, l.opts.Processor.opts.Decoding()}

@@ -13,17 +13,14 @@ import (
 // handle is a collection whose indexes can change while it is in use: the handle then opens the
 // collection again, between two writes.
 //
-// At most one handle of a collection is the owner: the running informer's. Meanwhile other handles
-// can't read or write the collection, nor open it, which would drop the owner's indexes. If there
-// is no owner, any handle can read and write, after it has opened the collection with its own
-// indexes.
+// While a handle is the owner, that of the running informer, other handles can't read, write or open
+// the collection. If there is no owner, any handle can, after opening it with its own indexes.
 type handle struct {
 	db   store.DB
 	info store.Info
 	seat *seat
 
-	refused error // why the collection must not be opened; nil if it may be
-
+	refused error                  // why the collection can't be opened; nil if it can
 	current atomic.Pointer[opened] // the newest opening by this handle
 }
 
@@ -35,8 +32,7 @@ type opened struct {
 
 var _ store.Collection = (*handle)(nil)
 
-// newHandle returns a handle that has not opened the collection. refused, if not nil, is the error
-// of every later opening.
+// newHandle returns a handle that has not opened the collection.
 func newHandle(db store.DB, info store.Info, refused error) *handle {
 	h := &handle{db: db, info: info, refused: refused}
 	if reflect.ValueOf(db).Comparable() {

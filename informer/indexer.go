@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/lru"
 
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/object"
@@ -75,10 +76,8 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	_, x.raw = o.codec.(rawCodec)
 	_, inMemory := o.db.(*memory.DB)
 	x.shares = inMemory && o.decoded < 0 && !x.raw
-	if x.raw || o.decoded == 0 {
-		x.decoder.keep(keptNot{})
-	} else {
-		x.decoder.keep(keepByUse(x.decoder.size))
+	if !x.raw && o.decoded != 0 {
+		x.decoder.kept.Store(lru.New(x.decoder.size))
 	}
 	return x
 }
@@ -241,14 +240,14 @@ func (x *Indexer) get(key string) (any, error) {
 // call.
 func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 	decode := x.decoder.decoding()
-	k, byUse := (*x.decoder.kept.Load()).(*keptByUse)
+	kept := x.decoder.kept.Load()
 	return func(v store.View, key string) (any, error) {
-		if byUse { // an object in the cache is not read from the store
+		if kept != nil { // an object in the cache is not read from the store
 			h, err := v.Header(key)
 			if err != nil {
 				return nil, err
 			}
-			if item, ok := k.version(version{h.Key, h.UID, h.RV}); ok {
+			if item, ok := cached(kept, version{h.Key, h.UID, h.RV}); ok {
 				return item, nil
 			}
 		}

@@ -21,9 +21,7 @@ import (
 type Counts struct {
 	Added, Updated, Deleted int
 
-	// Stale is how many events were older than the stored object; a resumed watch replays such
-	// events.
-	Stale int
+	Stale int // events older than the stored object, as a resumed watch replays them
 }
 
 // add adds the counts of another batch.
@@ -55,16 +53,14 @@ type Options struct {
 	// error is only logged: the store reports it and retries.
 	Flush func() error
 
-	// Processor delivers the changes to handlers; nil for no handlers.
-	Processor *Processor
+	Processor *Processor // delivers the changes to handlers; nil for none
 
-	// Replaced is called when a list becomes visible after which the same UID and resourceVersion
-	// may stand for another object, because the list was made under other rules. It is called
-	// before the handlers get the list. May be nil.
+	// Replaced is called when a list becomes visible that was made under other rules, so that the
+	// same UID and resourceVersion may stand for another object. The handlers get the list
+	// afterwards. May be nil.
 	Replaced func()
 
-	// Around is called for each batch and has to call apply, which handles the batch. If it is nil,
-	// the loop calls apply itself.
+	// Around, if not nil, is called for each batch and has to call apply, which handles the batch.
 	Around func(b deltafifo.Batch, apply func() error) error
 
 	// Unversioned reports whether an object may change without getting another resourceVersion, as
@@ -103,6 +99,9 @@ func New(opts Options) *Loop {
 	}
 	if opts.Around == nil {
 		opts.Around = func(_ deltafifo.Batch, apply func() error) error { return apply() }
+	}
+	if opts.Observer == nil {
+		opts.Observer = NewStats(opts.Clock)
 	}
 	return &Loop{opts: opts, checkpoint: opts.Collection.State().Checkpoint, newest: newestOf(opts.Collection)}
 }
@@ -171,7 +170,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 		return err
 	}
 	l.checkpoint, l.newest = cp, newest
-	l.applied(diff.counts, start)
+	l.opts.Observer.Applied(diff.counts, l.opts.Clock.Since(start))
 	return nil
 }
 
@@ -220,7 +219,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		return err
 	}
 	l.checkpoint, l.newest = cp, l.list.newest
-	l.applied(l.list.counts, start)
+	l.opts.Observer.Applied(l.list.counts, l.opts.Clock.Since(start))
 	l.list = nil
 	return nil
 }
@@ -239,8 +238,8 @@ func (l *list) split() (deleted, listed []note) {
 	return deleted, listed
 }
 
-// settle keeps only the newest note of each key, and counts each change once. It is needed only if
-// a list has a key more than once.
+// settle keeps only the newest note of each key of a list that has keys more than once, and counts
+// each change once.
 func (l *list) settle() {
 	newest := make(map[string]int, len(l.notes))
 	for i, n := range l.notes {
@@ -272,12 +271,6 @@ func (l *Loop) abort() {
 	l.list = nil
 }
 
-func (l *Loop) applied(c Counts, start time.Time) {
-	if l.opts.Observer != nil {
-		l.opts.Observer.Applied(c, l.opts.Clock.Since(start))
-	}
-}
-
 // storeBackoff is the wait between two tries of a change that the store refuses.
 var storeBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 
@@ -291,23 +284,17 @@ func (l *Loop) retry(ctx context.Context, fn func() error) error {
 		if err == nil || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrNoCollection) {
 			if failed && err == nil {
 				l.opts.Logger.Info("the store works again")
-				l.failed(nil)
+				l.opts.Observer.StoreFailed(nil)
 			}
 			return err
 		}
 		failed = true
 		d := backoff.Step()
 		l.opts.Logger.Error("the store refuses changes; they are kept and retried", "wait", d.Round(time.Millisecond), "error", err)
-		l.failed(err)
+		l.opts.Observer.StoreFailed(err)
 		if ended := sleep.For(ctx, l.opts.Clock, d); ended != nil {
 			return fmt.Errorf("%w (the store's last error: %w)", ended, err)
 		}
-	}
-}
-
-func (l *Loop) failed(err error) {
-	if l.opts.Observer != nil {
-		l.opts.Observer.StoreFailed(err)
 	}
 }
 

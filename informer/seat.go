@@ -18,12 +18,11 @@ var ErrInUse = errors.New("the collection is in use by another informer")
 
 // seat holds the owner of a collection in a store. All handles of the collection share it.
 type seat struct {
-	// writing is held while the collection is opened, during Apply, and from Replace to the end of
-	// the replacement. An owner holds it for as long as a list takes.
+	// writing is held during an opening, during Apply, and from Replace to the end of the replacement.
 	writing sync.Mutex
 
-	// tenure belongs to the handle that opened the collection last, with its indexes; nil before
-	// that, and between take and the owner's first opening.
+	// tenure is of the handle that opened the collection last; nil before that, and between take and
+	// the owner's first opening.
 	tenure atomic.Pointer[tenure]
 
 	mu    sync.Mutex // guards the fields below, for a few instructions
@@ -68,8 +67,7 @@ func (s *seat) free(h *handle) error {
 	return h.inUse(s.owner)
 }
 
-// seats holds the seat of each collection that has handles. A seat is garbage collected with its
-// last handle.
+// seats holds the seat of each collection, which is garbage collected with its last handle.
 var seats = struct {
 	mu sync.Mutex
 	m  map[place]weak.Pointer[seat]
@@ -138,22 +136,9 @@ func (h *handle) inUse(owner *handle) error {
 	err := fmt.Errorf("%w: %q in %s: share that informer or its factory, or give this one another id or store (informer.WithStore)",
 		ErrInUse, h.info.ID, nameOf(h.db))
 	if a, b := owner.info.Scope(), h.info.Scope(); a != b {
-		err = fmt.Errorf("%w; that one's scope is %s, this one's is %s", err, textOf(a), textOf(b))
+		err = fmt.Errorf("%w; that one's scope is %+v, this one's is %+v", err, a, b)
 	}
 	return err
-}
-
-// textOf returns a scope as text for an error.
-func textOf(s store.Scope) string {
-	text := s.GVR.GroupVersion().String() + "/" + s.GVR.Resource
-	for _, part := range []struct{ name, value string }{
-		{"namespace", s.Namespace}, {"labels", s.LabelSelector}, {"fields", s.FieldSelector}, {"transform", s.Transform}, {"encoding", s.Encoding},
-	} {
-		if part.value != "" {
-			text += " " + part.name + " " + part.value
-		}
-	}
-	return text
 }
 
 // nameOf returns the name of a store for an error.
