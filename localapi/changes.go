@@ -83,14 +83,14 @@ func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	case q.Follow && r.opts.Changed == nil:
 		return fmt.Errorf("collection %s: %w", collection, ErrNoFollow)
 	}
-	t := teller{r: r, collection: collection, q: q}
+	t := changeStream{r: r, collection: collection, q: q}
 	for {
 		var changed <-chan struct{}
 		if q.Follow {
 			// Get the channel before the view, so that a change that is not in the view closes it.
 			changed = r.opts.Changed(collection)
 		}
-		if err := t.tell(ctx, each); err != nil || !q.Follow {
+		if err := t.next(ctx, each); err != nil || !q.Follow {
 			return err
 		}
 		select {
@@ -103,8 +103,8 @@ func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	}
 }
 
-// teller streams the changes of a collection, view by view.
-type teller struct {
+// changeStream sends the changes of a collection, view by view.
+type changeStream struct {
 	r          *reader
 	collection string
 	q          ChangeQuery
@@ -113,23 +113,23 @@ type teller struct {
 	state store.State // of the newest view
 
 	// ahead are the changes past state.RV that were sent: the next view has them again.
-	ahead map[place]bool
+	ahead map[position]bool
 }
 
-// place identifies a change in a history.
-type place struct {
+// position identifies a change in a history.
+type position struct {
 	rv, key string
 	deleted bool
 }
 
-// tell takes a view and sends its changes, then a bookmark.
-func (t *teller) tell(ctx context.Context, each func(Change) error) error {
+// next takes a view and sends its changes, then a bookmark.
+func (t *changeStream) next(ctx context.Context, each func(Change) error) error {
 	sp := newSpool(t.r.opts.SpoolDir)
 	defer sp.close()
 	var corrupt damage
 	before, anything := t.state.RV, !t.begun
 	err := t.r.views([]string{t.collection}, func(_ store.DB, v store.View) error {
-		return t.copy(ctx, v, &corrupt, func(c Change) error {
+		return t.collect(ctx, v, &corrupt, func(c Change) error {
 			anything = true
 			b, err := encodeChange(c)
 			if err != nil {
@@ -158,8 +158,8 @@ func (t *teller) tell(ctx context.Context, each func(Change) error) error {
 	return each(Change{Type: Bookmark, ResourceVersion: t.state.RV})
 }
 
-// copy calls each for the changes in a view that the previous view did not have.
-func (t *teller) copy(ctx context.Context, v store.View, corrupt *damage, each func(Change) error) error {
+// collect calls each for the changes in a view that the previous view did not have.
+func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damage, each func(Change) error) error {
 	from, err := v.Horizon()
 	if err != nil {
 		return err
@@ -169,32 +169,37 @@ func (t *teller) copy(ctx context.Context, v store.View, corrupt *damage, each f
 	if err != nil {
 		return err
 	}
-	again := t.ahead
-	t.ahead = nil
+	otherNamespace := func(key string) bool {
+		return t.q.Namespace != "" && v.Info().Namespaced && store.KeyNamespace(key) != t.q.Namespace
+	}
+	seen := t.ahead
+	t.ahead = map[position]bool{}
 	for e, err := range v.Changes(since) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case e.Key != "" && t.elsewhere(v, e.Key):
+		case e.Key != "" && otherNamespace(e.Key):
 			continue
 		case err != nil && corrupt.add(err):
 			continue
+		case errors.As(err, new(*store.TooOldError)):
+			return errTooOld("resourceVersion "+since, from)
+		case errors.Is(err, store.ErrAhead) && t.begun:
+			return t.errRelist(from, now)
 		case err != nil:
-			return t.explain(err, from, now)
+			return err
 		}
-		at := place{e.RV, e.Key, e.Deleted}
+		at := position{e.RV, e.Key, e.Deleted}
 		if past(e.RV, now.RV) {
 			if past(e.FirstRV, now.RV) {
 				// A client that resumes at the checkpoint does not know this object, and would not
 				// receive its deletion. So the next view sends the change.
 				continue
 			}
-			if t.q.Follow {
-				t.remember(at)
-			}
+			t.ahead[at] = true
 		}
-		if what, ok := t.what(e, since); ok && !again[at] {
-			if err := each(t.change(e, what)); err != nil {
+		if kind, ok := t.classify(e, since); ok && !seen[at] {
+			if err := each(t.change(e, kind)); err != nil {
 				return err
 			}
 		}
@@ -203,46 +208,34 @@ func (t *teller) copy(ctx context.Context, v store.View, corrupt *damage, each f
 	return nil
 }
 
-func (t *teller) remember(p place) {
-	if t.ahead == nil {
-		t.ahead = map[place]bool{}
-	}
-	t.ahead[p] = true
-}
-
 // byTime reports whether the next view is read from a time.
-func (t *teller) byTime() bool { return !t.begun && t.q.Since == "" }
+func (t *changeStream) byTime() bool { return !t.begun && t.q.Since == "" }
 
 // from returns the time at which a query by time begins, in whole seconds as in histories.
-func (t *teller) from() time.Time { return t.q.SinceTime.Truncate(time.Second) }
+func (t *changeStream) from() time.Time { return t.q.SinceTime.Truncate(time.Second) }
 
 // since returns the resourceVersion after which to read the view. It fails if the history is not
 // complete after that.
-func (t *teller) since(from store.Horizon, now store.State) (string, error) {
+func (t *changeStream) since(from store.Horizon, now store.State) (string, error) {
 	switch {
 	case t.byTime():
 		// Changes before the horizon may have the same second.
 		if !from.Time.Before(t.from()) {
-			return "", tooOld(t.from().UTC().Format(time.RFC3339), from)
+			return "", errTooOld(t.from().UTC().Format(time.RFC3339), from)
 		}
 		return from.RV, nil
 	case !t.begun:
 		return t.q.Since, nil
 	case !now.LastList.Equal(t.state.LastList) && !store.ContinuesHistory(t.state, now.Checkpoint):
 		// The same resourceVersions may have another meaning now.
-		return "", t.anew(from, now)
+		return "", t.errRelist(from, now)
 	}
 	return t.state.RV, nil
 }
 
-// elsewhere reports whether key is outside the requested namespace.
-func (t *teller) elsewhere(v store.View, key string) bool {
-	return t.q.Namespace != "" && v.Info().Namespaced && store.KeyNamespace(key) != t.q.Namespace
-}
-
-// what returns the type of an event for a client that has the state at since. ok is false if the
+// classify returns the type of an event for a client that has the state at since. ok is false if the
 // client does not need the event.
-func (t *teller) what(e store.Event, since string) (what store.EventType, ok bool) {
+func (t *changeStream) classify(e store.Event, since string) (kind store.EventType, ok bool) {
 	if !t.byTime() {
 		return e.Since(since)
 	}
@@ -252,8 +245,8 @@ func (t *teller) what(e store.Event, since string) (what store.EventType, ok boo
 	return e.SinceTime(t.from())
 }
 
-func (t *teller) change(e store.Event, what store.EventType) Change {
-	c := Change{Type: what, ResourceVersion: e.RV, Time: e.Time, Namespace: store.KeyNamespace(e.Key), Name: e.Key}
+func (t *changeStream) change(e store.Event, kind store.EventType) Change {
+	c := Change{Type: kind, ResourceVersion: e.RV, Time: e.Time, Namespace: store.KeyNamespace(e.Key), Name: e.Key}
 	if _, name, ok := strings.Cut(e.Key, "/"); ok {
 		c.Name = name
 	}
@@ -263,28 +256,13 @@ func (t *teller) change(e store.Event, what store.EventType) Change {
 	return c
 }
 
-// explain turns an error of the store into one for the client.
-func (t *teller) explain(err error, from store.Horizon, now store.State) error {
-	since := t.q.Since
-	if t.begun {
-		since = t.state.RV
-	}
-	switch {
-	case errors.As(err, new(*store.TooOldError)):
-		return tooOld("resourceVersion "+since, from)
-	case errors.Is(err, store.ErrAhead) && t.begun:
-		return t.anew(from, now)
-	}
-	return err
-}
-
-func tooOld(what string, from store.Horizon) error {
+func errTooOld(point string, from store.Horizon) error {
 	return fmt.Errorf("%s is %w: the history begins after RV %s, at %s: list again",
-		what, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339))
+		point, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339))
 }
 
-// anew returns the error for a client whose history is gone.
-func (t *teller) anew(from store.Horizon, now store.State) error {
+// errRelist returns the error for a client whose history is gone.
+func (t *changeStream) errRelist(from store.Horizon, now store.State) error {
 	return fmt.Errorf("resourceVersion %s is %w: the history began again after RV %s, at %s (%s): list again",
 		t.state.RV, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339), now.ListReason)
 }

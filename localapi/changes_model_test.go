@@ -167,10 +167,10 @@ func TestChangesModel(t *testing.T) {
 		w := newWorld(t)
 		src := &reader{open: func() (store.DB, error) { return unclosed{w.db}, nil }, opts: Options{}}
 		asks, follows := &mirror{t: t}, &mirror{t: t}
-		var follow teller
+		var follow changeStream
 		beginFollowing := func() {
 			follows.begin(w)
-			follow = teller{r: src, collection: "configmaps", q: ChangeQuery{Since: follows.position, Objects: true, Follow: true}}
+			follow = changeStream{r: src, collection: "configmaps", q: ChangeQuery{Since: follows.position, Objects: true, Follow: true}}
 		}
 		asks.begin(w)
 		beginFollowing()
@@ -184,7 +184,7 @@ func TestChangesModel(t *testing.T) {
 			}
 		}
 		look := func() {
-			err := follow.tell(context.Background(), func(c Change) error { return follows.hear(c, true) })
+			err := follow.next(context.Background(), func(c Change) error { return follows.hear(c, true) })
 			if errors.Is(err, ErrTooOld) {
 				beginFollowing()
 			} else {

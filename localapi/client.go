@@ -67,7 +67,7 @@ func (c *Client) Index(ctx context.Context, collections []string, index string) 
 	all := make([][]IndexValue, 0, len(collections))
 	err := inEach(collections, func(id string) error {
 		values := []IndexValue{}
-		err := c.lines(ctx, nil, func(line []byte) error {
+		err := c.stream(ctx, http.MethodGet, nil, func(line []byte) error {
 			var v IndexValue
 			if err := json.Unmarshal(line, &v); err != nil {
 				return c.wrap(ctx, err)
@@ -108,7 +108,7 @@ func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 		query.Set("value", q.Value)
 	}
 	return inEach(collections, func(id string) error {
-		return c.lines(ctx, query, func(line []byte) error {
+		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
 			var k Key
 			if err := json.Unmarshal(line, &k); err != nil {
 				return c.wrap(ctx, err)
@@ -128,7 +128,7 @@ func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuer
 		query.Set("labelSelector", q.LabelSelector)
 	}
 	return inEach(collections, func(id string) error {
-		return c.lines(ctx, query, func(line []byte) error {
+		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
 			if len(line) == 0 || line[0] != '{' || line[len(line)-1] != '}' { // not from an agent
 				return c.wrap(ctx, object.ErrInvalid)
 			}
@@ -139,7 +139,7 @@ func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuer
 
 // Changes implements [Source].
 func (c *Client) Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error {
-	return c.lines(ctx, q.values(), func(line []byte) error {
+	return c.stream(ctx, http.MethodGet, q.values(), func(line []byte) error {
 		change, err := decodeChange(line)
 		if err != nil {
 			return c.wrap(ctx, err)
@@ -148,12 +148,8 @@ func (c *Client) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	}, "collections", collection, "changes")
 }
 
-// lines calls each for the lines of a stream, which are valid until it returns. Errors of each are
+// stream calls each for the lines of a stream, which are valid until it returns. Errors of each are
 // returned unchanged.
-func (c *Client) lines(ctx context.Context, query url.Values, each func([]byte) error, path ...string) error {
-	return c.stream(ctx, http.MethodGet, query, each, path...)
-}
-
 func (c *Client) stream(ctx context.Context, method string, query url.Values, each func([]byte) error, path ...string) error {
 	body, err := c.ask(ctx, method, query, path...)
 	if err != nil {

@@ -3,7 +3,6 @@ package localapi
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -35,17 +34,11 @@ type CorruptRecordsError struct {
 
 // Error returns a text with each corrupt record on a line of its own.
 func (e *CorruptRecordsError) Error() string {
-	var b strings.Builder
-	for i, d := range e.Corruptions {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(d.Error())
-	}
+	errs := e.Unwrap()
 	if e.More > 0 {
-		fmt.Fprintf(&b, "\nand %d more corrupt records", e.More)
+		errs = append(errs, fmt.Errorf("and %d more corrupt records", e.More))
 	}
-	return b.String()
+	return fmt.Sprint(errors.Join(errs...))
 }
 
 // Unwrap lets errors.As find a *store.CorruptionError.

@@ -96,17 +96,10 @@ func (r *reader) Index(ctx context.Context, collections []string, index string) 
 func entries(ctx context.Context, db store.DB, v store.View, index string, corrupt *damage, each func(string, store.Header)) error {
 	if index == store.NamespaceIndex {
 		// Keys start with their namespace, so one scan of the headers is enough.
-		for h, err := range v.Headers("", "") {
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err == nil:
-				each(store.KeyNamespace(h.Key), h)
-			case !corrupt.add(err):
-				return err
-			}
-		}
-		return nil
+		return headers(ctx, db, v, KeyQuery{}, corrupt, func(h store.Header) error {
+			each(store.KeyNamespace(h.Key), h)
+			return nil
+		})
 	}
 	if err := checkIndex(v, index); err != nil {
 		return err
@@ -116,12 +109,11 @@ func entries(ctx context.Context, db store.DB, v store.View, index string, corru
 		if err == nil {
 			h, err = header(db, v, index, e.Key)
 		}
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err == nil:
+		err = take(ctx, h, err, corrupt, func(h store.Header) error {
 			each(e.Value, h)
-		case !corrupt.add(err):
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}

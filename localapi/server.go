@@ -6,10 +6,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // streamBufferBytes is how much of a stream is collected before it is sent.
 const streamBufferBytes = 32 << 10
+
+// progressEvery is the shortest time between two progress lines.
+const progressEvery = 200 * time.Millisecond
 
 // Handler serves a Source over HTTP:
 //
@@ -117,7 +121,8 @@ type stream struct {
 	w       http.ResponseWriter
 	buf     *bufio.Writer
 	started bool
-	lost    error // why the client can't be reached
+	lost    error     // why the client can't be reached
+	shown   time.Time // when progress was sent
 }
 
 func newStream(w http.ResponseWriter) *stream {
@@ -165,6 +170,18 @@ func (s *stream) flush() error {
 	}
 	s.lost = err
 	return err
+}
+
+// progress sends a line of progress, unless the last one is too recent.
+func (s *stream) progress(v any) {
+	now := time.Now()
+	if now.Sub(s.shown) < progressEvery {
+		return
+	}
+	s.shown = now
+	if s.value(v) == nil {
+		_ = s.flush() // a disconnected client ends the request
+	}
 }
 
 // end completes the answer, or ends it with err.

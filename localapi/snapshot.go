@@ -11,9 +11,6 @@ import (
 // SnapshotPattern is the mux pattern of a [SnapshotHandler].
 const SnapshotPattern = "POST " + apiPath + "/snapshots"
 
-// progressEvery is the shortest time between two progress lines.
-const progressEvery = 200 * time.Millisecond
-
 // SnapshotStatus describes the snapshots of the database.
 type SnapshotStatus struct {
 	Dir string `json:"dir"`
@@ -58,16 +55,8 @@ type snapshotLine struct {
 func SnapshotHandler(create CreateSnapshot) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := newStream(w)
-		var told time.Time
 		made, err := create(r.Context(), func(step string, done, total int64) {
-			now := time.Now()
-			if now.Sub(told) < progressEvery {
-				return
-			}
-			told = now
-			if s.value(snapshotLine{Step: step, Done: done, Total: total}) == nil && s.buf.Flush() == nil {
-				_ = http.NewResponseController(w).Flush() // a disconnected client ends the request
-			}
+			s.progress(snapshotLine{Step: step, Done: done, Total: total})
 		})
 		if err == nil {
 			err = s.value(snapshotLine{Snapshot: made})

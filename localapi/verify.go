@@ -88,28 +88,17 @@ type verifyLine struct {
 func VerifyHandler(verify Verify) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := newStream(w)
-		if err := r.ParseForm(); err != nil {
+		err := r.ParseForm()
+		q := VerifyQuery{Collections: r.Form["collection"]}
+		if text := r.Form.Get("repair"); err == nil && text != "" {
+			q.Repair, err = strconv.ParseBool(text)
+		}
+		if err != nil {
 			s.end(errors.Join(ErrBadQuery, err))
 			return
 		}
-		q := VerifyQuery{Collections: r.Form["collection"]}
-		if text := r.Form.Get("repair"); text != "" {
-			var err error
-			if q.Repair, err = strconv.ParseBool(text); err != nil {
-				s.end(errors.Join(ErrBadQuery, err))
-				return
-			}
-		}
-		var told time.Time
 		s.end(verify(r.Context(), q, func(p VerifyProgress) {
-			now := time.Now()
-			if now.Sub(told) < progressEvery {
-				return
-			}
-			told = now
-			if s.value(verifyLine{Progress: &p}) == nil {
-				_ = s.flush() // a disconnected client ends the request
-			}
+			s.progress(verifyLine{Progress: &p})
 		}, func(v Verification) error {
 			if err := s.value(verifyLine{Result: &v}); err != nil {
 				return err
