@@ -43,12 +43,8 @@ type spool struct {
 }
 
 func newSpool(dir string) *spool {
-	s := &sink{limit: spoolMemoryBytes}
-	if dir != "" {
-		s.create = append(s.create, unlinkedIn(dir))
-	}
-	s.create = append(s.create, unlinkedIn(os.TempDir()))
-	return spoolOn(s)
+	create := []func() (*os.File, error){unlinkedIn(dir), unlinkedIn(os.TempDir())}
+	return spoolOn(newSink(spoolMemoryBytes, create...))
 }
 
 func spoolOn(s *sink) *spool { return &spool{sink: s, w: bufio.NewWriterSize(s, spoolBufferBytes)} }
@@ -146,18 +142,14 @@ func readPart(r *bufio.Reader, buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// close frees the spool. It loses nothing, so it returns no error.
-func (s *spool) close() {
-	if s.sink.file != nil {
-		_ = s.sink.file.Close()
-	}
-}
+// close frees the spool.
+func (s *spool) close() { s.sink.close() }
 
 // sink receives the stream of entries: up to limit bytes in memory, then all of it in the first
 // file that can be created and has space.
 //
-// The content of a file is encrypted with AES-256-CTR and a key that exists only in this sink: the
-// objects may come from an encrypted database.
+// The content is encrypted with AES-256-CTR and a key that exists only in this sink: the objects may
+// come from an encrypted database.
 type sink struct {
 	limit  int
 	create []func() (*os.File, error)
@@ -166,31 +158,25 @@ type sink struct {
 	file    *os.File
 	written int64 // bytes in file
 
-	block cipher.Block  // nil while there is no file
-	seal  cipher.Stream // at position written
-	buf   []byte        // reused by encrypt
+	block cipher.Block
+	seal  cipher.Stream // at the end of the content
+	buf   []byte        // reused by Write
+}
+
+func newSink(limit int, create ...func() (*os.File, error)) *sink {
+	s := &sink{limit: limit, create: create}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)           // never fails
+	s.block, _ = aes.NewCipher(key) // fails only for other sizes
+	s.seal = s.stream()
+	return s
 }
 
 // stream returns the key stream from its start. A key is used for only one stream.
 func (s *sink) stream() cipher.Stream { return cipher.NewCTR(s.block, make([]byte, aes.BlockSize)) }
 
-// encrypt returns p encrypted for the next position in the file, until the next call.
-func (s *sink) encrypt(p []byte) ([]byte, error) {
-	if s.block == nil {
-		key := make([]byte, 32)
-		_, _ = rand.Read(key) // never fails
-		var err error
-		if s.block, err = aes.NewCipher(key); err != nil {
-			return nil, err
-		}
-		s.seal = s.stream()
-	}
-	s.buf = slices.Grow(s.buf[:0], len(p))[:len(p)]
-	s.seal.XORKeyStream(s.buf, p)
-	return s.buf, nil
-}
-
-// unlinkedIn creates files in dir that are freed when they are closed or the process ends.
+// unlinkedIn creates files in dir, os.TempDir if it is empty, that are freed when they are closed or
+// the process ends.
 func unlinkedIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) {
 		f, err := os.CreateTemp(dir, "snapcache-spool-*")
@@ -206,72 +192,61 @@ func unlinkedIn(dir string) func() (*os.File, error) {
 
 // Write implements io.Writer.
 func (s *sink) Write(p []byte) (int, error) {
-	if s.file == nil {
-		if len(s.mem)+len(p) <= s.limit {
-			s.mem = append(s.mem, p...)
-			return len(p), nil
-		}
-		head, err := s.encrypt(s.mem)
-		if err == nil {
-			err = s.spill(nil, head)
-		}
-		if err != nil {
-			return 0, err
-		}
-		s.mem = nil
+	s.buf = append(s.buf[:0], p...)
+	s.seal.XORKeyStream(s.buf, s.buf)
+	if s.file == nil && len(s.mem)+len(p) <= s.limit {
+		s.mem = append(s.mem, s.buf...)
+		return len(p), nil
 	}
-	sealed, err := s.encrypt(p)
-	if err != nil {
-		return 0, err
-	}
-	for {
-		if _, err := s.file.WriteAt(sealed, s.written); err == nil {
-			s.written += int64(len(p))
-			return len(p), nil
-		} else if err := s.spill(err, nil); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// spill moves the content to the next file. The content is in head or, if writing to the current
-// file has failed with cause, in that file.
-func (s *sink) spill(cause error, head []byte) error {
 	failed := errors.New("no temporary file can be written")
-	if cause != nil {
-		failed = fmt.Errorf("%w: %w", failed, cause)
-	}
-	for len(s.create) > 0 {
-		create := s.create[0]
-		s.create = s.create[1:]
-		f, err := create()
-		if err != nil {
-			failed = fmt.Errorf("%w: %w", failed, err)
-			continue
-		}
-		n := int64(len(head))
-		if s.file == nil {
-			_, err = f.Write(head)
-		} else {
-			n, err = io.Copy(f, io.NewSectionReader(s.file, 0, s.written))
-		}
-		if err != nil {
-			_ = f.Close() // its content is discarded
-			failed = fmt.Errorf("%w: %w", failed, err)
-			continue
-		}
+	for {
 		if s.file != nil {
-			_ = s.file.Close() // its content was moved
+			_, err := s.file.WriteAt(s.buf, s.written)
+			if err == nil {
+				s.written += int64(len(p))
+				return len(p), nil
+			}
+			failed = fmt.Errorf("%w: %w", failed, err)
 		}
-		s.file, s.written = f, n
-		return nil
+		if len(s.create) == 0 {
+			return 0, failed
+		}
+		if err := s.move(); err != nil {
+			failed = fmt.Errorf("%w: %w", failed, err)
+		}
 	}
-	return failed
 }
 
-func (s *sink) reader() io.Reader {
+// move moves the content to the next file. If it fails, the content stays.
+func (s *sink) move() error {
+	create := s.create[0]
+	s.create = s.create[1:]
+	f, err := create()
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, s.sealed())
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	s.close()
+	s.mem, s.file, s.written = nil, f, n
+	return nil
+}
+
+// sealed returns the content as it is stored.
+func (s *sink) sealed() io.Reader {
 	if s.file == nil {
 		return bytes.NewReader(s.mem)
 	}
-	return &cipher.StreamReader{S: s.stream(), R: io.NewSectionReader(s.file, 0, s.written)}
+	return io.NewSectionReader(s.file, 0, s.written)
+}
+
+func (s *sink) reader() io.Reader { return &cipher.StreamReader{S: s.stream(), R: s.sealed()} }
+
+// close frees the content, so it returns no error.
+func (s *sink) close() {
+	if s.file != nil {
+		_ = s.file.Close()
+	}
 }

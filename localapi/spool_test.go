@@ -35,11 +35,11 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 			}
 			return b
 		}), 0, 40).Draw(t, "entries")
-		s := &sink{limit: rapid.IntRange(0, 300_000).Draw(t, "limit"), create: []func() (*os.File, error){
+		s := newSink(rapid.IntRange(0, 300_000).Draw(t, "limit"),
 			func() (*os.File, error) { return nil, errors.New("read-only file system") },
 			roomFor(rapid.Int64Range(0, 300_000).Draw(t, "room")),
 			unlinkedIn(os.TempDir()),
-		}}
+		)
 		sp := spoolOn(s)
 		defer sp.close()
 		// Every second entry has a record, "stored" as JSON with a byte before it.
@@ -76,7 +76,7 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 
 // Records of the memory store are objects. An entry without a record takes none of them.
 func TestSpool_ObjectsInMemory(t *testing.T) {
-	sp := spoolOn(&sink{limit: 1 << 20})
+	sp := spoolOn(newSink(1 << 20))
 	defer sp.close()
 	var want []string
 	for i := range 5 {
@@ -113,9 +113,7 @@ func roomFor(size int64) func() (*os.File, error) {
 }
 
 func TestSpoolWithoutRoom(t *testing.T) {
-	s := &sink{limit: 10, create: []func() (*os.File, error){unlinkedIn("/nonexistent"), func() (*os.File, error) {
-		return os.OpenFile("/dev/full", os.O_RDWR, 0)
-	}}}
+	s := newSink(10, unlinkedIn("/nonexistent"), func() (*os.File, error) { return os.OpenFile("/dev/full", os.O_RDWR, 0) })
 	_, err := s.Write(make([]byte, 100))
 	require.ErrorContains(t, err, "no such file")
 	require.ErrorContains(t, err, "no space left")
@@ -141,7 +139,7 @@ func TestSpoolStops(t *testing.T) {
 // Files have no name, so nothing is left after any end of the process.
 func TestSpoolLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	s := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(dir)}}
+	s := newSink(0, unlinkedIn(dir))
 	sp := spoolOn(s)
 	defer sp.close()
 	require.NoError(t, sp.add(make([]byte, 300_000), store.Record{}))
@@ -154,7 +152,7 @@ func TestSpoolLeavesNothing(t *testing.T) {
 // The content of a file on disk is encrypted.
 func TestSpoolFilesAreEncrypted(t *testing.T) {
 	marker := []byte("a marker that is nowhere in the file, and much longer than what one finds by chance")
-	s := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(t.TempDir())}}
+	s := newSink(0, unlinkedIn(t.TempDir()))
 	// Without compression, which would hide the marker in any case.
 	for range 3 {
 		n, err := s.Write(marker)
@@ -171,7 +169,7 @@ func TestSpoolFilesAreEncrypted(t *testing.T) {
 	require.Equal(t, bytes.Repeat(marker, 3), got)
 
 	// Another spool has another key.
-	other := &sink{limit: 0, create: []func() (*os.File, error){unlinkedIn(t.TempDir())}}
+	other := newSink(0, unlinkedIn(t.TempDir()))
 	_, err = other.Write(marker)
 	require.NoError(t, err)
 	defer other.file.Close()
