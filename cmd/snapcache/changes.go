@@ -168,7 +168,8 @@ func (p *changePrinter) change(c localapi.Change) (err error) {
 	case c.Type == localapi.Bookmark:
 		p.at = c.ResourceVersion
 	default:
-		err = p.table.row(c.Time.Local().Format(time.DateTime), string(c.Type), c.Namespace, c.Name, c.ResourceVersion)
+		p.table.row(c.Time.Local().Format(time.DateTime), string(c.Type), c.Namespace, c.Name, c.ResourceVersion)
+		err = p.table.err
 	}
 	if err == nil && c.Type == localapi.Bookmark {
 		err = p.flush()

@@ -63,20 +63,17 @@ func exitCode(err error) int {
 	}
 }
 
-const shownDamages = 5
+// maxShown limits the corrupt records that an error names.
+const maxShown = 5
 
 // corrupt returns the error for the corruption that was found, nil for none.
 func corrupt(found *localapi.CorruptRecordsError) error {
 	if found == nil {
 		return nil
 	}
-	var named []error
-	for _, c := range found.Corruptions[:min(shownDamages, len(found.Corruptions))] {
-		named = append(named, c)
+	shown := &localapi.CorruptRecordsError{Corruptions: found.Corruptions, More: found.More}
+	if more := len(shown.Corruptions) - maxShown; more > 0 {
+		shown.Corruptions, shown.More = shown.Corruptions[:maxShown], shown.More+more
 	}
-	if more := len(found.Corruptions) + found.More - len(named); more > 0 {
-		named = append(named, fmt.Errorf("and %d more corrupt records", more))
-	}
-	named = append(named, errors.New("the corrupt records were left out; a running agent that is online fetches them again"))
-	return withCode(exitCorrupt, errors.Join(named...))
+	return withCode(exitCorrupt, fmt.Errorf("%w\nthe corrupt records were left out; a running agent that is online fetches them again", shown))
 }

@@ -16,18 +16,12 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	}
 	t := newTable(w, "COLLECTION", "STATE", "FRESHNESS", ">OBJECTS", ">SIZE", ">EVENTS", ">RESUMES", ">LISTS", "LAST LIST")
 	for _, c := range s.Collections {
-		objects, size := humanCount(c.Objects), humanBytes(c.Bytes)
-		if !c.Synced {
-			objects, size = "", ""
-		}
+		objects, size := sizes(c)
 		state := c.Phase
 		if progress := c.Progress(); progress != "" {
 			state += ": " + progress
 		}
-		err := t.row(c.ID, state, c.Freshness(), objects, size, humanCount(c.Events), humanCount(c.Resumes), humanCount(c.Lists), listed(c))
-		if err != nil {
-			return err
-		}
+		t.row(c.ID, state, c.Freshness(), objects, size, humanCount(c.Events), humanCount(c.Resumes), humanCount(c.Lists), listed(c))
 	}
 	if err := t.flush(); err != nil {
 		return err

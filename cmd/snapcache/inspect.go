@@ -120,13 +120,8 @@ func inspectCollections(c *cli.Context, status *localapi.Status, resource string
 	}
 	t := newTable(c.App.Writer, "COLLECTION", "VERSION", ">OBJECTS", ">SIZE", ">RV", "FRESHNESS", "VERDICT", "LAST LIST", "HISTORY SINCE", "INDEXES")
 	for _, x := range selected {
-		objects, size := humanCount(x.Objects), humanBytes(x.Bytes)
-		if !x.Synced {
-			objects, size = "", ""
-		}
-		if err := t.row(x.ID, x.Version, objects, size, x.ResourceVersion, x.Freshness(), x.Verdict, listed(x), historySince(x), indexNames(x)); err != nil {
-			return err
-		}
+		objects, size := sizes(x)
+		t.row(x.ID, x.Version, objects, size, x.ResourceVersion, x.Freshness(), x.Verdict, listed(x), historySince(x), indexNames(x))
 	}
 	if err := t.flush(); err != nil {
 		return err

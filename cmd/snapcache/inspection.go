@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
@@ -67,32 +69,27 @@ func indexTable(w io.Writer, index string, answers []indexAnswer) error {
 			if value == "" && index == store.NamespaceIndex {
 				value = "(none)"
 			}
-			if err := t.row(a.Collection, value, humanCount(v.Objects), humanBytes(v.Bytes)); err != nil {
-				return err
-			}
+			t.row(a.Collection, value, humanCount(v.Objects), humanBytes(v.Bytes))
 			sum.Objects, sum.Bytes = sum.Objects+v.Objects, sum.Bytes+v.Bytes
 		}
-		if err := t.row(a.Collection, total, humanCount(sum.Objects), humanBytes(sum.Bytes)); err != nil {
-			return err
-		}
+		t.row(a.Collection, total, humanCount(sum.Objects), humanBytes(sum.Bytes))
 		all.Objects, all.Bytes = all.Objects+sum.Objects, all.Bytes+sum.Bytes
 	}
 	if len(answers) > 1 {
-		if err := t.row(total, "", humanCount(all.Objects), humanBytes(all.Bytes)); err != nil {
-			return err
-		}
+		t.row(total, "", humanCount(all.Objects), humanBytes(all.Bytes))
 	}
 	return t.flush()
 }
 
-// keys prints keys one by one: they may not fit in memory.
+// keys prints the keys; in a table one by one, since they may not fit in memory.
 func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 	if in.json {
 		return in.keysJSON(ctx, query)
 	}
 	t := newTable(in.w, "COLLECTION", "KEY", ">RV", ">BYTES")
 	err := in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
-		return t.row(collection, k.Key, k.ResourceVersion, strconv.Itoa(k.Bytes))
+		t.row(collection, k.Key, k.ResourceVersion, strconv.Itoa(k.Bytes))
+		return t.err
 	})
 	if err := in.noDamage(err); err != nil {
 		return err
@@ -102,40 +99,18 @@ func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 
 // keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], one key per line.
 func (in *inspection) keysJSON(ctx context.Context, query localapi.KeyQuery) error {
-	begun, before := 0, "" // how many collections' lists have begun
-	begin := func() error {
-		end := "["
-		if begun > 0 {
-			end = "\n  ]},"
-		}
-		id, err := json.Marshal(in.collections[begun].ID)
-		if err != nil {
-			return err
-		}
-		begun, before = begun+1, "\n    "
-		return writeStrings(in.w, end, "\n  {\"collection\": ", string(id), ", \"keys\": [")
-	}
+	lines := map[string][]string{}
 	err := in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
-		for begun == 0 || in.collections[begun-1].ID != collection {
-			if err := begin(); err != nil {
-				return err
-			}
-		}
 		b, err := json.Marshal(k)
-		if err != nil {
-			return err
-		}
-		err = writeStrings(in.w, before, string(b))
-		before = ",\n    "
+		lines[collection] = append(lines[collection], "\n    "+string(b))
 		return err
 	})
 	if err := in.noDamage(err); err != nil {
 		return err
 	}
-	for begun < len(in.collections) {
-		if err := begin(); err != nil {
-			return err
-		}
+	var lists []string
+	for _, c := range in.collections {
+		lists = append(lists, fmt.Sprintf("\n  {\"collection\": %q, \"keys\": [%s\n  ]}", c.ID, strings.Join(lines[c.ID], ",")))
 	}
-	return writeStrings(in.w, "\n  ]}\n]\n")
+	return writeStrings(in.w, "[", strings.Join(lists, ","), "\n]\n")
 }

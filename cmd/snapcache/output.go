@@ -74,6 +74,14 @@ func snapshotLine(s *localapi.SnapshotStatus) string {
 	return fmt.Sprintf("snapshot: %s, %s, %s old", s.Name, humanBytes(s.Bytes), localapi.Age(max(0, time.Since(s.Newest).Seconds())))
 }
 
+// sizes returns the number and the size of a collection's objects, empty without a complete list.
+func sizes(c localapi.Collection) (objects, size string) {
+	if !c.Synced {
+		return "", ""
+	}
+	return humanCount(c.Objects), humanBytes(c.Bytes)
+}
+
 func listed(c localapi.Collection) string {
 	if c.LastList.IsZero() {
 		return c.ListReason

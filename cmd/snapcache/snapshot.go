@@ -213,14 +213,11 @@ func listSnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguratio
 		if s.Err != nil {
 			bad = append(bad, restore.WithHint(s.Err))
 			x.Error = s.Err.Error()
-			err = t.row(s.Name, "", humanBytes(s.Bytes), "", "", "UNREADABLE")
+			t.row(s.Name, "", humanBytes(s.Bytes), "", "", "UNREADABLE")
 		} else {
 			m := s.Manifest
 			age := max(0, time.Since(m.Created).Seconds())
-			err = t.row(s.Name, localapi.Age(age), humanBytes(s.Bytes), humanCount(m.Objects()), humanCount(int64(len(m.Collections))), clusters(m))
-		}
-		if err != nil {
-			return err
+			t.row(s.Name, localapi.Age(age), humanBytes(s.Bytes), humanCount(m.Objects()), humanCount(int64(len(m.Collections))), clusters(m))
 		}
 		answer = append(answer, x)
 	}

@@ -91,15 +91,15 @@ func TestWatch(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	tbl := newTable(&out, "NAME", ">COUNT", "NOTE")
-	require.NoError(t, tbl.row("a", "1,000", "x"))
-	require.NoError(t, tbl.row("längst", "7", ""))
+	tbl.row("a", "1,000", "x")
+	tbl.row("längst", "7", "")
 	require.NoError(t, tbl.flush())
 	require.Equal(t, "NAME    COUNT  NOTE\na       1,000  x\nlängst      7  -\n", out.String())
 
 	out.Reset()
 	tbl = newTable(&out, "N")
 	for i := range 2*tableBlock + 5 {
-		require.NoError(t, tbl.row(fmt.Sprint(i)))
+		tbl.row(fmt.Sprint(i))
 		require.Less(t, len(tbl.rows), tableBlock)
 	}
 	require.NoError(t, tbl.flush())
@@ -108,4 +108,26 @@ func TestTable(t *testing.T) {
 	out.Reset()
 	require.NoError(t, newTable(&out, "N", "M").flush())
 	require.Equal(t, "N  M\n", out.String())
+}
+
+// A table keeps the first error of writing, also if later writes succeed.
+func TestTable_WriteFails(t *testing.T) {
+	w := &failsOnce{}
+	tbl := newTable(w, "N", "M")
+	for range tableBlock {
+		tbl.row("a", "b")
+	}
+	require.ErrorIs(t, tbl.err, io.ErrShortWrite)
+	tbl.row("a", "b")
+	require.ErrorIs(t, tbl.flush(), io.ErrShortWrite)
+}
+
+type failsOnce struct{ failed bool }
+
+func (f *failsOnce) Write(p []byte) (int, error) {
+	if !f.failed {
+		f.failed = true
+		return 0, io.ErrShortWrite
+	}
+	return len(p), nil
 }

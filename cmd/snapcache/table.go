@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -21,6 +22,7 @@ type table struct {
 	right []bool
 	rows  [][]string
 	begun bool
+	err   error // the first one of writing
 }
 
 func newTable(w io.Writer, head ...string) *table {
@@ -33,20 +35,20 @@ func newTable(w io.Writer, head ...string) *table {
 }
 
 // row adds a row. An empty cell is shown as "-".
-func (t *table) row(cells ...string) error {
+func (t *table) row(cells ...string) {
 	for i, c := range cells {
 		if c == "" {
 			cells[i] = "-"
 		}
 	}
 	t.rows = append(t.rows, cells)
-	if len(t.rows) < tableBlock {
-		return nil
+	if len(t.rows) >= tableBlock {
+		_ = t.flush() // in err
 	}
-	return t.flush()
 }
 
-// flush prints the rows added so far, with the header before the first one.
+// flush prints the rows added so far, with the header before the first one. It returns the first
+// error of the table.
 func (t *table) flush() error {
 	if !t.begun {
 		t.rows = append([][]string{t.head}, t.rows...)
@@ -65,12 +67,12 @@ func (t *table) flush() error {
 			}
 		}
 		// Without a tab after the last cell no line ends in spaces.
-		if _, err := fmt.Fprintln(t.w, strings.Join(row, "\t")); err != nil {
-			return err
-		}
+		_, err := fmt.Fprintln(t.w, strings.Join(row, "\t"))
+		t.err = cmp.Or(t.err, err)
 	}
 	t.rows = t.rows[:0]
-	return t.w.Flush()
+	t.err = cmp.Or(t.err, t.w.Flush())
+	return t.err
 }
 
 func humanCount(n int64) string { return humanize.Comma(n) }
