@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/informer"
 )
@@ -48,9 +47,8 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db, m := newServer(), boltDB(t, filepath.Join(t.TempDir(), "db")), informer.NewMetrics()
 		s.put("a")
-		provider := &counted{}
 		require.Empty(t, gather(t, m))
-		r := run(t, newInformer(s, informer.WithStore(db, "pods"), informer.WithMetrics(m), informer.WithReflectorMetrics(provider)))
+		r := run(t, newInformer(s, informer.WithStore(db, "pods"), informer.WithMetrics(m)))
 		synctest.Wait()
 		for _, change := range []func(){func() { s.put("a") }, func() { s.put("b") }, func() { s.remove("b") }, s.elsewhere} {
 			change()
@@ -74,24 +72,5 @@ func TestMetrics(t *testing.T) {
 		r.stop()
 		require.Empty(t, gather(t, m), "an informer that has ended still has metrics")
 		require.NoError(t, db.Close())
-		require.Equal(t, counted{lists: 1, items: 1, watches: 2, events: 4, rv: 5}, *provider)
 	})
 }
-
-// counted is a provider of client-go's metrics that adds them up.
-type counted struct{ lists, items, watches, short, events, rv float64 }
-
-type sum struct{ at *float64 }
-
-func (s sum) Inc()              { *s.at++ }
-func (s sum) Observe(v float64) { *s.at += v }
-func (s sum) Set(v float64)     { *s.at = v }
-
-func (c *counted) NewListsMetric(string) cache.CounterMetric             { return sum{&c.lists} }
-func (c *counted) NewListDurationMetric(string) cache.SummaryMetric      { return sum{new(float64)} }
-func (c *counted) NewItemsInListMetric(string) cache.SummaryMetric       { return sum{&c.items} }
-func (c *counted) NewWatchesMetric(string) cache.CounterMetric           { return sum{&c.watches} }
-func (c *counted) NewShortWatchesMetric(string) cache.CounterMetric      { return sum{&c.short} }
-func (c *counted) NewWatchDurationMetric(string) cache.SummaryMetric     { return sum{new(float64)} }
-func (c *counted) NewItemsInWatchMetric(string) cache.SummaryMetric      { return sum{&c.events} }
-func (c *counted) NewLastResourceVersionMetric(string) cache.GaugeMetric { return sum{&c.rv} }

@@ -32,7 +32,6 @@ type options struct {
 	identity  func(context.Context) (string, error)
 	readError func(error)
 	metrics   *Metrics
-	provider  cache.MetricsProvider
 	name      *cache.InformerName // nil for none
 	fifo      cache.InformerMetricsProvider
 	logger    *slog.Logger // nil for the logger of the run, see WithLogger
@@ -110,10 +109,6 @@ func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.re
 
 // WithMetrics adds the informer to m while the informer runs.
 func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } }
-
-// WithReflectorMetrics feeds client-go's metrics of reflectors, for programs that have
-// a provider of them. See [reflector.MetricsObserver].
-func WithReflectorMetrics(p cache.MetricsProvider) Option { return func(o *options) { o.provider = p } }
 
 // WithInformerName feeds client-go's metrics of informers, as the option of that name of its
 // factories does: items that are queued, time to process a batch of them, the store's

@@ -123,14 +123,10 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 // observer returns the observer of the reflector and the loop.
 func (s *sharedIndexInformer) observer(ctx context.Context) *observer {
 	opts := &s.indexer.opts
-	o := &observer{
+	return &observer{
 		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) },
-		logger: s.indexer.logger().With("collection", opts.id), fed: reflector.NopObserver{}, feed: s.indexer.feed,
+		logger: s.indexer.logger().With("collection", opts.id), feed: s.indexer.feed,
 	}
-	if opts.provider != nil {
-		o.fed = reflector.MetricsObserver(opts.provider, opts.id)
-	}
-	return o
 }
 
 // observer passes the reflector's events to the metrics, the log and the watch error handler.
@@ -139,9 +135,7 @@ type observer struct {
 	report func(error) // calls the watch error handler
 	logger *slog.Logger
 	queue  *deltafifo.Queue
-
-	fed  reflector.Observer // client-go's metrics of reflectors
-	feed *feed              // client-go's metrics of informers
+	feed   *feed // client-go's metrics of informers
 }
 
 func (o *observer) Phase(p reflector.Phase, err error) {
@@ -175,18 +169,9 @@ func (o *observer) Listing(r store.Reason, read, remaining int64) {
 func (o *observer) Listed(r store.Reason, rv string, items int64, took time.Duration) {
 	o.feed.queued(o.queue.Len)
 	o.Stats.Listed(r, rv, items, took)
-	o.fed.Listed(r, rv, items, took)
 }
-
-func (o *observer) Resumed(rv string) {
-	o.Stats.Resumed(rv)
-	o.fed.Resumed(rv)
-}
-
-func (o *observer) Watched(events int, lasted time.Duration) { o.fed.Watched(events, lasted) }
 
 func (o *observer) Event(t watch.EventType, rv string) {
 	o.feed.queued(o.queue.Len)
 	o.Stats.Event(t, rv)
-	o.fed.Event(t, rv)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"testing"
@@ -209,26 +208,6 @@ func TestServersWait(t *testing.T) {
 	s := &script{watches: []answer{{err: apierrors.NewTooManyRequests("later", 50)}}}
 	d := waits(t, s, time.Hour, nil)
 	require.Equal(t, []time.Duration{50 * time.Second}, d)
-}
-
-// told is an observer of the ends of watches.
-type told struct {
-	reflector.NopObserver
-	watched []string
-}
-
-func (o *told) Watched(events int, lasted time.Duration) {
-	o.watched = append(o.watched, fmt.Sprint(events, " ", lasted))
-}
-
-func TestWatched(t *testing.T) {
-	s := &script{watches: []answer{
-		{events: []watch.Event{event(watch.Added, "a", 51), bookmark(52)}, lasts: time.Minute}, {err: errors.New("refused")}, {},
-	}}
-	o := &told{}
-	play(t, s, time.Hour, func(opts *reflector.Options) { opts.Observer = o })
-	require.Equal(t, []string{"2 1m0s", "0 0s"}, o.watched[:2])
-	require.Len(t, o.watched, 3, "the last one ended with the reflector")
 }
 
 // An object that the queue can't take is skipped: neither a retry nor a list would change that.

@@ -147,10 +147,6 @@ type Observer interface {
 	// Refused reports that the checkpoint must not be used any more: the next step is a list.
 	Refused(reason store.Reason, why error)
 
-	// Watched reports a watch that ended: its number of events and its duration. A watch that
-	// could not be started is reported by Phase.
-	Watched(events int, lasted time.Duration)
-
 	// Event reports one watch event that was queued, bookmarks included, and its resourceVersion.
 	Event(t watch.EventType, rv string)
 
@@ -177,9 +173,6 @@ func (NopObserver) Resumed(string) {}
 
 // Refused does nothing.
 func (NopObserver) Refused(store.Reason, error) {}
-
-// Watched does nothing.
-func (NopObserver) Watched(int, time.Duration) {}
 
 // Event does nothing.
 func (NopObserver) Event(watch.EventType, string) {}

@@ -52,7 +52,6 @@ func (r *Reflector) watch(ctx context.Context) error {
 	r.ordered = r.rv != "" && r.rv != "0"
 	events, err := r.consume(ctx, w)
 	lasted := r.opts.Clock.Since(start)
-	r.opts.Observer.Watched(events, lasted)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
