@@ -23,7 +23,7 @@ type Pipeline struct {
 }
 
 // NewPipeline returns a pipeline that continues at the checkpoint of l.Collection. It sets the
-// queue and the checkpoint of both parts; the loop takes Name and Logger from r, the reflector
+// queue and the checkpoint of both parts; the loop takes Logger from r, the reflector
 // Clock from l.
 func NewPipeline(r reflector.Options, l Options) *Pipeline {
 	if l.Clock == nil {
@@ -35,7 +35,7 @@ func NewPipeline(r reflector.Options, l Options) *Pipeline {
 	r.Checkpoint = l.Collection.State().Checkpoint
 	queue.Start(r.Checkpoint.RV)
 	r.Queue, l.Queue, r.Clock = queue, queue, l.Clock
-	l.Name, l.Logger = r.Name, r.Logger
+	l.Logger = r.Logger
 	return &Pipeline{Queue: queue, Reflector: reflector.New(r), loop: New(l)}
 }
 

@@ -95,10 +95,10 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, WatchList: o.watchList})
 	var p *Pipeline
 	p = NewPipeline(reflector.Options{
-		Name: o.id, Identity: s.identity, Logger: log, Observer: observer, Source: source,
+		Identity: s.identity, Logger: log, Observer: observer, Source: source,
 		Guards: []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)}, Reason: reason,
 	}, Options{
-		Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset,
+		Name: o.id, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset,
 		Observer: observer.Stats,
 		Unversioned: func() bool {
 			if !source.Unversioned() {

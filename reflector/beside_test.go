@@ -268,7 +268,7 @@ func ours(ctx context.Context, w *world, s cache.Store) {
 		}
 	})
 	source := reflector.NewListWatch(w, reflector.ListWatchOptions{Encode: reflector.NewEncode(nil)})
-	_ = reflector.New(reflector.Options{Name: "ours", Source: source, Queue: q, Kind: "Thing"}).Run(ctx)
+	_ = reflector.New(reflector.Options{Source: source, Queue: q, Kind: "Thing"}).Run(ctx)
 	q.Close()
 	consumer.Wait()
 }

@@ -24,16 +24,12 @@ import (
 // Behaviour of client-go's Reflector that the other tests do not cover; docs/library-reflector.md
 // has the whole table.
 
-func TestName(t *testing.T) {
+func TestLogger(t *testing.T) {
 	var log bytes.Buffer
-	s := &script{}
-	opts := reflector.Options{Source: s, Queue: s, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	require.Regexp(t, `contract_test\.go:\d+$`, reflector.New(opts).Name())
-	opts.Name = "pods"
-	require.Equal(t, "pods", reflector.New(opts).Name())
-
-	play(t, &script{clusters: []string{"error: refused"}}, time.Minute, func(o *reflector.Options) { o.Name, o.Logger = "", opts.Logger })
-	require.Regexp(t, `msg="waiting before the next try" reflector=\S*_test\.go:\d+ wait=\S+ error="identify cluster: error: refused"`, log.String())
+	play(t, &script{clusters: []string{"error: refused"}}, time.Minute, func(o *reflector.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	require.Regexp(t, `msg="waiting before the next try" wait=\S+ error="identify cluster: error: refused"`, log.String())
 }
 
 func TestLastSyncResourceVersion(t *testing.T) {
@@ -43,7 +39,7 @@ func TestLastSyncResourceVersion(t *testing.T) {
 			{events: []watch.Event{bookmark(60), event(watch.Deleted, "a", 61)}, lasts: time.Minute},
 			{err: apierrors.NewResourceExpired("gone")},
 		}}
-		r := reflector.New(reflector.Options{Name: "pods", Source: s, Queue: s, Checkpoint: store.Checkpoint{RV: "50"}})
+		r := reflector.New(reflector.Options{Source: s, Queue: s, Checkpoint: store.Checkpoint{RV: "50"}})
 		require.Equal(t, "50", r.LastSyncResourceVersion())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -240,7 +236,7 @@ func TestStopsAnywhere(t *testing.T) {
 			}
 			var stopped time.Time
 			context.AfterFunc(ctx, func() { stopped = time.Now() })
-			err := reflector.New(reflector.Options{Name: "pods", Source: s, Queue: s, Identity: s.Identity, ResyncPeriod: time.Hour}).Run(ctx)
+			err := reflector.New(reflector.Options{Source: s, Queue: s, Identity: s.Identity, ResyncPeriod: time.Hour}).Run(ctx)
 			require.ErrorIs(t, err, context.Canceled)
 			synctest.Wait()
 			require.Zero(t, time.Since(stopped))
@@ -259,7 +255,7 @@ func TestStopsWhileWaiting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &script{clusters: []string{"error"}}
-				opts.Name, opts.Source, opts.Queue, opts.Identity = "pods", s, s, s.Identity
+				opts.Source, opts.Queue, opts.Identity = s, s, s.Identity
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				start := time.Now()

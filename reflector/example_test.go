@@ -39,7 +39,7 @@ func Example() {
 	queue := deltafifo.New(deltafifo.Options{})
 	queue.Start(checkpoint.RV)
 	r := reflector.New(reflector.Options{
-		Name: "pods", Queue: queue, Checkpoint: checkpoint,
+		Queue: queue, Checkpoint: checkpoint,
 		Source: reflector.NewListWatch(client, reflector.ListWatchOptions{Encode: reflector.NewEncode(scheme)}),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -47,10 +47,6 @@ type Queue interface {
 
 // Options are the settings of a reflector. Source and Queue are required.
 type Options struct {
-	// Name identifies the reflector. If it is empty, the file and line of the call of New become
-	// the name, and the logger has it as an attribute.
-	Name string
-
 	Source Source
 	Queue  Queue
 

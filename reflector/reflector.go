@@ -11,7 +11,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/naming"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
@@ -88,10 +87,6 @@ func New(opts Options) *Reflector {
 	if opts.Backoff == nil {
 		opts.Backoff = &wait.Backoff{Duration: backoffFirst, Cap: backoffMax, Factor: 2, Jitter: 1, Steps: int(backoffMax / backoffFirst)}
 	}
-	if opts.Name == "" {
-		opts.Name = naming.GetNameFromCallsite(thisFile)
-		opts.Logger = opts.Logger.With("reflector", opts.Name)
-	}
 	r := &Reflector{opts: opts, relistRequests: make(chan *RelistError, 1), cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason}
 	r.reached(opts.Checkpoint.RV)
 	if r.rv == "" && r.reason == "" {
@@ -100,12 +95,6 @@ func New(opts Options) *Reflector {
 	r.backoff = *opts.Backoff
 	return r
 }
-
-// thisFile is the file whose frames naming.GetNameFromCallsite skips.
-const thisFile = "/reflector/reflector.go"
-
-// Name returns Options.Name, or the name that New has made.
-func (r *Reflector) Name() string { return r.opts.Name }
 
 // LastSyncResourceVersion returns the resourceVersion of the newest list or event that was queued,
 // empty before the first list. It may be called at any time.

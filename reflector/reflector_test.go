@@ -232,7 +232,7 @@ func play(t *testing.T, s *script, lasts time.Duration, change func(*reflector.O
 	var log []string
 	synctest.Test(t, func(t *testing.T) {
 		opts := reflector.Options{
-			Name: "pods", Source: s, Queue: s, Identity: s.Identity, Observer: s, Kind: "Pod",
+			Source: s, Queue: s, Identity: s.Identity, Observer: s, Kind: "Pod",
 			Checkpoint: store.Checkpoint{RV: "50", Cluster: "uid:1"},
 		}
 		if change != nil {

@@ -80,7 +80,7 @@ func TestWatchListLastsAsAWatch(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err := reflector.New(reflector.Options{
-				Name: "pods", Queue: q, Source: source(c, reflector.ListWatchOptions{WatchList: true}), MinWatchTimeout: least,
+				Queue: q, Source: source(c, reflector.ListWatchOptions{WatchList: true}), MinWatchTimeout: least,
 			}).Run(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			least = max(least, 5*time.Minute)

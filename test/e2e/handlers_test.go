@@ -100,7 +100,7 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 	require.NoError(t, err)
 	require.NoError(t, processor.Start())
 	refl := reflector.New(reflector.Options{
-		Name: info.ID, Queue: queue, Identity: cluster.Identity, Kind: resource.Kind,
+		Queue: queue, Identity: cluster.Identity, Kind: resource.Kind,
 		Source:     cluster.Source(upstream.SourceOptions{Resource: resource, Prune: prune}),
 		Checkpoint: p.collection.State().Checkpoint, Reason: verdict.Reason, Observer: p,
 	})

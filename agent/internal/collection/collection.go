@@ -244,14 +244,14 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		Prune: c.prune(),
 	})
 	pipeline := informer.NewPipeline(reflector.Options{
-		Name: c.ID, Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
+		Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
 		Schema: c.schema(cluster),
 		Reason: c.verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, informer.Options{
-		Collection: c.stored, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
+		Name: c.ID, Collection: c.stored, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
 	})
 	c.mu.Lock()
 	c.source, c.pipeline = source, pipeline
