@@ -252,18 +252,27 @@ func (db *DB) Collections() ([]store.Info, error) {
 }
 
 // Drop deletes a collection. Dropping an absent one does nothing.
-func (db *DB) Drop(id string) error {
-	err := db.update(func(tx *boltfile.Tx) error {
+func (db *DB) Drop(id string) error { return db.drop(id, false) }
+
+// drop deletes a collection, and its changes in the journal, which is folded before. If sanitize is
+// true, SanitizeDue returns true from then on.
+func (db *DB) drop(id string, sanitize bool) error {
+	l := db.lock()
+	defer l.unlock()
+	err := l.update(func(tx *boltfile.Tx) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
 		delete(db.indexer.spilling, id)
-		return tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id))
+		if err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id)); err != nil || !sanitize {
+			return err
+		}
+		return tx.Bucket(format.BucketMeta).Put(format.KeySanitize, []byte{1})
 	})
 	if err != nil {
 		return err
 	}
-	return db.resyncMeta()
+	return db.committer.ResyncMeta()
 }
 
 // Stats returns sizes and write totals.

@@ -5,38 +5,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// Purge deletes a collection as Drop does, and its changes in the journal too: objects,
-// indexes, history and dictionaries. Free pages of the file still have its content until
-// [DB.Sanitize], see SanitizeDue.
-func (db *DB) Purge(id string) error {
-	l := db.lock()
-	defer l.unlock()
-	if l.handle.Closed() {
-		return store.ErrClosed
-	}
-	if err := l.log.Fold(); err != nil { // drops the journal
-		return err
-	}
-	err := l.update(func(tx *boltfile.Tx) error {
-		if err := dropDicts(tx, id); err != nil {
-			return err
-		}
-		delete(db.indexer.spilling, id)
-		if err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id)); err != nil {
-			return err
-		}
-		return tx.Bucket(format.BucketMeta).Put(format.KeySanitize, []byte{1})
-	})
-	if err != nil {
-		return err
-	}
-	return db.committer.ResyncMeta()
-}
+// Purge deletes a collection as Drop does: objects, indexes, history and dictionaries. Free pages of
+// the file still have its content until [DB.Sanitize], see SanitizeDue.
+func (db *DB) Purge(id string) error { return db.drop(id, true) }
 
 // SanitizeDue reports whether a collection was purged and the file was not rewritten since.
 func (db *DB) SanitizeDue() (due bool, err error) {

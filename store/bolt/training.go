@@ -34,9 +34,9 @@ const (
 	// another try if a dictionary could not be stored.
 	trainingRest = 8 << 20
 
-	// maxDicts bounds the dictionaries of a collection. At the bound, those that no record refers
-	// to are deleted; if all are in use, no new dictionary is stored.
-	maxDicts = 4
+	// maxDicts bounds the dictionaries of a collection, which are deleted with it. The workload of
+	// most clusters never changes so much that they get a third one.
+	maxDicts = 8
 )
 
 // training decides when a collection gets its first or another dictionary. It has a lock of its
@@ -156,7 +156,7 @@ func trainDict(samples []*object.Object) []byte {
 
 // train stores a new dictionary for the collection if one is due. changes are compressed next.
 func (c *collection) train(changes []store.Change) error {
-	if c.dictID != 0 && !c.training.wanted(c.db.compactor.count.Load()) {
+	if c.dictID != 0 && !c.training.wanted(c.db.compactor.count.Load()) || len(c.dictIDs) >= maxDicts {
 		return nil
 	}
 	objects := c.training.collect(changes)
@@ -173,24 +173,10 @@ func (c *collection) train(changes []store.Change) error {
 
 // adopt stores a dictionary for later records. It commits a transaction of its own, because a
 // record must never refer to a dictionary that is not stored; after a crash there may be a
-// dictionary without records, which is harmless. It does nothing if the collection has maxDicts
-// dictionaries that are all in use.
-func (c *collection) adopt(dict []byte) (err error) {
-	keep := c.dictIDs
-	if len(keep) >= maxDicts {
-		if keep, err = c.usedDicts(); err != nil {
-			return fmt.Errorf("look for dictionaries that are not used: %w", err)
-		}
-		if c.dictID != 0 && !slices.Contains(keep, c.dictID) {
-			keep = append(keep, c.dictID) // records in the memtable may yet be compressed with it
-		}
-		if len(keep) >= maxDicts {
-			return nil
-		}
-	}
-	var id uint32
+// dictionary without records, which is harmless.
+func (c *collection) adopt(dict []byte) error {
 	var ids []uint32
-	err = c.db.update(func(tx *boltfile.Tx) error {
+	err := c.db.update(func(tx *boltfile.Tx) error {
 		b, err := c.bucket(tx)
 		if err != nil {
 			return err
@@ -200,18 +186,10 @@ func (c *collection) adopt(dict []byte) (err error) {
 		if err != nil {
 			return err
 		}
-		id = uint32(seq) //nolint:gosec // no file gets four billion dictionaries
-		ids = append(slices.Clone(keep), id)
+		id := uint32(seq) //nolint:gosec // no file gets four billion dictionaries
+		ids = append(slices.Clone(c.dictIDs), id)
 		if err := all.Put(format.DictKey(id), format.EncodeDict(format.DictKey(id), dict)); err != nil {
 			return err
-		}
-		for _, old := range c.dictIDs {
-			if slices.Contains(keep, old) {
-				continue
-			}
-			if err := all.Delete(format.DictKey(old)); err != nil {
-				return err
-			}
 		}
 		return b.Put(format.KeyDict, format.EncodeDictIDs(c.id, ids))
 	})
@@ -221,42 +199,8 @@ func (c *collection) adopt(dict []byte) (err error) {
 	c.db.codecs.Retire(c.dictID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dictIDs, c.dictID, c.dict = ids, id, dict
+	c.dictIDs, c.dictID, c.dict = ids, ids[len(ids)-1], dict
 	return nil
-}
-
-// usedDicts returns the dictionaries of the collection that a record may refer to. During a
-// replacement it returns all dictionaries, because the replacement has compressed records in
-// memory.
-func (c *collection) usedDicts() ([]uint32, error) {
-	c.mu.Lock()
-	replacing := c.replacing
-	c.mu.Unlock()
-	if replacing {
-		return c.dictIDs, nil
-	}
-	v, err := c.db.newView(c.id)
-	if err != nil {
-		return nil, err
-	}
-	defer v.Close()
-	used := map[uint32]bool{}
-	dict := func(_, b []byte) (uint32, error) {
-		r, err := format.ParseRecord(b)
-		if err != nil {
-			return 0, nil //nolint:nilerr // the record is corrupt, whatever dictionaries there are
-		}
-		return r.Dict, nil
-	}
-	for _, bucket := range [][]byte{format.BucketObjects, format.BucketTombs} {
-		for id, err := range scan(v, v.path(bucket), "", "", dict) {
-			if err != nil {
-				return nil, err
-			}
-			used[id] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(c.dictIDs), func(id uint32) bool { return !used[id] }), nil
 }
 
 // dropDicts deletes the dictionaries of a collection that is about to be deleted.

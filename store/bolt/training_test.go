@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -230,12 +229,11 @@ func TestNoRetraining(t *testing.T) {
 }
 
 // TestManyShapes stores one shape after the other, with a list in each. All objects stay readable,
-// and the number of dictionaries is bounded: those that no record refers to are deleted.
+// and the number of dictionaries is bounded.
 func TestManyShapes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compresses 250 MiB")
+		t.Skip("compresses 300 MiB")
 	}
-	const last = 7
 	same := func(batch []store.Change) []store.Change { // under the keys of the first shape
 		for i, ch := range batch {
 			_, number, _ := strings.Cut(ch.Object.GetName(), "-")
@@ -247,16 +245,17 @@ func TestManyShapes(t *testing.T) {
 	for _, x := range []struct {
 		name      string
 		overwrite bool
+		last      int
 	}{
-		{"overwritten", true},
-		{"kept", false},
+		{"overwritten", true, 7},
+		{"kept", false, 10},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			db, path := newDB(t, bolt.Options{ReplaceBudget: 1 << 30})
 			c, err := db.Open(storetest.Info("a"))
 			require.NoError(t, err)
 			var batches [][]store.Change
-			for shape := 1; shape <= last; shape++ {
+			for shape := 1; shape <= x.last; shape++ {
 				batches = shapes(shape, 12)
 				for i := range batches {
 					if x.overwrite {
@@ -271,7 +270,7 @@ func TestManyShapes(t *testing.T) {
 			}
 			require.NoError(t, db.Close())
 			requireSound(t, path)
-			require.LessOrEqual(t, dictionaries(t, path), 4)
+			require.Equal(t, min(x.last, 8), dictionaries(t, path))
 			first, end := ratio(t, path, batches[:5]...), ratio(t, path, batches[len(batches)-5:]...)
 			t.Logf("%.3f, then %.3f with %d dictionaries", first, end, dictionaries(t, path))
 			if x.overwrite {
@@ -279,54 +278,4 @@ func TestManyShapes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Deleted objects stay readable in the history, so their dictionaries stay.
-func TestDictionariesOfTombs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compresses 80 MiB")
-	}
-	db, path := newDB(t, bolt.Options{HistoryBytes: 1 << 30})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
-	replaceAll(t, c, nil, 1)
-	deleted := 0
-	for shape := 1; shape <= 7; shape++ {
-		batches := shapes(shape, 12)
-		for _, batch := range batches {
-			require.NoError(t, c.Apply(store.Batch{Changes: batch, Checkpoint: storetest.Checkpoint(int(batchRV(batch)))}))
-		}
-		require.NoError(t, db.Flush()) // the flush compresses, and measures the ratio
-		beginList(t, c)
-		for i, batch := range batches {
-			var gone []store.Change
-			for j, ch := range batch {
-				gone = append(gone, store.Change{Key: ch.Key, RV: fmt.Sprint(shape*1_000_000 + 500_000 + i*100 + j)})
-			}
-			deleted += len(gone)
-			require.NoError(t, c.Apply(store.Batch{Changes: gone, Checkpoint: storetest.Checkpoint(shape*1_000_000 + 500_000 + i*100 + 99)}))
-		}
-	}
-	require.NoError(t, db.Flush())
-	v, err := c.View()
-	require.NoError(t, err)
-	defer v.Close()
-	told := 0
-	for _, err := range v.Changes("1") {
-		require.NoError(t, err)
-		told++
-	}
-	require.Equal(t, deleted, told)
-	v.Close()
-	require.NoError(t, db.Close())
-	require.LessOrEqual(t, dictionaries(t, path), 4)
-}
-
-// batchRV returns the resourceVersion of a batch's last object.
-func batchRV(batch []store.Change) (rv int64) {
-	rv, err := strconv.ParseInt(batch[len(batch)-1].Object.GetResourceVersion(), 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return rv
 }

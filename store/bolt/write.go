@@ -153,7 +153,7 @@ type generation struct {
 	root    table // the generation itself
 	objects table
 	indexes []table // parallel to c.indexes
-	lost    bool    // the totals are unknown: they include a record whose size was lost
+	lost    bool    // the totals are unknown: they include a corrupt record
 	history feedTable
 
 	log     *history.Log     // nil if the writes are not recorded
@@ -225,9 +225,7 @@ func (g *generation) write(w write, state *store.State) error {
 	if stored != nil {
 		var err error
 		if old, err = format.DecodeRecord(key, stored); err != nil {
-			known := false
-			old.Size, known = format.SizeOfCorrupt(stored)
-			g.lost = g.lost || !known
+			g.lost = true
 		} else if len(g.indexes) > 0 {
 			oldObject, err = g.view.decode(w.key, old)
 		}
@@ -279,11 +277,11 @@ func (g *generation) recount(writes []write) (count, total int64, err error) {
 		if written[string(k)] {
 			return -1, nil
 		}
-		if r, err := format.DecodeRecord(k, b); err == nil {
-			return int64(r.Size), nil
+		r, err := format.DecodeRecord(k, b)
+		if err != nil {
+			return 0, nil //nolint:nilerr // a corrupt record counts as 0 bytes from now on
 		}
-		n, _ := format.SizeOfCorrupt(b) // a size that is lost counts as 0 from now on
-		return int64(n), nil
+		return int64(r.Size), nil
 	}
 	for n, err := range scan(g.view, g.view.path(format.BucketObjects), "", "", size) {
 		if err != nil {

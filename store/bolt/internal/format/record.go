@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/snapcache/snapcache/object"
 )
 
@@ -93,23 +91,6 @@ func DecodeRecord(key, b []byte) (Record, error) {
 		return Record{}, errRecordChecksum
 	}
 	return ParseRecord(b)
-}
-
-// SizeOfCorrupt returns the length of the JSON of a corrupt record, if two places in the record
-// agree on it. Usually they do: most of a record is payload, and so is most of the corruption.
-func SizeOfCorrupt(b []byte) (size int, known bool) {
-	r, err := ParseRecord(b)
-	if err != nil {
-		return 0, false
-	}
-	if r.Codec == codecRaw {
-		return r.Size, len(r.Payload) == r.Size
-	}
-	var frame zstd.Header
-	if err := frame.Decode(r.Payload); err != nil || !frame.HasFCS || frame.FrameContentSize != uint64(r.Size) {
-		return 0, false
-	}
-	return r.Size, true
 }
 
 // ParseRecord reads a record without verifying its checksum.
