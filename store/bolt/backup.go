@@ -58,10 +58,6 @@ type BackupCollection struct {
 // progress, unless it is nil, is called now and then with the number of bytes copied so far and the
 // approximate total.
 func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total int64)) (*Backup, error) {
-	return db.backupTo(ctx, dir, progress, db.hooks.freeDisk)
-}
-
-func (db *DB) backupTo(ctx context.Context, dir string, progress func(done, total int64), free func(string) (int64, error)) (*Backup, error) {
 	if err := db.JournalCorruption(); err != nil && db.opts.ReadOnly {
 		return nil, err // if it is open for writing, DB.begin has dropped the corrupt journal
 	}
@@ -75,7 +71,7 @@ func (db *DB) backupTo(ctx context.Context, dir string, progress func(done, tota
 	defer db.handle.Release(from)
 	defer tx.Rollback()
 	used := tx.UsedBytes()
-	if err := checkFreeSpace(dir, used+used/2+copySpareBytes, free); err != nil {
+	if err := checkFreeSpace(dir, used+used/2+copySpareBytes, db.hooks.freeDisk); err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
 	collections, err := db.inventory(tx, over)

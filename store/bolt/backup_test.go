@@ -255,9 +255,10 @@ func TestCopyRefuses(t *testing.T) {
 		})
 	}
 
-	db, path := newDB(t, bolt.Options{})
-	_, err := bolt.HotCopyWith(db, t.Context(), filepath.Dir(path), nil, func(string) (int64, error) { return 1 << 20, nil })
+	full, path := newDB(t, bolt.CompactAt(bolt.Options{}, 0, func(string) (int64, error) { return 1 << 20, nil }))
+	_, err := full.Backup(t.Context(), filepath.Dir(path), nil)
 	require.ErrorIs(t, err, bolt.ErrNoRoom)
+	db, path := newDB(t, bolt.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	coll, err := db.Open(storetest.Info("pods"))

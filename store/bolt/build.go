@@ -48,10 +48,6 @@ type indexer struct {
 	spilling map[string]bool   // collections whose replacement fills a new generation
 }
 
-func newIndexer() indexer {
-	return indexer{builds: map[string]*build{}, spilling: map[string]bool{}}
-}
-
 // busy reports whether a build or a replacement is about to change buckets.
 func (x *indexer) busy() bool { return len(x.builds) > 0 || len(x.spilling) > 0 }
 
@@ -156,23 +152,14 @@ func (b *build) step() (built []string, after next, err error) {
 	}
 	objects := 0
 	err = db.log.Hidden(func(tx *boltfile.Tx) error {
-		coll, err := b.c.bucket(tx)
+		_, gen, n, err := b.c.current(tx)
 		if err != nil {
 			return err
-		}
-		n, err := readGen(db.path, b.c.id, coll)
-		if err != nil {
-			return err
-		}
-		name := format.GenName(n)
-		gen := coll.Bucket(name)
-		if gen == nil {
-			return b.c.damage("the current generation is missing")
 		}
 		if gen.Get(format.KeyBuilding) == nil {
 			return errIdle
 		}
-		built, objects, err = b.c.fileNext(tx, gen, name)
+		built, objects, err = b.c.fileNext(tx, gen, format.GenName(n))
 		return err
 	})
 	switch {

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -69,15 +70,7 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 		return nil, errors.New("collection without an ID")
 	}
 	indexes = slices.Clone(indexes)
-	slices.SortFunc(indexes, func(a, b store.Index) int {
-		switch {
-		case a.Name < b.Name:
-			return -1
-		case a.Name > b.Name:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(indexes, func(a, b store.Index) int { return cmp.Compare(a.Name, b.Name) })
 	for i, x := range indexes {
 		switch {
 		case x.Name == "" || x.Func == nil:
@@ -147,11 +140,11 @@ func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 		}
 		return false, errors.Join(putJSON(b, c.id, format.KeyInfo, c.info), putJSON(b, c.id, format.KeyState, c.state), putNumber(b, c.id, format.KeyGen, uint64(1)))
 	}
-	stored, err := readInfo(c.db.path, c.id, b)
+	stored, err := decodeInfo(c.db.path, c.id, b.Get(format.KeyInfo))
 	if err != nil {
 		return false, err
 	}
-	if c.state, err = readState(c.db.path, c.id, b); err != nil {
+	if c.state, err = decodeState(c.db.path, c.id, b.Get(format.KeyState)); err != nil {
 		return false, err
 	}
 	current, err := readGen(c.db.path, c.id, b)
@@ -213,6 +206,20 @@ func (c *collection) bucket(tx *boltfile.Tx) (*boltfile.Bucket, error) {
 		return nil, store.ErrNoCollection
 	}
 	return b, nil
+}
+
+// current returns the collection's bucket in tx, and its current generation with its number.
+func (c *collection) current(tx *boltfile.Tx) (b, gen *boltfile.Bucket, n uint64, err error) {
+	if b, err = c.bucket(tx); err != nil {
+		return nil, nil, 0, err
+	}
+	if n, err = readGen(c.db.path, c.id, b); err != nil {
+		return nil, nil, 0, err
+	}
+	if gen = b.Bucket(format.GenName(n)); gen == nil {
+		return nil, nil, 0, c.damage("the current generation is missing")
+	}
+	return b, gen, n, nil
 }
 
 // dropLeftovers deletes the generations that a crash left unfinished.
@@ -282,10 +289,6 @@ func readGen(path, id string, b *boltfile.Bucket) (uint64, error) {
 	return n, nil
 }
 
-func readInfo(path, id string, b *boltfile.Bucket) (store.Info, error) {
-	return decodeInfo(path, id, b.Get(format.KeyInfo))
-}
-
 func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 	var info store.Info
 	if err := format.DecodeJSON(id, format.KeyInfo, raw, &info); err != nil {
@@ -295,11 +298,6 @@ func decodeInfo(path, id string, raw []byte) (store.Info, error) {
 		return info, &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("info is that of %q", info.ID)}
 	}
 	return info, nil
-}
-
-// readState reads the state of a collection whose memtable is empty.
-func readState(path, id string, b *boltfile.Bucket) (store.State, error) {
-	return decodeState(path, id, b.Get(format.KeyState))
 }
 
 func decodeState(path, id string, raw []byte) (store.State, error) {

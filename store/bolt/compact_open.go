@@ -77,7 +77,9 @@ func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
 	c := &compaction{db: db}
 	before, after, err = c.run(ctx)
 	if c.renamed {
-		db.compactor.note(db.opts.Clock.Since(start), before-after)
+		db.compactor.count.Add(1)
+		db.compactor.took.Add(int64(db.opts.Clock.Since(start)))
+		db.compactor.saved.Add(before - after)
 	}
 	if err != nil {
 		if db.handle.Closed() || db.background.ctx.Err() != nil {
@@ -96,17 +98,6 @@ type compactor struct {
 	count atomic.Int64
 	took  atomic.Int64 // nanoseconds
 	saved atomic.Int64 // bytes by which the file became smaller
-}
-
-// note counts a compaction. saved is in bytes.
-func (c *compactor) note(took time.Duration, saved int64) {
-	c.count.Add(1)
-	c.took.Add(int64(took))
-	c.saved.Add(saved)
-}
-
-func (c *compactor) stats() (count int64, took time.Duration, saved int64) {
-	return c.count.Load(), time.Duration(c.took.Load()), c.saved.Load()
 }
 
 // due reports whether a compaction is worth its writes and the previous one is long enough ago.
@@ -213,9 +204,6 @@ func (c *compaction) end() {
 	db.indexer.wake()
 }
 
-// rekeys reports whether the new file has another key than the old one.
-func (c *compaction) rekeys() bool { return !c.dst.SameKey(c.old) }
-
 func (c *compaction) endRead() {
 	if c.src != nil {
 		c.src.Rollback()
@@ -269,7 +257,7 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	if err != nil {
 		return before, err
 	}
-	if after = info.Size(); after >= before && !c.rekeys() && !scrubs && !db.hooks.compactAnyway {
+	if after = info.Size(); after >= before && c.dst.SameKey(c.old) && !scrubs && !db.hooks.compactAnyway {
 		return before, nil
 	}
 	if err := db.hooks.compactStep(stepSynced); err != nil {

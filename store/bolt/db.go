@@ -115,10 +115,10 @@ type DB struct {
 	committer   *boltfile.Committer
 	log         *writeback.Log
 	writerViews map[string]*view // by collection, see locked.writerView
-	historian   historian
+	trimmedAt   time.Time        // when the histories were trimmed
 	indexer     indexer
 	compactor   compactor
-	rekeyer     rekeyer
+	rekeying    bool // the file is, or was, rewritten under the key of the options
 
 	background *background
 }
@@ -193,7 +193,8 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 	}
 	db := &DB{
 		path: path, opts: opts, hooks: hooks, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
-		writerViews: map[string]*view{}, historian: historian{trimmedAt: opts.Clock.Now()}, indexer: newIndexer(), background: newBackground(),
+		writerViews: map[string]*view{}, trimmedAt: opts.Clock.Now(),
+		indexer: indexer{builds: map[string]*build{}, spilling: map[string]bool{}}, background: newBackground(),
 	}
 	writer := locked{db} // the committer and the log call back with the lock held
 	db.committer = boltfile.NewCommitter(boltfile.CommitterOptions{
@@ -240,7 +241,7 @@ func (db *DB) Collections() ([]store.Info, error) {
 	err := db.view(func(tx *boltfile.Tx) error {
 		all := tx.Bucket(format.BucketCollections)
 		return all.ForEachBucket(func(id []byte) error {
-			info, err := readInfo(db.path, string(id), all.Bucket(id))
+			info, err := decodeInfo(db.path, string(id), all.Bucket(id).Get(format.KeyInfo))
 			if err != nil {
 				return err
 			}
@@ -275,6 +276,21 @@ func (db *DB) drop(id string, sanitize bool) error {
 	return db.committer.ResyncMeta()
 }
 
+// SetOrigin stores the origin of the file's content, see Origin.
+func (db *DB) SetOrigin(origin string) error {
+	return db.hidden(func(tx *boltfile.Tx) error { return tx.Bucket(format.BucketMeta).Put(format.KeyOrigin, []byte(origin)) })
+}
+
+// Origin returns the snapshot that the content of the file was restored from, which may be another
+// machine's; empty for none. The origin never changes while the file exists.
+func (db *DB) Origin() (origin string, err error) {
+	err = db.view(func(tx *boltfile.Tx) error {
+		origin = string(tx.Bucket(format.BucketMeta).Get(format.KeyOrigin))
+		return nil
+	})
+	return origin, err
+}
+
 // Stats returns sizes and write totals.
 func (db *DB) Stats() store.Stats {
 	s := store.Stats{Path: db.path, FlushError: db.log.Err()}
@@ -282,12 +298,23 @@ func (db *DB) Stats() store.Stats {
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
 	}
-	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactor.stats()
+	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactor.count.Load(), time.Duration(db.compactor.took.Load()), db.compactor.saved.Load()
 	file := db.handle.Stats(db.opts.Keys)
 	s.EncryptionKey, s.EncryptionDue = file.KeyID, file.NeedsRekey && !db.opts.ReadOnly
 	s.PagesWritten, s.SyncTime = file.PagesWritten, file.SyncTime
 	s.ReadFaults, s.ReadError = file.ReadFaults, file.ReadError
 	return s
+}
+
+// Adjust changes the options that can change while the database is open. flushInterval is in force
+// from the next change on; if historyRetention or historyBytes became less, the history is trimmed
+// within the hour. 0 stands for the default.
+func (db *DB) Adjust(flushInterval, historyRetention time.Duration, historyBytes int64) {
+	l := db.lock()
+	defer l.unlock()
+	db.opts.FlushInterval, db.opts.HistoryRetention, db.opts.HistoryBytes = flushInterval, historyRetention, historyBytes
+	db.opts.setDefaults()
+	db.log.SetInterval(db.opts.FlushInterval)
 }
 
 // Flush makes all applied changes durable: one value in the journal for all collections, in

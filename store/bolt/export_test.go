@@ -122,9 +122,6 @@ func (db *DB) runningBuilds() []*build {
 	return slices.Collect(maps.Values(l.indexer.builds))
 }
 
-// HotCopyWith is Backup on a disk that has the room that free returns.
-var HotCopyWith = (*DB).backupTo
-
 // NetworkFS is boltfile.NetworkFS.
 var NetworkFS = boltfile.NetworkFS
 

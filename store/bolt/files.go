@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"errors"
+	"io/fs"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
@@ -73,6 +74,10 @@ func Lock(path string) (unlock func() error, err error) { return boltfile.Lock(p
 // SyncDir makes the names in a directory durable: after it returns, a rename or
 // creation in dir survives a power cut.
 func SyncDir(dir string) error { return boltfile.SyncDir(dir) }
+
+// ChownLike gives a new file or directory the owner of another: a command run by root may create
+// files that an agent must be able to open.
+func ChownLike(path string, like fs.FileInfo) error { return boltfile.ChownLike(path, like) }
 
 // TempFiles returns the names beside a database at path under which a crash may leave
 // temporary files.

@@ -10,21 +10,15 @@ import (
 // meanwhile or the disk was full.
 const rekeyRetry = 30 * time.Second
 
-// rekeyer rewrites the file if it is not encrypted with the key of the options. The write
-// lock guards it.
-type rekeyer struct {
-	started bool
-}
-
 // rekeyDue reports whether the current file is not encrypted with the key of the options.
 func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).NeedsRekey }
 
 // rekeyIfDue starts to rewrite the file in the background, at most once for an open database.
 func (db locked) rekeyIfDue() {
-	if db.rekeyer.started || db.opts.ReadOnly || db.hooks.byHand || !db.rekeyDue() {
+	if db.rekeying || db.opts.ReadOnly || db.hooks.byHand || !db.rekeyDue() {
 		return
 	}
-	db.rekeyer.started = true
+	db.rekeying = true
 	db.background.start(db.rekey)
 }
 

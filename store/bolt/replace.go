@@ -139,17 +139,9 @@ func (r *replacement) begin() error {
 	var gen uint64
 	var complete definitions
 	err := r.c.db.update(func(tx *boltfile.Tx) error {
-		b, err := r.c.bucket(tx)
+		b, current, n, err := r.c.current(tx)
 		if err != nil {
 			return err
-		}
-		n, err := readGen(r.c.db.path, r.c.id, b)
-		if err != nil {
-			return err
-		}
-		current := b.Bucket(format.GenName(n))
-		if current == nil {
-			return r.c.damage("the current generation is missing")
 		}
 		var build building
 		if complete, build, err = r.c.readIndexes(current); err != nil {
@@ -198,7 +190,7 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 			}
 			from, to := b.Bucket(format.GenName(gen-1)).At(path), b.Bucket(format.GenName(gen)).At(path)
 			if from == nil || to == nil {
-				return &store.CorruptionError{Path: r.c.db.path, Collection: r.c.id, Reason: "a bucket is missing"}
+				return r.c.damage("a bucket is missing")
 			}
 			to.FillSequentially()
 			cur := from.Cursor()
@@ -263,7 +255,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 			state = r.state
 			err = errors.Join(putNumber(b, c.id, format.KeyGen, r.gen), putJSON(b.Bucket(format.GenName(r.gen)), c.id, format.KeyHistory, head))
 		} else {
-			state, err = r.commitPending(tx, b, writes, goesOn, cp)
+			state, err = r.commitPending(tx, writes, goesOn, cp)
 		}
 		if err != nil {
 			return err
@@ -299,17 +291,16 @@ func (r *replacement) finish() error {
 
 // commitPending writes changes that stayed in memory to the current generation, and returns the new
 // totals. goesOn is true if the history continues, false if it starts again at cp.
-func (r *replacement) commitPending(tx *boltfile.Tx, b *boltfile.Bucket, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
+func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool, cp store.Checkpoint) (store.State, error) {
 	c := r.c
-	state, err := readState(c.db.path, c.id, b)
+	b, gen, n, err := c.current(tx)
+	if err != nil {
+		return store.State{}, err
+	}
+	state, err := decodeState(c.db.path, c.id, b.Get(format.KeyState))
 	if err != nil {
 		return state, err
 	}
-	n, err := readGen(c.db.path, c.id, b)
-	if err != nil {
-		return state, err
-	}
-	gen := b.Bucket(format.GenName(n))
 	g, err := fileGeneration(c, tx, gen, format.GenName(n))
 	if err != nil {
 		return state, err

@@ -32,24 +32,10 @@ func TestCompactor_Due(t *testing.T) {
 	}
 }
 
-func TestCompactor_Stats_AddUp(t *testing.T) {
-	var c compactor
-	c.note(time.Second, 100)
-	c.note(2*time.Second, -10)
-	count, took, saved := c.stats()
-	require.Equal(t, []int64{2, int64(3 * time.Second), 90}, []int64{count, int64(took), saved})
-}
-
-func TestHistorian_Due(t *testing.T) {
-	h := historian{trimmedAt: morning}
-	require.False(t, h.due(morning.Add(trimInterval-1)))
-	require.True(t, h.due(morning.Add(trimInterval)))
-}
-
 // The end of a replacement wakes a build that waits, once; if the build does not wait, it finds the
 // wake-up at its next wait.
 func TestIndexer_SpillDone_WakesBuilds(t *testing.T) {
-	x := newIndexer()
+	x := indexer{builds: map[string]*build{}, spilling: map[string]bool{}}
 	require.False(t, x.busy())
 	x.spilling["pods"] = true
 	require.True(t, x.busy())

@@ -203,6 +203,36 @@ func (c *collection) adopt(dict []byte) error {
 	return nil
 }
 
+// pack compresses a record of the collection, see writeback.Cell.
+func (c *collection) pack(key, b []byte) ([]byte, error) {
+	r, err := format.ParseRecord(b)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	id, dict := c.dictID, c.dict
+	c.mu.Unlock()
+	size := len(r.Payload)
+	if err := c.db.codecs.Compress(&r, id, dict); err != nil {
+		return nil, err
+	}
+	c.training.encoded(size, len(r.Payload))
+	return r.Encode(key), nil
+}
+
+// dictLookup returns a function that reads dictionaries in tx. It returns nil for
+// a dictionary that is missing or corrupt.
+func dictLookup(tx *boltfile.Tx) func(uint32) []byte {
+	return func(id uint32) []byte {
+		b := tx.Bucket(format.BucketDict)
+		if b == nil {
+			return nil
+		}
+		key := format.DictKey(id)
+		return format.DecodeDict(key, b.Get(key))
+	}
+}
+
 // dropDicts deletes the dictionaries of a collection that is about to be deleted.
 func dropDicts(tx *boltfile.Tx, id string) error {
 	b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))

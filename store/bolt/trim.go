@@ -18,17 +18,9 @@ const (
 	trimInterval = time.Hour
 )
 
-// historian trims the histories of a database. The write lock guards it.
-type historian struct {
-	trimmedAt time.Time
-}
-
-// due reports whether trimInterval has passed since the histories were trimmed.
-func (h *historian) due(now time.Time) bool { return now.Sub(h.trimmedAt) >= trimInterval }
-
 // trimIfDue trims the histories if trimInterval has passed.
 func (db locked) trimIfDue() {
-	if db.historian.due(db.opts.Clock.Now()) {
+	if db.opts.Clock.Since(db.trimmedAt) >= trimInterval {
 		db.trimHistories()
 	}
 }
@@ -36,7 +28,7 @@ func (db locked) trimIfDue() {
 // trimHistories trims each collection's history to the bounds of the options. The log calls it
 // before a flush or a fold, so that it costs no write of its own.
 func (db locked) trimHistories() {
-	db.historian.trimmedAt = db.opts.Clock.Now()
+	db.trimmedAt = db.opts.Clock.Now()
 	var ids []string
 	err := db.view(func(tx *boltfile.Tx) error {
 		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {

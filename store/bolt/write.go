@@ -176,7 +176,7 @@ func memGeneration(c *collection, e *edit) *generation {
 // fileGeneration returns a generation, for writes in a transaction on the file. The memtable must
 // have no cells of it.
 func fileGeneration(c *collection, tx *boltfile.Tx, gen *boltfile.Bucket, name []byte) (*generation, error) {
-	missing := &store.CorruptionError{Path: c.db.path, Collection: c.id, Reason: "a bucket is missing"}
+	missing := c.damage("a bucket is missing")
 	if gen == nil {
 		return nil, missing
 	}
