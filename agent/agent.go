@@ -71,7 +71,6 @@ type Agent struct {
 	source    localapi.Source
 	status    *status.Reporter
 	stopping  <-chan struct{} // closed when the agent is to stop
-	notifier  *systemd.Notifier
 	damages   *repair.Damages
 	keys      bolt.Keyring
 	drawn     string // the progress line on the terminal
@@ -104,7 +103,6 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: reloadable(a, func(c *config.AgentConfiguration) time.Duration {
 		return c.Verify.Interval.Duration
 	})}
-	a.notifier = systemd.NewNotifier(a.clock)
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
 	if err != nil {
@@ -281,7 +279,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	for _, serve := range servers {
 		group.Go(func() error { return serve(running) })
 	}
-	group.Go(func() error { a.tell(a.notifier.Watchdog(running, a.healthy)); return nil })
+	group.Go(func() error { a.tell(systemd.Watchdog(running, a.clock, a.healthy)); return nil })
 	group.Go(func() error { a.report(running); return nil })
 	group.Go(func() error { a.snapshots.Run(running); return nil })
 	group.Go(func() error { return a.follow(running, restConfig) })
@@ -318,7 +316,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	group.Go(func() error { purger.Run(running); return nil })
 	group.Go(func() error { collection.FollowVersions(running, a.clock, cluster, a.all); return nil })
 	<-running.Done()
-	a.tell(a.notifier.Stopping("storing the last changes"))
+	a.tell(systemd.Stopping("storing the last changes"))
 	return group.Wait()
 }
 

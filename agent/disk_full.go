@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/internal/sleep"
+	"github.com/snapcache/snapcache/systemd"
 )
 
 // awaitStore opens the database. If the disk is full, it waits for free space, and reports that in
@@ -25,7 +26,7 @@ func (a *Agent) awaitStore(ctx context.Context) error {
 		}
 		d := backoff.Step()
 		a.log.Error("there is no room on the disk for the database; waiting for some", "path", a.config().Store.Path, "wait", d, "error", err)
-		a.tell(a.notifier.Starting("waiting for room on the disk: " + err.Error()))
+		a.tell(systemd.Starting("waiting for room on the disk: " + err.Error()))
 		if err := sleep.For(ctx, a.clock, d); err != nil {
 			return err
 		}

@@ -33,14 +33,13 @@ func TestExtended(t *testing.T) {
 			m := notified(t)
 			synctest.Test(t, func(*testing.T) {
 				a := &Agent{clock: clock.RealClock{}, log: slog.New(slog.DiscardHandler)}
-				a.notifier = systemd.NewNotifier(a.clock)
 				a.extended(func() {
 					for range looks {
 						c.between()
 						time.Sleep(workingEvery)
 					}
 				})
-				a.tell(a.notifier.Stopping("over"))
+				a.tell(systemd.Stopping("over"))
 			})
 			asked := 0
 			for _, message := range m.next(t, "the end", func(s string) bool { return strings.Contains(s, "STOPPING=1") }) {

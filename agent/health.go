@@ -7,6 +7,7 @@ import (
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/systemd"
 )
 
 // caughtUpEvery is the time between two checks whether all collections are caught up, if systemd is to
@@ -24,10 +25,10 @@ func (a *Agent) tellReady(ctx context.Context) {
 		}
 		if missing == "" {
 			a.ready.Store(true)
-			a.tell(a.notifier.Ready())
+			a.tell(systemd.Ready())
 			return
 		}
-		a.tell(a.notifier.Starting("waiting until " + localapi.CaughtUp + ": " + missing))
+		a.tell(systemd.Starting("waiting until " + localapi.CaughtUp + ": " + missing))
 		if sleep.UnlessWoken(ctx, a.clock, caughtUpEvery, reloaded) != nil {
 			return
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/systemd"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -69,7 +70,7 @@ func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, superv
 func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	ready := a.ready.Load()
 	if ready {
-		a.tell(a.notifier.Reloading("reading the configuration again"))
+		a.tell(systemd.Reloading("reading the configuration again"))
 	}
 	changes, err := a.apply(ctx, cluster, supervisors)
 	a.mu.Lock()
@@ -84,7 +85,7 @@ func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, super
 		a.log.Info("configuration reloaded", "changes", strings.Join(changes, "; "))
 	}
 	if ready {
-		a.tell(a.notifier.Ready())
+		a.tell(systemd.Ready())
 	}
 	a.reportStatus(ctx)
 	return changes, err

@@ -8,6 +8,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/snapcache/snapcache/agent/internal/status"
+	"github.com/snapcache/snapcache/systemd"
 )
 
 const (
@@ -54,7 +55,7 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	if stuck := a.stuck(); stuck != "" {
 		headline = "STUCK: " + stuck + "; " + headline
 	}
-	a.tell(a.notifier.Status(headline))
+	a.tell(systemd.Status(headline))
 }
 
 // checking returns the progress callback of the check of a database after a power cut. It reports to
@@ -67,7 +68,7 @@ func (a *Agent) checking() func(collection string, records int64) {
 		line := fmt.Sprintf("checking the database after a power cut: %s: %s records", collection, humanize.Comma(records))
 		if now.Sub(told) >= progressEvery {
 			told = now
-			a.tell(a.notifier.Starting(line))
+			a.tell(systemd.Starting(line))
 			a.draw(line)
 		}
 		if now.Sub(logged) >= progressLogEvery {

@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"time"
+
+	"github.com/snapcache/snapcache/systemd"
 )
 
 // workingEvery is the time between two notifications to systemd that a long task makes progress.
@@ -43,7 +45,7 @@ func (a *Agent) extended(do func()) {
 			}
 			if now := processUsage(); now != before {
 				before = now
-				a.tell(a.notifier.Working())
+				a.tell(systemd.Working())
 			}
 		}
 	}()

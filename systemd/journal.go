@@ -19,7 +19,8 @@ const fieldPrefix = "SNAPCACHE_"
 // Journal returns a handler that logs to journald if standard error is connected to the journal, as
 // under systemd. Otherwise it returns beside. In the journal each line has a priority, so that
 // `journalctl -p warning` finds it, and each attribute is a field as well as part of the text:
-// `journalctl SNAPCACHE_COLLECTION=pods`. A group of attributes is one field. If journald does not accept a line, beside logs it.
+// `journalctl SNAPCACHE_COLLECTION=pods`. A group of attributes is one field. If journald does not
+// accept a line, beside logs it.
 func Journal(level slog.Leveler, beside slog.Handler) slog.Handler {
 	// On an error the content of $JOURNAL_STREAM is not valid.
 	if connected, err := journal.StderrIsJournalStream(); err != nil || !connected || !journal.Enabled() {

@@ -11,31 +11,20 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Notifier sends sd_notify messages. It has no state but its clock, so all methods may be called
-// concurrently. If a message is lost, the next one of its kind makes up for it.
-type Notifier struct {
-	clock clock.WithTicker
-}
-
-// NewNotifier returns a notifier. The clock times the watchdog.
-func NewNotifier(clock clock.WithTicker) *Notifier {
-	return &Notifier{clock: clock}
-}
-
 // Ready reports that the service is up: the cache can be read.
-func (n *Notifier) Ready() error { return send(daemon.SdNotifyReady) }
+func Ready() error { return send(daemon.SdNotifyReady) }
 
 // Status sets the status line of `systemctl status`.
-func (n *Notifier) Status(text string) error { return send(status(text)) }
+func Status(text string) error { return send(status(text)) }
 
-// Reloading reports that the configuration is being reloaded. [Notifier.Ready] reports the end of
+// Reloading reports that the configuration is being reloaded. [Ready] reports the end of
 // the reload, also after a failure.
-func (n *Notifier) Reloading(text string) error {
+func Reloading(text string) error {
 	// systemd 253 and later need the time, to distinguish this reload from the previous one.
 	return send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() + status(text))
 }
 
-// extension is the time that [Notifier.Starting] and [Notifier.Working] ask for. The agent calls
+// extension is the time that [Starting] and [Working] ask for. The agent calls
 // them several times within that time.
 const extension = 30 * time.Second
 
@@ -43,25 +32,21 @@ func extend() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\n", extension.
 
 // Starting reports what the service does before it is up, and asks for more time to start than
 // TimeoutStartSec= allows.
-func (n *Notifier) Starting(text string) error {
-	return send(extend() + status(text))
-}
+func Starting(text string) error { return send(extend() + status(text)) }
 
 // Stopping reports that the service is shutting down, and what it still does.
-func (n *Notifier) Stopping(text string) error {
-	return send(daemon.SdNotifyStopping + "\n" + status(text))
-}
+func Stopping(text string) error { return send(daemon.SdNotifyStopping + "\n" + status(text)) }
 
 // Working asks for more time to start or to stop than the unit allows. It also feeds the watchdog,
-// because [Notifier.Watchdog] does not run then.
-func (n *Notifier) Working() error { return send(extend() + daemon.SdNotifyWatchdog) }
+// because [Watchdog] does not run then.
+func Working() error { return send(extend() + daemon.SdNotifyWatchdog) }
 
 // Watchdog feeds systemd's watchdog at half the interval of WatchdogSec= until ctx ends, each time
 // only if healthy(interval) returns true. It returns nil when ctx ends, or at once if the unit has
 // no watchdog, and an error if $WATCHDOG_USEC is not valid. A ping that can't be sent is not
 // retried: if all are lost, systemd restarts the service, which is the purpose of the watchdog.
 // healthy is called from the goroutine of Watchdog and must not block.
-func (n *Notifier) Watchdog(ctx context.Context, healthy func(interval time.Duration) bool) error {
+func Watchdog(ctx context.Context, c clock.WithTicker, healthy func(interval time.Duration) bool) error {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return fmt.Errorf("systemd watchdog: %w", err)
@@ -69,7 +54,7 @@ func (n *Notifier) Watchdog(ctx context.Context, healthy func(interval time.Dura
 	if interval == 0 {
 		return nil
 	}
-	ticker := n.clock.NewTicker(interval / 2)
+	ticker := c.NewTicker(interval / 2)
 	defer ticker.Stop()
 	for {
 		select {

@@ -67,18 +67,17 @@ func (m *manager) receive(want string) string {
 
 func TestMessages(t *testing.T) {
 	m := listen(t)
-	n := NewNotifier(clock.RealClock{})
 	for _, test := range []struct {
 		name string
 		send func() error
 		want string
 	}{
-		{"ready", n.Ready, "READY=1"},
-		{"status", func() error { return n.Status("20,100 objects, 3 s behind") }, "STATUS=20,100 objects, 3 s behind"},
-		{"status of several lines", func() error { return n.Status("one\nREADY=1\r\x00") }, "STATUS=one READY=1  "},
-		{"starting", func() error { return n.Starting("checking pods") }, "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=checking pods"},
-		{"working", n.Working, "EXTEND_TIMEOUT_USEC=30000000\nWATCHDOG=1"},
-		{"stopping", func() error { return n.Stopping("last flush") }, "STOPPING=1\nSTATUS=last flush"},
+		{"ready", Ready, "READY=1"},
+		{"status", func() error { return Status("20,100 objects, 3 s behind") }, "STATUS=20,100 objects, 3 s behind"},
+		{"status of several lines", func() error { return Status("one\nREADY=1\r\x00") }, "STATUS=one READY=1  "},
+		{"starting", func() error { return Starting("checking pods") }, "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=checking pods"},
+		{"working", Working, "EXTEND_TIMEOUT_USEC=30000000\nWATCHDOG=1"},
+		{"stopping", func() error { return Stopping("last flush") }, "STOPPING=1\nSTATUS=last flush"},
 	} {
 		if err := test.send(); err != nil {
 			t.Fatalf("%s: %v", test.name, err)
@@ -90,7 +89,7 @@ func TestMessages(t *testing.T) {
 // A reload has its start time, by the clock that systemd compares it with.
 func TestReloading(t *testing.T) {
 	m := listen(t)
-	if err := NewNotifier(clock.RealClock{}).Reloading("reading it again"); err != nil {
+	if err := Reloading("reading it again"); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(m.receive("RELOADING=1"), "\n")
@@ -107,13 +106,12 @@ func TestWithoutSystemd(t *testing.T) {
 	for _, variable := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
 		t.Setenv(variable, "")
 	}
-	n := NewNotifier(clock.RealClock{})
 	for name, call := range map[string]func() error{
-		"Ready":    n.Ready,
-		"Status":   func() error { return n.Status("fine") },
-		"Stopping": func() error { return n.Stopping("bye") },
+		"Ready":    Ready,
+		"Status":   func() error { return Status("fine") },
+		"Stopping": func() error { return Stopping("bye") },
 		"Watchdog": func() error {
-			return n.Watchdog(t.Context(), func(time.Duration) bool { t.Error("asked for health"); return true })
+			return Watchdog(t.Context(), clock.RealClock{}, func(time.Duration) bool { t.Error("asked for health"); return true })
 		},
 	} {
 		if err := call(); err != nil {
@@ -124,7 +122,7 @@ func TestWithoutSystemd(t *testing.T) {
 
 func TestSocketGone(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
-	if err := NewNotifier(clock.RealClock{}).Ready(); err == nil {
+	if err := Ready(); err == nil {
 		t.Error("no error although no one listens")
 	}
 }
@@ -148,13 +146,12 @@ func TestWatchdog(t *testing.T) {
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
 
 	c := &tickerClock{FakeClock: clocktesting.NewFakeClock(time.Unix(0, 0)), made: make(chan time.Duration, 1)}
-	n := NewNotifier(c)
 	health := make(chan bool)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- n.Watchdog(ctx, func(interval time.Duration) bool {
+		done <- Watchdog(ctx, c, func(interval time.Duration) bool {
 			if interval != time.Minute {
 				t.Errorf("healthy was called with the interval %v", interval)
 			}
@@ -179,7 +176,7 @@ func TestWatchdog(t *testing.T) {
 		t.Fatal(err)
 	}
 	// If the unhealthy tick had sent a ping, it would come before this.
-	if err := n.Status("end"); err != nil {
+	if err := Status("end"); err != nil {
 		t.Fatal(err)
 	}
 	m.expect("STATUS=end")
@@ -199,7 +196,7 @@ func TestWatchdogEnvironment(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("WATCHDOG_USEC", test.usec)
 			t.Setenv("WATCHDOG_PID", test.pid)
-			err := NewNotifier(clock.RealClock{}).Watchdog(t.Context(), func(time.Duration) bool { return true })
+			err := Watchdog(t.Context(), clock.RealClock{}, func(time.Duration) bool { return true })
 			if (err != nil) != test.bad {
 				t.Errorf("%v", err)
 			}

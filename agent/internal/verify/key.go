@@ -72,12 +72,17 @@ func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKin
 }
 
 func (v *comparison) ask(ctx context.Context, key string) (upstream.Current, error) {
+	return request(ctx, v, func(ctx context.Context) (upstream.Current, error) { return v.source.Current(ctx, key, "") })
+}
+
+// request sends a request for a single key, at the pace of the comparison.
+func request[T any](ctx context.Context, v *comparison, send func(context.Context) (T, error)) (answer T, err error) {
 	if err := v.pace.requests.Wait(ctx); err != nil {
-		return upstream.Current{}, err
+		return answer, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
-	return v.source.Current(ctx, key, "")
+	return send(ctx)
 }
 
 // await waits until done is true of the stored state of a key, the record is corrupt, or patience
@@ -143,13 +148,12 @@ func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		o, err := v.fetch(ctx, key)
-		if err != nil {
-			return false, err
-		}
+		o, err := request(ctx, v, func(ctx context.Context) (*object.Object, error) { return v.source.Get(ctx, key) })
 		var answer upstream.Current
-		if o != nil {
+		if err == nil {
 			answer = upstream.Current{Exists: true, UID: string(o.GetUID()), RV: o.GetResourceVersion()}
+		} else if !errors.Is(err, upstream.ErrNoObject) {
+			return false, err
 		}
 		if before.same(answer) {
 			return true, nil
@@ -166,18 +170,4 @@ func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// fetch returns the server's object at a key, nil for none.
-func (v *comparison) fetch(ctx context.Context, key string) (*object.Object, error) {
-	if err := v.pace.requests.Wait(ctx); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
-	defer cancel()
-	o, err := v.source.Get(ctx, key)
-	if errors.Is(err, upstream.ErrNoObject) {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	return o, err
 }
