@@ -58,6 +58,9 @@ type Options struct {
 	Level *slog.LevelVar
 }
 
+// UsageError is an error of the command line or of the configuration.
+type UsageError = exit.UsageError
+
 // Agent is a running agent.
 type Agent struct {
 	opts      Options
@@ -89,8 +92,8 @@ type Agent struct {
 	loaded      time.Time     // when the configuration in force was read
 }
 
-// Run runs an agent until ctx ends, and then stops it in good order. If the error is an *ExitError,
-// the process should exit with its code.
+// Run runs an agent until ctx ends, and then stops it in good order. If the error is a
+// *UsageError, the configuration has to be changed before another try.
 func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -106,11 +109,11 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 
 	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
 	if err != nil {
-		return &ExitError{Code: ExitUsage, Err: err}
+		return &UsageError{Err: err}
 	}
 	restConfig.UserAgent = "snapcache/" + opts.Version
 	if a.keys, err = bolt.ReadKeyring(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles); err != nil {
-		return &ExitError{Code: ExitUsage, Err: err}
+		return &UsageError{Err: err}
 	}
 	if err := a.awaitStore(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -295,7 +298,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	cluster, err := upstream.New(restConfig)
 	if err != nil {
-		return &ExitError{Code: ExitUsage, Err: err}
+		return &UsageError{Err: err}
 	}
 	defer cluster.Close()
 	a.mu.Lock()

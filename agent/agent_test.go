@@ -249,24 +249,24 @@ func TestCorruptHeadIsSetAside(t *testing.T) {
 func TestErrorsOfAStart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(t *testing.T, n *node)
-		code  int
+		usage bool
 		text  string
 	}{
-		"no kubeconfig": {func(_ *testing.T, n *node) { n.cfg.Kubeconfig += ".absent" }, ExitUsage, "no such file"},
+		"no kubeconfig": {func(_ *testing.T, n *node) { n.cfg.Kubeconfig += ".absent" }, true, "no such file"},
 		"bad kubeconfig": {func(t *testing.T, n *node) {
 			require.NoError(t, os.WriteFile(n.cfg.Kubeconfig, []byte("{"), 0o600))
-		}, ExitUsage, "kubeconfig"},
+		}, true, "kubeconfig"},
 		"locked": {func(t *testing.T, n *node) {
 			db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
-		}, 0, "in use by another process"},
+		}, false, "in use by another process"},
 		"port in use": {func(t *testing.T, n *node) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, l.Close()) })
 			n.cfg.Metrics = config.Metrics{Address: l.Addr().String()}
-		}, 0, "metrics.address"},
+		}, false, "metrics.address"},
 		"namespaces of a resource without": {func(t *testing.T, n *node) {
 			db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
 			require.NoError(t, err)
@@ -274,19 +274,14 @@ func TestErrorsOfAStart(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, db.Close())
 			n.cfg.Resources[0].Namespaces = []string{"shop"}
-		}, ExitUsage, "resources[0].namespaces"},
+		}, true, "resources[0].namespaces"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, podsOnly)
 			tc.spoil(t, n)
 			err := Run(t.Context(), n.cfg, Options{})
 			require.ErrorContains(t, err, tc.text)
-			var exit *ExitError
-			if errors.As(err, &exit) {
-				require.Equal(t, tc.code, exit.Code)
-			} else {
-				require.Zero(t, tc.code)
-			}
+			require.Equal(t, tc.usage, errors.As(err, new(*UsageError)))
 		})
 	}
 }

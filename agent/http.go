@@ -27,7 +27,12 @@ func (a *Agent) handler() http.Handler {
 	mux.Handle(localapi.VerifyPattern, localapi.VerifyHandler(a.verifier.Verify))
 	mux.Handle("GET /metrics", a.status.Metrics())
 	a.status.HealthHandlers(mux)
-	profileHandlers(mux)
+	// The profiles may contain cached data.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.Handle(localapi.ReloadPattern, localapi.ReloadHandler(a.reload))
 	if a.snapshots != nil {
 		mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(func(ctx context.Context, progress func(string, int64, int64)) (*localapi.Snapshot, error) {
@@ -59,15 +64,6 @@ func (a *Agent) metricsHandler() http.Handler {
 func (a *Agent) statusPage(bare bool) http.Handler {
 	node, _ := os.Hostname() // if it fails, the page shows no name
 	return statuspage.Handler(statuspage.Options{Source: a.source, Node: node, Bare: bare, Done: a.stopping})
-}
-
-// profileHandlers adds the profiles of net/http/pprof. They may contain cached data.
-func profileHandlers(mux *http.ServeMux) {
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
 // listen returns the socket that systemd passed, or else opens localAPI.socket.

@@ -10,26 +10,22 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// TestOpenError checks the next step in each error of an open, and the exit code: ExitUsage if the
+// TestOpenError checks the next step in each error of an open, and the kind: a UsageError if the
 // configuration has to change.
 func TestOpenError(t *testing.T) {
 	for _, x := range []struct {
-		err  error
-		says string
-		code int // 0 for no ExitError
+		err   error
+		says  string
+		usage bool
 	}{
-		{store.ErrLocked, "stop the other snapcache", 0},
-		{store.ErrKey, "encryption.keyFile", ExitUsage},
-		{store.ErrNetworkFS, "on a local disk", ExitUsage},
+		{store.ErrLocked, "stop the other snapcache", false},
+		{store.ErrKey, "encryption.keyFile", true},
+		{store.ErrNetworkFS, "on a local disk", true},
 	} {
 		err := openError(fmt.Errorf("/x/cache.db: %w", x.err))
 		require.ErrorIs(t, err, x.err)
 		require.ErrorContains(t, err, x.says)
-		var exit *ExitError
-		require.Equal(t, x.code != 0, errors.As(err, &exit))
-		if exit != nil {
-			require.Equal(t, x.code, exit.Code)
-		}
+		require.Equal(t, x.usage, errors.As(err, new(*UsageError)))
 	}
 	other := errors.New("disk full")
 	require.Equal(t, other, openError(other))

@@ -107,7 +107,7 @@ func TestExitCode(t *testing.T) {
 		{fmt.Errorf("x: %w", store.ErrAhead), exitFailure},
 		{errors.Join(corrupt(&localapi.CorruptRecordsError{More: 1}), notSynced([]localapi.Collection{{ID: "a"}})), exitCorrupt},
 		{errors.Join(&config.Error{}, &config.Error{}), exitUsage},
-		{fmt.Errorf("x: %w", &agent.ExitError{Code: 2, Err: errors.New("y")}), exitUsage},
+		{fmt.Errorf("x: %w", &agent.UsageError{Err: errors.New("y")}), exitUsage},
 		{cli.Exit("No help topic", 3), exitUsage},
 	} {
 		require.Equal(t, tc.want, exitCode(tc.err), "%v", tc.err)

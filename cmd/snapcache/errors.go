@@ -41,16 +41,13 @@ func usagef(format string, args ...any) error {
 // exitCode returns the exit code of an error: its own, or that of its kind.
 func exitCode(err error) int {
 	var coded *codedError
-	var exit *agent.ExitError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &coded):
 		return coded.code
-	case errors.As(err, &exit):
-		return exit.Code
 	case errors.Is(err, store.ErrNoCollection), errors.Is(err, store.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
-		errors.As(err, new(*config.Error)), errors.As(err, new(cli.ExitCoder)):
+		errors.As(err, new(*config.Error)), errors.As(err, new(*agent.UsageError)), errors.As(err, new(cli.ExitCoder)):
 		return exitUsage // urfave/cli returns an ExitCoder for an unknown help topic
 	case errors.Is(err, localapi.ErrNotSynced):
 		return exitNotSynced

@@ -32,11 +32,7 @@ func (r *eventRate) last(passed time.Duration) []int64 {
 // advance forgets the minutes that ended more than an hour ago.
 func (r *eventRate) advance(passed time.Duration) {
 	now := int64(passed / time.Minute)
-	for skipped := 0; r.newest < now; skipped++ {
-		if skipped == minutesKept {
-			r.newest = now
-			return
-		}
+	for r.newest = max(r.newest, now-minutesKept); r.newest < now; {
 		r.newest++
 		r.counts[r.newest%minutesKept] = 0
 	}

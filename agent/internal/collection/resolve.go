@@ -78,7 +78,7 @@ func (c *Collection) fatal(err error) error {
 	switch upstream.Classify(err) {
 	case upstream.Untrusted, upstream.Unauthorized:
 		if !AnySynced(c.opts.DB) {
-			return &exit.Error{Code: exit.Failure, Err: upstream.Explain(err)}
+			return upstream.Explain(err)
 		}
 	}
 	return nil

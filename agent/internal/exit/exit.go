@@ -1,26 +1,15 @@
-// Package exit has the errors that end the agent's process with a code of their own.
+// Package exit has the error that ends the agent because of its settings.
 package exit
 
 import "fmt"
 
-// Exit codes of the process, as documented in the command's help.
-const (
-	Failure = 1
-	Usage   = 2 // command line or configuration
-)
+// UsageError is an error of the command line or of the configuration.
+type UsageError struct{ Err error }
 
-// Error is an error that ends the agent with a code of its own.
-type Error struct {
-	Code int
-	Err  error
-}
+func (e *UsageError) Error() string { return e.Err.Error() }
 
-func (e *Error) Error() string { return e.Err.Error() }
+// Unwrap returns the error alone.
+func (e *UsageError) Unwrap() error { return e.Err }
 
-// Unwrap returns the error without the code.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Usagef returns an error about the command line or the configuration.
-func Usagef(format string, args ...any) error {
-	return &Error{Code: Usage, Err: fmt.Errorf(format, args...)}
-}
+// Usagef returns a UsageError.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
