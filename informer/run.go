@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
@@ -122,10 +121,9 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 
 // observer returns the observer of the reflector and the loop.
 func (s *sharedIndexInformer) observer(ctx context.Context) *observer {
-	opts := &s.indexer.opts
 	return &observer{
 		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) },
-		logger: s.indexer.logger().With("collection", opts.id), feed: s.indexer.feed,
+		logger: s.indexer.logger().With("collection", s.indexer.opts.id), feed: s.indexer.feed,
 	}
 }
 
@@ -135,7 +133,7 @@ type observer struct {
 	report func(error) // calls the watch error handler
 	logger *slog.Logger
 	queue  *deltafifo.Queue
-	feed   *feed // client-go's metrics of informers
+	feed   *feed
 }
 
 func (o *observer) Phase(p reflector.Phase, err error) {
@@ -164,11 +162,6 @@ func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err erro
 func (o *observer) Listing(r store.Reason, read, remaining int64) {
 	o.feed.queued(o.queue.Len)
 	o.Stats.Listing(r, read, remaining)
-}
-
-func (o *observer) Listed(r store.Reason, rv string, items int64, took time.Duration) {
-	o.feed.queued(o.queue.Len)
-	o.Stats.Listed(r, rv, items, took)
 }
 
 func (o *observer) Event(t watch.EventType, rv string) {
