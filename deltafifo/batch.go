@@ -18,12 +18,11 @@ type KeyDeltas struct {
 type Batch struct {
 	Deltas []KeyDeltas
 
-	// Watermark is the resourceVersion up to which nothing is pending once this
-	// batch is applied. It is empty in the batches of a list before the last.
+	// Watermark is the resourceVersion up to which nothing is pending once this batch is applied. It
+	// is empty in the batches of a list before the last.
 	Watermark string
 
-	// Events and Bookmarks are how many of each the batch covers.
-	Events, Bookmarks int
+	Events, Bookmarks int // how many of each the batch covers
 
 	Skipped bool // the producer left out events, see [Queue.Skip]
 

@@ -26,13 +26,12 @@ var (
 	ErrUnusable = errors.New("object can't be queued")
 )
 
-// DefaultMaxBytes is the budget in bytes of a queue whose Options have none.
+// DefaultMaxBytes is the budget of a queue whose Options have none.
 const DefaultMaxBytes = 4 << 20
 
 // Options are the settings of a queue.
 type Options struct {
-	// KnownObjects is the consumer's content. If it is nil, every listed item is new and no list
-	// finds an object missing.
+	// KnownObjects is the consumer's content; nil for none.
 	KnownObjects KnownObjects
 
 	// Transformer is applied to each object before it is queued, except to a
@@ -47,8 +46,7 @@ type Options struct {
 	// budget is used up before.
 	Linger time.Duration
 
-	// Clock measures Linger; nil is the real clock.
-	Clock clock.WithDelayedExecution
+	Clock clock.WithDelayedExecution // measures Linger; nil is the real clock
 }
 
 // Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
@@ -209,8 +207,8 @@ func (q *Queue) Bookmark(rv string) error {
 	return nil
 }
 
-// Skip records that the producer left out an unusable event. The next batch that is not part of a
-// list has Skipped set, because its watermark may be past that event.
+// Skip records that the producer left out an unusable event, for [Batch].Skipped: the watermark may be
+// past that event.
 func (q *Queue) Skip() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

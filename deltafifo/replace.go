@@ -9,18 +9,15 @@ import (
 
 // Replace describes a list that goes through the queue.
 type Replace struct {
-	// Reason is why the list is made, Cluster the identity of the cluster it is from and Schema the
-	// form of its objects. The list's batches carry them to the consumer.
-	Reason, Cluster, Schema string
+	Reason, Cluster, Schema string // why it is made, of which cluster and in which form; for the consumer
 
 	// Force treats items as changed even if the consumer has them under the same UID and
-	// resourceVersion. Set it if the consumer's objects were made under other rules, such as
-	// another transform.
+	// resourceVersion, because its objects were made under other rules, such as another transform.
 	Force bool
 
-	// Confirm, if not nil, is called at the end of the list with the keys that are missing in the
-	// list and about to be deleted; held is the number of keys that the consumer holds. EndReplace
-	// returns its error, and the caller then has to abort the list.
+	// Confirm, if not nil, is called at the end of the list with the keys that are about to be
+	// deleted; held is the number of keys that the consumer holds. EndReplace returns its error, and
+	// the caller then has to abort the list.
 	Confirm func(held int, missing []string) error
 
 	// Compare, if not nil and Force is not set, is called with both versions of each item that the
@@ -51,8 +48,7 @@ const (
 )
 
 // BeginReplace starts a list. It first waits until the consumer has finished with everything that
-// was queued before, so that KnownObjects is up to date. It fails with the error of ctx or with
-// ErrClosed.
+// was queued before, so that KnownObjects is up to date.
 func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,8 +122,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 }
 
 // KeepItem records that the list has key with an object that can't be used: the consumer keeps the
-// object that it holds. If the list is made under other rules than the consumer's objects
-// ([Replace].Force), KeepItem does nothing.
+// object that it holds, unless [Replace].Force is set.
 func (q *Queue) KeepItem(key string) {
 	if r, err := q.openList(); err == nil && !r.Force {
 		r.seen[key] = true
