@@ -34,11 +34,9 @@ type Codec interface {
 //
 //   - *object.Object: as it is;
 //   - *unstructured.Unstructured: its JSON;
-//   - a Go type: its JSON, read back as API clients read it (names are case
-//     sensitive). Where scheme knows the type, its apiVersion and kind are stored,
-//     and removed again on the way out, since typed clients leave them empty too.
-//
-// scheme may be nil.
+//   - a Go type: its JSON, read back as API clients read it (names are case sensitive). If scheme,
+//     which may be nil, has the type, its apiVersion and kind are stored, and removed again on the
+//     way out, since typed clients leave them empty too.
 func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 	switch example.(type) {
 	case *object.Object:

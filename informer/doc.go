@@ -1,17 +1,14 @@
 // Package informer implements client-go's informers on a store that can be durable.
 //
 // [NewSharedIndexInformer] takes the place of client-go's function of that name; [NewFactory] makes
-// informers for a whole program, and [NewFunc] fits controller-runtime's cache. docs/library.md
-// describes how to move to them and what is different. They consist of parts that can be used
-// separately, as in the agent:
+// informers for a whole program, and [NewFunc] fits controller-runtime's cache: see docs/library.md.
+// They consist of parts that can be used separately, as in the agent:
 //
-//   - A [Loop] takes batches from the queue into the store. For each it computes the changes
-//     to the stored state, passes changes and watermark to the store as one unit, and only
-//     then passes the changes to the handlers.
-//   - A [Processor] delivers the changes, with client-go's semantics: each handler gets its
-//     events in order, at its own pace, and a slow one never holds up the store or another.
-//   - An [Indexer] is a cache.Indexer over a collection, which a [Codec] decodes into objects
-//     of Go types.
+//   - A [Loop] takes batches from the queue into the store: changes and watermark as one unit,
+//     and only then the changes to the handlers.
+//   - A [Processor] delivers the changes: each handler gets its events in order, at its own pace,
+//     and a slow one never holds up the store or another.
+//   - An [Indexer] is a cache.Indexer over a collection, which a [Codec] decodes.
 //
 // Invariants:
 //

@@ -26,30 +26,20 @@ import (
 // FactoryOptions are the settings of a factory. It needs either Config or Client, and Scheme for Go
 // types.
 type FactoryOptions struct {
-	// Config is the connection.
-	Config *rest.Config
+	Config *rest.Config // the connection
 
 	// Client lists and watches in place of Config: the program's own client, or a fake one in its
-	// unit tests. It is one of
-	//
-	//   - a dynamic.Interface;
-	//   - a typed clientset: a kubernetes.Interface, or any other that client-gen makes.
-	//     ForResource then needs Scheme, and Scheme and the clientset have to know the
-	//     resource's Go type.
-	//
-	// Either serves informers of Go types and of trees. The cluster's identity is the UID of the
-	// namespace kube-system, read with Client; if it can't be read or does not exist, there is no
-	// identity, and every cluster counts as the same.
+	// unit tests. It is a dynamic.Interface or a typed clientset, such as a kubernetes.Interface.
+	// Either serves informers of Go types and of trees; ForResource over a clientset needs the
+	// resource's Go type in Scheme. The cluster's identity is the UID of the namespace kube-system;
+	// if that can't be read, every cluster counts as the same.
 	Client any
 
 	// Scheme has the Go types of the objects given to InformerFor.
 	Scheme *runtime.Scheme
 
-	// Resync is the resync period of handlers without a period of their own; 0 is never.
-	Resync time.Duration
-
-	// Namespace limits all informers to one namespace; empty for all.
-	Namespace string
+	Resync    time.Duration // resync period of handlers without a period of their own; 0 is never
+	Namespace string        // limits all informers to one namespace; empty for all
 
 	// TweakListOptions sets the selectors of all informers; nil for none. Its other changes are not
 	// part of a collection's id.
@@ -64,21 +54,15 @@ type FactoryOptions struct {
 	// caller owns Store and closes it after Shutdown.
 	Store store.DB
 
-	// InformerName names the informers in client-go's metrics of them (see
-	// [WithInformerName]); nil for none.
-	InformerName *cache.InformerName
-
-	// Informers are further settings of each informer.
-	Informers []Option
+	InformerName *cache.InformerName // see [WithInformerName]; nil for none
+	Informers    []Option            // further settings of each informer
 }
 
-// Factory makes informers, one for each resource, and runs them. It is safe for
-// concurrent use.
+// Factory makes informers, one for each resource, and runs them. It is safe for concurrent use.
 //
 // Each resource is a collection of the store, with an id made of resource, namespace, form (Go
-// type, metadata, unstructured) and selectors. So two factories with different namespaces or
-// selectors can share a store. If two factories have the same ones, the informers of the second
-// wait until those of the first stop, as with [WithStore].
+// type, metadata, unstructured) and selectors. If two factories on one store have the same ones, the
+// informers of the second wait until those of the first stop, as with [WithStore].
 type Factory struct {
 	opts     FactoryOptions
 	cluster  *upstream.Cluster // nil with a Client
@@ -152,9 +136,8 @@ func (f *Factory) connect() (err error) {
 	return err
 }
 
-// InformerFor returns the informer of objects like obj, a Go type of the scheme. The first call for
-// a type makes the informer. An object that can't be listed, or is nil, makes an informer that
-// never syncs and reports why. obj is not kept.
+// InformerFor returns the informer of objects like obj, a Go type of the scheme. An object that
+// can't be listed, or is nil, makes an informer that never syncs and reports why. obj is not kept.
 func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,8 +161,7 @@ func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	return f.add(key, lw, obj, gvr)
 }
 
-// ForResource returns the informer of a resource as *unstructured.Unstructured. The first call for
-// a resource makes the informer.
+// ForResource returns the informer of a resource as *unstructured.Unstructured.
 func (f *Factory) ForResource(gvr schema.GroupVersionResource) GenericInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,8 +196,7 @@ func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Ob
 	return inf
 }
 
-// Start runs the informers that were made since the last call, until stop is closed. It does not
-// block.
+// Start is StartWithContext until stop is closed.
 func (f *Factory) Start(stop <-chan struct{}) { f.StartWithContext(wait.ContextForChannel(stop)) }
 
 // StartWithContext runs the informers that were made since the last call, until ctx ends. It does
@@ -234,8 +215,7 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 	}
 }
 
-// WaitForCacheSync waits until all informers that were started have synced or stop
-// is closed. See [Factory.WaitForCacheSyncWithContext].
+// WaitForCacheSync is WaitForCacheSyncWithContext until stop is closed.
 func (f *Factory) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
 }
@@ -246,16 +226,14 @@ func (f *Factory) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	f.mu.Lock()
 	started := map[factoryKey]cache.SharedIndexInformer{}
+	var checkers []cache.DoneChecker
 	for key, m := range f.informers {
 		if m.started {
 			started[key] = m.SharedIndexInformer
+			checkers = append(checkers, m.HasSyncedChecker())
 		}
 	}
 	f.mu.Unlock()
-	var checkers []cache.DoneChecker
-	for _, inf := range started {
-		checkers = append(checkers, inf.HasSyncedChecker())
-	}
 	cache.WaitFor(ctx, "", checkers...)
 	res := cache.SyncResult{Synced: map[reflect.Type]bool{}}
 	for key, inf := range started {
@@ -263,11 +241,9 @@ func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncRes
 		if typ == nil {
 			typ = reflect.TypeFor[*unstructured.Unstructured]()
 		}
+		others, ok := res.Synced[typ]
 		synced := inf.HasSynced()
-		if others, ok := res.Synced[typ]; ok {
-			synced = synced && others
-		}
-		res.Synced[typ] = synced
+		res.Synced[typ] = synced && (others || !ok)
 		if !synced {
 			res.Err = context.Cause(ctx)
 		}

@@ -54,10 +54,3 @@ func shortened(selectors string) string {
 	sum := sha256.Sum256([]byte(selectors))
 	return fmt.Sprintf("%s~%x", strings.ToValidUTF8(selectors[:shortenedTo], ""), sum[:8])
 }
-
-// kindID returns the id of the collection of a kind, or of a Go type if no scheme has its kind, in
-// a namespace and under selectors.
-func kindID(example runtime.Object, scheme *runtime.Scheme, scope store.Scope) string {
-	scope.GVR = guessResource(example, kindOf(example, scheme))
-	return collectionID(example, scope)
-}

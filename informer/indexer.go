@@ -24,11 +24,11 @@ import (
 )
 
 // Indexer is a [cache.Indexer] over a collection of a store. It is safe for concurrent use. The
-// objects that it hands out are shared: the program must not change them.
+// objects that it hands out are shared: the program must not change them. Read errors that the
+// interface can't return are reported (see [WithReadErrorHandler]), and objects that can't be read
+// are left out.
 //
-// The first use opens the collection with the current indexers; adding more later opens it again
-// and builds their indexes from the stored objects. Read errors that the interface can't return are
-// reported (see [WithReadErrorHandler]), and objects that can't be read are left out.
+// The first use opens the collection with the current indexers; adding more opens it again.
 type Indexer struct {
 	opts    options
 	form    form
@@ -317,8 +317,7 @@ func (x *Indexer) ListKeys() []string {
 	return keys
 }
 
-// Index returns the objects that share a value of an index with obj, ordered by
-// key.
+// Index returns the objects that share a value of an index with obj, ordered by key.
 func (x *Indexer) Index(name string, obj any) ([]any, error) {
 	fn, err := x.indexFunc(name)
 	if err != nil {
@@ -375,8 +374,7 @@ func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]
 	return list, nil
 }
 
-// IndexKeys returns the keys of the objects that an index files under value, in
-// order.
+// IndexKeys returns the keys of the objects that an index files under value, in order.
 func (x *Indexer) IndexKeys(name, value string) ([]string, error) {
 	fn, err := x.indexFunc(name)
 	if err != nil {

@@ -142,8 +142,7 @@ func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}
 func (x *Indexer) Resync() error { return nil }
 
 // LastStoreSyncResourceVersion returns the resourceVersion of the newest Add, Update, Delete,
-// Replace or Bookmark, which may be older than the previous one. Only Replace stores its
-// resourceVersion. Without any such call, and once an informer has run, it returns the
+// Replace or Bookmark. Without any such call, and once an informer has run, it returns the
 // resourceVersion at which the stored objects are complete; empty if there was no complete list.
 func (x *Indexer) LastStoreSyncResourceVersion() string {
 	if rv := x.rv.Load(); rv != nil && !x.fed.Load() {
@@ -157,8 +156,7 @@ func (x *Indexer) LastStoreSyncResourceVersion() string {
 }
 
 // Bookmark sets the result of LastStoreSyncResourceVersion, in memory. Once an informer has run,
-// Bookmark does nothing: only the informer's own bookmarks move the stored resourceVersion, which
-// must never be ahead of the stored objects.
+// Bookmark does nothing: the stored resourceVersion must never be ahead of the stored objects.
 func (x *Indexer) Bookmark(rv string) {
 	x.writing.Lock()
 	defer x.writing.Unlock()

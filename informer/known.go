@@ -51,19 +51,19 @@ func (k KnownObjects) Keys() ([]string, error) {
 	return keys, nil
 }
 
+type headers interface {
+	Header(key string) (store.Header, error)
+}
+
 // lookup reads single objects.
 type lookup interface {
 	headers
 	Get(key string) (*object.Object, error)
 }
 
-type headers interface {
-	Header(key string) (store.Header, error)
-}
-
-// lookups returns a lookup of a collection's newest state, and the function that ends it. The
-// lookup is a view or, in memory, the collection itself: a view in memory makes the next change
-// slower. Without a view, only the collection's writer reads a single state.
+// lookups returns a lookup of a collection's newest state, and the function that ends it: a view or,
+// in memory, the collection itself, of which only the writer reads a single state. A view in memory
+// makes the next change slower.
 func lookups(c store.Collection) (l lookup, end func(), err error) {
 	if h, ok := c.(*handle); ok {
 		c = h.current.Load().Collection

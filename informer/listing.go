@@ -14,12 +14,8 @@ import (
 )
 
 const (
-	// chunkObjects is how many objects of a listing are read and decoded together.
-	chunkObjects = 128
-
-	// recentChunks is how many chunks are kept for the handlers that need them next. Besides these,
-	// a handler holds its current chunk and the next one.
-	recentChunks = 8
+	chunkObjects = 128 // objects of a listing that are read and decoded together
+	recentChunks = 8   // chunks kept for the handlers that need them next
 )
 
 // errChanged means that an object was unreadable in the state of a listing and has changed since.
@@ -37,7 +33,6 @@ type listing struct {
 	pinned  map[string]*value // the previous states of objects that have changed since; nil if unreadable
 }
 
-// chunks returns the number of chunks of a listing.
 func (l *listing) chunks() int { return (len(l.keys) + chunkObjects - 1) / chunkObjects }
 
 // chunk is a run of decoded objects of a listing. The handlers that get them share it.
@@ -171,7 +166,7 @@ func (s *listings) load(c *chunk) {
 	c.items = make([]item, len(keys))
 	values := make([]*value, len(keys))
 	decode := s.decoding()
-	objects, err := s.read(keys)
+	objects, errs := s.read(keys)
 	s.mu.Lock()
 	for i, key := range keys {
 		// pin is called before the change, so an object that is not pinned was read in the
@@ -182,12 +177,10 @@ func (s *listings) load(c *chunk) {
 			c.items[i].err = fmt.Errorf("%s: %w", key, errChanged)
 		case ok:
 			values[i] = pinned
-		case err != nil:
-			c.items[i].err = err
-		case objects[i].err != nil:
-			c.items[i].err = objects[i].err
+		case errs[i] != nil:
+			c.items[i].err = errs[i]
 		default:
-			values[i] = &value{objects[i].object, decode}
+			values[i] = &value{objects[i], decode}
 		}
 	}
 	s.mu.Unlock()
@@ -205,22 +198,16 @@ func (it *item) decode(v *value) {
 	it.object, it.err = v.get()
 }
 
-// stored is an encoded object, or the error of reading it.
-type stored struct {
-	object *object.Object
-	err    error
-}
-
-// read reads the objects of keys in the newest state.
-func (s *listings) read(keys []string) ([]stored, error) {
+// read reads the objects of keys in the newest state, each with the error of reading it.
+func (s *listings) read(keys []string) ([]*object.Object, []error) {
+	objects, errs := make([]*object.Object, len(keys)), make([]error, len(keys))
 	now, end, err := lookups(s.collection)
 	if err != nil {
-		return nil, err
+		return objects, slices.Repeat([]error{err}, len(keys))
 	}
 	defer end()
-	objects := make([]stored, len(keys))
 	for i, key := range keys {
-		objects[i].object, objects[i].err = now.Get(key)
+		objects[i], errs[i] = now.Get(key)
 	}
-	return objects, nil
+	return objects, errs
 }

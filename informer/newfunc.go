@@ -17,13 +17,9 @@ import (
 //	cache.Options{NewInformer: informer.NewFunc(db, informer.WithScheme(scheme))}
 //
 // Each kind of object, each namespace in a cache of several, and each set of selectors has a
-// collection of its own. Resource, version, namespace and selectors are read from the address of a
-// request that is not sent, so a change of them is noticed. [WithScope] is then used only for the
-// name of the transform. A transform without a name makes a list at each start.
-//
-// If another informer on db owns the collection, the new one waits until the owner has stopped, and
-// reports that as [WithStore] describes. So an informer that was removed from a cache and is made
-// again begins when the removed one has ended.
+// collection of its own. They are read from the address of a request that is not sent; [WithScope]
+// is then used only for the name of the transform, without which each start makes a list. An
+// informer that was removed from a cache and is made again begins when the removed one has ended.
 //
 // If the requests have no address, because the client is not one of net/http, [WithScope] has to
 // have namespace and selectors. Then only the first informer of a kind that the function makes
@@ -44,7 +40,9 @@ func NewFunc(db store.DB, opts ...Option) func(cache.ListerWatcher, runtime.Obje
 		scope.Transform = o.scope.Transform
 		id := collectionID(example, scope)
 		if !known {
-			id = kindID(example, o.scheme, scope)
+			guess := scope
+			guess.GVR = guessResource(example, kindOf(example, o.scheme))
+			id = collectionID(example, guess)
 			mu.Lock()
 			if guessed[id] {
 				scope.Transform += unnamed() // no stored state has this name, so it is listed again

@@ -36,12 +36,10 @@ type note struct {
 // Decode converts a stored object to the value that handlers and readers get.
 type Decode func(*object.Object) (any, error)
 
-// value is a stored object for a handler, with the function that decodes it, which was taken before
-// the object was read: see [ProcessorOptions].Decoding.
+// value is a stored object for a handler, with its decoder: see [ProcessorOptions].Decoding.
 type value struct {
 	object *object.Object
 	decode Decode
 }
 
-// get returns the object decoded.
 func (v *value) get() (any, error) { return v.decode(v.object) }

@@ -60,8 +60,7 @@ func newOptions(opts []Option) options {
 // stopped.
 //
 // One informer owns a collection from the start of its Run to the end. Informers with the same id
-// and db wait meanwhile: they log a warning, report [ErrInUse] to the watch error handler and to
-// the readers of their indexers, and have not synced. Stores are compared with ==, so two wrappers
+// and db wait meanwhile, see [NewSharedIndexInformer]. Stores are compared with ==, so two wrappers
 // of one store count as two stores.
 func WithStore(db store.DB, id string) Option {
 	return func(o *options) { o.db, o.id = db, id }
@@ -69,9 +68,8 @@ func WithStore(db store.DB, id string) Option {
 
 // WithScope declares what the ListerWatcher lists: the resource, namespace and selectors, and the
 // name of the transform. Objects that an earlier run stored under another scope are still delivered
-// at the start, and then listed again. While another informer runs on the collection under another
-// scope, the error of the one that waits ([ErrInUse]) names both scopes. Without WithScope a
-// ListerWatcher that has changed goes unnoticed.
+// at the start, and then listed again. Without WithScope a ListerWatcher that has changed goes
+// unnoticed.
 func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 
 // WithScheme sets the scheme that has the kinds of Go types, so that objects are stored with
@@ -110,12 +108,11 @@ func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.re
 // WithMetrics adds the informer to m while the informer runs.
 func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } }
 
-// WithInformerName feeds client-go's metrics of informers, as the option of that name of its
-// factories does: items that are queued, time to process a batch of them, the store's
-// resourceVersion. They go to the provider of [WithInformerMetrics], or else to the one last passed
-// to cache.SetInformerMetricsProvider. The resource is that of [WithScope] or, without it, that of
-// the kind of the objects. If two informers have one resource, only the first has metrics. Release
-// the name when the informers have stopped.
+// WithInformerName feeds client-go's metrics of informers: items that are queued, time to process a
+// batch of them, the store's resourceVersion. They go to the provider of [WithInformerMetrics], or
+// else to that of cache.SetInformerMetricsProvider. The resource is that of [WithScope] or, without
+// it, of the kind of the objects. If two informers have one resource, only the first has metrics.
+// Release the name when the informers have stopped.
 func WithInformerName(n *cache.InformerName) Option { return func(o *options) { o.name = n } }
 
 // WithInformerMetrics sets the provider of the metrics of [WithInformerName].

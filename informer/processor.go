@@ -21,11 +21,8 @@ var ErrStopped = errors.New("it has stopped already")
 
 // ProcessorOptions are the settings of a processor. Collection is needed.
 type ProcessorOptions struct {
-	// Name is the collection's name, for [cache.DoneChecker].
-	Name string
-
-	// Collection has the objects that a handler gets first.
-	Collection store.Collection
+	Name       string           // the collection's name, for [cache.DoneChecker]
+	Collection store.Collection // has the objects that a handler gets first
 
 	// Decoding returns the function that decodes objects for the handlers, which share the results
 	// and must not change them. It is called before an object is read, so that a decoder with a
@@ -37,11 +34,8 @@ type ProcessorOptions struct {
 	// handler; nil for none.
 	OnError func(error)
 
-	// Resync is the resync period of handlers without a period of their own; 0 is never.
-	Resync time.Duration
-
-	// Clock is the clock of resyncs and pauses; nil is the real one.
-	Clock clock.WithTicker
+	Resync time.Duration    // resync period of handlers without a period of their own; 0 is never
+	Clock  clock.WithTicker // of resyncs and pauses; nil is the real one
 }
 
 // Processor delivers notes to handlers: to each in order and at its own pace, as
@@ -51,8 +45,8 @@ type Processor struct {
 	listings *listings
 	synced   chan struct{} // closed when the first complete list is stored
 
-	// mu guards the fields below. It is held while a batch becomes visible and its notes are handed
-	// out, so that a new handler finds each change either in the store or among its notes.
+	// mu is held while a batch becomes visible and its notes are handed out, so that a new handler
+	// finds each change either in the store or among its notes.
 	mu        sync.Mutex
 	listeners map[*Registration]struct{}
 	check     time.Duration // time between two checks for handlers that are due for a resync; 0 is never
@@ -109,8 +103,8 @@ func (p *Processor) RemoveHandler(r *Registration) {
 	}
 }
 
-// Start gives the handlers their initial lists and begins to deliver. After an
-// error it can be called again.
+// Start gives the handlers their initial lists and begins to deliver. After an error it can be called
+// again.
 func (p *Processor) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,9 +204,9 @@ func (p *Processor) commit(notes, listed []note, apply func() error) error {
 
 // listed returns one note for the changes of a list. The caller holds the lock.
 func (p *Processor) listed(listed []note, first bool) note {
-	n := note{kind: noteListed, listing: &listing{keys: make([]string, len(listed))}}
-	for i, one := range listed {
-		n.listing.keys[i] = one.key
+	n := note{kind: noteListed, listing: &listing{}}
+	for _, one := range listed {
+		n.listing.keys = append(n.listing.keys, one.key)
 	}
 	if first { // it is a listing of all objects
 		n.kind = noteInitial
@@ -220,9 +214,8 @@ func (p *Processor) listed(listed []note, first bool) note {
 		p.listings.share(n.listing)
 		return n
 	}
-	n.listing.olds = make([]*value, len(listed))
-	for i, one := range listed {
-		n.listing.olds[i] = one.old
+	for _, one := range listed {
+		n.listing.olds = append(n.listing.olds, one.old)
 	}
 	return n
 }

@@ -14,12 +14,8 @@ import (
 )
 
 const (
-	// listenerBuffer is the first size of a handler's ring; it grows as needed.
-	listenerBuffer = 128
-
-	// crashPause is how long a handler gets no calls after a panic, if the process survives that
-	// (see utilruntime.ReallyCrash).
-	crashPause = time.Second
+	listenerBuffer = 128         // first size of a handler's ring, which grows as needed
+	crashPause     = time.Second // without calls after a handler's panic that the process survived
 )
 
 // Registration is one handler's subscription. It is safe for concurrent use.
@@ -86,8 +82,7 @@ func (r *Registration) HasSynced() bool { return r.tracker.HasSynced() }
 // HasSyncedChecker returns a checker that is done when HasSynced becomes true.
 func (r *Registration) HasSyncedChecker() cache.DoneChecker { return r.tracker }
 
-// ShutdownChan is closed when the subscription has ended and the handler has
-// returned. [cache.ShutDownEventHandler] waits for it.
+// ShutdownChan is closed when the subscription has ended and the handler has returned.
 func (r *Registration) ShutdownChan() <-chan struct{} { return r.finished }
 
 // add appends notes to the handler's backlog.

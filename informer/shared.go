@@ -131,8 +131,7 @@ func (s *sharedIndexInformer) SetWatchErrorHandler(h cache.WatchErrorHandler) er
 
 // SetWatchErrorHandlerWithContext implements [cache.SharedInformer]. The handler is called with
 // each error that makes the informer wait before a retry, and with the error of each object that is
-// left out. The Reflector that it gets never runs; it can be passed on, such as to
-// cache.DefaultWatchErrorHandler.
+// left out. The Reflector that it gets never runs.
 func (s *sharedIndexInformer) SetWatchErrorHandlerWithContext(h cache.WatchErrorHandlerWithContext) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,10 +143,9 @@ func (s *sharedIndexInformer) SetWatchErrorHandlerWithContext(h cache.WatchError
 }
 
 // SetTransform implements [cache.SharedInformer]. f must return an object with a name, of the type
-// of the informer's objects; that object is stored. With another type the informer does not sync,
-// and the watch error handler and the log get the error. With a durable store, give the transform a
-// name in [WithScope]: without one, the objects that another run stored are listed again at the
-// start.
+// of the informer's objects; that object is stored. With another type the informer does not sync.
+// With a durable store, give the transform a name in [WithScope]: without one, each start makes a
+// list.
 func (s *sharedIndexInformer) SetTransform(f cache.TransformFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

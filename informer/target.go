@@ -15,12 +15,10 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// targetTimeout limits the time until a request has its connection: a client may have its own rate
-// limit, or a credential may have to be fetched.
-const targetTimeout = 30 * time.Second
-
-// connectPause limits how long a new connection waits for the end of its list.
-const connectPause = time.Second
+const (
+	targetTimeout = 30 * time.Second // until a request has its connection, which may take a credential
+	connectPause  = time.Second      // how long a new connection waits at most for the end of its list
+)
 
 // targetOf returns the scope of a ListerWatcher without sending a request: it begins a list,
 // cancels it before it has a connection, and reads the scope from the address in the error. known
