@@ -7,23 +7,25 @@ import (
 	"time"
 )
 
+// parameters returns URL parameters, without those that are empty.
+func parameters(all map[string]string) url.Values {
+	v := url.Values{}
+	for name, value := range all {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return v
+}
+
 // values encodes a query as URL parameters.
 func (q ChangeQuery) values() url.Values {
-	v := url.Values{}
-	if q.Since != "" {
-		v.Set("since", q.Since)
-	}
+	v := parameters(map[string]string{
+		"since": q.Since, "namespace": q.Namespace,
+		"objects": strconv.FormatBool(q.Objects), "follow": strconv.FormatBool(q.Follow),
+	})
 	if !q.SinceTime.IsZero() {
 		v.Set("sinceTime", q.SinceTime.Format(time.RFC3339Nano))
-	}
-	if q.Namespace != "" {
-		v.Set("namespace", q.Namespace)
-	}
-	if q.Objects {
-		v.Set("objects", "true")
-	}
-	if q.Follow {
-		v.Set("follow", "true")
 	}
 	return v
 }

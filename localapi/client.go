@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -102,11 +101,7 @@ func inEach(collections []string, query func(id string) error) error {
 
 // Keys implements [Source].
 func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
-	query := url.Values{}
-	if q.Index != "" {
-		query.Set("index", q.Index)
-		query.Set("value", q.Value)
-	}
+	query := parameters(map[string]string{"index": q.Index, "value": q.Value})
 	return inEach(collections, func(id string) error {
 		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
 			var k Key
@@ -120,13 +115,7 @@ func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 
 // Objects implements [Source].
 func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
-	query := url.Values{}
-	if q.Namespace != "" {
-		query.Set("namespace", q.Namespace)
-	}
-	if q.LabelSelector != "" {
-		query.Set("labelSelector", q.LabelSelector)
-	}
+	query := parameters(map[string]string{"namespace": q.Namespace, "labelSelector": q.LabelSelector})
 	return inEach(collections, func(id string) error {
 		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
 			if len(line) == 0 || line[0] != '{' || line[len(line)-1] != '}' { // not from an agent
@@ -237,14 +226,8 @@ func (c *Client) noAnswer(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return err
 	}
-	if urlErr, ok := errors.AsType[*url.Error](err); ok {
-		err = urlErr.Err
-	}
-	if opErr, ok := errors.AsType[*net.OpError](err); ok {
-		err = opErr.Err
-	}
-	if sysErr, ok := errors.AsType[*os.SyscallError](err); ok {
-		err = sysErr.Err
+	for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+		err = cause
 	}
 	return fmt.Errorf("%w on %s: %w", ErrNoAgent, c.socket, err)
 }

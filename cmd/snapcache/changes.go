@@ -65,11 +65,6 @@ func changes(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	look, err := newLookup(c)
-	if err != nil {
-		return err
-	}
-	defer look.close()
 	ctx := c.Context
 	if query.Follow {
 		interrupted, stop := interruptible(c.Context)
@@ -77,7 +72,7 @@ func changes(c *cli.Context) error {
 		ctx = interrupted
 	}
 	printer := newChangePrinter(c.String(outputFlag), c.App.Writer, query.Follow)
-	err = printChanges(ctx, look, c.Args().First(), query, printer)
+	err = printChanges(ctx, c, query, printer)
 	if query.Follow && ctx.Err() != nil {
 		err = nil // the normal end of --follow
 	}
@@ -116,12 +111,14 @@ func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 	return q, nil
 }
 
-// printChanges prints the changes of the one collection that resource names.
-func printChanges(ctx context.Context, look *lookup, resource string, query localapi.ChangeQuery, printer *changePrinter) error {
-	src, status, err := look.open(ctx)
+// printChanges prints the changes of the one collection that the RESOURCE argument names.
+func printChanges(ctx context.Context, c *cli.Context, query localapi.ChangeQuery, printer *changePrinter) error {
+	src, status, done, err := openCache(ctx, c)
 	if err != nil {
 		return err
 	}
+	defer done()
+	resource := c.Args().First()
 	readable, _, err := readableCollections(status, resource, query.Namespace)
 	if err != nil {
 		return err

@@ -126,17 +126,13 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 // prints none.
 func completeFromCache(app *cli.App, command *cli.Command, before []string, w io.Writer, names func(localapi.Collection) []string) {
 	completeWith(app, command, before, func(c *cli.Context) error {
-		look, err := newLookup(c)
-		if err != nil {
-			return err
-		}
-		defer look.close()
 		ctx, cancel := context.WithTimeout(c.Context, completionTimeout)
 		defer cancel()
-		_, status, err := look.open(ctx)
+		_, status, done, err := openCache(ctx, c)
 		if err != nil {
 			return err
 		}
+		defer done()
 		var all []string
 		for _, x := range status.Collections {
 			all = append(all, names(x)...)

@@ -47,15 +47,11 @@ func dump(c *cli.Context) error {
 	if _, err := labels.Parse(query.LabelSelector); err != nil {
 		return usagef("label selector %q: %w", query.LabelSelector, err)
 	}
-	look, err := newLookup(c)
+	src, status, done, err := openCache(c.Context, c)
 	if err != nil {
 		return err
 	}
-	defer look.close()
-	src, status, err := look.open(c.Context)
-	if err != nil {
-		return err
-	}
+	defer done()
 	readable, missing, err := readableCollections(status, resource, query.Namespace)
 	if err != nil {
 		return err

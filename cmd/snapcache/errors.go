@@ -72,5 +72,6 @@ func corrupt(found *localapi.CorruptRecordsError) error {
 	if more := len(shown.Corruptions) - maxShown; more > 0 {
 		shown.Corruptions, shown.More = shown.Corruptions[:maxShown], shown.More+more
 	}
-	return withCode(exitCorrupt, fmt.Errorf("%w\nthe corrupt records were left out; a running agent that is online fetches them again", shown))
+	hint := errors.New("the corrupt records were left out; a running agent that is online fetches them again")
+	return withCode(exitCorrupt, errors.Join(shown, hint))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/store/bolt"
 )
 
 // Names of options that are used in more than one place.
@@ -100,4 +101,28 @@ func validConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 		return nil, withCode(exitUsage, err)
 	}
 	return cfg, nil
+}
+
+func encryptionFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: keyFlag, Usage: "read the encryption key from this `FILE`; default: the files in the configuration", TakesFile: true,
+	}
+}
+
+// readKeys reads the keys that open databases and snapshots. It is called only to open one: a query
+// to an agent needs no key.
+func readKeys(c *cli.Context) (bolt.Keyring, error) {
+	cfg, err := loadConfig(c)
+	if err != nil {
+		return bolt.Keyring{}, err
+	}
+	path := cfg.Encryption.KeyFile
+	if c.String(keyFlag) != "" {
+		path = c.String(keyFlag)
+	}
+	keys, err := bolt.ReadKeyring(path, cfg.Encryption.OldKeyFiles)
+	if err != nil {
+		return keys, withCode(exitUsage, err)
+	}
+	return keys, nil
 }

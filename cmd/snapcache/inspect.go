@@ -54,15 +54,11 @@ func inspect(c *cli.Context) error {
 	case c.Bool("keys") && index != "" && !c.IsSet(valueFlag):
 		return usagef("--keys of index %s: give a value after --index %s", index, index)
 	}
-	look, err := newLookup(c)
+	src, status, done, err := openCache(c.Context, c)
 	if err != nil {
 		return err
 	}
-	defer look.close()
-	src, status, err := look.open(c.Context)
-	if err != nil {
-		return err
-	}
+	defer done()
 	if index == "" && !c.Bool("keys") {
 		return inspectCollections(c, status, resource)
 	}

@@ -67,11 +67,7 @@ func cachedList(collections []localapi.Collection) string {
 	if len(collections) == 0 {
 		return "nothing is"
 	}
-	ids := make([]string, len(collections))
-	for i, c := range collections {
-		ids[i] = c.ID
-	}
-	return "there is " + strings.Join(ids, ", ")
+	return "there is " + strings.Join(ids(collections), ", ")
 }
 
 // synced splits the collections into readable and unreadable ones.

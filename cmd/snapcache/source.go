@@ -73,6 +73,19 @@ func newLookup(c *cli.Context) (*lookup, error) {
 	return l, nil
 }
 
+// openCache opens the cache that the options select, until done is called.
+func openCache(ctx context.Context, c *cli.Context) (src localapi.Source, status *localapi.Status, done func(), err error) {
+	l, err := newLookup(c)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if src, status, err = l.open(ctx); err != nil {
+		l.close()
+		return nil, nil, nil, err
+	}
+	return src, status, l.close, nil
+}
+
 func (l *lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	if l.from != "" {
 		return l.openSnapshot(ctx)
