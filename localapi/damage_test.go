@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -168,6 +169,9 @@ func TestDamageIsBounded(t *testing.T) {
 
 	w, code := toWire(d.err())
 	require.Equal(t, 500, code)
+	text, err := json.Marshal(w)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"corruptions":[{"path":"f","collection":"c","key":"0","reason":"r"},`)
 	back := fromWire(w)
 	require.EqualError(t, back, all.Error())
 	var again *CorruptRecordsError

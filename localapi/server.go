@@ -61,16 +61,11 @@ type handler struct{ src Source }
 
 func (h handler) status(w http.ResponseWriter, r *http.Request) {
 	status, err := h.src.Status(r.Context())
-	var body []byte
-	if err == nil {
-		body, err = json.Marshal(status)
-	}
 	if err != nil {
 		sendError(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // a disconnected client needs no answer
+	send(w, http.StatusOK, status)
 }
 
 func (h handler) index(w http.ResponseWriter, r *http.Request) {
@@ -218,7 +213,12 @@ func abort() { panic(http.ErrAbortHandler) }
 
 func sendError(w http.ResponseWriter, err error) {
 	e, code := toWire(err)
-	body, err := json.Marshal(e)
+	send(w, code, e)
+}
+
+// send answers with one JSON document.
+func send(w http.ResponseWriter, code int, v any) {
+	body, err := json.Marshal(v)
 	if err != nil {
 		abort()
 	}

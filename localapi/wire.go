@@ -44,15 +44,8 @@ type wireError struct {
 	Reason string `json:"reason"`
 
 	// Corruptions are set if the reason is Corrupt.
-	Corruptions []wireDamage `json:"corruptions,omitempty"`
-	More        int          `json:"more,omitempty"`
-}
-
-type wireDamage struct {
-	Path       string `json:"path,omitempty"`
-	Collection string `json:"collection,omitempty"`
-	Key        string `json:"key,omitempty"`
-	Reason     string `json:"reason"`
+	Corruptions []*store.CorruptionError `json:"corruptions,omitempty"`
+	More        int                      `json:"more,omitempty"`
 }
 
 // toWire returns the JSON form of err, and its HTTP status.
@@ -68,15 +61,13 @@ func toWire(err error) (wireError, int) {
 	var one *store.CorruptionError
 	switch {
 	case errors.As(err, &all):
+		w.Corruptions, w.More = all.Corruptions, all.More
 	case errors.As(err, &one):
-		all = &CorruptRecordsError{Corruptions: []*store.CorruptionError{one}}
+		w.Corruptions = []*store.CorruptionError{one}
 	default:
 		return w, http.StatusInternalServerError
 	}
-	w.Reason, w.More = reasonCorrupt, all.More
-	for _, d := range all.Corruptions {
-		w.Corruptions = append(w.Corruptions, wireDamage{d.Path, d.Collection, d.Key, d.Reason})
-	}
+	w.Reason = reasonCorrupt
 	return w, http.StatusInternalServerError
 }
 
@@ -90,11 +81,7 @@ func fromWire(w wireError) error {
 	if w.Reason != reasonCorrupt {
 		return errors.New(w.Error)
 	}
-	all := &CorruptRecordsError{More: w.More}
-	for _, d := range w.Corruptions {
-		all.Corruptions = append(all.Corruptions, &store.CorruptionError{Path: d.Path, Collection: d.Collection, Key: d.Key, Reason: d.Reason})
-	}
-	return &remoteError{text: w.Error, err: all}
+	return &remoteError{text: w.Error, err: &CorruptRecordsError{Corruptions: w.Corruptions, More: w.More}}
 }
 
 // remoteError is an error of the agent, with its text.

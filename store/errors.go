@@ -73,10 +73,10 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // CorruptionError means that stored bytes are corrupt. None of their content was returned.
 type CorruptionError struct {
-	Path       string // the file; empty if there is none
-	Collection string // the collection's ID; empty for the file as a whole
-	Key        string // the object's key; empty for the collection as a whole
-	Reason     string
+	Path       string `json:"path,omitempty"`       // the file; empty if there is none
+	Collection string `json:"collection,omitempty"` // the collection's ID; empty for the file as a whole
+	Key        string `json:"key,omitempty"`        // the object's key; empty for the collection as a whole
+	Reason     string `json:"reason"`
 }
 
 func (e *CorruptionError) Error() string {

@@ -2,8 +2,8 @@ package statuspage
 
 import "github.com/snapcache/snapcache/localapi"
 
-// elsewhere replaces text that is not public.
-const elsewhere = "snapcache status shows why"
+// seeStatus replaces text that is not public.
+const seeStatus = "snapcache status shows why"
 
 // bare returns the part of a status that the metrics contain too. It copies field by field, so a
 // new field of the status stays hidden until it is added here.
@@ -32,7 +32,7 @@ func bare(s *localapi.Status) *localapi.Status {
 			CorruptRecords: c.CorruptRecords, Corrupt: c.Corrupt, RefusedSeconds: c.RefusedSeconds, Purged: c.Purged,
 		}
 		if bareOne.Problem != "" && c.ProblemKind != "" {
-			bareOne.Problem = c.ProblemKind + "; " + elsewhere
+			bareOne.Problem = c.ProblemKind + "; " + seeStatus
 		}
 		if v := c.Verification; v != nil {
 			seen := *v
@@ -48,5 +48,5 @@ func masked(problem string) string {
 	if problem == "" {
 		return ""
 	}
-	return elsewhere
+	return seeStatus
 }
