@@ -55,33 +55,34 @@ func stored(t *testing.T, objects map[string]string, newest ...string) store.Col
 // The server's versions of the newest objects: proof of another history, no proof, or an error that
 // the guard waits for.
 func TestCanary(t *testing.T) {
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name   string
 		server versions
 		proof  string // empty for none
 		waits  bool
 	}{
-		"the same":                   {versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}, "", false},
-		"deleted since":              {nil, "", false},
-		"changed since":              {versions{"a": {"u-a", "51", nil}}, "", false},
-		"created again since":        {versions{"a": {"u-z", "51", nil}}, "", false},
-		"lower":                      {versions{"a": {"u-a", "39", nil}}, "a is at 39 on the server, and was at 40 before", false},
-		"lower, more digits":         {versions{"b": {"u-b", "9", nil}}, "b is at 9 on the server", false},
-		"same number, other object":  {versions{"a": {"u-z", "40", nil}}, "another object", false},
-		"higher, at the checkpoint":  {versions{"a": {"u-a", "50", nil}}, "which the checkpoint 50 should have brought", false},
-		"higher, below it":           {versions{"a": {"u-a", "41", nil}}, "should have brought", false},
-		"second":                     {versions{"a": {"u-a", "40", nil}, "b": {"u-b", "29", nil}}, "b is at 29", false},
-		"opaque":                     {versions{"a": {"u-a", "x41", nil}}, "", false},
-		"forbidden":                  {versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}}, "", false},
-		"forbidden, then a proof":    {versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}, "b": {"u-b", "29", nil}}, "b is at 29", false},
-		"no such selector":           {versions{"a": {err: apierrors.NewBadRequest("field label not supported")}}, "", false},
-		"resource not served":        {versions{"a": {err: apierrors.NewNotFound(pods, "")}}, "", false},
-		"server failed":              {versions{"a": {err: apierrors.NewInternalError(errors.New("oops"))}}, "", false},
-		"credential not accepted":    {versions{"a": {err: apierrors.NewUnauthorized("expired")}}, "", true},
-		"busy":                       {versions{"a": {err: apierrors.NewTooManyRequests("later", 1)}}, "", true},
-		"connection broke":           {versions{"a": {err: context.DeadlineExceeded}}, "", true},
-		"an older object is missing": {versions{"c": {"u-c", "1", nil}}, "", false},
+		{"the same", versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}, "", false},
+		{"deleted since", nil, "", false},
+		{"changed since", versions{"a": {"u-a", "51", nil}}, "", false},
+		{"created again since", versions{"a": {"u-z", "51", nil}}, "", false},
+		{"lower", versions{"a": {"u-a", "39", nil}}, "a is at 39 on the server, and was at 40 before", false},
+		{"lower, more digits", versions{"b": {"u-b", "9", nil}}, "b is at 9 on the server", false},
+		{"same number, other object", versions{"a": {"u-z", "40", nil}}, "another object", false},
+		{"higher, at the checkpoint", versions{"a": {"u-a", "50", nil}}, "which the checkpoint 50 should have brought", false},
+		{"higher, below it", versions{"a": {"u-a", "41", nil}}, "should have brought", false},
+		{"second", versions{"a": {"u-a", "40", nil}, "b": {"u-b", "29", nil}}, "b is at 29", false},
+		{"opaque", versions{"a": {"u-a", "x41", nil}}, "", false},
+		{"forbidden", versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}}, "", false},
+		{"forbidden, then a proof", versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}, "b": {"u-b", "29", nil}}, "b is at 29", false},
+		{"no such selector", versions{"a": {err: apierrors.NewBadRequest("field label not supported")}}, "", false},
+		{"resource not served", versions{"a": {err: apierrors.NewNotFound(pods, "")}}, "", false},
+		{"server failed", versions{"a": {err: apierrors.NewInternalError(errors.New("oops"))}}, "", false},
+		{"credential not accepted", versions{"a": {err: apierrors.NewUnauthorized("expired")}}, "", true},
+		{"busy", versions{"a": {err: apierrors.NewTooManyRequests("later", 1)}}, "", true},
+		{"connection broke", versions{"a": {err: context.DeadlineExceeded}}, "", true},
+		{"an older object is missing", versions{"c": {"u-c", "1", nil}}, "", false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			c := stored(t, map[string]string{"a": "40", "b": "30", "c": "20"}, "a", "b", "gone")
 			err := reflector.Canary(c, x.server, slog.New(slog.DiscardHandler))(t.Context())
 			var refused *reflector.RelistError
@@ -180,24 +181,25 @@ func (p past) Current(ctx context.Context, key, at string) (upstream.Current, er
 func TestCanaryAtTheCheckpoint(t *testing.T) {
 	busy := versions{"a": {"u-a", "60", nil}}
 	same := versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name   string
 		server past
 		proof  string
 		waits  bool
 	}{
-		"forgotten, and all changed":   {past{versions: busy, err: apierrors.NewResourceExpired("compacted")}, "expired: ", false},
-		"the same":                     {past{versions: busy, then: same}, "", false},
-		"not there":                    {past{versions: busy, then: versions{"a": {"u-a", "40", nil}}}, "b is not on the server at the checkpoint 50, and was at 30 before", false},
-		"older":                        {past{versions: busy, then: versions{"a": {"u-a", "39", nil}}}, "a is at 39 on the server at the checkpoint 50, and was at 40 before", false},
-		"newer":                        {past{versions: busy, then: versions{"a": {"u-a", "41", nil}}}, "a is at 41", false},
-		"same number, other object":    {past{versions: busy, then: versions{"a": {"u-z", "40", nil}}}, "another object", false},
-		"forgotten":                    {past{versions: versions{"b": {"u-b", "30", nil}}, err: apierrors.NewResourceExpired("compacted")}, "", false},
-		"forgotten, and contradicted":  {past{versions: versions{"a": {"u-a", "39", nil}}, err: apierrors.NewResourceExpired("compacted")}, "was at 40 before", false},
-		"not understood":               {past{versions: busy, old: true}, "", false},
-		"not understood, contradicted": {past{versions: versions{"b": {"u-b", "50", nil}}, old: true}, "should have brought", false},
-		"connection broke":             {past{versions: busy, err: context.DeadlineExceeded}, "", true},
+		{"forgotten, and all changed", past{versions: busy, err: apierrors.NewResourceExpired("compacted")}, "expired: ", false},
+		{"the same", past{versions: busy, then: same}, "", false},
+		{"not there", past{versions: busy, then: versions{"a": {"u-a", "40", nil}}}, "b is not on the server at the checkpoint 50, and was at 30 before", false},
+		{"older", past{versions: busy, then: versions{"a": {"u-a", "39", nil}}}, "a is at 39 on the server at the checkpoint 50, and was at 40 before", false},
+		{"newer", past{versions: busy, then: versions{"a": {"u-a", "41", nil}}}, "a is at 41", false},
+		{"same number, other object", past{versions: busy, then: versions{"a": {"u-z", "40", nil}}}, "another object", false},
+		{"forgotten", past{versions: versions{"b": {"u-b", "30", nil}}, err: apierrors.NewResourceExpired("compacted")}, "", false},
+		{"forgotten, and contradicted", past{versions: versions{"a": {"u-a", "39", nil}}, err: apierrors.NewResourceExpired("compacted")}, "was at 40 before", false},
+		{"not understood", past{versions: busy, old: true}, "", false},
+		{"not understood, contradicted", past{versions: versions{"b": {"u-b", "50", nil}}, old: true}, "should have brought", false},
+		{"connection broke", past{versions: busy, err: context.DeadlineExceeded}, "", true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			c := stored(t, map[string]string{"a": "40", "b": "30"}, "a", "b")
 			err := reflector.Canary(c, x.server, slog.New(slog.DiscardHandler))(t.Context())
 			var refused *reflector.RelistError

@@ -26,19 +26,20 @@ func TestListOfAnotherHistory(t *testing.T) {
 		return map[string]deltafifo.Version{"a": {UID: "u-a", RV: rv}}
 	}
 	again := []string{"begin rv-ahead uid:1 force=true", `list page=500`, "item a@60", "end 100", "watch 100"}
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name   string
 		at     string
 		held   string
 		listed []string // after the first list was begun
 	}{
-		"the same":                  {"90", "60", []string{"item a@60", "end 100", "watch 100"}},
-		"changed since":             {"50", "40", []string{"item a@60", "end 100", "watch 100"}},
-		"at the checkpoint":         {"100", "60", []string{"item a@60", "end 100", "watch 100"}},
-		"before the checkpoint":     {"150", "60", append([]string{"item a@60", "abort", "refused rv-ahead: the list is of 100, before the checkpoint 150"}, again...)},
-		"an older object":           {"90", "61", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, and was at 61 before"}, again...)},
-		"a change that was not one": {"90", "59", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, which the checkpoint 90 should have brought"}, again...)},
+		{"the same", "90", "60", []string{"item a@60", "end 100", "watch 100"}},
+		{"changed since", "50", "40", []string{"item a@60", "end 100", "watch 100"}},
+		{"at the checkpoint", "100", "60", []string{"item a@60", "end 100", "watch 100"}},
+		{"before the checkpoint", "150", "60", append([]string{"item a@60", "abort", "refused rv-ahead: the list is of 100, before the checkpoint 150"}, again...)},
+		{"an older object", "90", "61", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, and was at 61 before"}, again...)},
+		{"a change that was not one", "90", "59", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, which the checkpoint 90 should have brought"}, again...)},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			s := &script{refusals: true, watches: []answer{{err: gone}}, listItems: []*object.Object{pod("a", 60)}, held: held(x.held)}
 			log := play(t, s, time.Minute, at(x.at))
 			require.Equal(t, "begin expired uid:1 force=false", log[3])

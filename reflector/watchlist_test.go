@@ -94,18 +94,19 @@ func TestWatchListLastsAsAWatch(t *testing.T) {
 func TestWatchListFallsBack(t *testing.T) {
 	gone := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}
 	a := watch.Event{Type: watch.Added, Object: typed("a", 3)}
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		watch func(metav1.ListOptions) (watch.Interface, error)
 		first bool // the first call of List makes the list
 		again bool // the second call of List makes a watch-list
 	}{
-		"refused":     {watch: watchError(apierrors.NewBadRequest("sendInitialEvents is forbidden")), first: true},
-		"throttled":   {watch: watchError(apierrors.NewTooManyRequests("later", 1)), again: true},
-		"broken":      {watch: watches(true, a)},
-		"error event": {watch: watches(false, a, watch.Event{Type: watch.Error, Object: gone})},
-		"no list":     {watch: watches(false, a, watch.Event{Type: "ODD", Object: typed("a", 4)})},
+		{name: "refused", watch: watchError(apierrors.NewBadRequest("sendInitialEvents is forbidden")), first: true},
+		{name: "throttled", watch: watchError(apierrors.NewTooManyRequests("later", 1)), again: true},
+		{name: "broken", watch: watches(true, a)},
+		{name: "error event", watch: watches(false, a, watch.Event{Type: watch.Error, Object: gone})},
+		{name: "no list", watch: watches(false, a, watch.Event{Type: "ODD", Object: typed("a", 4)})},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){tc.watch, watches(false, a, typedBookmark(9, true))}}
 			s := source(c, reflector.ListWatchOptions{WatchList: true})
 			_, rv, err := read(t, s, upstream.ListOptions{})

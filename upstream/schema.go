@@ -18,17 +18,15 @@ type definition struct {
 		UID string `json:"uid"`
 	} `json:"metadata"`
 	Spec struct {
-		Conversion            map[string]any      `json:"conversion"`
-		PreserveUnknownFields bool                `json:"preserveUnknownFields"`
-		Versions              []definitionVersion `json:"versions"`
+		Conversion            map[string]any `json:"conversion"`
+		PreserveUnknownFields bool           `json:"preserveUnknownFields"`
+		Versions              []struct {
+			Name    string `json:"name"`
+			Served  bool   `json:"served"`
+			Storage bool   `json:"storage"`
+			Schema  any    `json:"schema"`
+		} `json:"versions"`
 	} `json:"spec"`
-}
-
-type definitionVersion struct {
-	Name    string `json:"name"`
-	Served  bool   `json:"served"`
-	Storage bool   `json:"storage"`
-	Schema  any    `json:"schema"`
 }
 
 // builtin are the groups with a dot that Kubernetes itself serves. They have no definitions. A user

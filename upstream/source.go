@@ -122,7 +122,11 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 		Stream(ctx)
 	if err != nil {
 		if isAhead(err) {
-			err = s.behind(ctx, rv, err)
+			if raw, newest := s.first(ctx, ""); newest != nil {
+				err = newest
+			} else {
+				err = behind(rv, gjson.GetBytes(raw, "metadata.resourceVersion").String(), err)
+			}
 		}
 		return fmt.Errorf("probe %s: %w", s, s.scoped(err))
 	}
@@ -130,14 +134,6 @@ func (s *Source) Probe(ctx context.Context, rv string) error {
 	// Only the status matters, not the body or an error in reading it.
 	_, _ = io.CopyN(io.Discard, body, probeBody)
 	return nil
-}
-
-func (s *Source) behind(ctx context.Context, rv string, refused error) error {
-	raw, err := s.first(ctx, "")
-	if err != nil {
-		return err
-	}
-	return behind(rv, gjson.GetBytes(raw, "metadata.resourceVersion").String(), refused)
 }
 
 // behind returns the error for a server that refused rv because it has not reached it: [ErrLags] if
