@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -67,11 +68,25 @@ func (x Index) Values(o *object.Object) []string {
 	return slices.Compact(values)
 }
 
+// SortIndexes returns indexes ordered by name, or an error if they can't be the indexes of one
+// collection.
+func SortIndexes(indexes []Index) ([]Index, error) {
+	indexes = slices.Clone(indexes)
+	slices.SortFunc(indexes, func(a, b Index) int { return strings.Compare(a.Name, b.Name) })
+	for i, x := range indexes {
+		switch {
+		case x.Name == "" || x.Func == nil:
+			return nil, fmt.Errorf("index %q has no name or no function", x.Name)
+		case x.Name == NamespaceIndex:
+			return nil, fmt.Errorf("index %q: every collection has it already", x.Name)
+		case i > 0 && x.Name == indexes[i-1].Name:
+			return nil, fmt.Errorf("index %q is given twice", x.Name)
+		}
+	}
+	return indexes, nil
+}
+
 // KeyNamespace returns the namespace part of a key, "" if it has none.
 func KeyNamespace(key string) string {
-	ns, _, ok := strings.Cut(key, "/")
-	if !ok {
-		return ""
-	}
-	return ns
+	return key[:max(0, strings.IndexByte(key, '/'))]
 }

@@ -1,11 +1,9 @@
 package bolt
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/snapcache/snapcache/store"
@@ -69,17 +67,9 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 	if info.ID == "" {
 		return nil, errors.New("collection without an ID")
 	}
-	indexes = slices.Clone(indexes)
-	slices.SortFunc(indexes, func(a, b store.Index) int { return cmp.Compare(a.Name, b.Name) })
-	for i, x := range indexes {
-		switch {
-		case x.Name == "" || x.Func == nil:
-			return nil, fmt.Errorf("collection %s: index %q is incomplete", info.ID, x.Name)
-		case x.Name == store.NamespaceIndex:
-			return nil, fmt.Errorf("collection %s: the index name %q is taken by the store", info.ID, x.Name)
-		case i > 0 && x.Name == indexes[i-1].Name:
-			return nil, fmt.Errorf("collection %s: index %q is given twice", info.ID, x.Name)
-		}
+	indexes, err := store.SortIndexes(indexes)
+	if err != nil {
+		return nil, fmt.Errorf("collection %s: %w", info.ID, err)
 	}
 	c := &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes}
 	c.packFunc = c.pack
