@@ -14,10 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Typed clientsets are examined by reflection: importing client-go's would double every binary, and
-// programs may have other clientsets. A method without arguments (CoreV1) returns the client of a
-// group version. Its methods (ConfigMaps) return clients of resources, whose List returns the Go
-// type.
+// Typed clientsets are examined by reflection: importing client-go's would double every binary. A
+// method without arguments (CoreV1) returns the client of a group version, whose methods (ConfigMaps)
+// return clients of resources, whose List returns the Go type.
 
 // typedResource is a clientset's client of one resource.
 type typedResource struct{ client reflect.Value }

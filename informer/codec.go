@@ -76,9 +76,6 @@ func (jsonEncoding) Encoding() string { return "" }
 type rawCodec struct{ jsonEncoding }
 
 func (rawCodec) Encode(obj runtime.Object) (*object.Object, error) {
-	if o, ok := obj.(*object.Object); ok {
-		return o, nil
-	}
 	return encode(obj, schema.GroupVersionKind{})
 }
 

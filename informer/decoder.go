@@ -33,8 +33,7 @@ type exactly struct {
 // kept.
 func (d *decoder) decoding() Decode { return d.decode(true) }
 
-// scanning is like decoding, for a scan of many objects: it does not evict the objects in use from
-// the cache.
+// scanning is like decoding, and adds nothing to the cache, which a scan would flush.
 func (d *decoder) scanning() Decode { return d.decode(false) }
 
 func (d *decoder) decode(add bool) Decode {
@@ -55,9 +54,9 @@ func (d *decoder) decode(add bool) Decode {
 	}
 }
 
-// exact decodes an object for an index function, which needs exactly this object: the store also
-// calls it for an object that a list replaces, whose successor may have the same resourceVersion.
-// The store calls all index functions for one object in turn, so the newest result is kept.
+// exact decodes an object for an index function. It does not use the cache: the store also calls it
+// for an object that a list replaces, whose successor may have the same resourceVersion. The newest
+// result is kept for the next index function.
 func (d *decoder) exact(o *object.Object) (any, error) {
 	if v := o.Go(); v != nil {
 		return v, nil

@@ -9,8 +9,7 @@ import (
 
 // feed keeps client-go's metrics of an informer. Only client-go's own queue and store can reach the
 // provider of cache.SetInformerMetricsProvider, so feed has one of each: a queue with a placeholder
-// for each key in the informer's queue, and a store without objects. The methods of a nil feed
-// report nothing.
+// for each key in the informer's queue, and a store without objects. A nil feed reports nothing.
 type feed struct {
 	store cache.Store
 	queue *cache.RealFIFO
@@ -21,8 +20,8 @@ type feed struct {
 	placed int // placeholders in queue
 }
 
-// newFeed returns the feed of an informer. It is nil if id is not reserved, for example because
-// another informer has the same name and resource. A nil provider is client-go's global one.
+// newFeed returns the feed of an informer, nil if id is not reserved. A nil provider is client-go's
+// global one.
 func newFeed(id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) *feed {
 	if !id.Reserved() {
 		return nil
@@ -73,26 +72,17 @@ func (f *feed) process(keys int, waiting func() int, apply func() error) (err er
 		return apply()
 	}
 	applied := false
-	take := func(n int) {
-		if f.placed -= n; f.placed > 0 {
-			return
+	take := func(batch []cache.Delta, _ bool) error {
+		if f.placed -= len(batch); f.placed > 0 {
+			return nil
 		}
 		f.place(waiting())
 		f.mu.Unlock()
 		applied = true
-		err = apply()
+		return apply()
 	}
 	for !applied {
-		_ = f.queue.PopBatch(
-			func(batch []cache.Delta, _ bool) error {
-				take(len(batch))
-				return nil
-			},
-			func(any, bool) error {
-				take(1)
-				return nil
-			},
-		)
+		err = f.queue.PopBatch(take, func(any, bool) error { return take(make([]cache.Delta, 1), false) })
 	}
 	return err
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// form is the Go type of an informer's objects and, for trees, their kind, both taken from the
-// example when the informer was made. The example itself is not kept: the program owns it and may
-// write to it at any time.
+// form is the Go type of an informer's objects and, for trees, their kind. The example that they are
+// taken from is not kept: the program may write to it at any time.
 type form struct {
 	typ reflect.Type
 	gvk schema.GroupVersionKind // of the example; only compared for trees

@@ -77,8 +77,8 @@ func (h *handle) isOpen() bool {
 	return c != nil && h.seat.tenure.Load() == c.tenure
 }
 
-// inMemory returns the newest opening if this handle made it and the store is in memory. A read
-// from c is valid only if [handle.holds] returns nil afterwards.
+// inMemory returns the newest opening if this handle made it and the store is in memory. A read is
+// valid only if [handle.holds] returns nil afterwards.
 func (h *handle) inMemory() (c *memory.Collection, at *opened) {
 	if !h.isOpen() {
 		return nil, nil

@@ -14,8 +14,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// unnamed returns a name for a transform or an index without one. The name differs in each run, so
-// that nothing stored under it is used again.
+// unnamed returns a name for a transform or an index without one, different in each run.
 func unnamed() string { return "of this run: " + rand.Text() }
 
 // storeIndexes returns the store's indexes for client-go's indexers.
@@ -45,24 +44,16 @@ func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
 			return err
 		})
 		if err == nil {
-			if err = tooLong(values); err != nil {
-				x.failed(fmt.Errorf("index %s: %s: %w", name, o.Key(), err))
+			tooLong := func(v string) bool { return len(v) > store.MaxIndexValueBytes }
+			if i := slices.IndexFunc(values, tooLong); i >= 0 {
+				x.failed(fmt.Errorf("index %s: %s is not filed under a value that is too long: %d bytes, and at most %d can be stored",
+					name, o.Key(), len(values[i]), store.MaxIndexValueBytes))
 			}
 			return values // the store leaves out those that are too long
 		}
 		x.failed(fmt.Errorf("index %s: %s is not in it: %w", name, o.Key(), err))
 		return nil
 	}}
-}
-
-// tooLong returns an error if the store leaves out some of the values of an index.
-func tooLong(values []string) error {
-	for _, v := range values {
-		if len(v) > store.MaxIndexValueBytes {
-			return fmt.Errorf("it is not filed under a value that is too long: %d bytes, and at most %d can be stored", len(v), store.MaxIndexValueBytes)
-		}
-	}
-	return nil
 }
 
 // builtin reports whether an index is the one that every collection has.

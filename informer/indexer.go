@@ -89,12 +89,17 @@ func (x *Indexer) ReadErrors() uint64 { return x.errors.Load() }
 func (x *Indexer) failed(err error) {
 	x.errors.Add(1)
 	x.logger().Error("could not read from the cache", "collection", x.opts.id, "error", err)
-	err = guarded(x.logger(), func() error {
-		x.opts.readError(err)
+	x.call("the handler of read errors", func() { x.opts.readError(err) })
+}
+
+// call calls a handler of the program, and logs its panic.
+func (x *Indexer) call(name string, handler func()) {
+	err := guarded(x.logger(), func() error {
+		handler()
 		return nil
 	})
 	if err != nil {
-		x.logger().Error("the handler of read errors failed", "collection", x.opts.id, "error", err)
+		x.logger().Error(name+" failed", "collection", x.opts.id, "error", err)
 	}
 }
 

@@ -82,8 +82,7 @@ func (s Sender) Counter(d *prometheus.Desc, v float64, labels ...string) {
 	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }
 
-// Collection sends the metrics of a collection. state is nil before it is opened, queue before it
-// runs.
+// Collection sends the metrics of a collection. state is nil before it is opened, queue before it runs.
 func (s Sender) Collection(id string, now time.Time, c Counters, state *store.State, queue *deltafifo.Queue) {
 	pending, synced := queue != nil && queue.ListPending(), state != nil && state.Synced
 	caughtUp := c.CaughtUp(synced, pending)
@@ -141,9 +140,8 @@ func (s Sender) Store(x store.Stats, refusing bool) {
 	s.Counter(descReadFaults, float64(x.ReadFaults))
 }
 
-// Metrics are the metrics of the informers made with [WithMetrics], and of their durable stores. It
-// is a [prometheus.Collector]. An informer is included while it runs, under the id of its
-// collection.
+// Metrics are the metrics of the informers made with [WithMetrics] while they run, and of their durable
+// stores. It is a [prometheus.Collector].
 type Metrics struct {
 	mu      sync.Mutex
 	running map[string]*metered

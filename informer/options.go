@@ -86,8 +86,7 @@ func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 func WithDecoded(n int) Option { return func(o *options) { o.decoded = n } }
 
 // WithIndexVersion promises that the function of an index returns the same values for the same
-// object as long as version is the same, so that the stored index can be used after a restart.
-// Without it the index is built again at each start.
+// object as long as version is the same. Without it the index is built again at each start.
 func WithIndexVersion(index, version string) Option {
 	return func(o *options) { o.versions[index] = version }
 }
@@ -99,10 +98,9 @@ func WithIdentity(f func(context.Context) (string, error)) Option {
 	return func(o *options) { o.identity = f }
 }
 
-// WithReadErrorHandler sets the function that gets each error in reading the store, also those that
-// the interfaces of client-go can't return. It is called in the reader's goroutine, which may hold
-// the store's locks: it must not use the store. Such errors are counted ([Indexer.ReadErrors]) and
-// logged in any case.
+// WithReadErrorHandler sets the function that gets each error in reading the store. It is called in
+// the reader's goroutine, which may hold the store's locks: it must not use the store. Such errors
+// are counted ([Indexer.ReadErrors]) and logged in any case.
 func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.readError = f } }
 
 // WithMetrics adds the informer to m while the informer runs.
@@ -124,9 +122,8 @@ func WithInformerMetrics(p cache.InformerMetricsProvider) Option {
 // context of RunWithContext (see klog.NewContext), or [slog.Default] if the context has none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// WithWatchList makes lists by a watch (sendInitialEvents). See
-// [reflector.ListWatchOptions].WatchList, also for servers and clients without support. The default
-// is pages, which are compressed.
+// WithWatchList makes lists by a watch (sendInitialEvents), see [reflector.ListWatchOptions].WatchList.
+// The default is pages, which are compressed.
 func WithWatchList() Option { return func(o *options) { o.watchList = true } }
 
 // info returns what is known about the collection of objects like example.

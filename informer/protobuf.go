@@ -20,11 +20,9 @@ type protobufCodec struct {
 }
 
 // NewProtobufCodec returns the codec that stores objects like example, a Go type of scheme, as
-// protobuf: shorter than JSON and decoded in a fraction of the time. Only programs that know the
-// type can read it; snapcache's commands show the metadata. It fails for a type that has no
-// protobuf form, such as those of most custom resources.
-//
-// The codec also decodes objects that were stored as JSON, until a list has replaced them.
+// protobuf: shorter than JSON and decoded in a fraction of the time. Only programs that have the
+// type can read it. It fails for a type without a protobuf form, such as those of most custom
+// resources. The codec also decodes objects that were stored as JSON.
 func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, error) {
 	if scheme == nil {
 		return nil, errors.New("protobuf codec: there is no scheme")

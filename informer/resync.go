@@ -10,8 +10,7 @@ import (
 const minResync = time.Second
 
 // Resync calls OnUpdate of the handlers whose period has passed, with each stored object as old and
-// new. It makes no request. A handler that is still getting its initial list, or the previous
-// resync, is left out.
+// new. A handler that is still getting its initial list, or the previous resync, is left out.
 func (p *Processor) Resync() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,8 +38,7 @@ func (p *Processor) Resync() error {
 }
 
 // wantsResync sets a new handler's period. Before the start, the shortest requested period becomes
-// the check period; a handler that is added later gets no shorter period. The caller holds the
-// lock.
+// the check period; later handlers get no shorter one. The caller holds the lock.
 func (p *Processor) wantsResync(r *Registration, logger klog.Logger, period time.Duration) {
 	if period > 0 && period < minResync {
 		logger.Info("resync period is too short, using the least there is", "period", period, "least", minResync)

@@ -90,7 +90,9 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	case state.Skipped:
 		reason = store.ReasonSkipped
 	}
-	observer := s.observer(ctx)
+	observer := &observer{
+		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log, feed: s.indexer.feed,
+	}
 	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, WatchList: o.watchList})
 	var p *Pipeline
 	p = NewPipeline(reflector.Options{
@@ -116,14 +118,6 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	defer o.metrics.add(&metered{s.indexer, observer.Stats, p.Queue})()
 	if err := p.Run(ctx); err != nil {
 		log.Error("the informer ends", "error", err)
-	}
-}
-
-// observer returns the observer of the reflector and the loop.
-func (s *sharedIndexInformer) observer(ctx context.Context) *observer {
-	return &observer{
-		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) },
-		logger: s.indexer.logger().With("collection", s.indexer.opts.id), feed: s.indexer.feed,
 	}
 }
 

@@ -56,14 +56,6 @@ func (x *Indexer) inMemory() (c *memory.Collection, at *opened) {
 	return x.coll.inMemory()
 }
 
-// handedOut converts a value of a collection in memory to the form that readers get.
-func (x *Indexer) handedOut(v any, decode Decode) (any, error) {
-	if o, ok := v.(*object.Object); ok && !x.raw {
-		return decode(o)
-	}
-	return v, nil
-}
-
 // listInMemory is List for a collection in memory.
 func (x *Indexer) listInMemory(c *memory.Collection, at *opened) []any {
 	decode := x.decoder.scanning()
@@ -86,12 +78,14 @@ func (x *Indexer) listInMemory(c *memory.Collection, at *opened) []any {
 func (x *Indexer) decoded(list []any, decode Decode) []any {
 	kept := list[:0]
 	for _, v := range list {
-		item, err := x.handedOut(v, decode)
-		if err != nil {
-			x.failed(err)
-			continue
+		if o, ok := v.(*object.Object); ok && !x.raw {
+			var err error
+			if v, err = decode(o); err != nil {
+				x.failed(err)
+				continue
+			}
 		}
-		kept = append(kept, item)
+		kept = append(kept, v)
 	}
 	return kept
 }

@@ -32,9 +32,8 @@ type sharedIndexInformer struct {
 
 var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
 
-// NewSharedIndexInformer returns an informer of the objects that lw lists, which
-// are like example. It takes the place of client-go's function of that name; the
-// contract is that of [cache.SharedIndexInformer].
+// NewSharedIndexInformer returns an informer of the objects that lw lists, which are like example. It
+// takes the place of client-go's function of that name.
 //
 // [WithStore] makes it durable. Then handlers get the stored objects as their initial list as soon
 // as the informer runs, with or without a server, and HasSynced returns true; after that they get
@@ -47,9 +46,8 @@ var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
 // the log and the reads of its indexer get the error.
 //
 // Only one informer of a collection runs at a time. While it runs, the others wait, have not
-// synced, and report [ErrInUse] in the same ways; the next one begins when the Run of the running
-// one has returned. The indexer of an informer that has stopped can be read until another informer
-// of the collection runs.
+// synced, and report [ErrInUse] in the same ways, until its Run has returned. The indexer of an
+// informer that has stopped can be read until another informer of the collection runs.
 func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers, opts ...Option) cache.SharedIndexInformer {
 	x := NewIndexer(example, indexers, opts...)
 	name := fmt.Sprintf("SharedIndexInformer %T", example)
@@ -75,9 +73,6 @@ func (s *sharedIndexInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEv
 }
 
 func (s *sharedIndexInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	if s.IsStopped() {
-		return nil, fmt.Errorf("handler %v was not added to shared informer because %w", h, ErrStopped)
-	}
 	r, err := s.processor.AddHandler(h, opts)
 	if err != nil {
 		return nil, err // returning r would make an interface that is not nil
@@ -119,7 +114,10 @@ func (c syncedChecker) Done() <-chan struct{} { return c.p.synced }
 // LastSyncResourceVersion implements [cache.SharedInformer]: the resourceVersion at which the
 // stored objects are complete; empty before the informer runs.
 func (s *sharedIndexInformer) LastSyncResourceVersion() string {
-	if !s.hasStarted() {
+	s.mu.Lock()
+	started := s.started
+	s.mu.Unlock()
+	if !started {
 		return ""
 	}
 	return s.indexer.LastStoreSyncResourceVersion()
@@ -169,12 +167,6 @@ func (s *sharedIndexInformer) IsStopped() bool {
 	return s.stopped
 }
 
-func (s *sharedIndexInformer) hasStarted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.started
-}
-
 func (s *sharedIndexInformer) Run(stop <-chan struct{}) {
 	s.RunWithContext(wait.ContextForChannel(stop))
 }
@@ -197,19 +189,11 @@ func (s *sharedIndexInformer) report(ctx context.Context, err error) {
 	if s.watchError == nil {
 		return
 	}
-	log := s.indexer.logger().With("collection", s.indexer.opts.id)
-	failed := guarded(log, func() error {
-		s.watchError(ctx, s.stand, err)
-		return nil
-	})
-	if failed != nil {
-		log.Error("the watch error handler failed", "error", failed)
-	}
+	s.indexer.call("the watch error handler", func() { s.watchError(ctx, s.stand, err) })
 }
 
 // encode returns the stored form of a listed or watched object. An error that wraps
-// [object.ErrInvalid] concerns one object, which is left out. A transform that changes the type
-// would fail for all objects, so its error is returned without that wrapping.
+// [object.ErrInvalid] concerns one object; that of a transform that changes the type concerns all.
 func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err error) {
 	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec belong to the program and may panic
 		o, err = s.encodeExpected(obj)

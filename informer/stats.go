@@ -70,9 +70,8 @@ func (s *Stats) Counters() Counters {
 	return c
 }
 
-// Untrusted returns why the stored objects are known not to be the server's; empty if they are
-// trusted. It is set from the moment that a guard refuses the checkpoint until a list has replaced
-// the objects. listPending is the queue's ListPending.
+// Untrusted returns why a guard refused the checkpoint, until a list has replaced the objects; empty
+// if they are trusted. listPending is the queue's ListPending.
 func (c Counters) Untrusted(listPending bool) store.Reason {
 	if c.replaced && !listPending {
 		return ""
@@ -86,8 +85,8 @@ func (c Counters) CaughtUp(synced, listPending bool) bool {
 	return synced && c.Phase == reflector.PhaseWatching && !listPending
 }
 
-// LastProven returns when a collection that is not caught up was last known to be complete: at
-// proven, the Proven of its state, or at the end of a later watch.
+// LastProven returns when a collection that is not caught up was last known to be complete: proven,
+// which is the Proven of its state, or the end of a later watch.
 func (c Counters) LastProven(proven time.Time) time.Time {
 	if c.Watched.After(proven) {
 		return c.Watched
