@@ -74,6 +74,6 @@
 // internal/writeback memtable, journal and fold; this package has the collections. See
 // docs/internals-store.md for types, locks and goroutines.
 //
-// No setting trades durability for speed: no NoSync, ever. The one file that is not synced is
-// a copy (see [DB.Backup]): it has no name, so no one can find it after a crash.
+// No setting trades durability for speed. The one file that is not synced is a copy (see
+// [DB.Backup]): it has no name, so no one can find it after a crash.
 package bolt

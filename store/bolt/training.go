@@ -12,14 +12,12 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// A collection's dictionary is made of its first objects. The workload of a cluster changes over
-// the years, so the compression ratio is measured, window by window. If it has become worse than
-// the dictionary's best when the collection is listed again or the file was compacted, the next
-// objects make another dictionary, for later records.
+// A collection's dictionary is made of its first objects. If the compression ratio, measured window
+// by window, has become worse than the dictionary's best when the collection is listed again or the
+// file was compacted, the next objects make another dictionary, for later records.
 const (
 	// dictBytes is the size of a collection's dictionary, dictMinObjects the least number of
-	// objects that a dictionary is made from. Objects of one kind share keys and boilerplate, which
-	// a dictionary stores once.
+	// objects that a dictionary is made from.
 	dictBytes      = 64 << 10
 	dictMinObjects = 8
 
