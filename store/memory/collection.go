@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -21,8 +22,8 @@ type collection struct {
 	// ordering guards the trees of now.
 	ordering sync.Mutex
 
-	// mu guards the fields below. It is held for a small batch or the copy of a list at most:
-	// longer changes are made in a draft.
+	// mu guards the fields below. It is held for a small batch at most: longer changes are made
+	// in a draft.
 	mu      sync.RWMutex
 	now     *content  // the newest state; only the holder of writer replaces it
 	seen    *snapshot // of now, nil until a reader needs one; never changed
@@ -65,8 +66,17 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	return nil
 }
 
-// draft returns a copy of the newest state, to be changed and installed. The caller holds writer.
-func (c *collection) draft() *content { return c.now.draft(c.snapshot()) }
+// draft returns a copy of the newest state, to be changed and installed. It copies the map and the
+// records. The caller holds writer.
+func (c *collection) draft() *content {
+	s := c.snapshot()
+	c.mu.Lock()
+	d := *c.now
+	d.feed, d.values = c.now.feed.copy(), c.now.values.copy()
+	c.mu.Unlock()
+	d.trees, d.records, d.byKey = s.trees.copy(), slices.Clone(d.records), maps.Clone(d.byKey)
+	return &d
+}
 
 // install makes a draft the newest state. The caller holds writer.
 func (c *collection) install(d *content) {
@@ -206,12 +216,9 @@ func (c *collection) Header(key string) (store.Header, error) {
 // or the collection can't be read; Get returns the error.
 func (c *collection) Value(key string) (v any, ok bool) {
 	c.mu.RLock()
-	pos, ok := c.now.byKey[key]
-	if ok {
-		v = c.now.values[pos]
-	}
+	e, ok := c.now.byKey[key]
 	c.mu.RUnlock()
-	return v, ok && !c.db.closed.Load()
+	return e.value, ok && !c.db.closed.Load()
 }
 
 // missing returns the error of a read that found no object at key.
@@ -228,12 +235,14 @@ func (c *collection) missing(key string) error {
 // or as an *object.Object if it has none. encoded is the number of objects without a Go form. The
 // caller owns the slice.
 func (c *collection) Values() (list []any, encoded int64, err error) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if err := c.unreadable(c.now.gone); err != nil {
+	c.mu.Lock()
+	err = c.unreadable(c.now.gone)
+	values, encoded := c.now.values.copy(), c.now.encoded
+	c.mu.Unlock()
+	if err != nil {
 		return nil, 0, err
 	}
-	return slices.Clone(c.now.values), c.now.encoded, nil
+	return values.all(), encoded, nil
 }
 
 // ValuesByIndex is Values for the objects that have value in an index, ordered by key. It returns

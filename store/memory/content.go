@@ -2,10 +2,7 @@ package memory
 
 import (
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -16,10 +13,10 @@ import (
 type content struct {
 	snapshot // its trees may be behind, see changed
 
-	records []*record        // in no order
-	values  []any            // of each record, see [Collection.Values]
-	byKey   map[string]int32 // positions in records and values
-	encoded int64            // number of objects without a Go form
+	records []*record // in no order
+	values  list      // of each record, see [Collection.Values]
+	byKey   map[string]entry
+	encoded int64 // number of objects without a Go form
 
 	// changed has the changes that are not in the trees: they are made when a reader needs a
 	// snapshot. If stale is set, the trees are to be built from all records instead.
@@ -35,6 +32,13 @@ type record struct {
 	values [][]string // the object's values in each index of the collection
 }
 
+// entry is an object's value and its position in records and values. The value is in the map itself,
+// so that reading it costs no further access to memory.
+type entry struct {
+	value any
+	pos   int32
+}
+
 // changed is a key with the index values that its object had in the trees.
 type changed struct {
 	key string
@@ -48,21 +52,13 @@ type change struct {
 }
 
 func newContent(info *store.Info) *content {
-	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{})}, byKey: map[string]int32{}, stale: true}
-}
-
-// draft returns a copy of c in linear time, with the trees of its snapshot s.
-func (c *content) draft(s *snapshot) *content {
-	d := *c
-	d.feed, d.trees = c.feed.copy(), s.trees.copy()
-	d.records, d.values, d.byKey = slices.Clone(c.records), slices.Clone(c.values), maps.Clone(c.byKey)
-	return &d
+	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{})}, byKey: map[string]entry{}, values: list{owner: new(owner)}, stale: true}
 }
 
 // object returns the object at key, nil if there is none.
 func (c *content) object(key string) *object.Object {
-	if pos, ok := c.byKey[key]; ok {
-		return c.records[pos].object
+	if e, ok := c.byKey[key]; ok {
+		return c.records[e.pos].object
 	}
 	return nil
 }
@@ -115,7 +111,8 @@ func (c *content) apply(changes []change, cp *store.Checkpoint, forgetful bool) 
 
 // set makes one change and returns the object that was at its key, nil if there was none.
 func (c *content) set(ch *change) (was *object.Object) {
-	pos, had := c.byKey[ch.Key]
+	at, had := c.byKey[ch.Key]
+	pos := at.pos
 	if !had && ch.Object == nil {
 		return nil
 	}
@@ -136,12 +133,17 @@ func (c *content) set(ch *change) (was *object.Object) {
 	}
 	if !had {
 		pos = int32(len(c.records))
-		c.byKey[next.key] = pos
-		c.records, c.values = append(c.records, nil), append(c.values, nil)
+		c.records = append(c.records, nil)
 	}
 	c.count(1, next.object)
-	c.records[pos], c.values[pos] = next, next.value
+	c.put(next, pos)
 	return was
+}
+
+func (c *content) put(r *record, pos int32) {
+	c.records[pos] = r
+	c.values.set(pos, r.value)
+	c.byKey[r.key] = entry{r.value, pos}
 }
 
 // remove deletes the record at pos. The last one moves to pos.
@@ -149,11 +151,11 @@ func (c *content) remove(pos int32) {
 	delete(c.byKey, c.records[pos].key)
 	last := len(c.records) - 1
 	if int(pos) != last {
-		c.records[pos], c.values[pos] = c.records[last], c.values[last]
-		c.byKey[c.records[pos].key] = pos
+		c.put(c.records[last], pos)
 	}
-	c.records[last], c.values[last] = nil, nil
-	c.records, c.values = c.records[:last], c.values[:last]
+	c.records[last] = nil
+	c.records = c.records[:last]
+	c.values.pop()
 }
 
 // behind notes that the trees have an older object at key, or none, with index values was.
@@ -204,8 +206,8 @@ func (c *content) catchUp() func() {
 	c.changed = nil
 	now := make([]*record, len(behind))
 	for i, ch := range behind {
-		if pos, ok := c.byKey[ch.key]; ok {
-			now[i] = c.records[pos]
+		if e, ok := c.byKey[ch.key]; ok {
+			now[i] = c.records[e.pos]
 		}
 	}
 	return func() {
@@ -236,22 +238,4 @@ func (c *content) reindex(indexes []store.Index) {
 // hasIndexes reports whether the collection has exactly these indexes, by name and spec.
 func (c *content) hasIndexes(indexes []store.Index) bool {
 	return slices.EqualFunc(c.indexes, indexes, func(a, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec })
-}
-
-// sortIndexes returns indexes ordered by name, or an error if they can't be the indexes of one
-// collection.
-func sortIndexes(indexes []store.Index) ([]store.Index, error) {
-	indexes = slices.Clone(indexes)
-	slices.SortFunc(indexes, func(a, b store.Index) int { return strings.Compare(a.Name, b.Name) })
-	for i, x := range indexes {
-		switch {
-		case x.Name == "" || x.Func == nil:
-			return nil, fmt.Errorf("index %q has no name or no function", x.Name)
-		case x.Name == store.NamespaceIndex:
-			return nil, fmt.Errorf("index %q: every collection has it already", x.Name)
-		case i > 0 && x.Name == indexes[i-1].Name:
-			return nil, fmt.Errorf("index %q is given twice", x.Name)
-		}
-	}
-	return indexes, nil
 }

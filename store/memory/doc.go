@@ -3,8 +3,8 @@
 // It fulfils the contract of package store except durability, and passes the suite in
 // store/storetest as store/bolt does. A collection has its newest state twice:
 //
-//   - Two slices and a map by key, which batches change in place under a short lock, and which
-//     single reads and lists use.
+//   - A map by key for single reads, and an array for lists, which batches change in place under a
+//     short lock. The array is copied on write, so a list does not hold that lock.
 //   - B-trees that are copied on write, by key and by index value, for views. They follow when a
 //     reader needs a view, so that a collection without such readers pays nothing for them.
 //

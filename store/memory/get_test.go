@@ -3,8 +3,11 @@ package memory_test
 import (
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -201,6 +204,38 @@ func TestReadersDoNotWait(t *testing.T) {
 		_, err := db.Open(storetest.Info("configmaps"), slow("open", "first"))
 		return err
 	})
+}
+
+// A view that is opened after a write shows the write, beside readers that are about to keep an
+// older snapshot.
+func TestViewAfterWrite(t *testing.T) {
+	db := memory.New()
+	coll, err := db.Open(storetest.Info("configmaps"))
+	require.NoError(t, err)
+	var readers sync.WaitGroup
+	var stop atomic.Bool
+	for range 2 {
+		readers.Go(func() {
+			for !stop.Load() {
+				if v, err := coll.View(); err == nil {
+					v.Close()
+				}
+			}
+		})
+	}
+	for rv := 1; rv <= 20_000 && !t.Failed(); rv++ {
+		require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{put("a", rv)}, Checkpoint: storetest.Checkpoint(rv)}))
+		if rv%3 != 0 { // a reader may be at an older snapshot meanwhile
+			continue
+		}
+		v, err := coll.View()
+		require.NoError(t, err)
+		assert.Equal(t, strconv.Itoa(rv), v.State().RV)
+		v.Close()
+	}
+	stop.Store(true)
+	readers.Wait()
+	require.NoError(t, db.Close())
 }
 
 // A batch that has a key twice, which it should not, is applied in order.

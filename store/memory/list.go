@@ -1,0 +1,69 @@
+package memory
+
+import "slices"
+
+// chunkSize is the number of values in a chunk. A larger one makes lists a little faster, and the
+// first change after a copy slower.
+const chunkSize = 128
+
+// chunk is a part of a list. Only the list with the same owner may change it.
+type chunk struct {
+	owner  *owner
+	values [chunkSize]any
+}
+
+// owner identifies the list that may change a chunk in place, by its address. It is not empty,
+// because two empty values may have one address.
+type owner struct{ _ byte }
+
+// list is an array that is copied on write, so that it is read without the lock of its writers. A
+// copy takes constant time. Afterwards the first change copies the list of chunks, and the first
+// change of a chunk copies that chunk.
+type list struct {
+	chunks []*chunk
+	count  int
+	owner  *owner
+	shared bool // a copy uses the same list of chunks
+}
+
+// copy returns a copy that can be changed independently of l.
+func (l *list) copy() list {
+	l.shared, l.owner = true, new(owner)
+	return list{chunks: l.chunks, count: l.count, owner: new(owner), shared: true}
+}
+
+// set sets the value at pos, which may be one past the last.
+func (l *list) set(pos int32, v any) {
+	if l.shared {
+		l.chunks, l.shared = slices.Clone(l.chunks), false
+	}
+	if int(pos) == l.count {
+		if l.count++; pos%chunkSize == 0 {
+			l.chunks = append(l.chunks, &chunk{owner: l.owner})
+		}
+	}
+	c := l.chunks[pos/chunkSize]
+	if c.owner != l.owner {
+		c = &chunk{owner: l.owner, values: c.values}
+		l.chunks[pos/chunkSize] = c
+	}
+	c.values[pos%chunkSize] = v
+}
+
+// pop removes the last value.
+func (l *list) pop() {
+	l.set(int32(l.count-1), nil)
+	if l.count--; l.count%chunkSize == 0 {
+		l.chunks[len(l.chunks)-1] = nil
+		l.chunks = l.chunks[:len(l.chunks)-1]
+	}
+}
+
+// all returns the values.
+func (l *list) all() []any {
+	all := make([]any, 0, l.count)
+	for i, c := range l.chunks {
+		all = append(all, c.values[:min(chunkSize, l.count-i*chunkSize)]...)
+	}
+	return all
+}
