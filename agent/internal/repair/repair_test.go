@@ -5,13 +5,17 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -87,4 +91,16 @@ func TestFetch(t *testing.T) {
 			require.Equal(t, x.queued, queue.Len())
 		})
 	}
+}
+
+// TestRepair_LogsOnce checks that a corrupt record is logged by the first pass that finds it.
+func TestRepair_LogsOnce(t *testing.T) {
+	var log strings.Builder
+	c := collection.New(collection.Spec{ID: "pods"}, collection.Options{Clock: clock.RealClock{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r := Repairer{Damages: NewDamages(), Clock: clock.RealClock{}}
+	r.Damages.Note("pods", "shop/a")
+	for range 3 {
+		r.repair(t.Context(), c, rate.NewLimiter(requestsPerSecond, 1))
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "a stored record is corrupt"), log.String())
 }
