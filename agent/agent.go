@@ -212,7 +212,7 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	}
 	a.foreign = origin != ""
 	if err := db.JournalCorruption(); err != nil {
-		a.log.Error("the journal is corrupt; what follows the damage was given up and comes again", "error", err)
+		a.log.Error("the journal is corrupt; the changes after the damage were discarded and will be watched again", "error", err)
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func (a *Agent) openCollections() error {
 		if err := a.db.Drop(id); err != nil {
 			return err
 		}
-		a.log.Info("dropped what is no longer configured", "collection", id)
+		a.log.Info("dropped a collection that is no longer configured", "collection", id)
 	}
 	return nil
 }
@@ -414,6 +414,6 @@ func (a *Agent) nextChange(id string) <-chan struct{} {
 // notifications.
 func (a *Agent) tell(err error) {
 	if err != nil {
-		a.log.Warn("systemd could not be told", "error", err)
+		a.log.Warn("could not notify systemd", "error", err)
 	}
 }

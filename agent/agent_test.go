@@ -247,27 +247,28 @@ func TestCorruptHeadIsSetAside(t *testing.T) {
 }
 
 func TestErrorsOfAStart(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		spoil func(t *testing.T, n *node)
 		usage bool
 		text  string
 	}{
-		"no kubeconfig": {func(_ *testing.T, n *node) { n.cfg.Kubeconfig += ".absent" }, true, "no such file"},
-		"bad kubeconfig": {func(t *testing.T, n *node) {
+		{"no kubeconfig", func(_ *testing.T, n *node) { n.cfg.Kubeconfig += ".absent" }, true, "no such file"},
+		{"bad kubeconfig", func(t *testing.T, n *node) {
 			require.NoError(t, os.WriteFile(n.cfg.Kubeconfig, []byte("{"), 0o600))
 		}, true, "kubeconfig"},
-		"locked": {func(t *testing.T, n *node) {
+		{"locked", func(t *testing.T, n *node) {
 			db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 		}, false, "in use by another process"},
-		"port in use": {func(t *testing.T, n *node) {
+		{"port in use", func(t *testing.T, n *node) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, l.Close()) })
 			n.cfg.Metrics = config.Metrics{Address: l.Addr().String()}
 		}, false, "metrics.address"},
-		"namespaces of a resource without": {func(t *testing.T, n *node) {
+		{"namespaces of a resource without", func(t *testing.T, n *node) {
 			db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
 			require.NoError(t, err)
 			_, err = db.Open(store.Info{ID: "pods@shop", Version: "v1", Resource: "pods", Kind: "Pod"})
@@ -276,7 +277,7 @@ func TestErrorsOfAStart(t *testing.T) {
 			n.cfg.Resources[0].Namespaces = []string{"shop"}
 		}, true, "resources[0].namespaces"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			n := newNode(t, podsOnly)
 			tc.spoil(t, n)
 			err := Run(t.Context(), n.cfg, Options{})

@@ -25,7 +25,7 @@ func (a *Agent) awaitStore(ctx context.Context) error {
 			return err
 		}
 		d := backoff.Step()
-		a.log.Error("there is no room on the disk for the database; waiting for some", "path", a.config().Store.Path, "wait", d, "error", err)
+		a.log.Error("the disk is too full to open the database; retrying", "path", a.config().Store.Path, "wait", d, "error", err)
 		a.tell(systemd.Starting("waiting for room on the disk: " + err.Error()))
 		if err := sleep.For(ctx, a.clock, d); err != nil {
 			return err

@@ -19,17 +19,18 @@ import (
 // not while it hangs.
 func TestExtended(t *testing.T) {
 	const looks = 8
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name        string
 		between     func()
 		least, most int
 	}{
-		"it works": {func() {
+		{"it works", func() {
 			for before := processUsage(); processUsage() == before; {
 			}
 		}, looks - 1, looks},
-		"it hangs": {func() {}, 0, looks / 4}, // the CPU time of before may fill a step
+		{"it hangs", func() {}, 0, looks / 4}, // the CPU time of before may fill a step
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			m := notified(t)
 			synctest.Test(t, func(*testing.T) {
 				a := &Agent{clock: clock.RealClock{}, log: slog.New(slog.DiscardHandler)}

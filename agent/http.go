@@ -77,7 +77,7 @@ func (a *Agent) listen() (net.Listener, error) {
 		return localapi.Listen(path)
 	}
 	if address := given.Addr().String(); address != path {
-		a.log.Warn("systemd gave another socket than localAPI.socket: it is the one that is served", "socket", address, "localAPI.socket", path)
+		a.log.Warn("systemd passed a socket other than localAPI.socket; serving on systemd's", "socket", address, "localAPI.socket", path)
 	}
 	return given, nil
 }

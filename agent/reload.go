@@ -80,7 +80,7 @@ func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, super
 	}
 	a.mu.Unlock()
 	if err != nil {
-		a.log.Error("the new configuration was refused; the one before stays in force", "problem", err.Error())
+		a.log.Error("the newest configuration was refused; the previous one stays in force", "problem", err.Error())
 	} else {
 		a.log.Info("configuration reloaded", "changes", strings.Join(changes, "; "))
 	}
@@ -236,7 +236,7 @@ func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervis
 		supervisors.Stop(byID[id])
 		a.damages.Forget(id)
 		if err := a.db.Drop(id); err != nil {
-			byID[id].Log.Error("what is no longer configured could not be dropped; the next start tries again", "error", err)
+			byID[id].Log.Error("could not drop a collection that is no longer configured; the next start retries", "error", err)
 		}
 		removed = append(removed, "removed "+id)
 	}

@@ -178,27 +178,30 @@ func TestReloadRefused(t *testing.T) {
 		return strings.HasPrefix(s, "STATUS=") && strings.HasSuffix(s, "the newest configuration was refused: the configuration was refused: agent.yaml:7: a mistake; agent.yaml:8: another")
 	})
 	require.Contains(t, r.status(t).Agent.ConfigProblem, "agent.yaml:7: a mistake; agent.yaml:8: another")
-	require.Contains(t, r.log.String(), "the new configuration was refused; the one before stays in force")
+	require.Contains(t, r.log.String(), "the newest configuration was refused; the previous one stays in force")
 
-	for field, change := range map[string]func(*config.AgentConfiguration){
-		"kubeconfig":      func(c *config.AgentConfiguration) { c.Kubeconfig += "2" },
-		"store.type":      func(c *config.AgentConfiguration) { c.Store.Type = config.StoreMemory },
-		"store.path":      func(c *config.AgentConfiguration) { c.Store.Path += "2" },
-		"store.maxSize":   func(c *config.AgentConfiguration) { c.Store.MaxSize.Add(c.Store.MaxSize) },
-		"encryption":      func(c *config.AgentConfiguration) { c.Encryption.KeyFile = "key" },
-		"snapshots.dir":   func(c *config.AgentConfiguration) { c.Snapshots.Dir += "2" },
-		"localAPI.socket": func(c *config.AgentConfiguration) { c.LocalAPI.Socket += "2" },
-		"metrics":         func(c *config.AgentConfiguration) { c.Metrics.Disabled = false },
-		"log.format":      func(c *config.AgentConfiguration) { c.Log.Format = config.LogJSON },
+	for _, tc := range []struct {
+		field  string
+		change func(*config.AgentConfiguration)
+	}{
+		{"kubeconfig", func(c *config.AgentConfiguration) { c.Kubeconfig += "2" }},
+		{"store.type", func(c *config.AgentConfiguration) { c.Store.Type = config.StoreMemory }},
+		{"store.path", func(c *config.AgentConfiguration) { c.Store.Path += "2" }},
+		{"store.maxSize", func(c *config.AgentConfiguration) { c.Store.MaxSize.Add(c.Store.MaxSize) }},
+		{"encryption", func(c *config.AgentConfiguration) { c.Encryption.KeyFile = "key" }},
+		{"snapshots.dir", func(c *config.AgentConfiguration) { c.Snapshots.Dir += "2" }},
+		{"localAPI.socket", func(c *config.AgentConfiguration) { c.LocalAPI.Socket += "2" }},
+		{"metrics", func(c *config.AgentConfiguration) { c.Metrics.Disabled = false }},
+		{"log.format", func(c *config.AgentConfiguration) { c.Log.Format = config.LogJSON }},
 	} {
 		r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
-			change(c)
+			tc.change(c)
 			c.Resources = resources("nodes")
 		}))
 		_, err := r.client.Reload(t.Context())
-		require.ErrorIs(t, err, localapi.ErrRefused, field)
-		require.ErrorContains(t, err, field+" can't change while the agent runs: restart it", field)
-		require.Equal(t, "pods", r.status(t).Collections[0].ID, "%s: nothing of it is in force", field)
+		require.ErrorIs(t, err, localapi.ErrRefused, tc.field)
+		require.ErrorContains(t, err, tc.field+" can't change while the agent runs: restart it", tc.field)
+		require.Equal(t, "pods", r.status(t).Collections[0].ID, "%s: nothing of it is in force", tc.field)
 	}
 
 	r.next.Store(n.cfg)

@@ -53,7 +53,7 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	}
 	headline := s.Headline()
 	if stuck := a.stuck(); stuck != "" {
-		headline = "STUCK: " + stuck + "; " + headline
+		headline = stuck + "; " + headline
 	}
 	a.tell(systemd.Status(headline))
 }

@@ -1,9 +1,9 @@
 package agent
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/systemd"
 )
 
@@ -22,9 +22,9 @@ func (a *Agent) healthy(interval time.Duration) bool {
 		a.stalled.Store(nil)
 		return true
 	}
-	what := fmt.Sprintf("changes of %s do not get into the store", id)
+	what := localapi.Stuck(id)
 	if a.stalled.Swap(&what) == nil {
-		a.log.Error("STUCK: changes do not get into the store, and nothing says why; the watchdog is not fed any more, so that systemd starts the agent again", "collection", id)
+		a.log.Error(what+", for no known reason; the watchdog is no longer fed, so systemd restarts the agent", "collection", id)
 	}
 	return false
 }

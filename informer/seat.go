@@ -116,12 +116,12 @@ func (s *sharedIndexInformer) claim(ctx context.Context) bool {
 		owner, freed := coll.seat.take(coll)
 		if owner == nil {
 			if waited {
-				log.Info("the other informer has stopped, and this one begins")
+				log.Info("the other informer of the collection has stopped; starting")
 			}
 			return true
 		}
 		err := coll.inUse(owner)
-		log.Warn("the informer waits for another one of the same collection to stop, and has not synced until then", "error", err)
+		log.Warn("another informer of the collection is running; waiting for it to stop, not synced until then", "error", err)
 		s.report(ctx, err)
 		select {
 		case <-ctx.Done():

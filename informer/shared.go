@@ -201,7 +201,7 @@ func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err 
 	})
 	switch {
 	case errors.Is(err, errTransformedType):
-		s.indexer.logger().Error("the informer can't go on", "collection", s.indexer.opts.id, "error", err)
+		s.indexer.logger().Error("the informer stops", "collection", s.indexer.opts.id, "error", err)
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", object.ErrInvalid, err)

@@ -19,6 +19,16 @@ const staleAfter = 5 * 60
 // answer.
 const CaughtUp = "caught up"
 
+// Stuck returns the words for a collection whose changes do not reach the store, for no known reason.
+func Stuck(collection string) string {
+	return "STUCK: changes of " + collection + " do not get into the store"
+}
+
+// String returns the purge in words.
+func (p Purge) String() string {
+	return "PURGED: the server forbids it: " + english.Plural(int(p.Objects), "object", "") + " deleted"
+}
+
 // Level is the severity of a fact. It is a CSS class too.
 type Level string
 
@@ -155,7 +165,7 @@ func (s *Status) Alarms() []Alarm {
 		add(c.CorruptRecords > 0, Bad, c.ID, english.Plural(int(c.CorruptRecords), "corrupt record", "")+" left out until fetched again", "")
 		add(c.RefusedSeconds > 0, Warn, c.ID, "forbidden for "+Age(c.RefusedSeconds)+": the stored objects are deleted after secrets.purgeAfter", "")
 		if p := c.Purged; p != nil {
-			add(true, Warn, c.ID, fmt.Sprintf("PURGED: the server forbids it: %s deleted", english.Plural(int(p.Objects), "object", "")), "")
+			add(true, Warn, c.ID, p.String(), "")
 		}
 		if v := c.Verification; v != nil {
 			add(v.Left() > 0, Bad, c.ID, fmt.Sprintf("DIFFERS from the server: %d missing, %d extra, %d stale", v.Missing, v.Extra, v.Stale), "snapcache verify --repair fixes it")

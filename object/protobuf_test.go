@@ -33,9 +33,12 @@ func protobufPod(t testing.TB) []byte {
 }
 
 func TestProtobuf(t *testing.T) {
-	for name, parse := range map[string]func([]byte) (*object.Object, error){"Parse": object.Parse, "FromValid": object.FromValid} {
-		o, err := parse(protobufPod(t))
-		require.NoError(t, err, name)
+	for _, c := range []struct {
+		name  string
+		parse func([]byte) (*object.Object, error)
+	}{{"Parse", object.Parse}, {"FromValid", object.FromValid}} {
+		o, err := c.parse(protobufPod(t))
+		require.NoError(t, err, c.name)
 		require.True(t, o.Protobuf())
 		require.Equal(t, "shop/till-1", o.Key())
 		require.Equal(t, "Pod", o.Kind())

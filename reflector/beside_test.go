@@ -301,13 +301,16 @@ func TestBesideClientGo(t *testing.T) {
 
 		type result struct{ server, store map[string]string }
 		results := map[string]result{}
-		for name, run := range map[string]func(context.Context, *world, cache.Store){"ours": ours, "theirs": theirs} {
+		for _, c := range []struct {
+			name string
+			run  func(context.Context, *world, cache.Store)
+		}{{"ours", ours}, {"theirs", theirs}} {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(append([]fault(nil), lists...), append([]fault(nil), watches...))
 				s := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
-				go func() { defer close(done); run(ctx, w, s) }()
+				go func() { defer close(done); c.run(ctx, w, s) }()
 				w.play(steps)
 				time.Sleep(3 * time.Hour) // simulated: every fault has passed
 				synctest.Wait()
@@ -315,7 +318,7 @@ func TestBesideClientGo(t *testing.T) {
 				for name, o := range w.objects {
 					server[name] = string(o.UID) + "@" + o.ResourceVersion
 				}
-				results[name] = result{server, content(t, s)}
+				results[c.name] = result{server, content(t, s)}
 				cancel()
 				<-done
 			})

@@ -106,16 +106,19 @@ func TestWithoutSystemd(t *testing.T) {
 	for _, variable := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
 		t.Setenv(variable, "")
 	}
-	for name, call := range map[string]func() error{
-		"Ready":    Ready,
-		"Status":   func() error { return Status("fine") },
-		"Stopping": func() error { return Stopping("bye") },
-		"Watchdog": func() error {
+	for _, c := range []struct {
+		name string
+		call func() error
+	}{
+		{"Ready", Ready},
+		{"Status", func() error { return Status("fine") }},
+		{"Stopping", func() error { return Stopping("bye") }},
+		{"Watchdog", func() error {
 			return Watchdog(t.Context(), clock.RealClock{}, func(time.Duration) bool { t.Error("asked for health"); return true })
-		},
+		}},
 	} {
-		if err := call(); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if err := c.call(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

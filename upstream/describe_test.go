@@ -112,21 +112,24 @@ func TestDescribeConnections(t *testing.T) {
 			require.NoError(t, err)
 			defer c.Close()
 			s := podSource(c)
-			for what, call := range map[string]func(context.Context) error{
-				"identity": func(ctx context.Context) error { _, err := c.Identity(ctx); return err },
-				"resolve":  func(ctx context.Context) error { _, err := c.Resolve(ctx, "x", "v1", ""); return err },
-				"list":     func(ctx context.Context) error { _, err := s.List(ctx, ListOptions{}, nil); return err },
-				"watch":    func(ctx context.Context) error { _, err := s.Watch(ctx, "1", time.Minute); return err },
-				"probe":    func(ctx context.Context) error { return s.Probe(ctx, "1") },
+			for _, c := range []struct {
+				what string
+				call func(context.Context) error
+			}{
+				{"identity", func(ctx context.Context) error { _, err := c.Identity(ctx); return err }},
+				{"resolve", func(ctx context.Context) error { _, err := c.Resolve(ctx, "x", "v1", ""); return err }},
+				{"list", func(ctx context.Context) error { _, err := s.List(ctx, ListOptions{}, nil); return err }},
+				{"watch", func(ctx context.Context) error { _, err := s.Watch(ctx, "1", time.Minute); return err }},
+				{"probe", func(ctx context.Context) error { return s.Probe(ctx, "1") }},
 			} {
-				if tc.kind == "" && what != "identity" {
+				if tc.kind == "" && c.what != "identity" {
 					continue // the server serves nothing else
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				err := call(ctx)
+				err := c.call(ctx)
 				cancel()
-				require.Equal(t, tc.kind, Classify(err), "%s: %v", what, err)
-				require.Contains(t, Describe(err), tc.want, what)
+				require.Equal(t, tc.kind, Classify(err), "%s: %v", c.what, err)
+				require.Contains(t, Describe(err), tc.want, c.what)
 				require.NotContains(t, Describe(err), "\n")
 			}
 		})

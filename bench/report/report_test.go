@@ -65,29 +65,32 @@ func TestTargets(t *testing.T) {
 		require.Equal(t, "reached", judge(target).text, target.what)
 	}
 	// If a figure becomes worse, its target shows it.
-	for name, worse := range map[string]func(c *result.Cost){
-		"first correct read": func(c *result.Cost) { c.ReadSeconds = 3 },
-		"caught up":          func(c *result.Cost) { c.CaughtUpSeconds = 6 },
-		"bytes from":         func(c *result.Cost) { c.Received = 250 },
-		"apiserver's CPU":    func(c *result.Cost) { c.ServerCPU = 6 },
-		"peak memory":        func(c *result.Cost) { c.Peak = 13e6 },
-		"settled memory":     func(c *result.Cost) { c.File = 13e6 },
-		"CPU on the first":   func(c *result.Cost) { c.SettledCPU = 101 },
-		"size on disk":       func(c *result.Cost) { c.DiskBytes = 15_000_001 },
+	for _, c := range []struct {
+		name  string
+		worse func(c *result.Cost)
+	}{
+		{"first correct read", func(c *result.Cost) { c.ReadSeconds = 3 }},
+		{"caught up", func(c *result.Cost) { c.CaughtUpSeconds = 6 }},
+		{"bytes from", func(c *result.Cost) { c.Received = 250 }},
+		{"apiserver's CPU", func(c *result.Cost) { c.ServerCPU = 6 }},
+		{"peak memory", func(c *result.Cost) { c.Peak = 13e6 }},
+		{"settled memory", func(c *result.Cost) { c.File = 13e6 }},
+		{"CPU on the first", func(c *result.Cost) { c.SettledCPU = 101 }},
+		{"size on disk", func(c *result.Cost) { c.DiskBytes = 15_000_001 }},
 	} {
 		run := example()
 		for i := range stage(run, medium).Turns {
 			if turn := &stage(run, medium).Turns[i]; turn.Peer == driver.Agent {
-				worse(&turn.Cost)
+				c.worse(&turn.Cost)
 			}
 		}
 		missed := 0
 		for _, target := range targets(run) {
-			if strings.Contains(target.what, name) && judge(target).text == "**not reached**" {
+			if strings.Contains(target.what, c.name) && judge(target).text == "**not reached**" {
 				missed++
 			}
 		}
-		require.Positive(t, missed, name)
+		require.Positive(t, missed, c.name)
 	}
 	run := example()
 	stage(run, medium).Streams[0].Handled.P99 = 0.025

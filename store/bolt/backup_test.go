@@ -213,21 +213,22 @@ func TestCopyIsSmall(t *testing.T) {
 
 // If a copy can't be complete, Backup returns an error and no copy.
 func TestCopyRefuses(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name        string
 		bucket, key string
 		want        string
 	}{
-		"record":     {"c/pods/g1/objects", "site/o-05", "site/o-05 is corrupt: checksum"},
-		"checkpoint": {"c/pods", "state", "state: checksum"},
-		"unread":     {"c/pods", "dict", "dict: checksum"},
-		"indexes":    {"c/pods/g1", "indexes", "indexes: checksum"},
-		"history":    {"c/pods/g1", "history", "history: checksum"},
-		"feed":       {"c/pods/g1/feed", "", "change feed"},
-		"tombstone":  {"c/pods/g1/tombs", "", "checksum"},
-		"journal":    {"journal", "", "journal"},
-		"dictionary": {"dict", "", "dictionary"},
+		{"record", "c/pods/g1/objects", "site/o-05", "site/o-05 is corrupt: checksum"},
+		{"checkpoint", "c/pods", "state", "state: checksum"},
+		{"unread", "c/pods", "dict", "dict: checksum"},
+		{"indexes", "c/pods/g1", "indexes", "indexes: checksum"},
+		{"history", "c/pods/g1", "history", "history: checksum"},
+		{"feed", "c/pods/g1/feed", "", "change feed"},
+		{"tombstone", "c/pods/g1/tombs", "", "checksum"},
+		{"journal", "journal", "", "journal"},
+		{"dictionary", "dict", "", "dictionary"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			path := sampleFile(t)
 			edit(t, path, func(tx *bbolt.Tx) error {
 				b := bucketAt(tx, tc.bucket)

@@ -151,63 +151,64 @@ func TestCheckFinds(t *testing.T) {
 	seq := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 	raw, err := os.ReadFile(sampleFile(t))
 	require.NoError(t, err)
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name            string
 		damage          func(*bbolt.Tx) error
 		collection, key string
 		reason          string
 	}{
-		"record flipped": {change(objects, []byte("shop/o-04"), flip), "pods", "shop/o-04", "checksum does not match"},
-		"record cut":     {change(objects, []byte("shop/o-04"), func(b []byte) []byte { return b[:3] }), "pods", "shop/o-04", "record is cut short"},
-		"record of another": {func(tx *bbolt.Tx) error {
+		{"record flipped", change(objects, []byte("shop/o-04"), flip), "pods", "shop/o-04", "checksum does not match"},
+		{"record cut", change(objects, []byte("shop/o-04"), func(b []byte) []byte { return b[:3] }), "pods", "shop/o-04", "record is cut short"},
+		{"record of another", func(tx *bbolt.Tx) error {
 			return put(objects, []byte("shop/zz"), bucketAt(tx, objects).Get([]byte("shop/o-04")))(tx)
 		}, "pods", "shop/zz", "checksum does not match"},
-		"record lost":         {func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Delete([]byte("shop/o-04")) }, "pods", "", "it has 36 objects, its state has 37"},
-		"index entry lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, apps).Delete([]byte("camera\x00shop/o-04")) }, "pods", "shop/o-04", `index app does not have it under "camera"`},
-		"index entry wrong":   {put(apps, []byte("till\x00shop/o-04"), nil), "pods", "shop/o-04", `index app has it under "till", where it does not belong`},
-		"index entry of none": {put(apps, []byte("till\x00shop/none"), nil), "pods", "shop/none", `index app has it under "till", and there is no such object`},
-		"index entry odd":     {put(apps, []byte("till"), nil), "pods", "", `index app has a malformed entry "till"`},
-		"index gone":          {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/index").DeleteBucket([]byte("app")) }, "pods", "", "index app: a bucket is missing"},
-		"unknown index":       {put(pods+"/index/mine", []byte("x\x00shop/none"), nil), "pods", "shop/none", `index mine has it under "x", and there is no such object`},
-		"list of indexes":     {change(pods, []byte("indexes"), flip), "pods", "", "indexes: checksum does not match"},
-		"feed entry flipped":  {change(pods+"/feed", []byte("\x03101"), flip), "pods", "", "change feed: entry 03313031 is corrupt"},
-		"feed entry lost":     {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/feed").Delete([]byte("\x03101")) }, "pods", "shop/o-02", "the change feed does not have it at 101"},
-		"feed entry of another": {func(tx *bbolt.Tx) error {
+		{"record lost", func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Delete([]byte("shop/o-04")) }, "pods", "", "it has 36 objects, its state has 37"},
+		{"index entry lost", func(tx *bbolt.Tx) error { return bucketAt(tx, apps).Delete([]byte("camera\x00shop/o-04")) }, "pods", "shop/o-04", `index app does not have it under "camera"`},
+		{"index entry wrong", put(apps, []byte("till\x00shop/o-04"), nil), "pods", "shop/o-04", `index app has it under "till", where it does not belong`},
+		{"index entry of none", put(apps, []byte("till\x00shop/none"), nil), "pods", "shop/none", `index app has it under "till", and there is no such object`},
+		{"index entry odd", put(apps, []byte("till"), nil), "pods", "", `index app has a malformed entry "till"`},
+		{"index gone", func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/index").DeleteBucket([]byte("app")) }, "pods", "", "index app: a bucket is missing"},
+		{"unknown index", put(pods+"/index/mine", []byte("x\x00shop/none"), nil), "pods", "shop/none", `index mine has it under "x", and there is no such object`},
+		{"list of indexes", change(pods, []byte("indexes"), flip), "pods", "", "indexes: checksum does not match"},
+		{"feed entry flipped", change(pods+"/feed", []byte("\x03101"), flip), "pods", "", "change feed: entry 03313031 is corrupt"},
+		{"feed entry lost", func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/feed").Delete([]byte("\x03101")) }, "pods", "shop/o-02", "the change feed does not have it at 101"},
+		{"feed entry of another", func(tx *bbolt.Tx) error {
 			return bucketAt(tx, objects).Put([]byte("shop/o-02"), bucketAt(tx, objects).Get([]byte("shop/o-04")))
 		}, "pods", "shop/o-02", "checksum does not match"},
-		"feed entry moved": {func(tx *bbolt.Tx) error {
+		{"feed entry moved", func(tx *bbolt.Tx) error {
 			return put(pods+"/feed", []byte("\x03109"), bucketAt(tx, pods+"/feed").Get([]byte("\x03101")))(tx)
 		}, "pods", "", "change feed: entry 03313039 is corrupt"},
-		"feed gone":         {func(tx *bbolt.Tx) error { return bucketAt(tx, pods).DeleteBucket([]byte("feed")) }, "pods", "", "change feed: a bucket is missing"},
-		"tombstone lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/tombs").Delete([]byte("\x03102")) }, "pods", "", "the deletion at 102 has no tombstone"},
-		"tombstone flipped": {change(pods+"/tombs", []byte("\x03102"), flip), "pods", "shop/o-40", "its tombstone at 102: checksum does not match"},
-		"tombstone of none": {put(pods+"/tombs", []byte("\x03109"), []byte("x")), "pods", "", "the tombstone at 109 belongs to no deletion"},
-		"count":             {state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state has 41"},
-		"bytes":             {state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state has"},
-		"no RV":             {state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
-		"state":             {put("c/nodes", []byte("state"), bolt.Seal("nodes", []byte("state"), []byte("[]"))), "nodes", "", "state: json"},
-		"state flipped":     {change("c/nodes", []byte("state"), flip), "nodes", "", "state: checksum does not match"},
-		"info":              {put("c/nodes", []byte("info"), nil), "nodes", "", "info: it is missing or cut short"},
-		"info of another": {func(tx *bbolt.Tx) error {
+		{"feed gone", func(tx *bbolt.Tx) error { return bucketAt(tx, pods).DeleteBucket([]byte("feed")) }, "pods", "", "change feed: a bucket is missing"},
+		{"tombstone lost", func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/tombs").Delete([]byte("\x03102")) }, "pods", "", "the deletion at 102 has no tombstone"},
+		{"tombstone flipped", change(pods+"/tombs", []byte("\x03102"), flip), "pods", "shop/o-40", "its tombstone at 102: checksum does not match"},
+		{"tombstone of none", put(pods+"/tombs", []byte("\x03109"), []byte("x")), "pods", "", "the tombstone at 109 belongs to no deletion"},
+		{"count", state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state has 41"},
+		{"bytes", state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state has"},
+		{"no RV", state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
+		{"state", put("c/nodes", []byte("state"), bolt.Seal("nodes", []byte("state"), []byte("[]"))), "nodes", "", "state: json"},
+		{"state flipped", change("c/nodes", []byte("state"), flip), "nodes", "", "state: checksum does not match"},
+		{"info", put("c/nodes", []byte("info"), nil), "nodes", "", "info: it is missing or cut short"},
+		{"info of another", func(tx *bbolt.Tx) error {
 			return put("c/nodes", []byte("info"), bucketAt(tx, "c/pods").Get([]byte("info")))(tx)
 		}, "nodes", "", "info: checksum does not match"},
-		"generation":         {put("c/pods", []byte("gen"), bolt.Seal("pods", []byte("gen"), seq(9))), "pods", "", "a bucket is missing"},
-		"generation flipped": {change("c/pods", []byte("gen"), flip), "pods", "", "gen: checksum does not match"},
-		"generation cut":     {put("c/pods", []byte("gen"), bolt.Seal("pods", []byte("gen"), seq(1)[4:])), "pods", "", "gen: it has 4 bytes, not 8"},
-		"pointer flipped":    {change("c/pods", []byte("dict"), flip), "pods", "", "dict: checksum does not match"},
-		"no collection":      {put("c", []byte("x"), []byte("y")), "", "", `collection "x" is not a bucket`},
-		"dictionary flipped": {change("dict", []byte{0, 0, 0, 1}, flip), "", "", "dictionary 1 is corrupt"},
-		"dictionary of none": {put("dict", []byte{0, 0, 0, 9}, []byte("xxxxxxxx")), "", "", "dictionary 9 is ahead of the sequence 1: a new one would take its id"},
-		"dictionary odd":     {put("dict", []byte("x"), []byte("y")), "", "", "dictionary under the key 78, which is no id"},
-		"dictionary lost":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 1 is missing"},
-		"journal flipped":    {change("journal/"+string(seq(2)), []byte("entry"), flip), "", "", "journal entry 2: journal entry is corrupt"},
-		"journal lost":       {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
-		"journal end lost":   {func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence is 3"},
-		"journal odd":        {put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},
-		"journal of none":    {func(tx *bbolt.Tx) error { return bucketAt(tx, "c").DeleteBucket([]byte("pods")) }, "", "", `journal entry 1: it changes the bucket "c/pods", which is missing`},
-		"created":            {put("meta", []byte("created"), []byte("yesterday")), "", "", "meta: the time of creation"},
-		"epoch":              {put("meta", []byte("epoch"), []byte("x")), "", "", "meta: the epoch has 1 bytes, not 8"},
+		{"generation", put("c/pods", []byte("gen"), bolt.Seal("pods", []byte("gen"), seq(9))), "pods", "", "a bucket is missing"},
+		{"generation flipped", change("c/pods", []byte("gen"), flip), "pods", "", "gen: checksum does not match"},
+		{"generation cut", put("c/pods", []byte("gen"), bolt.Seal("pods", []byte("gen"), seq(1)[4:])), "pods", "", "gen: it has 4 bytes, not 8"},
+		{"pointer flipped", change("c/pods", []byte("dict"), flip), "pods", "", "dict: checksum does not match"},
+		{"no collection", put("c", []byte("x"), []byte("y")), "", "", `collection "x" is not a bucket`},
+		{"dictionary flipped", change("dict", []byte{0, 0, 0, 1}, flip), "", "", "dictionary 1 is corrupt"},
+		{"dictionary of none", put("dict", []byte{0, 0, 0, 9}, []byte("xxxxxxxx")), "", "", "dictionary 9 is ahead of the sequence 1: a new one would take its id"},
+		{"dictionary odd", put("dict", []byte("x"), []byte("y")), "", "", "dictionary under the key 78, which is no id"},
+		{"dictionary lost", func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 1 is missing"},
+		{"journal flipped", change("journal/"+string(seq(2)), []byte("entry"), flip), "", "", "journal entry 2: journal entry is corrupt"},
+		{"journal lost", func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
+		{"journal end lost", func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence is 3"},
+		{"journal odd", put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},
+		{"journal of none", func(tx *bbolt.Tx) error { return bucketAt(tx, "c").DeleteBucket([]byte("pods")) }, "", "", `journal entry 1: it changes the bucket "c/pods", which is missing`},
+		{"created", put("meta", []byte("created"), []byte("yesterday")), "", "", "meta: the time of creation"},
+		{"epoch", put("meta", []byte("epoch"), []byte("x")), "", "", "meta: the epoch has 1 bytes, not 8"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")
 			require.NoError(t, os.WriteFile(path, raw, 0o600))
 			edit(t, path, x.damage)
@@ -239,25 +240,26 @@ func TestCheckPages(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.NotZero(t, leaf)
 	at := int(leaf) * 4096
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name   string
 		damage func(b []byte)
 		reason string
 	}{
-		"another page":     {func(b []byte) { b[0] ^= 1 }, "its header is that of page"},
-		"no type":          {func(b []byte) { b[8] = 0x40 }, "it is of no known type: 0x40"},
-		"too many":         {func(b []byte) { b[11] = 0xff }, "does not fit"},
-		"goes on too far":  {func(b []byte) { b[14] = 0xff }, "it goes on to page"},
-		"goes on into one": {func(b []byte) { b[12] = 1 }, "page"},
-		"out of the page":  {func(b []byte) { b[16+7] = 0x40 }, "element 0 reaches out of it"},
-		"a circle": {func(b []byte) { // a branch whose only page is itself
+		{"another page", func(b []byte) { b[0] ^= 1 }, "its header is that of page"},
+		{"no type", func(b []byte) { b[8] = 0x40 }, "it is of no known type: 0x40"},
+		{"too many", func(b []byte) { b[11] = 0xff }, "does not fit"},
+		{"goes on too far", func(b []byte) { b[14] = 0xff }, "it goes on to page"},
+		{"goes on into one", func(b []byte) { b[12] = 1 }, "page"},
+		{"out of the page", func(b []byte) { b[16+7] = 0x40 }, "element 0 reaches out of it"},
+		{"a circle", func(b []byte) { // a branch whose only page is itself
 			b[8], b[10], b[11] = 1, 1, 0
 			binary.LittleEndian.PutUint32(b[16:], 16)
 			binary.LittleEndian.PutUint32(b[20:], 1)
 			binary.LittleEndian.PutUint64(b[24:], leaf)
 		}, "it is in use in two places"},
-		"keys": {func(b []byte) { b[16+binary.LittleEndian.Uint32(b[20:])] = 'z' }, "needs to be >"},
+		{"keys", func(b []byte) { b[16+binary.LittleEndian.Uint32(b[20:])] = 'z' }, "needs to be >"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			b := append([]byte(nil), whole...)
 			x.damage(b[at:])
 			path := filepath.Join(t.TempDir(), "cache.db")
@@ -266,7 +268,7 @@ func TestCheckPages(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, report.OK())
 			require.Contains(t, fmt.Sprint(report.Problems), x.reason)
-			require.Equal(t, name != "keys", report.Unsafe)
+			require.Equal(t, x.name != "keys", report.Unsafe)
 		})
 	}
 }

@@ -36,19 +36,22 @@ func corruptFile(t *testing.T, key string, damage func([]byte) []byte) (path str
 // If a corrupt record is overwritten or deleted, the totals are right afterwards.
 func TestTotalsAfterDamage(t *testing.T) {
 	corrupt := sampleObject(7, 8)
-	for name, damage := range map[string]func([]byte) []byte{
-		"payload":  func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
-		"checksum": func(b []byte) []byte { b[3] ^= 1; return b },
-		"codec":    func(b []byte) []byte { b[1] ^= 1; return b },
-		"length":   func(b []byte) []byte { b[7] ^= 1; return b },
-		"uid":      func(b []byte) []byte { b[9] ^= 0x40; return b },
-		"cut":      func(b []byte) []byte { return b[:len(b)/2] },
-		"stub":     func(b []byte) []byte { return b[:3] },
-		"nothing":  func([]byte) []byte { return []byte{} },
+	for _, c := range []struct {
+		name   string
+		damage func([]byte) []byte
+	}{
+		{"payload", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }},
+		{"checksum", func(b []byte) []byte { b[3] ^= 1; return b }},
+		{"codec", func(b []byte) []byte { b[1] ^= 1; return b }},
+		{"length", func(b []byte) []byte { b[7] ^= 1; return b }},
+		{"uid", func(b []byte) []byte { b[9] ^= 0x40; return b }},
+		{"cut", func(b []byte) []byte { return b[:len(b)/2] }},
+		{"stub", func(b []byte) []byte { return b[:3] }},
+		{"nothing", func([]byte) []byte { return []byte{} }},
 	} {
 		for _, way := range []string{"put", "delete", "relist", "large relist"} {
-			t.Run(name+", "+way, func(t *testing.T) {
-				path, m := corruptFile(t, corrupt.Key(), damage)
+			t.Run(c.name+", "+way, func(t *testing.T) {
+				path, m := corruptFile(t, corrupt.Key(), c.damage)
 				db, err := bolt.Open(path, bolt.Options{ReplaceBudget: map[string]int{"large relist": 1}[way]})
 				require.NoError(t, err)
 				c, err := db.Open(storetest.Info("a"), lifeIndexes()...)
@@ -106,28 +109,31 @@ func TestOnCorrupt_IsCalledForEachRead(t *testing.T) {
 	v, err := c.View()
 	require.NoError(t, err)
 	defer v.Close()
-	for name, read := range map[string]func() error{
-		"Get":    func() error { _, err := v.Get(key); return err },
-		"Header": func() error { _, err := v.Header(key); return err },
-		"Objects": func() (found error) {
+	for _, c := range []struct {
+		name string
+		read func() error
+	}{
+		{"Get", func() error { _, err := v.Get(key); return err }},
+		{"Header", func() error { _, err := v.Header(key); return err }},
+		{"Objects", func() (found error) {
 			for _, err := range v.Objects("", "") {
 				if err != nil {
 					found = err
 				}
 			}
 			return found
-		},
-		"Headers": func() (found error) {
+		}},
+		{"Headers", func() (found error) {
 			for _, err := range v.Headers("site/", "") {
 				if err != nil {
 					found = err
 				}
 			}
 			return found
-		},
+		}},
 	} {
-		require.ErrorAs(t, read(), new(*store.CorruptionError), name)
-		require.Equal(t, []string{"a " + key}, take(), name)
+		require.ErrorAs(t, c.read(), new(*store.CorruptionError), c.name)
+		require.Equal(t, []string{"a " + key}, take(), c.name)
 	}
 	_, err = v.Get("shop/o-06")
 	require.NoError(t, err)

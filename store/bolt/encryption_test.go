@@ -265,18 +265,21 @@ func TestWrongKey(t *testing.T) {
 		"it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(2).ID() + ", " + newKey(3).ID():  {Primary: newKey(2), Previous: []*bolt.EncryptionKey{newKey(3)}},
 		"no key for the database: it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(4).ID(): {Previous: []*bolt.EncryptionKey{newKey(4)}},
 	} {
-		for name, open := range map[string]func() error{
-			"open":      func() error { _, err := bolt.Open(path, bolt.Options{Keys: keys}); return err },
-			"read only": func() error { _, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys}); return err },
-			"check":     func() error { _, err := bolt.Check(path, keys, nil); return err },
-			"compact":   func() error { _, _, err := bolt.Compact(path, bolt.Options{Keys: keys}); return err },
+		for _, c := range []struct {
+			name string
+			open func() error
+		}{
+			{"open", func() error { _, err := bolt.Open(path, bolt.Options{Keys: keys}); return err }},
+			{"read only", func() error { _, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys}); return err }},
+			{"check", func() error { _, err := bolt.Check(path, keys, nil); return err }},
+			{"compact", func() error { _, _, err := bolt.Compact(path, bolt.Options{Keys: keys}); return err }},
 		} {
-			err := open()
-			require.ErrorIs(t, err, store.ErrKey, name)
-			require.ErrorContains(t, err, text, name)
-			require.ErrorContains(t, err, path, name)
-			require.NotErrorAs(t, err, new(*store.CorruptionError), name)
-			require.Equal(t, was, readFile(t, path), name)
+			err := c.open()
+			require.ErrorIs(t, err, store.ErrKey, c.name)
+			require.ErrorContains(t, err, text, c.name)
+			require.ErrorContains(t, err, path, c.name)
+			require.NotErrorAs(t, err, new(*store.CorruptionError), c.name)
+			require.Equal(t, was, readFile(t, path), c.name)
 		}
 	}
 	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path), "which needs no key")
@@ -332,21 +335,22 @@ func TestReadKey(t *testing.T) {
 		require.NotContains(t, text, "1, 0x1", format)
 	}
 
-	for name, bad := range map[string]struct {
+	for _, bad := range []struct {
+		name string
 		mode os.FileMode
 		text []byte
 		want string
 	}{
-		"group":    {0o440, keyText(1), "chmod 0400"},
-		"world":    {0o604, keyText(1), "chmod 0400"},
-		"short":    {0o600, keyText(1)[:40], "32 bytes as base64"},
-		"empty":    {0o600, nil, "32 bytes as base64"},
-		"raw":      {0o600, bytes.Repeat([]byte{1}, 32), "32 bytes as base64"},
-		"too long": {0o600, bytes.Repeat([]byte{'A'}, 4000), "no key file"},
+		{"group", 0o440, keyText(1), "chmod 0400"},
+		{"world", 0o604, keyText(1), "chmod 0400"},
+		{"short", 0o600, keyText(1)[:40], "32 bytes as base64"},
+		{"empty", 0o600, nil, "32 bytes as base64"},
+		{"raw", 0o600, bytes.Repeat([]byte{1}, 32), "32 bytes as base64"},
+		{"too long", 0o600, bytes.Repeat([]byte{'A'}, 4000), "no key file"},
 	} {
-		_, err := bolt.ReadKey(write(name, bad.mode, bad.text))
-		require.ErrorContains(t, err, bad.want, name)
-		require.NotContains(t, err.Error(), "AQEB", name)
+		_, err := bolt.ReadKey(write(bad.name, bad.mode, bad.text))
+		require.ErrorContains(t, err, bad.want, bad.name)
+		require.NotContains(t, err.Error(), "AQEB", bad.name)
 	}
 	_, err = bolt.ReadKey(filepath.Join(dir, "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -21,19 +21,20 @@ func TestFlush_SmallBatch_Waits(t *testing.T) {
 		}
 	}
 	bookmark := store.Batch{Checkpoint: goingOn(9_000)}
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name     string
 		interval time.Duration
 		batch    store.Batch
 		after    time.Duration
 	}{
-		"a change":                                 {5 * time.Second, change(2), time.Minute},
-		"a bookmark":                               {5 * time.Second, bookmark, time.Minute},
-		"a change, a short interval":               {50 * time.Millisecond, change(2), 600 * time.Millisecond},
-		"a change, an interval of half a minute":   {30 * time.Second, change(2), time.Minute},
-		"a bookmark, an interval of half a minute": {30 * time.Second, bookmark, 6 * time.Minute},
-		"a change, a long interval":                {5 * time.Minute, change(2), 5 * time.Minute},
+		{"a change", 5 * time.Second, change(2), time.Minute},
+		{"a bookmark", 5 * time.Second, bookmark, time.Minute},
+		{"a change, a short interval", 50 * time.Millisecond, change(2), 600 * time.Millisecond},
+		{"a change, an interval of half a minute", 30 * time.Second, change(2), time.Minute},
+		{"a bookmark, an interval of half a minute", 30 * time.Second, bookmark, 6 * time.Minute},
+		{"a change, a long interval", 5 * time.Minute, change(2), 5 * time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			clock := newSimClock()
 			db, _ := newDB(t, bolt.Options{Clock: clock, FlushInterval: x.interval})
 			c, err := db.Open(storetest.Info("a"))

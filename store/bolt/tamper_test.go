@@ -269,20 +269,23 @@ func TestTamperedIsHealed(t *testing.T) {
 // A whole file in clear with the header of an encrypted one is refused, and so is the reverse.
 func TestTamperedHead(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
-	for name, change := range map[string]func(meta *bbolt.Bucket) error{
-		"format":  func(meta *bbolt.Bucket) error { return meta.Put([]byte("format"), []byte{0, 0, 0, 1}) },
-		"no head": func(meta *bbolt.Bucket) error { return meta.Delete([]byte("encryption")) },
-		"cut": func(meta *bbolt.Bucket) error {
+	for _, c := range []struct {
+		name   string
+		change func(meta *bbolt.Bucket) error
+	}{
+		{"format", func(meta *bbolt.Bucket) error { return meta.Put([]byte("format"), []byte{0, 0, 0, 1}) }},
+		{"no head", func(meta *bbolt.Bucket) error { return meta.Delete([]byte("encryption")) }},
+		{"cut", func(meta *bbolt.Bucket) error {
 			return meta.Put([]byte("encryption"), meta.Get([]byte("encryption"))[:20])
-		},
-		"salt":     func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 20) },
-		"check":    func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 60) },
-		"its form": func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 0) },
+		}},
+		{"salt", func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 20) }},
+		{"check", func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 60) }},
+		{"its form", func(meta *bbolt.Bucket) error { return flipAt(meta, "encryption", 0) }},
 	} {
 		path := sampleFileUnder(t, keys)
-		edit(t, path, func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte("meta"))) })
+		edit(t, path, func(tx *bbolt.Tx) error { return c.change(tx.Bucket([]byte("meta"))) })
 		_, err := bolt.Open(path, bolt.Options{Keys: keys})
-		require.ErrorAs(t, err, new(*store.CorruptionError), name)
+		require.ErrorAs(t, err, new(*store.CorruptionError), c.name)
 	}
 }
 

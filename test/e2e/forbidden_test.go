@@ -73,7 +73,7 @@ func TestForbiddenLater(t *testing.T) {
 	require.True(t, c.Synced)
 	require.False(t, c.CaughtUp)
 	require.Positive(t, c.AgeSeconds)
-	const left = "what is stored of it is deleted in 1d0h if that stays so"
+	const left = "its stored objects are deleted in 1d0h if that stays so"
 	require.Contains(t, c.Problem, left)
 	require.Contains(t, string(x.must("status")), left)
 	a.await("a retry", func(s *localapi.Status) string {

@@ -89,24 +89,27 @@ func TestIndexes(t *testing.T) {
 		if from == "file" {
 			a.stop()
 		}
-		for index, value := range map[string]func(*unstructured.Unstructured) string{
-			"namespace": (*unstructured.Unstructured).GetNamespace,
-			"app":       func(o *unstructured.Unstructured) string { return o.GetLabels()["app.kubernetes.io/name"] },
-			"node": func(o *unstructured.Unstructured) string {
+		for _, c := range []struct {
+			index string
+			value func(*unstructured.Unstructured) string
+		}{
+			{"namespace", (*unstructured.Unstructured).GetNamespace},
+			{"app", func(o *unstructured.Unstructured) string { return o.GetLabels()["app.kubernetes.io/name"] }},
+			{"node", func(o *unstructured.Unstructured) string {
 				name, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
 				return name
-			},
+			}},
 		} {
 			want := make(map[string][]string)
 			for key, o := range pods {
-				v := value(&unstructured.Unstructured{Object: o})
+				v := c.value(&unstructured.Unstructured{Object: o})
 				want[v] = append(want[v], key)
 			}
-			got := x.inspectIndex("pods", index)
-			require.Len(t, got, len(want), "%s, from the %s", index, from)
+			got := x.inspectIndex("pods", c.index)
+			require.Len(t, got, len(want), "%s, from the %s", c.index, from)
 			for v, keys := range want {
-				require.Equal(t, len(keys), got[v], "%s %s, from the %s", index, v, from)
-				require.ElementsMatch(t, keys, x.inspectKeys("pods", "--index", index, v), "%s %s, from the %s", index, v, from)
+				require.Equal(t, len(keys), got[v], "%s %s, from the %s", c.index, v, from)
+				require.ElementsMatch(t, keys, x.inspectKeys("pods", "--index", c.index, v), "%s %s, from the %s", c.index, v, from)
 			}
 		}
 		require.ElementsMatch(t, keysOf(pods), x.inspectKeys("pods", "--keys"), "from the %s", from)

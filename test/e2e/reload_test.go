@@ -78,29 +78,32 @@ func TestReload(t *testing.T) {
 		good, err := os.ReadFile(a.config)
 		require.NoError(t, err)
 		loaded := a.await("an answer", func(*localapi.Status) string { return "" }).Agent.ConfigLoaded
-		for name, bad := range map[string]struct{ old, to, says string }{
-			"a typing error":        {"resources:", "resource:", "resource: unknown field"},
-			"an unknown resource":   {"widgets.v1.example.com", "gadgets.v1.example.com", "gadgets"},
-			"another database":      {"path: " + a.db, "path: " + a.db + ".other", "store.path can't change while the agent runs"},
-			"another socket":        {"socket: " + a.socket, "socket: " + a.socket + ".other", "localAPI.socket can't change"},
-			"another metrics port":  {"address: " + a.metrics, "address: 127.0.0.1:0", "metrics can't change"},
-			"an index of no name":   {"name: node, ", "", "an index needs a name"},
-			"a namespace for nodes": {"- resource: configmaps", "- resource: configmaps\n- {resource: nodes, namespaces: [shop]}", "live in no namespace"},
+		for _, bad := range []struct {
+			name          string
+			old, to, says string
+		}{
+			{"a typing error", "resources:", "resource:", "resource: unknown field"},
+			{"an unknown resource", "widgets.v1.example.com", "gadgets.v1.example.com", "gadgets"},
+			{"another database", "path: " + a.db, "path: " + a.db + ".other", "store.path can't change while the agent runs"},
+			{"another socket", "socket: " + a.socket, "socket: " + a.socket + ".other", "localAPI.socket can't change"},
+			{"another metrics port", "address: " + a.metrics, "address: 127.0.0.1:0", "metrics can't change"},
+			{"an index of no name", "name: node, ", "", "an index needs a name"},
+			{"a namespace for nodes", "- resource: configmaps", "- resource: configmaps\n- {resource: nodes, namespaces: [shop]}", "live in no namespace"},
 		} {
 			changed := strings.Replace(string(good), bad.old, bad.to, 1)
-			require.NotEqual(t, string(good), changed, name)
+			require.NotEqual(t, string(good), changed, bad.name)
 			require.NoError(t, os.WriteFile(a.config, []byte(changed), 0o600))
 			before := totals(t, cp)
 			r := a.run("reload", "--socket", a.socket)
-			require.Equal(t, 2, r.code, "%s: %s", name, r.stderr)
-			require.Contains(t, r.stderr, bad.says, name)
+			require.Equal(t, 2, r.code, "%s: %s", bad.name, r.stderr)
+			require.Contains(t, r.stderr, bad.says, bad.name)
 			s := a.await("refused", func(s *localapi.Status) string { return "" })
-			require.Contains(t, s.Agent.ConfigProblem, bad.says, name)
-			require.Equal(t, loaded, s.Agent.ConfigLoaded, name)
-			require.Len(t, s.Collections, 3, name)
-			require.Zero(t, totals(t, cp).Since(before).Count("WATCH", ""), "%s: watches that ended", name)
-			require.Contains(t, a.tail(), "the new configuration was refused", name)
-			require.Equal(t, 0, a.counters("snapcache_config_last_reload_successful", "", "collection")[""], name)
+			require.Contains(t, s.Agent.ConfigProblem, bad.says, bad.name)
+			require.Equal(t, loaded, s.Agent.ConfigLoaded, bad.name)
+			require.Len(t, s.Collections, 3, bad.name)
+			require.Zero(t, totals(t, cp).Since(before).Count("WATCH", ""), "%s: watches that ended", bad.name)
+			require.Contains(t, a.tail(), "the new configuration was refused", bad.name)
+			require.Equal(t, 0, a.counters("snapcache_config_last_reload_successful", "", "collection")[""], bad.name)
 		}
 
 		require.NoError(t, os.WriteFile(a.config, good, 0o600))

@@ -158,7 +158,7 @@ func TestVerify(t *testing.T) {
 		requireDiffers(t, cp, x, []string{"configmaps"})
 		log, err := os.ReadFile(x.log)
 		require.NoError(t, err)
-		require.Contains(t, string(log), "what is stored differs from the server: snapcache verify --repair heals it")
+		require.Contains(t, string(log), "differs from the server: snapcache verify --repair fixes it")
 		a.stop()
 	})
 }

@@ -47,7 +47,7 @@ func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
 func (c *Collection) Hint(problem error) string {
 	text := upstream.Describe(problem)
 	if left, due := c.purgeIn(problem); due {
-		text += "; what is stored of it is deleted in " + localapi.Age(left.Seconds()) + " if that stays so (secrets.purgeAfter)"
+		text += "; its stored objects are deleted in " + localapi.Age(left.Seconds()) + " if that stays so (secrets.purgeAfter)"
 	}
 	return text
 }

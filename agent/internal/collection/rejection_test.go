@@ -83,7 +83,7 @@ func TestRejectionsAreLogged(t *testing.T) {
 // TestHintOfForbiddenSecrets checks that the hint of a 403, and the log, have the time that is left
 // until Secrets are purged, if there are any and it is the server that forbids them.
 func TestHintOfForbiddenSecrets(t *testing.T) {
-	const suffix = "; what is stored of it is deleted in 4h0m if that stays so (secrets.purgeAfter)"
+	const suffix = "; its stored objects are deleted in 4h0m if that stays so (secrets.purgeAfter)"
 	for _, test := range []struct {
 		name     string
 		resource string // as configured

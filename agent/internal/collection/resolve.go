@@ -37,7 +37,7 @@ func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reo
 			if err = c.Open(r); err == nil || !reopen && !c.reloaded {
 				return err
 			}
-			c.Log.Error("the collection can't be opened; it is tried again", "wait", d.Round(time.Millisecond), "error", err)
+			c.Log.Error("the collection can't be opened; retrying", "wait", d.Round(time.Millisecond), "error", err)
 		} else {
 			if ctx.Err() != nil {
 				return ctx.Err()

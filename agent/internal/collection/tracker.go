@@ -109,7 +109,7 @@ func (t *Tracker) Event(e watch.EventType, rv string) {
 // Skipped implements reflector.Observer.
 func (t *Tracker) Skipped(err error) {
 	t.counted.Skipped(err)
-	t.log.Warn("skipped what the server sent", "error", err)
+	t.log.Warn("skipped an object that can't be used", "error", err)
 }
 
 // NextChange returns a channel that is closed at the next change of the stored objects.

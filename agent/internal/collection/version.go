@@ -51,7 +51,7 @@ func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluste
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		c.Log.Warn("the other version can't be taken yet", "error", err)
+		c.Log.Warn("can't change to the other version yet; retrying", "error", err)
 	}
 }
 

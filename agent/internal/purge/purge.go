@@ -89,7 +89,7 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	}
 	if forbiddenFor != now.ForbiddenFor && durable {
 		if err := db.SetForbiddenFor(c.ID, forbiddenFor); err != nil {
-			c.Log.Warn("for how long it has been forbidden could not be noted", "error", err)
+			c.Log.Warn("could not store since when the collection is forbidden", "error", err)
 		}
 	}
 	c.Tracker.SetForbiddenFor(forbiddenFor)
@@ -112,12 +112,12 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 		return denied
 	}
 	if err != nil {
-		c.Log.Error("what is forbidden could not be deleted; it is tried again", "error", err)
+		c.Log.Error("could not delete the objects of a forbidden collection; retrying", "error", err)
 		return denied
 	}
-	c.Tracker.Purged(localapi.Purge{Time: p.Clock.Now().UTC(), Objects: objects})
-	c.Log.Error("PURGED: the server has not let it be read for so long that all that was stored of it was deleted; snapshots from before still have it",
-		"objects", objects, "after", after)
+	purged := localapi.Purge{Time: p.Clock.Now().UTC(), Objects: objects}
+	c.Tracker.Purged(purged)
+	c.Log.Error(purged.String()+"; earlier snapshots still have them", "objects", objects, "after", after)
 	return false
 }
 
@@ -133,8 +133,8 @@ func (p *Purger) sanitize(ctx context.Context) {
 	}
 	switch err := db.Sanitize(ctx); {
 	case err == nil:
-		p.Log.Info("the database was rewritten, so that nothing of what was purged is left in it")
+		p.Log.Info("the database was rewritten: the file holds nothing of the purged objects any more")
 	case ctx.Err() == nil:
-		p.Log.Error("the database could not be rewritten, so its free pages still have some of what was purged; it is tried again", "error", err)
+		p.Log.Error("could not rewrite the database, so its free pages may still hold purged objects; retrying", "error", err)
 	}
 }

@@ -84,7 +84,7 @@ func (r Repairer) repair(ctx context.Context, c *collection.Collection, limit *r
 		}
 		r.Damages.set(c.ID, key, &x)
 		if err != nil && ctx.Err() == nil {
-			c.Log.Warn("a corrupt record could not be fetched again yet", "key", key, "error", upstream.Explain(err))
+			c.Log.Warn("could not fetch a corrupt record again; retrying", "key", key, "error", upstream.Explain(err))
 		}
 	}
 }
@@ -111,7 +111,7 @@ func fetch(ctx context.Context, source *upstream.Source, queue *deltafifo.Queue,
 	}
 	err = queue.Correct(key, o, at)
 	if gone && err == nil {
-		log.Error("a corrupt record is of no object that the server knows: it is removed, and the file is corrupt in more than that: have a look with snapcache check", "key", key)
+		log.Error("removed a corrupt record of an object that the server does not have; the file may be corrupt elsewhere: run snapcache check", "key", key)
 	}
 	return gone, err
 }

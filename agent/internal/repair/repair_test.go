@@ -52,7 +52,8 @@ func TestDamages_Bounded(t *testing.T) {
 func TestFetch(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"a","uid":"u","resourceVersion":"5"}}`
 	const none = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","details":{"name":"a","kind":"pods"},"code":404}`
-	for name, x := range map[string]struct {
+	for _, x := range []struct {
+		name    string
 		code    int
 		body    string
 		wasGone bool
@@ -60,14 +61,14 @@ func TestFetch(t *testing.T) {
 		gone    bool
 		fails   bool
 	}{
-		"object":     {200, pod, false, 1, false, false},
-		"back again": {200, pod, true, 1, false, false},
-		"nothing":    {404, none, false, 0, true, false},
-		"still none": {404, none, true, 1, true, false},
-		"no path":    {404, "404 page not found", true, 0, false, true},
-		"forbidden":  {403, "no", true, 0, false, true},
+		{"object", 200, pod, false, 1, false, false},
+		{"back again", 200, pod, true, 1, false, false},
+		{"nothing", 404, none, false, 0, true, false},
+		{"still none", 404, none, true, 1, true, false},
+		{"no path", 404, "404 page not found", true, 0, false, true},
+		{"forbidden", 403, "no", true, 0, false, true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(x.name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(x.code)

@@ -19,18 +19,19 @@ func TestPipelineCheck_Stuck(t *testing.T) {
 }
 
 func TestFreshness(t *testing.T) {
-	for want, test := range map[string]struct {
+	for _, test := range []struct {
+		want  string
 		s     localapi.Collection
 		limit time.Duration
 	}{
-		"failed: never synced":                                   {localapi.Collection{CaughtUp: true}, 0},
-		"ok: caught up, 5 objects":                               {localapi.Collection{Synced: true, CaughtUp: true, Objects: 5}, time.Second},
-		"ok: 1m0s old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 60}, time.Minute},
-		"failed: 1m1s old, more than health.maxStaleness (1m0s)": {localapi.Collection{Synced: true, AgeSeconds: 61}, time.Minute},
-		"ok: 2h0m old, 0 objects":                                {localapi.Collection{Synced: true, AgeSeconds: 7200}, 0},
+		{"failed: never synced", localapi.Collection{CaughtUp: true}, 0},
+		{"ok: caught up, 5 objects", localapi.Collection{Synced: true, CaughtUp: true, Objects: 5}, time.Second},
+		{"ok: 1m0s old, 0 objects", localapi.Collection{Synced: true, AgeSeconds: 60}, time.Minute},
+		{"failed: 1m1s old, more than health.maxStaleness (1m0s)", localapi.Collection{Synced: true, AgeSeconds: 61}, time.Minute},
+		{"ok: 2h0m old, 0 objects", localapi.Collection{Synced: true, AgeSeconds: 7200}, 0},
 	} {
 		got := freshness("pods", test.s, test.limit)
-		require.Equal(t, want, got.is)
-		require.Equal(t, want[:2] != "ok", got.bad)
+		require.Equal(t, test.want, got.is)
+		require.Equal(t, test.want[:2] != "ok", got.bad)
 	}
 }

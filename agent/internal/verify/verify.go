@@ -133,7 +133,7 @@ func verify(ctx context.Context, clock clock.Clock, c *collection.Collection, p 
 	}
 	if errors.Is(err, localapi.ErrNotSynced) {
 		v.result.Unsynced, v.result.Problem = true, whyUnsynced(c)
-		c.Log.Info("there is nothing to compare with the server: the collection was never synced")
+		c.Log.Info("nothing to compare with the server: never synced")
 		return v.result
 	}
 	if err != nil {
@@ -144,13 +144,13 @@ func verify(ctx context.Context, clock clock.Clock, c *collection.Collection, p 
 		"undecided", v.result.Undecided, "took", clock.Since(start).Round(time.Millisecond))
 	switch {
 	case err != nil:
-		log.Warn("what is stored could not be compared with the server", "error", err)
+		log.Warn("could not be compared with the server", "error", err)
 	case v.result.Left() > 0:
-		log.Warn("what is stored differs from the server: snapcache verify --repair heals it", "repaired", v.result.Repaired)
+		log.Warn("differs from the server: snapcache verify --repair fixes it", "repaired", v.result.Repaired)
 	case v.result.Drift() > 0:
-		log.Warn("what is stored differed from the server, and was healed", "repaired", v.result.Repaired, "relisted", v.result.Relisted)
+		log.Warn("differed from the server, and was repaired", "repaired", v.result.Repaired, "relisted", v.result.Relisted)
 	default:
-		log.Info("what is stored is what the server has")
+		log.Info("verified: equal to the server")
 	}
 	return v.result
 }
@@ -320,7 +320,7 @@ func (v *comparison) drifted(key string, kind collection.DriftKind) {
 		v.result.Stale++
 	}
 	v.Tracker.Drifted(kind, 1)
-	v.Log.Warn("what is stored of an object differs from the server", "key", key, "kind", string(kind))
+	v.Log.Warn("a stored object differs from the server", "key", key, "kind", string(kind))
 }
 
 // relistAll lists the collection, and waits until the list is stored.

@@ -12,22 +12,25 @@ import (
 // on all of them.
 func TestSameAgain(t *testing.T) {
 	t.Parallel()
-	for name, make := range map[string]func(namespace string, i int, seed int64) any{
-		"pod":           func(n string, i int, s int64) any { return Pod(n, i, s) },
-		"configmap":     func(n string, i int, s int64) any { return ConfigMap(n, i, s) },
-		"secret":        func(n string, i int, s int64) any { return Secret(n, i, s) },
-		"service":       func(n string, i int, s int64) any { return Service(n, i, s) },
-		"endpointslice": func(n string, i int, s int64) any { return EndpointSlice(n, i, s) },
-		"deployment":    func(n string, i int, s int64) any { return Deployment(n, i, s) },
-		"widget":        func(n string, i int, s int64) any { return Widget(n, i, s) },
+	for _, c := range []struct {
+		name string
+		make func(namespace string, i int, seed int64) any
+	}{
+		{"pod", func(n string, i int, s int64) any { return Pod(n, i, s) }},
+		{"configmap", func(n string, i int, s int64) any { return ConfigMap(n, i, s) }},
+		{"secret", func(n string, i int, s int64) any { return Secret(n, i, s) }},
+		{"service", func(n string, i int, s int64) any { return Service(n, i, s) }},
+		{"endpointslice", func(n string, i int, s int64) any { return EndpointSlice(n, i, s) }},
+		{"deployment", func(n string, i int, s int64) any { return Deployment(n, i, s) }},
+		{"widget", func(n string, i int, s int64) any { return Widget(n, i, s) }},
 	} {
-		one := encode(t, make("shop-0001", 7, 1))
-		if again := encode(t, make("shop-0001", 7, 1)); again != one {
-			t.Errorf("%s: the same call gave\n%s\nand\n%s", name, one, again)
+		one := encode(t, c.make("shop-0001", 7, 1))
+		if again := encode(t, c.make("shop-0001", 7, 1)); again != one {
+			t.Errorf("%s: the same call gave\n%s\nand\n%s", c.name, one, again)
 		}
-		for _, other := range []any{make("shop-0002", 7, 1), make("shop-0001", 8, 1), make("shop-0001", 7, 2)} {
+		for _, other := range []any{c.make("shop-0002", 7, 1), c.make("shop-0001", 8, 1), c.make("shop-0001", 7, 2)} {
 			if encode(t, other) == one {
-				t.Errorf("%s: another call gave the same object", name)
+				t.Errorf("%s: another call gave the same object", c.name)
 			}
 		}
 	}
