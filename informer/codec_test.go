@@ -34,19 +34,20 @@ func TestCodecs(t *testing.T) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "x"},
 	}
 	raw := parse(t, `{"metadata":{"name":"r","namespace":"x"}}`)
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name        string
 		example, in runtime.Object
 		scheme      *runtime.Scheme
 		kind        string // as stored
 	}{
-		"typed":                        {&corev1.Pod{}, typed, core(), "Pod"},
-		"typed without a scheme":       {&corev1.Pod{}, typed, nil, ""},
-		"its own type, without scheme": {&corev1.Pod{}, withType, nil, "Pod"},
-		"unstructured":                 {&unstructured.Unstructured{}, tree, core(), "Widget"},
-		"metadata":                     {meta, meta, core(), "Pod"},
-		"raw":                          {&object.Object{}, raw, nil, ""},
+		{"typed", &corev1.Pod{}, typed, core(), "Pod"},
+		{"typed without a scheme", &corev1.Pod{}, typed, nil, ""},
+		{"its own type, without scheme", &corev1.Pod{}, withType, nil, "Pod"},
+		{"unstructured", &unstructured.Unstructured{}, tree, core(), "Widget"},
+		{"metadata", meta, meta, core(), "Pod"},
+		{"raw", &object.Object{}, raw, nil, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			codec := informer.NewCodec(c.example, c.scheme)
 			o, err := codec.Encode(c.in)
 			require.NoError(t, err)

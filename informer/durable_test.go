@@ -88,23 +88,25 @@ func TestStoredElsewhere(t *testing.T) {
 			return o, nil
 		})
 	}
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name          string
 		first, second []informer.Option
 		prepare       func(cache.SharedIndexInformer) error
 		lists         int
 	}{
-		"the same":              {lists: 0},
-		"another cluster":       {first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("y")}, lists: 1},
-		"the same cluster":      {first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("x")}, lists: 0},
-		"another selector":      {second: []informer.Option{scope(store.Scope{LabelSelector: "app=a"})}, lists: 1},
-		"an unnamed transform":  {prepare: transform, lists: 1},
-		"a transform that came": {second: []informer.Option{scope(store.Scope{Transform: "bare"})}, prepare: transform, lists: 1},
-		"a transform that is the same": {
+		{name: "the same", lists: 0},
+		{name: "another cluster", first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("y")}, lists: 1},
+		{name: "the same cluster", first: []informer.Option{cluster("x")}, second: []informer.Option{cluster("x")}, lists: 0},
+		{name: "another selector", second: []informer.Option{scope(store.Scope{LabelSelector: "app=a"})}, lists: 1},
+		{name: "an unnamed transform", prepare: transform, lists: 1},
+		{name: "a transform that came", second: []informer.Option{scope(store.Scope{Transform: "bare"})}, prepare: transform, lists: 1},
+		{
+			name:  "a transform that is the same",
 			first: []informer.Option{scope(store.Scope{Transform: "bare"})}, second: []informer.Option{scope(store.Scope{Transform: "bare"})},
 			prepare: transform, lists: 0,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, db := newServer(), memory.New()
 				s.put("a")

@@ -30,17 +30,18 @@ func TestGuardsOfAPlainListWatch(t *testing.T) {
 		}
 		return s
 	}
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name   string
 		second *server
 		lists  int
 	}{
-		"the same":                        {history("a", "b"), 0},
-		"it went on":                      {history("a", "b", "a", "c", "b"), 0},
-		"restored, and past it since":     {history("b", "a", "c", "d"), 1},
-		"restored, and at the same again": {history("b", "a"), 1},
-		"restored, and behind":            {history("a"), 1},
+		{"the same", history("a", "b"), 0},
+		{"it went on", history("a", "b", "a", "c", "b"), 0},
+		{"restored, and past it since", history("b", "a", "c", "d"), 1},
+		{"restored, and at the same again", history("b", "a"), 1},
+		{"restored, and behind", history("a"), 1},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := memory.New()
 				r := run(t, newInformer(history("a", "b"), informer.WithStore(db, "pods")))
@@ -89,16 +90,17 @@ func trees(apiVersion, kind string, lists *int) cache.ListerWatcher {
 // Objects stored from another resource, or another version of it, are not resumed from, even if
 // only the objects show the difference.
 func TestStoredOfAnotherType(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name             string
 		apiVersion, kind string
 		lists            int
 	}{
-		"the same":         {"example.com/v1", "Widget", 0},
-		"another kind":     {"example.com/v1", "Gadget", 1},
-		"another version":  {"example.com/v2", "Widget", 1},
-		"nothing is known": {"", "", 0},
+		{"the same", "example.com/v1", "Widget", 0},
+		{"another kind", "example.com/v1", "Gadget", 1},
+		{"another version", "example.com/v2", "Widget", 1},
+		{"nothing is known", "", "", 0},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, lists := memory.New(), 0
 				for _, of := range [][2]string{{"example.com/v1", "Widget"}, {c.apiVersion, c.kind}} {

@@ -69,21 +69,24 @@ func boltDB(t require.TestingT, path string) *bolt.DB {
 
 // After any sequence of operations, client-go's indexer and ours return the same.
 func TestIndexerModel(t *testing.T) {
-	for name, open := range map[string]func(*rapid.T) (store.DB, []informer.Option){
-		"memory": func(*rapid.T) (store.DB, []informer.Option) { return memory.New(), nil },
-		"bolt": func(t *rapid.T) (store.DB, []informer.Option) {
+	for _, c := range []struct {
+		name string
+		open func(*rapid.T) (store.DB, []informer.Option)
+	}{
+		{"memory", func(*rapid.T) (store.DB, []informer.Option) { return memory.New(), nil }},
+		{"bolt", func(t *rapid.T) (store.DB, []informer.Option) {
 			return boltDB(t, filepath.Join(rapidDir(t), "db")), nil
-		},
-		"hot": func(*rapid.T) (store.DB, []informer.Option) {
+		}},
+		{"hot", func(*rapid.T) (store.DB, []informer.Option) {
 			return memory.New(), []informer.Option{informer.WithDecoded(2)}
-		},
-		"no keep": func(*rapid.T) (store.DB, []informer.Option) {
+		}},
+		{"no keep", func(*rapid.T) (store.DB, []informer.Option) {
 			return memory.New(), []informer.Option{informer.WithDecoded(0)}
-		},
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				db, opts := open(t)
+				db, opts := c.open(t)
 				defer func() { require.NoError(t, db.Close()) }()
 				indexers := cache.Indexers{"node": byNode}
 				if rapid.Bool().Draw(t, "namespace index") {

@@ -35,11 +35,14 @@ func (p picky) Encode(obj runtime.Object) (*object.Object, error) {
 // error is reported and counted, and other objects are stored.
 func TestUnstorableObjects(t *testing.T) {
 	long := strings.Repeat("n", object.MaxKeyBytes)
-	for name, spoil := range map[string]func(*corev1.Pod){
-		"encoding": func(p *corev1.Pod) { p.Spec.NodeName = "bad" },
-		"key":      func(p *corev1.Pod) { p.Name = long },
+	for _, c := range []struct {
+		name  string
+		spoil func(*corev1.Pod)
+	}{
+		{"encoding", func(p *corev1.Pod) { p.Spec.NodeName = "bad" }},
+		{"key", func(p *corev1.Pod) { p.Name = long }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "db")
 			synctest.Test(t, func(t *testing.T) {
 				s, db, m := newServer(), boltDB(t, path), informer.NewMetrics()
@@ -60,7 +63,7 @@ func TestUnstorableObjects(t *testing.T) {
 				s.set(func(s *server) {
 					s.sent = func(p *corev1.Pod) {
 						if p.Name == "a" && p.ResourceVersion == "3" {
-							spoil(p)
+							c.spoil(p)
 						}
 					}
 				})
@@ -80,7 +83,7 @@ func TestUnstorableObjects(t *testing.T) {
 				time.Sleep(time.Minute)
 				s.put("b")
 				synctest.Wait()
-				if name == "encoding" { // under a name that is too long the object is not recognised as a
+				if c.name == "encoding" { // under a name that is too long the object is not recognised as a
 					require.Equal(t, []string{"update b@4 b@5"}, h.take())
 					p, _, err := inf.GetStore().GetByKey("ns/a")
 					require.NoError(t, err)
