@@ -52,6 +52,10 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		}
 	}
 	var change store.Change // without a key if no delta has an effect
+	var read *object.Object // the stored object, if it was read
+	if current != nil && (l.opts.Unversioned == nil || !l.opts.Unversioned()) {
+		read = current.object
+	}
 	deltas, arrived := kd.Deltas, kd.Arrived
 	if isList {
 		last := len(deltas) - 1 // a list becomes visible at its end, so only the newest delta matters
@@ -77,7 +81,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		if !isList { // the objects of a list are read from the store when they are delivered
 			n.new = l.value(o)
 		}
-		change = store.Change{Key: kd.Key, Object: o}
+		change = store.Change{Key: kd.Key, Object: o, Old: read}
 		switch {
 		case remove:
 			n.kind = noteNone

@@ -272,6 +272,32 @@ func TestStoreFailureIsRetried(t *testing.T) {
 	})
 }
 
+// applied is a collection that records the changes applied to it.
+type applied struct {
+	store.Collection
+	changes []store.Change
+}
+
+func (a *applied) Apply(b store.Batch) error {
+	a.changes = append(a.changes, b.Changes...)
+	return a.Collection.Apply(b)
+}
+
+// A change carries the object that was read for the handlers, so that the store need not decode it
+// again.
+func TestChangesCarryTheObjectThatWasRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &applied{Collection: memoryCollection(t)}
+		p := start(t, a)
+		p.list(t, store.ReasonInitial, "10", obj("a", "1", 3))
+		synctest.Wait()
+		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
+		synctest.Wait()
+		require.Len(t, a.changes, 1)
+		require.Equal(t, "3", a.changes[0].Old.GetResourceVersion())
+	})
+}
+
 func TestLateHandlerGetsTheStoreFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := memoryCollection(t)

@@ -132,6 +132,10 @@ type Change struct {
 	// RV is the resourceVersion of a deletion, for the history; empty if it is not known, as
 	// for a key that a complete list lacks. See [Event].
 	RV string
+
+	// Old is the stored object of the key, if the caller has just read it: a store on disk then need
+	// not decode it again for its indexes. It is ignored if it is not the stored version.
+	Old *object.Object
 }
 
 // Batch is changes and the checkpoint that holds once they are applied. Keys in

@@ -19,7 +19,8 @@ type write struct {
 	key      string
 	values   [][]string // the object's values in each index, parallel to collection.indexes
 	delete   bool
-	deletion string // resourceVersion of the deletion, if it is known
+	deletion string         // resourceVersion of the deletion, if it is known
+	old      *object.Object // the stored object, if the caller has read it
 	rec      format.Record
 }
 
@@ -118,7 +119,7 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 	}
 	writes := make([]write, 0, len(changes))
 	for _, ch := range changes {
-		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV}
+		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV, old: ch.Old}
 		if ch.Key == "" {
 			return nil, fmt.Errorf("change without a key")
 		}
@@ -227,7 +228,9 @@ func (g *generation) write(w write, state *store.State) error {
 		if old, err = format.DecodeRecord(key, stored); err != nil {
 			g.lost = true
 		} else if len(g.indexes) > 0 {
-			oldObject, err = g.view.decode(w.key, old)
+			if oldObject = w.old; !old.IsOf(oldObject) {
+				oldObject, err = g.view.decode(w.key, old)
+			}
 		}
 		corrupt = err != nil
 	}

@@ -188,6 +188,16 @@ func (m *machine) apply(t *rapid.T) {
 		require.Error(t, d.coll.Apply(store.Batch{Changes: changes, Checkpoint: cp}), "a change without a key")
 		return
 	}
+	for i, ch := range changes {
+		// What the caller has read: the stored object, one of another version, or nothing.
+		switch rapid.IntRange(0, 2).Draw(t, "old") {
+		case 1:
+			changes[i].Old = d.model.Objects[ch.Key]
+		case 2:
+			ns, name, _ := strings.Cut(ch.Key, "/")
+			changes[i].Old = Object(ns, name, "u1", "0", map[string]string{"app": "b"}, "")
+		}
+	}
 	d.apply(t, cp, changes...)
 }
 
