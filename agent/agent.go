@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -78,18 +77,12 @@ type Agent struct {
 	keys      bolt.Keyring
 	drawn     string // the progress line on the terminal
 	verifier  *verify.Verifier
-	reloads   chan chan<- reloadResult // each has a buffer for the result
-	stall     collection.StallDetector // for the watchdog alone
-	stalled   atomic.Pointer[string]   // what is stuck, for the status; nil for nothing
-	ready     atomic.Bool              // systemd was notified that the agent is ready
+	settings  *settings
+	watchdog  watchdog
 
-	mu          sync.Mutex // guards the fields below
-	cfg         *config.AgentConfiguration
+	mu          sync.Mutex               // guards the fields below
 	collections []*collection.Collection // a new slice when a reload changes it
 	cluster     *upstream.Cluster
-	reloaded    chan struct{} // closed by the next reload; nil if no one waits
-	refusal     string        // why the newest configuration is not in force; empty if it is
-	loaded      time.Time     // when the configuration in force was read
 }
 
 // Run runs an agent until ctx ends, and then stops it in good order. If the error is a
@@ -100,10 +93,9 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	}
 	now := time.Now()
 	a := &Agent{
-		cfg: cfg, opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, loaded: now,
-		reloads: make(chan chan<- reloadResult),
+		opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, settings: newSettings(cfg, now),
 	}
-	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: reloadable(a, func(c *config.AgentConfiguration) time.Duration {
+	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Verify.Interval.Duration
 	})}
 
@@ -192,7 +184,7 @@ func (a *Agent) boltOptions() bolt.Options {
 // the database.
 func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	a.db, a.verdict = db, verdict
-	a.snapshots = backup.New(db, a.snapshotDir(), reloadable(a, func(c *config.AgentConfiguration) config.Snapshots { return c.Snapshots }), a.clock, a.log)
+	a.snapshots = backup.New(db, a.snapshotDir(), reloadable(a.settings, func(c *config.AgentConfiguration) config.Snapshots { return c.Snapshots }), a.clock, a.log)
 	for _, err := range verdict.Skipped {
 		a.log.Warn("a snapshot could not be used", "error", err)
 	}
@@ -305,7 +297,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	a.cluster = cluster
 	a.mu.Unlock()
 	a.log.Info("connecting", "server", cluster.Server())
-	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: reloadable(a, func(c *config.AgentConfiguration) time.Duration {
+	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Secrets.PurgeAfter.Duration
 	})}
 	group, running := errgroup.WithContext(ctx)
@@ -327,24 +319,8 @@ func (a *Agent) newStatus() *status.Reporter {
 	return &status.Reporter{
 		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.verdict, Clock: a.clock,
 		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status,
-		Server: a.server, Loaded: a.loadedConfig, Stalled: a.stuck,
+		Server: a.server, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
 	}
-}
-
-// loadedConfig returns when the configuration in force was read, and why the newest one was refused;
-// empty if it is the one in force.
-func (a *Agent) loadedConfig() (loaded time.Time, refusal string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.loaded, a.refusal
-}
-
-// stuck returns what the watchdog found stuck, empty for nothing.
-func (a *Agent) stuck() string {
-	if what := a.stalled.Load(); what != nil {
-		return *what
-	}
-	return ""
 }
 
 func (a *Agent) server() string {
@@ -356,26 +332,13 @@ func (a *Agent) server() string {
 	return a.cluster.Server()
 }
 
-// reloadable returns a function that returns a part of the configuration in force, and a channel that
-// is closed by the next reload.
-func reloadable[T any](a *Agent, part func(*config.AgentConfiguration) T) func() (T, <-chan struct{}) {
-	return func() (T, <-chan struct{}) {
-		reloaded := a.nextReload() // before the configuration is read, so that no reload is missed
-		return part(a.config()), reloaded
-	}
-}
-
 // snapshotDir returns the directory of the snapshots.
 func (a *Agent) snapshotDir() snapshot.Dir {
 	return snapshot.Dir{Path: a.config().Snapshots.Dir, Writer: "snapcache " + a.opts.Version}
 }
 
 // config returns the configuration in force. It is immutable: a reload installs another one.
-func (a *Agent) config() *config.AgentConfiguration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.cfg
-}
+func (a *Agent) config() *config.AgentConfiguration { return a.settings.get() }
 
 // collectionOptions returns the options of the agent's collections. reloaded is set if a reload adds
 // them.

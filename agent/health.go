@@ -18,13 +18,13 @@ const caughtUpEvery = time.Second
 // reports to systemd which collections it waits for. It returns when ctx ends.
 func (a *Agent) tellReady(ctx context.Context) {
 	for {
-		reloaded := a.nextReload()
+		reloaded := a.settings.next()
 		missing := ""
 		if a.config().Health.ReadyWhen == config.ReadyCaughtUp {
 			missing = a.status.NotCaughtUp()
 		}
 		if missing == "" {
-			a.ready.Store(true)
+			a.watchdog.ready.Store(true)
 			a.tell(systemd.Ready())
 			return
 		}

@@ -38,7 +38,7 @@ type reloadResult struct {
 func (a *Agent) reload(ctx context.Context) ([]string, error) {
 	done := make(chan reloadResult, 1)
 	select {
-	case a.reloads <- done:
+	case a.settings.requests <- done:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -58,7 +58,7 @@ func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, superv
 			return
 		case <-a.opts.Hangup:
 			_, _ = a.reloadOnce(ctx, cluster, supervisors) // the result is logged, and in the status
-		case done := <-a.reloads:
+		case done := <-a.settings.requests:
 			changes, err := a.reloadOnce(ctx, cluster, supervisors)
 			done <- reloadResult{changes, err}
 		}
@@ -68,19 +68,14 @@ func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, superv
 // reloadOnce reads the configuration again and applies it. It returns and logs the result, and
 // notifies systemd.
 func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
-	ready := a.ready.Load()
+	ready := a.watchdog.ready.Load()
 	if ready {
 		a.tell(systemd.Reloading("reading the configuration again"))
 	}
 	changes, err := a.apply(ctx, cluster, supervisors)
-	a.mu.Lock()
-	a.refusal = ""
+	a.settings.note(err)
 	if err != nil {
-		a.refusal = oneLine(err)
-	}
-	a.mu.Unlock()
-	if err != nil {
-		a.log.Error("the newest configuration was refused; the previous one stays in force", "problem", err.Error())
+		a.log.Error(localapi.ConfigRefused+"; the previous one stays in force", "problem", err.Error())
 	} else {
 		a.log.Info("configuration reloaded", "changes", strings.Join(changes, "; "))
 	}
@@ -154,30 +149,13 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 
 // applySettings puts a configuration in force, all but its collections.
 func (a *Agent) applySettings(next *config.AgentConfiguration) {
-	a.mu.Lock()
-	a.cfg, a.loaded = next, a.clock.Now()
-	if a.reloaded != nil {
-		close(a.reloaded)
-		a.reloaded = nil
-	}
-	a.mu.Unlock()
+	a.settings.set(next, a.clock.Now())
 	if a.opts.Level != nil {
 		a.opts.Level.Set(next.Log.Level.Level())
 	}
 	if db, durable := a.db.(*bolt.DB); durable {
 		db.Adjust(next.Store.CommitInterval.Duration, next.History.Retention.Duration, next.History.MaxSize.Value())
 	}
-}
-
-// nextReload returns a channel that is closed by the next reload. A caller that gets the channel
-// before it reads the configuration misses no reload.
-func (a *Agent) nextReload() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reloaded == nil {
-		a.reloaded = make(chan struct{})
-	}
-	return a.reloaded
 }
 
 // byID returns the collections by their IDs.

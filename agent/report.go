@@ -52,7 +52,7 @@ func (a *Agent) reportStatus(ctx context.Context) {
 		return // reads of the cache return the error too
 	}
 	headline := s.Headline()
-	if stuck := a.stuck(); stuck != "" {
+	if stuck := a.watchdog.stuck(); stuck != "" {
 		headline = stuck + "; " + headline
 	}
 	a.tell(systemd.Status(headline))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,7 +64,7 @@ func TestElsewhere(t *testing.T) {
 		if elsewhere {
 			require.NoError(t, db.SetOrigin("a snapshot"))
 		}
-		a := &Agent{cfg: n.cfg, log: slog.New(slog.DiscardHandler)}
+		a := &Agent{settings: newSettings(n.cfg, time.Now()), log: slog.New(slog.DiscardHandler)}
 		require.NoError(t, a.opened(db, restore.File{Outcome: restore.Opened}))
 		require.NoError(t, a.openCollections())
 		require.Equal(t, elsewhere, a.collectionOptions(false).ForeignCheckpoint)

@@ -1,14 +1,31 @@
 package agent
 
 import (
+	"sync/atomic"
 	"time"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/systemd"
 )
 
 // workingEvery is the time between two notifications to systemd that a long task makes progress.
 const workingEvery = 5 * time.Second
+
+// watchdog is what systemd has to be notified of besides the status.
+type watchdog struct {
+	ready   atomic.Bool              // systemd was notified that the agent is ready
+	stall   collection.StallDetector // used by the goroutine of the watchdog alone
+	stalled atomic.Pointer[string]   // what is stuck; nil for nothing
+}
+
+// stuck returns what the watchdog found stuck, empty for nothing.
+func (w *watchdog) stuck() string {
+	if what := w.stalled.Load(); what != nil {
+		return *what
+	}
+	return ""
+}
 
 // healthy reports whether the database can be read and changes from the server reach it. The watchdog
 // calls it, with its interval.
@@ -17,13 +34,13 @@ func (a *Agent) healthy(interval time.Duration) bool {
 		return false
 	}
 	stats := a.db.Stats()
-	id := a.stall.Stalled(a.clock.Now(), interval, stats.Commits+stats.PagesWritten, a.all())
+	id := a.watchdog.stall.Stalled(a.clock.Now(), interval, stats.Commits+stats.PagesWritten, a.all())
 	if id == "" {
-		a.stalled.Store(nil)
+		a.watchdog.stalled.Store(nil)
 		return true
 	}
 	what := localapi.Stuck(id)
-	if a.stalled.Swap(&what) == nil {
+	if a.watchdog.stalled.Swap(&what) == nil {
 		a.log.Error(what+", for no known reason; the watchdog is no longer fed, so systemd restarts the agent", "collection", id)
 	}
 	return false

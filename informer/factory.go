@@ -150,7 +150,7 @@ func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 		return m.SharedIndexInformer
 	}
 	if refused != nil {
-		return f.add(key, failing(refused), obj, schema.GroupVersionResource{Resource: fmt.Sprintf("%T", obj)})
+		return f.addLocked(key, failing(refused), obj, schema.GroupVersionResource{Resource: fmt.Sprintf("%T", obj)})
 	}
 	gvk := kindOf(obj, f.opts.Scheme)
 	gvr, _ := meta.UnsafeGuessKindToResource(gvk)
@@ -158,7 +158,7 @@ func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	if err != nil {
 		lw = failing(fmt.Errorf("informer of %T: %w", obj, err))
 	}
-	return f.add(key, lw, obj, gvr)
+	return f.addLocked(key, lw, obj, gvr)
 }
 
 // ForResource returns the informer of a resource as *unstructured.Unstructured.
@@ -173,11 +173,11 @@ func (f *Factory) ForResource(gvr schema.GroupVersionResource) GenericInformer {
 	if err != nil {
 		lw = failing(fmt.Errorf("informer of %s: %w", gvr, err))
 	}
-	return GenericInformer{f.add(key, lw, &unstructured.Unstructured{}, gvr), gvr.GroupResource()}
+	return GenericInformer{f.addLocked(key, lw, &unstructured.Unstructured{}, gvr), gvr.GroupResource()}
 }
 
-// add makes an informer. The caller holds the lock.
-func (f *Factory) add(key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+// addLocked makes an informer.
+func (f *Factory) addLocked(key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource) cache.SharedIndexInformer {
 	scope := f.scope
 	scope.GVR = gvr
 	opts := append([]Option{

@@ -48,11 +48,11 @@ func (f *feed) queued(waiting func() int) {
 		return
 	}
 	defer f.mu.Unlock()
-	f.place(waiting())
+	f.placeLocked(waiting())
 }
 
-// place adds placeholders until there are n. The caller holds the lock.
-func (f *feed) place(n int) {
+// placeLocked adds placeholders until there are n.
+func (f *feed) placeLocked(n int) {
 	for ; f.placed < n; f.placed++ {
 		_ = f.queue.Add(cache.ExplicitKey(strconv.Itoa(f.placed))) // an ExplicitKey is never refused
 	}
@@ -66,7 +66,7 @@ func (f *feed) process(keys int, waiting func() int, apply func() error) (err er
 		return apply()
 	}
 	f.mu.Lock()
-	f.place(keys + waiting())
+	f.placeLocked(keys + waiting())
 	if f.placed == 0 { // PopBatch of an empty queue blocks
 		f.mu.Unlock()
 		return apply()
@@ -76,7 +76,7 @@ func (f *feed) process(keys int, waiting func() int, apply func() error) (err er
 		if f.placed -= len(batch); f.placed > 0 {
 			return nil
 		}
-		f.place(waiting())
+		f.placeLocked(waiting())
 		f.mu.Unlock()
 		applied = true
 		return apply()

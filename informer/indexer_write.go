@@ -45,7 +45,7 @@ func (x *Indexer) apply(change store.Change, obj any) error {
 	}
 	x.written()
 	if o, err := meta.Accessor(obj); err == nil {
-		x.reached(o.GetResourceVersion())
+		x.reachedLocked(o.GetResourceVersion())
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (x *Indexer) Replace(list []any, rv string) error {
 		return err
 	}
 	x.written()
-	x.reached(rv)
+	x.reachedLocked(rv)
 	return nil
 }
 
@@ -160,11 +160,11 @@ func (x *Indexer) LastStoreSyncResourceVersion() string {
 func (x *Indexer) Bookmark(rv string) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	x.reached(rv)
+	x.reachedLocked(rv)
 }
 
-// reached records the resourceVersion of a caller's write. The caller holds writing.
-func (x *Indexer) reached(rv string) {
+// reachedLocked records the resourceVersion of a caller's write, with writing locked.
+func (x *Indexer) reachedLocked(rv string) {
 	x.rv.Store(&rv)
 	if !x.fed.Load() {
 		x.feed.stored(rv)

@@ -84,7 +84,7 @@ func (p *Processor) AddHandler(h cache.ResourceEventHandler, opts cache.HandlerO
 	}
 	r := p.newRegistration(h, opts)
 	if p.started {
-		if err := p.start(r); err != nil {
+		if err := p.startLocked(r); err != nil {
 			return nil, err
 		}
 	}
@@ -109,24 +109,24 @@ func (p *Processor) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for r := range p.listeners {
-		if err := p.start(r); err != nil {
+		if err := p.startLocked(r); err != nil {
 			return err
 		}
 	}
 	p.started = true
 	if p.opts.Collection.State().Synced {
-		p.setSynced()
+		p.setSyncedLocked()
 	}
 	return nil
 }
 
-// start begins to deliver to one handler. The caller holds the lock.
-func (p *Processor) start(r *Registration) error {
+// startLocked begins to deliver to one handler.
+func (p *Processor) startLocked(r *Registration) error {
 	if r.running {
 		return nil
 	}
 	if p.opts.Collection.State().Synced {
-		l, err := p.all()
+		l, err := p.allLocked()
 		if err != nil {
 			return err
 		}
@@ -140,9 +140,9 @@ func (p *Processor) start(r *Registration) error {
 	return nil
 }
 
-// all returns a listing of all objects that can be read. Handlers that need it in the same state
-// share it. The caller holds the lock.
-func (p *Processor) all() (*listing, error) {
+// allLocked returns a listing of all objects that can be read. Handlers that need it in the same
+// state share it.
+func (p *Processor) allLocked() (*listing, error) {
 	state := p.opts.Collection.State()
 	if l := p.listings.shared(state); l != nil {
 		return l, nil
@@ -191,19 +191,19 @@ func (p *Processor) commit(notes, listed []note, apply func() error) error {
 		return err
 	}
 	if len(listed) > 0 && len(p.listeners) > 0 {
-		notes = append(slices.Clip(notes), p.listed(listed, first))
+		notes = append(slices.Clip(notes), p.listedLocked(listed, first))
 	}
 	for r := range p.listeners {
 		r.add(notes...)
 	}
 	if p.opts.Collection.State().Synced {
-		p.setSynced()
+		p.setSyncedLocked()
 	}
 	return nil
 }
 
-// listed returns one note for the changes of a list. The caller holds the lock.
-func (p *Processor) listed(listed []note, first bool) note {
+// listedLocked returns one note for the changes of a list.
+func (p *Processor) listedLocked(listed []note, first bool) note {
 	n := note{kind: noteListed, listing: &listing{}}
 	for _, one := range listed {
 		n.listing.keys = append(n.listing.keys, one.key)
@@ -220,9 +220,8 @@ func (p *Processor) listed(listed []note, first bool) note {
 	return n
 }
 
-// setSynced marks the informer and its handlers as synced; a second call does nothing. The caller
-// holds the lock.
-func (p *Processor) setSynced() {
+// setSyncedLocked marks the informer and its handlers as synced; a second call does nothing.
+func (p *Processor) setSyncedLocked() {
 	if p.hasSynced() {
 		return
 	}

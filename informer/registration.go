@@ -71,7 +71,7 @@ func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.Han
 	if opts.ResyncPeriod != nil {
 		period = *opts.ResyncPeriod
 	}
-	p.wantsResync(r, r.logger, period)
+	p.setResyncLocked(r, r.logger, period)
 	return r
 }
 

@@ -27,7 +27,7 @@ func (p *Processor) Resync() error {
 	if len(due) == 0 || !p.started {
 		return nil
 	}
-	l, err := p.all()
+	l, err := p.allLocked()
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,9 @@ func (p *Processor) Resync() error {
 	return nil
 }
 
-// wantsResync sets a new handler's period. Before the start, the shortest requested period becomes
-// the check period; later handlers get no shorter one. The caller holds the lock.
-func (p *Processor) wantsResync(r *Registration, logger klog.Logger, period time.Duration) {
+// setResyncLocked sets a new handler's period. Before the start, the shortest requested period
+// becomes the check period; later handlers get no shorter one.
+func (p *Processor) setResyncLocked(r *Registration, logger klog.Logger, period time.Duration) {
 	if period > 0 && period < minResync {
 		logger.Info("resync period is too short, using the least there is", "period", period, "least", minResync)
 		period = minResync

@@ -102,10 +102,10 @@ func (s *Status) Freshness() Freshness {
 }
 
 // The words that both the headline and the alarms have.
-const (
-	notStored     = "changes can't be stored"
-	configRefused = "the newest configuration was refused"
-)
+const notStored = "changes can't be stored"
+
+// ConfigRefused are the words for a configuration that was read and is not in force.
+const ConfigRefused = "the newest configuration was refused"
 
 // Headline returns the status in one line, freshness first.
 func (s *Status) Headline() string {
@@ -122,7 +122,7 @@ func (s *Status) Headline() string {
 	}
 	add("; ", notStored+": ", s.Store.Problem)
 	if s.Agent != nil {
-		add("; ", configRefused+": ", s.Agent.ConfigProblem)
+		add("; ", ConfigRefused+": ", s.Agent.ConfigProblem)
 	}
 	return text
 }
@@ -151,7 +151,7 @@ func (s *Status) Alarms() []Alarm {
 		add(x.Problem != "", Warn, "snapshots", "no snapshot could be made", x.Problem)
 	}
 	if a := s.Agent; a != nil {
-		add(a.ConfigProblem != "", Warn, "configuration", configRefused, a.ConfigProblem)
+		add(a.ConfigProblem != "", Warn, "configuration", ConfigRefused, a.ConfigProblem)
 	}
 	for _, c := range s.Collections {
 		old := c.Synced && !c.CaughtUp && c.Phase != phaseStored

@@ -63,7 +63,7 @@ func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Pr
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := d.sweep(); err != nil {
+	if err := d.sweepLocked(); err != nil {
 		return nil, err
 	}
 	c, err := db.Backup(ctx, d.Path, func(done, total int64) { progress(StepCopy, done, total) })
@@ -237,7 +237,7 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := d.sweep(); err != nil {
+	if err := d.sweepLocked(); err != nil {
 		return nil, err
 	}
 	own, err := d.Own()
@@ -271,9 +271,9 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 	return removed, bolt.SyncDir(d.Path)
 }
 
-// sweep removes the unfinished files of a crash. The caller holds the lock, so no snapshot is being
-// written.
-func (d Dir) sweep() error {
+// sweepLocked removes the unfinished files of a crash. The directory is locked, so no snapshot is
+// being written.
+func (d Dir) sweepLocked() error {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil {
 		return fmt.Errorf("list snapshots: %w", err)

@@ -2,12 +2,7 @@ package bolt_test
 
 import (
 	"bytes"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -57,58 +52,4 @@ func TestLayers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Limits that keep the types of the store apart: a struct that needs more fields is two, and
-// a comment about a lock that the caller has to hold is a method of a type that holds it.
-const (
-	maxFields = 20
-	maxLines  = 500
-)
-
-func TestBudget(t *testing.T) {
-	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		src, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if n := bytes.Count(src, []byte("\n")); n > maxLines {
-			t.Errorf("%s: %d lines, the limit is %d", path, n, maxLines)
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, src, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		for _, group := range file.Comments {
-			if text := strings.ToLower(strings.Join(strings.Fields(group.Text()), " ")); strings.Contains(text, "caller holds") {
-				t.Errorf("%s: %q: make it a method of locked", path, text)
-			}
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
-			}
-			fields, ok := spec.Type.(*ast.StructType)
-			if n := numFields(fields); ok && n > maxFields && !strings.HasSuffix(spec.Name.Name, "Options") {
-				t.Errorf("%s: %s has %d fields, the limit is %d", path, spec.Name.Name, n, maxFields)
-			}
-			return true
-		})
-		return nil
-	})
-	require.NoError(t, err)
-}
-
-func numFields(s *ast.StructType) (n int) {
-	if s == nil {
-		return 0
-	}
-	for _, f := range s.Fields.List {
-		n += max(1, len(f.Names))
-	}
-	return n
 }

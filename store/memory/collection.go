@@ -52,7 +52,7 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	if c.repl != nil && (empties || !c.now.hasIndexes(indexes)) {
 		return c.wrap(store.ErrReplacing)
 	}
-	d := c.draft()
+	d := c.draftLocked()
 	if empties {
 		// A checkpoint of another scope is not valid, and objects without a complete list
 		// are not worth keeping readable.
@@ -62,13 +62,13 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 		d.info = info
 	}
 	d.reindex(indexes)
-	c.install(d)
+	c.installLocked(d)
 	return nil
 }
 
-// draft returns a copy of the newest state, to be changed and installed. It copies the map and the
-// records. The caller holds writer.
-func (c *collection) draft() *content {
+// draftLocked returns a copy of the newest state, to be changed and installed, with writer locked. It
+// copies the map and the records.
+func (c *collection) draftLocked() *content {
 	s := c.snapshot()
 	c.mu.Lock()
 	d := *c.now
@@ -78,16 +78,16 @@ func (c *collection) draft() *content {
 	return &d
 }
 
-// install makes a draft the newest state. The caller holds writer.
-func (c *collection) install(d *content) {
+// installLocked makes a draft the newest state, with writer locked.
+func (c *collection) installLocked(d *content) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = d
-	c.changed()
+	c.changedLocked()
 }
 
-// changed notes that now has changed. The caller holds mu.
-func (c *collection) changed() {
+// changedLocked notes that now has changed, with mu locked.
+func (c *collection) changedLocked() {
 	c.seen = nil
 	c.version++
 }
@@ -139,7 +139,7 @@ func (c *collection) State() store.State {
 func (c *Collection) Apply(b store.Batch) error {
 	c.writer.Lock()
 	defer c.writer.Unlock()
-	if err := c.writable(); err != nil {
+	if err := c.writableLocked(); err != nil {
 		return c.wrap(err)
 	}
 	if info := c.now.info; info != c.want && info.Scope() != c.want.Scope() {
@@ -151,15 +151,15 @@ func (c *Collection) Apply(b store.Batch) error {
 		return c.wrap(err)
 	}
 	if len(changes) > mostInPlace {
-		d := c.draft()
+		d := c.draftLocked()
 		if err := d.apply(changes, &b.Checkpoint, c.db.forgetful); err != nil {
 			return c.wrap(err)
 		}
-		c.install(d)
+		c.installLocked(d)
 	} else {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.changed()
+		c.changedLocked()
 		if err := c.now.apply(changes, &b.Checkpoint, c.db.forgetful); err != nil {
 			return c.wrap(err)
 		}
@@ -172,10 +172,10 @@ func (c *Collection) Apply(b store.Batch) error {
 func (c *Collection) Replace() (store.Replacement, error) {
 	c.writer.Lock()
 	defer c.writer.Unlock()
-	if err := c.writable(); err != nil {
+	if err := c.writableLocked(); err != nil {
 		return nil, c.wrap(err)
 	}
-	c.repl = &replacement{c: c.collection, info: c.want, draft: c.draft(), touched: map[string]string{}}
+	c.repl = &replacement{c: c.collection, info: c.want, draft: c.draftLocked(), touched: map[string]string{}}
 	return c.repl, nil
 }
 
@@ -277,8 +277,8 @@ func (c *collection) notFound(key string) error {
 	return fmt.Errorf("collection %s: %s: %w", c.id, key, store.ErrNotFound)
 }
 
-// writable returns an error if the collection takes no changes. The caller holds writer.
-func (c *collection) writable() error {
+// writableLocked returns an error if the collection takes no changes.
+func (c *collection) writableLocked() error {
 	switch {
 	case c.db.closed.Load():
 		return store.ErrClosed
@@ -296,7 +296,7 @@ func (c *collection) drop() {
 	defer c.writer.Unlock()
 	d := newContent(c.now.info)
 	d.gone, c.repl = true, nil
-	c.install(d)
+	c.installLocked(d)
 }
 
 // wrap adds the collection's ID to an error.

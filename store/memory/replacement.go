@@ -54,18 +54,18 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if r.c.repl != r { // the collection was dropped meanwhile
 		return r.c.wrap(store.ErrNoCollection)
 	}
-	if err := r.record(cp); err != nil {
+	if err := r.recordLocked(cp); err != nil {
 		return r.c.wrap(err)
 	}
 	r.draft.info, r.draft.state.Checkpoint, r.draft.state.Synced = r.info, cp, true
-	r.c.install(r.draft)
+	r.c.installLocked(r.draft)
 	r.c.db.commits.Add(1)
-	r.end()
+	r.endLocked()
 	return nil
 }
 
-// record adds the difference to the history, or begins another history. The caller holds writer.
-func (r *replacement) record(cp store.Checkpoint) error {
+// recordLocked adds the difference to the history, or begins another history.
+func (r *replacement) recordLocked(cp store.Checkpoint) error {
 	was, d := r.c.now, r.draft
 	switch {
 	case r.c.db.forgetful:
@@ -86,12 +86,12 @@ func (r *replacement) record(cp store.Checkpoint) error {
 func (r *replacement) Abort() error {
 	r.c.writer.Lock()
 	defer r.c.writer.Unlock()
-	r.end()
+	r.endLocked()
 	return nil
 }
 
-// end makes the collection writable again. The caller holds writer.
-func (r *replacement) end() {
+// endLocked makes the collection writable again.
+func (r *replacement) endLocked() {
 	if r.c.repl == r {
 		r.c.repl = nil
 	}

@@ -61,10 +61,9 @@ type Collection struct {
 
 	wake chan struct{} // has a value once next was set
 
-	mu      sync.Mutex    // guards the fields below
-	spec    Spec          // in force
-	next    *Spec         // to be in force next; nil for no change
-	applied chan struct{} // closed once next is in force
+	mu   sync.Mutex   // guards the fields below
+	spec Spec         // in force
+	next *pendingSpec // nil for no change
 
 	// Set once the resource is known. Only the collection's own goroutine and a paused task
 	// change resource and stored.
@@ -79,6 +78,12 @@ type Collection struct {
 	// For Supervisors.
 	end   context.CancelFunc
 	ended chan struct{}
+}
+
+// pendingSpec is a spec that is to be in force next.
+type pendingSpec struct {
+	Spec
+	applied chan struct{} // closed once it is in force
 }
 
 // New returns a collection. It does nothing until it is opened or supervised.

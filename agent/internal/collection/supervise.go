@@ -73,7 +73,7 @@ func (c *Collection) Desired() Spec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.next != nil {
-		return *c.next
+		return c.next.Spec
 	}
 	return c.spec
 }
@@ -84,7 +84,7 @@ func (c *Collection) Desired() Spec {
 func (c *Collection) Configure(next Spec) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next, c.applied = &next, make(chan struct{})
+	c.next = &pendingSpec{next, make(chan struct{})}
 	if c.stop != nil {
 		c.stop()
 	}
@@ -92,7 +92,7 @@ func (c *Collection) Configure(next Spec) <-chan struct{} {
 	case c.wake <- struct{}{}:
 	default:
 	}
-	return c.applied
+	return c.next.applied
 }
 
 // applySpec installs the pending spec, if any. Only the collection's own goroutine calls it, while
@@ -108,8 +108,8 @@ func (c *Collection) applySpec() {
 		// stored objects can be read.
 		c.resource, c.stored, c.reloaded = nil, nil, true
 	}
-	c.spec, c.next = *c.next, nil
-	close(c.applied)
+	close(c.next.applied)
+	c.spec, c.next = c.next.Spec, nil
 }
 
 // errNotRunning means that a collection can't be paused.

@@ -1,0 +1,91 @@
+package house_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Limits of the product's code: a struct that needs more fields is two types, unless it is options or
+// a JSON document, whose fields are its format; a longer file has two nouns; and a lock that the
+// caller has to hold is a type that holds it, or in the function's name.
+const (
+	maxFields = 20
+	maxLines  = 500
+)
+
+// notProduct are the directories without product code.
+var notProduct = []string{"bench", "demo", "dist", "examples", "storetest", "test", "testdata", "tools"}
+
+func TestBudget(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if path != root && (slices.Contains(notProduct, name) || strings.HasPrefix(name, ".")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if n := bytes.Count(src, []byte("\n")); n > maxLines {
+			t.Errorf("%s: %d lines, the limit is %d", path, n, maxLines)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, group := range file.Comments {
+			if text := strings.ToLower(strings.Join(strings.Fields(group.Text()), " ")); strings.Contains(text, "caller holds") {
+				t.Errorf("%s: %q: make it a method of a type that holds the lock, or end its name with Locked", path, text)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			fields, ok := spec.Type.(*ast.StructType)
+			if n := numFields(fields); ok && n > maxFields && !isOptions(spec.Name.Name) && !isDocument(fields) {
+				t.Errorf("%s: %s has %d fields, the limit is %d", path, spec.Name.Name, n, maxFields)
+			}
+			return true
+		})
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+func isOptions(name string) bool { return strings.HasSuffix(strings.ToLower(name), "options") }
+
+// isDocument reports whether all fields have a name in JSON.
+func isDocument(s *ast.StructType) bool {
+	return !slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool { return f.Tag == nil || !strings.Contains(f.Tag.Value, "json:") })
+}
+
+func numFields(s *ast.StructType) (n int) {
+	if s == nil {
+		return 0
+	}
+	for _, f := range s.Fields.List {
+		n += max(1, len(f.Names))
+	}
+	return n
+}
