@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -70,21 +71,24 @@ func (r *reader) Index(ctx context.Context, collections []string, index string) 
 	var corrupt damage
 	err := r.views(collections, func(db store.DB, v store.View) error {
 		values := map[string]*IndexValue{}
-		err := entries(ctx, db, v, index, &corrupt, func(value string, h store.Header) {
-			x := values[value]
+		for e, err := range readable(ctx, &corrupt, entries(db, v, index)) {
+			if err != nil {
+				return err
+			}
+			x := values[e.value]
 			if x == nil {
-				x = &IndexValue{Value: value}
-				values[value] = x
+				x = &IndexValue{Value: e.value}
+				values[e.value] = x
 			}
 			x.Objects++
-			x.Bytes += int64(h.Bytes)
-		})
+			x.Bytes += int64(e.Bytes)
+		}
 		sorted := make([]IndexValue, 0, len(values))
 		for _, value := range slices.Sorted(maps.Keys(values)) {
 			sorted = append(sorted, *values[value])
 		}
 		all = append(all, sorted)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -92,45 +96,57 @@ func (r *reader) Index(ctx context.Context, collections []string, index string) 
 	return all, corrupt.err()
 }
 
-// entries calls each for every entry of an index.
-func entries(ctx context.Context, db store.DB, v store.View, index string, corrupt *damage, each func(string, store.Header)) error {
-	if index == store.NamespaceIndex {
-		// Keys start with their namespace, so one scan of the headers is enough.
-		return headers(ctx, db, v, KeyQuery{}, corrupt, func(h store.Header) error {
-			each(store.KeyNamespace(h.Key), h)
-			return nil
-		})
-	}
-	if err := checkIndex(v, index); err != nil {
-		return err
-	}
-	for e, err := range v.IndexEntries(index, "", store.IndexEntry{}) {
-		var h store.Header
-		if err == nil {
-			h, err = header(db, v, index, e.Key)
+// entry is one entry of an index.
+type entry struct {
+	value string
+	store.Header
+}
+
+// entries yields all entries of an index.
+func entries(db store.DB, v store.View, index string) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		if index == store.NamespaceIndex {
+			// Keys start with their namespace, so one scan of the headers is enough.
+			for h, err := range v.Headers("", "") {
+				if !yield(entry{store.KeyNamespace(h.Key), h}, err) {
+					return
+				}
+			}
+			return
 		}
-		err = take(ctx, h, err, corrupt, func(h store.Header) error {
-			each(e.Value, h)
-			return nil
-		})
-		if err != nil {
-			return err
+		if err := checkIndex(v, index); err != nil {
+			yield(entry{}, err)
+			return
+		}
+		for e, err := range v.IndexEntries(index, "", store.IndexEntry{}) {
+			var h store.Header
+			if err == nil {
+				h, err = header(db, v, index, e.Key)
+			}
+			if !yield(entry{e.Value, h}, err) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
 // Keys implements [Source].
 func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
 	var corrupt damage
 	read := func(db store.DB, v store.View, sp *spool) error {
-		return headers(ctx, db, v, q, &corrupt, func(h store.Header) error {
-			b, err := json.Marshal(Key{Key: h.Key, UID: h.UID, ResourceVersion: h.RV, Bytes: h.Bytes})
+		for h, err := range readable(ctx, &corrupt, headers(db, v, q)) {
+			var b []byte
+			if err == nil {
+				b, err = json.Marshal(Key{Key: h.Key, UID: h.UID, ResourceVersion: h.RV, Bytes: h.Bytes})
+			}
+			if err == nil {
+				err = sp.add(b, store.Record{})
+			}
 			if err != nil {
 				return err
 			}
-			return sp.add(b, store.Record{})
-		})
+		}
+		return nil
 	}
 	return r.spooled(ctx, collections, &corrupt, read, func(id string, head, _ []byte) error {
 		var k Key
@@ -170,29 +186,26 @@ func (r *reader) spooled(
 	return corrupt.err()
 }
 
-// headers calls each for the headers that q selects.
-func headers(ctx context.Context, db store.DB, v store.View, q KeyQuery, corrupt *damage, each func(store.Header) error) error {
+// headers yields the headers that q selects.
+func headers(db store.DB, v store.View, q KeyQuery) iter.Seq2[store.Header, error] {
 	if q.Index == "" {
-		for h, err := range v.Headers("", "") {
-			if err := take(ctx, h, err, corrupt, each); err != nil {
-				return err
+		return v.Headers("", "")
+	}
+	return func(yield func(store.Header, error) bool) {
+		if err := checkIndex(v, q.Index); err != nil {
+			yield(store.Header{}, err)
+			return
+		}
+		for key, err := range v.IndexKeys(q.Index, q.Value, "") {
+			var h store.Header
+			if err == nil {
+				h, err = header(db, v, q.Index, key)
+			}
+			if !yield(h, err) {
+				return
 			}
 		}
-		return nil
 	}
-	if err := checkIndex(v, q.Index); err != nil {
-		return err
-	}
-	for key, err := range v.IndexKeys(q.Index, q.Value, "") {
-		var h store.Header
-		if err == nil {
-			h, err = header(db, v, q.Index, key)
-		}
-		if err := take(ctx, h, err, corrupt, each); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Objects implements [Source].
@@ -208,17 +221,16 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 		if q.Namespace != "" && v.Info().Namespaced {
 			prefix = q.Namespace + "/"
 		}
-		for rec, err := range v.Records(prefix, "") {
+		for rec, err := range readable(ctx, &corrupt, v.Records(prefix, "")) {
 			matches := true
 			if err == nil && !selector.Empty() {
-				matches, err = selects(selector, rec, &buf)
-			}
-			err := take(ctx, rec, err, &corrupt, func(rec store.Record) error {
-				if !matches {
-					return nil
+				if matches, err = selects(selector, rec, &buf); corrupt.add(err) {
+					continue
 				}
-				return sp.add(nil, rec)
-			})
+			}
+			if err == nil && matches {
+				err = sp.add(nil, rec)
+			}
 			if err != nil {
 				return err
 			}
@@ -242,18 +254,21 @@ func selects(selector labels.Selector, rec store.Record, buf *[]byte) (bool, err
 	return err == nil && selector.Matches(labels.Set(o.Labels())), err
 }
 
-// take handles one step of a scan: it passes item to each, or records corruption. If take returns
-// an error, the scan ends.
-func take[T any](ctx context.Context, item T, err error, corrupt *damage, each func(T) error) error {
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err == nil:
-		return each(item)
-	case corrupt.add(err):
-		return nil
-	default:
-		return err
+// readable yields the items of a scan without those that are corrupt, which it records. It ends after
+// an error, and with that of ctx.
+func readable[T any](ctx context.Context, corrupt *damage, items iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range items {
+			switch {
+			case ctx.Err() != nil:
+				err = ctx.Err()
+			case corrupt.add(err):
+				continue
+			}
+			if !yield(item, err) || err != nil {
+				return
+			}
+		}
 	}
 }
 

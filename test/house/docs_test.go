@@ -1,0 +1,54 @@
+package house_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestDocsNameTests checks that the tests that the docs name exist, and that no row of the tables of
+// differences from client-go lacks its test.
+func TestDocsNameTests(t *testing.T) {
+	tests := map[string]bool{}
+	pages := map[string]string{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "dist"):
+			return filepath.SkipDir
+		case strings.HasSuffix(name, "_test.go"):
+			b, err := os.ReadFile(path)
+			for _, m := range declared.FindAllSubmatch(b, -1) {
+				tests[string(m[1])] = true
+			}
+			return err
+		case strings.HasSuffix(name, ".md") && name != "CHANGELOG.md":
+			b, err := os.ReadFile(path)
+			pages[path] = string(b)
+			return err
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	named := regexp.MustCompile(`(?:^|[^\w^])((?:Test|Fuzz|Benchmark)[A-Z]\w+)\b[^*…]`)
+	for path, page := range pages {
+		for _, m := range named.FindAllStringSubmatch(page, -1) {
+			require.True(t, tests[m[1]], "%s names %s, which does not exist", path, m[1])
+		}
+		if !strings.HasPrefix(filepath.Base(path), "library") {
+			continue
+		}
+		for line := range strings.Lines(page) {
+			if strings.HasPrefix(line, "|") {
+				require.NotRegexp(t, `\|\s*\|\s*$`, line, "a row of %s is empty", path)
+			}
+		}
+	}
+}
