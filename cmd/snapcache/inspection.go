@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
@@ -81,7 +80,7 @@ func indexTable(w io.Writer, index string, answers []indexAnswer) error {
 	return t.flush()
 }
 
-// keys prints the keys; in a table one by one, since they may not fit in memory.
+// keys prints keys one by one: they may not fit in memory.
 func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 	if in.json {
 		return in.keysJSON(ctx, query)
@@ -99,18 +98,30 @@ func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 
 // keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], one key per line.
 func (in *inspection) keysJSON(ctx context.Context, query localapi.KeyQuery) error {
-	lines := map[string][]string{}
+	begun, end, separator := 0, "[", ""
+	// begin returns the beginning of the list of a collection, and of those before it.
+	begin := func(id string) (text string) {
+		for begun < len(in.collections) && (begun == 0 || in.collections[begun-1].ID != id) {
+			text += fmt.Sprintf("%s\n  {\"collection\": %q, \"keys\": [", end, in.collections[begun].ID)
+			begun, end, separator = begun+1, "\n  ]},", ""
+		}
+		return text
+	}
 	err := in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
+		text := begin(collection) + separator + "\n    "
+		separator = ","
 		b, err := json.Marshal(k)
-		lines[collection] = append(lines[collection], "\n    "+string(b))
+		if err == nil {
+			err = writeStrings(in.w, text, string(b))
+		}
 		return err
 	})
 	if err := in.noDamage(err); err != nil {
 		return err
 	}
-	var lists []string
-	for _, c := range in.collections {
-		lists = append(lists, fmt.Sprintf("\n  {\"collection\": %q, \"keys\": [%s\n  ]}", c.ID, strings.Join(lines[c.ID], ",")))
+	text := begin("") + "\n  ]}\n]\n"
+	if begun == 0 {
+		text = "[\n]\n"
 	}
-	return writeStrings(in.w, "[", strings.Join(lists, ","), "\n]\n")
+	return writeStrings(in.w, text)
 }
