@@ -19,7 +19,7 @@ type collection struct {
 	writer sync.Mutex
 	repl   *replacement // the open replacement, nil if there is none; guarded by writer
 
-	// ordering guards the trees of now.
+	// ordering is held while the trees of now are brought up to date.
 	ordering sync.Mutex
 
 	// mu guards the fields below. It is held for a small batch at most: longer changes are made
@@ -111,10 +111,13 @@ func (c *collection) snapshot() *snapshot {
 	now, version, catchUp := c.now, c.version, c.now.catchUp()
 	s = &snapshot{info: now.info, state: now.state, indexes: now.indexes, feed: now.feed.copy(), gone: now.gone}
 	c.mu.Unlock()
-	catchUp()
-	s.trees = now.trees.copy()
+	t := catchUp()
+	s.trees = t.copy()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !now.stale {
+		now.trees = t
+	}
 	if c.version == version {
 		c.seen = s
 	}

@@ -163,7 +163,7 @@ func (c *content) behind(key string, was [][]string) {
 	switch {
 	case c.stale:
 	case len(c.changed) > 1000+len(c.records)/4: // about as expensive as all
-		c.stale, c.changed = true, nil
+		c.stale, c.changed, c.trees = true, nil, trees{} // which would keep the old objects in memory
 	default:
 		c.changed = append(c.changed, changed{key, was})
 	}
@@ -189,35 +189,37 @@ func value(o *object.Object) any {
 	return o
 }
 
-// catchUp returns a function that makes the changes in c's trees that they lack. The function may
-// run concurrently with changes of c, and with nothing else that uses the trees.
-func (c *content) catchUp() func() {
+// catchUp takes the trees out of c, and returns a function that brings them up to date. The function
+// may run concurrently with changes of c.
+func (c *content) catchUp() func() trees {
 	if c.stale {
-		all := slices.Clone(c.records)
+		all, indexes := slices.Clone(c.records), len(c.indexes)
 		c.stale = false
-		return func() {
-			c.trees = newTrees(len(c.indexes))
+		return func() trees {
+			t := newTrees(indexes)
 			for _, r := range all {
-				c.trees.set(r, nil)
+				t.set(r, nil)
 			}
+			return t
 		}
 	}
-	behind := c.changed
-	c.changed = nil
+	t, behind := c.trees, c.changed
+	c.trees, c.changed = trees{}, nil
 	now := make([]*record, len(behind))
 	for i, ch := range behind {
 		if e, ok := c.byKey[ch.key]; ok {
 			now[i] = c.records[e.pos]
 		}
 	}
-	return func() {
+	return func() trees {
 		for i, ch := range behind {
 			if now[i] != nil {
-				c.trees.set(now[i], ch.was)
+				t.set(now[i], ch.was)
 			} else {
-				c.trees.remove(ch.key, ch.was)
+				t.remove(ch.key, ch.was)
 			}
 		}
+		return t
 	}
 }
 
