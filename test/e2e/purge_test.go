@@ -64,7 +64,7 @@ func TestSecretsPurged(t *testing.T) {
 	require.Contains(t, string(x.run("status", "--config", x.config).stdout), "PURGED")
 	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).code, "not empty: never synced")
 	poll(t, "the file is rewritten", nil, func(context.Context) (bool, error) {
-		return strings.Contains(x.tail(), "nothing of what was purged is left"), nil
+		return strings.Contains(x.tail(), "the file holds nothing of the purged objects"), nil
 	})
 	require.Len(t, missing(t, x.db, secret), len(secret), "no record of a secret is in the file")
 	require.NotContains(t, string(fileContent(t, x.db)), marker)

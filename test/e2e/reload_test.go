@@ -102,7 +102,7 @@ func TestReload(t *testing.T) {
 			require.Equal(t, loaded, s.Agent.ConfigLoaded, bad.name)
 			require.Len(t, s.Collections, 3, bad.name)
 			require.Zero(t, totals(t, cp).Since(before).Count("WATCH", ""), "%s: watches that ended", bad.name)
-			require.Contains(t, a.tail(), "the new configuration was refused", bad.name)
+			require.Contains(t, a.tail(), "the newest configuration was refused", bad.name)
 			require.Equal(t, 0, a.counters("snapcache_config_last_reload_successful", "", "collection")[""], bad.name)
 		}
 
