@@ -89,7 +89,7 @@ func TestForbiddenLater(t *testing.T) {
 	x.kubeconfig = kubeconfig(t, cp, controlplane.Admin)
 	a = x.start()
 	a.requireServers(cp, "configmaps", "secrets", "services")
-	require.NotContains(t, string(x.must("status")), "is deleted")
+	require.NotContains(t, string(x.must("status")), "are deleted")
 	require.Zero(t, a.awaitCaughtUp(anywhere("secrets"))["secrets"].Lists, "given back, it goes on without a list")
 	a.stop()
 }
