@@ -120,17 +120,19 @@ func TestProtobufCodecErrors(t *testing.T) {
 	scheme := core()
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, &jsonOnly{})
 	for want, example := range map[string]runtime.Object{
-		"does not implement the protobuf marshalling interface": &jsonOnly{},
-		"no kind is registered":                                 &metav1.PartialObjectMetadata{},
-		"unstructured object has no kind":                       &unstructured.Unstructured{},
+		"expected a informer_test.jsonOnly with a protobuf form": &jsonOnly{},
+		"Unstructured with a protobuf form":                      &unstructured.Unstructured{},
 	} {
 		_, err := informer.NewProtobufCodec(example, scheme)
 		require.ErrorContains(t, err, want)
 	}
 	_, err := informer.NewProtobufCodec(&corev1.PodList{}, scheme)
 	require.Error(t, err, "a list is no object")
-	_, err = informer.NewProtobufCodec(&corev1.Pod{}, nil)
-	require.ErrorContains(t, err, "there is no scheme")
+	untyped, err := informer.NewProtobufCodec(&corev1.Pod{}, nil)
+	require.NoError(t, err)
+	o, err := untyped.Encode(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	require.NoError(t, err)
+	require.Empty(t, o.Kind(), "without a scheme")
 	_, err = protobufPods(t).Encode(&corev1.Pod{})
 	require.ErrorIs(t, err, object.ErrNoMetadata)
 	_, err = protobufPods(t).Encode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})

@@ -149,7 +149,7 @@ func (l *Loop) value(o *object.Object) *value {
 	if o == nil || l.opts.Processor == nil {
 		return nil
 	}
-	return &value{o, l.opts.Processor.opts.Decoding()}
+	return &value{object: o, decode: l.opts.Processor.opts.Decoding()}
 }
 
 // stored returns the stored state of a key, which handlers got last; nil if its record is corrupt.

@@ -131,7 +131,7 @@ func (f *Factory) connect() (err error) {
 	if f.cluster, err = upstream.New(config); err != nil {
 		return err
 	}
-	f.lists.config, f.identity = config, f.cluster.Identity
+	f.lists.config, f.lists.cluster, f.identity = config, f.cluster, f.cluster.Identity
 	f.lists.http, err = rest.HTTPClientFor(config)
 	return err
 }
@@ -150,15 +150,15 @@ func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 		return m.SharedIndexInformer
 	}
 	if refused != nil {
-		return f.addLocked(key, failing(refused), obj, schema.GroupVersionResource{Resource: fmt.Sprintf("%T", obj)})
+		return f.addLocked(key, failing(refused), obj, schema.GroupVersionResource{Resource: fmt.Sprintf("%T", obj)}, nil)
 	}
 	gvk := kindOf(obj, f.opts.Scheme)
 	gvr, _ := meta.UnsafeGuessKindToResource(gvk)
 	lw, err := f.lists.typed(obj, gvk, gvr)
 	if err != nil {
-		lw = failing(fmt.Errorf("informer of %T: %w", obj, err))
+		return f.addLocked(key, failing(fmt.Errorf("informer of %T: %w", obj, err)), obj, gvr, nil)
 	}
-	return f.addLocked(key, lw, obj, gvr)
+	return f.addLocked(key, lw, obj, gvr, f.lists.direct(gvk, gvr))
 }
 
 // ForResource returns the informer of a resource as *unstructured.Unstructured.
@@ -173,17 +173,20 @@ func (f *Factory) ForResource(gvr schema.GroupVersionResource) GenericInformer {
 	if err != nil {
 		lw = failing(fmt.Errorf("informer of %s: %w", gvr, err))
 	}
-	return GenericInformer{f.addLocked(key, lw, &unstructured.Unstructured{}, gvr), gvr.GroupResource()}
+	return GenericInformer{f.addLocked(key, lw, &unstructured.Unstructured{}, gvr, nil), gvr.GroupResource()}
 }
 
-// addLocked makes an informer.
-func (f *Factory) addLocked(key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+// addLocked makes an informer. direct may be nil.
+func (f *Factory) addLocked(
+	key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource, direct *upstream.Source,
+) cache.SharedIndexInformer {
 	scope := f.scope
 	scope.GVR = gvr
 	opts := append([]Option{
 		WithStore(f.opts.Store, collectionID(example, scope)), WithScope(scope),
 		WithScheme(f.opts.Scheme), WithIdentity(f.identity), WithInformerName(f.opts.InformerName),
 	}, f.opts.Informers...)
+	opts = append(opts, func(o *options) { o.direct = direct })
 	if f.opts.Client != nil {
 		opts = append(opts, func(o *options) { o.convert = converting(example, f.opts.Scheme) })
 	}

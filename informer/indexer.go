@@ -60,8 +60,13 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	if refused != nil {
 		f, example = form{typ: rawType}, &object.Object{} // the code below needs an example
 	}
-	if o.codec == nil {
+	_, inMemory := o.db.(*memory.DB)
+	switch {
+	case o.codec != nil:
+	case inMemory:
 		o.codec = NewCodec(example, o.scheme)
+	default:
+		o.codec = defaultCodec(example, o.scheme)
 	}
 	x := &Indexer{opts: o, form: f, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.log.Store(cmp.Or(o.logger, slog.Default()))
@@ -74,7 +79,6 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 		x.decoder.size = defaultDecoded
 	}
 	_, x.raw = o.codec.(rawCodec)
-	_, inMemory := o.db.(*memory.DB)
 	x.shares = inMemory && o.decoded < 0 && !x.raw
 	if !x.raw && o.decoded != 0 {
 		x.decoder.kept.Store(lru.New(x.decoder.size))

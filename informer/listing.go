@@ -16,6 +16,7 @@ import (
 const (
 	chunkObjects = 128 // objects of a listing that are read and decoded together
 	recentChunks = 8   // chunks kept for the handlers that need them next
+	loadAhead    = 3   // chunks that are loaded, in parallel, before a handler needs them
 )
 
 // errChanged means that an object was unreadable in the state of a listing and has changed since.
@@ -180,7 +181,7 @@ func (s *listings) load(c *chunk) {
 		case errs[i] != nil:
 			c.items[i].err = errs[i]
 		default:
-			values[i] = &value{objects[i], decode}
+			values[i] = &value{object: objects[i], decode: decode}
 		}
 	}
 	s.mu.Unlock()

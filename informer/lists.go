@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,11 +17,14 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // lists makes ListerWatchers of one namespace under one set of selectors.
 type lists struct {
 	config    *rest.Config
+	cluster   *upstream.Cluster // nil with a client
 	http      *http.Client
 	client    any // in place of config and http; see FactoryOptions.Client
 	scheme    *runtime.Scheme
@@ -52,11 +56,36 @@ func (l lists) typed(example runtime.Object, gvk schema.GroupVersionKind, gvr sc
 		cfg.APIPath = "/api"
 	}
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(l.scheme).WithoutConversion()
+	if l.packed() {
+		cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
 	c, err := rest.RESTClientForConfigAndClient(cfg, l.http)
 	if err != nil {
 		return nil, err
 	}
 	return cache.NewFilteredListWatchFromClient(c, gvr.Resource, l.namespace, l.tweak), nil
+}
+
+// packed reports whether to ask the server for protobuf, which the program can prevent by a content
+// type in its configuration.
+func (l lists) packed() bool {
+	c := l.config.ContentConfig
+	return c.AcceptContentTypes == "" && c.ContentType == "" || strings.Contains(c.AcceptContentTypes+c.ContentType, runtime.ContentTypeProtobuf)
+}
+
+// direct returns a source of objects as the server sends them; nil if the program wants them in
+// another form, or sets more than selectors in its requests.
+func (l lists) direct(gvk schema.GroupVersionKind, gvr schema.GroupVersionResource) *upstream.Source {
+	var opts metav1.ListOptions
+	l.tweak(&opts)
+	selectors := metav1.ListOptions{LabelSelector: opts.LabelSelector, FieldSelector: opts.FieldSelector}
+	if l.cluster == nil || gvk.Empty() || !l.packed() || !reflect.DeepEqual(opts, selectors) {
+		return nil
+	}
+	return l.cluster.Source(upstream.SourceOptions{
+		Resource: upstream.Resource{GVR: gvr, Kind: gvk.Kind}, Namespace: l.namespace,
+		LabelSelector: opts.LabelSelector, FieldSelector: opts.FieldSelector, Protobuf: true,
+	})
 }
 
 // dynamic returns a ListerWatcher of trees. The caller has to convert the Go types of a typed

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"sync"
+
 	"github.com/snapcache/snapcache/object"
 )
 
@@ -36,10 +38,19 @@ type note struct {
 // Decode converts a stored object to the value that handlers and readers get.
 type Decode func(*object.Object) (any, error)
 
-// value is a stored object for a handler, with its decoder: see [ProcessorOptions].Decoding.
+// value is a stored object for the handlers, with its decoder: see [ProcessorOptions].Decoding. The
+// handlers share it, so it is decoded once.
 type value struct {
 	object *object.Object
 	decode Decode
+
+	once    sync.Once
+	decoded any
+	err     error
 }
 
-func (v *value) get() (any, error) { return v.decode(v.object) }
+// get returns the decoded object. It is safe for concurrent use.
+func (v *value) get() (any, error) {
+	v.once.Do(func() { v.decoded, v.err = v.decode(v.object) })
+	return v.decoded, v.err
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // defaultDecoded is how many decoded objects are kept if the store holds only encoded ones.
@@ -37,6 +38,7 @@ type options struct {
 	logger    *slog.Logger // nil for the logger of the run, see WithLogger
 	watchList bool
 	convert   func(runtime.Object) (runtime.Object, error) // nil for none
+	direct    *upstream.Source                             // reads encoded objects; nil for none
 }
 
 func newOptions(opts []Option) options {
@@ -76,8 +78,9 @@ func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 // apiVersion and kind: client-go's scheme.Scheme, or the program's own.
 func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme = s } }
 
-// WithCodec replaces the default codec, that of [NewCodec], by [NewProtobufCodec] or one of the
-// caller's own. The informer's objects must be of the type that the codec was made for.
+// WithCodec replaces the default codec: that of [NewProtobufCodec] for Go types with a protobuf form,
+// except in a store in memory, else that of [NewCodec]. The informer's objects must be of the type
+// that the codec was made for.
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 
 // WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. Without

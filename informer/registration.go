@@ -191,12 +191,13 @@ func (r *Registration) update(old *value, o any) {
 func (r *Registration) list(n note) {
 	l := n.listing
 	defer r.p.listings.release(l)
-	next := r.p.listings.chunk(l, 0)
+	var ahead []*chunk // from the current one on; they are loaded while the handler is called
 	for number := range l.chunks() {
-		c := next
-		if number+1 < l.chunks() {
-			next = r.p.listings.chunk(l, number+1) // loads while the handler is called
+		for n := number + len(ahead); n < min(number+1+loadAhead, l.chunks()); n++ {
+			ahead = append(ahead, r.p.listings.chunk(l, n))
 		}
+		c := ahead[0]
+		ahead = ahead[1:]
 		select {
 		case <-c.done:
 		case <-r.stop:

@@ -93,21 +93,13 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	observer := &observer{
 		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log, feed: s.indexer.feed,
 	}
-	source := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, WatchList: o.watchList})
+	from := s.from(log)
 	var p *Pipeline
 	p = NewPipeline(reflector.Options{
-		Identity: s.identity, Logger: log, Observer: observer, Source: source,
-		Guards: []reflector.Guard{source.SameType(coll), reflector.Canary(coll, source, log)}, Reason: reason,
+		Identity: s.identity, Logger: log, Observer: observer, Source: from.source, Guards: from.guards, Reason: reason,
 	}, Options{
 		Name: o.id, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset,
-		Observer: observer.Stats,
-		Unversioned: func() bool {
-			if !source.Unversioned() {
-				return false
-			}
-			s.indexer.decoder.unversioned()
-			return true
-		},
+		Observer: observer.Stats, Unversioned: from.unversioned,
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			defer func() { s.indexer.feed.stored(coll.State().RV) }()
 			return s.indexer.feed.process(len(b.Deltas), p.Queue.Len, apply)
@@ -118,6 +110,38 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	defer o.metrics.add(&metered{s.indexer, observer.Stats, p.Queue})()
 	if err := p.Run(ctx); err != nil {
 		log.Error("the informer ends", "error", err)
+	}
+}
+
+// from is what a pipeline reads from.
+type from struct {
+	source      reflector.Source
+	guards      []reflector.Guard
+	unversioned func() bool // nil for never, see Options
+}
+
+// from returns what the informer reads from: the server itself if what it sends can be stored as it
+// comes, else the program's ListerWatcher, whose objects are encoded.
+func (s *sharedIndexInformer) from(log *slog.Logger) from {
+	o, coll := &s.indexer.opts, s.indexer.coll
+	_, packed := o.codec.(protobufCodec)
+	if o.direct != nil && packed && s.transform == nil && !o.watchList {
+		log.Info("objects are stored as protobuf, as the server sends them")
+		return from{source: o.direct, guards: []reflector.Guard{reflector.Canary(coll, o.direct, log)}}
+	}
+	if packed {
+		log.Info("objects are stored as protobuf")
+	}
+	lw := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, WatchList: o.watchList})
+	return from{
+		source: lw, guards: []reflector.Guard{lw.SameType(coll), reflector.Canary(coll, lw, log)},
+		unversioned: func() bool {
+			if !lw.Unversioned() {
+				return false
+			}
+			s.indexer.decoder.unversioned()
+			return true
+		},
 	}
 }
 

@@ -60,7 +60,7 @@ const (
 // or [ErrNoMetadata].
 func Parse(raw []byte) (*Object, error) {
 	// Not gjson's own check: its recursion has no limit.
-	if !bytes.HasPrefix(raw, protobufPrefix) && !json.Valid(raw) {
+	if !IsProtobuf(raw) && !json.Valid(raw) {
 		return nil, ErrInvalid
 	}
 	return FromValid(raw)
@@ -73,7 +73,7 @@ func FromValid(raw []byte) (*Object, error) {
 		return nil, fmt.Errorf("%w: %d bytes are over the limit of %d", ErrInvalid, len(raw), MaxBytes)
 	}
 	read := parseMeta
-	if bytes.HasPrefix(raw, protobufPrefix) {
+	if IsProtobuf(raw) {
 		read = parseProtobuf
 	}
 	o, err := read(raw)
@@ -97,13 +97,17 @@ func (o *Object) check() error {
 	return nil
 }
 
-// ParseBookmark reads the object of a BOOKMARK event. By the API's contract only its
+// ParseBookmark reads the object of a BOOKMARK event, in either form. By the API's contract only its
 // resourceVersion means anything.
 func ParseBookmark(raw []byte) (*Object, error) {
-	if !json.Valid(raw) {
+	read := parseMeta
+	switch {
+	case IsProtobuf(raw):
+		read = parseProtobuf
+	case !json.Valid(raw):
 		return nil, ErrInvalid
 	}
-	o, err := parseMeta(raw)
+	o, err := read(raw)
 	if err != nil {
 		return nil, err
 	}

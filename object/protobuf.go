@@ -13,10 +13,19 @@ import (
 // protobufPrefix begins the output of Kubernetes' protobuf serializer.
 var protobufPrefix = []byte("k8s\x00")
 
+// ProtobufPrefixLen is how many bytes [IsProtobuf] needs.
+const ProtobufPrefixLen = 4
+
+// IsProtobuf reports whether raw begins as the output of Kubernetes' protobuf serializer does: a
+// prefix and a [runtime.Unknown], which has the type and the message of an object.
+//
+// [runtime.Unknown]: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
+func IsProtobuf(raw []byte) bool { return bytes.HasPrefix(raw, protobufPrefix) }
+
 // Protobuf reports whether the object is stored as Kubernetes' protobuf instead of JSON. If so,
 // [Object.Raw] returns protobuf, [Object.Into] accepts only types with a protobuf form, and
 // [Object.JSON] and [Object.Field] cover only the metadata.
-func (o *Object) Protobuf() bool { return bytes.HasPrefix(o.raw, protobufPrefix) }
+func (o *Object) Protobuf() bool { return IsProtobuf(o.raw) }
 
 // JSON returns the object as JSON, which the caller must not change. For an object stored as
 // protobuf it has the type, the parsed metadata and, in the field protobuf, the stored bytes as
@@ -37,7 +46,7 @@ func (o *Object) JSON() []byte {
 
 // JSON returns [Object.JSON] of the object whose bytes are raw: raw itself unless it is protobuf.
 func JSON(raw []byte) ([]byte, error) {
-	if !bytes.HasPrefix(raw, protobufPrefix) {
+	if !IsProtobuf(raw) {
 		return raw, nil
 	}
 	o, err := FromValid(raw)
@@ -71,14 +80,66 @@ const (
 	entryKey, entryValue        = 1, 2 // of a map
 )
 
-func protobufBody(raw []byte) (body []byte, err error) {
-	err = eachField(raw[len(protobufPrefix):], func(n protowire.Number, value []byte) error {
-		if n == unknownRaw {
-			body = value
+func protobufBody(raw []byte) ([]byte, error) {
+	return ProtobufField(raw[len(protobufPrefix):], unknownRaw)
+}
+
+// ProtobufField returns a length-delimited field of a message; nil if the message does not have it,
+// the last one if it has several. Errors wrap [ErrInvalid].
+func ProtobufField(message []byte, field protowire.Number) (value []byte, err error) {
+	err = eachField(message, func(n protowire.Number, v []byte) error {
+		if n == field {
+			value = v
 		}
 		return nil
 	})
-	return body, err
+	return value, err
+}
+
+// DecodeProtobuf decodes raw into m if it is of the given type.
+func DecodeProtobuf(raw []byte, apiVersion, kind string, m interface{ Unmarshal([]byte) error }) error {
+	o, err := parseProtobuf(raw)
+	if err != nil {
+		return err
+	}
+	if o.apiVersion != apiVersion || o.kind != kind {
+		return fmt.Errorf("%w: it is a %q %q, not a %s %s", ErrInvalid, o.apiVersion, o.kind, apiVersion, kind)
+	}
+	body, err := protobufBody(raw)
+	if err != nil {
+		return err
+	}
+	return m.Unmarshal(body)
+}
+
+// Envelope makes the protobuf form of objects of one type from their messages, byte for byte as
+// Kubernetes' serializer does. It is immutable.
+type Envelope struct{ head []byte }
+
+// NewEnvelope returns the envelope of a type.
+func NewEnvelope(apiVersion, kind string) Envelope {
+	var t []byte
+	t = protowire.AppendString(protowire.AppendTag(t, typeAPIVersion, protowire.BytesType), apiVersion)
+	t = protowire.AppendString(protowire.AppendTag(t, typeKind, protowire.BytesType), kind)
+	head := append([]byte(nil), protobufPrefix...)
+	head = protowire.AppendTag(head, unknownType, protowire.BytesType)
+	head = protowire.AppendBytes(head, t)
+	return Envelope{protowire.AppendTag(head, unknownRaw, protowire.BytesType)}
+}
+
+// unknownEnd are the last fields of a [runtime.Unknown], contentEncoding and contentType, which the
+// serializer writes even though they are empty.
+var unknownEnd = []byte{3<<3 | byte(protowire.BytesType), 0, 4<<3 | byte(protowire.BytesType), 0}
+
+// New returns the bytes of an object with a message of size bytes, and the part of them that the
+// caller has to fill with the message.
+func (e Envelope) New(size int) (raw, message []byte) {
+	length := protowire.SizeVarint(uint64(size))
+	raw = make([]byte, 0, len(e.head)+length+size+len(unknownEnd))
+	raw = protowire.AppendVarint(append(raw, e.head...), uint64(size))
+	from := len(raw)
+	raw = append(raw[:from+size], unknownEnd...)
+	return raw, raw[from : from+size : from+size]
 }
 
 // parseProtobuf is [parseMeta] for protobuf.

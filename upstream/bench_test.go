@@ -8,9 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
-	restwatch "k8s.io/client-go/rest/watch"
-
 	"github.com/snapcache/snapcache/object"
 )
 
@@ -28,7 +25,7 @@ func BenchmarkList(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := l.read(strings.NewReader(body)); err != nil {
+				if _, err := l.read(strings.NewReader(body), ""); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -71,23 +68,17 @@ func BenchmarkWatch(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				d := newDecoder(strings.NewReader(body), decoding{pods, prune})
+				d := reading(strings.NewReader(body), prune)
 				for range events {
-					if _, obj, err := d.Decode(); err != nil {
+					if e, err := d.next(); err != nil {
 						b.Fatal(err)
-					} else if _, ok := obj.(*object.Object); !ok {
-						b.Fatalf("%T", obj)
+					} else if _, ok := e.Object.(*object.Object); !ok {
+						b.Fatalf("%T", e.Object)
 					}
 				}
 			}
 		})
 	}
-}
-
-// newDecoder decodes a stream as rest.Request.Watch does.
-func newDecoder(r io.Reader, d decoding) *restwatch.Decoder {
-	frames := lineFramer{}.NewFrameReader(io.NopCloser(r))
-	return restwatch.NewDecoder(streaming.NewDecoder(frames, eventDecoder{}), objectDecoder{d})
 }
 
 // BenchmarkListHTTP lists over a real connection.

@@ -51,7 +51,7 @@ func New(cfg *rest.Config) (*Cluster, error) {
 		return nil, configError("", fmt.Sprintf("the TLS settings or credentials can't be used: %v", err), "correct the kubeconfig")
 	}
 	c := &Cluster{cfg: cfg, base: base, transport: rt, suggested: make(map[schema.GroupResource][]string)}
-	if c.client, err = c.restClient(schema.GroupVersion{Version: "v1"}, rt, decoding{}); err != nil {
+	if c.client, err = c.restClient(schema.GroupVersion{Version: "v1"}, rt, false); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", base.Host, err)
 	}
 	return c, nil
@@ -63,14 +63,21 @@ func (c *Cluster) Server() string { return c.base.Redacted() }
 // Close closes the idle connections. Callers end their own lists and watches.
 func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.transport) }
 
-// restClient returns a client for one version of a group. It decodes with d and sends through rt.
-func (c *Cluster) restClient(gv schema.GroupVersion, rt http.RoundTripper, d decoding) (*rest.RESTClient, error) {
+// acceptProtobuf asks for protobuf, and accepts JSON from servers that don't have it.
+const acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+
+// restClient returns a client for one version of a group, which sends through rt. It asks for
+// protobuf, if set, or else for JSON.
+func (c *Cluster) restClient(gv schema.GroupVersion, rt http.RoundTripper, protobuf bool) (*rest.RESTClient, error) {
 	cfg := rest.CopyConfig(c.cfg)
 	cfg.ContentConfig = rest.ContentConfig{
 		AcceptContentTypes:   runtime.ContentTypeJSON,
 		ContentType:          runtime.ContentTypeJSON,
 		GroupVersion:         &gv,
-		NegotiatedSerializer: newSerializer(d),
+		NegotiatedSerializer: newSerializer(),
+	}
+	if protobuf {
+		cfg.AcceptContentTypes = acceptProtobuf
 	}
 	cfg.APIPath = "/" + apiPath(gv)[0]
 	return rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: rt})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
@@ -33,7 +34,7 @@ func (u *InvalidObject) GetObjectKind() schema.ObjectKind { return schema.EmptyO
 // DeepCopyObject returns u itself.
 func (u *InvalidObject) DeepCopyObject() runtime.Object { return u }
 
-// decoding turns a source's JSON into objects. It is immutable.
+// decoding turns the bytes that a source receives into objects. It is immutable.
 type decoding struct {
 	resource Resource
 	prune    object.Prune
@@ -64,159 +65,47 @@ func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 	if typed = len(own) == len(rest); typed {
 		own = bytes.Clone(rest)
 	}
-	if o, err = object.FromValid(own); err != nil {
-		return nil, typed, err
+	o, err = d.own(own)
+	return o, typed, err
+}
+
+// own decodes raw, which is valid JSON or protobuf, into an object that keeps it.
+func (d decoding) own(raw []byte) (*object.Object, error) {
+	o, err := object.FromValid(raw)
+	if err != nil {
+		return nil, err
 	}
 	if d.resource.Kind != "" && (o.Kind() != d.resource.Kind || o.APIVersion() != d.resource.APIVersion()) {
-		return nil, typed, fmt.Errorf("%w: %s %s %s, not %s %s", ErrWrongType,
+		return nil, fmt.Errorf("%w: %s %s %s, not %s %s", ErrWrongType,
 			o.APIVersion(), o.Kind(), o.Key(), d.resource.APIVersion(), d.resource.Kind)
 	}
-	return o, typed, nil
+	return o, nil
 }
 
-// A watch event is decoded in two steps, which client-go's rest package calls in turn: eventDecoder
-// splits a frame into type and object, objectDecoder decodes the object. rest does not pass the
-// type to the second step, so the first one overwrites the byte before the object with a mark and
-// passes it along. Nothing is copied: the frame stays untouched until both have returned.
-//
-// No JSON begins with a mark, so the body of an error answer can't be taken for an event.
-const (
-	markObject   byte = iota + 1 // of an ADDED, MODIFIED or DELETED event
-	markBookmark                 // of a BOOKMARK event
-	markError                    // of an ERROR event
-	markTooLarge                 // the frame was cut off at maxObject; no object follows
-)
-
-func mark(eventType string) byte {
-	switch watch.EventType(eventType) {
-	case watch.Bookmark:
-		return markBookmark
-	case watch.Error:
-		return markError
-	}
-	return markObject
-}
-
-// newSerializer returns the serializer of a rest client: JSON only, errors as *metav1.Status, watch
-// events decoded with d.
-func newSerializer(d decoding) runtime.NegotiatedSerializer {
-	return runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{
-		MediaType:        runtime.ContentTypeJSON,
-		MediaTypeType:    "application",
-		MediaTypeSubType: "json",
-		EncodesAsText:    true,
-		Serializer:       runtime.NoopEncoder{Decoder: objectDecoder{d}},
-		StreamSerializer: &runtime.StreamSerializerInfo{
-			EncodesAsText: true,
-			Serializer:    runtime.NoopEncoder{Decoder: eventDecoder{}},
-			Framer:        lineFramer{},
-		},
-	})
-}
-
-type eventDecoder struct{}
-
-// Decode implements [runtime.Decoder]. An error ends the watch, so only frames that are not events
-// return one.
-func (eventDecoder) Decode(frame []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	ev, ok := into.(*metav1.WatchEvent)
-	if !ok {
-		return nil, nil, fmt.Errorf("decode a watch event into %T", into)
-	}
-	if len(frame) >= maxObject {
-		ev.Type, ev.Object.Raw = string(watch.Modified), []byte{markTooLarge}
-		return ev, nil, nil
-	}
-	if i := bytes.LastIndexByte(frame, '\n'); i >= 0 {
-		// See lineReader.lost.
-		frame = frame[i+1:]
-	}
-	typ, at, end, ok := cutEvent(frame)
-	if !ok {
-		return nil, nil, fmt.Errorf("a frame of %d bytes is not a watch event", len(frame))
-	}
-	frame[at-1] = mark(typ)
-	ev.Type, ev.Object.Raw = typ, frame[at-1:end]
-	return ev, nil, nil
-}
-
-var objectMember = []byte(`","object":`)
-
-// cutEvent returns the type of the event in frame and the range of its object, which is valid JSON
-// and never begins at 0.
-func cutEvent(frame []byte) (typ string, at, end int, ok bool) {
-	// All servers write the same two members in this order and without spaces.
-	const head = `{"type":"`
-	frame = bytes.TrimRight(frame, " \t\r")
-	if bytes.HasPrefix(frame, []byte(head)) && frame[len(frame)-1] == '}' {
-		if n := bytes.IndexByte(frame[len(head):], '"'); n >= 0 && bytes.HasPrefix(frame[len(head)+n:], objectMember) {
-			at, end = len(head)+n+len(objectMember), len(frame)-1
-			// If frame[at:end] is not one JSON value, frame has more members.
-			if typ = eventType(frame[len(head) : len(head)+n]); at < end && typ != "" && validJSON(frame[at:end]) {
-				return typ, at, end, true
-			}
-		}
-	}
-	if !validJSON(frame) {
-		return "", 0, 0, false
-	}
-	fields := gjson.GetManyBytes(frame, "type", "object")
-	if typ = eventType([]byte(fields[0].Str)); typ == "" || fields[1].Index == 0 {
-		return "", 0, 0, false
-	}
-	return typ, fields[1].Index, fields[1].Index + len(fields[1].Raw), true
-}
-
-// eventType returns b as a string without allocating, or "" if it is not a known type.
-func eventType(b []byte) string {
-	for _, t := range []watch.EventType{watch.Modified, watch.Added, watch.Deleted, watch.Bookmark, watch.Error} {
-		if string(b) == string(t) {
-			return string(t)
-		}
-	}
-	return ""
-}
-
-// objectDecoder decodes the objects that eventDecoder cut out, and the Status in the body of an
-// error answer.
-type objectDecoder struct{ d decoding }
-
-// Decode implements [runtime.Decoder]. It returns an *object.Object, a *metav1.Status or an
-// *InvalidObject. It fails only if the body of an error answer is not a Status.
-func (o objectDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	if len(data) == 0 {
-		return nil, nil, object.ErrInvalid
-	}
-	raw := data[1:]
-	switch data[0] {
-	case markObject:
-		return o.event(raw), nil, nil
-	case markBookmark:
-		b, err := object.ParseBookmark(bytes.Clone(raw))
-		if err != nil {
-			return &InvalidObject{Err: err}, nil, nil
-		}
-		return b, nil, nil
-	case markError:
+// event decodes the object of a watch event: an *object.Object, a *metav1.Status or an
+// *InvalidObject. JSON is valid, in a buffer that the caller reuses; protobuf is in its own memory.
+func (d decoding) event(typ watch.EventType, raw []byte) runtime.Object {
+	var o *object.Object
+	var err error
+	packed := object.IsProtobuf(raw)
+	switch {
+	case typ == watch.Error:
 		if st := status(raw); st != nil {
-			return st, nil, nil
+			return st
 		}
-		return &InvalidObject{Err: errors.New("ERROR event without a Status")}, nil, nil
-	case markTooLarge:
-		return &InvalidObject{Err: ErrTooLarge}, nil, nil
-	}
-	if validJSON(data) {
-		if st := status(data); st != nil {
-			return st, nil, nil
+		return &InvalidObject{Err: errors.New("ERROR event without a Status")}
+	case typ == watch.Bookmark:
+		if !packed {
+			raw = bytes.Clone(raw)
 		}
+		o, err = object.ParseBookmark(raw)
+	case packed:
+		o, err = d.own(raw)
+	default:
+		o, _, err = d.item(raw)
 	}
-	return nil, nil, errors.New("the body is not a Status")
-}
-
-func (o objectDecoder) event(raw []byte) runtime.Object {
-	obj, _, err := o.d.item(raw)
 	if err == nil {
-		return obj
+		return o
 	}
 	if st := status(raw); st != nil {
 		return st
@@ -224,13 +113,60 @@ func (o objectDecoder) event(raw []byte) runtime.Object {
 	return &InvalidObject{Err: err}
 }
 
-// status decodes raw, which is valid JSON, as a Status, or returns nil if it is not one.
+// newSerializer returns the serializer of a rest client, which decodes the bodies of error answers:
+// a Status in JSON or in protobuf. This package reads lists and watches itself.
+func newSerializer() runtime.NegotiatedSerializer {
+	var s answers
+	for _, t := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		typ, sub, _ := strings.Cut(t, "/")
+		s = append(s, runtime.SerializerInfo{
+			MediaType: t, MediaTypeType: typ, MediaTypeSubType: sub, Serializer: runtime.NoopEncoder{Decoder: statusDecoder{}},
+		})
+	}
+	return s
+}
+
+// answers are the media types of error answers.
+type answers []runtime.SerializerInfo
+
+// SupportedMediaTypes implements [runtime.NegotiatedSerializer].
+func (a answers) SupportedMediaTypes() []runtime.SerializerInfo { return a }
+
+// EncoderForVersion implements [runtime.NegotiatedSerializer].
+func (answers) EncoderForVersion(e runtime.Encoder, _ runtime.GroupVersioner) runtime.Encoder {
+	return e
+}
+
+// DecoderToVersion implements [runtime.NegotiatedSerializer].
+func (answers) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
+	return d
+}
+
+type statusDecoder struct{}
+
+// Decode implements [runtime.Decoder]. It fails if the body is not a Status.
+func (statusDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if object.IsProtobuf(data) || validJSON(data) {
+		if st := status(data); st != nil {
+			return st, nil, nil
+		}
+	}
+	return nil, nil, errors.New("the body is not a Status")
+}
+
+// status decodes raw, which is protobuf or valid JSON, as a Status, or returns nil if it is not one.
 func status(raw []byte) *metav1.Status {
+	st := &metav1.Status{}
+	if object.IsProtobuf(raw) {
+		if err := object.DecodeProtobuf(raw, "v1", "Status", st); err != nil {
+			return nil
+		}
+		return st
+	}
 	kind := gjson.GetManyBytes(raw, "kind", "apiVersion")
 	if kind[0].Str != "Status" || kind[1].Str != "v1" {
 		return nil
 	}
-	st := &metav1.Status{}
 	if json.Unmarshal(raw, st) != nil {
 		return nil
 	}

@@ -3,121 +3,172 @@ package upstream
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"encoding/json"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/snapcache/snapcache/object"
 )
+
+// frames splits a watch stream into events.
+type frames interface {
+	// next returns the type and the object of the next event. raw is valid until the call after it.
+	// The error is io.EOF at the normal end of the stream; [ErrTooLarge] for an event that was
+	// skipped; errNoEvent for a frame that is not an event; any other is the connection's.
+	next() (typ watch.EventType, raw []byte, err error)
+}
+
+var errNoEvent = errors.New("not a watch event")
 
 // frameBuffer is the read buffer of a watch, in bytes. Most events fit.
 const frameBuffer = 32 << 10
 
-// lineFramer splits a watch stream into lines. A server's frames are compact JSON, each with a line
-// feed after it and none inside.
-type lineFramer struct{}
-
-func (lineFramer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
-	return &lineReader{body: r, buf: bufio.NewReaderSize(r, frameBuffer)}
+// lines reads the frames of JSON: an event a line, with no line feed inside.
+type lines struct {
+	buf  *bufio.Reader
+	long []byte // a line that is longer than the buffer
+	err  error  // ends the stream
 }
 
-func (lineFramer) NewFrameWriter(io.Writer) io.Writer { return io.Discard }
+func newLines(r io.Reader) *lines { return &lines{buf: bufio.NewReaderSize(r, frameBuffer)} }
 
-// lineReader returns one frame per Read, as apimachinery's streaming decoder expects:
-// io.ErrShortBuffer means that the frame continues with the next Read. That decoder fails the whole
-// watch on a frame over 16 MiB, and the resumed watch would receive the same event again. So a
-// longer frame is truncated to exactly maxObject bytes, which the event decoder reports as too
-// large, and the rest of the frame is skipped.
-//
-// Only one goroutine may call Read. Close is safe at any time from another.
-type lineReader struct {
-	body  io.ReadCloser
-	buf   *bufio.Reader
-	chunk []byte // part of buf, not returned yet
-	last  bool   // chunk is the end of its frame
-	size  int    // bytes of the frame so far, with chunk
-	err   error  // ends the stream once chunk is returned
-}
-
-func (l *lineReader) Close() error { return l.body.Close() }
-
-func (l *lineReader) Read(p []byte) (int, error) {
-	n := 0
-	for {
-		c := copy(p[n:], l.chunk)
-		n, l.chunk = n+c, l.chunk[c:]
-		if len(l.chunk) > 0 {
-			return n, io.ErrShortBuffer
+func (l *lines) next() (watch.EventType, []byte, error) {
+	for l.err == nil {
+		line, err := l.line()
+		if err != nil {
+			return "", nil, err
 		}
-		if l.last {
-			empty := l.size == 0
-			l.last, l.size = false, 0
-			if !empty {
-				return n, nil
+		if line = bytes.TrimRight(line, " \t\r\n"); len(line) > 0 {
+			return cutEvent(line)
+		}
+	}
+	return "", nil, l.err
+}
+
+// line returns the next line. At the normal end of the stream it returns what there is: any
+// remaining bytes have to be an event. A line of a connection that broke is dropped.
+func (l *lines) line() ([]byte, error) {
+	l.long = l.long[:0]
+	size := 0
+	for {
+		chunk, err := l.buf.ReadSlice('\n')
+		size += len(bytes.TrimSuffix(chunk, []byte("\n")))
+		full := errors.Is(err, bufio.ErrBufferFull)
+		if err != nil && !full {
+			l.err = err
+		}
+		switch {
+		case full && size < maxObject:
+			l.long = append(l.long, chunk...)
+		case full: // skip the rest of the line
+		case size >= maxObject:
+			return nil, ErrTooLarge
+		case err != nil && !errors.Is(err, io.EOF):
+			return nil, err
+		case len(l.long) == 0:
+			return chunk, nil
+		default:
+			l.long = append(l.long, chunk...)
+			return l.long, nil
+		}
+	}
+}
+
+var objectMember = []byte(`","object":`)
+
+// cutEvent returns type and object of the event in frame, which has no space at its end.
+func cutEvent(frame []byte) (watch.EventType, []byte, error) {
+	// All servers write the same two members in this order and without spaces.
+	const head = `{"type":"`
+	if bytes.HasPrefix(frame, []byte(head)) && frame[len(frame)-1] == '}' {
+		if n := bytes.IndexByte(frame[len(head):], '"'); n >= 0 && bytes.HasPrefix(frame[len(head)+n:], objectMember) {
+			raw := frame[len(head)+n+len(objectMember) : len(frame)-1]
+			// If raw is not one JSON value, frame has more members.
+			if typ := eventType(frame[len(head) : len(head)+n]); typ != "" && validJSON(raw) {
+				return typ, raw, nil
 			}
 		}
-		if l.err != nil {
-			return n, l.err
+	}
+	if validJSON(frame) {
+		fields := gjson.GetManyBytes(frame, "type", "object")
+		if typ := eventType([]byte(fields[0].Str)); typ != "" && fields[1].Index > 0 {
+			return typ, frame[fields[1].Index : fields[1].Index+len(fields[1].Raw)], nil
 		}
-		l.fill()
 	}
+	return "", nil, fmt.Errorf("%w: a frame of %d bytes", errNoEvent, len(frame))
 }
 
-// fill reads the next chunk. Afterwards there is a chunk, the end of a frame, or an error.
-func (l *lineReader) fill() {
-	chunk, err := l.buf.ReadSlice('\n')
-	switch {
-	case err == nil:
-		chunk, l.last = bytes.TrimSuffix(chunk[:len(chunk)-1], []byte("\r")), true
-	case errors.Is(err, bufio.ErrBufferFull):
-	case errors.Is(err, io.EOF):
-		// The server closed the stream normally. Any remaining bytes have to be an event.
-		l.last, l.err = l.size+len(chunk) > 0, io.EOF
-	default:
-		l.lost(err)
-		return
+// eventType returns b as a type without allocating, or "" if it is not a known one.
+func eventType(b []byte) watch.EventType {
+	for _, t := range []watch.EventType{watch.Modified, watch.Added, watch.Deleted, watch.Bookmark, watch.Error} {
+		if string(b) == string(t) {
+			return t
+		}
 	}
-	if room := maxObject - l.size; len(chunk) >= room {
-		// skip overwrites the buffer that chunk points into.
-		chunk = bytes.Clone(chunk[:room])
-		l.skip()
-	}
-	l.chunk, l.size = chunk, l.size+len(chunk)
+	return ""
 }
 
-// skip reads to the end of a frame that is too large. An error ends the frame; the next read
-// returns it again.
-func (l *lineReader) skip() {
-	for !l.last {
-		_, err := l.buf.ReadSlice('\n')
-		l.last = !errors.Is(err, bufio.ErrBufferFull)
+// messages reads the frames of protobuf: the length in four bytes, and a metav1.WatchEvent whose
+// object is in the form of [object.Object.Protobuf]. Each event has memory of its own.
+type messages struct{ buf *bufio.Reader }
+
+func newMessages(r io.Reader) *messages { return &messages{bufio.NewReaderSize(r, frameBuffer)} }
+
+func (m *messages) next() (watch.EventType, []byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(m.buf, head[:]); err != nil {
+		return "", nil, err // io.EOF between two frames
 	}
+	size := int64(binary.BigEndian.Uint32(head[:]))
+	if size >= maxObject {
+		if _, err := io.CopyN(io.Discard, m.buf, size); err != nil {
+			return "", nil, cutOff(err)
+		}
+		return "", nil, ErrTooLarge
+	}
+	frame := make([]byte, size)
+	if _, err := io.ReadFull(m.buf, frame); err != nil {
+		return "", nil, cutOff(err)
+	}
+	typ, raw, err := protobufEvent(frame)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: a frame of %d bytes: %w", errNoEvent, size, err)
+	}
+	return typ, raw, nil
 }
 
-// lost ends a stream whose connection broke. Otherwise the streaming decoder would close the watch
-// as if the server had done it, and a reflector could not distinguish a bad link from a
-// resourceVersion that the server does not have. So the stream ends with an ERROR event. If part of
-// a frame has been returned already, a line feed, which no frame contains, shows the event decoder
-// the beginning of the event.
-func (l *lineReader) lost(err error) {
-	l.err = io.EOF
-	if errors.Is(err, context.Canceled) {
-		return // canceled by the caller
+// The field numbers of a metav1.WatchEvent, and of the runtime.RawExtension in it.
+const (
+	eventTypeField, eventObjectField = 1, 2
+	extensionRawField                = 1
+)
+
+// protobufEvent returns type and object of a metav1.WatchEvent. Its own Unmarshal copies the object.
+func protobufEvent(frame []byte) (watch.EventType, []byte, error) {
+	name, err := object.ProtobufField(frame, eventTypeField)
+	if err != nil {
+		return "", nil, err
 	}
-	st := metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure,
-		Reason:   ReasonConnectionLost,
-		Message:  "the connection broke during a watch: " + oneLine(err.Error()),
+	typ := eventType(name)
+	if typ == "" {
+		return "", nil, fmt.Errorf("its type is %q", name)
 	}
-	raw, _ := json.Marshal(st) // a Status can always be encoded
-	l.chunk = append([]byte("\n"+`{"type":"`+string(watch.Error)+`","object":`), raw...)
-	l.chunk = append(l.chunk, '}')
-	l.size, l.last = l.size+len(l.chunk), true
-	if l.size >= maxObject {
-		// Too much of the frame has been returned already: the event does not fit.
-		l.chunk, l.last, l.err = nil, false, io.ErrUnexpectedEOF
+	extension, err := object.ProtobufField(frame, eventObjectField)
+	if err != nil {
+		return "", nil, err
 	}
+	raw, err := object.ProtobufField(extension, extensionRawField)
+	return typ, raw, err
+}
+
+// cutOff returns the error of a body that ended within a message.
+func cutOff(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }

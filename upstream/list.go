@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/object"
@@ -118,17 +119,22 @@ func (l *lister) page(ctx context.Context, next string) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
+	ctx, mediaType := withMediaType(ctx)
 	body, err := r.Stream(ctx)
 	if err != nil {
 		return page{}, err
 	}
 	defer body.Close()
-	return l.read(body)
+	return l.read(body, *mediaType)
 }
 
 // read delivers the items of one body and checks that it is a list of the resource.
-func (l *lister) read(body io.Reader) (page, error) {
-	p, err := parsePage(body, l.item)
+func (l *lister) read(body io.Reader, mediaType string) (p page, err error) {
+	if mediaType == runtime.ContentTypeProtobuf {
+		p, err = parseProtobufPage(body, l.s.opts.Resource, l.message)
+	} else {
+		p, err = parsePage(body, l.item)
+	}
 	if err != nil {
 		return p, err
 	}
@@ -158,13 +164,26 @@ func (l *lister) checkType(p page) error {
 	return fmt.Errorf("the body is a %s %s, not a %s %sList", quoteEmpty(p.apiVersion), quoteEmpty(p.kind), want.APIVersion(), want.Kind)
 }
 
+// item delivers an item of JSON.
 func (l *lister) item(raw []byte) error {
+	o, typed, err := l.s.dec.item(raw)
+	l.untyped = l.untyped || !typed
+	return l.deliver(o, err)
+}
+
+// message delivers an item of protobuf. Such a list has its type.
+func (l *lister) message(raw []byte) error {
+	o, err := l.s.dec.own(raw)
+	l.untyped = true
+	return l.deliver(o, err)
+}
+
+// deliver delivers an item, or reports the error of decoding it.
+func (l *lister) deliver(o *object.Object, err error) error {
 	l.count++
 	if l.count%progressItems == 0 {
 		l.opts.Progress(l.count, -1)
 	}
-	o, typed, err := l.s.dec.item(raw)
-	l.untyped = l.untyped || !typed
 	switch {
 	case err == nil:
 		return l.each(o)

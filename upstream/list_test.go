@@ -54,7 +54,7 @@ func readList(res Resource, prune object.Prune, body io.Reader) (p page, got []*
 			return nil
 		},
 	}
-	p, err = l.read(body)
+	p, err = l.read(body, "")
 	return p, got, skipped, err
 }
 

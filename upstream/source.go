@@ -27,6 +27,11 @@ type SourceOptions struct {
 
 	// Prune is applied to each object that is received.
 	Prune object.Prune
+
+	// Protobuf asks the server for protobuf, and delivers objects in that form, see
+	// [object.Object.Protobuf]. Kind must be set in Resource. A server that does not have the form,
+	// such as for custom resources, sends JSON.
+	Protobuf bool
 }
 
 // Source lists and watches the objects of one resource in one scope. It is safe for concurrent use.
@@ -45,9 +50,8 @@ func (c *Cluster) Source(opts SourceOptions) *Source {
 		meter: &meter{next: c.transport},
 		dec:   decoding{resource: opts.Resource, prune: opts.Prune},
 	}
-	// The client is the source's own, because its decoder depends on opts. Connections belong to
-	// the cluster.
-	s.client, s.err = c.restClient(opts.Resource.GVR.GroupVersion(), s.meter, s.dec)
+	// The client is the source's own, because its meter is. Connections belong to the cluster.
+	s.client, s.err = c.restClient(opts.Resource.GVR.GroupVersion(), s.meter, opts.Protobuf)
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"mime"
 	"net/http"
 	"sync/atomic"
 
@@ -11,29 +12,29 @@ import (
 )
 
 // meter is the transport of one source. It counts received bytes, decompresses gzip (net/http does
-// so only if it hides the transferred bytes), and stores the error of a request whose context has a
-// failureKey. It is safe for concurrent use.
+// so only if it hides the transferred bytes), and stores the media type of an answer if the context
+// has a mediaTypeKey. It is safe for concurrent use.
 type meter struct {
 	next  http.RoundTripper
 	bytes atomic.Int64
 }
 
-// failureKey is the context key of an *error that receives a request's failure. See [Source.Watch]
-// for the reason.
-type failureKey struct{}
+// mediaTypeKey is the context key of a *string that receives the media type of the answer, which
+// rest.Request.Stream does not return.
+type mediaTypeKey struct{}
 
-func withFailure(ctx context.Context) (context.Context, *error) {
-	var err error
-	return context.WithValue(ctx, failureKey{}, &err), &err
+func withMediaType(ctx context.Context) (context.Context, *string) {
+	var mediaType string
+	return context.WithValue(ctx, mediaTypeKey{}, &mediaType), &mediaType
 }
 
 func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := m.next.RoundTrip(req)
 	if err != nil {
-		if p, ok := req.Context().Value(failureKey{}).(*error); ok {
-			*p = err
-		}
 		return nil, err
+	}
+	if p, ok := req.Context().Value(mediaTypeKey{}).(*string); ok {
+		*p, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	}
 	resp.Body = &countedBody{resp.Body, &m.bytes}
 	if resp.Header.Get("Content-Encoding") == "gzip" {

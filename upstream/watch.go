@@ -2,12 +2,15 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -28,10 +31,7 @@ import (
 // normally or ctx is done. The caller must call Stop in any case. When Stop returns, the goroutines
 // of the watch have ended.
 //
-// Nothing is retried. If a connection ends before the answer (EOF, reset, timeout),
-// rest.Request.Watch returns no error and a watch that is closed already, as if there were no
-// events; Watch returns an error. If a connection is refused, or the answer is not 200, both return
-// an error.
+// Nothing is retried. Watch returns an error if there is no answer, or one that is not of events.
 func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
 	r, err := s.request()
 	if err != nil {
@@ -46,33 +46,94 @@ func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 		r.Param("resourceVersion", rv)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	ctx, failure := withFailure(ctx)
-	w, err := r.Watch(ctx)
+	ctx, mediaType := withMediaType(ctx)
+	body, err := r.Stream(ctx)
 	if err != nil {
-		// If the answer is not JSON, rest leaves its body open: this closes it.
 		cancel()
 		return nil, fmt.Errorf("watch %s: %w", s, s.scoped(err))
 	}
-	if _, ok := w.(*watch.StreamWatcher); !ok {
+	w := &watcher{events: make(chan watch.Event), cancel: cancel}
+	var frames frames
+	switch *mediaType {
+	case runtime.ContentTypeJSON, "":
+		frames = newLines(body)
+	case runtime.ContentTypeProtobuf:
+		frames = newMessages(body)
+	default:
 		cancel()
-		if *failure == nil {
-			*failure = io.ErrUnexpectedEOF
-		}
-		// The form of net/http's errors.
-		return nil, fmt.Errorf("watch %s: %w", s, &url.Error{Op: "Get", URL: r.URL().Redacted(), Err: *failure})
+		_ = body.Close()
+		return nil, fmt.Errorf("watch %s: the server answered with %s instead of events", s, *mediaType)
 	}
-	return &watcher{w, cancel}, nil
+	go w.run(ctx, body, &eventReader{frames: frames, dec: s.dec})
+	return w, nil
 }
 
-// watcher is a watch whose Stop waits for the goroutine that reads the stream.
+// watcher is a watch. A goroutine reads the stream.
 type watcher struct {
-	watch.Interface
+	events chan watch.Event
 	cancel context.CancelFunc
 }
 
+// ResultChan implements [watch.Interface].
+func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop implements [watch.Interface]. It waits for the goroutine that reads the stream.
 func (w *watcher) Stop() {
 	w.cancel()
-	w.Interface.Stop()
-	for range w.ResultChan() {
+	for range w.events {
 	}
+}
+
+func (w *watcher) run(ctx context.Context, body io.Closer, r *eventReader) {
+	defer close(w.events)
+	defer w.cancel()
+	defer func() { _ = body.Close() }()
+	for {
+		e, err := r.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			e = watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case w.events <- e:
+		}
+		if e.Type == watch.Error {
+			return
+		}
+	}
+}
+
+// eventReader reads the events of a stream. Only one goroutine may use it.
+type eventReader struct {
+	frames frames
+	dec    decoding
+	lost   bool // the connection broke
+}
+
+// next returns the next event. The error is io.EOF at the normal end of the stream, or why a frame
+// is not an event.
+func (r *eventReader) next() (watch.Event, error) {
+	if r.lost {
+		return watch.Event{}, io.EOF
+	}
+	typ, raw, err := r.frames.next()
+	switch {
+	case err == nil:
+		return watch.Event{Type: typ, Object: r.dec.event(typ, raw)}, nil
+	case errors.Is(err, ErrTooLarge):
+		return watch.Event{Type: watch.Modified, Object: &InvalidObject{Err: ErrTooLarge}}, nil
+	case errors.Is(err, errNoEvent), errors.Is(err, io.EOF):
+		return watch.Event{}, err
+	case errors.Is(err, context.Canceled): // by the caller
+		return watch.Event{}, io.EOF
+	}
+	r.lost = true
+	return watch.Event{Type: watch.Error, Object: &metav1.Status{
+		Status: metav1.StatusFailure, Reason: ReasonConnectionLost,
+		Message: "the connection broke during a watch: " + oneLine(err.Error()),
+	}}, nil
 }

@@ -39,15 +39,20 @@ func show(typ watch.EventType, obj runtime.Object) string {
 	return fmt.Sprintf("%s %T", typ, obj)
 }
 
+// reading returns a reader of a stream of JSON.
+func reading(r io.Reader, prune object.Prune) *eventReader {
+	return &eventReader{frames: newLines(r), dec: decoding{pods, prune}}
+}
+
 // decode reads a stream to its end.
 func decode(r io.Reader) (events []string, err error) {
-	d := newDecoder(r, decoding{pods, object.NewPrune(object.ManagedFields)})
+	d := reading(r, object.NewPrune(object.ManagedFields))
 	for {
-		typ, obj, err := d.Decode()
+		e, err := d.next()
 		if err != nil {
 			return events, err
 		}
-		events = append(events, show(typ, obj))
+		events = append(events, show(e.Type, e.Object))
 	}
 }
 
@@ -177,12 +182,12 @@ func TestWatchObjectsAreCopies(t *testing.T) {
 		stream.WriteString(event("ADDED", bigPod(i, true)))
 	}
 	for name, prune := range prunes {
-		d := newDecoder(strings.NewReader(stream.String()), decoding{pods, prune})
+		d := reading(strings.NewReader(stream.String()), prune)
 		var got []*object.Object
 		for range 20 {
-			_, obj, err := d.Decode()
+			e, err := d.next()
 			require.NoError(t, err)
-			got = append(got, obj.(*object.Object))
+			got = append(got, e.Object.(*object.Object))
 		}
 		for i, o := range got {
 			require.Equal(t, fmt.Sprintf("shop-%d/till-%d", i%10, i), o.Key())
@@ -195,10 +200,10 @@ func TestWatchObjectsAreCopies(t *testing.T) {
 }
 
 func TestUnusable(t *testing.T) {
-	d := newDecoder(strings.NewReader(event("ADDED", `{"kind":"Pod","x":"`+strings.Repeat("y", 5000)+`"}`)), decoding{resource: pods})
-	_, obj, err := d.Decode()
+	d := reading(strings.NewReader(event("ADDED", `{"kind":"Pod","x":"`+strings.Repeat("y", 5000)+`"}`)), object.Prune{})
+	e, err := d.next()
 	require.NoError(t, err)
-	u := obj.(*InvalidObject)
+	u := e.Object.(*InvalidObject)
 	require.ErrorIs(t, u.Err, object.ErrNoMetadata)
 	require.Same(t, u, u.DeepCopyObject())
 	require.True(t, u.GetObjectKind().GroupVersionKind().Empty())
@@ -314,7 +319,6 @@ func TestWatchRefused(t *testing.T) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, "<html>")
 		}, Other},
-		// rest.Request.Watch turns this one into a watch that has ended.
 		{"EOF", abort, Unreachable},
 	} {
 		for proto, serve := range protocols {
@@ -351,13 +355,13 @@ func FuzzWatch(f *testing.F) {
 	f.Add([]byte(`{"object":` + smallPod + `,"type":"ADDED"}` + "\n\n"))
 	f.Add([]byte(event("BOOKMARK", `{}`) + event("ERROR", statusBody(410, "Expired", "", ""))))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		d := newDecoder(strings.NewReader(string(in)), decoding{pods, object.NewPrune(object.ManagedFields)})
+		d := reading(strings.NewReader(string(in)), object.NewPrune(object.ManagedFields))
 		for {
-			_, obj, err := d.Decode()
+			e, err := d.next()
 			if err != nil {
 				return
 			}
-			if o, ok := obj.(*object.Object); ok && !validJSON(o.Raw()) {
+			if o, ok := e.Object.(*object.Object); ok && !validJSON(o.Raw()) {
 				t.Fatalf("bad JSON of %q: %q", in, o.Raw())
 			}
 		}
