@@ -115,6 +115,15 @@ var Plans = map[string]Plan{
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 2, allPeers), rounds(Restart1, 2, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 2}, {Nodes: 200, Rounds: 2}}},
 		},
 	},
+	// Five minutes: only what the library is held to beside client-go's typed informer.
+	"library": {
+		Name: "library", Settle: 2 * time.Second,
+		Stages: []Stage{{
+			Name: "pods-20000", Pods: 20_000,
+			Rounds:  slices.Concat(rounds(First, 3, core), rounds(Handled, 3, []string{LibraryBolt, Typed})),
+			Streams: streams(100, 10*time.Second, 3, LibraryBolt, Typed),
+		}},
+	},
 	// Only checks that everything works. Its figures mean nothing.
 	"smoke": {
 		Name: "smoke", Settle: 100 * time.Millisecond,

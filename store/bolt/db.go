@@ -72,8 +72,9 @@ type Options struct {
 	// Clock is the source of time; nil is the real clock.
 	Clock clock.WithDelayedExecution
 
-	// ReplaceBudget is how many bytes of compressed records a replacement keeps in
-	// memory before it fills a new generation on disk. 0 is 2 MiB.
+	// ReplaceBudget is how many bytes of compressed records a replacement keeps in memory before it
+	// fills a new generation on disk, and of objects before it makes the collection's first
+	// dictionary. 0 is 2 MiB.
 	ReplaceBudget int
 
 	// OnCorrupt, unless it is nil, is called for each read of a corrupt record, in the reader's

@@ -23,8 +23,8 @@ func noisy(collection string, i, rv int) store.Change {
 	return storetest.Put(storetest.Object("ns", fmt.Sprintf("o%04d", i), fmt.Sprint(i), fmt.Sprint(rv), nil, noise))
 }
 
-// records returns, by collection, a part of each record of a closed database that no other record
-// has, deleted objects included.
+// records returns the records of a closed database by collection, deleted objects included. No two
+// are equal: they name their dictionaries, and each collection has its own.
 func records(t *testing.T, path string) map[string][][]byte {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -37,7 +37,7 @@ func records(t *testing.T, path string) map[string][][]byte {
 			for _, name := range []string{"objects", "tombs"} {
 				require.NoError(t, gen.ForEachBucket(func(g []byte) error {
 					return gen.Bucket(g).Bucket([]byte(name)).ForEach(func(_, v []byte) error {
-						found[string(id)] = append(found[string(id)], bytes.Clone(v[len(v)-24:]))
+						found[string(id)] = append(found[string(id)], bytes.Clone(v))
 						return nil
 					})
 				}))

@@ -20,7 +20,13 @@ const (
 // replacement collects changes in memory and, past the budget, in a new generation beside the
 // current one. See [store.Replacement].
 type replacement struct {
-	c       *collection
+	c *collection
+
+	// held are not encoded yet: a dictionary is made of some hundred objects, of many programs. The
+	// first ones alone are often those of one.
+	held      []store.Change
+	heldBytes int // of their objects
+
 	pending map[string]write
 	bytes   int    // of pending
 	highest string // the highest resourceVersion of an applied object
@@ -58,10 +64,30 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if r.c.db.handle.Closed() {
 		return fmt.Errorf("collection %s: %w", r.c.id, store.ErrClosed)
 	}
-	writes, err := r.c.encode(changes, true)
+	for _, ch := range changes {
+		if ch.Object != nil {
+			r.heldBytes += ch.Object.Size()
+		}
+	}
+	r.held = append(r.held, changes...)
+	if r.heldBytes < r.c.db.opts.ReplaceBudget && r.c.untrained() {
+		return nil
+	}
+	if err := r.encodeHeld(); err != nil {
+		r.held = r.held[:len(r.held)-len(changes)] // the caller tries again
+		return err
+	}
+	return nil
+}
+
+// encodeHeld makes the held changes pending.
+func (r *replacement) encodeHeld() error {
+	writes, err := r.c.encode(r.held, true)
 	if err != nil {
 		return fmt.Errorf("collection %s: %w", r.c.id, err)
 	}
+	clear(r.held)
+	r.held, r.heldBytes = r.held[:0], 0
 	for _, w := range writes {
 		if old, ok := r.pending[w.key]; ok {
 			r.bytes -= old.bytes()
@@ -94,10 +120,7 @@ func (r *replacement) spill() error {
 			return err
 		}
 		gen := b.Bucket(format.GenName(r.gen))
-		if objects := gen.At([][]byte{format.BucketObjects}); objects != nil {
-			// A list comes in key order: fill pages instead of leaving them half full.
-			objects.FillSequentially()
-		}
+		fillObjects(gen)
 		g, err := fileGeneration(r.c, tx, gen, format.GenName(r.gen))
 		if err != nil {
 			return err
@@ -114,6 +137,14 @@ func (r *replacement) spill() error {
 		r.touched[w.key] = w.deletion
 	}
 	return nil
+}
+
+// fillObjects makes full pages of the objects of a list, which comes in key order, instead of leaving
+// them half full.
+func fillObjects(gen *boltfile.Bucket) {
+	if objects := gen.At([][]byte{format.BucketObjects}); objects != nil {
+		objects.FillSequentially()
+	}
 }
 
 func (r *replacement) takePending() []write {
@@ -227,6 +258,9 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if r.committed {
 		return r.finish()
 	}
+	if err := r.encodeHeld(); err != nil {
+		return err
+	}
 	if r.gen != 0 && len(r.pending) > 0 {
 		if err := r.spill(); err != nil {
 			return fmt.Errorf("collection %s: replace: %w", c.id, err)
@@ -301,6 +335,9 @@ func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool
 	if err != nil {
 		return state, err
 	}
+	if state.Count == 0 { // later changes come between the keys
+		fillObjects(gen)
+	}
 	g, err := fileGeneration(c, tx, gen, format.GenName(n))
 	if err != nil {
 		return state, err
@@ -332,7 +369,7 @@ func (r *replacement) Abort() error {
 }
 
 func (r *replacement) end() {
-	r.done, r.pending = true, nil
+	r.done, r.held, r.pending = true, nil, nil
 	r.c.mu.Lock()
 	r.c.replacing = false
 	r.c.mu.Unlock()

@@ -152,9 +152,14 @@ func trainDict(samples []*object.Object) []byte {
 	return dict
 }
 
+// untrained reports whether the collection is about to get a dictionary.
+func (c *collection) untrained() bool {
+	return (c.dictID == 0 || c.training.wanted(c.db.compactor.count.Load())) && len(c.dictIDs) < maxDicts
+}
+
 // train stores a new dictionary for the collection if one is due. changes are compressed next.
 func (c *collection) train(changes []store.Change) error {
-	if c.dictID != 0 && !c.training.wanted(c.db.compactor.count.Load()) || len(c.dictIDs) >= maxDicts {
+	if !c.untrained() {
 		return nil
 	}
 	objects := c.training.collect(changes)

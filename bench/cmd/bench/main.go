@@ -24,7 +24,7 @@ func main() {
 }
 
 func run() error {
-	name := flag.String("plan", "standard", "the `plan`: standard, full or smoke")
+	name := flag.String("plan", "standard", "the `plan`: standard, full, library or smoke")
 	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
 	out := flag.String("out", "../docs/bench", "the `directory` for the pages, charts and figures")
 	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the pages")

@@ -95,7 +95,7 @@ func (b *Bucket) DeleteBucket(name []byte) error {
 	if errors.Is(err, berrors.ErrBucketNotFound) {
 		return nil
 	}
-	return err
+	return undeleted(b.tx.file.path, name, err)
 }
 
 // ForEachBucket calls fn with the names of the buckets in this one.

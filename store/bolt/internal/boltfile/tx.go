@@ -1,11 +1,9 @@
 package boltfile
 
 import (
-	"errors"
 	"fmt"
 
 	bbolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 )
 
 // Tx is a transaction on a file.
@@ -61,14 +59,20 @@ func (tx *Tx) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
 }
 
 // DeleteBucket deletes a bucket at the top, which the caller has read. It returns a
-// *store.CorruptionError if bbolt does not find it then: a corrupt page header leads its reader
-// and its writer to different keys.
+// *store.CorruptionError if bbolt does not find the bucket then, or one in it: a corrupt page
+// header leads its reader and its writer to different keys.
 func (tx *Tx) DeleteBucket(name []byte) error {
-	err := tx.raw.DeleteBucket(name)
-	if errors.Is(err, berrors.ErrBucketNotFound) {
-		return corruption(tx.file.path, fmt.Errorf("bucket %q can't be deleted: %w", name, err))
+	return undeleted(tx.file.path, name, tx.raw.DeleteBucket(name))
+}
+
+// undeleted returns the error for a bucket that bbolt could not delete, nil for none. Of a bucket
+// that was read, in a transaction that writes, only a corrupt page can be the reason; the errors of
+// the buckets in it are only text.
+func undeleted(path string, name []byte, err error) error {
+	if err == nil {
+		return nil
 	}
-	return err
+	return corruption(path, fmt.Errorf("bucket %q can't be deleted: %w", name, err))
 }
 
 func (tx *Tx) wrap(in *Bucket, name []byte, raw *bbolt.Bucket) *Bucket {
