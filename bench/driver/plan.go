@@ -87,9 +87,9 @@ var Plans = map[string]Plan{
 				rounds(First, 1, allPeers), rounds(Restart0, 3, core),
 			)},
 			{Name: "pods-20000", Pods: 20_000, Rounds: slices.Concat(
-				rounds(First, 1, allPeers), rounds(First, 2, targets),
+				rounds(First, 1, allPeers), rounds(First, 2, core),
 				rounds(Restart0, 1, []string{Agent, LibraryBolt, Typed, Dynamic}), rounds(Restart0, 2, targets),
-				rounds(Restart1, 1, core), rounds(Restart1, 2, targets), rounds(Restart10, 1, core), rounds(Handled, 1, []string{LibraryBolt, Typed}),
+				rounds(Restart1, 1, core), rounds(Restart1, 2, targets), rounds(Restart10, 1, core), rounds(Handled, 3, []string{LibraryBolt, Typed}),
 				rounds(Expired, 1, core),
 			), Streams: slices.Concat(
 				streams(100, 10*time.Second, 3, LibraryBolt, Typed),

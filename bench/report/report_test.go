@@ -35,17 +35,18 @@ func example() *result.Run {
 		objects int
 	}{{small, 1_000}, {medium, 20_000}, {large, 100_000}} {
 		st := result.Stage{Name: s.name, Objects: s.objects, JSONBytes: 100_000_000, Resources: map[string]int{"pods": s.objects}}
-		for _, scenario := range []string{driver.First, driver.Restart0, driver.Restart1} {
+		for _, scenario := range []string{driver.First, driver.Restart0, driver.Restart1, driver.Handled} {
 			for round, off := range []float64{1, 1, 50} {
 				st.Turns = append(st.Turns,
 					result.Turn{Scenario: scenario, Peer: driver.Agent, Round: round, Cost: cost(off)},
+					result.Turn{Scenario: scenario, Peer: driver.LibraryBolt, Round: round, Cost: cost(off)},
 					result.Turn{Scenario: scenario, Peer: driver.Typed, Round: round, Cost: cost(100 * off)},
 					result.Turn{Scenario: scenario, Peer: driver.Dynamic, Round: round, Cost: cost(200 * off)})
 			}
 		}
 		st.Streams = []result.Stream{
-			{Peer: driver.LibraryBolt, Rate: 100, Changes: 1000, Seconds: 10, Handled: result.Delay{Count: 1000, P50: 0.01, P99: 0.02}, Durable: result.Delay{Count: 1000, P50: 1, P99: 2}},
-			{Peer: driver.Typed, Rate: 100, Changes: 1000, Seconds: 10, Handled: result.Delay{Count: 1000, P50: 0.01, P99: 0.02}},
+			{Peer: driver.LibraryBolt, Rate: 100, Changes: 1000, Seconds: 10, CPU: 0.3, Handled: result.Delay{Count: 1000, P50: 0.01, P99: 0.02}, Durable: result.Delay{Count: 1000, P50: 1, P99: 2}},
+			{Peer: driver.Typed, Rate: 100, Changes: 1000, Seconds: 10, CPU: 0.3, Handled: result.Delay{Count: 1000, P50: 0.01, P99: 0.02}},
 		}
 		st.Fleets = []result.Fleet{
 			{Scenario: driver.Restart0, Peer: "fleet-library", Nodes: 10, Requests: map[string]int{"WATCH": 20}, Cost: cost(10)},
@@ -60,7 +61,7 @@ func example() *result.Run {
 
 func TestTargets(t *testing.T) {
 	all := targets(example())
-	require.Len(t, all, 14)
+	require.Len(t, all, 22)
 	for _, target := range all {
 		require.Equal(t, "reached", judge(target).text, target.what)
 	}
@@ -75,7 +76,7 @@ func TestTargets(t *testing.T) {
 		{"apiserver's CPU", func(c *result.Cost) { c.ServerCPU = 6 }},
 		{"peak memory", func(c *result.Cost) { c.Peak = 13e6 }},
 		{"settled memory", func(c *result.Cost) { c.File = 13e6 }},
-		{"CPU on the first", func(c *result.Cost) { c.SettledCPU = 101 }},
+		{"CPU on the first sync", func(c *result.Cost) { c.SettledCPU = 101 }},
 		{"size on disk", func(c *result.Cost) { c.DiskBytes = 15_000_001 }},
 	} {
 		run := example()
@@ -94,9 +95,11 @@ func TestTargets(t *testing.T) {
 	}
 	run := example()
 	stage(run, medium).Streams[0].Handled.P99 = 0.025
-	late := targets(run)[13]
-	require.NotEmpty(t, late.why)
-	require.Equal(t, "**not reached**: "+late.why, judge(late).text)
+	stage(run, medium).Streams[0].CPU = 0.5
+	last := targets(run)[20:]
+	require.Equal(t, "**not reached**", judge(last[0]).text, "handled late")
+	require.NotEmpty(t, last[1].why)
+	require.Equal(t, "**not reached**: "+last[1].why, judge(last[1]).text)
 	require.Equal(t, "not measured", judge(targets(&result.Run{})[0]).text)
 }
 
