@@ -73,6 +73,10 @@ bench-store: ## run the durable store's benchmarks (docs/performance.md): about 
 bench: controlplane ## compare with client-go and controller-runtime, in ten minutes; writes docs/bench
 	cd bench && $(GO) run ./cmd/bench -command 'make bench'
 
+.PHONY: bench-library
+bench-library: controlplane ## only the library's targets, in three minutes; writes .build/bench-library
+	cd bench && $(GO) run ./cmd/bench -plan library -out ../.build/bench-library -command 'make bench-library'
+
 .PHONY: bench-full
 bench-full: controlplane ## the same with all peers at all sizes, more often: an hour and a quarter
 	cd bench && $(GO) run ./cmd/bench -plan full -command 'make bench-full'

@@ -115,7 +115,7 @@ var Plans = map[string]Plan{
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 2, allPeers), rounds(Restart1, 2, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 2}, {Nodes: 200, Rounds: 2}}},
 		},
 	},
-	// Five minutes: only what the library is held to beside client-go's typed informer.
+	// Three minutes: only what the library is held to beside client-go's typed informer.
 	"library": {
 		Name: "library", Settle: 2 * time.Second,
 		Stages: []Stage{{
