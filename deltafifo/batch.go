@@ -46,27 +46,27 @@ type Batch struct {
 func (q *Queue) PopBatch(ctx context.Context) (Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.next(ctx, 0)
+	return q.nextLocked(ctx, 0)
 }
 
-// next is PopBatch with a limit on the number of keys; 0 is none.
-func (q *Queue) next(ctx context.Context, limit int) (Batch, error) {
-	q.finish()
+// nextLocked is PopBatch with a limit on the number of keys; 0 is none.
+func (q *Queue) nextLocked(ctx context.Context, limit int) (Batch, error) {
+	q.finishLocked()
 	for {
 		switch {
 		case ctx.Err() != nil:
 			return Batch{}, ctx.Err()
-		case q.ready():
-			return q.take(limit), nil
+		case q.readyLocked():
+			return q.takeLocked(limit), nil
 		case q.closed:
 			return Batch{}, ErrClosed
 		}
-		q.waitLinger(ctx)
+		q.waitLingerLocked(ctx)
 	}
 }
 
-// finish marks the newest batch as done.
-func (q *Queue) finish() {
+// finishLocked marks the newest batch as done.
+func (q *Queue) finishLocked() {
 	if q.inFlight == nil {
 		return
 	}
@@ -82,12 +82,12 @@ func (q *Queue) finish() {
 	q.changed.Broadcast()
 }
 
-// ready reports whether a batch may be taken now.
-func (q *Queue) ready() bool {
+// readyLocked reports whether a batch may be taken now.
+func (q *Queue) readyLocked() bool {
 	switch {
 	case q.replace != nil && q.replace.phase != phaseItems, q.flush && q.replace == nil:
 		return true
-	case !q.waiting():
+	case !q.waitingLocked():
 		return false
 	case q.closed || q.draining || q.bytes >= q.opts.MaxBytes/2:
 		return len(q.order) > 0 || q.replace == nil
@@ -95,10 +95,10 @@ func (q *Queue) ready() bool {
 	return q.opts.Clock.Since(q.since) >= q.opts.Linger
 }
 
-// waitLinger waits until the queue changes, ctx ends, or the oldest pending delta is as old as
+// waitLingerLocked waits until the queue changes, ctx ends, or the oldest pending delta is as old as
 // Linger.
-func (q *Queue) waitLinger(ctx context.Context) {
-	if q.waiting() {
+func (q *Queue) waitLingerLocked(ctx context.Context) {
+	if q.waitingLocked() {
 		timer := q.opts.Clock.AfterFunc(q.opts.Linger-q.opts.Clock.Since(q.since), func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
@@ -106,11 +106,11 @@ func (q *Queue) waitLinger(ctx context.Context) {
 		})
 		defer timer.Stop()
 	}
-	q.wait(ctx)
+	q.waitLocked(ctx)
 }
 
-// take removes a batch of at most limit keys from the queue; 0 is no limit.
-func (q *Queue) take(limit int) Batch {
+// takeLocked removes a batch of at most limit keys from the queue; 0 is no limit.
+func (q *Queue) takeLocked(limit int) Batch {
 	q.inFlight = map[string]struct{}{}
 	q.changed.Broadcast() // wakes a producer that waits for the budget
 	n := len(q.order)
@@ -128,7 +128,7 @@ func (q *Queue) take(limit int) Batch {
 	}
 	q.order = append(q.order[:0:0], q.order[n:]...)
 	if q.replace != nil {
-		q.takeList(&b)
+		q.takeListLocked(&b)
 		return b
 	}
 	// The watermark is the version at which the oldest pending key was queued, so a watch from
@@ -143,8 +143,8 @@ func (q *Queue) take(limit int) Batch {
 	return b
 }
 
-// takeList sets the fields of a batch that is part of a list.
-func (q *Queue) takeList(b *Batch) {
+// takeListLocked sets the fields of a batch that is part of a list.
+func (q *Queue) takeListLocked(b *Batch) {
 	b.List, b.Replace = true, q.replace.Replace
 	q.ended = false
 	switch {

@@ -23,7 +23,7 @@ var (
 func (q *Queue) Replace(list []any, rv string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.afterReplace(); err != nil {
+	if err := q.afterReplaceLocked(); err != nil {
 		return fmt.Errorf("replace: %w", err)
 	}
 	listed := make(map[string]struct{}, len(list))
@@ -36,23 +36,23 @@ func (q *Queue) Replace(list []any, rv string) error {
 			return fmt.Errorf("replace %s: %w", key, err)
 		}
 		listed[key] = struct{}{}
-		q.put(key, cache.Delta{Type: cache.Replaced, Object: obj})
+		q.putLocked(key, cache.Delta{Type: cache.Replaced, Object: obj})
 	}
-	deleted, err := q.deleteMissing(listed)
+	deleted, err := q.deleteMissingLocked(listed)
 	if err != nil {
 		return err
 	}
 	q.populate(len(listed) + deleted)
 	if rv != "" {
-		q.touch()
+		q.touchLocked()
 		q.rv = rv
 		q.changed.Broadcast()
 	}
 	return nil
 }
 
-// deleteMissing queues a delete for each key that is queued or known and not listed.
-func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err error) {
+// deleteMissingLocked queues a delete for each key that is queued or known and not listed.
+func (q *Queue) deleteMissingLocked(listed map[string]struct{}) (deleted int, err error) {
 	for _, key := range q.order {
 		if _, ok := listed[key]; ok {
 			continue
@@ -61,7 +61,7 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 		if d, ok := final.(cache.DeletedFinalStateUnknown); ok {
 			final = d.Obj
 		}
-		q.put(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key, Obj: final}})
+		q.putLocked(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key, Obj: final}})
 		deleted++
 	}
 	if q.opts.KnownObjects == nil {
@@ -82,7 +82,7 @@ func (q *Queue) deleteMissing(listed map[string]struct{}) (deleted int, err erro
 				d.Obj = obj
 			}
 		}
-		q.put(key, cache.Delta{Type: cache.Deleted, Object: d})
+		q.putLocked(key, cache.Delta{Type: cache.Deleted, Object: d})
 		deleted++
 	}
 	return deleted, nil
@@ -96,7 +96,7 @@ func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		b, err := q.next(context.Background(), 1)
+		b, err := q.nextLocked(context.Background(), 1)
 		if errors.Is(err, ErrClosed) {
 			return nil, cache.ErrFIFOClosed
 		}
@@ -108,7 +108,7 @@ func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
 		}
 		deltas := b.Deltas[0].Deltas
 		err = process(deltas, !q.synced)
-		q.finish()
+		q.finishLocked()
 		return deltas, err
 	}
 }

@@ -38,9 +38,9 @@ func (q *Queue) Correct(key string, o *object.Object, at string) error {
 	switch {
 	case q.closed:
 		return ErrClosed
-	case q.rv != at, !isCheckpoint(at), q.replace != nil, !q.fits(cost(key, d)):
+	case q.rv != at, !isCheckpoint(at), q.replace != nil, !q.fitsLocked(cost(key, d)):
 		return fmt.Errorf("%s: %w", key, ErrChanged)
 	}
-	q.put(key, d)
+	q.putLocked(key, d)
 	return nil
 }

@@ -85,7 +85,7 @@ func TestModel(t *testing.T) {
 		var replaced []int // RVs of the lists that were queued as one
 
 		consume := func(limit int) bool {
-			if !func() bool { q.mu.Lock(); defer q.mu.Unlock(); return q.ready() }() {
+			if !func() bool { q.mu.Lock(); defer q.mu.Unlock(); return q.readyLocked() }() {
 				_, err := q.pop(expired(), 0)
 				require.Error(t, err)
 				return false

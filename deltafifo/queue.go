@@ -50,8 +50,7 @@ type Options struct {
 }
 
 // Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
-// use; one goroutine at a time may make a list, and one take batches. The caller of an unexported
-// method holds the lock, unless its comment differs.
+// use; one goroutine at a time may make a list, and one take batches.
 type Queue struct {
 	opts Options
 
@@ -128,19 +127,19 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	_, rv := identity(obj)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.afterReplace(); err != nil {
+	if err := q.afterReplaceLocked(); err != nil {
 		return fmt.Errorf("%s %s: %w", t, key, err)
 	}
 	if !q.listPending {
 		q.populate(0)
 	}
-	if t == cache.Deleted && q.gone(key) {
-		q.touch()
+	if t == cache.Deleted && q.goneLocked(key) {
+		q.touchLocked()
 	} else {
 		if obj, err = q.transform(obj); err != nil {
 			return fmt.Errorf("%s %s: %w", t, key, err)
 		}
-		if err := q.push(key, cache.Delta{Type: t, Object: obj}); err != nil {
+		if err := q.pushLocked(key, cache.Delta{Type: t, Object: obj}); err != nil {
 			return err
 		}
 	}
@@ -153,11 +152,11 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	return nil
 }
 
-// gone reports whether the consumer does not hold key and no delta that is queued or with the
+// goneLocked reports whether the consumer does not hold key and no delta that is queued or with the
 // consumer can change that. It unlocks the queue while KnownObjects reads the store.
-func (q *Queue) gone(key string) bool {
+func (q *Queue) goneLocked(key string) bool {
 	known, can := q.opts.KnownObjects.(KnownObjectsGetter)
-	for can && !q.pending(key) {
+	for can && !q.pendingLocked(key) {
 		before := q.pushes
 		q.mu.Unlock()
 		_, ok, err := known.GetByKey(key)
@@ -169,8 +168,8 @@ func (q *Queue) gone(key string) bool {
 	return false
 }
 
-// pending reports whether key is queued or with the consumer.
-func (q *Queue) pending(key string) bool {
+// pendingLocked reports whether key is queued or with the consumer.
+func (q *Queue) pendingLocked(key string) bool {
 	_, inFlight := q.inFlight[key]
 	return inFlight || q.items[key] != nil
 }
@@ -197,10 +196,10 @@ func isCheckpoint(rv string) bool { return rv != "" && rv != "0" }
 func (q *Queue) Bookmark(rv string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.afterReplace(); err != nil {
+	if err := q.afterReplaceLocked(); err != nil {
 		return fmt.Errorf("bookmark %s: %w", rv, err)
 	}
-	q.touch()
+	q.touchLocked()
 	q.rv = rv
 	q.bookmarks++
 	q.changed.Broadcast()
@@ -212,16 +211,16 @@ func (q *Queue) Bookmark(rv string) error {
 func (q *Queue) Skip() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.afterReplace(); err != nil {
+	if err := q.afterReplaceLocked(); err != nil {
 		return fmt.Errorf("skip: %w", err)
 	}
 	q.skipped = true
 	return nil
 }
 
-// afterReplace waits until the consumer has taken the whole of a list that has ended, so that later
+// afterReplaceLocked waits until the consumer has taken the whole of a list that has ended, so that later
 // events are not taken as part of it.
-func (q *Queue) afterReplace() error {
+func (q *Queue) afterReplaceLocked() error {
 	for q.replace != nil && !q.closed {
 		if q.replace.phase == phaseItems {
 			return ErrReplacing
@@ -243,22 +242,22 @@ func (q *Queue) Flush() {
 	q.changed.Broadcast()
 }
 
-// push appends a delta once the budget allows it, or fails with ErrClosed.
-func (q *Queue) push(key string, d cache.Delta) error {
+// pushLocked appends a delta once the budget allows it, or fails with ErrClosed.
+func (q *Queue) pushLocked(key string, d cache.Delta) error {
 	size := cost(key, d)
-	for !q.closed && !q.fits(size) {
+	for !q.closed && !q.fitsLocked(size) {
 		q.changed.Wait()
 	}
 	if q.closed {
 		return ErrClosed
 	}
-	q.put(key, d)
+	q.putLocked(key, d)
 	return nil
 }
 
-// put appends a delta even if the budget is used up.
-func (q *Queue) put(key string, d cache.Delta) {
-	q.touch()
+// putLocked appends a delta even if the budget is used up.
+func (q *Queue) putLocked(key string, d cache.Delta) {
+	q.touchLocked()
 	q.pushes++
 	it := q.items[key]
 	if it == nil {
@@ -278,8 +277,8 @@ func (q *Queue) put(key string, d cache.Delta) {
 	q.changed.Broadcast()
 }
 
-// fits reports whether size more bytes are within the budget. An empty queue takes any size.
-func (q *Queue) fits(size int64) bool { return q.bytes == 0 || q.bytes+size <= q.opts.MaxBytes }
+// fitsLocked reports whether size more bytes are within the budget. An empty queue takes any size.
+func (q *Queue) fitsLocked(size int64) bool { return q.bytes == 0 || q.bytes+size <= q.opts.MaxBytes }
 
 // cost returns how many bytes of the budget a delta uses.
 func cost(key string, d cache.Delta) int64 {
@@ -290,9 +289,9 @@ func cost(key string, d cache.Delta) int64 {
 	return size
 }
 
-// touch sets the time from which Linger counts, if nothing was pending.
-func (q *Queue) touch() {
-	if !q.waiting() {
+// touchLocked sets the time from which Linger counts, if nothing was pending.
+func (q *Queue) touchLocked() {
+	if !q.waitingLocked() {
 		q.since = q.opts.Clock.Now()
 	}
 }
@@ -315,7 +314,7 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.abort()
+	q.abortLocked()
 }
 
 // ListPending reports whether a list has begun and the consumer has not finished with it.
@@ -339,11 +338,11 @@ func (q *Queue) Bytes() int64 {
 	return q.bytes
 }
 
-// waiting reports whether a delta or a bookmark is to be taken.
-func (q *Queue) waiting() bool { return len(q.order) > 0 || q.rv != q.popped }
+// waitingLocked reports whether a delta or a bookmark is to be taken.
+func (q *Queue) waitingLocked() bool { return len(q.order) > 0 || q.rv != q.popped }
 
-// wait blocks until the queue changes or ctx ends.
-func (q *Queue) wait(ctx context.Context) {
+// waitLocked blocks until the queue changes or ctx ends.
+func (q *Queue) waitLocked(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -499,5 +499,5 @@ func TestSkip(t *testing.T) {
 func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.next(ctx, limit)
+	return q.nextLocked(ctx, limit)
 }

@@ -54,8 +54,8 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	defer q.mu.Unlock()
 	q.draining = true
 	q.changed.Broadcast()
-	for !q.idle() && !q.closed && ctx.Err() == nil {
-		q.wait(ctx)
+	for !q.idleLocked() && !q.closed && ctx.Err() == nil {
+		q.waitLocked(ctx)
 	}
 	q.draining = false
 	switch {
@@ -68,12 +68,12 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	return nil
 }
 
-// idle reports whether nothing is pending and the newest batch is done.
-func (q *Queue) idle() bool { return !q.waiting() && q.replace == nil && q.inFlight == nil }
+// idleLocked reports whether nothing is pending and the newest batch is done.
+func (q *Queue) idleLocked() bool { return !q.waitingLocked() && q.replace == nil && q.inFlight == nil }
 
-// openList locks the queue and returns the list that items can be added to. The caller uses it
+// openListLocked locks the queue and returns the list that items can be added to. The caller uses it
 // without the lock, because KnownObjects reads the store.
-func (q *Queue) openList() (*replace, error) {
+func (q *Queue) openListLocked() (*replace, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -93,7 +93,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 		return fmt.Errorf("%w: %w", ErrUnusable, cache.KeyError{Obj: obj, Err: err})
 	}
 	uid, rv := identity(obj)
-	r, err := q.openList()
+	r, err := q.openListLocked()
 	if err != nil {
 		return fmt.Errorf("item %s: %w", key, err)
 	}
@@ -118,13 +118,13 @@ func (q *Queue) ReplaceItem(obj any) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.push(key, cache.Delta{Type: cache.Replaced, Object: obj})
+	return q.pushLocked(key, cache.Delta{Type: cache.Replaced, Object: obj})
 }
 
 // KeepItem records that the list has key with an object that can't be used: the consumer keeps the
 // object that it holds, unless [Replace].Force is set.
 func (q *Queue) KeepItem(key string) {
-	if r, err := q.openList(); err == nil && !r.Force {
+	if r, err := q.openListLocked(); err == nil && !r.Force {
 		r.seen[key] = true
 	}
 }
@@ -133,7 +133,7 @@ func (q *Queue) KeepItem(key string) {
 // list was being made. At the end of the list the consumer does not have the object, even if it
 // held it before.
 func (q *Queue) DropItem(key string) {
-	if r, err := q.openList(); err == nil {
+	if r, err := q.openListLocked(); err == nil {
 		if _, named := r.seen[key]; named {
 			r.seen[key], r.repeated = false, true
 		}
@@ -143,7 +143,7 @@ func (q *Queue) DropItem(key string) {
 // EndReplace completes the list, whose resourceVersion is rv: it queues a delete for each key that
 // the consumer holds and that is missing in the list.
 func (q *Queue) EndReplace(rv string) error {
-	r, err := q.openList()
+	r, err := q.openListLocked()
 	if err != nil {
 		return fmt.Errorf("end of list: %w", err)
 	}
@@ -176,7 +176,7 @@ func (q *Queue) EndReplace(rv string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, key := range missing {
-		if err := q.push(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key}}); err != nil {
+		if err := q.pushLocked(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key}}); err != nil {
 			return err
 		}
 	}
@@ -192,10 +192,10 @@ func (q *Queue) EndReplace(rv string) error {
 func (q *Queue) AbortReplace() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.abort()
+	q.abortLocked()
 }
 
-func (q *Queue) abort() {
+func (q *Queue) abortLocked() {
 	if q.replace != nil && q.replace.phase == phaseItems {
 		q.replace.phase = phaseAborted
 		q.items, q.order, q.bytes = map[string]*item{}, nil, 0

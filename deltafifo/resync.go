@@ -20,23 +20,23 @@ func (q *Queue) Resync() error {
 		return fmt.Errorf("resync: keys of the store: %w", err)
 	}
 	for _, key := range keys {
-		if err := q.sync(known, key); err != nil {
+		if err := q.syncLocked(known, key); err != nil {
 			return fmt.Errorf("resync %s: %w", key, err)
 		}
 	}
 	return nil
 }
 
-// sync queues a Sync delta for one key, unless the consumer is about to get a delta of the key or
+// syncLocked queues a Sync delta for one key, unless the consumer is about to get a delta of the key or
 // has no object under it.
-func (q *Queue) sync(known KnownObjectsGetter, key string) error {
+func (q *Queue) syncLocked(known KnownObjectsGetter, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		if err := q.afterReplace(); err != nil {
+		if err := q.afterReplaceLocked(); err != nil {
 			return err
 		}
-		if q.pending(key) {
+		if q.pendingLocked(key) {
 			return nil
 		}
 		// The store is read without the lock. While nothing is queued, the consumer can't change
@@ -54,6 +54,6 @@ func (q *Queue) sync(known KnownObjectsGetter, key string) error {
 		case q.pushes != before || q.replace != nil:
 			continue
 		}
-		return q.push(key, cache.Delta{Type: cache.Sync, Object: obj})
+		return q.pushLocked(key, cache.Delta{Type: cache.Sync, Object: obj})
 	}
 }
