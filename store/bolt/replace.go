@@ -64,6 +64,16 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if r.c.db.handle.Closed() {
 		return fmt.Errorf("collection %s: %w", r.c.id, store.ErrClosed)
 	}
+	if err := r.hold(changes); err != nil {
+		return fmt.Errorf("collection %s: %w", r.c.id, err)
+	}
+	return r.spillIfFull()
+}
+
+// hold adds changes to the held ones and, if these are enough for a dictionary, encodes them. After
+// an error the changes are not held.
+func (r *replacement) hold(changes []store.Change) error {
+	before, size := len(r.held), r.heldBytes
 	for _, ch := range changes {
 		if ch.Object != nil {
 			r.heldBytes += ch.Object.Size()
@@ -73,18 +83,19 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if r.heldBytes < r.c.db.opts.ReplaceBudget && r.c.untrained() {
 		return nil
 	}
-	if err := r.encodeHeld(); err != nil {
-		r.held = r.held[:len(r.held)-len(changes)] // the caller tries again
-		return err
+	err := r.encodeHeld()
+	if err != nil {
+		clear(r.held[before:])
+		r.held, r.heldBytes = r.held[:before], size
 	}
-	return nil
+	return err
 }
 
 // encodeHeld makes the held changes pending.
 func (r *replacement) encodeHeld() error {
 	writes, err := r.c.encode(r.held, true)
 	if err != nil {
-		return fmt.Errorf("collection %s: %w", r.c.id, err)
+		return err
 	}
 	clear(r.held)
 	r.held, r.heldBytes = r.held[:0], 0
@@ -96,6 +107,11 @@ func (r *replacement) encodeHeld() error {
 		r.bytes += w.bytes()
 		r.highest = history.Higher(r.highest, w.rec.Rv)
 	}
+	return nil
+}
+
+// spillIfFull spills if the pending changes have reached the budget.
+func (r *replacement) spillIfFull() error {
 	if r.bytes < r.c.db.opts.ReplaceBudget {
 		return nil
 	}
@@ -259,6 +275,9 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		return r.finish()
 	}
 	if err := r.encodeHeld(); err != nil {
+		return fmt.Errorf("collection %s: %w", c.id, err)
+	}
+	if err := r.spillIfFull(); err != nil {
 		return err
 	}
 	if r.gen != 0 && len(r.pending) > 0 {
