@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/upstream"
@@ -178,7 +179,8 @@ func (f *Factory) ForResource(gvr schema.GroupVersionResource) GenericInformer {
 
 // addLocked makes an informer. direct may be nil.
 func (f *Factory) addLocked(
-	key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource, direct *upstream.Source,
+	key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource,
+	direct func(object.Prune) *upstream.Source,
 ) cache.SharedIndexInformer {
 	scope := f.scope
 	scope.GVR = gvr

@@ -68,6 +68,11 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	default:
 		o.codec = defaultCodec(example, o.scheme)
 	}
+	if inMemory {
+		o.drop = object.Prune{}
+	} else if _, packed := o.codec.(protobufCodec); packed && refused == nil {
+		o.drop, refused = o.drop.For(example)
+	}
 	x := &Indexer{opts: o, form: f, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.log.Store(cmp.Or(o.logger, slog.Default()))
 	x.coll = newHandle(o.db, o.info(example), refused)
@@ -144,7 +149,7 @@ func (x *Indexer) begin() error {
 func (x *Indexer) setTransform(name string) error {
 	x.opening.Lock()
 	defer x.opening.Unlock()
-	x.coll.info.Transform = name
+	x.coll.info.Transform = x.opts.transform(name)
 	if !x.coll.isOpen() {
 		return nil
 	}

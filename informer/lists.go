@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -73,19 +74,21 @@ func (l lists) packed() bool {
 	return c.AcceptContentTypes == "" && c.ContentType == "" || strings.Contains(c.AcceptContentTypes+c.ContentType, runtime.ContentTypeProtobuf)
 }
 
-// direct returns a source of objects as the server sends them; nil if the program wants them in
-// another form, or sets more than selectors in its requests.
-func (l lists) direct(gvk schema.GroupVersionKind, gvr schema.GroupVersionResource) *upstream.Source {
+// direct returns a function that returns a source of objects as the server sends them; nil if the
+// program wants them in another form, or sets more than selectors in its requests.
+func (l lists) direct(gvk schema.GroupVersionKind, gvr schema.GroupVersionResource) func(object.Prune) *upstream.Source {
 	var opts metav1.ListOptions
 	l.tweak(&opts)
 	selectors := metav1.ListOptions{LabelSelector: opts.LabelSelector, FieldSelector: opts.FieldSelector}
 	if l.cluster == nil || gvk.Empty() || !l.packed() || !reflect.DeepEqual(opts, selectors) {
 		return nil
 	}
-	return l.cluster.Source(upstream.SourceOptions{
-		Resource: upstream.Resource{GVR: gvr, Kind: gvk.Kind}, Namespace: l.namespace,
-		LabelSelector: opts.LabelSelector, FieldSelector: opts.FieldSelector, Protobuf: true,
-	})
+	return func(drop object.Prune) *upstream.Source {
+		return l.cluster.Source(upstream.SourceOptions{
+			Resource: upstream.Resource{GVR: gvr, Kind: gvk.Kind}, Namespace: l.namespace,
+			LabelSelector: opts.LabelSelector, FieldSelector: opts.FieldSelector, Prune: drop, Protobuf: true,
+		})
+	}
 }
 
 // dynamic returns a ListerWatcher of trees. The caller has to convert the Go types of a typed

@@ -38,7 +38,8 @@ type options struct {
 	logger    *slog.Logger // nil for the logger of the run, see WithLogger
 	watchList bool
 	convert   func(runtime.Object) (runtime.Object, error) // nil for none
-	direct    *upstream.Source                             // reads encoded objects; nil for none
+	drop      object.Prune                                 // of each object, before it is stored
+	direct    func(object.Prune) *upstream.Source          // reads encoded objects; nil for none
 }
 
 func newOptions(opts []Option) options {
@@ -82,6 +83,15 @@ func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme =
 // except in a store in memory, else that of [NewCodec]. The informer's objects must be of the type
 // that the codec was made for.
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
+
+// WithDrop drops fields of each object before it is stored, such as [object.ManagedFields], which is
+// half of a pod: paths are those of [object.NewPrune]. In a durable store this takes no decoding, as
+// a transform does. It is part of the scope: if the paths change, the objects are listed again. It
+// has no effect in a store in memory, which holds the objects that the client returned: use a
+// transform there.
+func WithDrop(paths ...string) Option {
+	return func(o *options) { o.drop = object.NewPrune(paths...) }
+}
 
 // WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. Without
 // this option, a store in memory holds the objects themselves that the client returned, and the
@@ -138,8 +148,17 @@ func (o *options) info(example runtime.Object) store.Info {
 	return store.Info{
 		ID: o.id, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Kind: gvk.Kind, Namespaced: true,
 		Namespace: o.scope.Namespace, LabelSelector: o.scope.LabelSelector, FieldSelector: o.scope.FieldSelector,
-		Transform: o.scope.Transform, Encoding: o.codec.Encoding(),
+		Transform: o.transform(o.scope.Transform), Encoding: o.codec.Encoding(),
 	}
+}
+
+// transform returns the name of everything that changes an object before it is stored: the dropped
+// fields, and the transform of that name, empty for none.
+func (o *options) transform(name string) string {
+	if !o.drop.None() && name != "" {
+		name = "," + name
+	}
+	return o.drop.ID() + name
 }
 
 // guessResource returns the resource of objects like example, or their Go type if their kind is not

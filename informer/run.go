@@ -127,7 +127,8 @@ func (s *sharedIndexInformer) from(log *slog.Logger) from {
 	_, packed := o.codec.(protobufCodec)
 	if o.direct != nil && packed && s.transform == nil && !o.watchList {
 		log.Info("objects are stored as protobuf, as the server sends them")
-		return from{source: o.direct, guards: []reflector.Guard{reflector.Canary(coll, o.direct, log)}}
+		direct := o.direct(o.drop)
+		return from{source: direct, guards: []reflector.Guard{reflector.Canary(coll, direct, log)}}
 	}
 	if packed {
 		log.Info("objects are stored as protobuf")

@@ -16,7 +16,15 @@ import (
 // encode returns the stored form of obj. The caller must not change obj afterwards.
 func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
 	if !x.shares {
-		return x.opts.codec.Encode(obj)
+		o, err := x.opts.codec.Encode(obj)
+		if err != nil || x.opts.drop.None() {
+			return o, err
+		}
+		raw, err := x.opts.drop.Append(nil, o.Raw())
+		if err != nil {
+			return nil, err
+		}
+		return object.FromValid(raw)
 	}
 	o, err := share(x.opts.codec, obj)
 	if err == nil && o.Go() != nil {

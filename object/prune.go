@@ -20,6 +20,7 @@ const ManagedFields = "metadata.managedFields"
 // value drops nothing.
 type Prune struct {
 	paths []string
+	steps [][]step // the paths in protobuf, see For
 }
 
 // NewPrune returns the transform that drops paths.
@@ -41,9 +42,12 @@ func (p Prune) ID() string {
 // None reports whether the transform drops nothing.
 func (p Prune) None() bool { return len(p.paths) == 0 }
 
-// Append appends raw without the pruned paths to dst. raw must be valid JSON; it is not
-// changed.
+// Append appends raw without the pruned paths to dst. raw must be valid JSON, or protobuf of the type
+// that [Prune.For] got; it is not changed.
 func (p Prune) Append(dst, raw []byte) ([]byte, error) {
+	if IsProtobuf(raw) {
+		return p.appendProtobuf(dst, raw)
+	}
 	begin := len(dst)
 	dst = append(dst, raw...)
 	for _, path := range p.paths {

@@ -69,6 +69,16 @@ func (d decoding) item(raw []byte) (o *object.Object, typed bool, err error) {
 	return o, typed, err
 }
 
+// message decodes raw, which is protobuf, into an object that keeps it, unless something is pruned.
+func (d decoding) message(raw []byte) (o *object.Object, err error) {
+	if !d.prune.None() {
+		if raw, err = d.prune.Append(nil, raw); err != nil {
+			return nil, err
+		}
+	}
+	return d.own(raw)
+}
+
 // own decodes raw, which is valid JSON or protobuf, into an object that keeps it.
 func (d decoding) own(raw []byte) (*object.Object, error) {
 	o, err := object.FromValid(raw)
@@ -100,7 +110,7 @@ func (d decoding) event(typ watch.EventType, raw []byte) runtime.Object {
 		}
 		o, err = object.ParseBookmark(raw)
 	case packed:
-		o, err = d.own(raw)
+		o, err = d.message(raw)
 	default:
 		o, _, err = d.item(raw)
 	}

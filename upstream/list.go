@@ -173,7 +173,7 @@ func (l *lister) item(raw []byte) error {
 
 // message delivers an item of protobuf. Such a list has its type.
 func (l *lister) message(raw []byte) error {
-	o, err := l.s.dec.own(raw)
+	o, err := l.s.dec.message(raw)
 	l.untyped = true
 	return l.deliver(o, err)
 }

@@ -265,6 +265,18 @@ func TestProtobufSource(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "ADDED Pod n/a@7", func() string { e := <-w.ResultChan(); return show(e.Type, e.Object) }())
 			w.Stop()
+			bare, err := object.NewPrune("metadata.labels").For(&corev1.Pod{})
+			require.NoError(t, err)
+			pruned := c.Source(SourceOptions{Resource: pods, Protobuf: true, Prune: bare})
+			_, err = pruned.List(context.Background(), ListOptions{}, func(o *object.Object) error {
+				require.Empty(t, o.Labels())
+				return nil
+			})
+			require.NoError(t, err)
+			w, err = pruned.Watch(context.Background(), "5", time.Minute)
+			require.NoError(t, err)
+			require.Empty(t, (<-w.ResultChan()).Object.(*object.Object).Labels())
+			w.Stop()
 			old := c.Source(SourceOptions{Resource: pods, Protobuf: true, LabelSelector: "old"})
 			_, err = old.List(context.Background(), ListOptions{}, nil)
 			require.Equal(t, Expired, Classify(err), "%v", err)

@@ -25,7 +25,8 @@ type SourceOptions struct {
 	LabelSelector string
 	FieldSelector string
 
-	// Prune is applied to each object that is received.
+	// Prune is applied to each object that is received. For protobuf it has to be a result of
+	// [object.Prune.For].
 	Prune object.Prune
 
 	// Protobuf asks the server for protobuf, and delivers objects in that form, see
