@@ -58,8 +58,8 @@ func newOptions(opts []Option) options {
 }
 
 // WithStore keeps the objects in db, in the collection id. In a durable store they outlive the
-// program. An id always stands for one resource in one namespace under the same selectors; see
-// [WithScope] for what may change. The caller owns the store and closes it after the informer has
+// program. An id always stands for one resource in one form (a Go type, trees, or JSON), in one
+// namespace under the same selectors; see [WithScope] for what may change. The caller owns the store and closes it after the informer has
 // stopped.
 //
 // One informer owns a collection from the start of its Run to the end. Informers with the same id
