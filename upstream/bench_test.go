@@ -25,7 +25,7 @@ func BenchmarkList(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := l.read(strings.NewReader(body), ""); err != nil {
+				if _, err := l.read(strings.NewReader(body), "", func(string) {}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -35,7 +35,7 @@ func BenchmarkList(b *testing.B) {
 		b.SetBytes(int64(len(body)))
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := parsePage(strings.NewReader(body), func([]byte) error { return nil }); err != nil {
+			if _, err := parsePage(strings.NewReader(body), func(string) {}, func([]byte) error { return nil }); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -49,7 +49,7 @@ func BenchmarkList(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			zr := &gunzipBody{packed: io.NopCloser(bytes.NewReader(packed.Bytes()))}
-			if _, err := parsePage(zr, func([]byte) error { return nil }); err != nil {
+			if _, err := parsePage(zr, func(string) {}, func([]byte) error { return nil }); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -44,6 +44,9 @@ const (
 	// and about the first page.
 	pageRetries = 5
 
+	// quickPage is how long a page may take for the next one to be asked for before its end.
+	quickPage = 5 * time.Second
+
 	// progressItems is the number of items between two calls of Progress within a page.
 	progressItems = 1000
 )
@@ -67,9 +70,18 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 	if l.opts.Invalid == nil {
 		l.opts.Invalid = func(string, error) {}
 	}
-	rv, next := "", ""
+	ctx, cancel := context.WithCancel(ctx)
+	now := l.ask(ctx, "")
+	defer func() {
+		cancel()
+		now.close()
+		if l.ahead != nil {
+			l.ahead.close()
+		}
+	}()
+	rv := ""
 	for {
-		p, err := l.page(ctx, next)
+		p, err := l.page(ctx, now)
 		if err != nil {
 			return "", fmt.Errorf("list %s: %w", s, s.scoped(err))
 		}
@@ -82,10 +94,11 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 		if p.next == "" {
 			return rv, nil
 		}
-		if p.next == next {
+		if p.next == now.next {
 			return "", fmt.Errorf("list %s: %w: the server sent one continue token twice", s, ErrBadList)
 		}
-		next = p.next
+		now.close()
+		now, l.ahead = l.ahead, nil
 	}
 }
 
@@ -94,7 +107,43 @@ type lister struct {
 	opts    ListOptions
 	each    func(*object.Object) error
 	count   int64
-	untyped bool // an item had no apiVersion or kind
+	untyped bool  // an item had no apiVersion or kind
+	ahead   *body // the next page; nil if it was not asked for
+	quick   bool  // the page before took less than quickPage
+}
+
+// body is the answer to the request of one page, which may not have come yet.
+type body struct {
+	next      string        // the continue token of the request
+	done      chan struct{} // closed when the fields below are set
+	stream    io.ReadCloser
+	mediaType string
+	err       error
+}
+
+// ask requests a page. The caller closes the result.
+func (l *lister) ask(ctx context.Context, next string) *body {
+	b := &body{next: next, done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		r, err := l.s.pageRequest(l.opts.PageSize, next)
+		if err != nil {
+			b.err = err
+			return
+		}
+		ctx, mediaType := withMediaType(ctx)
+		b.stream, b.err = r.Stream(ctx)
+		b.mediaType = *mediaType
+	}()
+	return b
+}
+
+// close waits for the answer and closes it.
+func (b *body) close() {
+	<-b.done
+	if b.stream != nil {
+		_ = b.stream.Close()
+	}
 }
 
 // pageRequest returns the request of one page of size objects, 0 for all. next is the continue
@@ -114,26 +163,46 @@ func (s *Source) pageRequest(size int64, next string) (*rest.Request, error) {
 	return r, nil
 }
 
-func (l *lister) page(ctx context.Context, next string) (page, error) {
-	r, err := l.s.pageRequest(l.opts.PageSize, next)
-	if err != nil {
-		return page{}, err
+// page delivers the items of one page. If the page before was quick, it asks for the next page as
+// soon as the continue token is known, which most servers send first: the server then prepares it
+// meanwhile. On a thin link two pages at once would only take longer each, and a server gives up an
+// answer after a minute.
+func (l *lister) page(ctx context.Context, b *body) (page, error) {
+	began := time.Now()
+	<-b.done
+	if b.err != nil {
+		return page{}, b.err
 	}
-	ctx, mediaType := withMediaType(ctx)
-	body, err := r.Stream(ctx)
-	if err != nil {
-		return page{}, err
+	p, err := l.read(b.stream, b.mediaType, func(next string) {
+		if l.quick {
+			l.askNext(ctx, next)
+		}
+	})
+	l.quick = time.Since(began) < quickPage
+	if err == nil {
+		l.askNext(ctx, p.next)
 	}
-	defer body.Close()
-	return l.read(body, *mediaType)
+	return p, err
 }
 
-// read delivers the items of one body and checks that it is a list of the resource.
-func (l *lister) read(body io.Reader, mediaType string) (p page, err error) {
+// askNext asks for the next page, if there is one, unless that was done.
+func (l *lister) askNext(ctx context.Context, next string) {
+	if l.ahead != nil && l.ahead.next == next || next == "" {
+		return
+	}
+	if l.ahead != nil { // a list with metadata twice
+		l.ahead.close()
+	}
+	l.ahead = l.ask(ctx, next)
+}
+
+// read delivers the items of one body and checks that it is a list of the resource. It calls more
+// with the continue token as soon as it is known.
+func (l *lister) read(body io.Reader, mediaType string, more func(next string)) (p page, err error) {
 	if mediaType == runtime.ContentTypeProtobuf {
-		p, err = parseProtobufPage(body, l.s.opts.Resource, l.message)
+		p, err = parseProtobufPage(body, l.s.opts.Resource, more, l.message)
 	} else {
-		p, err = parsePage(body, l.item)
+		p, err = parsePage(body, more, l.item)
 	}
 	if err != nil {
 		return p, err

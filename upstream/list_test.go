@@ -54,7 +54,7 @@ func readList(res Resource, prune object.Prune, body io.Reader) (p page, got []*
 			return nil
 		},
 	}
-	p, err = l.read(body, "")
+	p, err = l.read(body, "", func(string) {})
 	return p, got, skipped, err
 }
 
@@ -449,4 +449,53 @@ func FuzzList(f *testing.F) {
 			}
 		}
 	})
+}
+
+// After a quick page, the next one is requested as soon as its token is known, so that the server
+// prepares it while this one arrives. When the list ends early, so does that request.
+func TestListAsksAhead(t *testing.T) {
+	for proto, serve := range protocols {
+		for _, fails := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, fails %v", proto, fails), func(t *testing.T) {
+				second := make(chan struct{})
+				c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", "application/json")
+					const head = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":%q},"items":[{"metadata":{"name":%q}}`
+					switch r.URL.Query().Get("continue") {
+					case "":
+						_, _ = fmt.Fprintf(w, head+"]}", "1", "first")
+					case "1":
+						_, _ = fmt.Fprintf(w, head, "2", "a")
+						w.(http.Flusher).Flush()
+						<-second
+						_, _ = io.WriteString(w, `,{"metadata":{"name":"b"}}]}`)
+					case "2":
+						close(second)
+						if fails {
+							<-r.Context().Done()
+							return
+						}
+						_, _ = fmt.Fprintf(w, head, "", "c")
+						_, _ = io.WriteString(w, `]}`)
+					}
+				})
+				var keys []string
+				errStop := errors.New("stop")
+				rv, err := podSource(c).List(context.Background(), ListOptions{}, func(o *object.Object) error {
+					keys = append(keys, o.Key())
+					if fails && o.Key() == "b" {
+						return errStop
+					}
+					return nil
+				})
+				if fails {
+					require.ErrorIs(t, err, errStop)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, "12", rv)
+				require.Equal(t, []string{"first", "a", "b", "c"}, keys)
+			})
+		}
+	}
 }

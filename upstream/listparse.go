@@ -25,16 +25,16 @@ type page struct {
 	message    string // of a Status
 }
 
-// parsePage reads one list from r and calls item with each item's JSON, which is valid only during
-// the call. It holds one item at a time, and accepts metadata before the items (built-in resources)
+// parsePage reads one list from r and calls more with the continue token, empty for none, once it is
+// known, and item with each item's JSON, which is valid only during the call. It holds one item at a time, and accepts metadata before the items (built-in resources)
 // or after them (custom resources). Errors other than item's wrap [ErrBadList].
-func parsePage(r io.Reader, item func([]byte) error) (page, error) {
+func parsePage(r io.Reader, more func(next string), item func([]byte) error) (page, error) {
 	lim := &itemLimit{r: r}
 	// Duplicate names and invalid UTF-8 in an object are not checked: both checks cost time, and
 	// every other client accepts such objects.
 	dec := jsontext.NewDecoder(lim, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	p := page{remaining: -1}
-	if err := p.parse(dec, lim, item); err != nil {
+	if err := p.parse(dec, lim, more, item); err != nil {
 		var stop *itemError
 		if errors.As(err, &stop) {
 			return p, stop.err
@@ -53,7 +53,7 @@ type itemError struct{ err error }
 
 func (e *itemError) Error() string { return e.err.Error() }
 
-func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) error {
+func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, more func(string), item func([]byte) error) error {
 	tok, err := dec.ReadToken()
 	if err != nil {
 		return err
@@ -79,7 +79,9 @@ func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) er
 		case "message":
 			err = readString(dec, &p.message)
 		case "metadata":
-			err = p.readMetadata(dec)
+			if err = p.readMetadata(dec); err == nil {
+				more(p.next)
+			}
 		case "items":
 			if hasItems {
 				return errors.New("items come twice")

@@ -23,10 +23,10 @@ const (
 
 // parseProtobufPage is [parsePage] for protobuf. Each item is in the form of
 // [object.Object.Protobuf], as an object of resource, in memory of its own.
-func parseProtobufPage(r io.Reader, resource Resource, item func([]byte) error) (page, error) {
+func parseProtobufPage(r io.Reader, resource Resource, more func(next string), item func([]byte) error) (page, error) {
 	p := page{remaining: -1}
 	body := messageReader{r: bufio.NewReaderSize(r, frameBuffer), left: math.MaxInt64}
-	err := p.parseProtobuf(&body, object.NewEnvelope(resource.APIVersion(), resource.Kind), item)
+	err := p.parseProtobuf(&body, object.NewEnvelope(resource.APIVersion(), resource.Kind), more, item)
 	var stop *itemError
 	switch {
 	case errors.As(err, &stop):
@@ -37,7 +37,7 @@ func parseProtobufPage(r io.Reader, resource Resource, item func([]byte) error) 
 	return p, nil
 }
 
-func (p *page) parseProtobuf(body *messageReader, envelope object.Envelope, item func([]byte) error) error {
+func (p *page) parseProtobuf(body *messageReader, envelope object.Envelope, more func(string), item func([]byte) error) error {
 	prefix := make([]byte, object.ProtobufPrefixLen)
 	if _, err := io.ReadFull(body.r, prefix); err != nil {
 		return cutOff(err)
@@ -63,7 +63,7 @@ func (p *page) parseProtobuf(body *messageReader, envelope object.Envelope, item
 			p.apiVersion, p.kind = t.APIVersion, t.Kind
 		case unknownRaw:
 			hasItems = true
-			if err := p.parseProtobufList(&messageReader{r: body.r, left: body.size}, envelope, item); err != nil {
+			if err := p.parseProtobufList(&messageReader{r: body.r, left: body.size}, envelope, more, item); err != nil {
 				return err
 			}
 		default:
@@ -78,7 +78,7 @@ func (p *page) parseProtobuf(body *messageReader, envelope object.Envelope, item
 	return nil
 }
 
-func (p *page) parseProtobufList(list *messageReader, envelope object.Envelope, item func([]byte) error) error {
+func (p *page) parseProtobufList(list *messageReader, envelope object.Envelope, more func(string), item func([]byte) error) error {
 	for {
 		field, err := list.next()
 		switch {
@@ -97,6 +97,7 @@ func (p *page) parseProtobufList(list *messageReader, envelope object.Envelope, 
 			} else if p.next == "" {
 				p.remaining = 0
 			}
+			more(p.next)
 		case field == listItems:
 			if list.size > maxObject {
 				return ErrTooLarge

@@ -70,7 +70,7 @@ func readProtobuf(body io.Reader) (page, []*object.Object, []error, error) {
 			return nil
 		},
 	}
-	p, err := l.read(body, runtime.ContentTypeProtobuf)
+	p, err := l.read(body, runtime.ContentTypeProtobuf, func(string) {})
 	return p, got, skipped, err
 }
 

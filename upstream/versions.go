@@ -78,7 +78,7 @@ func (s *Source) versionsPage(ctx context.Context, size int64, next string, each
 		return page{}, err
 	}
 	defer body.Close()
-	p, err := parsePage(body, func(raw []byte) error {
+	p, err := parsePage(body, func(string) {}, func(raw []byte) error {
 		v, err := parseVersion(raw)
 		if err != nil {
 			return err
