@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,7 +82,10 @@ func TestUnknownFields(t *testing.T) {
 			listed, item := newer()
 			watched, _ := newer()
 			resource := upstream.Resource{GVR: schema.GroupVersionResource{Group: b.gvk.Group, Version: b.gvk.Version, Resource: "things"}, Kind: b.gvk.Kind, Namespaced: true}
-			source := newerServer(t, b.gvk, item, watched).Source(upstream.SourceOptions{Resource: resource, Protobuf: true})
+			cluster, err := upstream.New(protobufServer(t, b.gvk, [][]byte{item}, [][]byte{watched}))
+			require.NoError(t, err)
+			defer cluster.Close()
+			source := cluster.Source(upstream.SourceOptions{Resource: resource, Protobuf: true})
 
 			info := store.Info{ID: b.gvk.String(), Group: b.gvk.Group, Version: b.gvk.Version, Resource: "things", Kind: b.gvk.Kind, Namespaced: true}
 			coll, err := db.Open(info)
@@ -127,28 +131,35 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// newerServer answers lists with one item, the message of an object, and watches with one object.
-func newerServer(t *testing.T, gvk schema.GroupVersionKind, item, watched []byte) *upstream.Cluster {
+// protobufServer answers lists of one resource with items, which are messages of objects, and watches
+// with objects.
+func protobufServer(t *testing.T, gvk schema.GroupVersionKind, items, watched [][]byte) *rest.Config {
 	meta, err := (&metav1.ListMeta{ResourceVersion: "12"}).Marshal()
 	require.NoError(t, err)
 	message := append(withFields(nil, 1, meta), unknown("of the list")...)
-	message = append(withFields(message, 2, item), unknown("of the list")...)
+	message = append(withFields(message, 2, items...), unknown("of the list")...)
 	list, body := object.NewEnvelope(gvk.GroupVersion().String(), gvk.Kind+"List").New(len(message))
 	copy(body, message)
-	event, err := (&metav1.WatchEvent{Type: string(watch.Added), Object: runtime.RawExtension{Raw: watched}}).Marshal()
-	require.NoError(t, err)
-	event = append(event, unknown("of the event")...)
+	var events []byte
+	for _, raw := range watched {
+		event, err := (&metav1.WatchEvent{Type: string(watch.Added), Object: runtime.RawExtension{Raw: raw}}).Marshal()
+		require.NoError(t, err)
+		event = append(event, unknown("of the event")...)
+		events = append(binary.BigEndian.AppendUint32(events, uint32(len(event))), event...)
+	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-		if r.URL.Query().Get("watch") == "" {
+		switch {
+		case strings.Contains(r.URL.Path, "/namespaces/"): // the cluster's identity
+			w.WriteHeader(http.StatusForbidden)
+		case r.URL.Query().Get("watch") == "":
 			_, _ = w.Write(list)
-			return
+		default:
+			_, _ = w.Write(events)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
 		}
-		_, _ = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...))
 	}))
 	t.Cleanup(srv.Close)
-	cluster, err := upstream.New(&rest.Config{Host: srv.URL})
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	return cluster
+	return &rest.Config{Host: srv.URL}
 }
