@@ -20,3 +20,12 @@ func Seats(db store.DB) (n int) {
 	}
 	return n
 }
+
+// Join returns an option that applies opts.
+func Join(opts ...Option) Option {
+	return func(o *options) {
+		for _, opt := range opts {
+			opt(o)
+		}
+	}
+}

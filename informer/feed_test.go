@@ -89,7 +89,7 @@ func TestInformerMetrics(t *testing.T) {
 			bothStores(t, func(t *testing.T, db store.DB) {
 				name, s := informerName(t, c.name), newServer()
 				s.put("a")
-				opts := []informer.Option{informer.WithStore(db, "pods"), informer.WithScheme(core()), informer.WithInformerName(name)}
+				opts := []informer.Option{withStore(db, "pods"), informer.WithScheme(core()), informer.WithInformerName(name)}
 				if c.provider != global {
 					opts = append(opts, informer.WithInformerMetrics(c.provider))
 				}

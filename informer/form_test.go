@@ -27,22 +27,38 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// onStores runs a test on a store in memory and on a durable one. reopen returns the store, from
-// the second call on in its state after a restart of the program. in is synctest.Test, or inTime
-// for a test whose time is the real one.
+// jsonDB is a store of pods as JSON, in informers made with withStore.
+type jsonDB struct{ store.DB }
+
+// withStore is [informer.WithStore] with the form of the table's store: a durable one stores protobuf
+// unless it is a jsonDB.
+func withStore(db store.DB, id string) informer.Option {
+	with := informer.WithStore(db, id)
+	if _, ok := db.(jsonDB); ok {
+		return informer.Join(with, informer.WithCodec(informer.NewCodec(&corev1.Pod{}, core())))
+	}
+	return with
+}
+
+// onStores runs a test on a store in memory, on a durable one, and on a durable one with the objects
+// as JSON. reopen returns the store, from the second call on in its state after a restart of the
+// program. in is synctest.Test, or inTime for a test whose time is the real one.
 func onStores(t *testing.T, in func(*testing.T, func(*testing.T)), test func(t *testing.T, reopen func() store.DB)) {
-	for _, kind := range []string{"memory", "durable"} {
+	for _, kind := range []string{"memory", "durable", "durable, JSON"} {
 		t.Run(kind, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "db")
 			in(t, func(t *testing.T) {
 				var db store.DB
 				test(t, func() store.DB {
 					switch {
-					case kind == "durable":
+					case kind != "memory":
 						if db != nil {
 							require.NoError(t, db.Close())
 						}
 						db = boltDB(t, path)
+						if kind == "durable, JSON" {
+							db = jsonDB{db}
+						}
 					case db == nil:
 						db = memory.New()
 					}
@@ -206,7 +222,7 @@ func TestSkippedEventsAreListed(t *testing.T) {
 		s.put("a")
 		start := func() (cache.SharedIndexInformer, *informer.Metrics, store.DB, *running) {
 			m, db := informer.NewMetrics(), reopen()
-			inf := newInformer(s, informer.WithStore(db, "pods"), informer.WithMetrics(m))
+			inf := newInformer(s, withStore(db, "pods"), informer.WithMetrics(m))
 			r := run(t, inf)
 			synctest.Wait()
 			return inf, m, db, r
@@ -345,7 +361,7 @@ func TestTransformToAnotherType(t *testing.T) {
 				s := newServer()
 				s.put("a")
 				start := func(transform cache.TransformFunc) (*running, *pods, func() []string) {
-					inf := newInformer(s, informer.WithStore(reopen(), "pods"), informer.WithScope(store.Scope{Transform: "t"}))
+					inf := newInformer(s, withStore(reopen(), "pods"), informer.WithScope(store.Scope{Transform: "t"}))
 					require.NoError(t, inf.SetTransform(transform))
 					told := &recorder{}
 					require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told.add("%v", err) }))

@@ -53,7 +53,8 @@ func watchPanics(t testing.TB, crash bool) *panics {
 	return p
 }
 
-// bothStores runs a test on a store in memory and on a durable one.
+// bothStores runs a test on a store in memory and on a durable one, with the objects as protobuf and
+// as JSON.
 func bothStores(t *testing.T, test func(t *testing.T, db store.DB)) {
 	for _, c := range []struct {
 		name string
@@ -61,6 +62,7 @@ func bothStores(t *testing.T, test func(t *testing.T, db store.DB)) {
 	}{
 		{name: "memory", open: func(*testing.T, string) store.DB { return memory.New() }},
 		{name: "bolt", open: func(t *testing.T, path string) store.DB { return boltDB(t, path) }},
+		{name: "bolt, JSON", open: func(t *testing.T, path string) store.DB { return jsonDB{boltDB(t, path)} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "db")
@@ -87,7 +89,7 @@ func TestTransformPanics(t *testing.T) {
 		p, s, m := watchPanics(t, false), newServer(), informer.NewMetrics()
 		s.put("bad")
 		s.put("a")
-		inf := newInformer(s, informer.WithStore(db, "pods"), informer.WithMetrics(m))
+		inf := newInformer(s, withStore(db, "pods"), informer.WithMetrics(m))
 		require.NoError(t, inf.SetTransform(func(o any) (any, error) {
 			if o.(*corev1.Pod).Name == "bad" {
 				panic("of the transform")
@@ -130,7 +132,7 @@ func TestIndexFuncPanics(t *testing.T) {
 		s.put("bad")
 		s.put("a")
 		inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": badNode},
-			informer.WithStore(db, "pods"), informer.WithScheme(core()), informer.WithReadErrorHandler(func(error) { panic("of the handler") }))
+			withStore(db, "pods"), informer.WithScheme(core()), informer.WithReadErrorHandler(func(error) { panic("of the handler") }))
 		r := run(t, inf)
 		synctest.Wait()
 		require.NotEmpty(t, p.take())
@@ -192,7 +194,7 @@ func TestListerWatcherPanics(t *testing.T) {
 	bothStores(t, func(t *testing.T, db store.DB) {
 		p, s := watchPanics(t, false), newServer()
 		s.put("a")
-		inf := informer.NewSharedIndexInformer(&faulty{server: s}, &corev1.Pod{}, 0, nil, informer.WithStore(db, "pods"), informer.WithScheme(core()))
+		inf := informer.NewSharedIndexInformer(&faulty{server: s}, &corev1.Pod{}, 0, nil, withStore(db, "pods"), informer.WithScheme(core()))
 		r := run(t, inf)
 		time.Sleep(time.Minute)
 		s.put("b")
@@ -211,7 +213,7 @@ func TestReflectorFunctionsPanic(t *testing.T) {
 		p, s := watchPanics(t, false), newServer()
 		s.put("a")
 		asked := 0
-		inf := newInformer(s, informer.WithStore(db, "pods"), informer.WithIdentity(func(context.Context) (string, error) {
+		inf := newInformer(s, withStore(db, "pods"), informer.WithIdentity(func(context.Context) (string, error) {
 			if asked++; asked == 1 {
 				panic("of the identity")
 			}

@@ -230,7 +230,7 @@ func TestHandlerTypes(t *testing.T) {
 // The name of a handler's checker, and the errors of a stopped informer, are client-go's.
 func TestNamesOfHandlers(t *testing.T) {
 	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
-		theirs, ours := ofClientGo(t, newServer()), newInformer(newServer(), informer.WithStore(reopen(), "pods"))
+		theirs, ours := ofClientGo(t, newServer()), newInformer(newServer(), withStore(reopen(), "pods"))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, c := range []struct {
@@ -277,7 +277,7 @@ func TestLoggerOfTheContext(t *testing.T) {
 				s := newServer()
 				s.put("bad")
 				var ofContext, ofProgram lockedBuffer // klog's writers don't take turns
-				opts := []informer.Option{informer.WithStore(reopen(), "pods")}
+				opts := []informer.Option{withStore(reopen(), "pods")}
 				if c.set {
 					opts = append(opts, informer.WithLogger(slog.New(slog.NewTextHandler(&ofProgram, nil))))
 				}

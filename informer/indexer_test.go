@@ -77,6 +77,9 @@ func TestIndexerModel(t *testing.T) {
 		{"bolt", func(t *rapid.T) (store.DB, []informer.Option) {
 			return boltDB(t, filepath.Join(rapidDir(t), "db")), nil
 		}},
+		{"bolt, JSON", func(t *rapid.T) (store.DB, []informer.Option) {
+			return jsonDB{boltDB(t, filepath.Join(rapidDir(t), "db"))}, nil
+		}},
 		{"hot", func(*rapid.T) (store.DB, []informer.Option) {
 			return memory.New(), []informer.Option{informer.WithDecoded(2)}
 		}},
@@ -94,7 +97,7 @@ func TestIndexerModel(t *testing.T) {
 				}
 				want := cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})
 				require.NoError(t, want.AddIndexers(indexers))
-				got := informer.NewIndexer(&corev1.Pod{}, indexers, append(opts, informer.WithStore(db, "pods"), informer.WithScheme(core()))...)
+				got := informer.NewIndexer(&corev1.Pod{}, indexers, append(opts, withStore(db, "pods"), informer.WithScheme(core()))...)
 				require.Empty(t, got.LastStoreSyncResourceVersion())
 				for n := range rapid.IntRange(1, 25).Draw(t, "steps") {
 					any := func() *corev1.Pod {
@@ -385,9 +388,10 @@ func TestCallersDoNotMoveTheCheckpoint(t *testing.T) {
 		}{
 			{name: "memory", open: func() store.DB { return memory.New() }},
 			{name: "bolt", open: func() store.DB { return boltDB(t, path) }},
+			{name: "bolt, JSON", open: func() store.DB { return jsonDB{boltDB(t, path+"-json")} }},
 		} {
 			s, db := newServer(), c.open()
-			inf := newInformer(s, informer.WithStore(db, "pods"))
+			inf := newInformer(s, withStore(db, "pods"))
 			x := inf.GetIndexer()
 			x.Bookmark("500")
 			require.Equal(t, "500", x.LastStoreSyncResourceVersion(), c.name)

@@ -215,6 +215,11 @@ var ours = map[string]maker{
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return newInformer(s, informer.WithStore(db, "pods"))
 	},
+	"bolt, JSON": func(t *testing.T, s *server) cache.SharedIndexInformer {
+		db := jsonDB{boltDB(t, filepath.Join(t.TempDir(), "db"))}
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		return newInformer(s, withStore(db, "pods"))
+	},
 }
 
 func TestParity(t *testing.T) {

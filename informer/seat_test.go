@@ -135,7 +135,7 @@ func TestSecondInformerWaits(t *testing.T) {
 			onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 				s, db := newServer(), watchWriters(reopen())
 				s.put("a")
-				first := newInformer(s, informer.WithStore(db, "pods"))
+				first := newInformer(s, withStore(db, "pods"))
 				h1, _ := subscribe(t, first)
 				r1 := run(t, first)
 				synctest.Wait()
@@ -144,7 +144,7 @@ func TestSecondInformerWaits(t *testing.T) {
 
 				var log bytes.Buffer
 				second := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"letters": byLetters},
-					informer.WithStore(db, "pods"), informer.WithScheme(core()), informer.WithScope(c.scope), informer.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+					withStore(db, "pods"), informer.WithScheme(core()), informer.WithScope(c.scope), informer.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				h2, _ := subscribe(t, second)
 				told := reported(t, second)
 				r2 := run(t, second)
@@ -217,7 +217,7 @@ func TestWaitingInformersStop(t *testing.T) {
 		s.put("a")
 		var all []*running
 		for range 4 {
-			inf := newInformer(s, informer.WithStore(db, "pods"))
+			inf := newInformer(s, withStore(db, "pods"))
 			all = append(all, run(t, inf))
 			synctest.Wait()
 		}
@@ -255,7 +255,7 @@ func TestHandoverWaitsForTheEnd(t *testing.T) {
 			onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 				s, db := newServer(), watchWriters(reopen())
 				s.put("a")
-				first, second := newInformer(s, informer.WithStore(db, "pods")), newInformer(s, informer.WithStore(db, "pods"))
+				first, second := newInformer(s, withStore(db, "pods")), newInformer(s, withStore(db, "pods"))
 				on := make(chan struct{})
 				require.NoError(t, c.block(db, first, on))
 				r1 := run(t, first)
@@ -279,11 +279,11 @@ func TestReadWhileAnInformerBegins(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		s, db := newServer(), watchWriters(reopen())
 		s.put("b")
-		x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"by": byNode}, informer.WithStore(db, "pods"))
+		x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"by": byNode}, withStore(db, "pods"))
 		require.NoError(t, x.Replace([]any{pod("ns", "a", "n1", 1)}, "1"))
 		require.Len(t, x.List(), 1)
 		inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"by": byLetters},
-			informer.WithStore(db, "pods"), informer.WithScope(store.Scope{LabelSelector: "x"}))
+			withStore(db, "pods"), informer.WithScope(store.Scope{LabelSelector: "x"}))
 		var r *running
 		db.viewing = func() {
 			r = run(t, inf)
@@ -325,9 +325,9 @@ func TestInformerMadeAgain(t *testing.T) {
 		s, db := newServer(), watchWriters(reopen())
 		makeOne := informer.NewFunc(db, informer.WithScheme(core()), informer.WithLogger(slog.New(slog.DiscardHandler)))
 		byHand := func() cache.SharedIndexInformer {
-			return newInformer(s, informer.WithStore(db, "pods"), informer.WithLogger(slog.New(slog.DiscardHandler)))
+			return newInformer(s, withStore(db, "pods"), informer.WithLogger(slog.New(slog.DiscardHandler)))
 		}
-		reader := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"letters": byLetters}, informer.WithStore(db, "pods"),
+		reader := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"letters": byLetters}, withStore(db, "pods"),
 			informer.WithLogger(slog.New(slog.DiscardHandler)))
 		for _, c := range []struct {
 			name  string
@@ -431,8 +431,8 @@ func TestIndexersOfOneCollection(t *testing.T) {
 	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
 		db := watchWriters(reopen())
 		byName := func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Name}, nil }
-		a := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"by": byName, "node": byNode}, informer.WithStore(db, "pods"))
-		b := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"by": byNode}, informer.WithStore(db, "pods"))
+		a := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"by": byName, "node": byNode}, withStore(db, "pods"))
+		b := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"by": byNode}, withStore(db, "pods"))
 		for n := range 5 {
 			name := strconv.Itoa(n)
 			require.NoError(t, []*informer.Indexer{a, b}[n%2].Add(pod("ns", name, "n1", n+1)))
