@@ -162,6 +162,9 @@ func protobufEvent(frame []byte) (watch.EventType, []byte, error) {
 		return "", nil, err
 	}
 	raw, err := object.ProtobufField(extension, extensionRawField)
+	if !object.IsProtobuf(raw) && !validJSON(raw) {
+		raw = nil // which is no object
+	}
 	return typ, raw, err
 }
 

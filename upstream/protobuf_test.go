@@ -187,6 +187,8 @@ func TestProtobufWatch(t *testing.T) {
 		{"error, no status", message("ERROR", small), []string{"ERROR InvalidObject: ERROR event without a Status"}, ""},
 		{"no name", message("ADDED", packed(&corev1.Pod{})) + message("ADDED", small), []string{"ADDED InvalidObject: object has no metadata.name", "ADDED Pod n/a@7"}, ""},
 		{"no object", message("ADDED", nil) + message("ADDED", small), []string{"ADDED InvalidObject: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
+		{"JSON object", message("ADDED", []byte(smallPod)) + message("ADDED", small), []string{"ADDED Pod n/a@7", "ADDED Pod n/a@7"}, ""},
+		{"not quite JSON", message("ADDED", []byte(smallPod+"}")) + message("ADDED", small), []string{"ADDED InvalidObject: not a valid JSON object", "ADDED Pod n/a@7"}, ""},
 		{"damaged object", message("ADDED", small[:len(small)-20]) + message("ADDED", small), []string{"ADDED InvalidObject: not a valid JSON object: unexpected EOF", "ADDED Pod n/a@7"}, ""},
 		{"bookmark of no RV", message("BOOKMARK", packed(&corev1.Pod{})), []string{"BOOKMARK InvalidObject: bookmark without a resourceVersion: object has no metadata.name"}, ""},
 		{"another type", message("ADDED", packed(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}})), []string{"ADDED InvalidObject: object of another type: v1 Node x, not v1 Pod"}, ""},
