@@ -135,6 +135,21 @@ func (c *typedCodec) share(obj runtime.Object) (*object.Object, error) {
 	return o.WithGo(obj), nil
 }
 
+// handedOut returns obj, a pointer to typ that was encoded as o, as Decode returns it: with the
+// apiVersion and kind of o, or without. It is a copy if obj differs.
+func (c *typedCodec) handedOut(obj runtime.Object, o *object.Object) runtime.Object {
+	var gvk schema.GroupVersionKind
+	if !c.bare {
+		gvk = schema.FromAPIVersionAndKind(o.APIVersion(), o.Kind())
+	}
+	if obj.GetObjectKind().GroupVersionKind() == gvk {
+		return obj
+	}
+	obj = obj.DeepCopyObject()
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj
+}
+
 // EncodeGo implements [object.Encoder].
 func (c *typedCodec) EncodeGo(obj runtime.Object) ([]byte, error) { return encodeJSON(obj, c.gvk) }
 

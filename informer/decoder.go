@@ -3,6 +3,7 @@ package informer
 import (
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/lru"
 
@@ -71,7 +72,7 @@ func (d *decoder) exact(o *object.Object) (any, error) {
 	return v, err
 }
 
-func (d *decoder) fresh(o *object.Object) (any, error) {
+func (d *decoder) fresh(o *object.Object) (runtime.Object, error) {
 	v, err := d.codec.Decode(o)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,9 @@ package informer
 import (
 	"context"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
 )
 
 // Resyncs runs resyncs until ctx ends.
@@ -28,4 +30,18 @@ func Join(opts ...Option) Option {
 			opt(o)
 		}
 	}
+}
+
+// Mirror is the collection of an indexer with [All].
+type Mirror = mirror
+
+// OpenMirror opens a mirror of objects as they are.
+func OpenMirror(db store.DB, was *Mirror, info store.Info, indexes ...store.Index) (*Mirror, error) {
+	return openMirror(db, was, info, indexes, func(o *object.Object) *object.Object { return o })
+}
+
+// MirrorMemory returns the part of a mirror that is in memory.
+func MirrorMemory(m *Mirror) (*memory.DB, *memory.Collection) {
+	c := m.now.Load()
+	return c.db, c.Collection
 }

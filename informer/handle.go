@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 )
@@ -19,6 +20,9 @@ type handle struct {
 	db   store.DB
 	info store.Info
 	seat *seat
+
+	// decode returns an object with its Go form, for a mirror; nil if the collection needs none.
+	decode func(*object.Object) *object.Object
 
 	refused error                  // why the collection can't be opened; nil if it can
 	current atomic.Pointer[opened] // the newest opening by this handle
@@ -58,7 +62,7 @@ func (h *handle) open(indexes []store.Index) error {
 	if err := h.seat.free(h); err != nil {
 		return err
 	}
-	c, err := h.db.Open(h.info, indexes...)
+	c, err := h.openLocked(indexes)
 	if err != nil {
 		return err
 	}
@@ -71,21 +75,43 @@ func (h *handle) open(indexes []store.Index) error {
 	return nil
 }
 
+// openLocked opens the collection in the store, with seat.writing locked.
+func (h *handle) openLocked(indexes []store.Index) (store.Collection, error) {
+	if h.decode == nil {
+		return h.db.Open(h.info, indexes...)
+	}
+	var was *mirror
+	if h.isOpen() {
+		was, _ = h.current.Load().Collection.(*mirror)
+	}
+	return openMirror(h.db, was, h.info, indexes, h.decode)
+}
+
 // isOpen reports whether this handle was the last to open the collection.
 func (h *handle) isOpen() bool {
 	c := h.current.Load()
 	return c != nil && h.seat.tenure.Load() == c.tenure
 }
 
-// inMemory returns the newest opening if this handle made it and the store is in memory. A read is
-// valid only if [handle.holds] returns nil afterwards.
+// memory returns the collection that holds all objects in memory, nil if there is none.
+func (c *opened) memory() *memory.Collection {
+	switch c := c.Collection.(type) {
+	case *memory.Collection:
+		return c
+	case *mirror:
+		return c.intact()
+	}
+	return nil
+}
+
+// inMemory returns the newest opening if this handle made it and its objects are in memory. A read
+// is valid only if [handle.holds] returns nil afterwards.
 func (h *handle) inMemory() (c *memory.Collection, at *opened) {
 	if !h.isOpen() {
 		return nil, nil
 	}
 	at = h.current.Load()
-	c, _ = at.Collection.(*memory.Collection)
-	return c, at
+	return at.memory(), at
 }
 
 // holds returns an error if the collection was opened by another handle since c, or has

@@ -38,7 +38,7 @@ type Indexer struct {
 	errors  atomic.Uint64
 	log     atomic.Pointer[slog.Logger]
 	raw     bool // readers get the stored form
-	shares  bool // the store holds the Go values that readers get, see encode
+	shares  bool // the store, or the mirror of it, holds the Go values that readers get, see encode
 
 	fed     atomic.Bool            // an informer runs or has run: its checkpoint is used, not rv
 	writing sync.Mutex             // held by writes of callers, so that rv is the newest write's
@@ -61,6 +61,9 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 		f, example = form{typ: rawType}, &object.Object{} // the code below needs an example
 	}
 	_, inMemory := o.db.(*memory.DB)
+	if inMemory && o.decoded == All {
+		o.decoded = -1 // it holds all objects itself
+	}
 	switch {
 	case o.codec != nil:
 	case inMemory:
@@ -84,8 +87,11 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 		x.decoder.size = defaultDecoded
 	}
 	_, x.raw = o.codec.(rawCodec)
-	x.shares = inMemory && o.decoded < 0 && !x.raw
-	if !x.raw && o.decoded != 0 {
+	if o.decoded == All {
+		x.coll.decode = x.withGo
+	}
+	x.shares = (inMemory && o.decoded < 0 || o.decoded == All) && !x.raw
+	if !x.raw && o.decoded != 0 && o.decoded != All {
 		x.decoder.kept.Store(lru.New(x.decoder.size))
 	}
 	return x

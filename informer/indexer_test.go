@@ -80,6 +80,9 @@ func TestIndexerModel(t *testing.T) {
 		{"bolt, JSON", func(t *rapid.T) (store.DB, []informer.Option) {
 			return jsonDB{boltDB(t, filepath.Join(rapidDir(t), "db"))}, nil
 		}},
+		{"bolt, all decoded", func(t *rapid.T) (store.DB, []informer.Option) {
+			return boltDB(t, filepath.Join(rapidDir(t), "db")), []informer.Option{informer.WithDecoded(informer.All)}
+		}},
 		{"hot", func(*rapid.T) (store.DB, []informer.Option) {
 			return memory.New(), []informer.Option{informer.WithDecoded(2)}
 		}},

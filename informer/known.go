@@ -6,7 +6,6 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
 )
 
 // KnownObjects implements deltafifo.KnownObjects over a collection.
@@ -65,13 +64,14 @@ type lookup interface {
 // in memory, the collection itself, of which only the writer reads a single state. A view in memory
 // makes the next change slower.
 func lookups(c store.Collection) (l lookup, end func(), err error) {
+	at := &opened{Collection: c}
 	if h, ok := c.(*handle); ok {
-		c = h.current.Load().Collection
+		at = h.current.Load()
 	}
-	if m, ok := c.(*memory.Collection); ok {
+	if m := at.memory(); m != nil {
 		return m, func() {}, nil
 	}
-	v, err := c.View()
+	v, err := at.View()
 	if err != nil {
 		return nil, nil, err
 	}

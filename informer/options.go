@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"log/slog"
+	"math"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +19,9 @@ import (
 
 // defaultDecoded is how many decoded objects are kept if the store holds only encoded ones.
 const defaultDecoded = 1024
+
+// All keeps all objects decoded: see [WithDecoded].
+const All = math.MaxInt
 
 // Option is a setting of [NewSharedIndexInformer] and [NewIndexer].
 type Option func(*options)
@@ -96,6 +100,12 @@ func WithDrop(paths ...string) Option {
 // WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. Without
 // this option, a store in memory holds the objects themselves that the client returned, and the
 // program must not change them afterwards.
+//
+// With [All] a durable store's objects are all in memory too, as in a store in memory: the objects
+// themselves that the client returned and, after a restart, the stored ones, which are decoded when
+// the collection is opened. Reads cost what they cost in client-go, and the memory that of the
+// objects beside their stored form. A read does not notice that the store was closed. The indexes
+// are in memory only, and are built when the collection is opened: [WithIndexVersion] has no effect.
 func WithDecoded(n int) Option { return func(o *options) { o.decoded = n } }
 
 // WithIndexVersion promises that the function of an index returns the same values for the same

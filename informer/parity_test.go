@@ -220,6 +220,11 @@ var ours = map[string]maker{
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return newInformer(s, withStore(db, "pods"))
 	},
+	"bolt, all decoded": func(t *testing.T, s *server) cache.SharedIndexInformer {
+		db := boltDB(t, filepath.Join(t.TempDir(), "db"))
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		return newInformer(s, informer.WithStore(db, "pods"), informer.WithDecoded(informer.All))
+	},
 }
 
 func TestParity(t *testing.T) {

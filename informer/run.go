@@ -125,7 +125,8 @@ type from struct {
 func (s *sharedIndexInformer) from(log *slog.Logger) from {
 	o, coll := &s.indexer.opts, s.indexer.coll
 	_, packed := o.codec.(protobufCodec)
-	if o.direct != nil && packed && s.transform == nil && !o.watchList {
+	// A mirror needs decoded objects, and the program's client decodes them once.
+	if o.direct != nil && packed && s.transform == nil && !o.watchList && coll.decode == nil {
 		log.Info("objects are stored as protobuf, as the server sends them")
 		direct := o.direct(o.drop)
 		return from{source: direct, guards: []reflector.Guard{reflector.Canary(coll, direct, log)}}

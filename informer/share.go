@@ -10,8 +10,8 @@ import (
 )
 
 // A store in memory keeps an object in its Go form, beside the encoded form or, until its bytes are
-// needed, in place of it. As in client-go, the Go form is the same object that the client returned,
-// unless the caller has set a codec of its own.
+// needed, in place of it. A mirror always keeps both. As in client-go, the Go form is the same object
+// that the client returned, unless the caller has set a codec of its own.
 
 // encode returns the stored form of obj. The caller must not change obj afterwards.
 func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
@@ -26,6 +26,10 @@ func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
 		}
 		return object.FromValid(raw)
 	}
+	share := share
+	if x.coll.decode != nil { // the durable store needs the bytes
+		share = encodeBeside
+	}
 	o, err := share(x.opts.codec, obj)
 	if err == nil && o.Go() != nil {
 		x.decoder.detector.AddObject(o.Go())
@@ -39,9 +43,17 @@ func share(codec Codec, obj runtime.Object) (*object.Object, error) {
 	if ok && reflect.TypeOf(obj) == typed.pointer {
 		return typed.share(obj)
 	}
+	return encodeBeside(codec, obj)
+}
+
+// encodeBeside returns obj encoded by codec, in its encoded and in its Go form.
+func encodeBeside(codec Codec, obj runtime.Object) (*object.Object, error) {
 	o, err := codec.Encode(obj)
 	if err != nil {
 		return nil, err
+	}
+	if typed := typedOf(codec); typed != nil && reflect.TypeOf(obj) == typed.pointer {
+		return o.WithGo(typed.handedOut(obj, o)), nil
 	}
 	if _, ok := codec.(unstructuredCodec); ok && obj.GetObjectKind().GroupVersionKind().Kind == o.Kind() {
 		if _, ok := obj.(runtime.Unstructured); ok {
@@ -55,8 +67,36 @@ func share(codec Codec, obj runtime.Object) (*object.Object, error) {
 	return o.WithGo(v), nil
 }
 
-// inMemory returns the collection if its objects can be read without a view: a store in memory
-// holds the values that readers get.
+// typedOf returns the codec of Go types that codec is, nil if it is another.
+func typedOf(codec Codec) *typedCodec {
+	switch c := codec.(type) {
+	case *typedCodec:
+		return c
+	case protobufCodec:
+		return c.typedCodec
+	}
+	return nil
+}
+
+// withGo returns an object that was read from a durable store with its Go form, or o itself if it
+// can't be decoded: readers of it get the error.
+func (x *Indexer) withGo(o *object.Object) *object.Object {
+	if x.raw || o.Go() != nil {
+		return o
+	}
+	with := o
+	_ = guarded(x.logger(), func() error {
+		v, err := x.decoder.fresh(o)
+		if err == nil {
+			with = o.WithGo(v)
+		}
+		return err
+	})
+	return with
+}
+
+// inMemory returns the collection if its objects can be read without a view: a store in memory, or
+// a mirror, holds the values that readers get.
 func (x *Indexer) inMemory() (c *memory.Collection, at *opened) {
 	if !x.shares && !x.raw {
 		return nil, nil
