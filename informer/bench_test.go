@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"math"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -48,22 +49,7 @@ func benchIndexers(b *testing.B, theirs, ours *compared, size int) {
 			states[rv] = append(states[rv], pod("ns", "pod-"+strconv.Itoa(n), "n"+strconv.Itoa(n%100), n+rv+1))
 		}
 	}
-	each := func(name string, n int, round func(x *compared)) {
-		b.Run(name, func(b *testing.B) {
-			least := [2]time.Duration{math.MaxInt64, math.MaxInt64}
-			for range b.N {
-				for i, x := range []*compared{theirs, ours} {
-					runtime.GC()
-					percent := debug.SetGCPercent(-1)
-					start := cpuTime(b)
-					round(x)
-					least[i] = min(least[i], cpuTime(b)-start)
-					debug.SetGCPercent(percent)
-				}
-			}
-			reportRatio(b, least[0], least[1], n)
-		})
-	}
+	each := inTurn(b, theirs, ours)
 	times := max(1, 200_000/size)
 	each("add", size*times, func(x *compared) { // to an indexer that grows from nothing
 		for range times {
@@ -84,6 +70,45 @@ func benchIndexers(b *testing.B, theirs, ours *compared, size int) {
 			}
 		}
 	})
+	benchReads(b, each, keys)
+	b.Run("list-beside-20000-changes-a-second", func(b *testing.B) {
+		var lists [2][]time.Duration
+		var changes [2]int
+		for range b.N {
+			for i, x := range []*compared{theirs, ours} {
+				changes[i] += listBesideChanges(b, x, states[0], &lists[i])
+			}
+		}
+		reportRatio(b, median(lists[0]), median(lists[1]), 1)
+		b.ReportMetric(float64(changes[1])/float64(changes[0]), "changes-ratio")
+	})
+}
+
+// inTurn returns a function that measures one kind of call on two indexers: a round of n calls on
+// each, in turn.
+func inTurn(b *testing.B, theirs, ours *compared) func(name string, n int, round func(x *compared)) {
+	return func(name string, n int, round func(x *compared)) {
+		b.Run(name, func(b *testing.B) {
+			least := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+			for range b.N {
+				for i, x := range []*compared{theirs, ours} {
+					runtime.GC()
+					percent := debug.SetGCPercent(-1)
+					start := cpuTime(b)
+					round(x)
+					least[i] = min(least[i], cpuTime(b)-start)
+					debug.SetGCPercent(percent)
+				}
+			}
+			reportRatio(b, least[0], least[1], n)
+		})
+	}
+}
+
+// benchReads compares the reads of two indexers that have all keys.
+func benchReads(b *testing.B, each func(name string, n int, round func(x *compared)), keys []string) {
+	size := len(keys)
+	times := max(1, 200_000/size)
 	each("get", size*times, func(x *compared) {
 		for range times {
 			for _, key := range keys {
@@ -107,17 +132,37 @@ func benchIndexers(b *testing.B, theirs, ours *compared, size int) {
 			}
 		}
 	})
-	b.Run("list-beside-20000-changes-a-second", func(b *testing.B) {
-		var lists [2][]time.Duration
-		var changes [2]int
-		for range b.N {
-			for i, x := range []*compared{theirs, ours} {
-				changes[i] += listBesideChanges(b, x, states[0], &lists[i])
-			}
+}
+
+// BenchmarkAllDecoded is BenchmarkIndexer for the reads of a durable store whose objects are all
+// kept decoded, after a restart.
+func BenchmarkAllDecoded(b *testing.B) {
+	const size = 20_000
+	indexers := cache.Indexers{"node": byNode}
+	var pods []any
+	var keys []string
+	for i := range size {
+		n := i * 7919 % size // as in benchIndexers
+		pods = append(pods, pod("ns", "pod-"+strconv.Itoa(n), "n"+strconv.Itoa(n%100), n+1))
+		keys = append(keys, "ns/pod-"+strconv.Itoa(n))
+	}
+	path := filepath.Join(b.TempDir(), "db")
+	theirs, ours := &compared{}, &compared{}
+	db := boltDB(b, path)
+	theirs.Indexer = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)
+	ours.Indexer = informer.NewIndexer(&corev1.Pod{}, indexers, allDecoded(db, "pods")...)
+	for _, x := range []*compared{theirs, ours} {
+		if err := x.Replace(pods, "1"); err != nil {
+			b.Fatal(err)
 		}
-		reportRatio(b, median(lists[0]), median(lists[1]), 1)
-		b.ReportMetric(float64(changes[1])/float64(changes[0]), "changes-ratio")
-	})
+	}
+	if err := db.Close(); err != nil {
+		b.Fatal(err)
+	}
+	db = boltDB(b, path)
+	defer db.Close()
+	ours.Indexer = informer.NewIndexer(&corev1.Pod{}, indexers, allDecoded(db, "pods")...)
+	benchReads(b, inTurn(b, theirs, ours), keys)
 }
 
 // listBesideChanges lists again and again for a while beside a writer. It appends how long each

@@ -18,8 +18,12 @@ import (
 func TestWithDrop(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		codec informer.Codec
-	}{{"protobuf", nil}, {"JSON", informer.NewCodec(&corev1.Pod{}, core())}} {
+		opts []informer.Option
+	}{
+		{"protobuf", nil},
+		{"JSON", []informer.Option{informer.WithCodec(informer.NewCodec(&corev1.Pod{}, core()))}},
+		{"all decoded", []informer.Option{informer.WithDecoded(informer.All)}},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "db")
@@ -30,7 +34,7 @@ func TestWithDrop(t *testing.T) {
 				})
 				lists := func(paths ...string) *corev1.Pod {
 					db := boltDB(t, path)
-					inf := newInformer(s, informer.WithStore(db, "pods"), informer.WithDrop(paths...), informer.WithCodec(c.codec))
+					inf := newInformer(s, informer.WithStore(db, "pods"), informer.WithDrop(paths...), informer.Join(c.opts...))
 					r := run(t, inf)
 					synctest.Wait()
 					if len(paths) == 2 {

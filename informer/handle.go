@@ -107,10 +107,10 @@ func (c *opened) memory() *memory.Collection {
 // inMemory returns the newest opening if this handle made it and its objects are in memory. A read
 // is valid only if [handle.holds] returns nil afterwards.
 func (h *handle) inMemory() (c *memory.Collection, at *opened) {
-	if !h.isOpen() {
+	at = h.current.Load()
+	if at == nil || h.seat.tenure.Load() != at.tenure {
 		return nil, nil
 	}
-	at = h.current.Load()
 	return at.memory(), at
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/snapcache/snapcache/object"
@@ -44,6 +45,11 @@ func (m *mirror) read() (changes []store.Change, corrupt map[string]error, err e
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("load collection %s: %w", m.info.ID, err)
+	}
+	for i := range changes {
+		// Keys side by side are in the processor's cache when they are compared in a lookup; beside
+		// the objects they would not be.
+		changes[i].Key = strings.Clone(changes[i].Key)
 	}
 	return changes, corrupt, nil
 }

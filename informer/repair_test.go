@@ -15,6 +15,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -40,8 +41,8 @@ func damage(t require.TestingT, path, key string) {
 	require.NoError(t, db.Close())
 }
 
-// corruptCollection holds a@3 and b@5 at checkpoint 10; the record of a is corrupt.
-func corruptCollection(t *testing.T) store.Collection {
+// corruptDB has the collection test with a@3 and b@5 at checkpoint 10; the record of a is corrupt.
+func corruptDB(t *testing.T) store.DB {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	db, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
@@ -56,9 +57,24 @@ func corruptCollection(t *testing.T) store.Collection {
 	db, err = bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	c, err = db.Open(storetest.Info("test"))
-	require.NoError(t, err)
-	return c
+	return db
+}
+
+// corruptCollections opens the collection of corruptDB.
+var corruptCollections = []struct {
+	name string
+	open func(*testing.T) store.Collection
+}{
+	{"durable", func(t *testing.T) store.Collection {
+		c, err := corruptDB(t).Open(storetest.Info("test"))
+		require.NoError(t, err)
+		return c
+	}},
+	{"all decoded", func(t *testing.T) store.Collection {
+		m, err := informer.OpenMirror(corruptDB(t), nil, storetest.Info("test"))
+		require.NoError(t, err)
+		return m
+	}},
 }
 
 // contents returns key → RV, "corrupt" for a record that can't be read.
@@ -77,6 +93,17 @@ func contents(t require.TestingT, c store.Collection) map[string]string {
 		got[o.GetName()] = o.GetResourceVersion()
 	}
 	return got
+}
+
+// repairStory is a story of a corrupt record.
+type repairStory struct {
+	name  string
+	steps []func(*deltafifo.Queue) error
+	a     string // a's RV afterwards; empty if absent
+	rv    string // of the checkpoint
+	calls []string
+
+	refused bool // the repair
 }
 
 // TestRepair replaces a corrupt record by the server's state, unless an event makes the repair
@@ -103,15 +130,7 @@ func TestRepair(t *testing.T) {
 			return q.EndReplace("30")
 		}
 	}
-	for _, x := range []struct {
-		name  string
-		steps []func(queue) error
-		a     string // a's RV afterwards; empty if absent
-		rv    string // of the checkpoint
-		calls []string
-
-		refused bool // the repair
-	}{
+	for _, x := range []repairStory{
 		{"as it was", []func(queue) error{repair(a(3))}, "3", "10", []string{"add a@3 false"}, false},
 		{"newer", []func(queue) error{repair(a(20))}, "20", "10", []string{"add a@20 false"}, false},
 		{"gone", []func(queue) error{repair(nil)}, "", "10", []string{"delete ns/a@unknown"}, false},
@@ -128,37 +147,36 @@ func TestRepair(t *testing.T) {
 		{"not listed", []func(queue) error{list()}, "", "30", []string{"delete ns/a@unknown"}, false},
 		{"listed before it", []func(queue) error{list(a(15)), repair(a(3))}, "15", "30", []string{"add a@15 false"}, true},
 	} {
-		for _, together := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, together %v", x.name, together), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					coll := corruptCollection(t)
-					linger := time.Duration(0)
-					if together {
-						linger = time.Second
-					}
-					p := startLingering(t, coll, linger)
-					synctest.Wait()
-					p.rec.take()
-					for _, step := range x.steps {
-						if err := step(p.queue); !x.refused || !errors.Is(err, deltafifo.ErrChanged) {
-							require.NoError(t, err)
-						}
-						if !together {
-							synctest.Wait()
-						}
-					}
-					time.Sleep(2 * time.Second) // simulated time, for the queue's linger
-					synctest.Wait()
-					want := map[string]string{"b": "5"}
-					if x.a != "" {
-						want["a"] = x.a
-					}
-					require.Equal(t, want, contents(t, coll))
-					require.Equal(t, x.rv, coll.State().RV)
-					require.EqualValues(t, len(want), coll.State().Count)
-					require.Equal(t, x.calls, p.rec.take())
+		for _, linger := range []time.Duration{0, time.Second} {
+			for _, c := range corruptCollections {
+				t.Run(fmt.Sprintf("%s, together %v, %s", x.name, linger > 0, c.name), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { testRepair(t, x, c.open(t), linger) })
 				})
-			})
+			}
 		}
 	}
+}
+
+func testRepair(t *testing.T, x repairStory, coll store.Collection, linger time.Duration) {
+	p := startLingering(t, coll, linger)
+	synctest.Wait()
+	p.rec.take()
+	for _, step := range x.steps {
+		if err := step(p.queue); !x.refused || !errors.Is(err, deltafifo.ErrChanged) {
+			require.NoError(t, err)
+		}
+		if linger == 0 {
+			synctest.Wait()
+		}
+	}
+	time.Sleep(2 * time.Second) // simulated time, for the queue's linger
+	synctest.Wait()
+	want := map[string]string{"b": "5"}
+	if x.a != "" {
+		want["a"] = x.a
+	}
+	require.Equal(t, want, contents(t, coll))
+	require.Equal(t, x.rv, coll.State().RV)
+	require.EqualValues(t, len(want), coll.State().Count)
+	require.Equal(t, x.calls, p.rec.take())
 }

@@ -16,15 +16,14 @@ import (
 // encode returns the stored form of obj. The caller must not change obj afterwards.
 func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
 	if !x.shares {
-		o, err := x.opts.codec.Encode(obj)
-		if err != nil || x.opts.drop.None() {
-			return o, err
-		}
-		raw, err := x.opts.drop.Append(nil, o.Raw())
+		return x.encodeDropped(obj)
+	}
+	if !x.opts.drop.None() { // of a mirror: its Go form is without the dropped fields too
+		o, err := x.encodeDropped(obj)
 		if err != nil {
 			return nil, err
 		}
-		return object.FromValid(raw)
+		return x.withGo(o), nil
 	}
 	share := share
 	if x.coll.decode != nil { // the durable store needs the bytes
@@ -35,6 +34,19 @@ func (x *Indexer) encode(obj runtime.Object) (*object.Object, error) {
 		x.decoder.detector.AddObject(o.Go())
 	}
 	return o, err
+}
+
+// encodeDropped returns obj encoded, without the fields of [WithDrop].
+func (x *Indexer) encodeDropped(obj runtime.Object) (*object.Object, error) {
+	o, err := x.opts.codec.Encode(obj)
+	if err != nil || x.opts.drop.None() {
+		return o, err
+	}
+	raw, err := x.opts.drop.Append(nil, o.Raw())
+	if err != nil {
+		return nil, err
+	}
+	return object.FromValid(raw)
 }
 
 // share returns obj encoded by codec, with its Go form.
