@@ -17,7 +17,7 @@ import (
 // make a list.
 func TestWithDrop(t *testing.T) {
 	for _, c := range []struct {
-		name  string
+		name string
 		opts []informer.Option
 	}{
 		{"protobuf", nil},
