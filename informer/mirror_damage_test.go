@@ -12,6 +12,7 @@ import (
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
@@ -161,4 +162,73 @@ func TestMirrorBehind(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "1", "c": "102"}, contents(t, m))
 	require.Equal(t, "103", m.State().RV)
 	require.Error(t, r.Commit(store.Checkpoint{RV: "103"}), "it has ended")
+}
+
+// unreadableDB is a store whose records at key a have other bytes.
+type unreadableDB struct {
+	store.DB
+	decode func(key string, stored, buf []byte) ([]byte, error)
+}
+
+func (db unreadableDB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
+	c, err := db.DB.Open(info, indexes...)
+	return unreadable{c, db}, err
+}
+
+type unreadable struct {
+	store.Collection
+	db unreadableDB
+}
+
+func (c unreadable) View() (store.View, error) {
+	v, err := c.Collection.View()
+	return unreadableView{v, c.db}, err
+}
+
+type unreadableView struct {
+	store.View
+	db unreadableDB
+}
+
+func (v unreadableView) Records(prefix, after string) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		for r, err := range v.View.Records(prefix, after) {
+			if r.Key == "ns/a" {
+				r.Object, r.Decode = nil, v.db.decode
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// A record whose header can be read, and whose object can't, is corrupt too; any other error fails
+// the opening.
+func TestMirrorOfUnreadableObjects(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		decode func(key string, stored, buf []byte) ([]byte, error)
+		fails  bool
+	}{
+		{"corrupt", func(key string, _, _ []byte) ([]byte, error) { return nil, &store.CorruptionError{Key: key} }, false},
+		{"no object", func(string, []byte, []byte) ([]byte, error) { return []byte("{}"), nil }, false},
+		{"another error", func(string, []byte, []byte) ([]byte, error) { return nil, store.ErrClosed }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := unreadableDB{memory.New(), c.decode}
+			coll, err := db.Open(storetest.Info("test"))
+			require.NoError(t, err)
+			require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 5))}}))
+			m, err := informer.OpenMirror(db, nil, storetest.Info("test"))
+			if c.fails {
+				require.ErrorIs(t, err, store.ErrClosed)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, map[string]string{"a": "corrupt", "b": "5"}, contents(t, m))
+			_, err = m.Header("ns/a")
+			require.ErrorAs(t, err, new(*store.CorruptionError))
+		})
+	}
 }

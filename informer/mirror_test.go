@@ -110,12 +110,17 @@ func stored(t *testing.T, db store.DB, id string) (all []string) {
 
 // A store in memory holds all objects itself.
 func TestAllDecodedInMemory(t *testing.T) {
-	x := informer.NewIndexer(&corev1.Pod{}, nil, allDecoded(memory.New(), "pods")...)
+	db := memory.New()
+	x := informer.NewIndexer(&corev1.Pod{}, nil, allDecoded(db, "pods")...)
 	p := pod("x", "a", "n1", 1)
 	require.NoError(t, x.Add(p))
 	got, _, err := x.GetByKey("x/a")
 	require.NoError(t, err)
 	require.Same(t, p, got)
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	defer v.Close()
+	require.Zero(t, v.State().Bytes, "it is not encoded")
 }
 
 // counting counts how often each version of an object is decoded.
