@@ -68,7 +68,7 @@ func filler(seed int64) func(message) {
 			m.SetNamespace("ns")
 		}
 		for i := range m.GetManagedFields() {
-			m.GetManagedFields()[i].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{}}}`)}
+			m.GetManagedFields()[i].FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{}}}`)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func fullPod() *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "till-1", Labels: map[string]string{"app": "till"},
 			Annotations: map[string]string{"example.com/owner": "x", "other": "y"}, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0)),
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{}}`)}}, {Manager: "n"}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`)}, {Manager: "n"}},
 		},
 		Spec:   corev1.PodSpec{NodeName: "edge-1", NodeSelector: map[string]string{"a": "b"}, Containers: []corev1.Container{{Name: "c"}}, SecurityContext: &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "s"}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: "Ready"}}},
