@@ -126,14 +126,7 @@ func (l *lister) ask(ctx context.Context, next string) *body {
 	b := &body{next: next, done: make(chan struct{})}
 	go func() {
 		defer close(b.done)
-		r, err := l.s.pageRequest(l.opts.PageSize, next)
-		if err != nil {
-			b.err = err
-			return
-		}
-		ctx, mediaType := withMediaType(ctx)
-		b.stream, b.err = r.Stream(ctx)
-		b.mediaType = *mediaType
+		b.stream, b.mediaType, b.err = l.s.stream(ctx, func() (*rest.Request, error) { return l.s.pageRequest(l.opts.PageSize, next) })
 	}()
 	return b
 }

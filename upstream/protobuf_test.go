@@ -309,6 +309,47 @@ func TestProtobufSourceOfJSON(t *testing.T) {
 	require.Equal(t, []string{"ADDED Pod n/a@7"}, collect(w))
 }
 
+// A server that does not accept a request for protobuf (406) is asked for JSON, from then on at once.
+func TestProtobufNotAcceptable(t *testing.T) {
+	var accepts []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		accepts = append(accepts, r.Header.Get("Accept"))
+		if r.Header.Get("Accept") != "application/json" {
+			reply(w, 406, statusBody(406, "NotAcceptable", "only JSON", ""))
+			return
+		}
+		if r.URL.Query().Get("watch") != "" {
+			stream(inGoodOrder, event("ADDED", smallPod))(w, r)
+			return
+		}
+		reply(w, 200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":[{"metadata":{"name":"a","namespace":"n"}}]}`)
+	})
+	for _, first := range []string{"list", "watch"} {
+		t.Run(first, func(t *testing.T) {
+			accepts = nil
+			s := c.Source(SourceOptions{Resource: pods, Protobuf: true})
+			list := func() {
+				_, err := s.List(context.Background(), ListOptions{}, func(*object.Object) error { return nil })
+				require.NoError(t, err)
+			}
+			watches := func() {
+				w, err := s.Watch(context.Background(), "5", time.Minute)
+				require.NoError(t, err)
+				defer w.Stop()
+				require.Equal(t, []string{"ADDED Pod n/a@7"}, collect(w))
+			}
+			if first == "list" {
+				list()
+				watches()
+			} else {
+				watches()
+				list()
+			}
+			require.Equal(t, []string{acceptProtobuf, "application/json", "application/json"}, accepts)
+		})
+	}
+}
+
 var protobufSeeds = sync.OnceValue(func() [][]byte {
 	return [][]byte{packed(typedPods(2)), packed(&metav1.Status{Code: 410}), []byte(message(watch.Added, packed(typedPod("a", "7", 0))))}
 })

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/object"
@@ -41,7 +43,8 @@ type Source struct {
 	dec    decoding
 	meter  *meter
 	client *rest.RESTClient
-	err    error // why there is no client
+	err    error        // why there is no client
+	plain  *atomic.Bool // the server was found not to accept a request for protobuf
 }
 
 // Source returns the source for opts. It sends no request.
@@ -50,6 +53,7 @@ func (c *Cluster) Source(opts SourceOptions) *Source {
 		opts:  opts,
 		meter: &meter{next: c.transport},
 		dec:   decoding{resource: opts.Resource, prune: opts.Prune},
+		plain: &atomic.Bool{},
 	}
 	// The client is the source's own, because its meter is. Connections belong to the cluster.
 	s.client, s.err = c.restClient(opts.Resource.GVR.GroupVersion(), s.meter, opts.Protobuf)
@@ -80,6 +84,9 @@ func (s *Source) request() (*rest.Request, error) {
 		NamespaceIfScoped(s.opts.Namespace, s.opts.Namespace != "").
 		Resource(s.opts.Resource.GVR.Resource).
 		MaxRetries(0)
+	if s.plain.Load() {
+		r.SetHeader("Accept", runtime.ContentTypeJSON)
+	}
 	if s.opts.LabelSelector != "" {
 		r.Param("labelSelector", s.opts.LabelSelector)
 	}
@@ -87,6 +94,23 @@ func (s *Source) request() (*rest.Request, error) {
 		r.Param("fieldSelector", s.opts.FieldSelector)
 	}
 	return r, nil
+}
+
+// stream sends the request that build returns. If the server does not accept a request for protobuf
+// (406), although JSON would do too, stream sends another one for JSON, and so do later calls.
+func (s *Source) stream(ctx context.Context, build func() (*rest.Request, error)) (body io.ReadCloser, mediaType string, err error) {
+	asked := s.opts.Protobuf && !s.plain.Load()
+	r, err := build()
+	if err != nil {
+		return nil, "", err
+	}
+	with, media := withMediaType(ctx)
+	body, err = r.Stream(with)
+	if asked && apierrors.IsNotAcceptable(err) {
+		s.plain.Store(true)
+		return s.stream(ctx, build)
+	}
+	return body, *media, err
 }
 
 // scoped returns an error of a request with the namespace of the source, if it has one.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 )
 
 // Watch starts a watch from rv, which the server ends after timeout (rounded down to seconds, at
@@ -33,6 +34,29 @@ import (
 //
 // Nothing is retried. Watch returns an error if there is no answer, or one that is not of events.
 func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	body, mediaType, err := s.stream(ctx, func() (*rest.Request, error) { return s.watchRequest(rv, timeout) })
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("watch %s: %w", s, s.scoped(err))
+	}
+	w := &watcher{events: make(chan watch.Event), cancel: cancel}
+	var frames frames
+	switch mediaType {
+	case runtime.ContentTypeJSON, "":
+		frames = newLines(body)
+	case runtime.ContentTypeProtobuf:
+		frames = newMessages(body)
+	default:
+		cancel()
+		_ = body.Close()
+		return nil, fmt.Errorf("watch %s: the server answered with %s instead of events", s, mediaType)
+	}
+	go w.run(ctx, body, &eventReader{frames: frames, dec: s.dec})
+	return w, nil
+}
+
+func (s *Source) watchRequest(rv string, timeout time.Duration) (*rest.Request, error) {
 	r, err := s.request()
 	if err != nil {
 		return nil, err
@@ -45,27 +69,7 @@ func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 	if rv != "" {
 		r.Param("resourceVersion", rv)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ctx, mediaType := withMediaType(ctx)
-	body, err := r.Stream(ctx)
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("watch %s: %w", s, s.scoped(err))
-	}
-	w := &watcher{events: make(chan watch.Event), cancel: cancel}
-	var frames frames
-	switch *mediaType {
-	case runtime.ContentTypeJSON, "":
-		frames = newLines(body)
-	case runtime.ContentTypeProtobuf:
-		frames = newMessages(body)
-	default:
-		cancel()
-		_ = body.Close()
-		return nil, fmt.Errorf("watch %s: the server answered with %s instead of events", s, *mediaType)
-	}
-	go w.run(ctx, body, &eventReader{frames: frames, dec: s.dec})
-	return w, nil
+	return r, nil
 }
 
 // watcher is a watch. A goroutine reads the stream.
