@@ -14,7 +14,7 @@ import (
 )
 
 // explained describes the peers and scenarios.
-const explained = `Each peer is a process of its own, started anew for each figure. All go through one network, which
+const explained = `Each peer is a process of its own, started again for each figure. All go through one network, which
 counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
 
 | peer | |
@@ -39,7 +39,7 @@ counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
   sync. **restart-handler**: 1 %, and a handler is told of each object. **expired**: 1 %, and the
   server remembers nothing of before (410).
 - **CPU** of the client is until the end of the measurement. From the apiserver's, what it takes with
-  nobody connected is taken off; about nothing may come out below nothing.
+  no client connected is taken off; about nothing may come out below nothing.
 - **settled**: resident memory at the end of the measurement, the process's own and that of files apart.
   The kernel may take back pages of files.
 - The agent's random wait before the first request (` + "`resumeJitter`" + `) is off, and client-go's limit of requests too.
