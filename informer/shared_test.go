@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,8 +70,16 @@ func subscribe(t testing.TB, inf cache.SharedInformer) (*pods, cache.ResourceEve
 	return h, r
 }
 
+// storedAsJSON makes the informers of newInformer store JSON, so that a second run of the tests shows
+// the same with that form. A test of one form gives its codec.
+var storedAsJSON = flag.Bool("stored.json", false, "store objects as JSON")
+
 func newInformer(s *server, opts ...informer.Option) cache.SharedIndexInformer {
-	return informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": byNode}, append(opts, informer.WithScheme(core()))...)
+	all := []informer.Option{informer.WithScheme(core())}
+	if *storedAsJSON {
+		all = append(all, informer.WithCodec(informer.NewCodec(&corev1.Pod{}, core())))
+	}
+	return informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": byNode}, append(all, opts...)...)
 }
 
 func TestSharedIndexInformer(t *testing.T) {
