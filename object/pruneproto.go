@@ -95,17 +95,14 @@ func (p Prune) appendProtobuf(dst, raw []byte) ([]byte, error) {
 	if len(p.steps) != len(p.paths) {
 		return nil, fmt.Errorf("drop %s: the object is protobuf of an unknown type", strings.Join(p.paths, ", "))
 	}
-	begin := len(dst)
-	dst = append(dst, raw...)
+	message := raw[len(protobufPrefix):]
 	for _, steps := range p.steps {
-		message := dst[begin+len(protobufPrefix):]
-		rest, err := without(nil, message, append([]step{{number: unknownRaw}}, steps...))
-		if err != nil {
+		var err error
+		if message, err = without(nil, message, append([]step{{number: unknownRaw}}, steps...)); err != nil {
 			return nil, err
 		}
-		dst = append(dst[:begin+len(protobufPrefix)], rest...)
 	}
-	return dst, nil
+	return append(append(dst, protobufPrefix...), message...), nil
 }
 
 // without appends a message to dst without what is at steps, at least one.

@@ -155,14 +155,7 @@ func message(typ watch.EventType, raw []byte) string {
 }
 
 func readMessages(r io.Reader) (events []string, err error) {
-	d := &eventReader{frames: newMessages(r), dec: decoding{resource: pods}}
-	for {
-		e, err := d.next()
-		if err != nil {
-			return events, err
-		}
-		events = append(events, show(e.Type, e.Object))
-	}
+	return drain(&eventReader{frames: newMessages(r), dec: decoding{resource: pods}})
 }
 
 func TestProtobufWatch(t *testing.T) {
@@ -199,13 +192,7 @@ func TestProtobufWatch(t *testing.T) {
 			for how, r := range map[string]io.Reader{
 				"whole": strings.NewReader(tc.stream), "EOF": iotest.DataErrReader(strings.NewReader(tc.stream)),
 			} {
-				got, err := readMessages(r)
-				require.Equal(t, tc.want, got, how)
-				if tc.err == "" {
-					require.Equal(t, io.EOF, err, how)
-				} else {
-					require.ErrorContains(t, err, tc.err, how)
-				}
+				requireStream(t, readMessages, r, tc.want, tc.err, how)
 			}
 		})
 	}

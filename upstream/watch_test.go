@@ -44,15 +44,32 @@ func reading(r io.Reader, prune object.Prune) *eventReader {
 	return &eventReader{frames: newLines(r), dec: decoding{pods, prune}}
 }
 
-// decode reads a stream to its end.
+// decode reads a stream of JSON to its end.
 func decode(r io.Reader) (events []string, err error) {
-	d := reading(r, object.NewPrune(object.ManagedFields))
+	return drain(reading(r, object.NewPrune(object.ManagedFields)))
+}
+
+// drain reads a stream to its end.
+func drain(r *eventReader) (events []string, err error) {
 	for {
-		e, err := d.next()
+		e, err := r.next()
 		if err != nil {
 			return events, err
 		}
 		events = append(events, show(e.Type, e.Object))
+	}
+}
+
+// requireStream checks that a stream has the events want, and ends with an error that contains
+// wantErr or, if that is empty, normally.
+func requireStream(t *testing.T, read func(io.Reader) ([]string, error), r io.Reader, want []string, wantErr, how string) {
+	t.Helper()
+	got, err := read(r)
+	require.Equal(t, want, got, how)
+	if wantErr == "" {
+		require.Equal(t, io.EOF, err, how)
+	} else {
+		require.ErrorContains(t, err, wantErr, how)
 	}
 }
 
@@ -101,13 +118,7 @@ func TestWatchFrames(t *testing.T) {
 				if how == "bytewise" && len(tc.stream) > 1<<20 {
 					continue // slow, and no further case
 				}
-				got, err := decode(r)
-				require.Equal(t, tc.want, got, how)
-				if tc.err == "" {
-					require.Equal(t, io.EOF, err, how)
-				} else {
-					require.ErrorContains(t, err, tc.err, how)
-				}
+				requireStream(t, decode, r, tc.want, tc.err, how)
 			}
 		})
 	}
