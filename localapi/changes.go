@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -124,8 +125,8 @@ type position struct {
 
 // next takes a view and sends its changes, then a bookmark.
 func (t *changeStream) next(ctx context.Context, each func(Change) error) error {
-	sp := newSpool(t.r.opts.SpoolDir)
-	defer sp.close()
+	sp := spool.New(t.r.opts.SpoolDir)
+	defer sp.Close()
 	var corrupt damage
 	before, anything := t.state.RV, !t.begun
 	err := t.r.views([]string{t.collection}, func(_ store.DB, v store.View) error {
@@ -135,19 +136,20 @@ func (t *changeStream) next(ctx context.Context, each func(Change) error) error 
 			if err != nil {
 				return err
 			}
-			return sp.add(b, store.Record{})
+			return sp.Add(b, store.Record{})
 		})
 	})
 	if err != nil {
 		return err
 	}
-	err = sp.each(ctx, &corrupt, func(b, _ []byte) error {
+	sp.Finish(nil)
+	err = sp.Each(ctx, corrupt.skip(func(b, _ []byte) error {
 		c, err := decodeChange(bytes.Clone(b))
 		if err != nil {
 			return fmt.Errorf("spool: %w", err)
 		}
 		return each(c)
-	})
+	}))
 	if err == nil {
 		err = corrupt.err()
 	}

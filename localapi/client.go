@@ -23,6 +23,9 @@ const (
 	maxStatusBytes = 16 << 20
 )
 
+// maxLineBytes limits one line of an answer: the stores' limit for an object, and room for the rest.
+const maxLineBytes = object.MaxBytes + 1<<20
+
 // Client is the Source of a running agent. It keeps no connection between calls, so it needs no
 // Close.
 type Client struct {
@@ -175,8 +178,8 @@ func readLine(r *bufio.Reader, long *[]byte) ([]byte, error) {
 	if errors.Is(err, bufio.ErrBufferFull) {
 		*long = append((*long)[:0], line...)
 		for errors.Is(err, bufio.ErrBufferFull) {
-			if len(*long) > maxEntryBytes {
-				return nil, fmt.Errorf("a line is longer than %d bytes", maxEntryBytes)
+			if len(*long) > maxLineBytes {
+				return nil, fmt.Errorf("a line is longer than %d bytes", maxLineBytes)
 			}
 			line, err = r.ReadSlice('\n')
 			*long = append(*long, line...)

@@ -87,6 +87,19 @@ func (d *damage) addAll(found *CorruptRecordsError) {
 	d.found.More += found.More
 }
 
+// skip returns a function for a spool's entries that records corrupt ones, and calls fn with the others.
+func (d *damage) skip(fn func(head, object []byte) error) func(head, object []byte, err error) error {
+	return func(head, object []byte, err error) error {
+		switch {
+		case d.add(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return fn(head, object)
+	}
+}
+
 // err returns the collected errors, or nil if there are none.
 func (d *damage) err() error {
 	if len(d.found.Corruptions) == 0 {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -133,14 +134,14 @@ func entries(db store.DB, v store.View, index string) iter.Seq2[entry, error] {
 // Keys implements [Source].
 func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
 	var corrupt damage
-	read := func(db store.DB, v store.View, sp *spool) error {
+	read := func(db store.DB, v store.View, sp *spool.Spool) error {
 		for h, err := range readable(ctx, &corrupt, headers(db, v, q)) {
 			var b []byte
 			if err == nil {
 				b, err = json.Marshal(Key{Key: h.Key, UID: h.UID, ResourceVersion: h.RV, Bytes: h.Bytes})
 			}
 			if err == nil {
-				err = sp.add(b, store.Record{})
+				err = sp.Add(b, store.Record{})
 			}
 			if err != nil {
 				return err
@@ -161,24 +162,26 @@ func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 // the database is closed.
 func (r *reader) spooled(
 	ctx context.Context, collections []string, corrupt *damage,
-	read func(store.DB, store.View, *spool) error, each func(id string, head, object []byte) error,
+	read func(store.DB, store.View, *spool.Spool) error, each func(id string, head, object []byte) error,
 ) error {
-	var spools []*spool
+	var spools []*spool.Spool
 	defer func() {
 		for _, sp := range spools {
-			sp.close()
+			sp.Close()
 		}
 	}()
 	err := r.views(collections, func(db store.DB, v store.View) error {
-		sp := newSpool(r.opts.SpoolDir)
+		sp := spool.New(r.opts.SpoolDir)
 		spools = append(spools, sp)
-		return read(db, v, sp)
+		err := read(db, v, sp)
+		sp.Finish(err)
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	for i, sp := range spools {
-		err := sp.each(ctx, corrupt, func(head, object []byte) error { return each(collections[i], head, object) })
+		err := sp.Each(ctx, corrupt.skip(func(head, object []byte) error { return each(collections[i], head, object) }))
 		if err != nil {
 			return err
 		}
@@ -216,7 +219,7 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 	}
 	var corrupt damage
 	var buf []byte
-	read := func(_ store.DB, v store.View, sp *spool) error {
+	read := func(_ store.DB, v store.View, sp *spool.Spool) error {
 		prefix := ""
 		if q.Namespace != "" && v.Info().Namespaced {
 			prefix = q.Namespace + "/"
@@ -229,7 +232,7 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 				}
 			}
 			if err == nil && matches {
-				err = sp.add(nil, rec)
+				err = sp.Add(nil, rec)
 			}
 			if err != nil {
 				return err

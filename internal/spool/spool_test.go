@@ -1,4 +1,4 @@
-package localapi
+package spool
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +21,7 @@ import (
 // file to another one.
 func TestSpoolGivesWhatItTook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SampledFrom([]int{0, 1, 100, 5_000, spoolBufferBytes - 2, spoolBufferBytes + 3, 300_000})
+		sizes := rapid.SampledFrom([]int{0, 1, 100, 5_000, bufferBytes - 2, bufferBytes + 3, 300_000})
 		entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []byte {
 			b := make([]byte, sizes.Draw(t, "size"))
 			// Half compressible, half not.
@@ -40,8 +39,8 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 			roomFor(rapid.Int64Range(0, 300_000).Draw(t, "room")),
 			unlinkedIn(os.TempDir()),
 		)
-		sp := spoolOn(s)
-		defer sp.close()
+		sp := on(s)
+		defer sp.Close()
 		// Every second entry has a record, "stored" as JSON with a byte before it.
 		decode := func(key string, stored, buf []byte) ([]byte, error) {
 			if key == "bad" {
@@ -49,17 +48,34 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 			}
 			return append(buf[:0], stored[1:]...), nil
 		}
+		records := make([]store.Record, len(entries))
 		for i, e := range entries {
 			rec := store.Record{}
 			if i%2 == 0 {
 				rec = store.Record{Header: store.Header{Key: "k"}, Stored: append([]byte{'x'}, e...), Decode: decode}
 			}
-			require.NoError(t, sp.add(e, rec))
+			records[i] = rec
 		}
-		require.NoError(t, sp.add(nil, store.Record{Header: store.Header{Key: "bad"}, Stored: []byte("x"), Decode: decode}))
+		fill := func() {
+			for i, rec := range records {
+				if err := sp.Add(entries[i], rec); err != nil {
+					panic(err)
+				}
+			}
+			sp.Finish(sp.Add(nil, store.Record{Header: store.Header{Key: "bad"}, Stored: []byte("x"), Decode: decode}))
+		}
+		if rapid.Bool().Draw(t, "beside the reader") {
+			go fill()
+		} else {
+			fill()
+		}
 		n := 0
-		var corrupt damage
-		require.NoError(t, sp.each(context.Background(), &corrupt, func(head, object []byte) error {
+		var corrupt error
+		require.NoError(t, sp.Each(context.Background(), func(head, object []byte, err error) error {
+			if err != nil {
+				corrupt = err
+				return nil
+			}
 			require.True(t, bytes.Equal(entries[n], head))
 			if n%2 == 0 {
 				require.True(t, bytes.Equal(entries[n], object))
@@ -70,14 +86,14 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, len(entries), n)
-		require.ErrorAs(t, corrupt.err(), new(*store.CorruptionError))
+		require.ErrorAs(t, corrupt, new(*store.CorruptionError))
 	})
 }
 
 // Records of the memory store are objects. An entry without a record takes none of them.
 func TestSpool_ObjectsInMemory(t *testing.T) {
-	sp := spoolOn(newSink(1 << 20))
-	defer sp.close()
+	sp := on(newSink(1 << 20))
+	defer sp.Close()
 	var want []string
 	for i := range 5 {
 		rec, json := store.Record{}, ""
@@ -85,11 +101,12 @@ func TestSpool_ObjectsInMemory(t *testing.T) {
 			o := storetest.Object("ns", fmt.Sprint(i), "u", "1", nil, "x")
 			rec, json = store.Record{Header: store.Header{Key: o.Key()}, Object: o}, string(o.Raw())
 		}
-		require.NoError(t, sp.add(nil, rec))
+		require.NoError(t, sp.Add(nil, rec))
 		want = append(want, json)
 	}
+	sp.Finish(nil)
 	var got []string
-	require.NoError(t, sp.each(context.Background(), new(damage), func(_, object []byte) error {
+	require.NoError(t, sp.Each(context.Background(), func(_, object []byte, _ error) error {
 		got = append(got, string(object))
 		return nil
 	}))
@@ -120,29 +137,39 @@ func TestSpoolWithoutRoom(t *testing.T) {
 }
 
 func TestSpoolStops(t *testing.T) {
-	sp := newSpool("")
-	defer sp.close()
+	sp := New("")
+	defer sp.Close()
 	for range 3 {
-		require.NoError(t, sp.add([]byte("x"), store.Record{}))
+		require.NoError(t, sp.Add([]byte("x"), store.Record{}))
 	}
+	sp.Finish(nil)
 	enough := errors.New("enough")
-	require.ErrorIs(t, sp.each(context.Background(), nil, func(_, _ []byte) error { return enough }), enough)
+	require.ErrorIs(t, sp.Each(context.Background(), func(_, _ []byte, _ error) error { return enough }), enough)
 
-	sp = newSpool("")
-	defer sp.close()
-	require.NoError(t, sp.add([]byte("x"), store.Record{}))
+	sp = New("")
+	defer sp.Close()
+	require.NoError(t, sp.Add([]byte("x"), store.Record{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.ErrorIs(t, sp.each(ctx, nil, nil), context.Canceled)
+	require.ErrorIs(t, sp.Each(ctx, nil), context.Canceled)
+
+	// The producer's error comes after the entries that it added.
+	sp = New("")
+	defer sp.Close()
+	require.NoError(t, sp.Add([]byte("x"), store.Record{}))
+	sp.Finish(enough)
+	read := 0
+	require.ErrorIs(t, sp.Each(context.Background(), func(_, _ []byte, _ error) error { read++; return nil }), enough)
+	require.Equal(t, 1, read)
 }
 
 // Files have no name, so nothing is left after any end of the process.
 func TestSpoolLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	s := newSink(0, unlinkedIn(dir))
-	sp := spoolOn(s)
-	defer sp.close()
-	require.NoError(t, sp.add(make([]byte, 300_000), store.Record{}))
+	sp := on(s)
+	defer sp.Close()
+	require.NoError(t, sp.Add(make([]byte, 300_000), store.Record{}))
 	require.NotNil(t, s.file)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -164,6 +191,7 @@ func TestSpoolFilesAreEncrypted(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, raw, 3*len(marker))
 	require.NotContains(t, string(raw), string(marker[:8]))
+	s.finish(nil)
 	got, err := io.ReadAll(s.reader())
 	require.NoError(t, err)
 	require.Equal(t, bytes.Repeat(marker, 3), got)
@@ -176,43 +204,4 @@ func TestSpoolFilesAreEncrypted(t *testing.T) {
 	again, err := io.ReadAll(io.NewSectionReader(other.file, 0, other.written))
 	require.NoError(t, err)
 	require.NotEqual(t, raw[:len(marker)], again)
-}
-
-// A dump of many objects holds a few objects and buffers in the heap, never the collection.
-func TestMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 25 MB")
-	}
-	const count, size = 5_000, 5_000
-	db, _ := newBolt(t)
-	info := storetest.Info("configmaps")
-	c, err := db.Open(info)
-	require.NoError(t, err)
-	r, err := c.Replace()
-	require.NoError(t, err)
-	for _, o := range many(count, size) {
-		require.NoError(t, r.Apply([]store.Change{storetest.Put(o)}))
-	}
-	require.NoError(t, r.Commit(storetest.Checkpoint(5)))
-
-	for name, src := range map[string]Source{
-		"db":     FromDB(db, options(t, "bolt")),
-		"socket": serve(t, FromDB(db, options(t, "bolt"))),
-	} {
-		runtime.GC()
-		var before, m runtime.MemStats
-		runtime.ReadMemStats(&before)
-		var most uint64
-		read := 0
-		require.NoError(t, src.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error {
-			if read++; read%1000 == 0 {
-				runtime.GC()
-				runtime.ReadMemStats(&m)
-				most = max(most, m.HeapAlloc)
-			}
-			return nil
-		}))
-		require.Equal(t, count, read)
-		require.Less(t, int64(most)-int64(before.HeapAlloc), int64(4<<20), name)
-	}
 }
