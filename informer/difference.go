@@ -46,7 +46,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 	}
 	shown := at != absent // handlers have seen the object, even if its record is corrupt now
 	var current *value    // the state that handlers got last; nil if unknown
-	if at == readable && l.opts.Processor != nil {
+	if at == readable && l.noted() {
 		if current, err = l.stored(now, kd.Key); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		default:
 			shown, current = true, n.new
 		}
-		if l.opts.Processor != nil && (isList || n.kind != noteNone) {
+		if l.noted() && (isList || n.kind != noteNone) {
 			d.notes = append(d.notes, n)
 		}
 	}
@@ -144,10 +144,13 @@ func (l *Loop) rewritten(now lookup, t cache.DeltaType, o *object.Object, old st
 	return err != nil || !bytes.Equal(stored.Raw(), o.Raw())
 }
 
-// value returns an object for the handlers; nil if there is none, or the loop has no handlers.
+// value returns an object for the handlers and the recorder; nil if there is none, or neither.
 func (l *Loop) value(o *object.Object) *value {
-	if o == nil || l.opts.Processor == nil {
+	switch {
+	case o == nil || !l.noted():
 		return nil
+	case l.opts.Processor == nil:
+		return &value{object: o}
 	}
 	return &value{object: o, decode: l.opts.Processor.opts.Decoding()}
 }

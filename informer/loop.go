@@ -54,6 +54,7 @@ type Options struct {
 	Flush func() error
 
 	Processor *Processor // delivers the changes to handlers; nil for none
+	Recorder  Recorder   // records the changes; nil for none
 
 	// Replaced is called when a list becomes visible that was made under other rules, so that the
 	// same UID and resourceVersion may stand for another object. The handlers get the list
@@ -79,6 +80,7 @@ type Loop struct {
 	checkpoint store.Checkpoint
 	newest     newest
 	list       *list // the list in progress; nil for none
+	recording  bool  // the current batch is recorded
 }
 
 // list is a list that is not yet complete in the store.
@@ -110,6 +112,7 @@ func New(opts Options) *Loop {
 // at once; the next watch replays the changes that were not applied.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.abort()
+	l.record(difference{}, true)
 	for {
 		b, err := l.opts.Queue.PopBatch(ctx)
 		if errors.Is(err, deltafifo.ErrClosed) {
@@ -131,6 +134,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 		return nil
 	}
 	start := l.opts.Clock.Now()
+	l.recording = l.opts.Recorder != nil && !b.List && l.opts.Recorder.Wanted()
 	var diff difference
 	err := l.retry(ctx, func() (err error) {
 		diff, err = l.difference(b)
@@ -170,6 +174,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 		return err
 	}
 	l.checkpoint, l.newest = cp, newest
+	l.record(diff, b.Skipped)
 	l.opts.Observer.Applied(diff.counts, l.opts.Clock.Since(start))
 	return nil
 }
@@ -219,6 +224,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		return err
 	}
 	l.checkpoint, l.newest = cp, l.list.newest
+	l.record(difference{}, true)
 	l.opts.Observer.Applied(l.list.counts, l.opts.Clock.Since(start))
 	l.list = nil
 	return nil

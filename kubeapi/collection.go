@@ -1,0 +1,131 @@
+package kubeapi
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/selector"
+	"github.com/snapcache/snapcache/kubeapi/internal/table"
+	"github.com/snapcache/snapcache/store"
+)
+
+// Policy is what a collection does with requests while the server can't be reached.
+type Policy string
+
+// The policies.
+const (
+	Serve  Policy = "serve"
+	Warn   Policy = "warn"   // with a Warning header, which kubectl prints; the default
+	Refuse Policy = "refuse" // as Warn, but requests fail once the state is older than MaxAge
+)
+
+// Staleness is the policy of a collection with its limit.
+type Staleness struct {
+	Policy Policy
+	MaxAge time.Duration // for Refuse
+}
+
+// Freshness is how current a collection is.
+type Freshness struct {
+	// Connected is set while the server can be reached and the collection follows it.
+	Connected bool
+
+	// Since is when the collection was last known to be complete; it does not matter while
+	// Connected is set.
+	Since time.Time
+}
+
+// Collection is a stored collection that is served. All functions must be safe for concurrent use.
+type Collection struct {
+	// Info and Description are those of the stored objects, View their newest state.
+	Info        func() store.Info
+	Description func() store.Description
+	View        func() (store.View, error)
+
+	// Freshness reports how current the collection is; nil for a file, which no server changes.
+	Freshness func() Freshness
+
+	// Probe returns the server's current resourceVersion of the collection; nil for a file.
+	Probe func(context.Context) (string, error)
+
+	// Changed returns a channel that is closed at the next change of the checkpoint; nil for a file.
+	Changed func() <-chan struct{}
+
+	// Events has the collection's newest events; nil for a file.
+	Events *Events
+
+	// Staleness returns the policy in force; nil for [Warn].
+	Staleness func() Staleness
+}
+
+// served is a collection as it is described to clients.
+type served struct {
+	*Collection
+	info    store.Info
+	desc    store.Description
+	fields  selector.Fields
+	scope   selector.Selector // of the collection
+	printer *table.Printer
+	typed   []byte // how the JSON of an object with its kind begins
+}
+
+func newServed(c *Collection, info store.Info, desc store.Description) (*served, error) {
+	s := &served{
+		Collection: c, info: info, desc: desc, fields: selector.FieldsOf(info, desc), printer: table.For(info, desc),
+		typed: []byte(`{"kind":"` + info.Kind + `","apiVersion":"` + info.APIVersion() + `",`),
+	}
+	var err error
+	s.scope, err = s.fields.Parse(info.LabelSelector, info.FieldSelector)
+	return s, err
+}
+
+// catalog has the served collections. It is safe for concurrent use.
+type catalog struct {
+	collections func() []*Collection
+
+	mu    sync.Mutex
+	known map[*Collection]*served
+}
+
+// all returns the collections as they are now, ordered by ID.
+func (c *catalog) all() ([]*served, error) {
+	list := c.collections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fresh := make(map[*Collection]*served, len(list))
+	out := make([]*served, 0, len(list))
+	for _, x := range list {
+		info, desc := x.Info(), x.Description()
+		s := c.known[x]
+		if s == nil || s.info != info || !reflect.DeepEqual(s.desc, desc) {
+			var err error
+			if s, err = newServed(x, info, desc); err != nil {
+				return nil, err
+			}
+		}
+		fresh[x] = s
+		out = append(out, s)
+	}
+	c.known = fresh
+	slices.SortFunc(out, func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
+	return out, nil
+}
+
+// of returns the collections of a resource, and whether any resource of its group and version is
+// served.
+func (c *catalog) of(gvr schema.GroupVersionResource) (found []*served, version bool, err error) {
+	all, err := c.all()
+	for _, s := range all {
+		version = version || s.info.GVR().GroupVersion() == gvr.GroupVersion()
+		if s.info.GVR() == gvr {
+			found = append(found, s)
+		}
+	}
+	return found, version, err
+}

@@ -1,0 +1,222 @@
+package kubeapi
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/selector"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// Limits of [Events].
+const (
+	// EventsAge is how long events are kept if their bytes allow it: longer than a kube-apiserver
+	// does for a type with many changes.
+	EventsAge = 5 * time.Minute
+
+	// EventsBytes limits the events of a collection, in bytes.
+	EventsBytes = 8 << 20
+
+	// eventOverhead is what an event takes besides its objects.
+	eventOverhead = 300
+)
+
+// Events holds the newest events of a collection, each as the server sent it, in ascending order of
+// resourceVersions. It is filled by the writer of the collection after each batch is in the store,
+// and read by watches. It is safe for concurrent use.
+type Events struct {
+	always   bool
+	maxBytes int64
+	clock    clock.PassiveClock
+
+	mu      sync.Mutex
+	readers int
+	floor   string // all events after it are there
+	head    string // up to which the events are complete
+	events  []*event
+	newest  map[string]*event // of each key
+	pending []store.Transition
+	bytes   int64
+	next    chan struct{} // closed at the next change of head
+}
+
+// event is one event with what watches derive from it. It is immutable but for its attributes.
+type event struct {
+	store.Transition
+	at    time.Time
+	bytes int64
+
+	once        sync.Once
+	now, before selector.Attributes
+	err         error
+}
+
+// NewEvents returns the events of a collection that is at the resourceVersion rv. If always is not
+// set, events are kept only while there is a watch, so that a collection without readers pays
+// nothing.
+func NewEvents(always bool, rv string, c clock.PassiveClock) *Events {
+	return &Events{always: always, maxBytes: EventsBytes, clock: c, floor: rv, head: rv, newest: map[string]*event{}, next: make(chan struct{})}
+}
+
+// Wanted reports whether the next batch is to be recorded.
+func (e *Events) Wanted() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.always || e.readers > 0
+}
+
+// Record adds the events of a batch, in the order of the stream, after which the collection is
+// complete up to rv.
+func (e *Events) Record(batch []store.Transition, rv string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	// An object that was fetched on its own may be newer than the stream: it waits for its place.
+	all := append(e.pending, batch...)
+	e.pending = nil
+	sort.SliceStable(all, func(i, j int) bool { return past(all[j].RV, all[i].RV) })
+	for _, t := range all {
+		switch {
+		case past(t.RV, rv):
+			e.pending = append(e.pending, t)
+		case !past(t.RV, e.head):
+			// It belongs to a time that watches have passed.
+			e.resetLocked(rv)
+			return
+		default:
+			e.addLocked(t)
+		}
+	}
+	e.trimLocked()
+	e.advanceLocked(rv)
+}
+
+// Skip notes that the collection is complete up to rv, by changes that are not recorded: watches
+// continue from the store's history.
+func (e *Events) Skip(rv string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resetLocked(rv)
+}
+
+func (e *Events) resetLocked(rv string) {
+	e.events, e.newest, e.pending, e.bytes = nil, map[string]*event{}, nil, 0
+	e.floor = rv
+	e.advanceLocked(rv)
+}
+
+func (e *Events) advanceLocked(rv string) {
+	if e.head != rv {
+		e.head = rv
+		close(e.next)
+		e.next = make(chan struct{})
+	}
+}
+
+func (e *Events) addLocked(t store.Transition) {
+	x := &event{Transition: t, at: e.clock.Now(), bytes: eventOverhead}
+	if t.Object != nil {
+		x.bytes += int64(t.Object.Size())
+	}
+	if was := e.newest[t.Key]; t.Old != nil && was != nil && was.Object != nil && was.Type != store.Deleted && was.RV == t.Old.GetResourceVersion() {
+		x.Old = was.Object // the same bytes, once
+	} else if t.Old != nil {
+		x.bytes += int64(t.Old.Size())
+	}
+	e.events = append(e.events, x)
+	e.newest[t.Key] = x
+	e.bytes += x.bytes
+}
+
+// trimLocked drops the oldest events that are over a limit. Events of one resourceVersion go
+// together.
+func (e *Events) trimLocked() {
+	oldest := e.clock.Now().Add(-EventsAge)
+	n := 0
+	for n < len(e.events) {
+		x := e.events[n]
+		same := n > 0 && x.RV == e.events[n-1].RV
+		if !same && e.bytes <= e.maxBytes && x.at.After(oldest) {
+			break
+		}
+		e.bytes -= x.bytes
+		e.floor = x.RV
+		if e.newest[x.Key] == x {
+			delete(e.newest, x.Key)
+		}
+		n++
+	}
+	e.events = slices.Delete(e.events, 0, n)
+}
+
+// open begins to keep events, if that has not begun, until close.
+func (e *Events) open() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.readers++
+}
+
+func (e *Events) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.readers--; e.readers == 0 && !e.always {
+		e.resetLocked(e.head)
+	}
+}
+
+// after returns the events after rv, up to which resourceVersion they are complete, and a channel
+// that is closed when there is more. ok is false if there were events after rv that are not there
+// any more.
+func (e *Events) after(rv string) (events []*event, head string, next <-chan struct{}, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if past(e.floor, rv) {
+		return nil, e.head, e.next, false
+	}
+	i := sort.Search(len(e.events), func(i int) bool { return past(e.events[i].RV, rv) })
+	return slices.Clone(e.events[i:]), e.head, e.next, true
+}
+
+// undo returns the states at rv of the keys that were changed since then and up to the
+// resourceVersion to, which the store has; nil if there was none.
+func (e *Events) undo(ctx context.Context, rv, to string) (states map[string]*object.Object, ok bool) {
+	for {
+		events, head, next, ok := e.after(rv)
+		if !ok {
+			return nil, false
+		}
+		if past(to, head) { // the store is ahead for a moment
+			select {
+			case <-ctx.Done():
+				return nil, false
+			case <-next:
+			}
+			continue
+		}
+		states = map[string]*object.Object{}
+		for _, x := range events {
+			if _, found := states[x.Key]; !found && !past(x.RV, to) {
+				states[x.Key] = x.Old
+			}
+		}
+		return states, true
+	}
+}
+
+// attributes returns what selectors look at, before and after the event.
+func (x *event) attributes(f selector.Fields) (before, now selector.Attributes, err error) {
+	x.once.Do(func() {
+		if x.Object != nil {
+			x.now, x.err = f.Of(x.Object)
+		}
+		if x.Old != nil && x.err == nil {
+			x.before, x.err = f.Of(x.Old)
+		}
+	})
+	return x.before, x.now, x.err
+}

@@ -1,0 +1,110 @@
+package kubeapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// metadataOf returns the metadata of an object, as it is in its JSON.
+func metadataOf(raw []byte) []byte {
+	if m := gjson.GetBytes(raw, "metadata"); m.IsObject() {
+		return raw[m.Index : m.Index+len(m.Raw)]
+	}
+	return []byte("{}")
+}
+
+// appendPartial appends an object's metadata as a PartialObjectMetadata.
+func appendPartial(dst, raw []byte) []byte {
+	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`...)
+	dst = append(dst, metadataOf(raw)...)
+	return append(dst, '}')
+}
+
+// withRV returns a copy of an object with another resourceVersion.
+func withRV(raw []byte, rv string) []byte {
+	v := gjson.GetBytes(raw, "metadata.resourceVersion")
+	if v.Index == 0 {
+		return raw
+	}
+	out := make([]byte, 0, len(raw)+len(rv))
+	out = append(append(out, raw[:v.Index]...), '"')
+	out = append(append(out, rv...), '"')
+	return append(out, raw[v.Index+len(v.Raw):]...)
+}
+
+// row is a row of a Table.
+type row struct {
+	Cells      []any                      `json:"cells"`
+	Conditions []metav1.TableRowCondition `json:"conditions,omitempty"`
+	Object     json.RawMessage            `json:"object,omitempty"`
+}
+
+// appendItem appends an object, or a table's row of it, in the form of an answer.
+func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, error) {
+	switch f.as {
+	case asPartial:
+		return appendPartial(dst, raw), nil
+	case asTable:
+		cells, conditions, err := s.printer.Row(raw, now)
+		if err != nil {
+			return nil, err
+		}
+		r := row{Cells: cells, Conditions: conditions}
+		switch f.include {
+		case metav1.IncludeMetadata:
+			r.Object = appendPartial(nil, raw)
+		case metav1.IncludeObject:
+			r.Object = raw
+		}
+		return appendJSON(dst, r)
+	}
+	return append(dst, raw...), nil
+}
+
+// appendBare appends an object without its kind, as a kube-apiserver leaves it out of the items of
+// lists of built-in types.
+func (s *served) appendBare(dst, raw []byte) []byte {
+	if rest, ok := bytes.CutPrefix(raw, s.typed); ok {
+		return append(append(dst, '{'), rest...)
+	}
+	return append(dst, raw...)
+}
+
+// appendJSON appends a value as JSON, with < and > as they are, which objects have too.
+func appendJSON(dst []byte, v any) ([]byte, error) {
+	b := bytes.NewBuffer(dst)
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// tableHead returns the beginning of a Table up to its rows. A table of a watch has its columns only
+// in its first frame.
+func (s *served) tableHead(meta listMeta, columns bool) ([]byte, error) {
+	out, err := appendJSON([]byte(`{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":`), meta)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, `,"columnDefinitions":`...)
+	if !columns {
+		return append(out, `null,"rows":[`...), nil
+	}
+	if out, err = appendJSON(out, s.printer.Columns()); err != nil {
+		return nil, err
+	}
+	return append(out, `,"rows":[`...), nil
+}
+
+// listMeta is the metadata of a list.
+type listMeta struct {
+	RV        string `json:"resourceVersion"`
+	Continue  string `json:"continue,omitempty"`
+	Remaining *int64 `json:"remainingItemCount,omitempty"`
+}

@@ -1,0 +1,124 @@
+package kubeapi
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// writeLimit is how long a client may take to accept what is sent before its watch is cut. It can
+// then continue from the last resourceVersion that it has read.
+const writeLimit = 30 * time.Second
+
+// statusError is an error that a client of a watch gets as a frame.
+type statusError = apierrors.APIStatus
+
+// frames writes the frames of a watch.
+type frames struct {
+	w     *bufio.Writer
+	http  *http.ResponseController
+	rw    http.ResponseWriter
+	q     *query
+	buf   []byte
+	heads int // of tables: the columns are only in the first one
+}
+
+func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
+	return &frames{w: bufio.NewWriterSize(w, 4<<10), http: http.NewResponseController(w), rw: w, q: q}
+}
+
+// start sends the headers, before there is an event.
+func (f *frames) start() error {
+	h := f.rw.Header()
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("Content-Type", "application/json")
+	f.rw.WriteHeader(http.StatusOK)
+	return f.flush()
+}
+
+// flush sends what was written.
+func (f *frames) flush() error {
+	_ = f.http.SetWriteDeadline(time.Now().Add(writeLimit)) // not every writer has deadlines
+	if err := f.w.Flush(); err != nil {
+		return err
+	}
+	return f.http.Flush()
+}
+
+// event writes the frame of an object.
+func (f *frames) event(typ store.EventType, raw []byte) error {
+	if f.q.form.as != "" {
+		var err error
+		if f.buf, err = f.item(f.buf[:0], raw, listMeta{RV: rvOf(raw)}); err != nil {
+			return err
+		}
+		raw = f.buf
+	}
+	return f.frame(string(typ), raw)
+}
+
+// item appends an object in the watch's form, which is not the object itself.
+func (f *frames) item(dst, raw []byte, meta listMeta) ([]byte, error) {
+	if f.q.form.as != asTable {
+		return f.q.appendItem(dst, raw, f.q.form, time.Now())
+	}
+	head, err := f.q.tableHead(meta, f.heads == 0)
+	if err != nil {
+		return nil, err
+	}
+	f.heads++
+	if dst, err = f.q.appendItem(append(dst, head...), raw, f.q.form, time.Now()); err != nil {
+		return nil, err
+	}
+	return append(dst, "]}"...), nil
+}
+
+// bookmark writes a bookmark. The initial one follows the objects that the watch began with.
+func (f *frames) bookmark(rv string, initial bool) error {
+	annotations := ""
+	if initial {
+		annotations = `,"annotations":{"k8s.io/initial-events-end":"true"}`
+	}
+	object := []byte(`{"kind":"` + f.q.info.Kind + `","apiVersion":"` + f.q.info.APIVersion() +
+		`","metadata":{"resourceVersion":"` + rv + `"` + annotations + `}}`)
+	switch f.q.form.as {
+	case asPartial:
+		object = appendPartial(nil, object)
+	case asTable:
+		var err error
+		if object, err = f.item(nil, object, listMeta{RV: rv}); err != nil {
+			return err
+		}
+	}
+	return f.frame("BOOKMARK", object)
+}
+
+// failure ends the watch with an error, as a frame.
+func (f *frames) failure(err error) error {
+	body, err := json.Marshal(statusOf(err))
+	if err != nil {
+		return err
+	}
+	if err := f.start(); err != nil {
+		return err
+	}
+	if err := f.frame("ERROR", body); err != nil {
+		return err
+	}
+	return f.flush()
+}
+
+// frame writes one frame: a JSON document and a line feed.
+func (f *frames) frame(typ string, object []byte) error {
+	for _, part := range [][]byte{[]byte(`{"type":"` + typ + `","object":`), object, []byte("}\n")} {
+		if _, err := f.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}

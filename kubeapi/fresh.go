@@ -1,0 +1,162 @@
+package kubeapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+const (
+	// waitLimit is how long a request waits for its resourceVersion, as in a kube-apiserver.
+	waitLimit = 3 * time.Second
+
+	// probeLimit is how long a request waits for the server's resourceVersion.
+	probeLimit = 5 * time.Second
+
+	// settleTime is how long a consistent read waits for the last events. The server has sent them
+	// before it answers the probe, on another stream. They are only known to be missing if the
+	// collection's own objects have changed: its resourceVersion lags behind the server's as long as
+	// other resources change, up to the next bookmark.
+	settleTime = 100 * time.Millisecond
+)
+
+// view returns a state of the collection that a request with a resourceVersion may be answered from,
+// and sets the headers about its age.
+func (s *Server) view(ctx context.Context, h http.Header, c *served, rv string) (store.View, error) {
+	now := Freshness{Connected: true}
+	if c.Freshness != nil {
+		now = c.Freshness()
+	}
+	if rv == "" && now.Connected && c.Probe != nil {
+		if err := s.settle(ctx, c); err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			now = c.Freshness()
+			now.Connected = false
+		}
+	}
+	v, err := c.View()
+	if err != nil {
+		return nil, err
+	}
+	state := v.State()
+	switch {
+	case !state.Synced:
+		err = later("storage is (re)initializing")
+	case v.Info() != c.info:
+		err = later("the resource is being served in another version or scope")
+	case rv != "" && past(rv, state.RV):
+		v.Close()
+		return s.await(ctx, h, c, rv)
+	default:
+		err = s.age(h, c, now)
+	}
+	if err != nil {
+		v.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// await waits until the collection is at rv, and returns a view.
+func (s *Server) await(ctx context.Context, h http.Header, c *served, rv string) (store.View, error) {
+	connected := c.Freshness == nil || c.Freshness().Connected
+	current, err := s.reach(ctx, c, rv, waitLimit)
+	switch {
+	case err != nil:
+		return nil, err
+	case past(rv, current):
+		return nil, tooNew(rv, current, connected)
+	}
+	return s.view(ctx, h, c, "0")
+}
+
+// reach waits until the collection is at rv, or the time is over, and returns where it is.
+func (s *Server) reach(ctx context.Context, c *served, rv string, limit time.Duration) (string, error) {
+	timer := s.opts.Clock.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		var changed <-chan struct{}
+		if c.Changed != nil {
+			changed = c.Changed() // before the state is read, so that no change is missed
+		}
+		state, err := stateOf(c)
+		if err != nil || !past(rv, state.RV) {
+			return state.RV, err
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-timer.C():
+			return state.RV, nil
+		case <-changed:
+		}
+	}
+}
+
+func stateOf(c *served) (store.State, error) {
+	v, err := c.View()
+	if err != nil {
+		return store.State{}, err
+	}
+	defer v.Close()
+	return v.State(), nil
+}
+
+// settle waits until the collection has what the server had when the request came.
+func (s *Server) settle(ctx context.Context, c *served) error {
+	probing, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	rv, err := c.Probe(probing)
+	if err != nil {
+		return err
+	}
+	_, err = s.reach(ctx, c, rv, settleTime)
+	return err
+}
+
+// age sets the headers about the age of an answer, or refuses it.
+func (s *Server) age(h http.Header, c *served, now Freshness) error {
+	if now.Connected {
+		h.Set("Age", "0")
+		return nil
+	}
+	var staleness Staleness
+	if c.Staleness != nil {
+		staleness = c.Staleness()
+	}
+	age := max(0, s.opts.Clock.Since(now.Since))
+	h.Set("Age", strconv.Itoa(int(age.Seconds())))
+	since := now.Since.UTC().Format(time.RFC3339)
+	if staleness.Policy == Refuse && age > staleness.MaxAge {
+		err := failed(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
+			"the server can't be reached since %s, and %s that are older than %s are not served", since, groupResource(c.info), staleness.MaxAge))
+		err.ErrStatus.Details.RetryAfterSeconds = 5
+		return err
+	}
+	if staleness.Policy != Serve {
+		h.Set("Warning", fmt.Sprintf(`299 - "snapcache: the server can't be reached: this is the state of %s"`, since))
+	}
+	return nil
+}
+
+// past reports whether a and b are comparable and a is greater.
+func past(a, b string) bool {
+	cmp, ok := object.CompareRV(a, b)
+	return ok && cmp > 0
+}
+
+// isTooNew reports whether an error is that of a resourceVersion that the cache has not reached.
+func isTooNew(err error) bool {
+	s, ok := err.(apierrors.APIStatus) //nolint:errorlint // made here
+	return ok && (s.Status().Code == http.StatusGatewayTimeout || s.Status().Code == http.StatusTooManyRequests)
+}

@@ -1,0 +1,93 @@
+package kubeapi
+
+import (
+	"errors"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// get answers with one object.
+func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*served) error {
+	f, err := negotiate(r, verbGet)
+	if err != nil {
+		return err
+	}
+	rv := r.URL.Query().Get("resourceVersion")
+	if err := checkRV(rv, verbGet); err != nil {
+		return err
+	}
+	c, raw, err := s.find(w, r, p, of, rv)
+	if err != nil {
+		return err
+	}
+	body := raw
+	if f.as == asTable {
+		if body, err = c.tableHead(listMeta{RV: rvOf(raw)}, true); err != nil {
+			return err
+		}
+	} else {
+		body = nil
+	}
+	if body, err = c.appendItem(body, raw, f, s.opts.Clock.Now()); err != nil {
+		return err
+	}
+	if f.as == asTable {
+		body = append(body, "]}"...)
+	}
+	sendJSON(w, r, http.StatusOK, append(body, '\n'))
+	return nil
+}
+
+// find returns the object that a request names, from the first collection that has it. It does not
+// exist only if a collection would have it.
+func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*served, rv string) (*served, []byte, error) {
+	missing := outOfScope(of)
+	for _, c := range of {
+		if c.info.Namespace != "" && c.info.Namespace != p.namespace {
+			continue
+		}
+		raw, err := s.read(w, r, c, object.Key(p.namespace, p.name), rv)
+		switch {
+		case err == nil:
+			return c, raw, nil
+		case !errors.Is(err, store.ErrNotFound):
+			return nil, nil, err
+		case c.complete(p.namespace):
+			return nil, nil, apierrors.NewNotFound(groupResource(c.info), p.name)
+		}
+	}
+	return nil, nil, missing
+}
+
+func (s *Server) read(w http.ResponseWriter, r *http.Request, c *served, key, rv string) ([]byte, error) {
+	v, err := s.view(r.Context(), w.Header(), c, rv)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	o, err := v.Get(key)
+	if err != nil {
+		return nil, err
+	}
+	return o.JSON(), nil
+}
+
+// checkRV returns the error of a kube-apiserver for a resourceVersion that is not a number.
+func checkRV(rv string, v verb) error {
+	if rv == "" || object.IsDecimalRV(rv) && len(rv) <= 20 {
+		return nil
+	}
+	return invalidRV(rv, v)
+}
+
+// exact reports whether a list has to be answered with the state at exactly its resourceVersion.
+func exact(opts *internalversion.ListOptions) bool {
+	return opts.ResourceVersionMatch == "Exact" ||
+		opts.ResourceVersionMatch == "" && opts.Limit > 0 && opts.Continue == "" && opts.ResourceVersion != "" && opts.ResourceVersion != "0"
+}

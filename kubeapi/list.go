@@ -1,0 +1,219 @@
+package kubeapi
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+
+	"github.com/snapcache/snapcache/internal/spool"
+	"github.com/snapcache/snapcache/kubeapi/internal/selector"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// writeBufferBytes is how much of a list is collected before it is written.
+const writeBufferBytes = 32 << 10
+
+// query is what a list or a watch selects.
+type query struct {
+	*served
+	opts      internalversion.ListOptions
+	selector  selector.Selector
+	namespace string // empty for all
+	form      form
+}
+
+// collection answers a list or a watch.
+func (s *Server) collection(w http.ResponseWriter, r *http.Request, p path, of []*served) {
+	q, v, err := newQuery(r, p, of)
+	if v == verbWatch {
+		s.observe(w, r, v, of[0], func(w http.ResponseWriter) error {
+			if err != nil {
+				return err
+			}
+			return s.watch(w, r, q)
+		})
+		return
+	}
+	s.observe(w, r, v, of[0], func(w http.ResponseWriter) error {
+		if err != nil {
+			return err
+		}
+		return s.list(w, r, q)
+	})
+}
+
+// newQuery reads the options of a request and finds the collection that covers it.
+func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error) {
+	v = verbList
+	if p.watch || r.URL.Query().Has("watch") && isTrue(r.URL.Query().Get("watch")) {
+		v = verbWatch
+	}
+	if q.form, err = negotiate(r, v); err != nil {
+		return q, v, err
+	}
+	if q.opts, err = parseOptions(r); err != nil {
+		return q, v, err
+	}
+	if q.opts.Watch {
+		v = verbWatch
+	}
+	labels, fields := r.URL.Query().Get("labelSelector"), r.URL.Query().Get("fieldSelector")
+	if q.selector, err = of[0].fields.Parse(labels, fields); err != nil {
+		return q, v, badRequest(err.Error())
+	}
+	if p.name != "" { // the old form of a watch of one object
+		if q.selector, err = of[0].fields.Parse(labels, strings.Trim(fields+",metadata.name="+p.name, ",")); err != nil {
+			return q, v, badRequest(err.Error())
+		}
+	}
+	q.namespace = p.namespace
+	place := q.namespace
+	if ns, ok := q.selector.Namespace(); ok && place == "" {
+		place = ns
+	}
+	q.served, err = covering(of, place, q.selector)
+	return q, v, err
+}
+
+// isTrue reads a boolean of a query as a kube-apiserver does: everything but 0 and false is true.
+func isTrue(s string) bool { return s != "0" && !strings.EqualFold(s, "false") }
+
+// prefix returns the prefix of the keys that the query selects.
+func (q *query) prefix() string {
+	if q.namespace == "" || !q.info.Namespaced {
+		return ""
+	}
+	return q.namespace + "/"
+}
+
+// selects reports whether the query selects the object at a key under its prefix.
+func (q *query) selects(o *object.Object) (bool, error) {
+	if q.selector.Empty() {
+		return true, nil
+	}
+	a, err := q.fields.Of(o)
+	return err == nil && q.selector.Matches(o.Key(), a), err
+}
+
+// list answers with the selected objects.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
+	if err := checkRV(q.opts.ResourceVersion, verbList); err != nil {
+		return err
+	}
+	pg, err := s.page(r.Context(), w.Header(), &q)
+	if err != nil {
+		return err
+	}
+	sp := spool.New(s.opts.SpoolDir)
+	defer sp.Close()
+	if pg.limit > 0 {
+		// Whether there are more objects is written before the first one.
+		err := q.copy(r.Context(), pg, sp)
+		pg.view.Close()
+		if err != nil {
+			return err
+		}
+		sp.Finish(nil)
+		return s.sendList(w, r, &q, pg, sp)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		defer pg.view.Close()
+		sp.Finish(q.copy(ctx, pg, sp))
+	}()
+	defer func() { <-copied }() // before the spool is closed
+	defer cancel()
+	return s.sendList(w, r, &q, pg, sp)
+}
+
+// copy copies the objects of a page to a spool: records as they are stored if all are selected, else
+// the JSON of those that are.
+func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
+	var copied int64
+	last := ""
+	for rec, err := range pg.records(q.prefix()) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if pg.limit > 0 && copied == pg.limit {
+			return pg.cut(q, last)
+		}
+		if q.selector.Empty() {
+			err = sp.Add(nil, rec)
+			copied++
+		} else {
+			var ok bool
+			var raw []byte
+			if raw, ok, err = q.match(rec); ok {
+				err = sp.Add(raw, store.Record{})
+				copied++
+			}
+		}
+		if err != nil {
+			return err
+		}
+		last = rec.Key
+	}
+	return nil
+}
+
+// match returns the JSON of a record if the query selects it.
+func (q *query) match(rec store.Record) (raw []byte, ok bool, err error) {
+	o := rec.Object
+	if o == nil {
+		if name, only := q.selector.Name(); only && !strings.HasSuffix("/"+rec.Key, "/"+name) {
+			return nil, false, nil // saves the decoding
+		}
+		if raw, err = rec.Raw(nil); err != nil {
+			return nil, false, err
+		}
+		if o, err = object.FromValid(raw); err != nil {
+			return nil, false, err
+		}
+	}
+	ok, err = q.selects(o)
+	return o.JSON(), ok, err
+}
+
+// sendList writes a list whose objects come from a spool.
+func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page, sp *spool.Spool) error {
+	out := &listWriter{w: bufio.NewWriterSize(w, writeBufferBytes), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
+	started := false
+	start := func() error {
+		started = true
+		h := w.Header()
+		h.Set("Cache-Control", "no-cache, private")
+		h.Set("Content-Type", "application/json")
+		return out.begin()
+	}
+	err := sp.Each(r.Context(), func(head, raw []byte, err error) error {
+		if err != nil {
+			return err
+		}
+		if raw == nil {
+			raw = head
+		}
+		if !started {
+			if err := start(); err != nil {
+				return err
+			}
+		}
+		return out.item(raw)
+	})
+	if err == nil && !started {
+		err = start()
+	}
+	if err == nil {
+		err = out.end()
+	}
+	return err
+}

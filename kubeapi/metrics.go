@@ -1,0 +1,78 @@
+package kubeapi
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics counts the requests of a [Server]. It is a [prometheus.Collector], and safe for concurrent
+// use. Its labels are bounded: verbs, collections, status codes.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	watches  *prometheus.GaugeVec
+	events   *prometheus.CounterVec
+	resumes  *prometheus.CounterVec
+}
+
+// NewMetrics returns the metrics of one server.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "snapcache_kubernetes_api_requests_total",
+			Help: "Requests to the Kubernetes API that have ended, by verb, collection and status code.",
+		}, []string{"verb", "collection", "code"}),
+		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "snapcache_kubernetes_api_watches",
+			Help: "Watches of the Kubernetes API that are open.",
+		}, []string{"collection"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "snapcache_kubernetes_api_events_total",
+			Help: "Events sent to watches of the Kubernetes API, without bookmarks.",
+		}, []string{"collection"}),
+		resumes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "snapcache_kubernetes_api_resumes_total",
+			Help: "Watches that continued from a resourceVersion, by tier: exact from memory, coalesced from the stored history, expired (410).",
+		}, []string{"collection", "tier"}),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	m.requests.Collect(ch)
+	m.watches.Collect(ch)
+	m.events.Collect(ch)
+	m.resumes.Collect(ch)
+}
+
+// begin counts a request that has begun. The returned function counts its end.
+func (m *Metrics) begin(v verb, collection string) func(code int) {
+	if v == verbWatch {
+		m.watches.WithLabelValues(collection).Inc()
+	}
+	return func(code int) {
+		if v == verbWatch {
+			m.watches.WithLabelValues(collection).Dec()
+		}
+		m.requests.WithLabelValues(string(v), collection, strconv.Itoa(code)).Inc()
+	}
+}
+
+// sent counts an event that was sent.
+func (m *Metrics) sent(collection string) { m.events.WithLabelValues(collection).Inc() }
+
+// resumed counts the tier from which a watch continues, and returns it.
+func (m *Metrics) resumed(collection string, exact, bookmarks bool) string {
+	tier := "exact"
+	switch {
+	case !exact && bookmarks:
+		tier = "coalesced"
+	case !exact:
+		tier = "expired"
+	}
+	m.resumes.WithLabelValues(collection, tier).Inc()
+	return tier
+}

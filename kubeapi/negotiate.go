@@ -1,0 +1,109 @@
+package kubeapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/munnerz/goautoneg"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// form is the representation of objects in an answer.
+type form struct {
+	as      string                     // "" for the objects themselves, asPartial or asTable
+	include metav1.IncludeObjectPolicy // of a table
+	pretty  bool
+}
+
+const (
+	asPartial = "PartialObjectMetadata"
+	asTable   = "Table"
+)
+
+// verb is what a request asks of a resource.
+type verb string
+
+const (
+	verbGet   verb = "get"
+	verbList  verb = "list"
+	verbWatch verb = "watch"
+)
+
+// negotiate returns the form of an answer: the first one in the Accept header that exists. Only JSON
+// does, which every known client accepts.
+func negotiate(r *http.Request, v verb) (form, error) {
+	f := form{pretty: pretty(r)}
+	header := r.Header.Get("Accept")
+	if header == "" {
+		return f, nil
+	}
+	asked := false // for another form
+	for _, clause := range goautoneg.ParseAccept(header) {
+		if clause.Type != "*" && (clause.Type != "application" || clause.SubType != "json" && clause.SubType != "*") {
+			continue
+		}
+		as := clause.Params["as"]
+		if as == "" {
+			return f, nil
+		}
+		asked = true
+		known := clause.Params["g"] == metav1.GroupName && (clause.Params["v"] == "v1" || clause.Params["v"] == "v1beta1")
+		switch {
+		case !known:
+		case as == asTable:
+			f.as = asTable
+			include, err := includeObject(r)
+			f.include = include
+			return f, err
+		case as == asPartial && v != verbList, as == asPartial+"List" && v == verbList:
+			f.as = asPartial
+			return f, nil
+		}
+	}
+	if asked {
+		return f, failed(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json")
+	}
+	return f, failed(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"406: Not Acceptable\n\nAvailable representations: application/json")
+}
+
+func includeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
+	switch p := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject")); p {
+	case "":
+		return metav1.IncludeMetadata, nil
+	case metav1.IncludeMetadata, metav1.IncludeNone, metav1.IncludeObject:
+		return p, nil
+	default:
+		return "", badRequest(fmt.Sprintf("unrecognized includeObject value: %q", p))
+	}
+}
+
+// pretty reports whether the answer is for a person to read, as a kube-apiserver decides it.
+func pretty(r *http.Request) bool {
+	if p := r.URL.Query()["pretty"]; len(p) > 0 {
+		b, err := strconv.ParseBool(p[0])
+		return p[0] == "" || err != nil || b
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// sendJSON answers with one JSON document, which ends in a line feed if it is a Status or an object.
+func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
+	if pretty(r) {
+		var b bytes.Buffer
+		if json.Indent(&b, body, "", "  ") == nil {
+			body = b.Bytes()
+		}
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // a disconnected client needs no answer
+}

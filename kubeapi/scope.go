@@ -1,0 +1,58 @@
+package kubeapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/selector"
+)
+
+// covering returns the collection, of those of one resource, that has every object that a request
+// selects.
+func covering(of []*served, namespace string, sel selector.Selector) (*served, error) {
+	for _, s := range of {
+		if (s.info.Namespace == "" || s.info.Namespace == namespace) && sel.Within(s.scope) {
+			return s, nil
+		}
+	}
+	return nil, outOfScope(of)
+}
+
+// outOfScope refuses a request that no collection covers. The kube-apiserver's node authorizer
+// answers like this if a kubelet asks for more than its own pods.
+func outOfScope(of []*served) error {
+	var has []string
+	for _, s := range of {
+		has = append(has, s.describeScope())
+	}
+	i := of[0].info
+	err := failed(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
+		"%s is forbidden: the request asks for more than is cached here, which is %s: narrow the request, or ask the kube-apiserver",
+		groupResource(i), strings.Join(has, "; ")))
+	err.ErrStatus.Details = &metav1.StatusDetails{Group: i.Group, Kind: i.Resource}
+	return err
+}
+
+// describeScope describes what a collection has.
+func (s *served) describeScope() string {
+	text := s.info.Resource
+	if s.info.Namespace != "" {
+		text += " in the namespace " + s.info.Namespace
+	}
+	if s.info.LabelSelector != "" {
+		text += " with the labels " + s.info.LabelSelector
+	}
+	if s.info.FieldSelector != "" {
+		text += " with the fields " + s.info.FieldSelector
+	}
+	return text
+}
+
+// complete reports whether the collection has every object of its resource in a namespace, so that
+// an object that is not there does not exist.
+func (s *served) complete(namespace string) bool {
+	return s.scope.Empty() && (s.info.Namespace == "" || s.info.Namespace == namespace)
+}

@@ -1,0 +1,186 @@
+package kubeapi
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"k8s.io/utils/clock"
+)
+
+// Options are the dependencies of a Server.
+type Options struct {
+	// Collections returns the collections that are served. It is called for each request, and the
+	// same collection is always the same pointer.
+	Collections func() []*Collection
+
+	// Version returns the body of /version; nil if the server's is not known.
+	Version func() []byte
+
+	// OpenAPI answers the paths below /openapi/v3; nil for none.
+	OpenAPI http.Handler
+
+	// SpoolDir is the directory for answers that are too large for memory, as unlinked files. If it
+	// is empty or not writable, os.TempDir is used.
+	SpoolDir string
+
+	// Clock is nil for the real one.
+	Clock clock.WithTicker
+
+	// Metrics counts requests and watches; nil for none.
+	Metrics *Metrics
+}
+
+// Server is the Kubernetes API of a set of collections. It is an [http.Handler], and safe for
+// concurrent use. A watch ends with the context of its request.
+type Server struct {
+	opts    Options
+	catalog catalog
+}
+
+// New returns a server.
+func New(opts Options) *Server {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = NewMetrics()
+	}
+	return &Server{opts: opts, catalog: catalog{collections: opts.Collections}}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch p := r.URL.Path; {
+	case p == "/version" || p == "/version/":
+		s.version(w, r)
+	case p == "/healthz", p == "/livez", p == "/readyz":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "ok")
+	case s.opts.OpenAPI != nil && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
+		s.opts.OpenAPI.ServeHTTP(w, r)
+	default:
+		s.resource(w, r)
+	}
+}
+
+func (s *Server) version(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Version != nil {
+		if body := s.opts.Version(); body != nil {
+			sendJSON(w, r, http.StatusOK, body)
+			return
+		}
+	}
+	sendError(w, r, later("the server's version is not known yet"))
+}
+
+// resource answers a request for a resource, or for a discovery document.
+func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
+	p, ok := parsePath(r.URL.Path)
+	if !ok || p.Resource == "" {
+		s.discovery(w, r)
+		return
+	}
+	of, version, err := s.catalog.of(p.GroupVersionResource)
+	switch {
+	case err != nil:
+		sendError(w, r, err)
+	case !version:
+		noSuchPage(w)
+	case len(of) == 0:
+		sendError(w, r, notServed())
+	default:
+		s.answer(w, r, p, of)
+	}
+}
+
+// noSuchPage answers for a path that no API has.
+func noSuchPage(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-cache, private")
+	http.Error(w, "404 page not found", http.StatusNotFound)
+}
+
+// answer answers a request for one of the collections of a resource.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*served) {
+	one := of[0]
+	wrongPlace := p.namespace != "" && !one.info.Namespaced || p.name != "" && !p.watch && p.namespace == "" && one.info.Namespaced
+	whole := p.subresource == "" || one.wholeObject(p.subresource)
+	switch {
+	case wrongPlace:
+		sendError(w, r, notServed())
+	case !whole && !knownSubresource(p.subresource):
+		sendError(w, r, notServed())
+	case r.Method != http.MethodGet || !whole:
+		sendError(w, r, notAllowed())
+	case p.name != "" && !p.watch:
+		s.observe(w, r, verbGet, one, func(w http.ResponseWriter) error { return s.get(w, r, p, of) })
+	default:
+		s.collection(w, r, p, of)
+	}
+}
+
+// wholeObject reports whether a GET of a subresource returns the object itself.
+func (s *served) wholeObject(subresource string) bool {
+	for _, x := range s.desc.Subresources {
+		if x == subresource {
+			return true
+		}
+	}
+	return false
+}
+
+// knownSubresource reports whether a kube-apiserver has a subresource of that name, which is not
+// served here.
+func knownSubresource(name string) bool {
+	switch name {
+	case "attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "scale", "token", "finalize", "approval", "status", "resize", "ephemeralcontainers":
+		return true
+	}
+	return false
+}
+
+// observe counts a request, and answers with a Status if fn returns an error before it has written
+// anything. After that the connection is cut, so that no client takes a part for the whole.
+func (s *Server) observe(w http.ResponseWriter, r *http.Request, v verb, c *served, fn func(http.ResponseWriter) error) {
+	counted := &counting{ResponseWriter: w}
+	done := s.opts.Metrics.begin(v, c.info.ID)
+	err := fn(counted)
+	switch {
+	case err == nil:
+	case r.Context().Err() != nil:
+		done(statusClientClosed)
+		panic(http.ErrAbortHandler)
+	case counted.code == 0:
+		sendError(counted, r, err)
+	default:
+		done(http.StatusInternalServerError)
+		panic(http.ErrAbortHandler)
+	}
+	done(counted.code)
+}
+
+// statusClientClosed stands in metrics for a client that did not wait for its answer.
+const statusClientClosed = 499
+
+// counting notes the status code of an answer.
+type counting struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *counting) WriteHeader(code int) {
+	c.code = code
+	c.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (c *counting) Write(p []byte) (int, error) {
+	if c.code == 0 {
+		c.code = http.StatusOK
+	}
+	return c.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (c *counting) Unwrap() http.ResponseWriter { return c.ResponseWriter }

@@ -1,0 +1,289 @@
+package kubeapi
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/internal/spool"
+	"github.com/snapcache/snapcache/store"
+)
+
+const (
+	// bookmarkInterval is the time between two bookmarks, as in a kube-apiserver.
+	bookmarkInterval = time.Minute
+
+	// beforeEnd is how long before the end of a watch its last bookmark is sent.
+	beforeEnd = 2 * time.Second
+
+	// minWatch is the least length of a watch without timeoutSeconds; the length is random, up to
+	// twice as long, so that clients do not all come back at once.
+	minWatch = 30 * time.Minute
+)
+
+// errWatchOver means that a watch has reached its timeout.
+var errWatchOver = errors.New("the watch is over")
+
+// watcher delivers the events of a collection to one client.
+type watcher struct {
+	s   *Server
+	q   *query
+	out *frames
+	rv  string // up to which the client has the events
+
+	// ends is nil if the watch has no end; bookmark is nil if the client did not ask for bookmarks.
+	ends     clock.Timer
+	bookmark clock.Timer
+	deadline time.Time
+}
+
+// watch answers with events until the client or the time ends it.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
+	rv := q.opts.ResourceVersion
+	if err := checkRV(rv, verbWatch); err != nil {
+		return err
+	}
+	wt := &watcher{s: s, q: &q, rv: rv}
+	initial := rv == "" || rv == "0"
+	if send := q.opts.SendInitialEvents; send != nil {
+		initial = *send
+	}
+	var v store.View
+	var err error
+	if initial || rv == "" || rv == "0" {
+		from := rv
+		if q.opts.SendInitialEvents != nil && rv == "" {
+			from = "" // a consistent state
+		} else if rv == "" {
+			from = "0"
+		}
+		v, err = s.view(r.Context(), http.Header{}, q.served, from)
+	} else {
+		v, err = s.view(r.Context(), http.Header{}, q.served, "0")
+	}
+	late := err
+	if err != nil && !(initial && isTooNew(err)) {
+		return err
+	}
+	if q.Events != nil {
+		q.Events.open()
+		defer q.Events.close()
+	}
+	wt.out = newFrames(w, r, &q)
+	if late != nil {
+		return wt.out.failure(late)
+	}
+	stop := wt.startTimers()
+	defer stop()
+	if err := wt.out.start(); err != nil {
+		v.Close()
+		return err
+	}
+	if initial {
+		err = wt.initial(r.Context(), v)
+	} else {
+		if rv == "" || rv == "0" {
+			wt.rv = v.State().RV
+		}
+		v.Close()
+	}
+	if err == nil {
+		err = wt.run(r.Context())
+	}
+	if errors.Is(err, errWatchOver) {
+		return nil
+	}
+	if status := new(statusError); errors.As(err, status) {
+		return wt.out.failure(err)
+	}
+	return err
+}
+
+// startTimers starts the timers of the watch.
+func (w *watcher) startTimers() (stop func()) {
+	length := minWatch + rand.N(minWatch) //nolint:gosec // spreads load
+	if t := w.q.opts.TimeoutSeconds; t != nil && *t != 0 {
+		length = max(0, time.Duration(*t)*time.Second)
+	}
+	clk := w.s.opts.Clock
+	w.deadline = clk.Now().Add(length)
+	w.ends = clk.NewTimer(length)
+	if !w.q.opts.AllowWatchBookmarks {
+		return func() { w.ends.Stop() }
+	}
+	w.bookmark = clk.NewTimer(w.untilBookmark())
+	return func() { w.ends.Stop(); w.bookmark.Stop() }
+}
+
+// untilBookmark returns the time to the next bookmark: a minute, or less before the end.
+func (w *watcher) untilBookmark() time.Duration {
+	left := w.deadline.Sub(w.s.opts.Clock.Now()) - beforeEnd
+	if left > 0 {
+		return min(left, bookmarkInterval)
+	}
+	return bookmarkInterval
+}
+
+// initial sends the objects of a view as additions, closes the view, and notes where the client is.
+func (w *watcher) initial(ctx context.Context, v store.View) error {
+	w.rv = v.State().RV
+	sp := spool.New(w.s.opts.SpoolDir)
+	defer sp.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		defer v.Close()
+		sp.Finish(w.q.copy(ctx, &page{view: v}, sp))
+	}()
+	defer func() { <-copied }()
+	defer cancel()
+	err := sp.Each(ctx, func(head, raw []byte, err error) error {
+		if err == nil {
+			if raw == nil {
+				raw = head
+			}
+			err = w.out.event(store.Added, raw)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if w.q.opts.AllowWatchBookmarks {
+		if err := w.out.bookmark(w.rv, true); err != nil {
+			return err
+		}
+	}
+	return w.out.flush()
+}
+
+// run delivers the events after w.rv until the end.
+func (w *watcher) run(ctx context.Context) error {
+	if w.q.Events == nil {
+		return w.replayed(ctx)
+	}
+	tier := ""
+	for {
+		events, head, next, ok := w.q.Events.after(w.rv)
+		if tier == "" {
+			tier = w.s.opts.Metrics.resumed(w.q.info.ID, ok, w.q.opts.AllowWatchBookmarks)
+		}
+		if !ok {
+			if err := w.replay(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.deliver(events); err != nil {
+			return err
+		}
+		if past(head, w.rv) {
+			w.rv = head
+		}
+		if err := w.wait(ctx, next); err != nil {
+			return err
+		}
+	}
+}
+
+// replayed delivers what a file has, which does not change, and waits for the end.
+func (w *watcher) replayed(ctx context.Context) error {
+	if err := w.replay(ctx); err != nil {
+		return err
+	}
+	for {
+		if err := w.wait(ctx, nil); err != nil {
+			return err
+		}
+	}
+}
+
+// wait blocks until more is to be sent. It sends bookmarks meanwhile.
+func (w *watcher) wait(ctx context.Context, more <-chan struct{}) error {
+	for {
+		var bookmark <-chan time.Time
+		if w.bookmark != nil {
+			bookmark = w.bookmark.C()
+		}
+		select {
+		case <-more:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.ends.C():
+			return errWatchOver
+		case <-bookmark:
+			w.bookmark.Reset(w.untilBookmark())
+			if err := w.mark(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// mark sends a bookmark, unless the client is ahead of the cache.
+func (w *watcher) mark() error {
+	if err := w.out.bookmark(w.rv, false); err != nil {
+		return err
+	}
+	return w.out.flush()
+}
+
+// deliver sends events that the query selects.
+func (w *watcher) deliver(events []*event) error {
+	sent := false
+	for _, x := range events {
+		if past(x.RV, w.rv) {
+			w.rv = x.RV
+		}
+		if !strings.HasPrefix(x.Key, w.q.prefix()) {
+			continue
+		}
+		typ, raw, err := w.q.transition(x)
+		if err != nil {
+			return err
+		}
+		if typ == "" {
+			continue
+		}
+		sent = true
+		if err := w.out.event(typ, raw); err != nil {
+			return err
+		}
+		w.s.opts.Metrics.sent(w.q.info.ID)
+	}
+	if !sent {
+		return nil
+	}
+	return w.out.flush()
+}
+
+// transition returns what an event is for a client that sees only what the query selects; an empty
+// type if it is nothing.
+func (q *query) transition(x *event) (store.EventType, []byte, error) {
+	old, now := x.Old != nil, x.Type != store.Deleted
+	if !q.selector.Empty() {
+		before, after, err := x.attributes(q.fields)
+		if err != nil {
+			return "", nil, err
+		}
+		old, now = old && q.selector.Matches(x.Key, before), now && q.selector.Matches(x.Key, after)
+	}
+	switch {
+	case now && old:
+		return store.Modified, x.Object.JSON(), nil
+	case now:
+		return store.Added, x.Object.JSON(), nil
+	case old && x.Type == store.Deleted && x.Object != nil:
+		return store.Deleted, x.Object.JSON(), nil
+	case old:
+		return store.Deleted, withRV(x.Old.JSON(), x.RV), nil
+	}
+	return "", nil, nil
+}
