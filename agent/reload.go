@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
@@ -125,6 +127,7 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 		collection.Changed("encryption", before.Encryption, next.Encryption),
 		collection.Changed("snapshots.dir", before.Snapshots.Dir, next.Snapshots.Dir),
 		collection.Changed("localAPI.socket", before.LocalAPI.Socket, next.LocalAPI.Socket),
+		collection.Changed("kubernetesAPI", listeners(before), listeners(next)),
 		collection.Changed("metrics", before.Metrics, next.Metrics),
 		collection.Changed("log.format", before.Log.Format, next.Log.Format),
 	) {
@@ -138,13 +141,36 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 		collection.Changed("history", before.History, next.History),
 		collection.Changed("snapshots", before.Snapshots, next.Snapshots),
 		collection.Changed("restore", before.Restore, next.Restore),
+		collection.Changed("kubernetesAPI.openAPI", before.KubernetesAPI.OpenAPI, next.KubernetesAPI.OpenAPI),
 		collection.Changed("log.level", before.Log.Level, next.Log.Level),
 		collection.Changed("health", before.Health, next.Health),
 		collection.Changed("secrets", before.Secrets, next.Secrets),
 	) {
 		changes = append(changes, "changed "+field)
 	}
-	return changes, errors.Join(errs...)
+	return append(changes, changedStaleness(before, next)...), errors.Join(errs...)
+}
+
+// listeners returns the part of kubernetesAPI that is read at the start alone.
+func listeners(cfg *config.AgentConfiguration) config.KubernetesAPI {
+	k := cfg.KubernetesAPI
+	k.OpenAPI = false
+	return k
+}
+
+// changedStaleness returns the resources whose staleness changes. It is no part of a collection's
+// spec: requests read it from the configuration in force, and the watch continues.
+func changedStaleness(before, next *config.AgentConfiguration) (changes []string) {
+	was := map[schema.GroupResource]config.Staleness{}
+	for _, r := range before.Resources {
+		was[r.Resource.GroupResource()] = r.Staleness
+	}
+	for _, r := range next.Resources {
+		if s, ok := was[r.Resource.GroupResource()]; ok && s != r.Staleness {
+			changes = append(changes, "changed "+r.Resource.GroupResource().String()+": staleness")
+		}
+	}
+	return changes
 }
 
 // applySettings puts a configuration in force, all but its collections.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,7 @@ func (n *node) with(t *testing.T, change func(*config.AgentConfiguration)) *conf
 	t.Helper()
 	cfg := *n.cfg
 	change(&cfg)
+	cfg.SetDefaults()
 	require.NoError(t, cfg.Validate())
 	return &cfg
 }
@@ -139,6 +141,17 @@ func TestReloadOffline(t *testing.T) {
 	require.NoError(t, r.client.Objects(t.Context(), []string{"pods"}, localapi.ObjectQuery{}, func(json []byte) error { read++; return nil }))
 	require.Equal(t, 2, read)
 
+	// The staleness changes without a restart of the watch.
+	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
+		*c = *r.next.Load()
+		c.KubernetesAPI.OpenAPI = true
+		c.Resources = slices.Clone(c.Resources)
+		c.Resources[1].Staleness = config.Staleness{Policy: config.StalenessServe}
+	}))
+	changes, err = r.client.Reload(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"changed kubernetesAPI.openAPI", "changed pods: staleness"}, changes)
+
 	// Another version is another resource, which the server has to name. Until then the stored
 	// objects can be read.
 	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
@@ -147,7 +160,7 @@ func TestReloadOffline(t *testing.T) {
 	}))
 	changes, err = r.client.Reload(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"changed log.level", "removed services", "changed pods: version, indexes"}, changes)
+	require.Equal(t, []string{"changed kubernetesAPI.openAPI", "changed log.level", "changed pods: staleness", "removed services", "changed pods: version, indexes"}, changes)
 	require.EqualValues(t, 2, r.status(t).Collections[0].Objects)
 
 	// A removed collection is deleted from the disk. If it is added again, it is a new one.
@@ -191,6 +204,7 @@ func TestReloadRefused(t *testing.T) {
 		{"encryption", func(c *config.AgentConfiguration) { c.Encryption.KeyFile = "key" }},
 		{"snapshots.dir", func(c *config.AgentConfiguration) { c.Snapshots.Dir += "2" }},
 		{"localAPI.socket", func(c *config.AgentConfiguration) { c.LocalAPI.Socket += "2" }},
+		{"kubernetesAPI", func(c *config.AgentConfiguration) { c.KubernetesAPI.Socket = n.dir + "/run/kube.sock" }},
 		{"metrics", func(c *config.AgentConfiguration) { c.Metrics.Disabled = false }},
 		{"log.format", func(c *config.AgentConfiguration) { c.Log.Format = config.LogJSON }},
 	} {

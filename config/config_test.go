@@ -120,6 +120,10 @@ func TestValidateGoValues(t *testing.T) {
 			`log.format: "" is not one of text, json`},
 		{"no name", func(c *AgentConfiguration) { c.Resources[0].Resource = ResourceName{} },
 			"resources[0].resource: missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com"},
+		{"no place for the token", func(c *AgentConfiguration) {
+			c.Store = Store{Type: StoreMemory, CommitInterval: c.Store.CommitInterval, MaxSize: c.Store.MaxSize}
+			c.KubernetesAPI.Address = "127.0.0.1:6445"
+		}, "kubernetesAPI.address: the token is kept beside the database, and store.path has no default, because neither $XDG_STATE_HOME nor $HOME is set: give store.path"},
 		{"part of a byte", func(c *AgentConfiguration) { c.Store.MaxSize = resource.MustParse("20000000500m") },
 			"store.maxSize: 20000000500m is not a whole number of bytes"},
 	} {

@@ -26,6 +26,7 @@ const (
 	DefaultSnapshotsKept    = 7
 	DefaultSnapshotAge      = 30 * 24 * time.Hour // 30 days
 	DefaultMetricsAddress   = "127.0.0.1:9743"
+	exampleAPIAddress       = "127.0.0.1:6445" // for errors; the Kubernetes API has no default
 )
 
 // Default returns the configuration of an agent without a file. Its paths depend on the environment
@@ -102,6 +103,10 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	// An empty list stays, and Validate refuses it: an agent that caches nothing is a mistake.
 	if c.Resources == nil {
 		c.Resources = DefaultResources()
+	}
+	for i := range c.Resources {
+		r := &c.Resources[i]
+		r.Staleness.Policy = cmp.Or(r.Staleness.Policy, StalenessWarn)
 	}
 }
 

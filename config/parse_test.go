@@ -79,12 +79,18 @@ func TestGoodValues(t *testing.T) {
 		if c.Kubeconfig != "/etc/snapcache/kubeconfig" || c.Store.Path != "/data/cache.db" || c.LocalAPI.Socket != "/run/till/snapcache.sock" || c.Metrics.Address != "localhost:9000" {
 			t.Errorf("paths and addresses: %+v", c)
 		}
+		if want := (KubernetesAPI{Address: "[::1]:6445", Socket: "/run/till/kube.sock", CertFile: "/data/tls.crt", KeyFile: "/data/tls.key", OpenAPI: true}); c.KubernetesAPI != want || !want.Enabled() {
+			t.Errorf("kubernetesAPI: %+v", c.KubernetesAPI)
+		}
 		if c.Log != (Log{Level: LogDebug, Format: LogJSON}) {
 			t.Errorf("log: %+v", c.Log)
 		}
 		r := c.Resources[0]
 		if r.Resource != (ResourceName{Resource: "pods", Version: "v1"}) || r.LabelSelector != "app=till" || r.FieldSelector != "spec.nodeName=edge-1" || !r.Transform.KeepManagedFields {
 			t.Errorf("resources[0]: %+v", r)
+		}
+		if r.Staleness.Policy != StalenessRefuse || r.Staleness.MaxAge.Duration != time.Hour || c.Resources[1].Staleness.Policy != StalenessWarn {
+			t.Errorf("staleness: %+v, %+v", r.Staleness, c.Resources[1].Staleness)
 		}
 		if want := (Index{Name: "owner", Field: `metadata.annotations.example\.com/owner`}); r.Indexes[1] != want {
 			t.Errorf("indexes[1]: %+v", r.Indexes[1])

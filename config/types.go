@@ -33,18 +33,19 @@ type AgentConfiguration struct {
 	// so that the requests of a fleet that starts at once are spread. From 0s to [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
-	Relist     Relist     `json:"relist,omitzero"`
-	Verify     Verify     `json:"verify,omitzero"`
-	Store      Store      `json:"store,omitzero"`
-	Encryption Encryption `json:"encryption,omitzero"`
-	History    History    `json:"history,omitzero"`
-	Snapshots  Snapshots  `json:"snapshots,omitzero"`
-	Restore    Restore    `json:"restore,omitzero"`
-	LocalAPI   LocalAPI   `json:"localAPI,omitzero"`
-	Metrics    Metrics    `json:"metrics,omitzero"`
-	Health     Health     `json:"health,omitzero"`
-	Log        Log        `json:"log,omitzero"`
-	Secrets    Secrets    `json:"secrets,omitzero"`
+	Relist        Relist        `json:"relist,omitzero"`
+	Verify        Verify        `json:"verify,omitzero"`
+	Store         Store         `json:"store,omitzero"`
+	Encryption    Encryption    `json:"encryption,omitzero"`
+	History       History       `json:"history,omitzero"`
+	Snapshots     Snapshots     `json:"snapshots,omitzero"`
+	Restore       Restore       `json:"restore,omitzero"`
+	LocalAPI      LocalAPI      `json:"localAPI,omitzero"`
+	KubernetesAPI KubernetesAPI `json:"kubernetesAPI,omitzero"`
+	Metrics       Metrics       `json:"metrics,omitzero"`
+	Health        Health        `json:"health,omitzero"`
+	Log           Log           `json:"log,omitzero"`
+	Secrets       Secrets       `json:"secrets,omitzero"`
 
 	// Resources are the resources to cache, each once. Without the field, they are
 	// [DefaultResources].
@@ -140,6 +141,25 @@ type LocalAPI struct {
 	Socket string `json:"socket,omitempty"`
 }
 
+// KubernetesAPI is the cache, served read-only as a Kubernetes API. It is off unless it has an
+// address or a socket.
+type KubernetesAPI struct {
+	// Address is the loopback host:port to listen on, with TLS and a token; empty for none.
+	Address string `json:"address,omitempty"`
+	// Socket is the path of a unix socket, at most [MaxSocketPath] bytes; empty for none. The
+	// permissions of the file decide which users can connect, and there is neither TLS nor a token.
+	Socket string `json:"socket,omitempty"`
+	// CertFile and KeyFile hold the certificate of Address and its key, in PEM. If both are empty,
+	// the agent makes a certificate and keeps it beside the database.
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
+	// OpenAPI keeps a copy of the server's OpenAPI v3 documents on disk, and serves it.
+	OpenAPI bool `json:"openAPI,omitempty"`
+}
+
+// Enabled reports whether the Kubernetes API is served.
+func (k KubernetesAPI) Enabled() bool { return k.Address != "" || k.Socket != "" }
+
 // Metrics is the agent's Prometheus endpoint.
 type Metrics struct {
 	// Disabled turns it off.
@@ -223,6 +243,27 @@ type Resource struct {
 	// Indexes are added to the index "namespace" that every resource has.
 	Indexes   []Index   `json:"indexes,omitempty"`
 	Transform Transform `json:"transform,omitzero"`
+	Staleness Staleness `json:"staleness,omitzero"`
+}
+
+// StalenessPolicy selects how the Kubernetes API answers while the server can't be reached.
+type StalenessPolicy string
+
+// The policies.
+const (
+	StalenessServe  StalenessPolicy = "serve"  // as usual
+	StalenessWarn   StalenessPolicy = "warn"   // the default: with a Warning header, which kubectl prints
+	StalenessRefuse StalenessPolicy = "refuse" // with an error, once the resource is older than MaxAge
+)
+
+// Staleness configures how requests to the Kubernetes API for a resource are answered while the
+// server can't be reached.
+type Staleness struct {
+	// Policy is serve, warn or refuse.
+	Policy StalenessPolicy `json:"policy,omitempty"`
+	// MaxAge is the age at which requests are refused, from [MinStalenessAge] to [MaxStalenessAge].
+	// Until then they are answered as with warn. Only refuse has it.
+	MaxAge metav1.Duration `json:"maxAge,omitzero"`
 }
 
 // NamespaceIndex is the name of the index that every resource has. It is reserved.

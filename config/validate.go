@@ -27,7 +27,9 @@ const (
 	MinSnapshotInterval = 10 * time.Minute          // below it, wear of the flash outweighs the use
 	MaxSnapshotAge      = 10 * 365 * 24 * time.Hour // ten years; also the longest time between two snapshots
 	MaxSnapshotsKept    = 1000
-	MaxSocketPath       = 107 // bytes; the kernel's limit for the path of a unix socket
+	MinStalenessAge     = time.Second          // for experiments
+	MaxStalenessAge     = 365 * 24 * time.Hour // a year
+	MaxSocketPath       = 107                  // bytes; the kernel's limit for the path of a unix socket
 )
 
 // Validate checks a configuration that has its defaults, such as one made in Go with
@@ -56,6 +58,7 @@ func (c *AgentConfiguration) problems() problems {
 	validateSize(&p, "history.maxSize", c.History.MaxSize, MinHistorySize, MaxHistorySize)
 	c.Snapshots.validate(&p)
 	c.LocalAPI.validate(&p)
+	c.validateKubernetesAPI(&p)
 	c.Metrics.validate(&p)
 	oneOf(&p, "health.readyWhen", c.Health.ReadyWhen, ReadyReadable, ReadyCaughtUp)
 	if d := c.Health.MaxStaleness.Duration; d < 0 {
@@ -141,27 +144,64 @@ func (s *Snapshots) validate(p *problems) {
 
 func (a *LocalAPI) validate(p *problems) {
 	const field = "localAPI.socket"
-	switch {
-	case a.Socket == "":
+	if a.Socket == "" {
 		p.add(field, "there is no default, because none of $XDG_RUNTIME_DIR, $XDG_STATE_HOME and $HOME is set: give a path")
-	case strings.HasPrefix(a.Socket, "@"):
-		p.add(field, "%s would be an abstract socket, which any user may connect to: give the path of a file", quote(a.Socket))
-	case len(a.Socket) > MaxSocketPath:
-		p.add(field, "%s has %d bytes, the kernel allows %d for a socket: give a shorter path", quote(a.Socket), len(a.Socket), MaxSocketPath)
+		return
+	}
+	validateSocket(p, field, a.Socket)
+}
+
+func validateSocket(p *problems, field, path string) {
+	switch {
+	case strings.HasPrefix(path, "@"):
+		p.add(field, "%s would be an abstract socket, which any user may connect to: give the path of a file", quote(path))
+	case len(path) > MaxSocketPath:
+		p.add(field, "%s has %d bytes, the kernel allows %d for a socket: give a shorter path", quote(path), len(path), MaxSocketPath)
+	}
+}
+
+func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
+	k := c.KubernetesAPI
+	validateSocket(p, "kubernetesAPI.socket", k.Socket)
+	if k.Socket != "" && k.Socket == c.LocalAPI.Socket {
+		p.add("kubernetesAPI.socket", "%s is the socket of localAPI: give another path", quote(k.Socket))
+	}
+	if k.KeyFile == "" && k.CertFile != "" {
+		p.add("kubernetesAPI.certFile", "its key is missing: give keyFile too, or neither for a certificate that the agent makes")
+	}
+	if k.CertFile == "" && k.KeyFile != "" {
+		p.add("kubernetesAPI.keyFile", "its certificate is missing: give certFile too, or neither for a certificate that the agent makes")
+	}
+	if k.Address == "" {
+		return
+	}
+	const field = "kubernetesAPI.address"
+	validateAddress(p, field, k.Address, exampleAPIAddress, "the Kubernetes API is served only there so far", "")
+	if _, port, err := net.SplitHostPort(k.Address); err == nil && port == "0" {
+		p.add(field, "%s has port 0, which would be another one after each start: give a port, as in %s", quote(k.Address), exampleAPIAddress)
+	}
+	if c.Store.Path == "" && c.Store.Type == StoreMemory {
+		p.add(field, "the token is kept beside the database, and store.path has no default, because neither $XDG_STATE_HOME nor $HOME is set: give store.path")
 	}
 }
 
 func (m *Metrics) validate(p *problems) {
-	const field = "metrics.address"
-	host, port, err := net.SplitHostPort(m.Address)
+	validateAddress(p, "metrics.address", m.Address, DefaultMetricsAddress,
+		"metrics are served without authentication, so only there", ", or disabled: true")
+}
+
+// validateAddress checks an address that has to be on loopback, for the given reason. otherwise is
+// appended to the message.
+func validateAddress(p *problems, field, address, example, reason, otherwise string) {
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		p.add(field, "%s is not host:port, as in %s", quote(m.Address), DefaultMetricsAddress)
+		p.add(field, "%s is not host:port, as in %s", quote(address), example)
 		return
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		p.add(field, "%s has no port between 0 and 65535 at its end", quote(m.Address))
+		p.add(field, "%s has no port between 0 and 65535 at its end", quote(address))
 	}
 	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		p.add(field, "%s is not on loopback, and metrics are served without authentication, so only there: use 127.0.0.1:%s or [::1]:%s, or disabled: true", quote(m.Address), port, port)
+		p.add(field, "%s is not on loopback, and %s: use 127.0.0.1:%s or [::1]:%s%s", quote(address), reason, port, port, otherwise)
 	}
 }

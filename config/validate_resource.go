@@ -63,6 +63,7 @@ func (r *Resource) validate(p *problems, field string) {
 		p.add(field+".fieldSelector", "%v", err)
 	}
 	r.Transform.validate(p, field+".transform")
+	r.Staleness.validate(p, field+".staleness")
 	names := make(map[string]int, len(r.Indexes))
 	for i := range r.Indexes {
 		at := fmt.Sprintf("%s.indexes[%d]", field, i)
@@ -84,6 +85,19 @@ func (t *Transform) validate(p *problems, field string) {
 		} else if slices.ContainsFunc(keptPaths, func(kept string) bool { return within(kept, path) || within(path, kept) }) {
 			p.add(at, "%s can't be dropped: apiVersion, kind and metadata's name, namespace, uid, resourceVersion and labels are needed", path)
 		}
+	}
+}
+
+func (s *Staleness) validate(p *problems, field string) {
+	oneOf(p, field+".policy", s.Policy, StalenessServe, StalenessWarn, StalenessRefuse)
+	field += ".maxAge"
+	switch d := s.MaxAge.Duration; {
+	case s.Policy != StalenessRefuse && d != 0:
+		p.add(field, "only policy: refuse has a maximum age: remove the field, or set policy: refuse")
+	case s.Policy == StalenessRefuse && d == 0:
+		p.add(field, "missing: policy: refuse needs the age at which requests are refused, as in 1h")
+	case s.Policy == StalenessRefuse:
+		validateDuration(p, field, d, MinStalenessAge, MaxStalenessAge, "")
 	}
 }
 

@@ -28,9 +28,10 @@ watches and readers continue.
    snapcache reload --config agent.yaml     --config contains the path of the agent's socket
    systemctl reload snapcache               the same
 
-Resources, indexes, selectors, transforms, intervals, history, snapshots, health and the
-log level can change. kubeconfig, encryption, the socket, metrics, the log format,
-and the store's type, path and maxSize need a restart.
+Resources, indexes, selectors, transforms, staleness, intervals, history, snapshots,
+health, kubernetesAPI.openAPI and the log level can change. kubeconfig, encryption, the
+socket, the rest of kubernetesAPI, metrics, the log format, and the store's type, path
+and maxSize need a restart.
 
 A configuration that is wrong, or needs a restart, is refused as a whole, and the
 previous one stays in force. The command then exits with 2.`,
