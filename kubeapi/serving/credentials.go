@@ -1,0 +1,182 @@
+package serving
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/snapcache/snapcache/store/bolt"
+)
+
+// The files of a directory of credentials.
+const (
+	keyFile   = "ca.key"
+	certFile  = "ca.crt"
+	tokenFile = "token"
+)
+
+const tokenBytes = 32
+
+// Credentials are those of the TCP listener.
+type Credentials struct {
+	// CA is the certificate of the authority, in PEM.
+	CA []byte
+	// Token is the bearer token of the clients.
+	Token string
+
+	ca  *x509.Certificate
+	key crypto.Signer
+}
+
+// Dir returns the directory of the credentials of an agent with a database at path.
+func Dir(path string) string { return filepath.Join(filepath.Dir(path), "kubernetes-api") }
+
+// Ensure returns the credentials in a directory, which is for this user only. It makes those that are
+// missing, and replaces those that can't be used; it logs both.
+func Ensure(dir string, now time.Time, log *slog.Logger) (*Credentials, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs the execute bit
+		return nil, err
+	}
+	c := &Credentials{}
+	var err error
+	if c.key, err = ensure(filepath.Join(dir, keyFile), log, parseKey, newKey); err != nil {
+		return nil, err
+	}
+	parse := func(raw []byte) (*x509.Certificate, error) { return parseCA(raw, c.key.Public(), now) }
+	c.ca, err = ensure(filepath.Join(dir, certFile), log, parse, func() ([]byte, error) { return newCA(c.key, now) })
+	if err != nil {
+		return nil, err
+	}
+	if c.CA, err = cert.EncodeCertificates(c.ca); err != nil {
+		return nil, err
+	}
+	if c.Token, err = ensure(filepath.Join(dir, tokenFile), log, parseToken, newToken); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Read returns what a client needs, from a directory that [Ensure] has filled. The error is
+// [fs.ErrNotExist] if no agent has done so.
+func Read(dir string) (ca []byte, token string, err error) {
+	if ca, err = os.ReadFile(filepath.Join(dir, certFile)); err != nil {
+		return nil, "", err
+	}
+	path := filepath.Join(dir, tokenFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, "", err
+	}
+	if token, err = parseToken(raw); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
+	}
+	return ca, token, nil
+}
+
+// ensure returns the parsed content of a file. If the file is missing or can't be used, ensure writes
+// another one.
+func ensure[T any](path string, log *slog.Logger, parse func([]byte) (T, error), create func() ([]byte, error)) (T, error) {
+	var none T
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		var found T
+		if found, err = parse(raw); err == nil {
+			return found, nil
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return none, err
+	}
+	reason := err
+	if raw, err = create(); err != nil {
+		return none, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := replace(path, raw); err != nil {
+		return none, err
+	}
+	if errors.Is(reason, fs.ErrNotExist) {
+		log.Info("made a credential of the Kubernetes API", "file", path)
+	} else {
+		log.Warn("replaced a credential of the Kubernetes API: kubeconfigs that contain it may have to be made again",
+			"file", path, "reason", reason)
+	}
+	return parse(raw)
+}
+
+// replace writes a file for this user only, atomically and durably.
+func replace(path string, content []byte) (err error) {
+	tmp := path + ".tmp"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return bolt.SyncDir(filepath.Dir(path))
+}
+
+func newKey() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return keyutil.MarshalPrivateKeyToPEM(key)
+}
+
+func parseKey(raw []byte) (crypto.Signer, error) {
+	key, err := keyutil.ParsePrivateKeyPEM(raw)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T can't sign", key)
+	}
+	return signer, nil
+}
+
+func newToken() ([]byte, error) {
+	token := make([]byte, tokenBytes)
+	if _, err := rand.Read(token); err != nil {
+		return nil, err
+	}
+	return append([]byte(base64.RawURLEncoding.EncodeToString(token)), '\n'), nil
+}
+
+// parseToken returns the token in a file. Its errors do not contain it.
+func parseToken(raw []byte) (string, error) {
+	token := string(bytes.TrimSpace(raw))
+	decoded, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(decoded) != tokenBytes {
+		return "", fmt.Errorf("not a token: base64 of %d bytes expected", tokenBytes)
+	}
+	return token, nil
+}

@@ -1,0 +1,22 @@
+// Package serving has what is around the handler of the Kubernetes API: its listeners, their limits,
+// and the credentials of the one on TCP.
+//
+// The unix socket is protected by the permissions of its file. The TCP listener has TLS and one
+// token, which the agent makes at its first start. [Ensure] keeps the token and a certificate
+// authority in a directory:
+//
+//	ca.key   the authority's private key
+//	ca.crt   its certificate, for ten years
+//	token    the bearer token
+//
+// The serving certificate is not stored: each start makes a new one, see [Credentials.Certificate].
+//
+// Invariants:
+//
+//   - A file that can't be used is replaced, so that it never prevents a start. Only files that may
+//     not be read or written do.
+//   - A wrong clock makes no certificate unusable: all are valid from 1970 on, and no end is computed
+//     from a time before this code was written.
+//   - A certificate of the authority that is replaced has the same name and key: clients that have the
+//     old one accept the new serving certificates until the old one ends.
+package serving

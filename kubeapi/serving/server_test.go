@@ -1,0 +1,256 @@
+package serving
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// serve serves h until the test ends, and returns the server and how clients reach it.
+func serve(t *testing.T, h http.Handler) (*http.Server, *rest.Config) {
+	t.Helper()
+	c, _ := ensureAt(t, t.TempDir(), now)
+	certificate, err := c.Certificate("127.0.0.1")
+	require.NoError(t, err)
+	l, err := ListenTLS("127.0.0.1:0", certificate)
+	require.NoError(t, err)
+	s := NewServer(Authenticate(c.Token, h), slog.New(slog.DiscardHandler))
+	run(t, s, l)
+	return s, &rest.Config{
+		Host: "https://" + l.Addr().String(), BearerToken: c.Token, TLSClientConfig: rest.TLSClientConfig{CAData: c.CA},
+	}
+}
+
+func run(t *testing.T, s *http.Server, l net.Listener) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		_ = s.Close()
+		require.ErrorIs(t, <-done, http.ErrServerClosed)
+	})
+}
+
+// client returns an HTTP client of its own connection.
+func client(t *testing.T, config *rest.Config) *http.Client {
+	t.Helper()
+	c, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+func overHTTP1(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.NextProtos = []string{"http/1.1"}
+	return config
+}
+
+// pods answers with an empty list, whose resourceVersion is the protocol of the request.
+var pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":%q},"items":[]}`, r.Proto)
+})
+
+func TestClientGo(t *testing.T) {
+	_, config := serve(t, pods)
+	list := func(config *rest.Config) (string, error) {
+		c, err := dynamic.NewForConfigAndClient(config, client(t, config))
+		require.NoError(t, err)
+		l, err := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		return l.GetResourceVersion(), nil
+	}
+	proto, err := list(config)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/2.0", proto)
+	proto, err = list(overHTTP1(config))
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1", proto)
+
+	wrong := rest.CopyConfig(config)
+	wrong.BearerToken = "wrong"
+	_, err = list(wrong)
+	require.True(t, apierrors.IsUnauthorized(err), "%v", err)
+
+	stranger := rest.CopyConfig(config)
+	stranger.CAData = nil
+	_, err = list(stranger)
+	require.ErrorContains(t, err, "certificate")
+}
+
+func TestAuthenticate(t *testing.T) {
+	for _, tc := range []struct {
+		name, path, header string
+		code               int
+	}{
+		{"token", "/api/v1/pods", "Bearer secret", 200},
+		{"other case", "/api/v1/pods", "bearer secret", 200},
+		{"none", "/api/v1/pods", "", 401},
+		{"wrong", "/api/v1/pods", "Bearer secre", 401},
+		{"longer", "/api/v1/pods", "Bearer secret2", 401},
+		{"empty", "/api/v1/pods", "Bearer ", 401},
+		{"no scheme", "/api/v1/pods", "secret", 401},
+		{"other scheme", "/api/v1/pods", "Basic secret", 401},
+		{"health", "/healthz", "", 200},
+		{"live", "/livez", "", 200},
+		{"ready", "/readyz", "Bearer wrong", 200},
+		{"below", "/livez/../api/v1/pods", "", 401},
+		{"check", "/livez/ping", "", 401},
+		{"version", "/version", "", 401},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost"+tc.path, nil)
+			require.NoError(t, err)
+			if tc.header != "" {
+				r.Header.Set("Authorization", tc.header)
+			}
+			w := &recorder{header: http.Header{}, code: http.StatusOK}
+			Authenticate("secret", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+			require.Equal(t, tc.code, w.code)
+			if tc.code == http.StatusUnauthorized {
+				require.Equal(t, "application/json", w.header.Get("Content-Type"))
+				require.Empty(t, w.header.Get("WWW-Authenticate"), "a kube-apiserver sends none")
+				require.JSONEq(t, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`, w.body.String())
+			}
+		})
+	}
+}
+
+type recorder struct {
+	header http.Header
+	code   int
+	body   strings.Builder
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
+func (r *recorder) WriteHeader(code int)        { r.code = code }
+
+func TestLimits(t *testing.T) {
+	read := make(chan error, 1)
+	_, config := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		read <- err
+	}))
+	for _, tc := range []struct {
+		name   string
+		config *rest.Config
+	}{
+		{"HTTP/2", config},
+		{"HTTP/1.1", overHTTP1(config)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := client(t, tc.config)
+			status := func(path string, header int, body io.Reader) int {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, config.Host+path, body)
+				require.NoError(t, err)
+				r.Header.Set("X-Long", strings.Repeat("x", header))
+				r.Header.Set("X-Longer", strings.Repeat("x", header))
+				answer, err := c.Do(r)
+				if err != nil && strings.Contains(err.Error(), "larger than peer's advertised limit") {
+					return http.StatusRequestHeaderFieldsTooLarge // of HTTP/2, which the client knows by then
+				}
+				require.True(t, err == nil, "%.300v", err)
+				defer answer.Body.Close()
+				_, _ = io.Copy(io.Discard, answer.Body)
+				return answer.StatusCode
+			}
+			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, status("/", maxHeaderBytes*3/4, nil))
+			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, status("/?"+strings.Repeat("x", maxHeaderBytes*3/4), maxHeaderBytes/4, nil))
+			require.Equal(t, http.StatusOK, status("/?"+strings.Repeat("x", maxHeaderBytes/2), 0, strings.NewReader(strings.Repeat("x", maxBodyBytes))))
+			require.NoError(t, <-read)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, config.Host, strings.NewReader(strings.Repeat("x", maxBodyBytes+1)))
+			require.NoError(t, err)
+			if answer, err := c.Do(r); err == nil { // or the connection was reset
+				require.NoError(t, answer.Body.Close())
+			}
+			require.ErrorAs(t, <-read, new(*http.MaxBytesError))
+		})
+	}
+}
+
+// TestShutdown checks that requests that would go on for ever end with the server.
+func TestShutdown(t *testing.T) {
+	watching := make(chan struct{})
+	s, config := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		watching <- struct{}{}
+		<-r.Context().Done()
+	}))
+	ended := make(chan error, 2)
+	for _, config := range []*rest.Config{config, overHTTP1(config)} {
+		c := client(t, config)
+		go func() {
+			answer, err := c.Get(config.Host + "/api/v1/pods?watch=1")
+			if err == nil {
+				_, err = io.Copy(io.Discard, answer.Body)
+				err = errors.Join(err, answer.Body.Close())
+			}
+			ended <- err
+		}()
+		<-watching
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, s.Shutdown(ctx))
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+}
+
+// TestConnections checks that no more than maxConnections are open, and that another one is served
+// once one of them ends.
+func TestConnections(t *testing.T) {
+	dir, err := os.MkdirTemp("", "sock") // the path of a socket is short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "kube.sock")
+	l, err := ListenUnix(path)
+	require.NoError(t, err)
+	run(t, NewServer(pods, slog.New(slog.DiscardHandler)), l)
+	ask := func() net.Conn {
+		c, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = io.WriteString(c, "GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		require.NoError(t, err)
+		return c
+	}
+	answered := func(c net.Conn) error {
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err == nil && !strings.Contains(line, "200") {
+			err = errors.New(line)
+		}
+		return err
+	}
+	var first net.Conn
+	for range maxConnections {
+		first = ask()
+		require.NoError(t, answered(first))
+	}
+	waiting := ask()
+	require.NoError(t, waiting.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	require.ErrorIs(t, answered(waiting), os.ErrDeadlineExceeded)
+	require.NoError(t, first.Close())
+	require.NoError(t, waiting.SetReadDeadline(time.Now().Add(time.Minute)))
+	require.NoError(t, answered(waiting))
+}
