@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -258,15 +259,22 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	defer func() { _ = listener.Close() }() // if it was served, it is closed
 	servers := []func(context.Context) error{serveHTTP(listener, a.handler())}
 	if !a.config().Metrics.Disabled {
 		metrics, err := net.Listen("tcp", a.config().Metrics.Address)
 		if err != nil {
-			return errors.Join(fmt.Errorf("metrics: %w: give metrics.address another port, or set metrics.disabled", err), listener.Close())
+			return fmt.Errorf("metrics: %w: give metrics.address another port, or set metrics.disabled", err)
 		}
+		defer func() { _ = metrics.Close() }()
 		a.log.Info("serving metrics", "address", metrics.Addr().String())
 		servers = append(servers, serveHTTP(metrics, a.metricsHandler()))
 	}
+	kubernetes, err := a.kubernetesAPI(http.HandlerFunc(unavailable))
+	if err != nil {
+		return err
+	}
+	servers = append(servers, kubernetes...)
 	a.log.Info("ready", "socket", listener.Addr().String())
 
 	group, running := errgroup.WithContext(ctx)

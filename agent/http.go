@@ -82,10 +82,14 @@ func (a *Agent) listen() (net.Listener, error) {
 	return given, nil
 }
 
-// serveHTTP returns a function that serves l until ctx ends. Requests in progress then have two
-// seconds to finish.
+// serveHTTP returns a function that serves l by h until ctx ends.
 func serveHTTP(l net.Listener, h http.Handler) func(context.Context) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	return serveOn(l, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute})
+}
+
+// serveOn returns a function that serves l by srv until ctx ends. Requests in progress then have two
+// seconds to finish.
+func serveOn(l net.Listener, srv *http.Server) func(context.Context) error {
 	return func(ctx context.Context) error {
 		done := make(chan error, 1)
 		go func() { done <- srv.Serve(l) }()

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
@@ -148,7 +146,7 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 	) {
 		changes = append(changes, "changed "+field)
 	}
-	return append(changes, changedStaleness(before, next)...), errors.Join(errs...)
+	return append(changes, collection.ChangedStaleness(before, next)...), errors.Join(errs...)
 }
 
 // listeners returns the part of kubernetesAPI that is read at the start alone.
@@ -156,21 +154,6 @@ func listeners(cfg *config.AgentConfiguration) config.KubernetesAPI {
 	k := cfg.KubernetesAPI
 	k.OpenAPI = false
 	return k
-}
-
-// changedStaleness returns the resources whose staleness changes. It is no part of a collection's
-// spec: requests read it from the configuration in force, and the watch continues.
-func changedStaleness(before, next *config.AgentConfiguration) (changes []string) {
-	was := map[schema.GroupResource]config.Staleness{}
-	for _, r := range before.Resources {
-		was[r.Resource.GroupResource()] = r.Staleness
-	}
-	for _, r := range next.Resources {
-		if s, ok := was[r.Resource.GroupResource()]; ok && s != r.Staleness {
-			changes = append(changes, "changed "+r.Resource.GroupResource().String()+": staleness")
-		}
-	}
-	return changes
 }
 
 // applySettings puts a configuration in force, all but its collections.

@@ -77,12 +77,12 @@ func parseCA(raw []byte, key crypto.PublicKey, now time.Time) (*x509.Certificate
 	return ca, nil
 }
 
-// Certificate returns a new serving certificate, for host, localhost and the name of this machine. It
+// certificate returns a new serving certificate, for host, localhost and the name of this machine. It
 // is valid for as long as that of the authority.
-func (c *Credentials) Certificate(host string) (*tls.Certificate, error) {
+func (c *Credentials) certificate(host string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return tls.Certificate{}, err
 	}
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "snapcache"},
@@ -101,7 +101,7 @@ func (c *Credentials) Certificate(host string) (*tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, key.Public(), c.key)
 	if err != nil {
-		return nil, err
+		return tls.Certificate{}, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

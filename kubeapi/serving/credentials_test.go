@@ -36,7 +36,7 @@ func ensureAt(t *testing.T, dir string, at time.Time) (*Credentials, string) {
 // verify checks the serving certificate of c as a client does that has the authority ca.
 func verify(t *testing.T, c *Credentials, ca []byte, at time.Time, name string) error {
 	t.Helper()
-	serving, err := c.Certificate("127.0.0.5")
+	serving, err := c.certificate("127.0.0.5")
 	require.NoError(t, err)
 	leaf, err := x509.ParseCertificate(serving.Certificate[0])
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestCertificateNames(t *testing.T) {
 func TestEnsureReplaces(t *testing.T) {
 	elsewhere := t.TempDir()
 	other, _ := ensureAt(t, elsewhere, now)
-	leaf, err := other.Certificate("localhost")
+	leaf, err := other.certificate("localhost")
 	require.NoError(t, err)
 	othersKey, err := os.ReadFile(filepath.Join(elsewhere, keyFile))
 	require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestEnsureErrors(t *testing.T) {
 
 func TestLoopbackHost(t *testing.T) {
 	c, _ := ensureAt(t, t.TempDir(), now)
-	serving, err := c.Certificate("localhost")
+	serving, err := c.certificate("localhost")
 	require.NoError(t, err)
 	leaf, err := x509.ParseCertificate(serving.Certificate[0])
 	require.NoError(t, err)

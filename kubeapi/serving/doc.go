@@ -9,7 +9,7 @@
 //	ca.crt   its certificate, for ten years
 //	token    the bearer token
 //
-// The serving certificate is not stored: each start makes a new one, see [Credentials.Certificate].
+// The serving certificate is not stored: [Credentials.Listen] makes a new one each time.
 //
 // Invariants:
 //

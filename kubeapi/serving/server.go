@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -22,15 +23,29 @@ const (
 	idleTimeout       = 2 * time.Minute  // of a connection without a request
 )
 
-// ListenTLS listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS.
-func ListenTLS(address string, certificate *tls.Certificate) (net.Listener, error) {
-	listener, err := net.Listen("tcp", address)
+// Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that in the
+// files, or, if their names are empty, a new one for the address.
+func (c *Credentials) Listen(address, certFile, keyFile string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
+	var certificate tls.Certificate
+	if certFile != "" {
+		certificate, err = tls.LoadX509KeyPair(certFile, keyFile)
+	} else {
+		certificate, err = c.certificate(host)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: give another address", err)
+	}
 	// The limit is below TLS: net/http recognises HTTP/2 only on a *tls.Conn.
 	return tls.NewListener(netutil.LimitListener(listener, maxConnections), &tls.Config{
-		Certificates: []tls.Certificate{*certificate},
+		Certificates: []tls.Certificate{certificate},
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   []string{"h2", "http/1.1"},
 	}), nil

@@ -3,6 +3,7 @@ package serving
 import (
 	"bufio"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -21,15 +22,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // serve serves h until the test ends, and returns the server and how clients reach it.
 func serve(t *testing.T, h http.Handler) (*http.Server, *rest.Config) {
 	t.Helper()
 	c, _ := ensureAt(t, t.TempDir(), now)
-	certificate, err := c.Certificate("127.0.0.1")
-	require.NoError(t, err)
-	l, err := ListenTLS("127.0.0.1:0", certificate)
+	l, err := c.Listen("127.0.0.1:0", "", "")
 	require.NoError(t, err)
 	s := NewServer(Authenticate(c.Token, h), slog.New(slog.DiscardHandler))
 	run(t, s, l)
@@ -96,6 +97,31 @@ func TestClientGo(t *testing.T) {
 	stranger.CAData = nil
 	_, err = list(stranger)
 	require.ErrorContains(t, err, "certificate")
+}
+
+func TestListenWithFiles(t *testing.T) {
+	c, _ := ensureAt(t, t.TempDir(), now)
+	own, err := c.certificate("127.0.0.1")
+	require.NoError(t, err)
+	key, err := keyutil.MarshalPrivateKeyToPEM(own.PrivateKey)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	require.NoError(t, cert.WriteCert(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})))
+	l, err := c.Listen("127.0.0.1:0", certFile, keyFile)
+	require.NoError(t, err)
+	s := NewServer(pods, slog.New(slog.DiscardHandler))
+	run(t, s, l)
+	raw, err := os.ReadFile(certFile)
+	require.NoError(t, err)
+	answer, err := client(t, &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: raw}}).Get("https://" + l.Addr().String())
+	require.NoError(t, err, "the file serves as its own authority")
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, own.Certificate[0], answer.TLS.PeerCertificates[0].Raw)
+
+	_, err = c.Listen("127.0.0.1:0", keyFile, certFile)
+	require.ErrorContains(t, err, "certificate: ")
 }
 
 func TestAuthenticate(t *testing.T) {

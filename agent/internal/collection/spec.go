@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/config"
 )
@@ -67,4 +68,20 @@ func Changed(field string, was, now any) []string {
 		return nil
 	}
 	return []string{field}
+}
+
+// ChangedStaleness returns a line for each resource whose staleness differs. It is no part of a spec:
+// requests read it from the configuration in force, and the collection continues.
+func ChangedStaleness(was, now *config.AgentConfiguration) (changes []string) {
+	before := map[schema.GroupResource]config.Staleness{}
+	for _, r := range was.Resources {
+		before[r.Resource.GroupResource()] = r.Staleness
+	}
+	for _, r := range now.Resources {
+		name := r.Resource.GroupResource()
+		if s, ok := before[name]; ok && s != r.Staleness {
+			changes = append(changes, "changed "+name.String()+": staleness")
+		}
+	}
+	return changes
 }

@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/kubeapi/serving"
+)
+
+// freeAddress returns a loopback address that no process listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// kubeClient returns a client of the agent's Kubernetes API on TCP.
+func (n *node) kubeClient(t *testing.T) *http.Client {
+	t.Helper()
+	ca, token, err := serving.Read(serving.Dir(n.cfg.Store.Path))
+	require.NoError(t, err)
+	c, err := rest.HTTPClientFor(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
+	require.NoError(t, err)
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+func (n *node) socketClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", n.cfg.KubernetesAPI.Socket)
+		},
+	}}
+}
+
+func TestKubernetesAPI(t *testing.T) {
+	n := newNode(t, podsOnly)
+	n.cfg.KubernetesAPI = config.KubernetesAPI{Address: freeAddress(t), Socket: filepath.Join(n.dir, "run", "kube.sock")}
+	_, stop := n.run(t, io.Discard)
+	for _, tc := range []struct {
+		name   string
+		client *http.Client
+		url    string
+	}{
+		{"TCP", n.kubeClient(t), "https://" + n.cfg.KubernetesAPI.Address},
+		{"socket", n.socketClient(), "http://localhost"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			answer, err := tc.client.Get(tc.url + "/api/v1/pods")
+			require.NoError(t, err)
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode, "the handler answers")
+			require.Contains(t, string(body), `"kind":"Status"`)
+		})
+	}
+	require.NoError(t, stop())
+	require.NoFileExists(t, n.cfg.KubernetesAPI.Socket)
+}
+
+// TestKubernetesAPIWatchesEnd checks that requests that last end with the agent, and at once.
+func TestKubernetesAPIWatchesEnd(t *testing.T) {
+	n := newNode(t, podsOnly)
+	n.cfg.KubernetesAPI = config.KubernetesAPI{Address: freeAddress(t), Socket: filepath.Join(n.dir, "run", "kube.sock")}
+	a := &Agent{log: slog.New(slog.DiscardHandler), settings: newSettings(n.cfg, time.Now())}
+	watching := make(chan struct{})
+	servers, err := a.kubernetesAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		watching <- struct{}{}
+		<-r.Context().Done()
+	}))
+	require.NoError(t, err)
+	require.Len(t, servers, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	served, ended := make(chan error), make(chan error)
+	for _, serve := range servers {
+		go func() { served <- serve(ctx) }()
+	}
+	watch := func(client *http.Client, url string) {
+		answer, err := client.Get(url)
+		if err == nil {
+			_, err = io.Copy(io.Discard, answer.Body)
+			err = errors.Join(err, answer.Body.Close())
+		}
+		ended <- err
+	}
+	go watch(n.kubeClient(t), "https://"+n.cfg.KubernetesAPI.Address)
+	go watch(n.socketClient(), "http://localhost")
+	<-watching
+	<-watching
+	cancel()
+	for range 2 {
+		require.NoError(t, <-ended, "no client is cut off")
+		require.NoError(t, <-served)
+	}
+}
+
+func TestKubernetesAPIErrors(t *testing.T) {
+	n := newNode(t, podsOnly)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = taken.Close() })
+	socket := filepath.Join(n.dir, "run", "kube.sock")
+	for _, tc := range []struct {
+		name string
+		cfg  config.KubernetesAPI
+		want string
+	}{
+		{"port in use", config.KubernetesAPI{Address: taken.Addr().String(), Socket: socket}, "address already in use: give another address"},
+		{"no certificate", config.KubernetesAPI{Address: freeAddress(t), Socket: socket, CertFile: "absent.crt", KeyFile: "absent.key"}, "certificate: open absent.crt"},
+		{"no socket", config.KubernetesAPI{Socket: n.dir}, "not a socket"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n.cfg.KubernetesAPI = tc.cfg
+			err := Run(t.Context(), n.cfg, Options{})
+			require.ErrorContains(t, err, "kubernetesAPI: ")
+			require.ErrorContains(t, err, tc.want)
+			require.NoFileExists(t, socket)
+			require.NoFileExists(t, n.cfg.LocalAPI.Socket)
+		})
+	}
+}
