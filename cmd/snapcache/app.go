@@ -47,7 +47,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports the error
 		Commands: []*cli.Command{
 			runCommand(), reloadCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
-			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), versionCommand(), completionCommand(), manCommand(),
+			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), kubeconfigCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 	}
 	for _, c := range app.Commands {

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/urfave/cli/v2"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/kubeapi/serving"
+)
+
+func kubeconfigCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "kubeconfig",
+		Usage:     "print a kubeconfig for the agent's Kubernetes API",
+		UsageText: "snapcache kubeconfig [--config FILE]",
+		Description: `Prints a kubeconfig with which kubectl and other clients read the cache, through the
+agent's Kubernetes API. That has to be configured: kubernetesAPI.address.
+
+   snapcache kubeconfig --config agent.yaml > cache.kubeconfig
+   kubectl --kubeconfig cache.kubeconfig get pods -A
+   kubectl --kubeconfig <(snapcache kubeconfig --config agent.yaml) get nodes
+
+The kubeconfig contains the token of the API: every reader of it can read all that is
+cached. It stays valid when the agent restarts. If kubernetesAPI.certFile is set, it
+contains the certificates in that file, and has to be printed again when they change.`,
+		Flags:  []cli.Flag{configFileFlag()},
+		Action: atMost(0, printKubeconfig),
+	}
+}
+
+func printKubeconfig(c *cli.Context) error {
+	cfg, err := validConfig(c)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := kubeconfigOf(cfg)
+	if err != nil {
+		return err
+	}
+	b, err := clientcmd.Write(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	return writeStrings(c.App.Writer, string(b))
+}
+
+// kubeconfigOf returns a kubeconfig for the Kubernetes API of the agent with this configuration.
+func kubeconfigOf(cfg *config.AgentConfiguration) (*clientcmdapi.Config, error) {
+	api := cfg.KubernetesAPI
+	switch {
+	case !api.Enabled():
+		return nil, usagef("the Kubernetes API is not configured: set kubernetesAPI.address, as in 127.0.0.1:6445, or give the agent's configuration with --config")
+	case api.Address == "":
+		return nil, usagef("the Kubernetes API is served only on the socket %s, which a kubeconfig can't name: set kubernetesAPI.address too, as in 127.0.0.1:6445", api.Socket)
+	}
+	dir := serving.Dir(cfg.Store.Path)
+	ca, token, err := serving.Read(dir)
+	if err == nil && api.CertFile != "" {
+		ca, err = os.ReadFile(api.CertFile)
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w: run this as the agent's user", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: the agent makes its credentials at its first start with kubernetesAPI.address: start it (snapcache run)", err)
+	case err != nil:
+		return nil, err
+	}
+	const name = "snapcache"
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + api.Address, CertificateAuthorityData: ca}
+	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	kubeconfig.CurrentContext = name
+	return kubeconfig, nil
+}
