@@ -106,6 +106,7 @@ func TestUnitSettings(t *testing.T) {
 			"StartLimitBurst=5",
 			"RestartSec=10",
 			"Environment=KUBECONFIG=%d/kubeconfig",
+			"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6", // for the server, metrics.address and kubernetesAPI
 		},
 		"snapcache.socket": {
 			"ListenStream=/run/snapcache/snapcache.sock", // in $RUNTIME_DIRECTORY
@@ -123,6 +124,9 @@ func TestUnitSettings(t *testing.T) {
 	for _, line := range settings(t, "snapcache.service") {
 		if strings.Contains(line, "network-online.target") {
 			t.Errorf("%s: the service must start without a network", line)
+		}
+		if strings.HasPrefix(line, "PrivateNetwork=") || strings.HasPrefix(line, "IPAddressDeny=") || strings.HasPrefix(line, "SocketBindDeny=") {
+			t.Errorf("%s: the agent connects to any server, and listens on loopback", line)
 		}
 		if strings.HasPrefix(line, "ProcSubset=") {
 			t.Errorf("%s: it would hide /proc/sys/kernel/random/boot_id", line)
