@@ -1,63 +1,86 @@
 package selector
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/store"
 )
 
-// Fields are the fields of a resource that a selector can name.
-type Fields struct {
-	info  store.Info
-	extra []string
-}
-
-// FieldsOf returns the selectable fields of a collection's resource.
-func FieldsOf(info store.Info, d store.Description) Fields { return Fields{info: info} }
-
-// Attributes are the values of an object that selectors look at. The key is not among them.
-type Attributes struct {
-	Labels map[string]string
-	Fields map[string]string // without metadata.name and metadata.namespace
-}
-
-// Of returns the attributes of an object.
-func (f Fields) Of(o *object.Object) (Attributes, error) {
-	return Attributes{Labels: o.Labels()}, nil
-}
-
-// Values returns the attributes as the values of a [store.Index], in order. [FromValues] reads them.
-func (a Attributes) Values() []string { return nil }
-
-// FromValues reads the result of [Attributes.Values].
-func FromValues(values []string) Attributes { return Attributes{} }
-
-// Selector is a label selector with a field selector. The zero value selects everything.
+// Selector is a label selector with a field selector. The zero value selects everything. It is
+// immutable.
 type Selector struct {
-	labels labels.Selector
-	fields fields.Selector
+	labels labels.Selector // nil for everything
+	fields fields.Selector // nil for everything
 }
 
 // Parse reads the selectors of a request. The text of an error is the message of a kube-apiserver's
-// Status with code 400.
+// Status with code 400, unless the error wraps [ErrNotStored].
 func (f Fields) Parse(labelSelector, fieldSelector string) (Selector, error) {
-	return Selector{}, nil
+	byLabel, err := labels.Parse(labelSelector)
+	if err != nil {
+		return Selector{}, err
+	}
+	byField, err := fields.ParseSelector(fieldSelector)
+	if err == nil {
+		// Apart from the parser: of several errors a kube-apiserver reports one of syntax first.
+		byField, err = byField.Transform(f.resolve)
+	}
+	if err != nil {
+		return Selector{}, err
+	}
+	s := Selector{}
+	if !byLabel.Empty() {
+		s.labels = byLabel
+	}
+	if !byField.Empty() {
+		s.fields = byField
+	}
+	return s, nil
 }
 
 // Empty reports whether the selector selects everything.
-func (s Selector) Empty() bool { return true }
+func (s Selector) Empty() bool { return s.labels == nil && s.fields == nil }
 
 // Matches reports whether the object at key, with these attributes, is selected.
-func (s Selector) Matches(key string, a Attributes) bool { return true }
+func (s Selector) Matches(key string, a Attributes) bool {
+	if s.labels != nil && !s.labels.Matches(labels.Set(a.Labels)) {
+		return false
+	}
+	return s.fields == nil || s.fields.Matches(values{key, a.Fields})
+}
 
 // Name returns the name, and Namespace the namespace, that every selected object has.
-func (s Selector) Name() (name string, ok bool) { return "", false }
+func (s Selector) Name() (name string, ok bool) { return s.exact("metadata.name") }
 
 // Namespace returns the namespace that every selected object has.
-func (s Selector) Namespace() (namespace string, ok bool) { return "", false }
+func (s Selector) Namespace() (namespace string, ok bool) { return s.exact("metadata.namespace") }
 
-// Within reports whether everything that s selects is selected by outer too. It returns false if it
-// can't tell.
-func (s Selector) Within(outer Selector) bool { return outer.Empty() }
+func (s Selector) exact(field string) (string, bool) {
+	if s.fields == nil {
+		return "", false
+	}
+	return s.fields.RequiresExactMatch(field)
+}
+
+// values are an object's values of all fields, [fields.Fields].
+type values struct {
+	key    string
+	fields map[string]string
+}
+
+func (v values) Has(field string) bool { return v.Get(field) != "" }
+
+func (v values) Get(field string) string {
+	namespace, name, namespaced := strings.Cut(v.key, "/")
+	if !namespaced {
+		namespace, name = "", v.key
+	}
+	switch field {
+	case "metadata.name":
+		return name
+	case "metadata.namespace":
+		return namespace
+	}
+	return v.fields[field]
+}

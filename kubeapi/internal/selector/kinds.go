@@ -1,0 +1,109 @@
+package selector
+
+import (
+	"strings"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// kind has what differs between resources.
+type kind struct {
+	fields      []field           // without metadata.name and metadata.namespace
+	aliases     map[string]string // further names of fields
+	noNamespace bool              // metadata.namespace can't be selected
+	unknown     string            // the error for any other field, a format
+}
+
+// field is a field that selectors can name. Its value is a text, a number or a bool in the object.
+type field struct {
+	name   string
+	path   string // in the object's JSON, names joined by dots; empty if it never has a value
+	or     string // the name of the field whose value it has if its own is empty
+	absent string // the value if the object has none
+}
+
+// The errors of a kube-apiserver for a field that can't be selected. They differ by resource.
+const (
+	unknownLabel = "field label not supported: %s"
+	unknownOfJob = "field label %q not supported for Job"
+	unknownField = `%q is not a known field selector: only "metadata.name", "metadata.namespace"`
+)
+
+// kindOf returns the kind of a collection's resource. The table is that of kube-apiserver 1.36; its
+// sources are the functions passed to AddFieldLabelConversionFunc (which names are accepted) and the
+// GetAttrs of each registry (their values).
+func kindOf(info store.Info, d store.Description) kind {
+	if d.Custom {
+		k := kind{noNamespace: !info.Namespaced, unknown: unknownLabel}
+		for _, path := range d.SelectableFields {
+			k.fields = append(k.fields, stored(strings.TrimPrefix(path, "."))...)
+		}
+		return k
+	}
+	switch info.GVR().GroupResource().String() {
+	case "pods":
+		return kind{
+			fields: append(
+				stored("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+					"status.phase", "status.podIP", "status.nominatedNodeName"),
+				field{name: "spec.hostNetwork", path: "spec.hostNetwork", absent: "false"},
+				field{name: "status.podIPs"}),
+			aliases: map[string]string{"spec.host": "spec.nodeName"},
+			unknown: unknownLabel,
+		}
+	case "events":
+		return kind{
+			fields: append(
+				append(reference("involvedObject"), stored("reason", "reportingComponent", "type")...),
+				field{name: "source", path: "source.component", or: "reportingComponent"}),
+			unknown: unknownLabel,
+		}
+	case "events.events.k8s.io":
+		return kind{
+			fields:  append(reference("regarding"), stored("reason", "reportingController", "type")...),
+			unknown: unknownLabel,
+		}
+	case "namespaces":
+		return kind{fields: stored("status.phase"), noNamespace: true, unknown: unknownLabel}
+	case "nodes":
+		return kind{
+			fields:      []field{{name: "spec.unschedulable", path: "spec.unschedulable", absent: "false"}},
+			noNamespace: true,
+			unknown:     unknownLabel,
+		}
+	case "secrets":
+		return kind{fields: stored("type"), unknown: unknownLabel}
+	case "services":
+		return kind{fields: stored("spec.clusterIP", "spec.type"), unknown: unknownLabel}
+	case "replicationcontrollers":
+		return kind{fields: []field{{name: "status.replicas", path: "status.replicas", absent: "0"}}, unknown: unknownLabel}
+	case "jobs.batch":
+		return kind{fields: []field{{name: "status.successful", path: "status.succeeded", absent: "0"}}, unknown: unknownOfJob}
+	case "certificatesigningrequests.certificates.k8s.io", "clustertrustbundles.certificates.k8s.io":
+		return kind{fields: stored("spec.signerName"), noNamespace: true, unknown: unknownLabel}
+	case "podcertificaterequests.certificates.k8s.io":
+		return kind{fields: stored("spec.signerName", "spec.podName", "spec.nodeName"), noNamespace: true, unknown: unknownLabel}
+	case "resourceslices.resource.k8s.io":
+		return kind{
+			fields:      stored("spec.nodeName", "spec.driver"),
+			noNamespace: true,
+			unknown:     "field label not supported for resource.k8s.io/" + info.Version + ", Kind=ResourceSlice: %s",
+		}
+	}
+	return kind{unknown: unknownField}
+}
+
+// stored returns fields whose names are their paths.
+func stored(names ...string) []field {
+	fields := make([]field, len(names))
+	for i, name := range names {
+		fields[i] = field{name: name, path: name}
+	}
+	return fields
+}
+
+// reference returns the fields of an object reference.
+func reference(path string) []field {
+	return stored(path+".kind", path+".namespace", path+".name", path+".uid", path+".apiVersion",
+		path+".resourceVersion", path+".fieldPath")
+}
