@@ -350,7 +350,7 @@ var selectorsOf = map[string][]string{
 	"clustertrustbundles":        {"spec.signerName=example.com/signer", "spec.signerName=", "spec.signerName!="},
 	"tills": {
 		`spec.model=x\,y`, "spec.model=", "spec.model=007", "spec.model=7", "spec.drawers=2", "spec.drawers=02", "spec.drawers=",
-		"spec.drawers=-9007199254740993", "spec.locked=true", "spec.locked=false", "spec.locked=", "spec.locked!=true", "spec.place.floor=0",
+		"spec.drawers=-12345678901", "spec.locked=true", "spec.locked=false", "spec.locked=", "spec.locked!=true", "spec.place.floor=0",
 		"spec.place.floor=", "spec.place=x", ".spec.model=007", "spec.model!=,spec.drawers=2",
 	},
 	"routes": {"spec.line=7", "spec.line=", "spec.line!=7"},

@@ -117,7 +117,7 @@ func (n *node) add(field string, path []string) {
 
 func (n *node) read(value gjson.Result, into map[string]string) {
 	missing := len(n.members)
-	if missing == 0 || !value.IsObject() {
+	if missing == 0 {
 		return
 	}
 	value.ForEach(func(key, value gjson.Result) bool {
@@ -126,18 +126,10 @@ func (n *node) read(value gjson.Result, into map[string]string) {
 			return true
 		}
 		if member.field != "" {
-			into[member.field] = scalar(value)
+			into[member.field] = strings.Clone(value.String())
 		}
 		member.read(value, into)
 		missing--
 		return missing > 0
 	})
-}
-
-// scalar returns a value as a kube-apiserver prints it for selectors.
-func scalar(v gjson.Result) string {
-	if v.Type == gjson.Number {
-		return strings.Clone(v.Raw)
-	}
-	return strings.Clone(v.String())
 }

@@ -23,7 +23,8 @@ func (f Fields) Parse(labelSelector, fieldSelector string) (Selector, error) {
 	}
 	byField, err := fields.ParseSelector(fieldSelector)
 	if err == nil {
-		// Apart from the parser: of several errors a kube-apiserver reports one of syntax first.
+		// Not ParseAndTransformSelector: as in a kube-apiserver, "=" is dropped before its field is
+		// found to be unknown.
 		byField, err = byField.Transform(f.resolve)
 	}
 	if err != nil {
