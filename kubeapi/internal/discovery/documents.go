@@ -1,0 +1,172 @@
+package discovery
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// Resource is a resource that the API serves.
+type Resource struct {
+	store.Info
+	store.Description
+}
+
+// Documents are the discovery documents of a set of resources. They are immutable and safe for
+// concurrent use.
+type Documents struct {
+	byPath map[string]document
+}
+
+// document has the bodies of one path.
+type document struct {
+	legacy     []byte // nil for /api, whose document contains the server's address
+	aggregated []byte // nil if the path has none
+	etag       string // of aggregated, in quotes
+}
+
+// New returns the documents of an API that serves resources. Several collections may be of one
+// resource, for example one for each namespace: the documents list it once.
+//
+// The core group has the version v1 even without resources, because clients rely on it.
+func New(resources []Resource) *Documents {
+	d := &Documents{byPath: map[string]document{}}
+	groups := collect(resources)
+	core := d.addGroup("", groups[""])
+	delete(groups, "")
+
+	list := metav1.APIGroupList{TypeMeta: typeMeta("APIGroupList"), Groups: []metav1.APIGroup{}}
+	named := []apidiscovery.APIGroupDiscovery{}
+	for _, name := range groups.sorted() {
+		group := d.addGroup(name, groups[name])
+		named = append(named, group)
+		list.Groups = append(list.Groups, legacyGroup(group))
+	}
+	d.add("/api", nil, []apidiscovery.APIGroupDiscovery{core})
+	d.add("/apis", encode(list), named)
+	return d
+}
+
+// addGroup adds the documents of a group and of its versions, and returns its part of the aggregated
+// one.
+func (d *Documents) addGroup(name string, g group) apidiscovery.APIGroupDiscovery {
+	out := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, v := range g.sorted() {
+		list := metav1.APIResourceList{
+			TypeMeta:     typeMeta("APIResourceList"),
+			GroupVersion: schema.GroupVersion{Group: name, Version: v}.String(),
+			APIResources: []metav1.APIResource{},
+		}
+		aggregated := apidiscovery.APIVersionDiscovery{Version: v, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		for _, plural := range slices.Sorted(maps.Keys(g[v])) {
+			r := g[v][plural]
+			list.APIResources = append(list.APIResources, r.legacy()...)
+			aggregated.Resources = append(aggregated.Resources, r.aggregated())
+		}
+		out.Versions = append(out.Versions, aggregated)
+		path := "/apis/" + list.GroupVersion
+		if name == "" {
+			path = "/api/" + v
+			list.APIVersion = "" // as in Kubernetes 1.1
+		}
+		d.add(path, encode(list), nil)
+	}
+	if name != "" {
+		legacy := legacyGroup(out)
+		legacy.TypeMeta = typeMeta("APIGroup")
+		d.add("/apis/"+name, encode(legacy), nil)
+	}
+	return out
+}
+
+// add adds the documents of a path; groups are those of the aggregated one, nil if there is none.
+func (d *Documents) add(path string, legacy []byte, groups []apidiscovery.APIGroupDiscovery) {
+	doc := document{legacy: legacy}
+	if groups != nil {
+		doc.aggregated = encode(apidiscovery.APIGroupDiscoveryList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscovery.SchemeGroupVersion.String()},
+			Items:    groups,
+		})
+		doc.etag = fmt.Sprintf(`"%X"`, sha256.Sum256(doc.aggregated))
+	}
+	d.byPath[path] = doc
+}
+
+// legacyGroup returns the entry of a group in an APIGroupList. The first version is the preferred one.
+func legacyGroup(g apidiscovery.APIGroupDiscovery) metav1.APIGroup {
+	out := metav1.APIGroup{Name: g.Name}
+	for _, v := range g.Versions {
+		gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
+		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v.Version})
+	}
+	out.PreferredVersion = out.Versions[0]
+	return out
+}
+
+// groups are resources by group, version and plural name.
+type groups map[string]group
+
+type group map[string]map[string]Resource
+
+func collect(resources []Resource) groups {
+	all := groups{"": {"v1": {}}}
+	for _, r := range resources {
+		if all[r.Group] == nil {
+			all[r.Group] = group{}
+		}
+		if all[r.Group][r.Version] == nil {
+			all[r.Group][r.Version] = map[string]Resource{}
+		}
+		// Of two collections, one may not be described yet.
+		if known, ok := all[r.Group][r.Version][r.Resource]; !ok || known.Singular == "" {
+			all[r.Group][r.Version][r.Resource] = r
+		}
+	}
+	return all
+}
+
+// sorted returns the names of the groups. Those of custom resources are last, as on a kube-apiserver,
+// because a client resolves an ambiguous name to the first group that has it.
+func (g groups) sorted() []string {
+	return slices.SortedFunc(maps.Keys(g), func(a, b string) int {
+		return cmp.Or(cmp.Compare(g[a].custom(), g[b].custom()), cmp.Compare(a, b))
+	})
+}
+
+// custom returns 1 if the group has a custom resource, else 0.
+func (g group) custom() int {
+	for _, resources := range g {
+		for _, r := range resources {
+			if r.Custom {
+				return 1
+			}
+		}
+	}
+	return 0
+}
+
+// sorted returns the versions of the group, the newest of the most stable ones first.
+func (g group) sorted() []string {
+	return slices.SortedFunc(maps.Keys(g), func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+}
+
+func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{Kind: kind, APIVersion: "v1"} }
+
+// encode returns the JSON of a document, with the newline at its end that a kube-apiserver sends.
+func encode(document any) []byte {
+	raw, err := json.Marshal(document)
+	if err != nil {
+		panic(err) // the types of documents can always be encoded
+	}
+	return append(raw, '\n')
+}

@@ -1,0 +1,104 @@
+package discovery
+
+import (
+	"mime"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// aggregatedType is the media type of aggregated documents, as a kube-apiserver sends it.
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// aggregatedKind is what a client asks for with that media type.
+var aggregatedKind = schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: "APIGroupDiscoveryList"}
+
+// Serve answers a GET of a document. If there is no document at the path of the request, such as that
+// of an unknown group, Serve returns false and writes nothing.
+func (d *Documents) Serve(w http.ResponseWriter, r *http.Request) (ok bool) {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	doc, ok := d.byPath[path]
+	if !ok {
+		return false
+	}
+	legacy, aggregated := accepts(r.Header.Get("Accept"))
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("Content-Type", runtime.ContentTypeJSON)
+	switch {
+	case aggregated && doc.aggregated != nil:
+		doc.serveAggregated(w, r)
+	case !legacy:
+		w.WriteHeader(http.StatusNotAcceptable)
+		_, _ = w.Write(notAcceptable)
+	case doc.legacy == nil:
+		_, _ = w.Write(apiVersions(r.Host))
+	default:
+		_, _ = w.Write(doc.legacy)
+	}
+	return true
+}
+
+func (doc document) serveAggregated(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "public")
+	h.Set("ETag", doc.etag)
+	h.Set("Vary", "Accept")
+	if r.Header.Get("If-None-Match") == doc.etag {
+		h.Del("Content-Type")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.Set("Content-Type", aggregatedType)
+	_, _ = w.Write(doc.aggregated)
+}
+
+// accepts reports which documents a client accepts. The order and weight of the clauses do not
+// matter: if a path has an aggregated document, a kube-apiserver sends it to every client that
+// accepts it.
+func accepts(header string) (legacy, aggregated bool) {
+	if header == "" {
+		return true, false
+	}
+	for clause := range strings.SplitSeq(header, ",") {
+		mediaType, params, err := mime.ParseMediaType(clause)
+		if err != nil {
+			continue
+		}
+		switch mediaType {
+		case runtime.ContentTypeJSON, "application/*", "*/*", "*":
+		default:
+			continue
+		}
+		switch (schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]}) {
+		case schema.GroupVersionKind{}:
+			legacy = true
+		case aggregatedKind:
+			aggregated = true
+		}
+	}
+	return legacy, aggregated
+}
+
+// apiVersions returns the document of /api for a client that reached the server at address.
+func apiVersions(address string) []byte {
+	return encode(metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, // no version, as in Kubernetes 1.1
+		Versions: []string{"v1"},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{
+			{ClientCIDR: "0.0.0.0/0", ServerAddress: address},
+		},
+	})
+}
+
+// notAcceptable is the body of a 406.
+var notAcceptable = encode(metav1.Status{
+	TypeMeta: typeMeta("Status"),
+	Status:   metav1.StatusFailure,
+	Message:  "only the following media types are accepted: " + runtime.ContentTypeJSON,
+	Reason:   metav1.StatusReasonNotAcceptable,
+	Code:     http.StatusNotAcceptable,
+})
