@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
@@ -129,6 +131,41 @@ func (c *Cluster) caIdentity() (string, error) {
 	h.Write(ca)
 	h.Write([]byte(c.base.Host))
 	return "ca:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// ServerVersion returns the server's /version document, as it was sent: a JSON object with gitVersion.
+func (c *Cluster) ServerVersion(ctx context.Context) ([]byte, error) {
+	body, err := c.get(ctx, runtime.ContentTypeJSON, "version")
+	if err != nil {
+		return nil, fmt.Errorf("version of the server: %w", err)
+	}
+	if !gjson.ValidBytes(body) || gjson.GetBytes(body, "gitVersion").Str == "" {
+		return nil, errors.New("version of the server: the answer has no gitVersion: " + hintNotKubernetes)
+	}
+	return body, nil
+}
+
+// OpenAPI returns a document of the server's OpenAPI v3: its index at "/openapi/v3", or one of those
+// that the index refers to by path and hash. The caller closes the body, which may be some megabytes
+// long.
+func (c *Cluster) OpenAPI(ctx context.Context, relativeURL string) (io.ReadCloser, error) {
+	u, err := url.Parse(relativeURL)
+	if err != nil {
+		return nil, fmt.Errorf("get OpenAPI: %w", err)
+	}
+	// The server may be behind a path of a proxy, which not every proxy adds to the index.
+	r := c.client.Get().AbsPath(strings.TrimPrefix(u.Path, strings.TrimSuffix(c.base.Path, "/")+"/")).
+		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0)
+	for name, values := range u.Query() {
+		for _, value := range values {
+			r.Param(name, value)
+		}
+	}
+	body, err := r.Stream(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("get OpenAPI %s: %w", u.Path, err)
+	}
+	return body, nil
 }
 
 // Allowed asks the server whether this user may make a request, with a SelfSubjectAccessReview,

@@ -100,9 +100,16 @@ func groupVersions(g metav1.APIGroup) []string {
 // resources returns the resources in a version of a group, without subresources, or none if the
 // server does not have the version.
 func (c *Cluster) resources(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
+	list, err := c.published(ctx, gv)
+	return slices.DeleteFunc(list, func(r metav1.APIResource) bool { return strings.Contains(r.Name, "/") }), err
+}
+
+// published returns the resources and subresources in a version of a group, or none if the server
+// does not have the version.
+func (c *Cluster) published(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
 	var list metav1.APIResourceList
 	err := c.discover(ctx, &list, apiPath(gv)...)
-	return slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool { return strings.Contains(r.Name, "/") }), err
+	return list.APIResources, err
 }
 
 // suggest returns resources that name may stand for. A missing resource is looked up repeatedly,

@@ -146,6 +146,23 @@ func (s *Source) current(ctx context.Context, key, at string) (Current, error) {
 	return found, nil
 }
 
+// Newest returns the resourceVersion of the newest state: that of a list of one object's metadata in
+// the source's scope, which is a consistent read. The server has made every change that was
+// acknowledged before the call at or below that resourceVersion.
+func (s *Source) Newest(ctx context.Context) (rv string, err error) {
+	raw, err := s.first(ctx, "")
+	if err == nil {
+		list := gjson.GetManyBytes(raw, "items", "metadata.resourceVersion")
+		if rv = list[1].Str; !list[0].Exists() || rv == "" || rv == "0" {
+			err = fmt.Errorf("%w: it has no items or no resourceVersion", ErrBadList)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("newest resourceVersion of %s: %w", s, s.scoped(err))
+	}
+	return rv, nil
+}
+
 // first returns a list of the first object in scope, metadata only, at resourceVersion at. If at is
 // empty, the list is a consistent read of the newest state, not one from the server's cache.
 func (s *Source) first(ctx context.Context, at string) (list []byte, err error) {

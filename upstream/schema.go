@@ -10,9 +10,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/snapcache/snapcache/store"
 )
 
-// definition is the part of a CustomResourceDefinition that determines how its objects are served.
+// definition is the part of a CustomResourceDefinition that determines how its objects are served and
+// what else is published about them.
 type definition struct {
 	Metadata struct {
 		UID string `json:"uid"`
@@ -25,6 +28,11 @@ type definition struct {
 			Served  bool   `json:"served"`
 			Storage bool   `json:"storage"`
 			Schema  any    `json:"schema"`
+
+			Columns          []store.Column `json:"additionalPrinterColumns,omitempty"`
+			SelectableFields []struct {
+				JSONPath string `json:"jsonPath"`
+			} `json:"selectableFields,omitempty"`
 		} `json:"versions"`
 	} `json:"spec"`
 }
@@ -49,20 +57,9 @@ func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !bu
 //
 // The digest is empty if the resource has no definition, or none at the moment.
 func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
-	if !MayBeCustom(r.GVR.Group) {
-		return "", nil
-	}
-	name := r.GVR.GroupResource().String()
-	body, err := c.get(ctx, "application/json", "apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions", name)
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("definition of %s: %w", name, err)
-	}
-	var d definition
-	if err := json.Unmarshal(body, &d); err != nil || d.Metadata.UID == "" {
-		return "", fmt.Errorf("definition of %s: the answer is none: %s", name, hintNotKubernetes)
+	d, err := c.definition(ctx, r)
+	if err != nil || d == nil {
+		return "", err
 	}
 	// The rotation of a certificate changes no object.
 	if webhook, ok := d.Spec.Conversion["webhook"].(map[string]any); ok {
@@ -74,11 +71,33 @@ func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
 		if v.Name != r.GVR.Version {
 			d.Spec.Versions[i].Schema = nil
 		}
+		d.Spec.Versions[i].Columns, d.Spec.Versions[i].SelectableFields = nil, nil
 	}
 	canonical, err := json.Marshal(d) // sorts map keys
 	if err != nil {
-		return "", fmt.Errorf("definition of %s: %w", name, err)
+		return "", fmt.Errorf("definition of %s: %w", r.GVR.GroupResource(), err)
 	}
 	sum := sha256.Sum256(canonical)
 	return hex.EncodeToString(sum[:16]), nil
+}
+
+// definition returns the CustomResourceDefinition of r, or nil if there is none, or none at the
+// moment.
+func (c *Cluster) definition(ctx context.Context, r Resource) (*definition, error) {
+	if !MayBeCustom(r.GVR.Group) {
+		return nil, nil
+	}
+	name := r.GVR.GroupResource().String()
+	body, err := c.get(ctx, "application/json", "apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions", name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("definition of %s: %w", name, err)
+	}
+	var d definition
+	if err := json.Unmarshal(body, &d); err != nil || d.Metadata.UID == "" {
+		return nil, fmt.Errorf("definition of %s: the answer is none: %s", name, hintNotKubernetes)
+	}
+	return &d, nil
 }

@@ -28,6 +28,7 @@ func TestSchema(t *testing.T) {
 		return d
 	}
 	first := digest(tillDefinition)
+	require.Equal(t, "0433160a6b5a11911fb238a64112606e", first, "another digest means a list of every custom resource after an upgrade")
 	for _, x := range []struct {
 		name     string
 		old, now string
@@ -37,6 +38,7 @@ func TestSchema(t *testing.T) {
 		{"resourceVersion", `"7"`, `"8"`, false},
 		{"certificate", "QQ==", "QUE=", false},
 		{"columns", `"A"`, `"B"`, false},
+		{"selectable fields", `"schema":{`, `"selectableFields":[{"jsonPath":".x"}],"schema":{`, false},
 		{"schema of another version", `"string"`, `"array"`, false},
 		{"schema", `{"type":"object"}`, `{"type":"object","properties":{"a":{"default":1}}}`, true},
 		{"webhook", "https://x", "https://y", true},
