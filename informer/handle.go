@@ -162,6 +162,16 @@ func (h *handle) Apply(b store.Batch) error {
 	return c.Apply(b)
 }
 
+func (h *handle) Describe(d store.Description) error {
+	h.seat.writing.Lock()
+	defer h.seat.writing.Unlock()
+	c := h.current.Load()
+	if err := h.holds(c); err != nil {
+		return err
+	}
+	return c.Describe(d)
+}
+
 func (h *handle) Replace() (store.Replacement, error) {
 	h.seat.writing.Lock()
 	c := h.current.Load()

@@ -87,6 +87,18 @@ func (m *mirror) load() error {
 	if err := fill(c, changes, m.durable.State()); err != nil {
 		return err
 	}
+	v, err := m.durable.View()
+	if err != nil {
+		return err
+	}
+	about, err := v.Description()
+	v.Close()
+	if err == nil {
+		err = c.Describe(about)
+	}
+	if err != nil {
+		return err
+	}
 	if err := m.open(db, corrupt); err != nil {
 		return err
 	}
@@ -163,6 +175,14 @@ func (m *mirror) Apply(b store.Batch) error {
 	m.behind = false
 	m.repaired(b.Changes)
 	return nil
+}
+
+// Describe implements [store.Collection].
+func (m *mirror) Describe(d store.Description) error {
+	if err := m.durable.Describe(d); err != nil {
+		return err
+	}
+	return m.now.Load().Describe(d)
 }
 
 // catchUp loads the content again if the memory lacks a durable write.

@@ -257,8 +257,8 @@ type Stats struct {
 	ReadError  error
 }
 
-// Collection is one kind of object in one scope. One writer at a time may call
-// Apply and Replace; everything else is safe for concurrent use.
+// Collection is one kind of object in one scope. One writer at a time may call Apply, Replace and
+// Describe; everything else is safe for concurrent use.
 type Collection interface {
 	// Info returns the identity of the stored objects, which may differ from the one that Open
 	// was given. See DB.Open.
@@ -276,6 +276,11 @@ type Collection interface {
 	// Replace begins the replacement of the collection's content with a complete list, under
 	// the scope that Open was given. The replacement takes a difference: all other keys stay.
 	Replace() (Replacement, error)
+
+	// Describe stores what the server publishes about the resource, in place of what is stored, and
+	// writes nothing if that is the same. No replacement removes it. The store makes it durable
+	// within its flush interval or at DB.Flush. The caller must not change it any more.
+	Describe(Description) error
 
 	// Header is [View].Header in the newest state, for a caller that needs no other key of it.
 	Header(key string) (Header, error)
@@ -310,6 +315,10 @@ type Replacement interface {
 type View interface {
 	Info() Info
 	State() State
+
+	// Description returns what Describe has stored; zero if there is nothing, or it is corrupt. The
+	// caller must not change it.
+	Description() (Description, error)
 
 	// Get returns the object at key, or ErrNotFound, or a *CorruptionError.
 	Get(key string) (*object.Object, error)

@@ -226,6 +226,7 @@ func (h *backup) verify(path [][]byte, k, v []byte) error {
 			err = fmt.Errorf("dictionary %x is corrupt", k)
 		}
 	case !bytes.Equal(path[0], format.BucketCollections) || len(path) < 2:
+	case len(path) == 2 && bytes.Equal(k, format.KeyDescription): // a corrupt one counts as none
 	case len(path) == 2, len(path) == 3:
 		damage.Collection = string(path[1])
 		if _, sealErr := format.VerifyChecksum(damage.Collection, k, v); sealErr != nil {

@@ -75,7 +75,7 @@ type CheckReport struct {
 	// other problems, the rest of the database can be used.
 	CorruptRecords int64 `json:"corruptRecords"`
 
-	// Notes are findings that are normal after a crash, and no corruption: the first hundred.
+	// Notes are findings that need no action, most of them normal after a crash: the first hundred.
 	Notes []Problem `json:"notes"`
 }
 

@@ -107,7 +107,7 @@ func (x *collectionCheck) problem(key, format string, args ...any) {
 }
 
 func (x *collectionCheck) run() error {
-	if err := x.view.read(x.loadIndexes); err != nil {
+	if err := x.view.read(func() error { x.description(); return x.loadIndexes() }); err != nil {
 		return err
 	}
 	head, err := x.view.head()
@@ -129,6 +129,15 @@ func (x *collectionCheck) run() error {
 	}
 	x.feed()
 	return nil
+}
+
+// description notes a corrupt description, which harms no object.
+func (x *collectionCheck) description() {
+	if raw := x.view.rawDescription(); raw != nil {
+		if _, err := format.VerifyChecksum(x.id, format.KeyDescription, raw); err != nil {
+			x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf("%s: %v; it counts as missing and is fetched again", format.KeyDescription, err)})
+		}
+	}
 }
 
 // loadIndexes reads the definitions of the indexes, complete or not.

@@ -28,6 +28,7 @@ type collection struct {
 	now     *content  // the newest state; only the holder of writer replaces it
 	seen    *snapshot // of now, nil until a reader needs one; never changed
 	version int       // counts the changes of now
+	about   store.Description
 }
 
 // mostInPlace is the maximum number of changes that are made under mu. A reader may wait for them,
@@ -109,7 +110,7 @@ func (c *collection) snapshot() *snapshot {
 		return c.seen
 	}
 	now, version, catchUp := c.now, c.version, c.now.catchUp()
-	s = &snapshot{info: now.info, state: now.state, indexes: now.indexes, feed: now.feed.copy(), gone: now.gone}
+	s = &snapshot{info: now.info, state: now.state, indexes: now.indexes, feed: now.feed.copy(), gone: now.gone, about: c.about}
 	c.mu.Unlock()
 	t := catchUp()
 	s.trees = t.copy()
@@ -122,6 +123,18 @@ func (c *collection) snapshot() *snapshot {
 		c.seen = s
 	}
 	return s
+}
+
+// Describe implements [store.Collection].
+func (c *collection) Describe(d store.Description) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.unreadable(c.now.gone); err != nil {
+		return err
+	}
+	c.about = d
+	c.changedLocked()
+	return nil
 }
 
 // Info implements [store.Collection].

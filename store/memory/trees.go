@@ -15,7 +15,8 @@ type snapshot struct {
 	state   store.State
 	indexes []store.Index // by name
 	feed    feed
-	gone    bool // the collection was dropped
+	gone    bool              // the collection was dropped
+	about   store.Description // only for readers, see collection.about
 	trees
 }
 

@@ -23,6 +23,9 @@ func (v *view) Info() store.Info { return *v.info }
 // State implements [store.View].
 func (v *view) State() store.State { return v.state }
 
+// Description implements [store.View].
+func (v *view) Description() (store.Description, error) { return v.about, v.usable() }
+
 // Get implements [store.View].
 func (v *view) Get(key string) (*object.Object, error) {
 	if err := v.usable(); err != nil {

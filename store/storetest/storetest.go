@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t T) Harness) {
 		{"View", viewRules},
 		{"Replace", replaceRules},
 		{"Open", openRules},
+		{"Describe", describeRules},
 		{"Index", indexRules},
 		{"Close", closeRules},
 		{"Concurrent", concurrentRules},

@@ -34,6 +34,7 @@ var (
 	KeyState        = []byte("state")
 	KeyGen          = []byte("gen")
 	KeyDict         = []byte("dict")
+	KeyDescription  = []byte("about")
 	KeyForbiddenFor = []byte("refused") // how long the server has forbidden the read, in nanoseconds
 
 	// Keys and buckets of a generation.
