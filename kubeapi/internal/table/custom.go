@@ -1,0 +1,111 @@
+package table
+
+import (
+	"bytes"
+	"reflect"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// ageColumn is that of a custom resource without columns.
+var ageColumn = store.Column{
+	Name: "Age", Type: "date", Description: creationDescription, JSONPath: ".metadata.creationTimestamp",
+}
+
+// customPrinter prints custom resources by the columns of their CustomResourceDefinition.
+type customPrinter struct {
+	columns []store.Column
+
+	mu    sync.Mutex // a path has state while it is evaluated
+	paths []*jsonpath.JSONPath
+}
+
+// customColumns returns the definitions of the columns of a custom resource, and the function that prints
+// them. A path that can't be parsed ends the columns, as at a kube-apiserver.
+func customColumns(columns []store.Column) ([]metav1.TableColumnDefinition, printFunc) {
+	if len(columns) == 0 {
+		columns = []store.Column{ageColumn}
+	}
+	definitions := []metav1.TableColumnDefinition{nameColumn}
+	p := new(customPrinter)
+	for _, c := range columns {
+		path := jsonpath.New(c.Name).AllowMissingKeys(true)
+		if err := path.Parse("{" + c.JSONPath + "}"); err != nil {
+			break
+		}
+		p.columns, p.paths = append(p.columns, c), append(p.paths, path)
+		description := c.Description
+		if description == "" {
+			description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
+		}
+		definitions = append(definitions, metav1.TableColumnDefinition{
+			Name: c.Name, Type: c.Type, Format: c.Format, Description: description, Priority: c.Priority,
+		})
+	}
+	return definitions, p.print
+}
+
+func (p *customPrinter) print(raw []byte, now clock) ([]any, []metav1.TableRowCondition, error) {
+	var o unstructured.Unstructured
+	if err := json.Unmarshal(raw, &o.Object); err != nil {
+		return nil, nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cells := []any{o.GetName()}
+	for i := range p.columns {
+		cells = append(cells, p.cell(i, o.Object, now))
+	}
+	return cells, nil, nil
+}
+
+// cell returns the first value of a column's path, or nil if there is none or it has another type. A
+// string column takes any value.
+func (p *customPrinter) cell(i int, content map[string]any, now clock) any {
+	results, err := p.paths[i].FindResults(content)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return nil
+	}
+	value := results[0][0].Interface()
+	switch p.columns[i].Type {
+	case "string":
+		var text bytes.Buffer
+		if err := p.paths[i].PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}); err != nil {
+			return nil
+		}
+		return text.String()
+	case "integer":
+		switch n := value.(type) {
+		case int64:
+			return n
+		case float64:
+			return int64(n)
+		}
+	case "number":
+		switch n := value.(type) {
+		case int64:
+			return float64(n)
+		case float64:
+			return n
+		}
+	case "boolean":
+		if b, ok := value.(bool); ok {
+			return b
+		}
+	case "date":
+		if text, ok := value.(string); ok {
+			var t metav1.Time
+			if err := t.UnmarshalQueryParameter(text); err != nil {
+				return "<invalid>"
+			}
+			return now.since(t.Time)
+		}
+	}
+	return nil
+}
