@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -72,6 +71,7 @@ type Agent struct {
 	foreign   bool              // the database was restored from a snapshot, which may be another node's
 	snapshots *backup.Snapshots // nil for a store that has none
 	source    localapi.Source
+	kube      *kube
 	status    *status.Reporter
 	stopping  <-chan struct{} // closed when the agent is to stop
 	damages   *repair.Damages
@@ -250,6 +250,9 @@ func (a *Agent) openCollections() error {
 func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	a.stopping = ctx.Done()
 	a.status = a.newStatus()
+	if err := a.newKube(); err != nil {
+		return err
+	}
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.config().Store.Type), Verdict: a.verdict.String(),
 		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.status.Fill,
@@ -270,7 +273,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 		a.log.Info("serving metrics", "address", metrics.Addr().String())
 		servers = append(servers, serveHTTP(metrics, a.metricsHandler()))
 	}
-	kubernetes, err := a.kubernetesAPI(http.HandlerFunc(unavailable))
+	kubernetes, err := a.kubernetesAPI(a.kube)
 	if err != nil {
 		return err
 	}
@@ -317,6 +320,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	group.Go(func() error { repair.Repairer{Damages: a.damages, Clock: a.clock, All: a.all}.Run(running); return nil })
 	group.Go(func() error { a.verifier.Run(running); return nil })
 	group.Go(func() error { purger.Run(running); return nil })
+	group.Go(func() error { a.followServer(running, cluster); return nil })
 	group.Go(func() error { collection.FollowVersions(running, a.clock, cluster, a.all); return nil })
 	<-running.Done()
 	a.tell(systemd.Stopping("storing the last changes"))
@@ -353,7 +357,8 @@ func (a *Agent) config() *config.AgentConfiguration { return a.settings.get() }
 func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	return collection.Options{
 		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.foreign, Reloaded: reloaded,
-		PurgeAfter: func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
+		RecordAlways: a.config().KubernetesAPI.Enabled(),
+		PurgeAfter:   func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
 	}
 }
 

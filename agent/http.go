@@ -21,6 +21,9 @@ import (
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
+	for _, path := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
+		mux.Handle(path, a.kube)
+	}
 	page := a.statusPage(false)
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)

@@ -65,7 +65,7 @@ func TestKubernetesAPI(t *testing.T) {
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
 			require.NoError(t, err)
-			require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode, "the handler answers")
+			require.Equal(t, http.StatusNotFound, answer.StatusCode, "pods are not served before the server has named them")
 			require.Contains(t, string(body), `"kind":"Status"`)
 		})
 	}

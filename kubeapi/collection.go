@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 	"github.com/snapcache/snapcache/kubeapi/internal/table"
 	"github.com/snapcache/snapcache/store"
@@ -91,6 +92,9 @@ type catalog struct {
 
 	mu    sync.Mutex
 	known map[*Collection]*served
+
+	docs       *discovery.Documents // of documented; nil if there are none yet
+	documented []*served
 }
 
 // all returns the collections as they are now, ordered by ID.

@@ -1,6 +1,56 @@
 package kubeapi
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
+)
 
 // discovery answers requests for documents about what is served.
-func (s *Server) discovery(w http.ResponseWriter, r *http.Request) { noSuchPage(w) }
+func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
+	d, err := s.catalog.documents()
+	switch {
+	case err != nil:
+		sendError(w, r, err)
+	case r.Method != http.MethodGet:
+		sendError(w, r, notAllowed())
+	case !d.Serve(w, r):
+		noSuchPage(w)
+	}
+}
+
+// documents returns the discovery documents of what is served now.
+func (c *catalog) documents() (*discovery.Documents, error) {
+	all, err := c.all()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.docs == nil || !slices.Equal(c.documented, all) {
+		resources := make([]discovery.Resource, len(all))
+		for i, s := range all {
+			resources[i] = discovery.Resource{Info: s.info, Description: s.desc}
+		}
+		c.docs, c.documented = discovery.New(resources), all
+	}
+	return c.docs, nil
+}
+
+// GroupVersions returns the versions of groups that are served.
+func (s *Server) GroupVersions() []schema.GroupVersion {
+	all, err := s.catalog.all()
+	if err != nil {
+		return nil
+	}
+	var out []schema.GroupVersion
+	for _, x := range all {
+		if gv := x.info.GVR().GroupVersion(); !slices.Contains(out, gv) {
+			out = append(out, gv)
+		}
+	}
+	return out
+}

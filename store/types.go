@@ -257,8 +257,8 @@ type Stats struct {
 	ReadError  error
 }
 
-// Collection is one kind of object in one scope. One writer at a time may call Apply, Replace and
-// Describe; everything else is safe for concurrent use.
+// Collection is one kind of object in one scope. One writer at a time may call Apply and Replace, and
+// beside it one goroutine Describe; everything else is safe for concurrent use.
 type Collection interface {
 	// Info returns the identity of the stored objects, which may differ from the one that Open
 	// was given. See DB.Open.

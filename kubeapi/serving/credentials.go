@@ -108,7 +108,7 @@ func ensure[T any](path string, log *slog.Logger, parse func([]byte) (T, error),
 	if raw, err = create(); err != nil {
 		return none, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := replace(path, raw); err != nil {
+	if err := WriteFile(path, raw); err != nil {
 		return none, err
 	}
 	if errors.Is(reason, fs.ErrNotExist) {
@@ -120,8 +120,8 @@ func ensure[T any](path string, log *slog.Logger, parse func([]byte) (T, error),
 	return parse(raw)
 }
 
-// replace writes a file for this user only, atomically and durably.
-func replace(path string, content []byte) (err error) {
+// WriteFile writes a file for this user only, atomically and durably, in a directory that exists.
+func WriteFile(path string, content []byte) (err error) {
 	tmp := path + ".tmp"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

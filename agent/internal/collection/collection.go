@@ -16,6 +16,7 @@ import (
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
@@ -41,6 +42,9 @@ type Options struct {
 	// ends the agent.
 	Reloaded bool
 
+	// RecordAlways keeps the newest events of the collection in memory, also while no client watches.
+	RecordAlways bool
+
 	// PurgeAfter returns the value of secrets.purgeAfter in force.
 	PurgeAfter func() time.Duration
 }
@@ -52,7 +56,8 @@ type Collection struct {
 	Log       *slog.Logger
 	Tracker   *Tracker
 
-	opts Options
+	opts   Options
+	served *kubeapi.Collection
 
 	// For the collection's own goroutine.
 	rejected upstream.ErrorClass // how the server rejects requests; empty while it accepts them
@@ -71,6 +76,8 @@ type Collection struct {
 	stored   store.Collection
 	source   *upstream.Source
 	pipeline *informer.Pipeline
+
+	description store.Description
 
 	stop  context.CancelFunc // nil while the collection does not run
 	tasks []*pausedTask      // to be done once the collection has stopped
@@ -94,6 +101,7 @@ func New(s Spec, opts Options) *Collection {
 		opts: opts, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s,
 	}
 	c.Tracker.onPhase = c.logRejection
+	c.served = c.newServed(opts.RecordAlways)
 	return c
 }
 
@@ -232,9 +240,13 @@ func (c *Collection) Open(r upstream.Resource) error {
 	c.verdict = c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
 	c.Tracker.setVerdict(c.verdict.String())
 	c.Log.Info("collection opened", "verdict", c.verdict.String(), "objects", stored.State().Count)
+	description, err := c.loadDescription(stored)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.resource, c.stored = &r, stored
+	c.resource, c.stored, c.description = &r, stored, description
 	return nil
 }
 
@@ -256,12 +268,21 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, informer.Options{
-		Name: c.ID, Collection: c.stored, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
+		Name: c.ID, Collection: c.stored, Recorder: c.served.Events, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
 	})
 	c.mu.Lock()
 	c.source, c.pipeline = source, pipeline
 	c.mu.Unlock()
-	return pipeline.Run(ctx)
+	describing, end := context.WithCancel(ctx)
+	described := make(chan struct{})
+	go func() {
+		defer close(described)
+		c.describe(describing, cluster, c.stored, *c.resource)
+	}()
+	err := pipeline.Run(ctx)
+	end()
+	<-described
+	return err
 }
 
 // schema returns a function that asks the server for the schema of a custom resource. If the server

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/openapi3"
 	"k8s.io/client-go/rest"
 
-	"github.com/snapcache/snapcache/kubeapi/internal/openapi"
+	"github.com/snapcache/snapcache/kubeapi/openapi"
 )
 
 // TestOpenAPI reads the documents of a mirror with client-go, as kubectl does to explain a resource.

@@ -1,0 +1,52 @@
+package collection
+
+import (
+	"context"
+	"errors"
+
+	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/store"
+)
+
+// errNoSource means that the collection has not run yet.
+var errNoSource = errors.New("the server was not asked yet")
+
+// newServed returns the collection for the Kubernetes API.
+func (c *Collection) newServed(always bool) *kubeapi.Collection {
+	return &kubeapi.Collection{
+		Info:        func() store.Info { stored, _, _, _ := c.Live(); return stored.Info() },
+		Description: c.Description,
+		View:        func() (store.View, error) { stored, _, _, _ := c.Live(); return stored.View() },
+		Freshness:   c.freshness,
+		Probe: func(ctx context.Context) (string, error) {
+			_, source, _, _ := c.Live()
+			if source == nil {
+				return "", errNoSource
+			}
+			return source.Newest(ctx)
+		},
+		Changed: c.Tracker.NextChange,
+		Events:  kubeapi.NewEvents(always, "", c.opts.Clock),
+		Staleness: func() kubeapi.Staleness {
+			s := c.Configured().Staleness
+			return kubeapi.Staleness{Policy: kubeapi.Policy(s.Policy), MaxAge: s.MaxAge.Duration}
+		},
+	}
+}
+
+// Served returns the collection for the Kubernetes API, always the same; nil until the resource is
+// known.
+func (c *Collection) Served() *kubeapi.Collection {
+	if stored, _, _, _ := c.Live(); stored == nil {
+		return nil
+	}
+	return c.served
+}
+
+func (c *Collection) freshness() kubeapi.Freshness {
+	stored, _, _, _ := c.Live()
+	if c.Watching() {
+		return kubeapi.Freshness{Connected: true}
+	}
+	return kubeapi.Freshness{Since: c.Tracker.Stats().LastProven(stored.State().Proven())}
+}
