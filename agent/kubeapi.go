@@ -115,6 +115,12 @@ const serverInterval = 24 * time.Hour
 func (a *Agent) followServer(ctx context.Context, cluster *upstream.Cluster) {
 	backoff := wait.Backoff{Duration: time.Second, Cap: 10 * time.Minute, Factor: 2, Jitter: 0.5, Steps: 12}
 	for a.config().KubernetesAPI.Enabled() {
+		if len(a.served()) < len(a.all()) { // the server has not named all resources yet
+			if sleep.For(ctx, a.clock, time.Second) != nil {
+				return
+			}
+			continue
+		}
 		d := wait.Jitter(serverInterval, 0.2)
 		if err := a.kube.refresh(ctx, cluster); err != nil {
 			d = backoff.Step()

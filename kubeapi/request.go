@@ -59,7 +59,7 @@ func parsePath(p string) (_ path, ok bool) {
 // selectors are left to package selector.
 func parseOptions(r *http.Request) (internalversion.ListOptions, error) {
 	var opts internalversion.ListOptions
-	if err := metascheme.ParameterCodec.DecodeParameters(r.URL.Query(), schema.GroupVersion{Version: "v1"}, &opts); err != nil {
+	if err := metascheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &opts); err != nil {
 		return opts, badRequest(err.Error())
 	}
 	internalversion.SetListOptionsDefaults(&opts, true)
