@@ -28,6 +28,9 @@ type ChangeQuery struct {
 	// cluster-scoped objects.
 	Namespace string
 
+	// Key limits the changes to one object; empty for all.
+	Key string
+
 	// Objects includes the objects.
 	Objects bool
 
@@ -171,8 +174,8 @@ func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damag
 	if err != nil {
 		return err
 	}
-	otherNamespace := func(key string) bool {
-		return t.q.Namespace != "" && v.Info().Namespaced && store.KeyNamespace(key) != t.q.Namespace
+	other := func(key string) bool {
+		return t.q.Key != "" && key != t.q.Key || t.q.Namespace != "" && v.Info().Namespaced && store.KeyNamespace(key) != t.q.Namespace
 	}
 	seen := t.ahead
 	t.ahead = map[position]bool{}
@@ -180,7 +183,7 @@ func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damag
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case e.Key != "" && otherNamespace(e.Key):
+		case e.Key != "" && other(e.Key):
 			continue
 		case err != nil && corrupt.add(err):
 			continue

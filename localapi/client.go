@@ -104,7 +104,7 @@ func inEach(collections []string, query func(id string) error) error {
 
 // Keys implements [Source].
 func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
-	query := parameters(map[string]string{"index": q.Index, "value": q.Value})
+	query := q.values()
 	return inEach(collections, func(id string) error {
 		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
 			var k Key
@@ -118,7 +118,7 @@ func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 
 // Objects implements [Source].
 func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
-	query := parameters(map[string]string{"namespace": q.Namespace, "labelSelector": q.LabelSelector})
+	query := parameters(map[string]string{"namespace": q.Namespace, "labelSelector": q.LabelSelector, "key": q.Key})
 	return inEach(collections, func(id string) error {
 		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
 			if len(line) == 0 || line[0] != '{' || line[len(line)-1] != '}' { // not from an agent

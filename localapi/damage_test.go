@@ -74,6 +74,13 @@ func TestCorruptRecords(t *testing.T) {
 			require.NoError(t, err, "records outside the query don't matter")
 			require.Len(t, objects, 1)
 
+			objects, err = objectKeys(src, "configmaps", ObjectQuery{Key: "a/one"})
+			require.Empty(t, objects)
+			requireDamage(t, err, "a/one")
+			objects, err = objectKeys(src, "configmaps", ObjectQuery{Key: "a/two"})
+			require.NoError(t, err)
+			require.Len(t, objects, 1)
+
 			objects, err = objectKeys(src, "nodes", ObjectQuery{})
 			require.Empty(t, objects, "all objects of the query are corrupt")
 			requireDamage(t, err, "edge-1", "edge-2")

@@ -135,7 +135,11 @@ func entries(db store.DB, v store.View, index string) iter.Seq2[entry, error] {
 func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
 	var corrupt damage
 	read := func(db store.DB, v store.View, sp *spool.Spool) error {
+		n := 0
 		for h, err := range readable(ctx, &corrupt, headers(db, v, q)) {
+			if err == nil && !q.matches(h.Key, v.Info().Namespaced) {
+				continue
+			}
 			var b []byte
 			if err == nil {
 				b, err = json.Marshal(Key{Key: h.Key, UID: h.UID, ResourceVersion: h.RV, Bytes: h.Bytes})
@@ -143,7 +147,7 @@ func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 			if err == nil {
 				err = sp.Add(b, store.Record{})
 			}
-			if err != nil {
+			if n++; err != nil || n == q.Limit {
 				return err
 			}
 		}
@@ -189,17 +193,29 @@ func (r *reader) spooled(
 	return corrupt.err()
 }
 
-// headers yields the headers that q selects.
+// matches reports whether a key has the namespace and the prefix of the name.
+func (q KeyQuery) matches(key string, namespaced bool) bool {
+	namespace := store.KeyNamespace(key)
+	return (q.Namespace == "" || !namespaced || namespace == q.Namespace) &&
+		strings.HasPrefix(strings.TrimPrefix(key, namespace+"/"), q.NamePrefix)
+}
+
+// headers yields the headers of the keys after q.After that q.Index selects. Others that the rest of
+// q leaves out may be among them.
 func headers(db store.DB, v store.View, q KeyQuery) iter.Seq2[store.Header, error] {
 	if q.Index == "" {
-		return v.Headers("", "")
+		prefix := ""
+		if q.Namespace != "" && v.Info().Namespaced {
+			prefix = q.Namespace + "/" + q.NamePrefix
+		}
+		return v.Headers(prefix, q.After)
 	}
 	return func(yield func(store.Header, error) bool) {
 		if err := checkIndex(v, q.Index); err != nil {
 			yield(store.Header{}, err)
 			return
 		}
-		for key, err := range v.IndexKeys(q.Index, q.Value, "") {
+		for key, err := range v.IndexKeys(q.Index, q.Value, q.After) {
 			var h store.Header
 			if err == nil {
 				h, err = header(db, v, q.Index, key)
@@ -220,11 +236,7 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 	var corrupt damage
 	var buf []byte
 	read := func(_ store.DB, v store.View, sp *spool.Spool) error {
-		prefix := ""
-		if q.Namespace != "" && v.Info().Namespaced {
-			prefix = q.Namespace + "/"
-		}
-		for rec, err := range readable(ctx, &corrupt, v.Records(prefix, "")) {
+		for rec, err := range readable(ctx, &corrupt, records(v, q)) {
 			matches := true
 			if err == nil && !selector.Empty() {
 				if matches, err = selects(selector, rec, &buf); corrupt.add(err) {
@@ -241,6 +253,22 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 		return nil
 	}
 	return r.spooled(ctx, collections, &corrupt, read, func(_ string, _, object []byte) error { return each(object) })
+}
+
+// records yields the records of the key or the namespace of q.
+func records(v store.View, q ObjectQuery) iter.Seq2[store.Record, error] {
+	if q.Key == "" {
+		prefix := ""
+		if q.Namespace != "" && v.Info().Namespaced {
+			prefix = q.Namespace + "/"
+		}
+		return v.Records(prefix, "")
+	}
+	return func(yield func(store.Record, error) bool) {
+		if o, err := v.Get(q.Key); !errors.Is(err, store.ErrNotFound) {
+			yield(store.Record{Header: store.Header{Key: q.Key}, Object: o}, err)
+		}
+	}
 }
 
 // selects reports whether a selector matches the labels of a record, which it decodes into buf.

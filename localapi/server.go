@@ -19,13 +19,15 @@ const progressEvery = 200 * time.Millisecond
 //
 //	GET /v1alpha1/status
 //	GET /v1alpha1/collections/{id}/index/{index}
-//	GET /v1alpha1/collections/{id}/keys?index=&value=
-//	GET /v1alpha1/collections/{id}/objects?namespace=&labelSelector=
-//	GET /v1alpha1/collections/{id}/changes?since=&sinceTime=&namespace=&objects=&follow=
+//	GET /v1alpha1/collections/{id}/keys?index=&value=&namespace=&namePrefix=&after=&limit=
+//	GET /v1alpha1/collections/{id}/objects?namespace=&labelSelector=&key=
+//	GET /v1alpha1/collections/{id}/changes?since=&sinceTime=&namespace=&key=&objects=&follow=
 //
 // The status is one JSON document. The others are streams of JSON, one value per line:
-// [IndexValue], [Key], the objects as stored, and [Change]. sinceTime is an RFC 3339 time, objects
-// and follow are true or false. With follow the stream does not end by itself.
+// [IndexValue], [Key], the objects as stored, and [Change]. The parameters are the fields of
+// [KeyQuery], [ObjectQuery] and [ChangeQuery]: key and after are keys, such as shop/web-1, sinceTime
+// is an RFC 3339 time, objects and follow are true or false. With follow the stream does not end by
+// itself.
 //
 // An error is JSON of the form {"error": "text", "reason": "NoIndex"}. If no line was sent before,
 // it is the body of an answer with a matching status:
@@ -81,13 +83,17 @@ func (h handler) index(w http.ResponseWriter, r *http.Request) {
 
 func (h handler) keys(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
-	q := KeyQuery{Index: r.FormValue("index"), Value: r.FormValue("value")}
+	q, err := parseKeyQuery(r.URL.Query())
+	if err != nil {
+		s.end(err)
+		return
+	}
 	s.end(h.src.Keys(r.Context(), []string{r.PathValue("id")}, q, func(_ string, k Key) error { return s.value(k) }))
 }
 
 func (h handler) objects(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
-	q := ObjectQuery{Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector")}
+	q := ObjectQuery{Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector"), Key: r.FormValue("key")}
 	s.end(h.src.Objects(r.Context(), []string{r.PathValue("id")}, q, s.line))
 }
 

@@ -165,6 +165,8 @@ func TestErrorAnswers(t *testing.T) {
 		{"configmaps/index/absent", 404, "NoIndex"},
 		{"configmaps/keys?index=absent", 404, "NoIndex"},
 		{"configmaps/objects?labelSelector=a+in+", 400, "BadRequest"},
+		{"configmaps/keys?limit=-1", 400, "BadRequest"},
+		{"configmaps/keys?limit=all", 400, "BadRequest"},
 		{"configmaps/changes", 400, "BadRequest"},
 		{"configmaps/changes?since=5&objects=no+", 400, "BadRequest"},
 		{"configmaps/changes?sinceTime=yesterday", 400, "BadRequest"},

@@ -105,13 +105,28 @@ func testKeys(t *testing.T, src Source) {
 		want []string
 	}{
 		{"configmaps", KeyQuery{}, []string{"a-b/one", "a/one", "a/two", "shop/one", "shop/two"}},
-		{"configmaps", KeyQuery{"namespace", "a"}, []string{"a/one", "a/two"}},
-		{"configmaps", KeyQuery{"namespace", "absent"}, nil},
-		{"configmaps", KeyQuery{"namespace", ""}, nil},
-		{"configmaps", KeyQuery{"app", "till"}, []string{"a/one", "shop/one"}},
-		{"configmaps", KeyQuery{"app", "absent"}, nil},
-		{"nodes", KeyQuery{"namespace", ""}, []string{"edge-1", "edge-2"}},
+		{"configmaps", KeyQuery{Index: "namespace", Value: "a"}, []string{"a/one", "a/two"}},
+		{"configmaps", KeyQuery{Index: "namespace", Value: "absent"}, nil},
+		{"configmaps", KeyQuery{Index: "namespace", Value: ""}, nil},
+		{"configmaps", KeyQuery{Index: "app", Value: "till"}, []string{"a/one", "shop/one"}},
+		{"configmaps", KeyQuery{Index: "app", Value: "absent"}, nil},
+		{"nodes", KeyQuery{Index: "namespace", Value: ""}, []string{"edge-1", "edge-2"}},
 		{"empty.apps", KeyQuery{}, nil},
+		{"configmaps", KeyQuery{Namespace: "a"}, []string{"a/one", "a/two"}},
+		{"configmaps", KeyQuery{Namespace: "a", NamePrefix: "t"}, []string{"a/two"}},
+		{"configmaps", KeyQuery{NamePrefix: "o"}, []string{"a-b/one", "a/one", "shop/one"}},
+		{"configmaps", KeyQuery{NamePrefix: "a"}, nil},
+		{"configmaps", KeyQuery{Limit: 2}, []string{"a-b/one", "a/one"}},
+		{"configmaps", KeyQuery{Limit: 2, After: "a/one"}, []string{"a/two", "shop/one"}},
+		{"configmaps", KeyQuery{Limit: 2, After: "a/p"}, []string{"a/two", "shop/one"}},
+		{"configmaps", KeyQuery{Limit: 2, After: "shop/one"}, []string{"shop/two"}},
+		{"configmaps", KeyQuery{Limit: 2, NamePrefix: "o", After: "a-b/one"}, []string{"a/one", "shop/one"}},
+		{"configmaps", KeyQuery{Namespace: "shop", After: "a/one"}, []string{"shop/one", "shop/two"}},
+		{"configmaps", KeyQuery{Namespace: "a", After: "shop/one"}, nil},
+		{"configmaps", KeyQuery{Index: "app", Value: "till", After: "a/one"}, []string{"shop/one"}},
+		{"configmaps", KeyQuery{Index: "app", Value: "till", Limit: 1}, []string{"a/one"}},
+		{"configmaps", KeyQuery{Index: "app", Value: "till", Namespace: "shop", NamePrefix: "o", Limit: 1}, []string{"shop/one"}},
+		{"nodes", KeyQuery{Namespace: "a", NamePrefix: "edge-2"}, []string{"edge-2"}},
 	} {
 		keys, err := allKeys(src, tc.id, tc.q)
 		require.NoError(t, err)
@@ -141,6 +156,11 @@ func testObjects(t *testing.T, src Source) {
 		{"nodes", ObjectQuery{}, []string{"edge-1", "edge-2"}},
 		{"nodes", ObjectQuery{Namespace: "a", LabelSelector: "app"}, []string{"edge-2"}},
 		{"empty.apps", ObjectQuery{}, nil},
+		{"configmaps", ObjectQuery{Key: "a/one"}, []string{"a/one"}},
+		{"configmaps", ObjectQuery{Key: "a/one", Namespace: "shop"}, []string{"a/one"}},
+		{"configmaps", ObjectQuery{Key: "a/one", LabelSelector: "app=web"}, nil},
+		{"configmaps", ObjectQuery{Key: "a/on"}, nil},
+		{"nodes", ObjectQuery{Key: "edge-1"}, []string{"edge-1"}},
 	} {
 		got, err := objectKeys(src, tc.id, tc.q)
 		require.NoError(t, err)

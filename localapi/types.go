@@ -28,8 +28,7 @@ type Source interface {
 	// Index returns the values of one index for each of the collections, in order.
 	Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error)
 
-	// Keys calls each for the keys of the collections, one collection after the other, in order:
-	// all or, if q.Index is set, those with q.Value in that index.
+	// Keys calls each for the keys of the collections, one collection after the other, in order.
 	Keys(ctx context.Context, collections []string, q KeyQuery, each func(collection string, k Key) error) error
 
 	// Objects calls each with the JSON of the objects of the collections, one collection after the
@@ -51,6 +50,15 @@ type Source interface {
 // KeyQuery selects the keys with a value in an index, or all keys if Index is empty.
 type KeyQuery struct {
 	Index, Value string
+
+	// Namespace and NamePrefix limit the keys to one namespace, and to names that begin with the
+	// prefix; empty for all. As in kubectl, the namespace is ignored for cluster-scoped objects.
+	Namespace, NamePrefix string
+
+	// After is the last key of the page before; empty for the first page. Limit is the greatest
+	// number of keys of each collection, 0 for no limit.
+	After string
+	Limit int
 }
 
 // ObjectQuery selects objects by namespace and label selector; empty for all. As in kubectl, the
@@ -58,6 +66,9 @@ type KeyQuery struct {
 type ObjectQuery struct {
 	Namespace     string
 	LabelSelector string
+
+	// Key selects one object, if it is cached, in place of a namespace.
+	Key string
 }
 
 // Key is one key of a collection.

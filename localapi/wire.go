@@ -48,6 +48,12 @@ type wireError struct {
 	More        int                      `json:"more,omitempty"`
 }
 
+// StatusCode returns the HTTP status of an error of a [Source].
+func StatusCode(err error) int {
+	_, code := toWire(err)
+	return code
+}
+
 // toWire returns the JSON form of err, and its HTTP status.
 func toWire(err error) (wireError, int) {
 	w := wireError{Error: err.Error(), Reason: reasonInternal}

@@ -19,9 +19,34 @@ func parameters(all map[string]string) url.Values {
 }
 
 // values encodes a query as URL parameters.
+func (q KeyQuery) values() url.Values {
+	v := parameters(map[string]string{
+		"index": q.Index, "value": q.Value, "namespace": q.Namespace, "namePrefix": q.NamePrefix, "after": q.After,
+	})
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	return v
+}
+
+// parseKeyQuery decodes the parameters made by values.
+func parseKeyQuery(v url.Values) (KeyQuery, error) {
+	q := KeyQuery{
+		Index: v.Get("index"), Value: v.Get("value"), Namespace: v.Get("namespace"), NamePrefix: v.Get("namePrefix"), After: v.Get("after"),
+	}
+	if s := v.Get("limit"); s != "" {
+		var err error
+		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 0 {
+			return q, fmt.Errorf("%w: limit: a number expected, found %q", ErrBadQuery, s)
+		}
+	}
+	return q, nil
+}
+
+// values encodes a query as URL parameters.
 func (q ChangeQuery) values() url.Values {
 	v := parameters(map[string]string{
-		"since": q.Since, "namespace": q.Namespace,
+		"since": q.Since, "namespace": q.Namespace, "key": q.Key,
 		"objects": strconv.FormatBool(q.Objects), "follow": strconv.FormatBool(q.Follow),
 	})
 	if !q.SinceTime.IsZero() {
@@ -32,7 +57,7 @@ func (q ChangeQuery) values() url.Values {
 
 // parseChangeQuery decodes the parameters made by values.
 func parseChangeQuery(v url.Values) (q ChangeQuery, err error) {
-	q.Since, q.Namespace = v.Get("since"), v.Get("namespace")
+	q.Since, q.Namespace, q.Key = v.Get("since"), v.Get("namespace"), v.Get("key")
 	if s := v.Get("sinceTime"); s != "" {
 		if q.SinceTime, err = time.Parse(time.RFC3339, s); err != nil {
 			return q, fmt.Errorf("%w: sinceTime: %w", ErrBadQuery, err)
