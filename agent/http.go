@@ -16,7 +16,7 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// handler returns the handler of the socket: the cache, the status page, comparisons with the server,
+// handler returns the handler of the socket: the cache, the status page and its pages of the objects, comparisons with the server,
 // snapshots, reloads, health, metrics and profiles.
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -27,6 +27,7 @@ func (a *Agent) handler() http.Handler {
 	page := a.statusPage(false)
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)
+	mux.Handle("GET /browse/", page)
 	mux.Handle(localapi.VerifyPattern, localapi.VerifyHandler(a.verifier.Verify))
 	mux.Handle("GET /metrics", a.status.Metrics())
 	a.status.HealthHandlers(mux)

@@ -265,9 +265,11 @@ func records(v store.View, q ObjectQuery) iter.Seq2[store.Record, error] {
 		return v.Records(prefix, "")
 	}
 	return func(yield func(store.Record, error) bool) {
-		if o, err := v.Get(q.Key); !errors.Is(err, store.ErrNotFound) {
-			yield(store.Record{Header: store.Header{Key: q.Key}, Object: o}, err)
+		o, err := v.Get(q.Key)
+		if errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("%s: %w", q.Key, store.ErrNotFound) // views adds the collection
 		}
+		yield(store.Record{Header: store.Header{Key: q.Key}, Object: o}, err)
 	}
 }
 

@@ -34,6 +34,7 @@ const progressEvery = 200 * time.Millisecond
 //
 //	NotSynced     503   the collection has no complete list yet
 //	NoCollection  404
+//	NotFound      404   no object has the key
 //	NoIndex       404
 //	BadRequest    400
 //	TooOld        410   the history no longer reaches back that far

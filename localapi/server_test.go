@@ -165,6 +165,7 @@ func TestErrorAnswers(t *testing.T) {
 		{"configmaps/index/absent", 404, "NoIndex"},
 		{"configmaps/keys?index=absent", 404, "NoIndex"},
 		{"configmaps/objects?labelSelector=a+in+", 400, "BadRequest"},
+		{"configmaps/objects?key=a/on", 404, "NotFound"},
 		{"configmaps/keys?limit=-1", 400, "BadRequest"},
 		{"configmaps/keys?limit=all", 400, "BadRequest"},
 		{"configmaps/changes", 400, "BadRequest"},

@@ -159,7 +159,6 @@ func testObjects(t *testing.T, src Source) {
 		{"configmaps", ObjectQuery{Key: "a/one"}, []string{"a/one"}},
 		{"configmaps", ObjectQuery{Key: "a/one", Namespace: "shop"}, []string{"a/one"}},
 		{"configmaps", ObjectQuery{Key: "a/one", LabelSelector: "app=web"}, nil},
-		{"configmaps", ObjectQuery{Key: "a/on"}, nil},
 		{"nodes", ObjectQuery{Key: "edge-1"}, []string{"edge-1"}},
 	} {
 		got, err := objectKeys(src, tc.id, tc.q)
@@ -195,6 +194,10 @@ func testSentinels(t *testing.T, src Source) {
 	require.ErrorIs(t, err, store.ErrNoCollection)
 	_, err = objectKeys(src, "absent", ObjectQuery{})
 	require.ErrorIs(t, err, store.ErrNoCollection)
+
+	_, err = objectKeys(src, "configmaps", ObjectQuery{Key: "a/on"})
+	require.ErrorIs(t, err, store.ErrNotFound)
+	require.EqualError(t, err, "collection configmaps: a/on: not found")
 
 	_, err = indexOf(ctx, src, "configmaps", "absent")
 	require.ErrorIs(t, err, store.ErrNoIndex)

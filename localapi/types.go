@@ -67,7 +67,8 @@ type ObjectQuery struct {
 	Namespace     string
 	LabelSelector string
 
-	// Key selects one object, if it is cached, in place of a namespace.
+	// Key selects one object, in place of a namespace. Without such an object the query fails with
+	// [store.ErrNotFound].
 	Key string
 }
 

@@ -29,6 +29,7 @@ var sentinels = []struct {
 }{
 	{ErrNotSynced, "NotSynced", http.StatusServiceUnavailable},
 	{store.ErrNoCollection, "NoCollection", http.StatusNotFound},
+	{store.ErrNotFound, "NotFound", http.StatusNotFound},
 	{store.ErrNoIndex, "NoIndex", http.StatusNotFound},
 	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
 	{ErrTooOld, "TooOld", http.StatusGone},

@@ -78,6 +78,13 @@ type Options struct {
 //	GET /         the page
 //	GET /events   a stream of server-sent events, each with the page's content
 //
+// and, unless Bare is set, the pages of the cached objects:
+//
+//	GET /browse/?namespace=                               the collections
+//	GET /browse/{collection}?namespace=&name=&after=      the objects of one, name by prefix
+//	GET /browse/{collection}/object?key=                  an object
+//	GET /browse/{collection}/changes                      what changed in the last hour
+//
 // If eight viewers are connected, the stream is refused (503), and the page retries.
 func Handler(opts Options) http.Handler {
 	if opts.Clock == nil {
@@ -87,6 +94,9 @@ func Handler(opts Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.page)
 	mux.HandleFunc("GET /events", h.events)
+	if !opts.Bare {
+		browser{opts}.handle(mux)
+	}
 	return mux
 }
 
@@ -110,7 +120,7 @@ func (h *handler) page(w http.ResponseWriter, r *http.Request) {
 		content.view = v
 		err = page.Execute(&body, content)
 	}
-	headers(w)
+	headers(w, policy)
 	if err != nil {
 		http.Error(w, h.unreadable(err), http.StatusInternalServerError)
 		return
@@ -119,7 +129,7 @@ func (h *handler) page(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
 }
 
-func headers(w http.ResponseWriter) {
+func headers(w http.ResponseWriter, policy string) {
 	w.Header().Set("Content-Security-Policy", policy)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Referrer-Policy", "no-referrer")
@@ -142,12 +152,19 @@ func (h *handler) view(ctx context.Context) (view, error) {
 	if h.opts.Bare {
 		s = bare(s)
 	}
-	return newView(s, h.opts.Node, h.opts.Clock.Now()), nil
+	v := newView(s, h.opts.Node, h.opts.Clock.Now())
+	if !h.opts.Bare {
+		v.Browse = "/browse/"
+		for i, c := range v.Collections {
+			v.Collections[i].Link = link(v.Browse, c.ID, "")
+		}
+	}
+	return v, nil
 }
 
 // events sends the page's content whenever it changes.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	headers(w)
+	headers(w, policy)
 	select {
 	case h.viewers <- struct{}{}:
 		defer func() { <-h.viewers }()

@@ -18,6 +18,7 @@ type view struct {
 	Level       localapi.Level
 	Freshness   string
 	Summary     string
+	Browse      string // link to the objects; empty for none
 	Alarms      []localapi.Alarm
 	Collections []card
 	Facts       facts
@@ -27,6 +28,7 @@ type view struct {
 type card struct {
 	ID       string
 	Name     []string // the ID in parts, between which a line may break
+	Link     string   // to its objects; empty for none
 	Level    localapi.Level
 	State    string
 	Progress string // of a running list

@@ -114,7 +114,7 @@ func TestStatusPageGuarded(t *testing.T) {
 		require.NoError(t, err)
 		return resp.StatusCode
 	}
-	for _, path := range []string{"", "v1alpha1/status", "v1alpha1/collections/nodes/objects"} {
+	for _, path := range []string{"", "v1alpha1/status", "v1alpha1/collections/nodes/objects", "browse/", "browse/nodes", "browse/nodes/changes"} {
 		require.Equal(t, http.StatusOK, ask(http.MethodGet, tunnel+path, "localhost", ""), path)
 		require.Equal(t, http.StatusForbidden, ask(http.MethodGet, tunnel+path, "evil.example", ""), path)
 	}
@@ -124,6 +124,7 @@ func TestStatusPageGuarded(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask(http.MethodGet, loopback, "localhost", ""))
 	require.Equal(t, http.StatusForbidden, ask(http.MethodGet, loopback, "evil.example", ""))
 	require.Equal(t, http.StatusNotFound, ask(http.MethodGet, loopback+"v1alpha1/status", "localhost", ""), "the API is on the socket alone")
+	require.Equal(t, http.StatusNotFound, ask(http.MethodGet, loopback+"browse/", "localhost", ""), "and so are the objects")
 	a.stop()
 }
 

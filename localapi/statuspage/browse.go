@@ -1,0 +1,260 @@
+package statuspage
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// maxRows limits the objects or changes on a page.
+const maxRows = 200
+
+var (
+	//go:embed browse.html
+	browseHTML string
+
+	browsePage = template.Must(template.Must(page.Clone()).New("browse").Parse(browseHTML))
+
+	// browsePolicy is the Content-Security-Policy of the pages of the browser, which have no script.
+	browsePolicy = fmt.Sprintf("default-src 'none'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'", hash(style))
+)
+
+// browser serves pages of the cached objects. They are for the agent's socket alone.
+type browser struct{ opts Options }
+
+func (b browser) handle(mux *http.ServeMux) {
+	mux.HandleFunc("GET /browse/{$}", b.page(b.collections))
+	mux.HandleFunc("GET /browse/{collection}", b.page(b.objects))
+	mux.HandleFunc("GET /browse/{collection}/object", b.page(b.object))
+	mux.HandleFunc("GET /browse/{collection}/changes", b.page(b.changes))
+}
+
+// sheet is the input of the template.
+type sheet struct {
+	Style   template.CSS
+	Node    string
+	Path    []cell // the pages above this one
+	Title   string
+	State   cell     // how fresh the content is
+	Problem string   // why the page is not complete
+	Notes   []string // in a line each
+	Filter  *localapi.KeyQuery
+	Choices []localapi.IndexValue // the namespaces of the filter
+	Head    []string              // of the table; nil for no table
+	Rows    [][]cell
+	Links   []cell
+	Facts   facts
+	Text    string // an object as YAML
+}
+
+// cell is a text of a table or a list. All but Text may be empty.
+type cell struct {
+	Text, Link string
+	Level      localapi.Level
+	Time       string // the exact time of Text
+}
+
+// page returns the handler of a page that fill fills. After an error the page has what was read
+// before, the error, and its status.
+func (b browser) page(fill func(*http.Request, *sheet) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		code := http.StatusOK
+		s := &sheet{Style: template.CSS(style), Node: b.opts.Node, Path: []cell{{Text: "status", Link: "/"}, {Text: "objects", Link: "/browse/"}}} //nolint:gosec // it is embedded
+		if err := fill(r, s); err != nil {
+			s.Problem, code = err.Error(), localapi.StatusCode(err)
+		}
+		var body bytes.Buffer
+		err := browsePage.Execute(&body, s)
+		headers(w, browsePolicy)
+		if err != nil {
+			http.Error(w, "the page can't be made: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(code)
+		_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
+	}
+}
+
+// link returns the URL of a page below /browse/, or of the API. The parameters are names and
+// values; those without a value are left out.
+func link(path, id, page string, parameters ...string) string {
+	query := url.Values{}
+	for i := 0; i < len(parameters); i += 2 {
+		if parameters[i+1] != "" {
+			query.Set(parameters[i], parameters[i+1])
+		}
+	}
+	u := path + url.PathEscape(id) + page
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	return u
+}
+
+// collections shows all collections or, with the parameter namespace, those with objects there.
+func (b browser) collections(r *http.Request, s *sheet) error {
+	namespace := r.FormValue("namespace")
+	s.Title = "objects"
+	if namespace != "" {
+		s.Title += " in namespace " + namespace
+	}
+	status, err := b.opts.Source.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	f := status.Freshness()
+	s.State = cell{Text: f.Text, Level: f.Level}
+	var synced []string
+	for _, c := range status.Collections {
+		if c.Synced {
+			synced = append(synced, c.ID)
+		}
+	}
+	values, err := b.opts.Source.Index(r.Context(), synced, store.NamespaceIndex)
+	if err != nil && !errors.As(err, new(*localapi.CorruptRecordsError)) {
+		return err
+	}
+	all, here := map[string]int64{}, map[string]int64{} // objects by namespace, and by collection
+	for i, of := range values {
+		for _, v := range of {
+			all[v.Value] += v.Objects
+			if namespace == "" || v.Value == namespace {
+				here[synced[i]] += v.Objects
+			}
+		}
+	}
+	s.Head = []string{"Collection", "Objects", "Age", "State"}
+	for _, c := range status.Collections {
+		objects, age := "", ""
+		if c.Synced {
+			if namespace != "" && here[c.ID] == 0 {
+				continue
+			}
+			objects = humanize.Comma(here[c.ID])
+			if !c.CaughtUp {
+				age = localapi.Age(c.AgeSeconds)
+			}
+		}
+		level, state := c.State()
+		s.Rows = append(s.Rows, []cell{
+			{Text: c.ID, Link: link("/browse/", c.ID, "", "namespace", namespace)}, {Text: objects}, {Text: age}, {Text: state, Level: level},
+		})
+	}
+	delete(all, "") // cluster-scoped objects
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		s.Links = append(s.Links, cell{Text: name + " (" + humanize.Comma(all[name]) + ")", Link: link("/browse/", "", "", "namespace", name)})
+	}
+	return err
+}
+
+// collection returns the collection that a page is about, and adds its state to the page.
+func (b browser) collection(r *http.Request, s *sheet) (localapi.Collection, error) {
+	id := r.PathValue("collection")
+	s.Title = id
+	s.Path = append(s.Path, cell{Text: id, Link: link("/browse/", id, "")})
+	status, err := b.opts.Source.Status(r.Context())
+	if err != nil {
+		return localapi.Collection{}, err
+	}
+	at := slices.IndexFunc(status.Collections, func(c localapi.Collection) bool { return c.ID == id })
+	if at < 0 {
+		return localapi.Collection{}, fmt.Errorf("collection %s: %w", id, store.ErrNoCollection)
+	}
+	c := status.Collections[at]
+	s.State.Level, s.State.Text = c.State()
+	if c.Synced && !c.CaughtUp {
+		s.State.Text += ", " + c.Freshness()
+	}
+	return c, nil
+}
+
+// objects shows a page of the keys of a collection.
+func (b browser) objects(r *http.Request, s *sheet) error {
+	c, err := b.collection(r, s)
+	if err != nil {
+		return err
+	}
+	ids := []string{c.ID}
+	q := localapi.KeyQuery{Namespace: r.FormValue("namespace"), NamePrefix: r.FormValue("name"), After: r.FormValue("after"), Limit: maxRows + 1}
+	values, err := b.opts.Source.Index(r.Context(), ids, store.NamespaceIndex)
+	if err != nil && !errors.As(err, new(*localapi.CorruptRecordsError)) {
+		return err
+	}
+	s.Filter, s.Choices = &q, values[0]
+	s.Head = []string{"Namespace", "Name", "Version", "Size"}
+	s.Links = []cell{{Text: "changes of the last hour", Link: link("/browse/", c.ID, "/changes")}}
+	last := ""
+	return b.opts.Source.Keys(r.Context(), ids, q, func(_ string, k localapi.Key) error {
+		if len(s.Rows) == maxRows {
+			s.Links = append(s.Links, cell{Text: "next page", Link: link("/browse/", c.ID, "", "namespace", q.Namespace, "name", q.NamePrefix, "after", last)})
+			return nil
+		}
+		last = k.Key
+		namespace := store.KeyNamespace(k.Key)
+		s.Rows = append(s.Rows, []cell{
+			{Text: namespace}, {Text: strings.TrimPrefix(k.Key, namespace+"/"), Link: link("/browse/", c.ID, "/object", "key", k.Key)},
+			{Text: k.ResourceVersion}, {Text: size(int64(k.Bytes))},
+		})
+		return nil
+	})
+}
+
+// changes shows the newest changes of the last hour.
+func (b browser) changes(r *http.Request, s *sheet) error {
+	c, err := b.collection(r, s)
+	if err != nil {
+		return err
+	}
+	s.Title = "changes of the last hour"
+	now := b.opts.Clock.Now()
+	q := localapi.ChangeQuery{SinceTime: now.Add(-time.Hour).Truncate(time.Second)}
+	if since := c.HistorySince; since.RV != "" && !since.Time.Before(q.SinceTime) {
+		q = localapi.ChangeQuery{Since: since.RV}
+		s.Notes = append(s.Notes, "The history began "+ago(now, since.Time)+".")
+	}
+	var newest []localapi.Change
+	n := 0
+	err = b.opts.Source.Changes(r.Context(), c.ID, q, func(x localapi.Change) error {
+		if x.Type == localapi.Bookmark {
+			return nil
+		}
+		n++
+		if newest = append(newest, x); len(newest) == 2*maxRows {
+			newest = append(newest[:0], newest[maxRows:]...)
+		}
+		return nil
+	})
+	newest = newest[max(0, len(newest)-maxRows):]
+	if n > len(newest) {
+		s.Notes = append(s.Notes, "These are the newest "+strconv.Itoa(maxRows)+" of "+english.Plural(n, "change", "")+": snapcache changes prints all.")
+	}
+	s.Head = []string{"Received", "Change", "Object", "Version"}
+	for _, x := range slices.Backward(newest) {
+		name := cell{Text: object.Key(x.Namespace, x.Name)}
+		if x.Type != store.Deleted {
+			name.Link = link("/browse/", c.ID, "/object", "key", name.Text)
+		}
+		s.Rows = append(s.Rows, []cell{
+			{Text: ago(now, x.Time), Time: x.Time.UTC().Format(time.RFC3339)}, {Text: strings.ToLower(string(x.Type))},
+			name, {Text: x.ResourceVersion},
+		})
+	}
+	return err
+}
