@@ -246,6 +246,7 @@ func TestBrowse_HostileTextIsEscaped(t *testing.T) {
 	require.Contains(t, sign.body, "&lt;script&gt;alert")
 	require.Contains(t, sign.yaml, "\"n\": '"+strings.ReplaceAll(evil, "'", "''")+"'")
 
+	require.Equal(t, "/browse/a%2Fb%3Fc/object?key=d%26e", link("/browse/", "a/b?c", "/object", "key", "d&e", "name", ""))
 	none := s.get(t, "/browse/configmaps?namespace="+url.QueryEscape(evil)+"&name="+url.QueryEscape(evil)+"&after="+url.QueryEscape(evil))
 	require.Equal(t, 200, none.code)
 	require.Contains(t, none.text, "Namespace Name Version Size none")
@@ -291,16 +292,17 @@ func TestBrowse_Pages(t *testing.T) {
 	for i := range 2*maxRows + 1 {
 		many = append(many, storetest.Put(storetest.Object("shop", fmt.Sprintf("till-%03d", i), "u", "1", nil, "")))
 	}
-	many = append(many, storetest.Put(storetest.Object("shop", "sign", "u", "1", nil, "")), storetest.Put(storetest.Object("zoo", "till-1", "u", "1", nil, "")))
+	many = append(many, storetest.Put(storetest.Object("shop", "sign", "u", "1", nil, "")),
+		storetest.Put(storetest.Object("shop", "zip", "u", "1", nil, "")), storetest.Put(storetest.Object("zoo", "till-1", "u", "1", nil, "")))
 	list(t, db, info("configmaps", "ConfigMap", true), checkpoint(5, time.Minute), many...)
 	s := newSite(db)
-	name := regexp.MustCompile(`>(till-\d+|sign)</a>`)
+	name := regexp.MustCompile(`>(till-\d+|sign|zip)</a>`)
 	for _, tc := range []struct {
 		name, query string
 		rows        []int
 	}{
-		{"all", "", []int{maxRows, maxRows, 3}},
-		{"one namespace", "?namespace=shop", []int{maxRows, maxRows, 2}},
+		{"all", "", []int{maxRows, maxRows, 4}},
+		{"one namespace", "?namespace=shop", []int{maxRows, maxRows, 3}},
 		{"a prefix of the name", "?name=till", []int{maxRows, maxRows, 2}},
 		{"both", "?namespace=shop&name=till-", []int{maxRows, maxRows, 1}},
 		{"a full page", "?namespace=shop&name=till-0", []int{100}},
