@@ -3,6 +3,7 @@ package informer
 import (
 	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/snapcache/snapcache/object"
@@ -45,7 +46,8 @@ type mirrored struct {
 // decode returns an object with its Go form, or the object itself if it can't be decoded. It must be
 // safe for concurrent use.
 func openMirror(db store.DB, was *mirror, info store.Info, indexes []store.Index, decode func(*object.Object) *object.Object) (*mirror, error) {
-	durable, err := db.Open(info)
+	// The history is the durable collection's.
+	durable, err := db.Open(info, slices.DeleteFunc(slices.Clone(indexes), func(x store.Index) bool { return !x.History })...)
 	if err != nil {
 		return nil, err
 	}

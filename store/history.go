@@ -43,6 +43,8 @@ type Event struct {
 	// appeared; both are zero if that was before the history.
 	FirstRV   string
 	FirstTime time.Time
+
+	Attributes Attributes // of the object; see AttributesAt
 }
 
 // Since returns the event's type for a reader that has the state at rv. ok is false if the reader

@@ -68,22 +68,28 @@ func (x Index) Values(o *object.Object) []string {
 	return slices.Compact(values)
 }
 
-// SortIndexes returns indexes ordered by name, or an error if they can't be the indexes of one
-// collection.
-func SortIndexes(indexes []Index) ([]Index, error) {
+// SortIndexes returns indexes ordered by name, and apart from them the one of the history, nil if
+// there is none. The error means that they can't be the indexes of one collection.
+func SortIndexes(indexes []Index) (sorted []Index, history *Index, err error) {
 	indexes = slices.Clone(indexes)
 	slices.SortFunc(indexes, func(a, b Index) int { return strings.Compare(a.Name, b.Name) })
 	for i, x := range indexes {
 		switch {
 		case x.Name == "" || x.Func == nil:
-			return nil, fmt.Errorf("index %q has no name or no function", x.Name)
+			return nil, nil, fmt.Errorf("index %q has no name or no function", x.Name)
 		case x.Name == NamespaceIndex:
-			return nil, fmt.Errorf("index %q: every collection has it already", x.Name)
+			return nil, nil, fmt.Errorf("index %q: every collection has it already", x.Name)
 		case i > 0 && x.Name == indexes[i-1].Name:
-			return nil, fmt.Errorf("index %q is given twice", x.Name)
+			return nil, nil, fmt.Errorf("index %q is given twice", x.Name)
+		case x.History && history != nil:
+			return nil, nil, fmt.Errorf("index %q: %q is the one of the history", x.Name, history.Name)
+		case x.History && x.Spec == "":
+			return nil, nil, fmt.Errorf("index %q of the history has no spec", x.Name)
+		case x.History:
+			history = &x
 		}
 	}
-	return indexes, nil
+	return slices.DeleteFunc(indexes, func(x Index) bool { return x.History }), history, nil
 }
 
 // KeyNamespace returns the namespace part of a key, "" if it has none.

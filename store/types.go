@@ -186,6 +186,11 @@ type Index struct {
 	Name string
 	Spec string
 	Func IndexFunc
+
+	// History means that the values are not indexed: they are the attributes of an object, and the
+	// history keeps those that it had before, see [Event.AttributesAt]. View does not return such an
+	// index. A collection has at most one.
+	History bool
 }
 
 // DB is a set of collections. It is safe for concurrent use.

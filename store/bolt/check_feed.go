@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
@@ -61,6 +62,9 @@ func (x *collectionCheck) feedEntry(k, b []byte) (struct{}, error) {
 		x.problem("", "change feed: entry %x is corrupt", k)
 		return struct{}{}, nil
 	}
+	if !slices.IsSortedFunc(append(e.Rows, store.AttributesRow{RV: rv}), compareRows) {
+		x.problem(e.Key, "the change feed has attributes at %s that are not in order", rv)
+	}
 	corrupt, exists := x.keys[e.Key]
 	switch {
 	case e.Deleted:
@@ -97,6 +101,11 @@ func (x *collectionCheck) tomb(k, b []byte) (struct{}, error) {
 		x.problem(e.Key, "its tombstone at %s: %s", rv, reason(err))
 	}
 	return struct{}{}, nil
+}
+
+func compareRows(a, b store.AttributesRow) int {
+	cmp, _ := object.CompareRV(a.RV, b.RV)
+	return cmp
 }
 
 func sameNumber(a, b string) bool {

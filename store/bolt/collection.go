@@ -17,6 +17,7 @@ type collection struct {
 	db      *DB
 	id      string
 	indexes []store.Index // ordered by name
+	history *store.Index  // of the attributes that the history records, nil for none
 
 	packFunc func(key, value []byte) ([]byte, error) // the method value of pack, allocated once
 
@@ -67,11 +68,11 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 	if info.ID == "" {
 		return nil, errors.New("collection without an ID")
 	}
-	indexes, err := store.SortIndexes(indexes)
+	indexes, history, err := store.SortIndexes(indexes)
 	if err != nil {
 		return nil, fmt.Errorf("collection %s: %w", info.ID, err)
 	}
-	c := &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes}
+	c := &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes, history: history}
 	c.packFunc = c.pack
 	return c, nil
 }

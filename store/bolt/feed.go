@@ -76,6 +76,9 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 			return err
 		}
 	}
+	if err := head.Track(g.c.history, g.highestChange); err != nil {
+		return err
+	}
 	if log := history.NewLog(head, g.history, known, next.RV, next.Proven()); log.Recording() {
 		g.log = log
 	}
@@ -85,7 +88,7 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 // recounted returns the head of a history that begins at cp. The head counts the remaining entries
 // of the previous history, which trim removes later.
 func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
-	head := history.Begin(cp.RV, "", cp.Proven())
+	head := history.Begin(cp.RV, "", nil, cp.Proven())
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		cur, err := g.view.cursor(g.view.path(name))
 		if err != nil {
@@ -101,12 +104,27 @@ func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 	return head, nil
 }
 
+// highestChange returns the highest resourceVersion in the feed, empty for none.
+func (g *generation) highestChange() (rv string, err error) {
+	cur, err := g.view.cursor(g.view.path(format.BucketFeed))
+	if err != nil {
+		return "", err
+	}
+	for k, _ := cur.Seek(nil); k != nil; k, _ = cur.Next(k) {
+		if at, ok := history.RV(k); ok {
+			rv = at
+		}
+	}
+	return rv, nil
+}
+
 // note adds a write to the changes for the log. stored is the record that the write replaces, nil
-// for none, and old is its decoded form unless the record is corrupt.
-func (g *generation) note(w write, stored []byte, old format.Record, corrupt bool) error {
+// for none. old and oldObject are its decoded form unless the record is corrupt; oldObject may be
+// nil if the history records no attributes.
+func (g *generation) note(w write, stored []byte, old format.Record, oldObject *object.Object, corrupt bool) error {
 	c := history.Change{Key: w.key, Deletion: w.deletion}
 	if !w.delete {
-		c.New = &history.Version{UID: w.rec.Uid, RV: w.rec.Rv}
+		c.New = &history.Version{UID: w.rec.Uid, RV: w.rec.Rv, Attributes: w.history}
 	}
 	switch {
 	case corrupt:
@@ -116,6 +134,9 @@ func (g *generation) note(w write, stored []byte, old format.Record, corrupt boo
 		}
 	case stored != nil:
 		c.Old = &history.Version{UID: old.Uid, RV: old.Rv}
+		if g.c.history != nil {
+			c.Old.Attributes = g.c.history.Values(oldObject)
+		}
 		c.Bury = func(rv string) (int64, error) { return g.history.putTombstone(rv, stored) }
 	}
 	g.changes = append(g.changes, c)
@@ -126,7 +147,7 @@ func (g *generation) note(w write, stored []byte, old format.Record, corrupt boo
 // the feed has an entry for it. If a new object, now, takes over the key, assume the same UID.
 func (g *generation) unreadable(key string, now *history.Version) (*history.Version, error) {
 	rv, err := g.findEntry(key)
-	old := &history.Version{RV: rv}
+	old := &history.Version{RV: rv, Unreadable: true}
 	if now != nil {
 		old.UID = now.UID
 	}
@@ -210,7 +231,8 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 		if !head.Recording() {
 			return
 		}
-		for e, err := range scan(v, v.path(format.BucketFeed), "", string(history.Key(since)), v.event) {
+		event := func(k, b []byte) (store.Event, error) { return v.event(head, k, b) }
+		for e, err := range scan(v, v.path(format.BucketFeed), "", string(history.Key(since)), event) {
 			if !yield(e, err) {
 				return
 			}
@@ -220,13 +242,14 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 
 // event returns the event of a feed entry. An entry without its record, or with the record of
 // another resourceVersion, is corrupt.
-func (v *view) event(k, b []byte) (store.Event, error) {
+func (v *view) event(head history.Head, k, b []byte) (store.Event, error) {
 	rv, entry, err := format.DecodeFeedEntry(k, b)
 	if err != nil {
 		return store.Event{}, v.corrupt("", err)
 	}
 	e := store.Event{
 		RV: rv, Time: time.Unix(entry.Time, 0).UTC(), Key: entry.Key, Deleted: entry.Deleted, FirstRV: entry.FirstRV,
+		Attributes: head.Of(entry),
 	}
 	if entry.FirstTime != 0 {
 		e.FirstTime = time.Unix(entry.FirstTime, 0).UTC()

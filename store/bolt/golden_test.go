@@ -295,6 +295,9 @@ func readPlainly(t *testing.T, path string, secret []byte) *plain {
 			return err
 		}
 		journal := tx.Bucket([]byte("journal"))
+		if journal == nil {
+			return nil
+		}
 		return journal.ForEach(func(k, _ []byte) error {
 			v := open("journal\x01"+string(k), []byte("entry"), journal.Bucket(k).Get([]byte("entry")))
 			p.journal++
@@ -356,6 +359,11 @@ func take(b []byte) (value, rest []byte) {
 	return b[size : size+int(n)], b[size+int(n):]
 }
 
+func takeString(b []byte) (value string, rest []byte) {
+	v, rest := take(b)
+	return string(v), rest
+}
+
 // table returns the keys and values of a bucket.
 func (p *plain) table(path ...string) map[string][]byte {
 	table := map[string][]byte{}
@@ -415,11 +423,11 @@ func (p *plain) compare(t *testing.T, id string, m *storetest.Model) {
 func (p *plain) compareHistory(t *testing.T, id string, want map[string]string, horizon string) {
 	gen := p.generation(t, id)
 	var head struct {
-		ResourceVersion string
-		Entries, Bytes  int
+		ResourceVersion, Attributes, AttributesSince string
+		Entries, Bytes                               int
 	}
 	require.NoError(t, json.Unmarshal(p.sealed(t, id, "history", p.table("c", id, gen)["history"]), &head))
-	require.Equal(t, horizon, head.ResourceVersion)
+	require.Equal(t, horizon, head.ResourceVersion+head.Attributes+head.AttributesSince)
 	got, size := map[string]string{}, 0
 	feed, tombs := p.table("c", id, gen, "feed"), p.table("c", id, gen, "tombs")
 	for k, b := range feed {
@@ -430,13 +438,30 @@ func (p *plain) compareHistory(t *testing.T, id string, want map[string]string, 
 		rest := b[5+n:]
 		since, n := binary.Uvarint(rest)
 		first, key := take(rest[n:])
+		rows := ""
+		if b[4]&2 != 0 {
+			key, rest = take(key)
+			rows, rest = takeString(rest)
+			rows = " since " + rows
+			for len(rest) > 0 {
+				var row string
+				row, rest = takeString(rest)
+				rows += ", " + row + ":"
+				count, n := binary.Uvarint(rest)
+				rest = rest[n:]
+				for range count {
+					row, rest = takeString(rest)
+					rows += " " + row
+				}
+			}
+		}
 		what := "put"
-		if b[4] == 1 {
+		if b[4]&1 != 0 {
 			what = "deleted"
 			require.Contains(t, tombs, k)
 			size += len(k) + len(tombs[k])
 		}
-		got[k[1:]] = fmt.Sprintf("%s %s +%d %s %v", what, key, int64(at)-goldenTime.Unix(), first, since != 0)
+		got[k[1:]] = fmt.Sprintf("%s %s +%d %s %v%s", what, key, int64(at)-goldenTime.Unix(), first, since != 0, rows)
 	}
 	require.Equal(t, want, got)
 	require.Equal(t, []int{len(feed), size}, []int{head.Entries, head.Bytes})

@@ -287,7 +287,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	}
 	stored := c.State()
 	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
-	head := history.Begin(cp.RV, r.highest, cp.Proven())
+	head := history.Begin(cp.RV, r.highest, c.history, cp.Proven())
 	if r.gen != 0 && goesOn {
 		var err error
 		if head, err = r.recordGeneration(stored.RV, cp); err != nil {
@@ -370,7 +370,7 @@ func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool
 		return state, err
 	}
 	if g.log == nil {
-		return state, restartHistory(gen, c.id, history.Begin(cp.RV, r.highest, cp.Proven()))
+		return state, restartHistory(gen, c.id, history.Begin(cp.RV, r.highest, c.history, cp.Proven()))
 	}
 	return state, g.closeLog()
 }

@@ -23,13 +23,16 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		}
 		// If the head is corrupt, it is empty and the history starts again at cp.
 		head, _ = before.view.decodeHead(before.root.Get(format.KeyHistory))
+		if err := head.Track(r.c.history, before.highestChange); err != nil {
+			return err
+		}
 		return restartHistory(r.generation(tx, r.gen), r.c.id, history.Head{}) // an earlier attempt may have left entries
 	})
 	if err != nil {
 		return head, err
 	}
 	if !head.Recording() {
-		return history.Begin(cp.RV, r.highest, cp.Proven()), nil
+		return history.Begin(cp.RV, r.highest, r.c.history, cp.Proven()), nil
 	}
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if err := r.copyBucket(r.gen, [][]byte{name}); err != nil {
@@ -96,18 +99,36 @@ func (r *replacement) change(key string, before, now *generation) (history.Chang
 		if err != nil {
 			return c, now.view.corrupt(key, err)
 		}
-		c.New = &history.Version{UID: rec.Uid, RV: rec.Rv}
+		if c.New, err = now.version(key, rec); err != nil {
+			return c, err
+		}
 	}
 	stored := before.objects.Get([]byte(key))
 	if stored == nil {
 		return c, nil
 	}
 	rec, err := format.DecodeRecord([]byte(key), stored)
+	if err == nil {
+		c.Old, err = before.version(key, rec)
+	}
 	if err != nil {
 		c.Old, err = now.unreadable(key, c.New)
 		return c, err
 	}
-	c.Old = &history.Version{UID: rec.Uid, RV: rec.Rv}
 	c.Bury = func(rv string) (int64, error) { return now.history.putTombstone(rv, stored) }
 	return c, nil
+}
+
+// version returns the version of a record, with its attributes if the history records them.
+func (g *generation) version(key string, rec format.Record) (*history.Version, error) {
+	v := &history.Version{UID: rec.Uid, RV: rec.Rv}
+	if g.c.history == nil {
+		return v, nil
+	}
+	o, err := g.view.decode(key, rec)
+	if err != nil {
+		return nil, err
+	}
+	v.Attributes = g.c.history.Values(o)
+	return v, nil
 }

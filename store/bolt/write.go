@@ -18,6 +18,7 @@ import (
 type write struct {
 	key      string
 	values   [][]string // the object's values in each index, parallel to collection.indexes
+	history  []string   // the object's attributes, if the history records them
 	delete   bool
 	deletion string         // resourceVersion of the deletion, if it is known
 	old      *object.Object // the stored object, if the caller has read it
@@ -137,6 +138,9 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 			for _, x := range c.indexes {
 				w.values = append(w.values, x.Values(ch.Object))
 			}
+			if c.history != nil {
+				w.history = c.history.Values(ch.Object)
+			}
 		}
 		writes = append(writes, w)
 	}
@@ -227,7 +231,7 @@ func (g *generation) write(w write, state *store.State) error {
 		var err error
 		if old, err = format.DecodeRecord(key, stored); err != nil {
 			g.lost = true
-		} else if len(g.indexes) > 0 {
+		} else if len(g.indexes) > 0 || g.log != nil && g.c.history != nil {
 			if oldObject = w.old; !old.IsOf(oldObject) {
 				oldObject, err = g.view.decode(w.key, old)
 			}
@@ -247,7 +251,7 @@ func (g *generation) write(w write, state *store.State) error {
 		}
 	}
 	if g.log != nil {
-		if err := g.note(w, stored, old, corrupt); err != nil {
+		if err := g.note(w, stored, old, oldObject, corrupt); err != nil {
 			return err
 		}
 	}

@@ -44,13 +44,14 @@ type Collection struct {
 
 var _ store.Collection = (*Collection)(nil)
 
-// open prepares the collection for a handle with info and indexes, as described at store.DB.
-func (c *collection) open(info *store.Info, indexes []store.Index) error {
+// open prepares the collection for a handle with info, indexes and the index of the history, nil for
+// none, as described at store.DB.
+func (c *collection) open(info *store.Info, indexes []store.Index, attributes *store.Index) error {
 	c.writer.Lock()
 	defer c.writer.Unlock()
 	sameScope := c.now.info.Scope() == info.Scope()
 	empties := !sameScope && !c.now.state.Synced
-	if c.repl != nil && (empties || !c.now.hasIndexes(indexes)) {
+	if c.repl != nil && (empties || !c.now.hasIndexes(indexes, attributes)) {
 		return c.wrap(store.ErrReplacing)
 	}
 	d := c.draftLocked()
@@ -62,7 +63,7 @@ func (c *collection) open(info *store.Info, indexes []store.Index) error {
 	if sameScope {
 		d.info = info
 	}
-	d.reindex(indexes)
+	d.reindex(indexes, attributes)
 	c.installLocked(d)
 	return nil
 }

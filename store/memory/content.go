@@ -52,7 +52,7 @@ type change struct {
 }
 
 func newContent(info *store.Info) *content {
-	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{})}, byKey: map[string]entry{}, values: list{owner: new(owner)}, stale: true}
+	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{}, nil)}, byKey: map[string]entry{}, values: list{owner: new(owner)}, stale: true}
 }
 
 // object returns the object at key, nil if there is none.
@@ -225,9 +225,9 @@ func (c *content) catchUp() func() trees {
 
 // reindex replaces the indexes of a draft. If they are others, it calls their functions for all
 // objects.
-func (c *content) reindex(indexes []store.Index) {
-	same := c.hasIndexes(indexes)
-	c.indexes = indexes
+func (c *content) reindex(indexes []store.Index, attributes *store.Index) {
+	same := c.hasIndexes(indexes, c.feed.attributes)
+	c.indexes, c.feed.attributes = indexes, attributes
 	if same {
 		return
 	}
@@ -238,6 +238,8 @@ func (c *content) reindex(indexes []store.Index) {
 }
 
 // hasIndexes reports whether the collection has exactly these indexes, by name and spec.
-func (c *content) hasIndexes(indexes []store.Index) bool {
-	return slices.EqualFunc(c.indexes, indexes, func(a, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec })
+func (c *content) hasIndexes(indexes []store.Index, attributes *store.Index) bool {
+	same := func(a, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec }
+	was := c.feed.attributes
+	return slices.EqualFunc(c.indexes, indexes, same) && (was == attributes || was != nil && attributes != nil && same(*was, *attributes))
 }

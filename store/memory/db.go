@@ -49,7 +49,7 @@ func WithoutHistory() Option { return func(db *DB) { db.forgetful = true } }
 // the newer call; Replace of each handle uses the scope of its own call. While a replacement is
 // open, a call that would change the content or the indexes fails with [store.ErrReplacing].
 func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
-	indexes, err := store.SortIndexes(indexes)
+	indexes, attributes, err := store.SortIndexes(indexes)
 	if err != nil {
 		return nil, fmt.Errorf("collection %s: %w", info.ID, err)
 	}
@@ -59,7 +59,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	if err != nil {
 		return nil, err
 	}
-	if err := c.open(&info, indexes); err != nil {
+	if err := c.open(&info, indexes, attributes); err != nil {
 		return nil, err
 	}
 	return &Collection{collection: c, want: &info}, nil

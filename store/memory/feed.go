@@ -16,6 +16,8 @@ import (
 type feed struct {
 	head    history.Head
 	entries *btree.Map[string, *feedEntry]
+
+	attributes *store.Index // that the history records, nil for none
 }
 
 // feedEntry is a change. Snapshots share it, so it is not changed once a snapshot has it.
@@ -27,13 +29,15 @@ type feedEntry struct {
 
 var _ history.Table = (*feed)(nil)
 
-func newFeed(head history.Head) feed {
-	return feed{head: head, entries: btree.NewMap[string, *feedEntry](degree)}
+func newFeed(head history.Head, attributes *store.Index) feed {
+	return feed{head: head, entries: btree.NewMap[string, *feedEntry](degree), attributes: attributes}
 }
 
 func feedKey(rv string) string { return string(history.Key(rv)) }
 
-func (f *feed) copy() feed { return feed{head: f.head, entries: f.entries.Copy()} }
+func (f *feed) copy() feed {
+	return feed{head: f.head, entries: f.entries.Copy(), attributes: f.attributes}
+}
 
 // Get implements [history.Table].
 func (f *feed) Get(rv string) (history.Entry, bool, error) {
@@ -62,6 +66,12 @@ func (f *feed) Delete(rv string) (int64, error) {
 
 func (e *feedEntry) bytes() int64 {
 	n := len(e.rv) + len(e.Key) + len(e.FirstRV) + 16
+	for _, row := range e.Rows {
+		n += len(row.RV) + 40
+		for _, v := range row.Values {
+			n += len(v) + 16
+		}
+	}
 	if e.last != nil {
 		n += e.last.Size()
 	}
@@ -70,7 +80,7 @@ func (e *feedEntry) bytes() int64 {
 
 // change converts a change that has replaced old for the history.
 func (f *feed) change(ch store.Change, old *object.Object) history.Change {
-	c := history.Change{Key: ch.Key, Old: versionOf(old), New: versionOf(ch.Object), Deletion: ch.RV}
+	c := history.Change{Key: ch.Key, Old: f.version(old), New: f.version(ch.Object), Deletion: ch.RV}
 	if old != nil && (ch.Object == nil || ch.Object.GetUID() != old.GetUID()) {
 		c.Bury = func(rv string) (int64, error) {
 			e, _ := f.entries.Get(feedKey(rv)) // new in this batch: no snapshot has it
@@ -81,15 +91,29 @@ func (f *feed) change(ch store.Change, old *object.Object) history.Change {
 	return c
 }
 
-func versionOf(o *object.Object) *history.Version {
+func (f *feed) version(o *object.Object) *history.Version {
 	if o == nil {
 		return nil
 	}
-	return &history.Version{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
+	v := &history.Version{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
+	if f.attributes != nil {
+		v.Attributes = f.attributes.Values(o)
+	}
+	return v
+}
+
+func (f *feed) highest() (rv string, err error) {
+	if _, e, ok := f.entries.Max(); ok {
+		rv = e.rv
+	}
+	return rv, nil
 }
 
 // record adds the changes of a batch, which moves the checkpoint from known to next.
 func (f *feed) record(changes []history.Change, known string, next *store.Checkpoint) error {
+	if err := f.head.Track(f.attributes, f.highest); err != nil {
+		return err
+	}
 	proven := next.Proven()
 	log := history.NewLog(f.head, f, known, next.RV, proven)
 	if err := log.Add(changes); err != nil {
@@ -144,6 +168,7 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 func (v *view) event(c *feedEntry) store.Event {
 	e := store.Event{
 		RV: c.rv, Time: time.Unix(c.Time, 0).UTC(), Key: c.Key, Object: c.last, Deleted: c.Deleted, FirstRV: c.FirstRV,
+		Attributes: v.feed.head.Of(c.Entry),
 	}
 	if c.FirstTime != 0 {
 		e.FirstTime = time.Unix(c.FirstTime, 0).UTC()

@@ -21,6 +21,8 @@ type history struct {
 	// loose is set if the newest batch has a change without a place in the order: the store may
 	// have moved the horizon.
 	loose bool
+
+	attributes attributes
 }
 
 // moment is a synced collection at one checkpoint.
@@ -50,6 +52,7 @@ func (h *history) begin(m *Model) {
 		}
 		h.horizon = strconv.Itoa(h.highest)
 	}
+	h.attributes.track(m.attributes, h.highest)
 	h.remember(m)
 }
 
@@ -66,6 +69,10 @@ func (h *history) remember(m *Model) {
 // record adds a batch to the history, before m has it.
 func (h *history) record(m *Model, changes []store.Change, next string) {
 	known := number(m.Checkpoint.RV)
+	h.attributes.track(m.attributes, h.highest)
+	if number(next) < known {
+		defer func() { h.attributes = attributes{} }()
+	}
 	seen := map[int]bool{}
 	for _, ch := range changes {
 		old := m.Objects[ch.Key]
@@ -194,6 +201,9 @@ func (m *Model) diffSince(v store.View, p moment) error {
 		old, had := objects[e.Key]
 		if want := wantType(e, had); p.quiet && (ok != (want != "") || ok && t != want) {
 			return fmt.Errorf("%s: %s is %q (%v), want %q", e.RV, e.Key, t, ok, want)
+		}
+		if err := m.diffAttributes(e, p); err != nil {
+			return fmt.Errorf("%s: %s: %w", e.RV, e.Key, err)
 		}
 		if e.Deleted && p.quiet && had && e.Object.GetUID() != old.GetUID() {
 			return fmt.Errorf("%s: the deleted object of %s is not the one of before", e.RV, e.Key)

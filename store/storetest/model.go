@@ -26,12 +26,35 @@ type Model struct {
 	// a view such an index is complete, or is being built.
 	Building map[string]bool
 
-	history history
+	attributes *store.Index // the index of the history, which is not among Indexes; nil for none
+	history    history
 }
 
 // NewModel returns the model of a new collection.
 func NewModel(info store.Info, indexes ...store.Index) *Model {
-	return &Model{Info: info, Indexes: indexes, Objects: make(map[string]*object.Object)}
+	m := &Model{Info: info, Objects: make(map[string]*object.Object)}
+	m.Indexes, m.attributes = splitIndexes(indexes)
+	return m
+}
+
+// splitIndexes returns the index of the history apart from the others.
+func splitIndexes(all []store.Index) (indexes []store.Index, attributes *store.Index) {
+	for _, x := range all {
+		if x.History {
+			attributes = &x
+		} else {
+			indexes = append(indexes, x)
+		}
+	}
+	return indexes, attributes
+}
+
+// opened returns all indexes that the collection was opened with.
+func (m *Model) opened() []store.Index {
+	if m.attributes == nil {
+		return m.Indexes
+	}
+	return append(slices.Clone(m.Indexes), *m.attributes)
 }
 
 // Clone returns a copy that does not change with m.
@@ -43,7 +66,8 @@ func (m *Model) Clone() *Model {
 }
 
 // Open does what [store.DB].Open does to a stored collection.
-func (m *Model) Open(info store.Info, indexes ...store.Index) {
+func (m *Model) Open(info store.Info, all ...store.Index) {
+	indexes, attributes := splitIndexes(all)
 	building := map[string]bool{}
 	for _, x := range indexes {
 		had := slices.ContainsFunc(m.Indexes, func(y store.Index) bool { return x.Name == y.Name && x.Spec == y.Spec })
@@ -51,12 +75,12 @@ func (m *Model) Open(info store.Info, indexes ...store.Index) {
 			building[x.Name] = true
 		}
 	}
-	m.Indexes, m.Building = indexes, building
+	m.Indexes, m.Building, m.attributes = indexes, building, attributes
 	switch {
 	case m.Info.Scope() == info.Scope():
 		m.Info = info
 	case !m.Synced:
-		*m = *NewModel(info, indexes...)
+		*m = *NewModel(info, all...)
 	}
 }
 

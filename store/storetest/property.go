@@ -99,6 +99,7 @@ func drawIndexes(t *rapid.T) []store.Index {
 		{store.LabelIndex("app", "app"), store.LabelIndex("app", "tags")},
 		{store.FieldIndex("payload", "data.payload")},
 		{tagIndex()},
+		{attributesIndex("v1"), attributesIndex("v2")},
 	} {
 		if i := rapid.IntRange(0, len(definitions)).Draw(t, "index"); i > 0 {
 			indexes = append(indexes, definitions[i-1])

@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(t T) Harness) {
 		{"Close", closeRules},
 		{"Concurrent", concurrentRules},
 		{"History", historyRules},
+		{"Attributes", attributesRules},
 		{"Reopen", reopenRules},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -115,7 +116,7 @@ func (s *subject) settle(t T) {
 func (s *subject) reopen(t T) {
 	t.Helper()
 	s.h.Reopen(t)
-	s.open(t, s.want, s.model.Indexes...)
+	s.open(t, s.want, s.model.opened()...)
 }
 
 // apply applies a batch to the collection and its model.

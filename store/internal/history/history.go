@@ -31,6 +31,11 @@ type Head struct {
 	store.Horizon
 	Entries int64 `json:"entries"` // those at or below the horizon included
 	Bytes   int64 `json:"bytes"`   // of the entries and of the deleted objects
+
+	// Attributes is the Spec of the attributes that are recorded, empty for none, and AttributesSince
+	// the resourceVersion from which on they are.
+	Attributes      string `json:"attributes,omitempty"`
+	AttributesSince string `json:"attributesSince,omitempty"`
 }
 
 // Entry is one change.
@@ -40,6 +45,11 @@ type Entry struct {
 	Time      int64 // seconds since 1970
 	FirstRV   string
 	FirstTime int64 // 0 if the object appeared before the history
+
+	// Rows are changes of the object's attributes, all since RowsSince; an empty RowsSince stands for
+	// the whole time that the head has attributes. Entries share rows: they are never changed.
+	Rows      []store.AttributesRow
+	RowsSince string
 }
 
 // Table holds entries by resourceVersion. Put returns the number of bytes by which the table grew,
@@ -52,7 +62,12 @@ type Table interface {
 
 // Version identifies the object at a key. An empty RV stands for an unknown resourceVersion before
 // the horizon.
-type Version struct{ UID, RV string }
+type Version struct {
+	UID, RV string
+
+	Attributes []string // if the history records them
+	Unreadable bool     // the attributes are unknown
+}
 
 // Change is a change of one key. Old or New is nil if there is no object.
 type Change struct {
@@ -101,8 +116,13 @@ func (l *Log) start(head Head, table Table, known, next string, at time.Time) {
 // Begin returns the head of a history that begins at a checkpoint, with no entries. highest is the
 // highest resourceVersion of an object of the list. If that is past the checkpoint, as some servers
 // allow, the history begins there, because the object has no entry.
-func Begin(rv, highest string, at time.Time) Head {
-	return Head{Horizon: store.Horizon{RV: higher(rv, highest), Time: time.Unix(unix(at), 0).UTC()}}
+// attributes is the index of the attributes that it records, nil for none.
+func Begin(rv, highest string, attributes *store.Index, at time.Time) Head {
+	head := Head{Horizon: store.Horizon{RV: higher(rv, highest), Time: time.Unix(unix(at), 0).UTC()}}
+	if attributes != nil {
+		head.Attributes, head.AttributesSince = attributes.Spec, head.RV
+	}
+	return head
 }
 
 // Higher returns the higher of two resourceVersions. If only one of them is a number, it returns
@@ -181,7 +201,7 @@ func (l *Log) Add(changes []Change) error {
 // Upsert records the new object of a change, if it has one. All changes of a batch go through
 // Upsert before the first goes through Delete, which looks for free resourceVersions.
 func (l *Log) Upsert(c Change) error {
-	if !l.Recording() || c.New == nil || c.Old != nil && *c.Old == *c.New {
+	if !l.Recording() || c.New == nil || c.Old != nil && c.Old.UID == c.New.UID && c.Old.RV == c.New.RV {
 		return nil
 	}
 	var was Entry
@@ -200,6 +220,8 @@ func (l *Log) Upsert(c Change) error {
 			l.replaced = map[string]Entry{}
 		}
 		l.replaced[c.Key] = was
+	} else if c.Old != nil {
+		e.Rows, e.RowsSince = l.head.rows(c, was)
 	}
 	return l.put(c, e)
 }
@@ -282,6 +304,8 @@ func (l *Log) deleted(c Change, was Entry) error {
 // object's resourceVersion. It updates *from for the next search, empty if no number is left.
 func (l *Log) putTombstone(c Change, was Entry, from *string) error {
 	above := higher(l.known, c.Old.RV)
+	deletion := was
+	deletion.Key, deletion.Deleted, deletion.Time = c.Key, true, l.now
 	for c.Bury != nil && after(*from, above) {
 		rv := *from
 		_, taken, err := l.table.Get(rv)
@@ -292,7 +316,7 @@ func (l *Log) putTombstone(c Change, was Entry, from *string) error {
 			*from = before(rv)
 			continue
 		}
-		if err := l.set(rv, Entry{Key: c.Key, Deleted: true, Time: l.now, FirstRV: was.FirstRV, FirstTime: was.FirstTime}); err != nil {
+		if err := l.set(rv, deletion); err != nil {
 			return err
 		}
 		n, err := c.Bury(rv)
@@ -331,6 +355,7 @@ func (l *Log) End() Head {
 	case !l.Recording():
 	case !decimal(l.next), after(l.known, l.next):
 		l.head.RV, l.head.Time = l.next, time.Unix(l.now, 0).UTC()
+		l.head.Attributes, l.head.AttributesSince = "", "" // rows past the new horizon may have been dropped
 	case l.lost != "":
 		l.head.RV, l.head.Time = l.lost, time.Unix(l.now, 0).UTC()
 	}

@@ -41,6 +41,11 @@ func uvarint(b []byte) (uint64, []byte, error) {
 	return v, b[n:], nil
 }
 
+// appendPrefixed appends a value with its length, a uvarint, in front.
+func appendPrefixed(b []byte, value string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
+}
+
 // lengthPrefixed reads a value that has its length, a uvarint, in front.
 func lengthPrefixed(b []byte) (value, rest []byte, err error) {
 	n, b, err := uvarint(b)

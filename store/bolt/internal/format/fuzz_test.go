@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -18,8 +19,9 @@ func FuzzDecode(f *testing.F) {
 	require.NoError(f, err)
 	number, err := EncodeNumber("pods", KeyGen, uint64(3))
 	require.NoError(f, err)
+	rows := history.Entry{Key: "ns/a", Deleted: true, Time: 1, RowsSince: "3", Rows: []store.AttributesRow{{RV: "4", Values: []string{"a=b", ""}}, {RV: "7"}}}
 	for _, b := range [][]byte{
-		nil, journal, number, EncodeDict(key, []byte("content")), EncodeDictIDs("pods", []uint32{1, 2}),
+		EncodeFeedEntry(key, rows), nil, journal, number, EncodeDict(key, []byte("content")), EncodeDictIDs("pods", []uint32{1, 2}),
 		EncodeFeedEntry(key, history.Entry{Key: "ns/a", Time: 1, FirstTime: 1, FirstRV: "7"}),
 		append(EncodeEncryptionHeader([8]byte{1}, make([]byte, 32)), "tag"...), TxStamp{Tx: 9, Clean: true, Boot: "boot"}.Encode(),
 	} {
@@ -70,6 +72,7 @@ func TestChecksum_FlippedBit_IsNoticed(t *testing.T) {
 	}{
 		{"journal entry", journal, func(key, b []byte) bool { _, err := DecodeJournalEntry(NewCodecs(), 0, key, b); return err == nil }},
 		{"feed entry", EncodeFeedEntry(key, history.Entry{Key: "ns/a", FirstRV: "7"}), func(key, b []byte) bool { _, _, err := DecodeFeedEntry(key, b); return err == nil }},
+		{"feed entry with rows", EncodeFeedEntry(key, history.Entry{Key: "ns/a", Rows: []store.AttributesRow{{RV: "7", Values: []string{"a=b"}}}}), func(key, b []byte) bool { _, _, err := DecodeFeedEntry(key, b); return err == nil }},
 		{"dictionary", EncodeDict(key, []byte("content")), func(key, b []byte) bool { return DecodeDict(key, b) != nil }},
 		{"value", WithChecksum("pods", key, []byte("{}")), func(key, b []byte) bool { _, err := VerifyChecksum("pods", key, b); return err == nil }},
 	} {

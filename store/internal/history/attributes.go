@@ -1,0 +1,59 @@
+package history
+
+import (
+	"slices"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// maxRows is the maximum number of rows of an entry.
+const maxRows = 32
+
+// Track begins to record the attributes of an index, nil for none, unless the history records them
+// already. Those before the highest resourceVersion in the table are unknown then.
+func (h *Head) Track(attributes *store.Index, highest func() (string, error)) error {
+	spec := ""
+	if attributes != nil {
+		spec = attributes.Spec
+	}
+	if !h.Recording() || h.Attributes == spec {
+		return nil
+	}
+	h.Attributes, h.AttributesSince = spec, ""
+	if spec == "" {
+		return nil
+	}
+	rv, err := highest()
+	h.AttributesSince = higher(h.RV, rv)
+	return err
+}
+
+// Of returns the attributes of an entry's object.
+func (h Head) Of(e Entry) store.Attributes {
+	return store.Attributes{Spec: h.Attributes, Since: higher(h.AttributesSince, e.RowsSince), Rows: e.Rows}
+}
+
+// rows returns the rows of a changed object, whose entry was the zero Entry if there was none: those
+// that it had, and one for this change if it changes the attributes.
+func (h Head) rows(c Change, was Entry) (rows []store.AttributesRow, since string) {
+	rows, since = was.Rows, was.RowsSince
+	switch {
+	case h.Attributes == "":
+		return nil, ""
+	case c.Old.Unreadable:
+		return nil, c.New.RV
+	case was.Key == "" && after(c.Old.RV, h.RV):
+		since = c.Old.RV // the entry was corrupt
+	}
+	if !slices.Equal(c.Old.Attributes, c.New.Attributes) {
+		rows = append(slices.Clip(rows), store.AttributesRow{RV: c.New.RV, Values: c.Old.Attributes})
+	}
+	floor := higher(h.RV, h.AttributesSince)
+	for len(rows) > 0 && (!after(rows[0].RV, floor) || len(rows) > maxRows) {
+		since, rows = Higher(since, rows[0].RV), rows[1:]
+	}
+	if !after(since, floor) {
+		since = ""
+	}
+	return rows, since
+}
