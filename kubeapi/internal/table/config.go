@@ -1,12 +1,11 @@
 package table
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // ignored is a JSON value that is only counted.
@@ -48,16 +47,15 @@ func (n *namespace) cells(now clock) []any {
 type resourceQuota struct {
 	object
 	Status struct {
-		Hard map[string]resource.Quantity `json:"hard"`
-		Used map[string]resource.Quantity `json:"used"`
+		Hard map[string]string `json:"hard"` // in the form in which a server prints them
+		Used map[string]string `json:"used"`
 	} `json:"status"`
 }
 
 func (q *resourceQuota) cells(now clock) []any {
 	var requests, limits []string
 	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
-		hard, used := q.Status.Hard[name], q.Status.Used[name]
-		text := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
+		text := fmt.Sprintf("%s: %s/%s", name, cmp.Or(q.Status.Used[name], "0"), q.Status.Hard[name])
 		if strings.HasPrefix(name, "limits.") {
 			limits = append(limits, text)
 		} else {

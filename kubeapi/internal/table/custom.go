@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"cmp"
 	"reflect"
 	"sync"
 
@@ -22,33 +23,30 @@ var ageColumn = store.Column{
 type customPrinter struct {
 	columns []store.Column
 
-	mu    sync.Mutex // a path has state while it is evaluated
+	mu    sync.Mutex // guards paths: one with a range changes while it is evaluated
 	paths []*jsonpath.JSONPath
 }
 
-// customColumns returns the definitions of the columns of a custom resource, and the function that prints
-// them. A path that can't be parsed ends the columns, as at a kube-apiserver.
-func customColumns(columns []store.Column) ([]metav1.TableColumnDefinition, printFunc) {
+// newCustomPrinter returns the definitions of the columns of a custom resource, and its printer. A path
+// that can't be parsed ends the columns, as at a kube-apiserver.
+func newCustomPrinter(columns []store.Column) ([]metav1.TableColumnDefinition, *customPrinter) {
 	if len(columns) == 0 {
 		columns = []store.Column{ageColumn}
 	}
 	definitions := []metav1.TableColumnDefinition{nameColumn}
-	p := new(customPrinter)
+	p := &customPrinter{columns: columns}
 	for _, c := range columns {
 		path := jsonpath.New(c.Name).AllowMissingKeys(true)
 		if err := path.Parse("{" + c.JSONPath + "}"); err != nil {
 			break
 		}
-		p.columns, p.paths = append(p.columns, c), append(p.paths, path)
-		description := c.Description
-		if description == "" {
-			description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
-		}
+		p.paths = append(p.paths, path)
 		definitions = append(definitions, metav1.TableColumnDefinition{
-			Name: c.Name, Type: c.Type, Format: c.Format, Description: description, Priority: c.Priority,
+			Name: c.Name, Type: c.Type, Format: c.Format, Priority: c.Priority,
+			Description: cmp.Or(c.Description, "Custom resource definition column (in JSONPath format): "+c.JSONPath),
 		})
 	}
-	return definitions, p.print
+	return definitions, p
 }
 
 func (p *customPrinter) print(raw []byte, now clock) ([]any, []metav1.TableRowCondition, error) {
@@ -59,7 +57,7 @@ func (p *customPrinter) print(raw []byte, now clock) ([]any, []metav1.TableRowCo
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cells := []any{o.GetName()}
-	for i := range p.columns {
+	for i := range p.paths {
 		cells = append(cells, p.cell(i, o.Object, now))
 	}
 	return cells, nil, nil

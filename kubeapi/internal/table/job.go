@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 )
 
 type jobSpec struct {
@@ -101,7 +102,7 @@ func (c *cronJob) cells(now clock) []any {
 	}
 	job := c.Spec.JobTemplate.Spec
 	cells := []any{
-		c.name(), c.Spec.Schedule, deref(c.Spec.TimeZone, none), suspend, int64(len(c.Status.Active)), last, c.age(now),
+		c.name(), c.Spec.Schedule, ptr.Deref(c.Spec.TimeZone, none), suspend, int64(len(c.Status.Active)), last, c.age(now),
 	}
 	return append(append(cells, job.Template.containers()...), metav1.FormatLabelSelector(job.Selector))
 }

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 )
 
 // loadBalancer is the status of a Service's or an Ingress's load balancer.
@@ -107,7 +108,7 @@ func (i *ingress) cells(now clock) []any {
 		ports = "80, 443"
 	}
 	addresses := strings.Join(i.Status.LoadBalancer.addresses(), ",")
-	return []any{i.name(), deref(i.Spec.IngressClassName, none), i.hosts(), addresses, ports, i.age(now)}
+	return []any{i.name(), ptr.Deref(i.Spec.IngressClassName, none), i.hosts(), addresses, ports, i.age(now)}
 }
 
 // hosts returns the hosts of the rules. As soon as there are three, the other rules are only counted,
@@ -200,7 +201,7 @@ func (e *endpointSlice) cells(now clock) []any {
 		if p.Port != nil {
 			ports = append(ports, strconv.Itoa(int(*p.Port)))
 		} else {
-			ports = append(ports, deref(p.Name, "*"))
+			ports = append(ports, ptr.Deref(p.Name, "*"))
 		}
 	}
 	for _, endpoint := range e.Endpoints {

@@ -69,11 +69,3 @@ func isTrue(conditions []condition, kind string) bool {
 	c, _ := find(conditions, kind)
 	return c.Status == string(metav1.ConditionTrue)
 }
-
-// deref returns what p points to, or the value without.
-func deref[T any](p *T, without T) T {
-	if p == nil {
-		return without
-	}
-	return *p
-}

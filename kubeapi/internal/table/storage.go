@@ -5,16 +5,19 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
 // storageClassAnnotation had the name of the class before there was a field for it, and still wins.
 const storageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
 
-// capacity is a list of resources of which only the storage matters.
+// capacity is a list of resources of which only the storage matters. A server sends quantities in the
+// form in which it prints them.
 type capacity struct {
-	Storage resource.Quantity `json:"storage"`
+	Storage string `json:"storage"`
 }
+
+func (c capacity) String() string { return cmp.Or(c.Storage, "0") }
 
 // modeNames are the short names of access modes, in the order in which they are printed.
 var modeNames = []struct{ mode, name string }{
@@ -61,11 +64,11 @@ type volumeClaim struct {
 func (c *volumeClaim) cells(now clock) []any {
 	size, modes := "", ""
 	if c.Spec.VolumeName != "" {
-		size, modes = c.Status.Capacity.Storage.String(), accessModes(c.Status.AccessModes)
+		size, modes = c.Status.Capacity.String(), accessModes(c.Status.AccessModes)
 	}
 	return []any{
 		c.name(), phase(&c.object, c.Status.Phase), c.Spec.VolumeName, size, modes, c.Spec.class(&c.object),
-		deref(c.Spec.VolumeAttributesClassName, unset), c.age(now), deref(c.Spec.VolumeMode, unset),
+		ptr.Deref(c.Spec.VolumeAttributesClassName, unset), c.age(now), ptr.Deref(c.Spec.VolumeMode, unset),
 	}
 }
 
@@ -93,9 +96,9 @@ func (v *volume) cells(now clock) []any {
 		claim = ref.Namespace + "/" + ref.Name
 	}
 	return []any{
-		v.name(), v.Spec.Capacity.Storage.String(), accessModes(v.Spec.AccessModes),
+		v.name(), v.Spec.Capacity.String(), accessModes(v.Spec.AccessModes),
 		v.Spec.PersistentVolumeReclaimPolicy, phase(&v.object, v.Status.Phase), claim, v.Spec.class(&v.object),
-		deref(v.Spec.VolumeAttributesClassName, unset), v.Status.Reason, v.age(now), deref(v.Spec.VolumeMode, unset),
+		ptr.Deref(v.Spec.VolumeAttributesClassName, unset), v.Status.Reason, v.age(now), ptr.Deref(v.Spec.VolumeMode, unset),
 	}
 }
 

@@ -29,7 +29,8 @@ func For(info store.Info, d store.Description) *Printer {
 	print, known := printers[p.resource.String()]
 	switch {
 	case d.Custom:
-		p.columns, p.print = customColumns(d.Columns)
+		columns, custom := newCustomPrinter(d.Columns)
+		p.columns, p.print = columns, custom.print
 	case known:
 		p.columns, p.print = builtinColumns()[p.resource.String()], print
 	default:

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // podTemplate is the part of a pod template that rows show.
@@ -121,7 +122,7 @@ type controllerRevision struct {
 func (r *controllerRevision) cells(now clock) []any {
 	controller := none
 	for _, ref := range r.Metadata.OwnerReferences {
-		if deref(ref.Controller, false) {
+		if ptr.Deref(ref.Controller, false) {
 			kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 			controller = strings.ToLower(kind.String()) + "/" + ref.Name
 			break
@@ -143,6 +144,6 @@ type disruptionBudget struct {
 
 func (b *disruptionBudget) cells(now clock) []any {
 	without := intstr.FromString("N/A")
-	least, most := deref(b.Spec.MinAvailable, without), deref(b.Spec.MaxUnavailable, without)
+	least, most := ptr.Deref(b.Spec.MinAvailable, without), ptr.Deref(b.Spec.MaxUnavailable, without)
 	return []any{b.name(), least.String(), most.String(), b.Status.DisruptionsAllowed, b.age(now)}
 }
