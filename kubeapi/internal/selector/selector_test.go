@@ -61,7 +61,7 @@ func TestNotStored(t *testing.T) {
 		{name: "the field", drop: []string{"spec.nodeName"}, selector: "spec.nodeName=edge-1", message: "the field is not in the cache: spec.nodeName"},
 		{name: "by its alias", drop: []string{"spec.nodeName"}, selector: "spec.host=edge-1", message: "the field is not in the cache: spec.nodeName"},
 		{name: "what contains it", drop: []string{object.ManagedFields, "spec"}, selector: "spec.nodeName=edge-1", message: "the field is not in the cache: spec.nodeName"},
-		{name: "beside it", drop: []string{"spec.nodeName", "spec.node"}, selector: "status.phase=Running,metadata.name=a"},
+		{name: "beside it", drop: []string{"spec.node", "spec.nodeName.x", "status.phase"}, selector: "spec.nodeName=edge-1,metadata.name=a"},
 		{name: "by another name", info: store.Info{Group: "batch", Resource: "jobs"}, drop: []string{"status.succeeded"}, selector: "status.successful=1", message: "the field is not in the cache: status.successful"},
 		{name: "in place of an empty one", info: store.Info{Resource: "events"}, drop: []string{"reportingComponent"}, selector: "source=kubelet", message: "the field is not in the cache: reportingComponent"},
 		{name: "unknown", drop: []string{"spec.nodeName"}, selector: "spec.node=edge-1", message: "field label not supported: spec.node"},
@@ -96,6 +96,10 @@ func TestOf(t *testing.T) {
 		{
 			name: "values that a server omits", info: store.Info{Resource: "pods"}, raw: `{"metadata":{"name":"a"},"spec":null,"status":{}}`,
 			want: map[string]string{"spec.hostNetwork": "false"},
+		},
+		{
+			name: "a number that is missing", info: store.Info{Resource: "replicationcontrollers"}, raw: `{"metadata":{"name":"a"}}`,
+			want: map[string]string{"status.replicas": "0"},
 		},
 		{
 			name: "names that are data elsewhere", info: store.Info{Resource: "pods"},

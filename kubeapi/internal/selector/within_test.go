@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,17 +92,15 @@ func TestWithinProperty(t *testing.T) {
 		}
 	}
 	var universe []Attributes
-	for _, node := range nodes {
-		for _, a := range labelValues {
-			for _, b := range labelValues {
-				set := map[string]string{"a": a, "b": b}
-				for label, value := range set {
-					if value == "absent" {
-						delete(set, label)
-					}
+	for _, a := range labelValues {
+		for i, b := range labelValues {
+			set := map[string]string{"a": a, "b": b}
+			for label, value := range set {
+				if value == "absent" {
+					delete(set, label)
 				}
-				universe = append(universe, Attributes{Labels: set, Fields: map[string]string{"spec.nodeName": node}})
 			}
+			universe = append(universe, Attributes{Labels: set, Fields: map[string]string{"spec.nodeName": nodes[i%len(nodes)]}})
 		}
 	}
 	label := rapid.Custom(func(t *rapid.T) string {
@@ -133,21 +132,31 @@ func TestWithinProperty(t *testing.T) {
 		return rapid.SampledFrom([]string{"metadata.name", "metadata.namespace", "spec.nodeName"}).Draw(t, "field") +
 			rapid.SampledFrom([]string{"=", "!="}).Draw(t, "operator") + rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "value")
 	})
+	type text struct{ labels, fields []string }
+	selectors := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) text {
+		return text{rapid.SliceOfN(label, 0, 2).Draw(t, "labels"), rapid.SliceOfN(field, 0, 2).Draw(t, "fields")}
+	}), 8, 8)
 	rapid.Check(t, func(t *rapid.T) {
-		labels, fields := rapid.SliceOfN(label, 0, 3).Draw(t, "labels"), rapid.SliceOfN(field, 0, 3).Draw(t, "fields")
-		outerLabels, outerFields := rapid.SliceOfN(label, 0, 2).Draw(t, "outerLabels"), rapid.SliceOfN(field, 0, 2).Draw(t, "outerFields")
-		s := parse(t, strings.Join(labels, ","), strings.Join(fields, ","))
-		outer := parse(t, strings.Join(outerLabels, ","), strings.Join(outerFields, ","))
-		require.True(t, s.Within(s))
-		narrower := parse(t, strings.Join(append(labels, outerLabels...), ","), strings.Join(append(fields, outerFields...), ","))
-		require.True(t, narrower.Within(s) && narrower.Within(outer))
-		if !s.Within(outer) {
-			return
-		}
-		for _, a := range universe {
-			for _, key := range keys {
-				if s.Matches(key, a) {
-					require.True(t, outer.Matches(key, a), "%s %v", key, a)
+		texts := selectors.Draw(t, "selectors")
+		for _, inner := range texts {
+			s := parse(t, strings.Join(inner.labels, ","), strings.Join(inner.fields, ","))
+			require.True(t, s.Within(s))
+			for _, o := range texts {
+				outer := parse(t, strings.Join(o.labels, ","), strings.Join(o.fields, ","))
+				both := parse(t, strings.Join(slices.Concat(inner.labels, o.labels), ","), strings.Join(slices.Concat(inner.fields, o.fields), ","))
+				require.True(t, both.Within(s) && both.Within(outer))
+				// What holds for the labels, and for the fields, holds for both.
+				for _, part := range [][2]Selector{{{labels: s.labels}, {labels: outer.labels}}, {{fields: s.fields}, {fields: outer.fields}}} {
+					if !part[0].Within(part[1]) {
+						continue
+					}
+					for _, key := range keys {
+						for _, a := range universe {
+							if part[0].Matches(key, a) && !part[1].Matches(key, a) {
+								t.Fatalf("%v is within %v, but not for %s %v", inner, o, key, a)
+							}
+						}
+					}
 				}
 			}
 		}
