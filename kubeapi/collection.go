@@ -13,6 +13,7 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 	"github.com/snapcache/snapcache/kubeapi/internal/table"
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -63,6 +64,20 @@ type Collection struct {
 
 	// Staleness returns the policy in force; nil for [Warn].
 	Staleness func() Staleness
+}
+
+// AttributesIndex returns the index of a collection's history from which a watch with a selector can
+// continue, see [store.Index].History. Without it such watches end with 410 once their
+// resourceVersion is no longer in [Events].
+func AttributesIndex(info store.Info, d store.Description) store.Index {
+	f := selector.FieldsOf(info, d)
+	return store.Index{Name: "attributes", Spec: f.Spec(), History: true, Func: func(o *object.Object) []string {
+		a, err := f.Of(o)
+		if err != nil {
+			return nil // objects of a collection that is served are JSON
+		}
+		return a.Values()
+	}}
 }
 
 // served is a collection as it is described to clients.

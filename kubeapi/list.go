@@ -3,10 +3,13 @@ package kubeapi
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
@@ -62,13 +65,15 @@ func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error
 		v = verbWatch
 	}
 	labels, fields := r.URL.Query().Get("labelSelector"), r.URL.Query().Get("fieldSelector")
-	if q.selector, err = of[0].fields.Parse(labels, fields); err != nil {
-		return q, v, badRequest(err.Error())
-	}
 	if p.name != "" { // the old form of a watch of one object
-		if q.selector, err = of[0].fields.Parse(labels, strings.Trim(fields+",metadata.name="+p.name, ",")); err != nil {
-			return q, v, badRequest(err.Error())
-		}
+		fields = strings.Trim(fields+",metadata.name="+p.name, ",")
+	}
+	q.selector, err = of[0].fields.Parse(labels, fields)
+	switch {
+	case errors.Is(err, selector.ErrNotStored):
+		return q, v, failed(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: %v: ask the kube-apiserver", groupResource(of[0].info), err))
+	case err != nil:
+		return q, v, badRequest(err.Error())
 	}
 	q.namespace = p.namespace
 	place := q.namespace

@@ -144,14 +144,28 @@ func (p *page) cut(q *query, last string) error {
 	if !q.selector.Empty() {
 		return nil
 	}
-	var left int64
 	p.after = last
-	for _, err := range p.records(q.prefix()) {
-		if err != nil {
-			return err
-		}
-		left++
-	}
+	left, err := p.count(q.prefix())
 	p.meta.Remaining = &left
-	return nil
+	return err
+}
+
+// count returns how many objects the page has.
+func (p *page) count(prefix string) (n int64, err error) {
+	if len(p.undo) == 0 {
+		for _, err := range p.view.Headers(prefix, p.after) {
+			if err != nil {
+				return n, err
+			}
+			n++
+		}
+		return n, nil
+	}
+	for _, err := range p.records(prefix) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }

@@ -126,7 +126,7 @@ func (q *query) since(e store.Event, rv string) (store.EventType, []byte, error)
 		}
 		before := current
 		if old {
-			values, changed, known := attributesAt(e, rv)
+			values, changed, known := e.AttributesAt(q.fields.Spec(), rv)
 			switch {
 			case !known:
 				return "", nil, tooOld(rv, e.RV)
@@ -145,8 +145,4 @@ func (q *query) since(e store.Event, rv string) (store.EventType, []byte, error)
 		return store.Deleted, withRV(e.Object.JSON(), e.RV), nil
 	}
 	return "", nil, nil
-}
-
-func attributesAt(e store.Event, rv string) (values []string, changed, known bool) {
-	return nil, false, false
 }

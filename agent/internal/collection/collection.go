@@ -42,7 +42,8 @@ type Options struct {
 	// ends the agent.
 	Reloaded bool
 
-	// RecordAlways keeps the newest events of the collection in memory, also while no client watches.
+	// RecordAlways keeps what watches of the Kubernetes API continue from, also while there are none:
+	// the newest events in memory, and in the history the attributes that selectors look at.
 	RecordAlways bool
 
 	// PurgeAfter returns the value of secrets.purgeAfter in force.
@@ -228,7 +229,15 @@ func (c *Collection) Open(r upstream.Resource) error {
 	if err != nil {
 		return err
 	}
-	stored, err := c.opts.DB.Open(info, c.indexes()...)
+	description, err := c.loadDescription()
+	if err != nil {
+		return err
+	}
+	indexes := c.indexes()
+	if c.opts.RecordAlways {
+		indexes = append(indexes, kubeapi.AttributesIndex(info, description))
+	}
+	stored, err := c.opts.DB.Open(info, indexes...)
 	if err != nil {
 		return err
 	}
@@ -240,10 +249,6 @@ func (c *Collection) Open(r upstream.Resource) error {
 	c.verdict = c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
 	c.Tracker.setVerdict(c.verdict.String())
 	c.Log.Info("collection opened", "verdict", c.verdict.String(), "objects", stored.State().Count)
-	description, err := c.loadDescription(stored)
-	if err != nil {
-		return err
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resource, c.stored, c.description = &r, stored, description

@@ -2,6 +2,7 @@ package collection
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -22,9 +23,12 @@ func (c *Collection) Description() store.Description {
 	return c.description
 }
 
-// loadDescription reads the stored description.
-func (c *Collection) loadDescription(stored store.Collection) (store.Description, error) {
-	v, err := stored.View()
+// loadDescription reads the stored description, which is empty if nothing is stored yet.
+func (c *Collection) loadDescription() (store.Description, error) {
+	v, err := c.opts.DB.View(c.ID)
+	if errors.Is(err, store.ErrNoCollection) {
+		return store.Description{}, nil
+	}
 	if err != nil {
 		return store.Description{}, err
 	}

@@ -65,6 +65,15 @@ func (f Fields) isDropped(path string) bool {
 	return slices.ContainsFunc(f.dropped, func(d string) bool { return path == d || strings.HasPrefix(path, d+".") })
 }
 
+// Spec identifies what Of returns for an object: equal specs return equal attributes.
+func (f Fields) Spec() string {
+	names := []string{"labels"}
+	for _, x := range f.kind.fields {
+		names = append(names, x.name)
+	}
+	return strings.Join(names, ",")
+}
+
 // Of returns the attributes of an object. For one stored as protobuf they lack the fields, and the
 // error wraps [ErrNotStored] if the resource has any.
 func (f Fields) Of(o *object.Object) (Attributes, error) {
