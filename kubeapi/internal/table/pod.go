@@ -178,7 +178,7 @@ type podSummary struct {
 func (p *pod) summary() podSummary {
 	s := podSummary{status: cmp.Or(p.Status.Reason, p.Status.Phase)}
 	const gated = "SchedulingGated"
-	if slices.ContainsFunc(p.Status.Conditions, func(c condition) bool { return c.Type == "PodScheduled" && c.Reason == gated }) {
+	if c, _ := find(p.Status.Conditions, "PodScheduled"); c.Reason == gated {
 		s.status = gated
 	}
 	sidecars, initialized := p.summarizeInit(&s)

@@ -26,13 +26,13 @@ type printFunc func(raw []byte, now clock) ([]any, []metav1.TableRowCondition, e
 // columns has name and age.
 func For(info store.Info, d store.Description) *Printer {
 	p := &Printer{resource: schema.GroupResource{Group: info.Group, Resource: info.Resource}}
-	print, known := printers[p.resource.String()]
+	builtin, known := printers[p.resource.String()]
 	switch {
 	case d.Custom:
 		columns, custom := newCustomPrinter(d.Columns)
 		p.columns, p.print = columns, custom.print
 	case known:
-		p.columns, p.print = builtinColumns()[p.resource.String()], print
+		p.columns, p.print = builtinColumns()[p.resource.String()], builtin
 	default:
 		p.columns, p.print = defaultColumns, rowOf((*object).defaultCells)
 	}
