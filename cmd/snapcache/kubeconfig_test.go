@@ -25,7 +25,7 @@ func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "cache.db")
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.URL.Path) })
-	var client *http.Client
+	var restConfig *rest.Config // as printed during the first run
 	address := "127.0.0.1:0"
 	for range 2 {
 		credentials, err := serving.Ensure(serving.Dir(path), time.Now(), slog.New(slog.DiscardHandler))
@@ -37,7 +37,7 @@ func TestKubeconfig(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- server.Serve(l) }()
 
-		if client == nil {
+		if restConfig == nil {
 			file := filepath.Join(dir, "agent.yaml")
 			require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
 apiVersion: snapcache.dev/v1alpha1
@@ -48,18 +48,18 @@ kubernetesAPI: {address: "%s"}
 `, path, address), 0o600))
 			var out, errOut bytes.Buffer
 			require.Equal(t, exitOK, execute([]string{"snapcache", "kubeconfig", "--config", file}, &out, &errOut), errOut.String())
-			restConfig, err := clientcmd.RESTConfigFromKubeConfig(out.Bytes())
+			restConfig, err = clientcmd.RESTConfigFromKubeConfig(out.Bytes())
 			require.NoError(t, err)
 			require.Equal(t, "https://"+address, restConfig.Host)
-			client, err = rest.HTTPClientFor(restConfig)
-			require.NoError(t, err)
 		}
+		client, err := rest.HTTPClientFor(rest.CopyConfig(restConfig))
+		require.NoError(t, err)
 		answer, err := client.Get("https://" + address + "/api")
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, http.StatusOK, answer.StatusCode)
+		require.NoError(t, server.Shutdown(t.Context()))
 		client.CloseIdleConnections()
-		require.NoError(t, server.Close())
 		require.ErrorIs(t, <-done, http.ErrServerClosed)
 	}
 }
