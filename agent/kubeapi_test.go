@@ -69,6 +69,15 @@ func TestKubernetesAPI(t *testing.T) {
 			require.Contains(t, string(body), `"kind":"Status"`)
 		})
 	}
+	ca, _, err := serving.Read(serving.Dir(n.cfg.Store.Path))
+	require.NoError(t, err)
+	stranger, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
+	require.NoError(t, err)
+	t.Cleanup(stranger.CloseIdleConnections)
+	answer, err := stranger.Get("https://" + n.cfg.KubernetesAPI.Address + "/api/v1/pods")
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusUnauthorized, answer.StatusCode, "TCP needs the token")
 	require.NoError(t, stop())
 	require.NoFileExists(t, n.cfg.KubernetesAPI.Socket)
 }

@@ -66,7 +66,7 @@ func kubeconfigOf(cfg *config.AgentConfiguration) (*clientcmdapi.Config, error) 
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: run this as the agent's user", err)
+		return nil, fmt.Errorf("%w: run this as root or as the agent's user", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: the agent makes its credentials at its first start with kubernetesAPI.address: start it (snapcache run)", err)
 	case err != nil:

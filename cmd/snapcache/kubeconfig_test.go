@@ -74,5 +74,5 @@ func TestKubeconfig_NotReadable(t *testing.T) {
 	require.NoError(t, os.Mkdir(serving.Dir(cfg.Store.Path), 0))
 	_, err := kubeconfigOf(cfg)
 	require.ErrorIs(t, err, fs.ErrPermission)
-	require.ErrorContains(t, err, "run this as the agent's user")
+	require.ErrorContains(t, err, "run this as root or as the agent's user")
 }
