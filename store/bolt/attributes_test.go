@@ -106,19 +106,24 @@ func TestAttributesOfCorruptRecord(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		bucket string
-		key    string
+		keys   []string
 		known  []string // at 20, 22 and 40
 	}{
-		{"record", "objects", "ns/x", []string{"[unknown]", "[unknown]", "[app=d]"}},
-		{"entry", "feed", "\x0221", []string{"[unknown]", "[app=c]", "[app=d]"}},
+		{"record", "objects", []string{"ns/x"}, []string{"[unknown]", "[unknown]", "[app=d]"}},
+		{"entry", "feed", []string{"\x0221", "\x0222"}, []string{"[unknown]", "[app=c]", "[app=d]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			path := appsOf(t, bolt.Keyring{}, []store.Change{withApp("x", 11, "b")}, []store.Change{withApp("x", 21, "c")})
+			path := appsOf(t, bolt.Keyring{}, []store.Change{withApp("x", 11, "b"), withApp("y", 12, "b")}, []store.Change{withApp("x", 21, "c"), withApp("y", 22, "c")})
 			edit(t, path, func(tx *bbolt.Tx) error {
 				b := bucketAt(tx, "c/a/g1/"+tc.bucket)
-				raw := append([]byte{}, b.Get([]byte(tc.key))...)
-				raw[len(raw)-1] ^= 4
-				return b.Put([]byte(tc.key), raw)
+				for _, key := range tc.keys {
+					raw := append([]byte{}, b.Get([]byte(key))...)
+					raw[len(raw)-1] ^= 4
+					if err := b.Put([]byte(key), raw); err != nil {
+						return err
+					}
+				}
+				return nil
 			})
 			db, err := bolt.Open(path, bolt.Options{HistoryRetention: 1 << 62})
 			require.NoError(t, err)
@@ -134,6 +139,14 @@ func TestAttributesOfCorruptRecord(t *testing.T) {
 			for i, since := range []string{"20", "22", "40"} {
 				lines := appsAt(t, db, since)
 				require.Equal(t, "45"+tc.known[i], lines[len(lines)-1], since)
+			}
+			if tc.name == "record" {
+				return
+			}
+			apply(60, store.Change{Key: "ns/y", RV: "51"})
+			for i, want := range []string{"[unknown]", "[app=c]"} {
+				lines := appsAt(t, db, []string{"20", "22"}[i])
+				require.Equal(t, "51"+want, lines[len(lines)-1])
 			}
 		})
 	}

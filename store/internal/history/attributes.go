@@ -33,8 +33,17 @@ func (h Head) Of(e Entry) store.Attributes {
 	return store.Attributes{Spec: h.Attributes, Since: higher(h.AttributesSince, e.RowsSince), Rows: e.Rows}
 }
 
-// rows returns the rows of a changed object, whose entry was the zero Entry if there was none: those
-// that it had, and one for this change if it changes the attributes.
+// missing returns what takes the place of the missing entry of an object at rv: the zero Entry unless
+// rv is past the horizon. Then the entry was corrupt, and its rows are lost.
+func (h Head) missing(rv string) Entry {
+	if h.Attributes == "" || !after(rv, h.RV) {
+		return Entry{}
+	}
+	return Entry{RowsSince: rv}
+}
+
+// rows returns the rows of a changed object with this entry: those that it had, and one for this
+// change if it changes the attributes.
 func (h Head) rows(c Change, was Entry) (rows []store.AttributesRow, since string) {
 	rows, since = was.Rows, was.RowsSince
 	switch {
@@ -42,8 +51,6 @@ func (h Head) rows(c Change, was Entry) (rows []store.AttributesRow, since strin
 		return nil, ""
 	case c.Old.Unreadable:
 		return nil, c.New.RV
-	case was.Key == "" && after(c.Old.RV, h.RV):
-		since = c.Old.RV // the entry was corrupt
 	}
 	if !slices.Equal(c.Old.Attributes, c.New.Attributes) {
 		rows = append(slices.Clip(rows), store.AttributesRow{RV: c.New.RV, Values: c.Old.Attributes})

@@ -245,14 +245,14 @@ func (l *Log) Delete(c Change) error {
 	return nil
 }
 
-// forget deletes the entry of a key's object and returns it; zero if there is none.
+// forget deletes the entry of a key's object and returns it; see [Head.missing] if there is none.
 func (l *Log) forget(key, rv string) (Entry, error) {
 	if !decimal(rv) {
 		return Entry{}, nil
 	}
 	e, ok, err := l.table.Get(rv)
 	if err != nil || !ok || e.Deleted || e.Key != key {
-		return Entry{}, err
+		return l.head.missing(rv), err
 	}
 	n, err := l.table.Delete(rv)
 	l.head.Entries--
