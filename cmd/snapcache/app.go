@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/snapcache/snapcache/cmd/snapcache/internal/kubectl"
 )
 
 const outputBufferBytes = 64 << 10
@@ -19,7 +21,8 @@ resumes its watches.
 
    snapcache run --config agent.yaml     run the agent
    snapcache status                      how fresh is the cache?
-   snapcache dump pods -n shop           print cached objects, with an agent or without
+   snapcache get pods -n shop            print cached objects as kubectl does, with an agent or without
+   snapcache dump pods -o ndjson         print them for programs
    snapcache changes pods --since 1h     print what was added, modified and deleted
 
 Exit codes:
@@ -46,7 +49,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		OnUsageError:   wrongUsage,
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports the error
 		Commands: []*cli.Command{
-			runCommand(), reloadCommand(), statusCommand(), inspectCommand(), dumpCommand(), changesCommand(),
+			runCommand(), reloadCommand(), statusCommand(), getCommand(), inspectCommand(), dumpCommand(), changesCommand(),
 			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), kubeconfigCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 	}
@@ -86,9 +89,13 @@ func execute(args []string, out, errOut io.Writer) int {
 	return exitCode(err)
 }
 
-// report prints an error. Each line begins with the program's name.
+// report prints an error. Each line begins with the program's name, except in kubectl's words.
 func report(w io.Writer, err error) {
 	if err == nil {
+		return
+	}
+	if words := (*kubectl.Error)(nil); errors.As(err, &words) {
+		_, _ = fmt.Fprintln(w, words) // there is no other place to report an error
 		return
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(err.Error()), "\n") {

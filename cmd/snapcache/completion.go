@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
@@ -97,6 +98,8 @@ func complete(app *cli.App, words []string, w io.Writer) {
 		}
 	case path == "snapshot verify" || path == "snapshot restore" && arguments == 0:
 		completeSnapshots(app, command, before, w)
+	case path == "get" && arguments == 0:
+		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{resourceName(c)} })
 	case path == "verify", (path == "dump" || path == "inspect" || path == "changes") && arguments == 0:
 		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{c.ID} })
 	}
@@ -143,6 +146,11 @@ func completeFromCache(app *cli.App, command *cli.Command, before []string, w io
 		}
 		return nil
 	})
+}
+
+// resourceName returns the name of a collection's resource for get, such as deployments.apps.
+func resourceName(c localapi.Collection) string {
+	return schema.GroupResource{Group: c.Group, Resource: c.Resource}.String()
 }
 
 // completeSnapshots prints the names of the snapshots in the directory that the words select.

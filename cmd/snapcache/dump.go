@@ -34,7 +34,7 @@ func dumpCommand() *cli.Command {
 		Description: dumpDescription,
 		Flags: append([]cli.Flag{
 			objectNamespaceFlag(),
-			&cli.StringFlag{Name: "selector", Aliases: []string{"l"}, Usage: "only objects whose labels match `SELECTOR`, as in kubectl"},
+			selectorFlag(),
 			newOutputFlag("dump"),
 		}, readFlags()...),
 		Action: atMost(1, dump),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/snapcache/snapcache/cmd/snapcache/internal/kubectl"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -20,6 +21,7 @@ const (
 	valueFlag     = "value"
 	namespaceFlag = "namespace"
 	fromFlag      = "from"
+	allNamespaces = "all-namespaces"
 	dirFlag       = "dir"
 	keyFlag       = "encryption-key-file"
 )
@@ -49,6 +51,14 @@ func objectNamespaceFlag() cli.Flag {
 	return &cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "only objects in this `NAMESPACE`; no effect on cluster-scoped resources"}
 }
 
+func allNamespacesFlag() cli.Flag {
+	return &cli.BoolFlag{Name: allNamespaces, Aliases: []string{"A"}, Usage: "objects in all namespaces"}
+}
+
+func selectorFlag() cli.Flag {
+	return &cli.StringFlag{Name: "selector", Aliases: []string{"l"}, Usage: "only objects whose labels match `SELECTOR`, as in kubectl"}
+}
+
 // readFlags are lookupFlags and the option for a snapshot.
 func readFlags() []cli.Flag {
 	return append(lookupFlags(), fromSnapshotFlag())
@@ -63,6 +73,7 @@ var outputFormats = map[string][]string{
 	"changes": {"table", "json"},
 	"check":   {"text", "json"},
 	"dump":    {"yaml", "json", "ndjson", "name"},
+	"get":     kubectl.Formats(),
 	"inspect": {"table", "json"},
 	"list":    {"table", "json"},
 	"rbac":    {"yaml", "json"},

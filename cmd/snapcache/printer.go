@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/snapcache/snapcache/cmd/snapcache/internal/yamltext"
 	"github.com/snapcache/snapcache/object"
 )
 
@@ -34,7 +35,7 @@ func newPrinter(format string, w io.Writer) *printer {
 	case "name":
 		return &printer{w: w, encode: writeName}
 	default:
-		return &printer{w: w, encode: writeYAML, between: "---\n"}
+		return &printer{w: w, encode: yamltext.Write, between: "---\n"}
 	}
 }
 

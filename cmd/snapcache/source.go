@@ -37,6 +37,9 @@ type lookup struct {
 	// from is the path of a snapshot to read instead.
 	from string
 
+	// answered is the socket of the agent that returned its status.
+	answered string
+
 	// kept is the open database of a snapshot, or the database file between the status and the
 	// query; nil while there is none.
 	kept *bolt.DB
@@ -164,6 +167,7 @@ func (l *lookup) openSocket(ctx context.Context, socket string) (localapi.Source
 	case err != nil:
 		return nil, nil, err
 	}
+	l.answered = socket
 	return client, status, nil
 }
 

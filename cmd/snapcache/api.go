@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// apiHandler returns the Kubernetes API of a database.
+//
+// It is to be kubeapi.New; until then it serves nothing.
+func apiHandler(store.DB) http.Handler { return http.NotFoundHandler() }
+
+// api returns the way to the Kubernetes API of the cache: that of the agent, or one that is served
+// in this process, until done is called, from the file or the snapshot.
+func (l *lookup) api(ctx context.Context) (cfg *rest.Config, done func(), err error) {
+	if _, _, err := l.open(ctx); err != nil {
+		return nil, nil, err
+	}
+	cfg = &rest.Config{Host: "http://snapcache", UserAgent: "snapcache/" + programVersion()}
+	if l.kept == nil {
+		cfg.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", l.answered)
+		}
+		return cfg, func() {}, nil
+	}
+	listener := newPipeListener()
+	server := &http.Server{Handler: apiHandler(l.kept)}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // returns when the server is closed
+	}()
+	cfg.Dial = listener.dial
+	return cfg, func() {
+		_ = server.Close() // its connections are in memory
+		<-served
+	}, nil
+}
+
+// pipeListener listens for connections within the process.
+type pipeListener struct {
+	dialed chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newPipeListener() *pipeListener {
+	l := &pipeListener{dialed: make(chan net.Conn), closed: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.closed) })
+	return l
+}
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.dialed <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept implements [net.Listener].
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.dialed:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (l *pipeListener) Close() error {
+	l.close()
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }

@@ -1,0 +1,72 @@
+package kubectl
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Error is one or more failures, in kubectl's words.
+type Error struct{ errs []error }
+
+// newError returns an [*Error], nil if there is no failure.
+func newError(errs ...error) error {
+	if len(errs) == 0 || errors.Join(errs...) == nil {
+		return nil
+	}
+	return &Error{errs}
+}
+
+// Error returns a line for each failure.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.errs))
+	for i, err := range e.errs {
+		text, standard := message(err)
+		if !standard && len(e.errs) == 1 {
+			text = "error: " + text
+		}
+		lines[i] = text
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (e *Error) Unwrap() []error { return e.errs }
+
+// message returns the text of an error. It is standard if it needs no prefix.
+func message(err error) (text string, standard bool) {
+	var status apierrors.APIStatus
+	var request *url.Error
+	switch {
+	case errors.As(err, &status):
+		switch s := status.Status(); {
+		case s.Reason == metav1.StatusReasonUnauthorized:
+			return fmt.Sprintf("error: You must be logged in to the server (%s)", s.Message), true
+		case s.Reason != "":
+			return fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message), true
+		default:
+			return "Error from server: " + s.Message, true
+		}
+	case errors.As(err, &request):
+		return fmt.Sprintf("Unable to connect to the server: %v", request.Err), true
+	}
+	return err.Error(), false
+}
+
+// listError adds to an error of a list what was requested, as kubectl does.
+func listError(err error, r *resource, o Options) error {
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	prefix := fmt.Sprintf("Unable to list %q", r.gvr())
+	if o.LabelSelector != "" || o.FieldSelector != "" {
+		prefix = fmt.Sprintf("Unable to find %q that match label selector %q, field selector %q", r.gvr(), o.LabelSelector, o.FieldSelector)
+	}
+	status = &apierrors.StatusError{ErrStatus: *status.ErrStatus.DeepCopy()}
+	status.ErrStatus.Message = prefix + ": " + status.ErrStatus.Message
+	return status
+}

@@ -1,0 +1,109 @@
+package kubectl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// item is an object of a list, or a row of a Table.
+type item struct {
+	// raw is the JSON of the object, with its type, or of the row. It is valid until the callback
+	// returns.
+	raw []byte
+
+	isRow   bool
+	columns []metav1.TableColumnDefinition // of the row's Table
+}
+
+// readList reads a list or a Table and calls each for its items.
+func readList(r io.Reader, of *resource, each func(item) error) (meta metav1.ListMeta, err error) {
+	d := jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true))
+	if token, err := d.ReadToken(); err != nil || token.Kind() != '{' {
+		return meta, fmt.Errorf("the server's answer is no list: %w", err)
+	}
+	var columns []metav1.TableColumnDefinition
+	for d.PeekKind() != '}' {
+		token, err := d.ReadToken()
+		if err != nil {
+			return meta, err
+		}
+		switch member := token.String(); {
+		case member == "metadata":
+			err = readInto(d, &meta)
+		case member == "columnDefinitions":
+			err = readInto(d, &columns)
+		case member == "rows" && d.PeekKind() == '[':
+			err = readItems(d, func(raw []byte) error { return each(item{raw: raw, isRow: true, columns: columns}) })
+		case member == "items" && d.PeekKind() == '[':
+			err = readItems(d, func(raw []byte) error {
+				return each(item{raw: object.WithType(raw, of.apiVersion(), of.kind)})
+			})
+		default:
+			err = d.SkipValue()
+		}
+		if err != nil {
+			return meta, err
+		}
+	}
+	_, err = d.ReadToken()
+	return meta, err
+}
+
+func readInto(d *jsontext.Decoder, v any) error {
+	raw, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, v)
+}
+
+func readItems(d *jsontext.Decoder, each func([]byte) error) error {
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	for d.PeekKind() != ']' {
+		raw, err := d.ReadValue()
+		if err != nil {
+			return err
+		}
+		if err := each(raw); err != nil {
+			return err
+		}
+	}
+	_, err := d.ReadToken()
+	return err
+}
+
+// decode returns an object as printers take it: with integers as int64.
+func decode(raw []byte) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	return u, utiljson.Unmarshal(raw, &u.Object)
+}
+
+// decodeRow returns a row. Of its object only what is printed is kept: namespace and labels.
+func decodeRow(raw []byte) (metav1.TableRow, error) {
+	var in struct {
+		Cells  json.RawMessage `json:"cells"`
+		Object struct {
+			Metadata struct {
+				Namespace string            `json:"namespace"`
+				Labels    map[string]string `json:"labels"`
+			} `json:"metadata"`
+		} `json:"object"`
+	}
+	var row metav1.TableRow
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return row, err
+	}
+	m := metav1.ObjectMeta{Namespace: in.Object.Metadata.Namespace, Labels: in.Object.Metadata.Labels}
+	row.Object.Object = &metav1.PartialObjectMetadata{ObjectMeta: m}
+	return row, utiljson.Unmarshal(in.Cells, &row.Cells) // with integers as int64
+}

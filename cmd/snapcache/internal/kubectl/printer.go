@@ -1,0 +1,89 @@
+package kubectl
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// newPrinter returns the printer of a format, for one object, for a list as a whole or for a watch
+// event.
+func newPrinter(o Options) (printers.ResourcePrinter, error) {
+	format, template, _ := strings.Cut(o.Output, "=")
+	if name, isFile := strings.CutSuffix(format, "-file"); isFile {
+		text, err := os.ReadFile(template)
+		if err != nil {
+			return nil, fmt.Errorf("read the template: %w", err)
+		}
+		format, template = name, string(text)
+	}
+	switch format {
+	case "json":
+		return withoutManagedFields(&printers.JSONPrinter{}, o), nil
+	case "yaml":
+		return withoutManagedFields(&printers.YAMLPrinter{}, o), nil
+	case "kyaml":
+		return withoutManagedFields(&printers.KYAMLPrinter{}, o), nil
+	case "name":
+		return &printers.NamePrinter{ShortOutput: true}, nil
+	case "jsonpath", "jsonpath-as-json":
+		p, err := printers.NewJSONPathPrinter(template)
+		if err != nil {
+			return nil, fmt.Errorf("error parsing jsonpath %s, %w", template, err)
+		}
+		p.AllowMissingKeys(true)
+		p.EnableJSONOutput(format == "jsonpath-as-json")
+		return jsonPathPrinter{p, template}, nil
+	case "go-template":
+		p, err := printers.NewGoTemplatePrinter([]byte(template))
+		if err != nil {
+			return nil, fmt.Errorf("error parsing template %s, %w", template, err)
+		}
+		p.AllowMissingKeys(true)
+		return p, nil
+	}
+	return newCustomColumns(template, o.NoHeaders)
+}
+
+// withoutManagedFields returns a printer that leaves out the managed fields of objects.
+func withoutManagedFields(p printers.ResourcePrinter, o Options) printers.ResourcePrinter {
+	if o.ShowManagedFields {
+		return p
+	}
+	return &printers.OmitManagedFieldsPrinter{Delegate: p}
+}
+
+// jsonPathPrinter shortens the errors of its delegate, which contain the object.
+type jsonPathPrinter struct {
+	*printers.JSONPathPrinter
+	template string
+}
+
+func (p jsonPathPrinter) PrintObj(o runtime.Object, w io.Writer) error {
+	content, ok := o.(runtime.Unstructured)
+	if !ok {
+		return p.JSONPathPrinter.PrintObj(o, w)
+	}
+	if err := p.Execute(w, content.UnstructuredContent()); err != nil {
+		return fmt.Errorf("error executing jsonpath %q: %w", p.template, err)
+	}
+	return nil
+}
+
+// event returns a watch event for a printer.
+func event(eventType string, o runtime.Object) *metav1.WatchEvent {
+	return &metav1.WatchEvent{Type: eventType, Object: runtime.RawExtension{Object: o}}
+}
+
+// newList returns a List of objects, as kubectl makes it.
+func newList(items []unstructured.Unstructured) *unstructured.UnstructuredList {
+	return &unstructured.UnstructuredList{Items: items, Object: map[string]any{
+		"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": ""},
+	}}
+}

@@ -1,0 +1,96 @@
+package kubectl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// resource is a resource that a server serves.
+type resource struct {
+	group, version, name   string // name is the plural
+	kind, singular         string
+	shortNames, categories []string
+	namespaced             bool
+}
+
+func (r *resource) gvr() string {
+	return schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.name}.String()
+}
+
+func (r *resource) groupKind() schema.GroupKind {
+	return schema.GroupKind{Group: r.group, Kind: r.kind}
+}
+
+func (r *resource) apiVersion() string {
+	return schema.GroupVersion{Group: r.group, Version: r.version}.String()
+}
+
+// root is the path of the resource's group and version.
+func (r *resource) root() string {
+	if r.group == "" {
+		return "/api/" + r.version
+	}
+	return "/apis/" + r.group + "/" + r.version
+}
+
+// resources are all that a server serves. The first match of a name counts: the groups are in the
+// server's order, and a group's preferred version is its first.
+type resources []*resource
+
+// find returns the resource that an argument names: pods, pod, po, Pod, pods.v1.,
+// deployments.apps, deployments.v1.apps.
+func (all resources) find(arg string) (*resource, error) {
+	gvr, gr := schema.ParseResourceArg(arg)
+	if gvr != nil {
+		if r := all.named(gvr.Resource, gvr.Group, gvr.Version); r != nil {
+			return r, nil
+		}
+	}
+	if r := all.named(gr.Resource, gr.Group, ""); r != nil {
+		return r, nil
+	}
+	gvk, gk := schema.ParseKindArg(arg)
+	for _, r := range all {
+		if gvk != nil && r.kind == gvk.Kind && r.group == gvk.Group && r.version == gvk.Version || r.groupKind() == gk {
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("the server doesn't have a resource type %q", gr.Resource)
+}
+
+// named finds a plural, a singular or a short name. An empty group or version is any. A group may be
+// the beginning of its name.
+func (all resources) named(name, group, version string) *resource {
+	lower := strings.ToLower(name)
+	for _, inGroup := range []func(string) bool{
+		func(g string) bool { return group == "" || g == group },
+		func(g string) bool { return strings.HasPrefix(g, group) },
+	} {
+		for _, called := range []func(*resource) bool{
+			func(r *resource) bool { return r.name == lower || r.singular == lower },
+			func(r *resource) bool { return slices.Contains(r.shortNames, name) },
+		} {
+			for _, r := range all {
+				if inGroup(r.group) && (version == "" || r.version == version) && called(r) {
+					return r
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inCategory returns the resources of a category such as "all", in their preferred versions.
+func (all resources) inCategory(category string) []*resource {
+	var found []*resource
+	for _, r := range all {
+		same := func(x *resource) bool { return x.group == r.group && x.name == r.name }
+		if slices.Contains(r.categories, category) && !slices.ContainsFunc(found, same) {
+			found = append(found, r)
+		}
+	}
+	return found
+}

@@ -1,0 +1,144 @@
+package kubectl
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// relaxed matches a JSONPath expression without template: .metadata.name, metadata.name,
+// {.metadata.name}.
+var relaxed = regexp.MustCompile(`^\{\.?([^{}]+)\}$|^\.?([^{}]+)$`)
+
+// jsonPath parses an expression of --sort-by or of a custom column.
+func jsonPath(expression string) (*jsonpath.JSONPath, string, error) {
+	path := expression
+	if path != "" {
+		match := relaxed.FindStringSubmatch(path)
+		if match == nil {
+			return nil, "", fmt.Errorf("unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'")
+		}
+		path = "{." + match[1] + match[2] + "}"
+	}
+	p := jsonpath.New("path").AllowMissingKeys(true)
+	return p, path, p.Parse(path)
+}
+
+// sorter finds the order of objects by a field. Objects without it come first.
+type sorter struct {
+	field *jsonpath.JSONPath
+	path  string
+	keys  []sortKey
+	found bool // one object has the field
+}
+
+// sortKey is the value of the field, nil if an object has none. Numbers with units, such as 100Mi,
+// are strings in JSON and have a quantity.
+type sortKey struct {
+	value    any
+	quantity *quantity.Quantity
+}
+
+func newSorter(by string) (*sorter, error) {
+	field, path, err := jsonPath(by)
+	if err != nil {
+		return nil, fmt.Errorf("sorting error: %w", err)
+	}
+	return &sorter{field: field, path: path}, nil
+}
+
+// add adds the next object.
+func (s *sorter) add(o map[string]any) error {
+	results, err := s.field.FindResults(o)
+	if err != nil {
+		return err
+	}
+	var key sortKey
+	if len(results) > 0 && len(results[0]) > 0 {
+		s.found = true
+		switch key.value = results[0][0].Interface(); v := key.value.(type) {
+		case string:
+			if q, err := quantity.ParseQuantity(v); err == nil {
+				key.quantity = &q
+			}
+		case int64, float64, nil:
+		default:
+			return fmt.Errorf("--sort-by: field %s is an unsortable type: %T", s.path, v)
+		}
+	}
+	s.keys = append(s.keys, key)
+	return nil
+}
+
+// addRow adds the object of a row.
+func (s *sorter) addRow(raw []byte) error {
+	var row struct {
+		Object json.RawMessage `json:"object"`
+	}
+	if err := json.Unmarshal(raw, &row); err != nil {
+		return err
+	}
+	o, err := decode(row.Object)
+	if err != nil {
+		return err
+	}
+	return s.add(o.Object)
+}
+
+// order returns the positions of the objects, in order.
+func (s *sorter) order() ([]int, error) {
+	if !s.found && len(s.keys) > 0 {
+		return nil, fmt.Errorf("couldn't find any field with path %q in the list of objects", s.path)
+	}
+	order := make([]int, len(s.keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return s.keys[a].compare(s.keys[b]) })
+	return order, nil
+}
+
+func (a sortKey) compare(b sortKey) int {
+	switch x := a.value.(type) {
+	case int64:
+		if y, ok := b.value.(int64); ok {
+			return cmp.Compare(x, y)
+		}
+	case float64:
+		if y, ok := b.value.(float64); ok {
+			return cmp.Compare(x, y)
+		}
+	case string:
+		if a.quantity != nil && b.quantity != nil {
+			return a.quantity.Cmp(*b.quantity)
+		}
+		if y, ok := b.value.(string); ok {
+			return cmp.Compare(x, y)
+		}
+	}
+	return cmp.Compare(rank(a.value), rank(b.value))
+}
+
+// rank orders values of different types.
+func rank(v any) int {
+	switch v.(type) {
+	case nil:
+		return 0
+	case int64, float64:
+		return 1
+	}
+	return 2
+}
+
+func inOrder[T any](items []T, order []int) []T {
+	sorted := make([]T, len(items))
+	for i, from := range order {
+		sorted[i] = items[from]
+	}
+	return sorted
+}

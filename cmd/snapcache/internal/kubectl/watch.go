@@ -1,0 +1,191 @@
+package kubectl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/liggitt/tabwriter"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// watch prints what there is, unless only the watch is requested, and then each change.
+func (g *getter) watch(ctx context.Context, t targets) error {
+	one, err := t.one()
+	if err != nil {
+		return newError(err)
+	}
+	w := &watcher{getter: g, of: one.resource, printer: newTablePrinter(one.resource, g.opts, false), w: g.out}
+	if g.opts.isTable() {
+		w.tabs = printers.GetNewTabWriter(g.out)
+		w.w = w.tabs
+	} else if w.printer, err = newPrinter(g.opts); err != nil {
+		return newError(err)
+	}
+	rv := "0"
+	if one.object == "" {
+		meta, err := g.client.list(ctx, one.resource, w.existing)
+		if err != nil {
+			return newError(err)
+		}
+		rv = meta.ResourceVersion
+	} else {
+		raw, err := g.get(ctx, one)
+		if err != nil || raw == nil {
+			return newError(err)
+		}
+		if !g.opts.WatchOnly {
+			if err := w.add(watch.Added, raw); err != nil {
+				return newError(err)
+			}
+		}
+		w.skip = true // the first event is the same state
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	err = w.follow(ctx, one, rv)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return newError(err)
+}
+
+// one returns the only target of a watch.
+func (t targets) one() (target, error) {
+	switch {
+	case len(t.types) == 1 && len(t.objects) == 0:
+		return target{resource: t.types[0]}, nil
+	case len(t.types) == 0 && len(t.objects) == 1:
+		return t.objects[0], nil
+	case len(t.types) > 1:
+		return target{}, errOneType
+	}
+	return target{}, errors.New("watch is only supported on individual resources and resource collections")
+}
+
+// watcher prints the events of a watch.
+type watcher struct {
+	*getter
+	of      *resource
+	printer printers.ResourcePrinter
+	w       io.Writer
+	tabs    *tabwriter.Writer // nil if the output is no table
+	skip    bool              // the next event is known
+}
+
+// flush ends the lines so far.
+func (w *watcher) flush() error {
+	if w.tabs != nil {
+		if err := w.tabs.Flush(); err != nil {
+			return err
+		}
+	}
+	return w.getter.flush()
+}
+
+// existing prints an object that was there before the watch, or its row.
+func (w *watcher) existing(i item) error {
+	if w.opts.WatchOnly {
+		return nil
+	}
+	if !i.isRow {
+		return w.add(watch.Added, i.raw)
+	}
+	row, err := decodeRow(i.raw)
+	if err != nil {
+		return err
+	}
+	return w.print(watch.Added, &metav1.Table{ColumnDefinitions: i.columns, Rows: []metav1.TableRow{row}})
+}
+
+// add prints an object, or the Table of one.
+func (w *watcher) add(t watch.EventType, raw []byte) error {
+	if w.skip {
+		w.skip = false
+		return nil
+	}
+	table, err := isTable(raw)
+	if err != nil {
+		return err
+	}
+	if table {
+		_, err := readList(bytes.NewReader(raw), w.of, func(i item) error {
+			row, err := decodeRow(i.raw)
+			if err != nil {
+				return err
+			}
+			return w.print(t, &metav1.Table{ColumnDefinitions: i.columns, Rows: []metav1.TableRow{row}})
+		})
+		return err
+	}
+	o, err := decode(object.WithType(raw, w.of.apiVersion(), w.of.kind))
+	if err != nil {
+		return err
+	}
+	return w.print(t, o)
+}
+
+func (w *watcher) print(t watch.EventType, o runtime.Object) error {
+	if w.opts.OutputWatchEvents {
+		o = event(string(t), o)
+	}
+	return w.printer.PrintObj(o, w.w)
+}
+
+// follow prints events until the watch ends.
+func (w *watcher) follow(ctx context.Context, t target, rv string) error {
+	q := w.client.request(t.resource).Param("watch", "true").Param("resourceVersion", rv)
+	if t.object != "" {
+		q.Param("fieldSelector", "metadata.name="+t.object)
+	} else {
+		w.client.selecting(q)
+	}
+	body, err := q.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }() // the watch is over
+	d := jsontext.NewDecoder(body, jsontext.AllowDuplicateNames(true))
+	for {
+		var e struct {
+			Type   watch.EventType `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		raw, err := d.ReadValue()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &e)
+		}
+		if err != nil {
+			return err
+		}
+		switch e.Type {
+		case watch.Bookmark:
+			continue
+		case watch.Error:
+			var status metav1.Status
+			if err := json.Unmarshal(e.Object, &status); err != nil {
+				return err
+			}
+			return apierrors.FromObject(&status)
+		}
+		if err := w.add(e.Type, e.Object); err != nil {
+			return err
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Package yamltext writes JSON as YAML, as kubectl prints it.
+package yamltext

@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// likeKubectl are command lines of get whose output, messages and exit code are kubectl's.
+var likeKubectl = []string{
+	// Tables.
+	"pods",
+	"pods -A",
+	"po -n shop-0001",
+	"pods -n none",
+	"nodes",
+	"pods -A -o wide",
+	"pods,cm -n shop-0001",
+	"po,svc,deploy -A -o wide",
+	"all -A",
+	"all -n shop-0002 --no-headers",
+	"pods -A --show-labels",
+	"pods -n shop-0001 -L app.kubernetes.io/name -L none,example.com/tier",
+	"pods -n shop-0001 --no-headers",
+	"pods -n shop-0001 --show-kind",
+	"pods -A -l app.kubernetes.io/managed-by=fleet",
+	"pods -A -l example.com/tier!=frontend --field-selector status.phase=Running",
+	"pods -A --sort-by .metadata.uid",
+	"nodes --sort-by metadata.name -o wide",
+	"widgets -A",
+	"crd widgets.example.com",
+	"ns default kube-system",
+	"ns/default svc/kubernetes",
+	"svc/kubernetes ns/default svc/kubernetes",
+	"ns,crd default",
+
+	// Names of types.
+	"wg -A -o name",
+	"Widget.v1.example.com -A -o name",
+	"widgets.example -A -o name",
+	"PODS,pod,po,Pod -A -o name",
+	"deployments.v1.apps -A -o name",
+	"events.events.k8s.io -A",
+	"ev -A",
+
+	// Other formats.
+	"pods,cm -A -o json",
+	"pods,cm -A -o yaml",
+	"pods -n shop-0001 -o kyaml",
+	"pods -A -o name",
+	"clusterroles -o yaml",
+	"clusterroles -o json",
+	"pods -n none -o json",
+	"pods -n none -o yaml",
+	"pods -n none -o name",
+	"ns default -o json",
+	"ns default -o yaml --show-managed-fields",
+	"ns default kube-system -o yaml",
+	"ns default -o jsonpath={.metadata.name}",
+	"pods -A -o jsonpath={.items[*].metadata.name}",
+	"pods -A -o jsonpath-as-json={.items[*].spec.containers[*].image}",
+	"pods -A -o go-template={{range.items}}{{.metadata.name}},{{end}}",
+	"pods -A -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image,LABELS:{.metadata.labels},NONE:none",
+	"pods -A --no-headers -o custom-columns=NAME:metadata.name",
+	"pods -n none -o custom-columns=NAME:metadata.name",
+	"pods -A --sort-by .metadata.uid -o name",
+	"pods -A --sort-by .metadata.uid -o json",
+	"pods -A --sort-by .spec.nodeName -o jsonpath={.items[*].spec.nodeName}",
+
+	// Errors.
+	"nope",
+	"pods,nope",
+	"pods x",
+	"pods x -n shop-0001",
+	"pods x -n none",
+	"pods x y",
+	"pods x y -o json",
+	"po,cm x y",
+	"pods/x cm/y ns/default",
+	"ns default x -o name",
+	"ns x --ignore-not-found",
+	"ns x --ignore-not-found -o json",
+	"ns default x --ignore-not-found",
+	"pods -n none --ignore-not-found",
+	"pods/",
+	"pods/a/b",
+	"pods x -A",
+	"pods x -l a=b",
+	"pods/x -l a=b",
+	"pods -l a!",
+	"pods --field-selector a=b",
+	"pods -o json --show-labels",
+	"pods,svc -w",
+}
+
+// TestGetLikeKubectl compares get with kubectl, both on a kube-apiserver: what snapcache prints, not
+// what it serves.
+func TestGetLikeKubectl(t *testing.T) {
+	t.Parallel()
+	cp := quietControlPlane(t)
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: nodes"})
+	serveAsAgent(t, x.socket, cp)
+	for _, args := range likeKubectl {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			requireLikeKubectl(t, x.in(t), cp, strings.Fields(args)...)
+		})
+	}
+}
+
+// requireLikeKubectl runs get and kubectl get until both ran in the same second: they print ages.
+func requireLikeKubectl(t *testing.T, x *site, cp *controlplane.ControlPlane, args ...string) {
+	t.Helper()
+	args = append([]string{"get"}, args...)
+	var want, got result
+	for range 10 {
+		want, got = runKubectl(t, cp, args...), x.run(append(args, "--config", x.config)...)
+		if bytes.Equal(want.stdout, got.stdout) {
+			break
+		}
+	}
+	require.Equal(t, string(want.stdout), string(got.stdout))
+	require.Equal(t, want.stderr, got.stderr)
+	require.Equal(t, want.code, got.code)
+}
+
+func runKubectl(t *testing.T, cp *controlplane.ControlPlane, args ...string) result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig(t, cp, controlplane.Admin), "HOME="+cp.Dir())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		require.NoError(t, err)
+	}
+	return result{stdout.Bytes(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// serveAsAgent serves the Kubernetes API of a server on the socket of an agent.
+func serveAsAgent(t *testing.T, socket string, cp *controlplane.ControlPlane) {
+	t.Helper()
+	server, err := url.Parse(cp.URL())
+	require.NoError(t, err)
+	transport, err := rest.TransportFor(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/", &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server) },
+	})
+	mux.HandleFunc("GET /v1alpha1/status", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("{}")) // a client that is gone needs no answer
+	})
+	listener, err := localapi.Listen(socket)
+	require.NoError(t, err)
+	s := &http.Server{Handler: mux}
+	served := make(chan error)
+	go func() { served <- s.Serve(listener) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		<-served
+	})
+}
