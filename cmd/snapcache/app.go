@@ -49,7 +49,7 @@ func newApp(out, errOut io.Writer) *cli.App {
 		OnUsageError:   wrongUsage,
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports the error
 		Commands: []*cli.Command{
-			runCommand(), reloadCommand(), statusCommand(), getCommand(), inspectCommand(), dumpCommand(), changesCommand(),
+			runCommand(), reloadCommand(), statusCommand(), getCommand(), inspectCommand(), dumpCommand(), changesCommand(), serveCommand(),
 			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), kubeconfigCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 	}

@@ -22,6 +22,7 @@ const (
 	namespaceFlag = "namespace"
 	fromFlag      = "from"
 	allNamespaces = "all-namespaces"
+	addressFlag   = "address"
 	dirFlag       = "dir"
 	keyFlag       = "encryption-key-file"
 )

@@ -25,7 +25,7 @@ type document struct {
 }
 
 // resources returns what the server serves.
-func (c *client) resources(ctx context.Context) (all resources, err error) {
+func (c *client) resources(ctx context.Context) (all []*resource, err error) {
 	for _, path := range []string{"/api", "/apis"} {
 		var d document
 		err := c.discover(ctx, &d, acceptAggregated, path)
@@ -47,7 +47,7 @@ func (c *client) resources(ctx context.Context) (all resources, err error) {
 	return all, nil
 }
 
-func aggregated(groups []apidiscovery.APIGroupDiscovery) (all resources) {
+func aggregated(groups []apidiscovery.APIGroupDiscovery) (all []*resource) {
 	for _, g := range groups {
 		for _, v := range g.Versions {
 			for _, r := range v.Resources {
@@ -82,7 +82,7 @@ func (d document) groupVersions() (all []schema.GroupVersion) {
 }
 
 // inGroupVersion reads a legacy document, empty if it can't be read.
-func (c *client) inGroupVersion(ctx context.Context, gv schema.GroupVersion) (all resources) {
+func (c *client) inGroupVersion(ctx context.Context, gv schema.GroupVersion) (all []*resource) {
 	var list metav1.APIResourceList
 	if err := c.discover(ctx, &list, acceptJSON, (&resource{group: gv.Group, version: gv.Version}).root()); err != nil {
 		return nil

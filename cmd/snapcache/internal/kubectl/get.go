@@ -29,7 +29,9 @@ func Get(ctx context.Context, cfg *rest.Config, args []string, o Options, out, e
 	if err != nil {
 		return newError(err)
 	}
-	t, err := all.parse(args, o)
+	warnings := rest.NewWarningWriter(errOut, rest.WarningWriterOptions{Deduplicate: true})
+	warn := func(text string) { warnings.HandleWarningHeader(299, "", text) }
+	t, err := resources{all, warn}.parse(args, o)
 	if err != nil {
 		return newError(err)
 	}

@@ -20,6 +20,13 @@ func (r *resource) gvr() string {
 	return schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.name}.String()
 }
 
+func (r *resource) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.group, Resource: r.name}
+}
+
+// sameIn reports whether x is the same resource, perhaps in another version.
+func (r *resource) sameIn(x *resource) bool { return r.groupResource() == x.groupResource() }
+
 func (r *resource) groupKind() schema.GroupKind {
 	return schema.GroupKind{Group: r.group, Kind: r.kind}
 }
@@ -38,22 +45,25 @@ func (r *resource) root() string {
 
 // resources are all that a server serves. The first match of a name counts: the groups are in the
 // server's order, and a group's preferred version is its first.
-type resources []*resource
+type resources struct {
+	all  []*resource
+	warn func(text string)
+}
 
 // find returns the resource that an argument names: pods, pod, po, Pod, pods.v1.,
 // deployments.apps, deployments.v1.apps.
-func (all resources) find(arg string) (*resource, error) {
+func (rs resources) find(arg string) (*resource, error) {
 	gvr, gr := schema.ParseResourceArg(arg)
 	if gvr != nil {
-		if r := all.named(gvr.Resource, gvr.Group, gvr.Version); r != nil {
+		if r := rs.named(gvr.Resource, gvr.Group, gvr.Version); r != nil {
 			return r, nil
 		}
 	}
-	if r := all.named(gr.Resource, gr.Group, ""); r != nil {
+	if r := rs.named(gr.Resource, gr.Group, ""); r != nil {
 		return r, nil
 	}
 	gvk, gk := schema.ParseKindArg(arg)
-	for _, r := range all {
+	for _, r := range rs.all {
 		if gvk != nil && r.kind == gvk.Kind && r.group == gvk.Group && r.version == gvk.Version || r.groupKind() == gk {
 			return r, nil
 		}
@@ -63,32 +73,39 @@ func (all resources) find(arg string) (*resource, error) {
 
 // named finds a plural, a singular or a short name. An empty group or version is any. A group may be
 // the beginning of its name.
-func (all resources) named(name, group, version string) *resource {
+func (rs resources) named(name, group, version string) *resource {
 	lower := strings.ToLower(name)
 	for _, inGroup := range []func(string) bool{
 		func(g string) bool { return group == "" || g == group },
 		func(g string) bool { return strings.HasPrefix(g, group) },
 	} {
-		for _, called := range []func(*resource) bool{
-			func(r *resource) bool { return r.name == lower || r.singular == lower },
-			func(r *resource) bool { return slices.Contains(r.shortNames, name) },
-		} {
-			for _, r := range all {
-				if inGroup(r.group) && (version == "" || r.version == version) && called(r) {
-					return r
-				}
+		var found *resource
+		for _, r := range rs.all {
+			if inGroup(r.group) && (version == "" || r.version == version) && (r.name == lower || r.singular == lower) {
+				return r
 			}
+		}
+		for _, r := range rs.all {
+			switch {
+			case !inGroup(r.group) || version != "" && r.version != version || !slices.Contains(r.shortNames, name):
+			case found == nil:
+				found = r
+			case !found.sameIn(r):
+				rs.warn(fmt.Sprintf("short name %q could also match lower priority resource %s", name, r.groupResource()))
+			}
+		}
+		if found != nil {
+			return found
 		}
 	}
 	return nil
 }
 
 // inCategory returns the resources of a category such as "all", in their preferred versions.
-func (all resources) inCategory(category string) []*resource {
+func (rs resources) inCategory(category string) []*resource {
 	var found []*resource
-	for _, r := range all {
-		same := func(x *resource) bool { return x.group == r.group && x.name == r.name }
-		if slices.Contains(r.categories, category) && !slices.ContainsFunc(found, same) {
+	for _, r := range rs.all {
+		if slices.Contains(r.categories, category) && !slices.ContainsFunc(found, r.sameIn) {
 			found = append(found, r)
 		}
 	}

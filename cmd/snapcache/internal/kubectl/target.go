@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -25,7 +24,7 @@ var errMixed = errors.New("there is no need to specify a resource type as a sepa
 	"(e.g. 'snapcache get resource/<resource_name>' instead of 'snapcache get resource resource/<resource_name>'")
 
 // parse finds the targets of a command line: "pods,svc", "pods a b", "pod/a svc/b".
-func (all resources) parse(args []string, o Options) (targets, error) {
+func (rs resources) parse(args []string, o Options) (targets, error) {
 	if len(args) == 0 {
 		return targets{}, errors.New("you must specify the type of resource to get")
 	}
@@ -46,16 +45,16 @@ func (all resources) parse(args []string, o Options) (targets, error) {
 	}
 	switch {
 	case inOne == len(args):
-		return all.parsePairs(args, o)
+		return rs.parsePairs(args, o)
 	case inOne > 0:
 		return targets{}, errMixed
 	case len(args) == 1:
-		types, err := all.parseTypes(args[0])
+		types, err := rs.parseTypes(args[0])
 		return targets{types: types}, err
 	case o.LabelSelector != "" || o.FieldSelector != "":
 		return targets{}, errors.New("name cannot be provided when a selector is specified")
 	}
-	types, err := all.parseTypes(args[0])
+	types, err := rs.parseTypes(args[0])
 	if err != nil {
 		return targets{}, err
 	}
@@ -70,11 +69,11 @@ func (all resources) parse(args []string, o Options) (targets, error) {
 }
 
 // parseTypes reads "pods,svc,all".
-func (all resources) parseTypes(arg string) (found []*resource, err error) {
+func (rs resources) parseTypes(arg string) (found []*resource, err error) {
 	for _, name := range unique(arg) {
-		more := all.inCategory(name)
+		more := rs.inCategory(name)
 		if len(more) == 0 {
-			r, err := all.find(name)
+			r, err := rs.find(name)
 			if err != nil {
 				return nil, err
 			}
@@ -90,7 +89,7 @@ func (all resources) parseTypes(arg string) (found []*resource, err error) {
 }
 
 // parsePairs reads "pod/a" "svc/b".
-func (all resources) parsePairs(args []string, o Options) (targets, error) {
+func (rs resources) parsePairs(args []string, o Options) (targets, error) {
 	if o.LabelSelector != "" || o.FieldSelector != "" {
 		return targets{}, errors.New("selectors and the all flag cannot be used when passing resource/name arguments")
 	}
@@ -103,7 +102,7 @@ func (all resources) parsePairs(args []string, o Options) (targets, error) {
 		case name == "" || object == "" || len(unique(name)) != 1:
 			return t, errors.New("arguments in resource/name form must have a single resource and name")
 		}
-		r, err := all.find(name)
+		r, err := rs.find(name)
 		if err != nil {
 			return t, err
 		}
@@ -115,7 +114,7 @@ func (all resources) parsePairs(args []string, o Options) (targets, error) {
 func (t targets) check(o Options) error {
 	for _, x := range t.objects {
 		if o.AllNamespaces && x.namespaced {
-			return fmt.Errorf("a resource cannot be retrieved by name across all namespaces")
+			return errors.New("a resource cannot be retrieved by name across all namespaces")
 		}
 	}
 	return nil
