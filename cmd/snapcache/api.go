@@ -2,19 +2,34 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/store"
 )
 
-// apiHandler returns the Kubernetes API of a database.
-//
-// It is to be kubeapi.New; until then it serves nothing.
-func apiHandler(store.DB) http.Handler { return http.NotFoundHandler() }
+// apiHandler returns the Kubernetes API of a database that is open for reading.
+func apiHandler(db store.DB) (http.Handler, error) {
+	stored, err := db.Collections()
+	if err != nil {
+		return nil, err
+	}
+	collections := make([]*kubeapi.Collection, len(stored))
+	for i, info := range stored {
+		collections[i] = &kubeapi.Collection{
+			Info:        func() store.Info { return info },
+			Description: func() store.Description { return store.Description{} }, // that of the view, once it is stored
+			View:        func() (store.View, error) { return db.View(info.ID) },
+		}
+	}
+	return kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }}), nil
+}
 
 // api returns the way to the Kubernetes API of the cache: that of the agent, or one that is served
 // in this process, until done is called, from the file or the snapshot.
@@ -30,8 +45,12 @@ func (l *lookup) api(ctx context.Context) (cfg *rest.Config, done func(), err er
 		}
 		return cfg, func() {}, nil
 	}
+	handler, err := apiHandler(l.kept)
+	if err != nil {
+		return nil, nil, err
+	}
 	listener := newPipeListener()
-	server := &http.Server{Handler: apiHandler(l.kept)}
+	server := serving.NewServer(handler, slog.New(slog.DiscardHandler))
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

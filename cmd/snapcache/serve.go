@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -30,9 +31,6 @@ read what is served. The socket is for this user alone.`
 
 // shutdownTimeout limits how long requests may continue after the interrupt.
 const shutdownTimeout = 2 * time.Second
-
-// headerTimeout limits how long a client may take to send the header of a request.
-const headerTimeout = 10 * time.Second
 
 func serveCommand() *cli.Command {
 	return &cli.Command{
@@ -58,10 +56,14 @@ func serveFile(c *cli.Context) error {
 		return err
 	}
 	defer l.close()
+	handler, err := apiHandler(l.kept)
+	if err != nil {
+		return err
+	}
 	address, socket := c.String(addressFlag), c.String(socketFlag)
 	var listeners []net.Listener
 	if socket != "" {
-		listener, err := localapi.Listen(socket)
+		listener, err := serving.ListenUnix(socket)
 		if err != nil {
 			return err
 		}
@@ -80,7 +82,7 @@ func serveFile(c *cli.Context) error {
 	if err := writeStrings(c.App.ErrWriter, usageOf(listeners)); err != nil {
 		return err
 	}
-	return serveOn(ctx, apiHandler(l.kept), listeners)
+	return serveOn(ctx, serving.NewServer(handler, slog.New(slog.NewTextHandler(c.App.ErrWriter, nil))), listeners)
 }
 
 // openServed opens the snapshot or the database file of --from, until the lookup is closed.
@@ -119,8 +121,7 @@ func usageOf(listeners []net.Listener) (text string) {
 }
 
 // serveOn serves on all listeners until ctx ends, and closes them.
-func serveOn(ctx context.Context, handler http.Handler, listeners []net.Listener) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+func serveOn(ctx context.Context, server *http.Server, listeners []net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { failed <- server.Serve(l) }()
@@ -134,7 +135,7 @@ func serveOn(ctx context.Context, handler http.Handler, listeners []net.Listener
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if server.Shutdown(limited) != nil { // watches do not end by themselves
+	if server.Shutdown(limited) != nil {
 		err = errors.Join(err, server.Close())
 	}
 	for range left {
