@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/agent/internal/status"
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -52,7 +53,9 @@ func TestNotify(t *testing.T) {
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var terminal bytes.Buffer
-		a := &Agent{opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler)}
+		a := &Agent{
+			opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler), settings: newSettings(&config.AgentConfiguration{}, time.Now()),
+		}
 		c := collection.New(collection.Spec{ID: "pods"}, a.collectionOptions(false))
 		a.setCollections([]*collection.Collection{c})
 		require.Empty(t, status.Progress(a.clock, c))

@@ -119,6 +119,9 @@ func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 // Objects implements [Source].
 func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
 	query := parameters(map[string]string{"namespace": q.Namespace, "labelSelector": q.LabelSelector, "key": q.Key})
+	for _, name := range q.Names {
+		query.Add("name", name)
+	}
 	return inEach(collections, func(id string) error {
 		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
 			if len(line) == 0 || line[0] != '{' || line[len(line)-1] != '}' { // not from an agent

@@ -237,6 +237,9 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 	var buf []byte
 	read := func(_ store.DB, v store.View, sp *spool.Spool) error {
 		for rec, err := range readable(ctx, &corrupt, records(v, q)) {
+			if err == nil && len(q.Names) > 0 && !slices.Contains(q.Names, rec.Key[strings.LastIndexByte(rec.Key, '/')+1:]) {
+				continue
+			}
 			matches := true
 			if err == nil && !selector.Empty() {
 				if matches, err = selects(selector, rec, &buf); corrupt.add(err) {

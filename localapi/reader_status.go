@@ -69,6 +69,9 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	}
 	defer v.Close()
 	c, state := identity(v.Info()), v.State()
+	if d, err := v.Description(); err == nil { // it is only for convenience
+		c.Singular, c.ShortNames = d.Singular, d.ShortNames
+	}
 	c.Indexes, c.Building = append(c.Indexes, v.Indexes()...), v.Building()
 	c.Synced, c.Objects, c.Bytes = state.Synced, state.Count, state.Bytes
 	c.ResourceVersion, c.Cluster = state.RV, state.Cluster

@@ -94,7 +94,9 @@ func (h handler) keys(w http.ResponseWriter, r *http.Request) {
 
 func (h handler) objects(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w)
-	q := ObjectQuery{Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector"), Key: r.FormValue("key")}
+	q := ObjectQuery{
+		Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector"), Key: r.FormValue("key"), Names: r.URL.Query()["name"],
+	}
 	s.end(h.src.Objects(r.Context(), []string{r.PathValue("id")}, q, s.line))
 }
 

@@ -61,11 +61,12 @@ type KeyQuery struct {
 	Limit int
 }
 
-// ObjectQuery selects objects by namespace and label selector; empty for all. As in kubectl, the
-// namespace is ignored for cluster-scoped objects.
+// ObjectQuery selects objects by namespace, label selector and names; empty for all. As in kubectl,
+// the namespace is ignored for cluster-scoped objects.
 type ObjectQuery struct {
 	Namespace     string
 	LabelSelector string
+	Names         []string // without namespaces
 
 	// Key selects one object, in place of a namespace. Without such an object the query fails with
 	// [store.ErrNotFound].
@@ -149,11 +150,16 @@ type StoreStatus struct {
 
 // Collection describes one cached collection.
 type Collection struct {
-	ID            string `json:"id"`
-	Group         string `json:"group,omitempty"`
-	Version       string `json:"version,omitempty"` // empty until the server was asked
-	Resource      string `json:"resource"`
-	Kind          string `json:"kind,omitempty"`
+	ID       string `json:"id"`
+	Group    string `json:"group,omitempty"`
+	Version  string `json:"version,omitempty"` // empty until the server was asked
+	Resource string `json:"resource"`
+	Kind     string `json:"kind,omitempty"`
+
+	// Singular and ShortNames are the resource's other names, once the server has published them.
+	Singular   string   `json:"singular,omitempty"`
+	ShortNames []string `json:"shortNames,omitempty"`
+
 	Namespace     string `json:"namespace,omitempty"`
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`

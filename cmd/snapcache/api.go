@@ -24,11 +24,26 @@ func apiHandler(db store.DB) (http.Handler, error) {
 	for i, info := range stored {
 		collections[i] = &kubeapi.Collection{
 			Info:        func() store.Info { return info },
-			Description: func() store.Description { return store.Description{} }, // that of the view, once it is stored
+			Description: func() store.Description { return descriptionOf(db, info.ID) },
 			View:        func() (store.View, error) { return db.View(info.ID) },
 		}
 	}
 	return kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }}), nil
+}
+
+// descriptionOf returns what is known about a collection's resource. Without it the API still works:
+// there are no short names.
+func descriptionOf(db store.DB, id string) store.Description {
+	v, err := db.View(id)
+	if err != nil {
+		return store.Description{}
+	}
+	defer v.Close()
+	d, err := v.Description()
+	if err != nil {
+		return store.Description{}
+	}
+	return d
 }
 
 // api returns the way to the Kubernetes API of the cache: that of the agent, or one that is served

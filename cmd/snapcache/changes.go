@@ -54,6 +54,7 @@ func changesCommand() *cli.Command {
 			&cli.StringFlag{Name: "since", Usage: "changes after `RV`, or within a duration, or since a time"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "continue with later changes, until interrupted; needs the running agent"},
 			objectNamespaceFlag(),
+			allNamespacesFlag(),
 			newOutputFlag("changes"),
 		}, readFlags()...),
 		Action: atMost(1, changes),
@@ -87,7 +88,7 @@ func changes(c *cli.Context) error {
 
 func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 	q := localapi.ChangeQuery{
-		Namespace: c.String(namespaceFlag), Objects: c.String(outputFlag) == "json", Follow: c.Bool("follow"),
+		Namespace: namespaceOf(c), Objects: c.String(outputFlag) == "json", Follow: c.Bool("follow"),
 	}
 	since := c.String("since")
 	if !c.Args().Present() {

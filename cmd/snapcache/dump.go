@@ -2,22 +2,31 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
+	"github.com/tidwall/gjson"
 	"github.com/urfave/cli/v2"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/snapcache/snapcache/localapi"
 )
 
 const dumpDescription = `Prints cached objects in kubectl's formats, from the running agent or, without
-one, from the database file: one RESOURCE, or everything that is cached.
+one, from the database file: one RESOURCE, the objects of it that are named, or
+everything that is cached, from all namespaces unless -n is given. snapcache get
+prints tables.
 
-RESOURCE is named as in kubectl: pods, Pod, deployments.apps, widgets.v1.example.com.
+RESOURCE is named as in kubectl: pods, pod, po, Pod, deployments.apps,
+widgets.v1.example.com.
 
    snapcache dump pods -n shop                    the pods of a namespace, as YAML
+   snapcache dump pods till-1 till-2 -n shop      two of them
    snapcache dump deployments.apps -o json        one List, as kubectl get -o json prints it
    snapcache dump pods -l app=till -o name        pod/till-1 ...
    snapcache dump -o ndjson | jq .metadata.name   everything, one object per line
+   snapcache dump po -o jsonpath='{.metadata.name}'   applied to each object, one per line
    snapcache dump configmaps | kubectl apply --dry-run=client -f -
    snapcache dump --db copy-of-cache.db           only from this file
    snapcache dump pods --from 20260304T050607.000Z   from a snapshot
@@ -30,22 +39,27 @@ func dumpCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "dump",
 		Usage:       "print cached objects",
-		UsageText:   "snapcache dump [RESOURCE] [-n NAMESPACE] [-l SELECTOR] [-o yaml|json|ndjson|name]",
+		UsageText:   "snapcache dump [RESOURCE [NAME...]] [-n NAMESPACE | -A] [-l SELECTOR] [-o yaml|json|ndjson|name|jsonpath=TEMPLATE]",
 		Description: dumpDescription,
 		Flags: append([]cli.Flag{
 			objectNamespaceFlag(),
+			allNamespacesFlag(),
 			selectorFlag(),
 			newOutputFlag("dump"),
 		}, readFlags()...),
-		Action: atMost(1, dump),
+		Action: dump,
 	}
 }
 
 func dump(c *cli.Context) error {
-	resource := c.Args().First()
-	query := localapi.ObjectQuery{Namespace: c.String(namespaceFlag), LabelSelector: c.String("selector")}
+	resource, names := c.Args().First(), c.Args().Tail()
+	query := localapi.ObjectQuery{Namespace: namespaceOf(c), LabelSelector: c.String("selector"), Names: names}
 	if _, err := labels.Parse(query.LabelSelector); err != nil {
 		return usagef("label selector %q: %w", query.LabelSelector, err)
+	}
+	printer, err := newPrinter(c.String(outputFlag), c.App.Writer)
+	if err != nil {
+		return err
 	}
 	src, status, done, err := openCache(c.Context, c)
 	if err != nil {
@@ -56,8 +70,11 @@ func dump(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	printer := newPrinter(c.String(outputFlag), c.App.Writer)
-	err = src.Objects(c.Context, ids(readable), query, printer.object)
+	absent := sets.New(names...)
+	err = src.Objects(c.Context, ids(readable), query, func(raw []byte) error {
+		absent.Delete(gjson.GetBytes(raw, "metadata.name").Str)
+		return printer.object(raw)
+	})
 	var damage *localapi.CorruptRecordsError
 	if err != nil && !errors.As(err, &damage) {
 		return err // the output stays without its end, so that no reader takes it for complete
@@ -65,7 +82,15 @@ func dump(c *cli.Context) error {
 	if err := printer.end(); err != nil {
 		return err
 	}
-	return errors.Join(corrupt(damage), notSynced(missing))
+	return errors.Join(corrupt(damage), notSynced(missing), notFound(resource, sets.List(absent)))
+}
+
+// notFound returns the error for objects that are not cached, nil for none.
+func notFound(resource string, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("not found: %s: %s", resource, strings.Join(names, ", "))
 }
 
 // ids returns the names of collections.

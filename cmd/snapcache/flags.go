@@ -53,7 +53,15 @@ func objectNamespaceFlag() cli.Flag {
 }
 
 func allNamespacesFlag() cli.Flag {
-	return &cli.BoolFlag{Name: allNamespaces, Aliases: []string{"A"}, Usage: "objects in all namespaces"}
+	return &cli.BoolFlag{Name: allNamespaces, Aliases: []string{"A"}, Usage: "objects in all namespaces, as if there were no -n"}
+}
+
+// namespaceOf returns the namespace of -n, empty for all.
+func namespaceOf(c *cli.Context) string {
+	if c.Bool(allNamespaces) {
+		return ""
+	}
+	return c.String(namespaceFlag)
 }
 
 func selectorFlag() cli.Flag {
@@ -73,7 +81,7 @@ func fromSnapshotFlag() cli.Flag {
 var outputFormats = map[string][]string{
 	"changes": {"table", "json"},
 	"check":   {"text", "json"},
-	"dump":    {"yaml", "json", "ndjson", "name"},
+	"dump":    {"yaml", "json", "ndjson", "name", "jsonpath="},
 	"get":     kubectl.Formats(),
 	"inspect": {"table", "json"},
 	"list":    {"table", "json"},
@@ -89,7 +97,8 @@ func newOutputFlag(command string) cli.Flag {
 	return &cli.StringFlag{
 		Name: outputFlag, Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT`: " + strings.Join(formats, ", "),
 		Action: func(_ *cli.Context, v string) error {
-			if slices.Contains(formats, v) {
+			format, template, hasTemplate := strings.Cut(v, "=")
+			if slices.Contains(formats, v) && !strings.HasSuffix(v, "=") || hasTemplate && template != "" && slices.Contains(formats, format+"=") {
 				return nil
 			}
 			return usagef("%q is not an output format of %s: choose one of %s", v, command, strings.Join(formats, ", "))

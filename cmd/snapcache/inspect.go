@@ -37,6 +37,7 @@ func inspectCommand() *cli.Command {
 			&cli.StringFlag{Name: indexFlag, Usage: "the values of index `NAME`, or with a VALUE after it the keys with that value"},
 			&cli.StringFlag{Name: valueFlag, Hidden: true}, // set by arrange
 			&cli.BoolFlag{Name: "keys", Usage: "print the keys"},
+			allNamespacesFlag(),
 			newOutputFlag("inspect"),
 		}, readFlags()...),
 		Action: atMost(1, inspect),

@@ -7,6 +7,9 @@ import (
 	"io"
 	"strings"
 
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
+
 	"github.com/snapcache/snapcache/cmd/snapcache/internal/yamltext"
 	"github.com/snapcache/snapcache/object"
 )
@@ -25,17 +28,21 @@ type printer struct {
 	begun bool
 }
 
-func newPrinter(format string, w io.Writer) *printer {
+func newPrinter(output string, w io.Writer) (*printer, error) {
+	format, template, _ := strings.Cut(output, "=")
 	switch format {
 	case "json": // one List, as kubectl get -o json prints it
 		const head, tail = "{\n    \"apiVersion\": \"v1\",\n    \"items\": [", "],\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n"
-		return &printer{w: w, encode: writeItem, head: head, between: ",", tail: "\n    " + tail, none: head + tail}
+		return &printer{w: w, encode: writeItem, head: head, between: ",", tail: "\n    " + tail, none: head + tail}, nil
 	case "ndjson":
-		return &printer{w: w, encode: writeLine}
+		return &printer{w: w, encode: writeLine}, nil
 	case "name":
-		return &printer{w: w, encode: writeName}
+		return &printer{w: w, encode: writeName}, nil
+	case "jsonpath":
+		encode, err := writeJSONPath(template)
+		return &printer{w: w, encode: encode}, err
 	default:
-		return &printer{w: w, encode: yamltext.Write, between: "---\n"}
+		return &printer{w: w, encode: yamltext.Write, between: "---\n"}, nil
 	}
 }
 
@@ -73,6 +80,26 @@ func writeLine(b *bytes.Buffer, raw []byte) error {
 	}
 	b.Write(raw)
 	return nil
+}
+
+// writeJSONPath returns the encoder that applies a JSONPath template to each object.
+func writeJSONPath(template string) (func(*bytes.Buffer, []byte) error, error) {
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	if err := path.Parse(template); err != nil {
+		return nil, usagef("jsonpath %s: %w", template, err)
+	}
+	if strings.Contains(template, "{.items") || strings.Contains(template, "range .items") {
+		return nil, usagef("jsonpath %s: dump applies it to each object: leave out .items, or use snapcache get, which applies it to the list", template)
+	}
+	return func(b *bytes.Buffer, raw []byte) error {
+		var o map[string]any
+		if err := utiljson.Unmarshal(raw, &o); err != nil {
+			return err
+		}
+		err := path.Execute(b, o)
+		b.WriteByte('\n')
+		return err
+	}, nil
 }
 
 // writeName writes the name as kubectl get -o name does.

@@ -13,7 +13,8 @@ import (
 // Documents are independent.
 func TestYAMLDocuments(t *testing.T) {
 	var out bytes.Buffer
-	p := newPrinter("yaml", &out)
+	p, err := newPrinter("yaml", &out)
+	require.NoError(t, err)
 	for range 2 {
 		require.NoError(t, p.object([]byte(`{"metadata":{"name":"a"}}`)))
 	}
@@ -26,7 +27,8 @@ func TestListIsWholeOrNot(t *testing.T) {
 	o, err := object.Parse([]byte(`{"metadata":{"name":"a"}}`))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	p := newPrinter("json", &out)
+	p, err := newPrinter("json", &out)
+	require.NoError(t, err)
 	for range 3 {
 		require.NoError(t, p.object(o.JSON()))
 		require.False(t, json.Valid(out.Bytes()))
@@ -41,6 +43,8 @@ func TestLinesAreLines(t *testing.T) {
 	o, err := object.Parse([]byte("{\n  \"metadata\": {\r\n\"name\": \"a\"}}"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, newPrinter("ndjson", &out).object(o.JSON()))
+	p, err := newPrinter("ndjson", &out)
+	require.NoError(t, err)
+	require.NoError(t, p.object(o.JSON()))
 	require.Equal(t, `{"metadata":{"name":"a"}}`+"\n", out.String())
 }

@@ -24,12 +24,19 @@ func selectCollections(all []localapi.Collection, resource string) ([]localapi.C
 		return nil, usagef("%w", err)
 	}
 	var found []localapi.Collection
-	groups := sets.New[string]()
-	for _, c := range all {
-		if isResource(c, wanted) && (!scoped || c.Namespace == namespace) {
-			found = append(found, c)
-			groups.Insert(c.Group)
+	for _, called := range []func(localapi.Collection, string) bool{byName, byShortName} {
+		for _, c := range all {
+			if called(c, wanted.Resource) && inVersion(c, wanted) && (!scoped || c.Namespace == namespace) {
+				found = append(found, c)
+			}
 		}
+		if len(found) > 0 {
+			break // a name counts more than a short name
+		}
+	}
+	groups := sets.New[string]()
+	for _, c := range found {
+		groups.Insert(c.Group)
 	}
 	switch {
 	case len(found) == 0:
@@ -43,12 +50,16 @@ func selectCollections(all []localapi.Collection, resource string) ([]localapi.C
 	return found, nil
 }
 
-// isResource reports whether a collection is of a resource. wanted has the plural or the kind in
-// lower case, with or without version and group.
-func isResource(c localapi.Collection, wanted config.ResourceName) bool {
-	return (wanted.Resource == c.Resource || wanted.Resource == strings.ToLower(c.Kind)) &&
-		(wanted.Group == "" || wanted.Group == c.Group) &&
-		(wanted.Version == "" || wanted.Version == c.Version || c.Version == "")
+// byName reports whether name is a collection's plural, its singular, or its kind in lower case.
+func byName(c localapi.Collection, name string) bool {
+	return name == c.Resource || name == c.Singular || name == strings.ToLower(c.Kind)
+}
+
+func byShortName(c localapi.Collection, name string) bool { return slices.Contains(c.ShortNames, name) }
+
+// inVersion reports whether a collection is of the version and group that wanted has, if any.
+func inVersion(c localapi.Collection, wanted config.ResourceName) bool {
+	return (wanted.Group == "" || wanted.Group == c.Group) && (wanted.Version == "" || wanted.Version == c.Version || c.Version == "")
 }
 
 // inNamespace drops collections that can't hold objects of a namespace. If none is left, it returns

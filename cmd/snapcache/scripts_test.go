@@ -34,6 +34,8 @@ type content struct {
 	Labels  []string          `json:"labels"`  // indexed by
 	Objects []json.RawMessage `json:"objects"` // without apiVersion and kind
 	Then    []change          `json:"then"`    // changes after the list
+
+	Description store.Description `json:"description"`
 }
 
 // change is a batch of changes.
@@ -63,6 +65,9 @@ func (c content) put(db store.DB) error {
 	}
 	opened, err := db.Open(c.Info, indexes...)
 	if err != nil {
+		return err
+	}
+	if err := opened.Describe(c.Description); err != nil {
 		return err
 	}
 	changes, err := c.changes(c.Objects)
