@@ -1,0 +1,138 @@
+package kubeapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// agent is a running `snapcache run`.
+type agent struct {
+	cmd    *exec.Cmd
+	log    bytes.Buffer // complete once done is closed
+	status *localapi.Client
+	target *target
+	done   chan struct{} // closed when the process has exited
+}
+
+// startAgent starts an agent that keeps its files in dir.
+func startAgent(cp *controlplane.ControlPlane, dir string, resources []*resource) (*agent, error) {
+	kubeconfig, err := cp.Kubeconfig(controlplane.Admin)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nresumeJitter: 0s\nmetrics: {disabled: true}\n")
+	fmt.Fprintf(&b, "store: {path: %s/cache.db, commitInterval: 50ms}\n", dir)
+	fmt.Fprintf(&b, "localAPI: {socket: %s/local.sock}\nkubernetesAPI: {socket: %s/kube.sock}\n", dir, dir)
+	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
+	fmt.Fprintf(&b, "resources:\n")
+	for _, r := range resources {
+		fmt.Fprintf(&b, "- {resource: %s, transform: {keepManagedFields: true}}\n", r.name())
+	}
+	config := filepath.Join(dir, "agent.yaml")
+	if err := os.WriteFile(config, []byte(b.String()), 0o600); err != nil {
+		return nil, err
+	}
+	a := &agent{
+		status: localapi.NewClient(filepath.Join(dir, "local.sock")),
+		target: newSocketTarget(filepath.Join(dir, "kube.sock")),
+		done:   make(chan struct{}),
+		cmd:    exec.Command(binary, "run", "--config", config, "--kubeconfig", kubeconfig),
+	}
+	a.cmd.Dir = dir
+	a.cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	a.cmd.Stderr = &a.log
+	if err := a.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(a.done)
+		_ = a.cmd.Wait() // ProcessState has the result
+	}()
+	return a, nil
+}
+
+// stop ends the agent like systemd. The error contains its log if it does not exit with 0.
+func (a *agent) stop() error {
+	_ = a.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
+	select {
+	case <-a.done:
+	case <-time.After(patience):
+		_ = a.cmd.Process.Kill()
+		<-a.done
+	}
+	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
+		return fmt.Errorf("the agent ended with %d:\n%s", code, a.log.String())
+	}
+	return nil
+}
+
+// await waits until each resource is caught up and at its newest resourceVersion.
+func (a *agent) await(ctx context.Context, resources []*resource) error {
+	missing := "no answer"
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-a.done:
+			return false, fmt.Errorf("the agent ended: %s", a.log.String())
+		default:
+		}
+		status, err := a.status.Status(ctx)
+		if err != nil {
+			missing = err.Error()
+			return false, nil
+		}
+		missing = behind(status, resources)
+		return missing == "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the agent is caught up: %w: %s", err, missing)
+	}
+	return nil
+}
+
+// behind returns which resources are not caught up, or have not reached their newest
+// resourceVersion or number of objects.
+func behind(status *localapi.Status, resources []*resource) string {
+	var missing []string
+	for _, r := range resources {
+		found := localapi.Collection{ID: r.name(), Phase: "missing"}
+		for _, c := range status.Collections {
+			if c.Group == r.Group && c.Resource == r.Resource {
+				found = c
+			}
+		}
+		older, _ := object.CompareRV(found.ResourceVersion, r.newest)
+		deleted := r.newest == "" || int(found.Objects) == len(r.objects)
+		if !found.CaughtUp || r.newest != "" && older < 0 || !deleted {
+			missing = append(missing, fmt.Sprintf("%s has %d objects at %q, wanted %d at %q, in phase %s (%s)",
+				r.name(), found.Objects, found.ResourceVersion, len(r.objects), r.newest, found.Phase, found.Problem))
+		}
+	}
+	return strings.Join(missing, "; ")
+}
+
+// newSocketTarget returns the Kubernetes API at a unix socket as the target of requests.
+func newSocketTarget(socket string) *target {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}
+	transport := &http.Transport{DialContext: dial, DisableCompression: true, MaxIdleConnsPerHost: 32}
+	return &target{name: "agent", base: &url.URL{Scheme: "http", Host: "snapcache"}, client: &http.Client{Transport: transport}}
+}

@@ -1,0 +1,79 @@
+package kubeapi
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// patience is the time that a test waits for a condition, far longer than it takes; pollEvery is
+// the time between two checks.
+const (
+	patience  = time.Minute
+	pollEvery = 20 * time.Millisecond
+)
+
+var (
+	seed = flag.Uint64("seed", 1, "the seed of the generated requests")
+
+	shared *cluster // read-only for tests, once its world is made
+	binary string   // path of the program under test
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kubeapi:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "snapcache-kubeapi-") // short: it has a socket
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := build(dir); err != nil {
+		return 0, err
+	}
+	// The lease by which an apiserver identifies itself would change while answers are compared.
+	o := controlplane.Options{APIServerArgs: []string{"--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"}}
+	cp, err := controlplane.Start(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, cp.Stop()) }()
+	if shared, err = newCluster(ctx, cp, dir); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, shared.stop()) }()
+	return m.Run(), nil
+}
+
+// build builds the program as it is shipped: without cgo and the race detector.
+func build(dir string) error {
+	root, err := controlplane.Root()
+	if err != nil {
+		return err
+	}
+	binary = filepath.Join(dir, "snapcache")
+	cmd := exec.Command("go", "build", "-o", binary, "./cmd/snapcache")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build snapcache: %w\n%s", err, out)
+	}
+	return nil
+}
