@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -21,9 +22,6 @@ const (
 	// parallel is the number of requests under way: most of the time goes into watches that last a
 	// second.
 	parallel = 48
-
-	// maxReported is how many differences are reported of each kind of requests.
-	maxReported = 15
 
 	// maxTampered is how many answers each tampering is tried on.
 	maxTampered = 25
@@ -55,7 +53,7 @@ var exchanges = sync.OnceValues(func() (map[string][]exchange, error) {
 
 // send gets the answers, all at the same time.
 func (e *exchange) send(ctx context.Context) error {
-	asked := withoutWrites(e.request)
+	asked := e.request
 	for _, d := range differences {
 		if d.ask != nil {
 			asked = d.ask(asked)
@@ -94,11 +92,48 @@ func diff(q request, server, second []response, differences []difference, seen m
 		for i := range min(len(a.Body), len(b.Body)) {
 			a.Body[i], b.Body[i] = alike(a.Body[i], b.Body[i], false)
 		}
-		if !cmp.Equal(a, b) {
-			return cmp.Diff(a, b)
+		var paths differingPaths
+		if !cmp.Equal(a, b, cmp.Reporter(&paths)) {
+			return strings.Join(paths.lines, "\n")
 		}
 	}
 	return ""
+}
+
+// differingPaths is a reporter of cmp: the paths at which two values differ, with the values.
+type differingPaths struct {
+	path  cmp.Path
+	lines []string
+}
+
+func (p *differingPaths) PushStep(step cmp.PathStep) { p.path = append(p.path, step) }
+func (p *differingPaths) PopStep()                   { p.path = p.path[:len(p.path)-1] }
+
+func (p *differingPaths) Report(r cmp.Result) {
+	if r.Equal() {
+		return
+	}
+	var at strings.Builder
+	for _, step := range p.path {
+		switch s := step.(type) {
+		case cmp.StructField:
+			at.WriteString(s.Name())
+		case cmp.MapIndex:
+			fmt.Fprintf(&at, ".%v", s.Key())
+		case cmp.SliceIndex:
+			first, second := s.SplitKeys()
+			fmt.Fprintf(&at, "[%d]", max(first, second))
+		}
+	}
+	first, second := p.path.Last().Values()
+	p.lines = append(p.lines, fmt.Sprintf("%s: %.300s | %.300s", &at, text(first), text(second)))
+}
+
+func text(v reflect.Value) string {
+	if !v.IsValid() {
+		return "absent"
+	}
+	return fmt.Sprintf("%#v", v)
 }
 
 // settledAnswer returns the answer in the last page, settled.
@@ -143,8 +178,8 @@ func report(t *testing.T, exchanges []exchange, second func(exchange) []response
 		if d == "" {
 			continue
 		}
-		if found++; found <= maxReported {
-			t.Errorf("%s\n(-first +second)\n%.3000s\nfirst answered %s\nsecond answered %s", e.request, d, describe(e.server), describe(second(e)))
+		if found++; found <= *reported {
+			t.Errorf("%s\nfirst | second\n%.3000s\nfirst answered %s\nsecond answered %s", e.request, d, describe(e.server), describe(second(e)))
 		}
 	}
 	t.Logf("%d of %d answers differ (-seed %d)", found, len(exchanges), *seed)

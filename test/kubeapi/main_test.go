@@ -22,7 +22,8 @@ const (
 )
 
 var (
-	seed = flag.Uint64("seed", 1, "the seed of the generated requests")
+	seed     = flag.Uint64("seed", 1, "the seed of the generated requests")
+	reported = flag.Int("reported", 15, "how many differences are reported of each kind of requests")
 
 	shared *cluster // read-only for tests, once its world is made
 	binary string   // path of the program under test

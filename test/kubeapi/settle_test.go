@@ -93,7 +93,8 @@ func newestOf(value any) uint64 {
 	return newest
 }
 
-var currentRevision = regexp.MustCompile(`current: \d+`)
+// serverRevision matches what a message has of the server's own revisions.
+var serverRevision = regexp.MustCompile(`current: \d+|\(\d+\)$`)
 
 // settleStatus replaces what a Status contains of the server's state and of its luck.
 func settleStatus(document any) {
@@ -102,7 +103,7 @@ func settleStatus(document any) {
 		return
 	}
 	if message, ok := status["message"].(string); ok {
-		status["message"] = currentRevision.ReplaceAllString(message, "current: a revision")
+		status["message"] = serverRevision.ReplaceAllString(message, "a revision")
 	}
 	details, _ := status["details"].(map[string]any)
 	if seconds, ok := details["retryAfterSeconds"].(json.Number); ok && (seconds == "1" || seconds == "2") {
