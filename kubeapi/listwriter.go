@@ -67,7 +67,7 @@ func (l *listWriter) customMeta() []byte {
 // indent splits the indented form of the list without its items in two.
 func (l *listWriter) indent(head []byte) (before, after []byte) {
 	var b bytes.Buffer
-	if json.Indent(&b, append(append([]byte(nil), head...), l.after...), "", "  ") != nil {
+	if json.Indent(&b, append(append([]byte(nil), head...), bytes.TrimSuffix(l.after, []byte("\n"))...), "", "  ") != nil {
 		return head, l.after
 	}
 	const empty = ": []"

@@ -84,21 +84,18 @@ func includeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 
 // pretty reports whether the answer is for a person to read, as a kube-apiserver decides it.
 func pretty(r *http.Request) bool {
-	if p := r.URL.Query()["pretty"]; len(p) > 0 {
-		b, err := strconv.ParseBool(p[0])
-		return p[0] == "" || err != nil || b
+	if p := r.URL.Query().Get("pretty"); p != "" {
+		b, err := strconv.ParseBool(p)
+		return err == nil && b
 	}
 	agent := r.UserAgent()
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// sendJSON answers with one JSON document, which ends in a line feed if it is a Status or an object.
+// sendJSON answers with one JSON document.
 func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
-	if pretty(r) {
-		var b bytes.Buffer
-		if json.Indent(&b, body, "", "  ") == nil {
-			body = b.Bytes()
-		}
+	if pretty(r) || code == http.StatusNotAcceptable {
+		body = indented(body)
 	}
 	h := w.Header()
 	h.Set("Cache-Control", "no-cache, private")
@@ -106,4 +103,14 @@ func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	_, _ = w.Write(body) // a disconnected client needs no answer
+}
+
+// indented returns a JSON document in the form for people, which, unlike the other, does not end with
+// a line feed.
+func indented(body []byte) []byte {
+	var b bytes.Buffer
+	if json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ") != nil {
+		return body
+	}
+	return b.Bytes()
 }
