@@ -40,7 +40,7 @@ func withRV(raw []byte, rv string) []byte {
 type row struct {
 	Cells      []any                      `json:"cells"`
 	Conditions []metav1.TableRowCondition `json:"conditions,omitempty"`
-	Object     json.RawMessage            `json:"object,omitempty"`
+	Object     json.RawMessage            `json:"object"` // null if the client wants none
 }
 
 // appendItem appends an object, or a table's row of it, in the form of an answer.

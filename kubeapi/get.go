@@ -14,7 +14,7 @@ import (
 
 // get answers with one object.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*served) error {
-	f, err := negotiate(r, verbGet)
+	f, err := negotiate(r, verbGet, of[0].desc.Custom)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error
 	if p.watch || r.URL.Query().Has("watch") && isTrue(r.URL.Query().Get("watch")) {
 		v = verbWatch
 	}
-	if q.form, err = negotiate(r, v); err != nil {
+	if q.form, err = negotiate(r, v, of[0].desc.Custom); err != nil {
 		return q, v, err
 	}
 	if q.opts, err = parseOptions(r); err != nil {

@@ -35,13 +35,13 @@ const (
 
 // negotiate returns the form of an answer: the first one in the Accept header that exists. Only JSON
 // does, which every known client accepts.
-func negotiate(r *http.Request, v verb) (form, error) {
+func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 	f := form{pretty: pretty(r)}
 	header := r.Header.Get("Accept")
 	if header == "" {
 		return f, nil
 	}
-	asked := false // for another form
+	asked := custom // for another form; a kube-apiserver has one error for both if the resource is a custom one
 	for _, clause := range goautoneg.ParseAccept(header) {
 		if clause.Type != "*" && (clause.Type != "application" || clause.SubType != "json" && clause.SubType != "*") {
 			continue
@@ -65,7 +65,9 @@ func negotiate(r *http.Request, v verb) (form, error) {
 		}
 	}
 	if asked {
-		return f, failed(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json")
+		err := failed(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json")
+		err.ErrStatus.Details = nil
+		return f, err
 	}
 	return f, failed(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"406: Not Acceptable\n\nAvailable representations: application/json")
