@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"errors"
 	"net/http"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 
@@ -18,8 +19,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	if err != nil {
 		return err
 	}
-	rv := r.URL.Query().Get("resourceVersion")
-	if err := checkRV(rv, verbGet); err != nil {
+	rv, err := parseRV(r.URL.Query().Get("resourceVersion"), verbGet)
+	if err != nil {
 		return err
 	}
 	c, raw, err := s.find(w, r, p, of, rv)
@@ -78,12 +79,17 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, c *served, key, rv
 	return o.JSON(), nil
 }
 
-// checkRV returns the error of a kube-apiserver for a resourceVersion that is not a number.
-func checkRV(rv string, v verb) error {
-	if rv == "" || object.IsDecimalRV(rv) && len(rv) <= 20 {
-		return nil
+// parseRV returns the resourceVersion of a request without leading zeros, or the error of a
+// kube-apiserver if it is not a number.
+func parseRV(rv string, v verb) (string, error) {
+	if rv == "" {
+		return "", nil
 	}
-	return invalidRV(rv, v)
+	n, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil {
+		return "", invalidRV(rv, err, v)
+	}
+	return strconv.FormatUint(n, 10), nil
 }
 
 // exact reports whether a list has to be answered with the state at exactly its resourceVersion.

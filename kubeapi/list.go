@@ -106,7 +106,8 @@ func (q *query) selects(o *object.Object) (bool, error) {
 
 // list answers with the selected objects.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
-	if err := checkRV(q.opts.ResourceVersion, verbList); err != nil {
+	var err error
+	if q.opts.ResourceVersion, err = parseRV(q.opts.ResourceVersion, verbList); err != nil {
 		return err
 	}
 	pg, err := s.page(r.Context(), w.Header(), &q)

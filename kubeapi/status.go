@@ -69,8 +69,7 @@ func tooOld(rv, oldest string) error {
 }
 
 // invalidRV is the answer to a resourceVersion that is not a number.
-func invalidRV(rv string, v verb) error {
-	_, err := strconv.ParseUint(rv, 10, 64)
+func invalidRV(rv string, err error, v verb) error {
 	text := fmt.Sprintf("resourceVersion: Invalid value: %q: %v", rv, err)
 	if v == verbList {
 		return badRequest("invalid resource version: " + text) // fixme

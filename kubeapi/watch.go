@@ -44,8 +44,8 @@ type watcher struct {
 
 // watch answers with events until the client or the time ends it.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
-	rv := q.opts.ResourceVersion
-	if err := checkRV(rv, verbWatch); err != nil {
+	rv, err := parseRV(q.opts.ResourceVersion, verbWatch)
+	if err != nil {
 		return err
 	}
 	wt := &watcher{s: s, q: &q, rv: rv}
@@ -54,7 +54,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 		initial = *send
 	}
 	var v store.View
-	var err error
 	if initial || rv == "" || rv == "0" {
 		from := rv
 		if q.opts.SendInitialEvents != nil && rv == "" {
