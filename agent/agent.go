@@ -19,6 +19,7 @@ import (
 	"github.com/snapcache/snapcache/agent/internal/backup"
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/agent/internal/exit"
+	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/agent/internal/purge"
 	"github.com/snapcache/snapcache/agent/internal/repair"
 	"github.com/snapcache/snapcache/agent/internal/status"
@@ -67,11 +68,10 @@ type Agent struct {
 	clock     clock.RealClock
 	started   time.Time
 	db        store.DB
-	verdict   restore.File
-	foreign   bool              // the database was restored from a snapshot, which may be another node's
+	opening   opening
 	snapshots *backup.Snapshots // nil for a store that has none
 	source    localapi.Source
-	kube      *kube
+	kube      *kubernetes.API
 	status    *status.Reporter
 	stopping  <-chan struct{} // closed when the agent is to stop
 	damages   *repair.Damages
@@ -84,6 +84,12 @@ type Agent struct {
 	mu          sync.Mutex               // guards the fields below
 	collections []*collection.Collection // a new slice when a reload changes it
 	cluster     *upstream.Cluster
+}
+
+// opening is what was found when the database was opened.
+type opening struct {
+	restore.File      // the verdict on it
+	foreign      bool // it was restored from a snapshot, which may be another node's
 }
 
 // Run runs an agent until ctx ends, and then stops it in good order. If the error is a
@@ -130,7 +136,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 func (a *Agent) openStore(ctx context.Context) error {
 	if a.config().Store.Type == config.StoreMemory {
 		a.db = memory.New()
-		a.verdict = restore.File{Outcome: restore.Created}
+		a.opening.File = restore.File{Outcome: restore.Created}
 		return a.openCollections()
 	}
 	opts, path := a.boltOptions(), a.config().Store.Path
@@ -184,7 +190,7 @@ func (a *Agent) boltOptions() bolt.Options {
 // opened installs an open database, and logs the verdict on its file. If it fails, the caller closes
 // the database.
 func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
-	a.db, a.verdict = db, verdict
+	a.db, a.opening.File = db, verdict
 	a.snapshots = backup.New(db, a.snapshotDir(), reloadable(a.settings, func(c *config.AgentConfiguration) config.Snapshots { return c.Snapshots }), a.clock, a.log)
 	for _, err := range verdict.Skipped {
 		a.log.Warn("a snapshot could not be used", "error", err)
@@ -203,7 +209,7 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	if err != nil {
 		return err
 	}
-	a.foreign = origin != ""
+	a.opening.foreign = origin != ""
 	if err := db.JournalCorruption(); err != nil {
 		a.log.Error("the journal is corrupt; the changes after the damage were discarded and will be watched again", "error", err)
 	}
@@ -249,12 +255,13 @@ func (a *Agent) openCollections() error {
 // error.
 func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 	a.stopping = ctx.Done()
-	a.status = a.newStatus()
-	if err := a.newKube(); err != nil {
+	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log}
+	if err := a.kube.Open(); err != nil {
 		return err
 	}
+	a.status = a.newStatus()
 	a.source = localapi.FromDB(a.db, localapi.Options{
-		StoreType: string(a.config().Store.Type), Verdict: a.verdict.String(),
+		StoreType: string(a.config().Store.Type), Verdict: a.opening.File.String(),
 		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.status.Fill,
 		Changed: a.nextChange, Done: a.stopping,
 	})
@@ -273,11 +280,13 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
 		a.log.Info("serving metrics", "address", metrics.Addr().String())
 		servers = append(servers, serveHTTP(metrics, a.metricsHandler()))
 	}
-	kubernetes, err := a.kubernetesAPI(a.kube)
+	listeners, err := a.kube.Listen()
 	if err != nil {
 		return err
 	}
-	servers = append(servers, kubernetes...)
+	for _, l := range listeners {
+		servers = append(servers, serveOn(l.Listener, l.Server))
+	}
 	a.log.Info("ready", "socket", listener.Addr().String())
 
 	group, running := errgroup.WithContext(ctx)
@@ -320,7 +329,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	group.Go(func() error { repair.Repairer{Damages: a.damages, Clock: a.clock, All: a.all}.Run(running); return nil })
 	group.Go(func() error { a.verifier.Run(running); return nil })
 	group.Go(func() error { purger.Run(running); return nil })
-	group.Go(func() error { a.followServer(running, cluster); return nil })
+	group.Go(func() error { a.kube.Follow(running, cluster); return nil })
 	group.Go(func() error { collection.FollowVersions(running, a.clock, cluster, a.all); return nil })
 	<-running.Done()
 	a.tell(systemd.Stopping("storing the last changes"))
@@ -329,9 +338,9 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 
 func (a *Agent) newStatus() *status.Reporter {
 	return &status.Reporter{
-		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.verdict, Clock: a.clock,
+		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.opening.File, Clock: a.clock,
 		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status,
-		Server: a.server, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
+		Server: a.server, API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
 	}
 }
 
@@ -356,7 +365,7 @@ func (a *Agent) config() *config.AgentConfiguration { return a.settings.get() }
 // them.
 func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	return collection.Options{
-		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.foreign, Reloaded: reloaded,
+		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.opening.foreign, Reloaded: reloaded,
 		RecordAlways: a.config().KubernetesAPI.Enabled(),
 		PurgeAfter:   func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
 	}

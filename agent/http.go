@@ -22,7 +22,7 @@ func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
 	for _, path := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
-		mux.Handle(path, a.kube)
+		mux.Handle(path, a.kube.Handler)
 	}
 	page := a.statusPage(false)
 	mux.Handle("GET /{$}", page)

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -17,9 +18,16 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
 		sendError(w, r, err)
 	case r.Method != http.MethodGet:
 		sendError(w, r, notAllowed())
+	case s.pending() && documented(r.URL.Path):
+		sendError(w, r, notReady()) // clients keep documents for hours
 	case !d.Serve(w, r):
 		noSuchPage(w)
 	}
+}
+
+// documented reports whether a path may have a document.
+func documented(path string) bool {
+	return path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/")
 }
 
 // documents returns the discovery documents of what is served now.

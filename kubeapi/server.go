@@ -14,6 +14,10 @@ type Options struct {
 	// same collection is always the same pointer.
 	Collections func() []*Collection
 
+	// Pending reports whether there will be more collections, whose resources are not known yet: then
+	// no resource is missing for good. Nil for no.
+	Pending func() bool
+
 	// Version returns the body of /version; nil if the server's is not known.
 	Version func() []byte
 
@@ -85,6 +89,8 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		sendError(w, r, err)
+	case len(of) == 0 && s.pending():
+		sendError(w, r, notReady())
 	case !version:
 		noSuchPage(w)
 	case len(of) == 0:
@@ -93,6 +99,10 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, p, of)
 	}
 }
+
+func (s *Server) pending() bool { return s.opts.Pending != nil && s.opts.Pending() }
+
+func notReady() error { return later("not all cached resources are known yet: the server has not named them") }
 
 // noSuchPage answers for a path that no API has.
 func noSuchPage(w http.ResponseWriter) {

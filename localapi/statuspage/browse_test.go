@@ -202,7 +202,7 @@ metadata:
 	require.Equal(t, maps.links("till"), changes.links("shop/till"))
 }
 
-// A page says what it can't show, with the status of the local API.
+// A page has the reason why it can't show more, with the status of the local API.
 func TestBrowse_Errors(t *testing.T) {
 	s := cachedSite(t)
 	for _, tc := range []struct {
@@ -328,7 +328,7 @@ func TestBrowse_Pages(t *testing.T) {
 	}
 }
 
-// Of very many changes a page has the newest, and one with a short history says so.
+// Of very many changes a page has the newest, and one with a short history has a note about it.
 func TestBrowse_Changes(t *testing.T) {
 	db := memory.New()
 	defer db.Close()

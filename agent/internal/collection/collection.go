@@ -57,8 +57,8 @@ type Collection struct {
 	Log       *slog.Logger
 	Tracker   *Tracker
 
-	opts   Options
-	served *kubeapi.Collection
+	opts Options
+	api  api
 
 	// For the collection's own goroutine.
 	rejected upstream.ErrorClass // how the server rejects requests; empty while it accepts them
@@ -78,14 +78,10 @@ type Collection struct {
 	source   *upstream.Source
 	pipeline *informer.Pipeline
 
-	description store.Description
-
 	stop  context.CancelFunc // nil while the collection does not run
 	tasks []*pausedTask      // to be done once the collection has stopped
 
-	// For Supervisors.
-	end   context.CancelFunc
-	ended chan struct{}
+	supervision supervision
 }
 
 // pendingSpec is a spec that is to be in force next.
@@ -102,7 +98,7 @@ func New(s Spec, opts Options) *Collection {
 		opts: opts, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s,
 	}
 	c.Tracker.onPhase = c.logRejection
-	c.served = c.newServed(opts.RecordAlways)
+	c.api.served = c.newServed(opts.RecordAlways)
 	return c
 }
 
@@ -229,13 +225,12 @@ func (c *Collection) Open(r upstream.Resource) error {
 	if err != nil {
 		return err
 	}
-	description, err := c.loadDescription()
-	if err != nil {
+	if err := c.loadDescription(); err != nil {
 		return err
 	}
 	indexes := c.indexes()
 	if c.opts.RecordAlways {
-		indexes = append(indexes, kubeapi.AttributesIndex(info, description))
+		indexes = append(indexes, kubeapi.AttributesIndex(info, c.Description()))
 	}
 	stored, err := c.opts.DB.Open(info, indexes...)
 	if err != nil {
@@ -251,7 +246,7 @@ func (c *Collection) Open(r upstream.Resource) error {
 	c.Log.Info("collection opened", "verdict", c.verdict.String(), "objects", stored.State().Count)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.resource, c.stored, c.description = &r, stored, description
+	c.resource, c.stored = &r, stored
 	return nil
 }
 
@@ -273,7 +268,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, informer.Options{
-		Name: c.ID, Collection: c.stored, Recorder: c.served.Events, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
+		Name: c.ID, Collection: c.stored, Recorder: c.api.served.Events, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
 	})
 	c.mu.Lock()
 	c.source, c.pipeline = source, pipeline

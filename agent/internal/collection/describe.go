@@ -18,22 +18,25 @@ const describeInterval = 24 * time.Hour
 
 // Description returns what the server publishes about the resource, as it was last read.
 func (c *Collection) Description() store.Description {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.description
+	if d := c.api.description.Load(); d != nil {
+		return *d
+	}
+	return store.Description{}
 }
 
-// loadDescription reads the stored description, which is empty if nothing is stored yet.
-func (c *Collection) loadDescription() (store.Description, error) {
+// loadDescription reads the stored description, if there is one.
+func (c *Collection) loadDescription() error {
 	v, err := c.opts.DB.View(c.ID)
 	if errors.Is(err, store.ErrNoCollection) {
-		return store.Description{}, nil
+		return nil
 	}
 	if err != nil {
-		return store.Description{}, err
+		return err
 	}
 	defer v.Close()
-	return v.Description()
+	d, err := v.Description()
+	c.api.description.Store(&d)
+	return err
 }
 
 // describe keeps the description current until ctx ends: it is read when it is missing, and each
@@ -64,8 +67,6 @@ func (c *Collection) describeOnce(ctx context.Context, cluster *upstream.Cluster
 	if err := stored.Describe(description); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.description = description
+	c.api.description.Store(&description)
 	return nil
 }

@@ -3,10 +3,17 @@ package collection
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/store"
 )
+
+// api is what a collection has for the Kubernetes API.
+type api struct {
+	served      *kubeapi.Collection
+	description atomic.Pointer[store.Description] // nil until it is known
+}
 
 // errNoSource means that the collection has not run yet.
 var errNoSource = errors.New("the server was not asked yet")
@@ -40,7 +47,7 @@ func (c *Collection) Served() *kubeapi.Collection {
 	if stored, _, _, _ := c.Live(); stored == nil {
 		return nil
 	}
-	return c.served
+	return c.api.served
 }
 
 func (c *Collection) freshness() kubeapi.Freshness {

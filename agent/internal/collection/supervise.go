@@ -141,12 +141,18 @@ type Supervisors struct {
 	Running context.Context //nolint:containedctx // the group's context
 }
 
+// supervision is the goroutine of a collection.
+type supervision struct {
+	end   context.CancelFunc
+	ended chan struct{}
+}
+
 // Start supervises a collection until the group ends, or it is stopped.
 func (s *Supervisors) Start(c *Collection) {
 	ctx, end := context.WithCancel(s.Running)
-	c.end, c.ended = end, make(chan struct{})
+	c.supervision = supervision{end, make(chan struct{})}
 	s.Group.Go(func() error {
-		defer close(c.ended)
+		defer close(c.supervision.ended)
 		defer end()
 		err := c.supervise(ctx, s.Cluster)
 		if ctx.Err() != nil && s.Running.Err() == nil {
@@ -158,6 +164,6 @@ func (s *Supervisors) Start(c *Collection) {
 
 // Stop ends a collection's goroutine, and returns once the queued changes are stored.
 func (s *Supervisors) Stop(c *Collection) {
-	c.end()
-	<-c.ended
+	c.supervision.end()
+	<-c.supervision.ended
 }

@@ -44,6 +44,9 @@ var (
 func (r *Reporter) Metrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metricsCollector{r}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if r.API != nil {
+		registry.MustRegister(r.API)
+	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 

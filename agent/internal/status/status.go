@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
@@ -30,6 +31,8 @@ type Reporter struct {
 	Corrupt   func(id string) (corrupt, found int64) // records of a collection: now, and ever
 	Snapshots func() *localapi.SnapshotStatus        // nil for none
 	Server    func() string                          // empty until the agent connects
+
+	API prometheus.Collector // the metrics of the Kubernetes API; nil for none
 
 	// Loaded returns when the configuration in force was read, and why the newest one is not in
 	// force, empty if it is.

@@ -9,11 +9,12 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 )
@@ -65,7 +66,7 @@ func TestKubernetesAPI(t *testing.T) {
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
 			require.NoError(t, err)
-			require.Equal(t, http.StatusNotFound, answer.StatusCode, "pods are not served before the server has named them")
+			require.Equal(t, http.StatusTooManyRequests, answer.StatusCode, "the server has not named the resource yet")
 			require.Contains(t, string(body), `"kind":"Status"`)
 		})
 	}
@@ -86,19 +87,22 @@ func TestKubernetesAPI(t *testing.T) {
 func TestKubernetesAPIWatchesEnd(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.cfg.KubernetesAPI = config.KubernetesAPI{Address: freeAddress(t), Socket: filepath.Join(n.dir, "run", "kube.sock")}
-	a := &Agent{log: slog.New(slog.DiscardHandler), settings: newSettings(n.cfg, time.Now())}
 	watching := make(chan struct{})
-	servers, err := a.kubernetesAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		watching <- struct{}{}
-		<-r.Context().Done()
-	}))
+	api := kubernetes.API{
+		Config: func() *config.AgentConfiguration { return n.cfg }, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			watching <- struct{}{}
+			<-r.Context().Done()
+		}),
+	}
+	listeners, err := api.Listen()
 	require.NoError(t, err)
-	require.Len(t, servers, 2)
+	require.Len(t, listeners, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	served, ended := make(chan error), make(chan error)
-	for _, serve := range servers {
-		go func() { served <- serve(ctx) }()
+	for _, l := range listeners {
+		go func() { served <- serveOn(l.Listener, l.Server)(ctx) }()
 	}
 	watch := func(client *http.Client, url string) {
 		answer, err := client.Get(url)

@@ -1,0 +1,177 @@
+// Package kubernetes is the agent's Kubernetes API: which collections are served, where it listens, and
+// what is kept of the server for it.
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/sleep"
+	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/kubeapi/openapi"
+	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// API is the Kubernetes API of an agent. Its fields must be set before the first use of its methods.
+type API struct {
+	Config func() *config.AgentConfiguration // in force
+	All    func() []*collection.Collection
+	Clock  clock.WithTickerAndDelayedExecution
+	Log    *slog.Logger
+
+	// Metrics and Handler are set by Open.
+	Metrics *kubeapi.Metrics
+	Handler http.Handler
+
+	server  *kubeapi.Server
+	openAPI *openapi.Mirror        // nil for none
+	version atomic.Pointer[[]byte] // the body of the server's /version; nil until it is known
+}
+
+// Open makes the handler. The version of the server, and its OpenAPI documents, are kept beside the
+// database, so that they are there while the server is away.
+func (a *API) Open() error {
+	cfg := a.Config()
+	if cfg.KubernetesAPI.Enabled() {
+		if err := os.MkdirAll(a.dir(), 0o700); err != nil {
+			return fmt.Errorf("kubernetesAPI: %w", err)
+		}
+	}
+	if body, err := os.ReadFile(a.versionFile()); err == nil && json.Valid(body) {
+		a.version.Store(&body)
+	}
+	opts := kubeapi.Options{
+		Collections: a.served, Pending: a.pending, Version: a.serverVersion,
+		SpoolDir: filepath.Dir(cfg.Store.Path), Clock: a.Clock, Metrics: kubeapi.NewMetrics(),
+	}
+	if cfg.KubernetesAPI.OpenAPI && cfg.KubernetesAPI.Enabled() {
+		mirror, err := openapi.Open(filepath.Join(a.dir(), "openapi"))
+		if err != nil {
+			return fmt.Errorf("kubernetesAPI: OpenAPI documents: %w", err)
+		}
+		a.openAPI, opts.OpenAPI = mirror, mirror
+	}
+	a.server = kubeapi.New(opts)
+	a.Metrics, a.Handler = opts.Metrics, a.server
+	return nil
+}
+
+func (a *API) dir() string         { return serving.Dir(a.Config().Store.Path) }
+func (a *API) versionFile() string { return filepath.Join(a.dir(), "version.json") }
+
+func (a *API) serverVersion() []byte {
+	if body := a.version.Load(); body != nil {
+		return *body
+	}
+	return nil
+}
+
+// served returns the collections whose resource is known.
+func (a *API) served() []*kubeapi.Collection {
+	var served []*kubeapi.Collection
+	for _, c := range a.All() {
+		if s := c.Served(); s != nil {
+			served = append(served, s)
+		}
+	}
+	return served
+}
+
+// pending reports whether the server has not named all resources yet.
+func (a *API) pending() bool { return len(a.served()) < len(a.All()) }
+
+// Listener is a place that the API is served at.
+type Listener struct {
+	net.Listener
+	Server *http.Server
+}
+
+// Listen listens on the socket and the address of kubernetesAPI; none if the API is off.
+func (a *API) Listen() (listeners []Listener, err error) {
+	cfg := a.Config().KubernetesAPI
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("kubernetesAPI: %w", err)
+			for _, l := range listeners {
+				err = errors.Join(err, l.Close())
+			}
+			listeners = nil
+		}
+	}()
+	if cfg.Socket != "" {
+		socket, err := serving.ListenUnix(cfg.Socket)
+		if err != nil {
+			return listeners, err
+		}
+		listeners = append(listeners, Listener{socket, serving.NewServer(a.Handler, a.Log)})
+		a.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
+	}
+	if cfg.Address != "" {
+		credentials, err := serving.Ensure(a.dir(), a.Clock.Now(), a.Log)
+		if err != nil {
+			return listeners, fmt.Errorf("credentials: %w", err)
+		}
+		tcp, err := credentials.Listen(cfg.Address, cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return listeners, err
+		}
+		listeners = append(listeners, Listener{tcp, serving.NewServer(serving.Authenticate(credentials.Token, a.Handler), a.Log)})
+		a.Log.Info("serving the Kubernetes API", "address", cfg.Address)
+	}
+	return listeners, nil
+}
+
+// refreshInterval is the time between two reads of the server's version and OpenAPI documents.
+const refreshInterval = 24 * time.Hour
+
+// Follow keeps the server's version and OpenAPI documents current until ctx ends, if the API is on.
+func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
+	backoff := wait.Backoff{Duration: time.Second, Cap: 10 * time.Minute, Factor: 2, Jitter: 0.5, Steps: 12}
+	for a.Config().KubernetesAPI.Enabled() {
+		d := time.Second
+		if !a.pending() {
+			d = wait.Jitter(refreshInterval, 0.2)
+			if err := a.refresh(ctx, cluster); err != nil {
+				d = backoff.Step()
+				a.Log.Debug("the server's version or OpenAPI documents can't be read; retrying", "wait", d.Round(time.Second), "error", upstream.Explain(err))
+			}
+		}
+		if sleep.For(ctx, a.Clock, d) != nil {
+			return
+		}
+	}
+}
+
+func (a *API) refresh(ctx context.Context, cluster *upstream.Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	body, err := cluster.ServerVersion(ctx)
+	if err != nil {
+		return err
+	}
+	if was := a.version.Swap(&body); was == nil || !bytes.Equal(*was, body) {
+		if err := serving.WriteFile(a.versionFile(), body); err != nil {
+			return err
+		}
+	}
+	if a.openAPI == nil {
+		return nil
+	}
+	return a.openAPI.Refresh(ctx, cluster.OpenAPI, a.server.GroupVersions())
+}
