@@ -136,15 +136,16 @@ func (c *catalog) all() ([]*served, error) {
 	return out, nil
 }
 
-// of returns the collections of a resource, and whether any resource of its group and version is
-// served.
-func (c *catalog) of(gvr schema.GroupVersionResource) (found []*served, version bool, err error) {
+// of returns the collections of a resource, and whether its group is known as one that is built in,
+// not made by a CustomResourceDefinition.
+func (c *catalog) of(gvr schema.GroupVersionResource) (found []*served, builtIn bool, err error) {
 	all, err := c.all()
+	builtIn = gvr.Group == ""
 	for _, s := range all {
-		version = version || s.info.GVR().GroupVersion() == gvr.GroupVersion()
+		builtIn = builtIn || s.info.Group == gvr.Group && !s.desc.Custom
 		if s.info.GVR() == gvr {
 			found = append(found, s)
 		}
 	}
-	return found, version, err
+	return found, builtIn, err
 }

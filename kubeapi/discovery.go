@@ -10,8 +10,9 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
 )
 
-// discovery answers requests for documents about what is served.
-func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
+// discovery answers requests for documents about what is served; builtIn is set if the path is in a
+// group that is built in.
+func (s *Server) discovery(w http.ResponseWriter, r *http.Request, builtIn bool) {
 	d, err := s.catalog.documents()
 	switch {
 	case err != nil:
@@ -21,7 +22,7 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
 	case s.pending() && documented(r.URL.Path):
 		sendError(w, r, notReady()) // clients keep documents for hours
 	case !d.Serve(w, r):
-		noSuchPage(w)
+		noSuchPath(w, r, builtIn)
 	}
 }
 

@@ -37,6 +37,7 @@ type Events struct {
 
 	mu      sync.Mutex
 	readers int
+	epoch   int    // counts the times that resourceVersions have lost their meaning
 	floor   string // all events after it are there
 	head    string // up to which the events are complete
 	events  []*event
@@ -97,11 +98,23 @@ func (e *Events) Record(batch []store.Transition, rv string) {
 }
 
 // Skip notes that the collection is complete up to rv, by changes that are not recorded: watches
-// continue from the store's history.
+// continue from the store's history. If rv is before what was recorded, the server's history is
+// another one, and watches end.
 func (e *Events) Skip(rv string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if past(e.head, rv) {
+		e.epoch++
+	}
 	e.resetLocked(rv)
+}
+
+// End ends all watches, with 410: the collection is not served any more.
+func (e *Events) End() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.epoch++
+	e.resetLocked("")
 }
 
 func (e *Events) resetLocked(rv string) {
@@ -154,11 +167,20 @@ func (e *Events) trimLocked() {
 	e.events = slices.Delete(e.events, 0, n)
 }
 
-// open begins to keep events, if that has not begun, until close.
-func (e *Events) open() {
+// open begins to keep events, if that has not begun, until close. It returns the epoch: after another
+// one has begun, the reader's resourceVersion has no meaning.
+func (e *Events) open() (epoch int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.readers++
+	return e.epoch
+}
+
+// current reports whether an epoch has not ended.
+func (e *Events) current(epoch int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.epoch == epoch
 }
 
 func (e *Events) close() {

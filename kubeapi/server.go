@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 )
 
@@ -56,10 +57,15 @@ func New(opts Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch p := r.URL.Path; {
+	case (p == "/version" || p == "/version/") && r.Method != http.MethodGet:
+		sendError(w, r, notAllowed())
 	case p == "/version" || p == "/version/":
 		s.version(w, r)
 	case p == "/healthz", p == "/livez", p == "/readyz":
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		h := w.Header()
+		h.Set("Cache-Control", "no-cache, private")
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("X-Content-Type-Options", "nosniff")
 		_, _ = io.WriteString(w, "ok")
 	case s.opts.OpenAPI != nil && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
 		s.opts.OpenAPI.ServeHTTP(w, r)
@@ -81,20 +87,20 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 // resource answers a request for a resource, or for a discovery document.
 func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	p, ok := parsePath(r.URL.Path)
-	if !ok || p.Resource == "" {
-		s.discovery(w, r)
+	if !ok {
+		s.discovery(w, r, false)
 		return
 	}
-	of, version, err := s.catalog.of(p.GroupVersionResource)
+	of, builtIn, err := s.catalog.of(p.GroupVersionResource)
 	switch {
 	case err != nil:
 		sendError(w, r, err)
+	case p.Resource == "":
+		s.discovery(w, r, builtIn)
 	case len(of) == 0 && s.pending():
 		sendError(w, r, notReady())
-	case !version:
-		noSuchPage(w)
 	case len(of) == 0:
-		sendError(w, r, notServed())
+		noSuchPath(w, r, builtIn)
 	default:
 		s.answer(w, r, p, of)
 	}
@@ -102,10 +108,17 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) pending() bool { return s.opts.Pending != nil && s.opts.Pending() }
 
-func notReady() error { return later("not all cached resources are known yet: the server has not named them") }
+func notReady() error {
+	return later("not all cached resources are known yet: the server has not named them")
+}
 
-// noSuchPage answers for a path that no API has.
-func noSuchPage(w http.ResponseWriter) {
+// noSuchPath answers for a path that is not served. A kube-apiserver has a Status only for the groups
+// that are built in.
+func noSuchPath(w http.ResponseWriter, r *http.Request, builtIn bool) {
+	if builtIn {
+		sendError(w, r, notServed())
+		return
+	}
 	w.Header().Set("Cache-Control", "no-cache, private")
 	http.Error(w, "404 page not found", http.StatusNotFound)
 }
@@ -116,8 +129,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*se
 	wrongPlace := p.namespace != "" && !one.info.Namespaced || p.name != "" && !p.watch && p.namespace == "" && one.info.Namespaced
 	whole := p.subresource == "" || one.wholeObject(p.subresource)
 	switch {
-	case wrongPlace:
-		sendError(w, r, notServed())
+	case wrongPlace, p.watch && p.subresource != "":
+		noSuchPath(w, r, !one.desc.Custom)
+	case !whole && !knownSubresource(p.subresource) && one.desc.Custom:
+		sendError(w, r, apierrors.NewNotFound(groupResource(one.info), p.name))
 	case !whole && !knownSubresource(p.subresource):
 		sendError(w, r, notServed())
 	case r.Method != http.MethodGet || !whole:
@@ -139,11 +154,11 @@ func (s *served) wholeObject(subresource string) bool {
 	return false
 }
 
-// knownSubresource reports whether a kube-apiserver has a subresource of that name, which is not
-// served here.
+// knownSubresource reports whether a kube-apiserver has a subresource of that name that is not the
+// object, which is not served here.
 func knownSubresource(name string) bool {
 	switch name {
-	case "attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "scale", "token", "finalize", "approval", "status", "resize", "ephemeralcontainers":
+	case "attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "scale", "token", "finalize", "approval":
 		return true
 	}
 	return false

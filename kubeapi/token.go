@@ -46,7 +46,7 @@ func parseToken(s string) (token, error) {
 	}
 	switch {
 	case t.Version != tokenVersion:
-		return t, fmt.Errorf("continue key is not valid: server does not recognize this encoded version %q", t.Version)
+		return t, fmt.Errorf("continue key is not valid: server does not recognize this encoded version %v", t.Version)
 	case t.RV == 0:
 		return t, errors.New("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
 	case t.Start == "":
