@@ -2,9 +2,12 @@ package kubeapi
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +21,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	f, err := negotiate(r, verbGet, of[0].desc.Custom)
 	if err != nil {
 		return err
+	}
+	if faults := pathvalidation.IsValidPathSegmentName(p.name); len(faults) > 0 {
+		return badRequest(fmt.Sprintf("Name parameter invalid: %q: %s", p.name, strings.Join(faults, ";")))
 	}
 	rv, err := parseRV(r.URL.Query().Get("resourceVersion"), verbGet)
 	if err != nil {

@@ -65,15 +65,18 @@ func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error
 		v = verbWatch
 	}
 	labels, fields := r.URL.Query().Get("labelSelector"), r.URL.Query().Get("fieldSelector")
-	if p.name != "" { // the old form of a watch of one object
-		fields = strings.Trim(fields+",metadata.name="+p.name, ",")
+	if p.name != "" && fields == "" { // the old form of a watch of one object
+		fields = "metadata.name=" + p.name
 	}
 	q.selector, err = of[0].fields.Parse(labels, fields)
+	name, _ := q.selector.Name()
 	switch {
 	case errors.Is(err, selector.ErrNotStored):
 		return q, v, failed(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: %v: ask the kube-apiserver", groupResource(of[0].info), err))
 	case err != nil:
 		return q, v, badRequest(err.Error())
+	case p.name != "" && p.name != name:
+		return q, v, badRequest("fieldSelector metadata.name doesn't match requested name")
 	}
 	q.namespace = p.namespace
 	place := q.namespace

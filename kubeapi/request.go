@@ -47,11 +47,9 @@ func parsePath(p string) (_ path, ok bool) {
 			out.namespace = ""
 		}
 	}
-	if len(parts) > 3 {
-		return path{}, false
-	}
 	parts = append(parts, "", "", "")
-	out.GroupVersionResource, out.name, out.subresource = gv.WithResource(parts[0]), parts[1], parts[2]
+	out.GroupVersionResource, out.name = gv.WithResource(parts[0]), parts[1]
+	out.subresource = strings.TrimRight(strings.Join(parts[2:], "/"), "/")
 	return out, true
 }
 
