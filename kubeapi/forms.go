@@ -18,8 +18,8 @@ func metadataOf(raw []byte) []byte {
 }
 
 // appendPartial appends an object's metadata as a PartialObjectMetadata.
-func appendPartial(dst, raw []byte) []byte {
-	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`...)
+func (f form) appendPartial(dst, raw []byte) []byte {
+	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"`+f.version+`","metadata":`...)
 	dst = append(dst, metadataOf(raw)...)
 	return append(dst, '}')
 }
@@ -47,7 +47,7 @@ type row struct {
 func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, error) {
 	switch f.as {
 	case asPartial:
-		return appendPartial(dst, raw), nil
+		return f.appendPartial(dst, raw), nil
 	case asTable:
 		cells, conditions, err := s.printer.Row(raw, now)
 		if err != nil {
@@ -56,7 +56,7 @@ func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, err
 		r := row{Cells: cells, Conditions: conditions}
 		switch f.include {
 		case metav1.IncludeMetadata:
-			r.Object = appendPartial(nil, raw)
+			r.Object = f.appendPartial(nil, raw)
 		case metav1.IncludeObject:
 			r.Object = raw
 		}
@@ -87,8 +87,8 @@ func appendJSON(dst []byte, v any) ([]byte, error) {
 
 // tableHead returns the beginning of a Table up to its rows. A table of a watch has its columns only
 // in its first frame.
-func (s *served) tableHead(meta listMeta, columns bool) ([]byte, error) {
-	out, err := appendJSON([]byte(`{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":`), meta)
+func (s *served) tableHead(f form, meta listMeta, columns bool) ([]byte, error) {
+	out, err := appendJSON([]byte(`{"kind":"Table","apiVersion":"`+f.version+`","metadata":`), meta)
 	if err != nil {
 		return nil, err
 	}

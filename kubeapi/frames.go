@@ -67,7 +67,7 @@ func (f *frames) item(dst, raw []byte, meta listMeta) ([]byte, error) {
 	if f.q.form.as != asTable {
 		return f.q.appendItem(dst, raw, f.q.form, time.Now())
 	}
-	head, err := f.q.tableHead(meta, f.heads == 0)
+	head, err := f.q.tableHead(f.q.form, meta, f.heads == 0)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (f *frames) bookmark(rv string, initial bool) error {
 		`","metadata":{"resourceVersion":"` + rv + `"` + annotations + `}}`)
 	switch f.q.form.as {
 	case asPartial:
-		object = appendPartial(nil, object)
+		object = f.q.form.appendPartial(nil, object)
 	case asTable:
 		var err error
 		if object, err = f.item(nil, object, listMeta{RV: rv}); err != nil {

@@ -35,7 +35,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	}
 	body := raw
 	if f.as == asTable {
-		if body, err = c.tableHead(listMeta{RV: rvOf(raw)}, true); err != nil {
+		if body, err = c.tableHead(f, listMeta{RV: rvOf(raw)}, true); err != nil {
 			return err
 		}
 	} else {

@@ -31,12 +31,12 @@ func (l *listWriter) begin() error {
 	kind, version := l.q.info.Kind+"List", l.q.info.APIVersion()
 	switch {
 	case l.q.form.as == asTable:
-		if head, err = l.q.tableHead(l.meta, true); err != nil {
+		if head, err = l.q.tableHead(l.q.form, l.meta, true); err != nil {
 			return err
 		}
 		l.after = []byte("]}\n")
 	case l.q.form.as == asPartial:
-		head = append([]byte(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":`), meta...)
+		head = append([]byte(`{"kind":"PartialObjectMetadataList","apiVersion":"`+l.q.form.version+`","metadata":`), meta...)
 		head, l.after = append(head, `,"items":[`...), []byte("]}\n")
 	case l.q.desc.Custom:
 		head = []byte(`{"apiVersion":"` + version + `","items":[`)

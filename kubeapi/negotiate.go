@@ -15,6 +15,7 @@ import (
 // form is the representation of objects in an answer.
 type form struct {
 	as      string                     // "" for the objects themselves, asPartial or asTable
+	version string                     // of asPartial or asTable: meta.k8s.io/v1 or meta.k8s.io/v1beta1
 	include metav1.IncludeObjectPolicy // of a table
 	pretty  bool
 }
@@ -52,6 +53,7 @@ func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 		}
 		asked = true
 		known := clause.Params["g"] == metav1.GroupName && (clause.Params["v"] == "v1" || clause.Params["v"] == "v1beta1")
+		f.version = metav1.GroupName + "/" + clause.Params["v"]
 		switch {
 		case !known:
 		case as == asTable:
