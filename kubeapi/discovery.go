@@ -21,7 +21,7 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request, builtIn bool)
 		sendError(w, r, notAllowed())
 	case s.pending() && documented(r.URL.Path):
 		sendError(w, r, notReady()) // clients keep documents for hours
-	case !d.Serve(w, r):
+	case !d.Serve(w, r, pretty(r)):
 		noSuchPath(w, r, builtIn)
 	}
 }

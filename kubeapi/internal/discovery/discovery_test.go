@@ -110,7 +110,7 @@ func TestServe_Unknown(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL.Path = path
-		require.False(t, d.Serve(w, r), path)
+		require.False(t, d.Serve(w, r, false), path)
 		require.Empty(t, w.Header(), path)
 		require.Zero(t, w.Body.Len(), path)
 	}

@@ -186,6 +186,6 @@ func get(t *testing.T, d *Documents, path, accept string, headers ...string) *ht
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	require.True(t, d.Serve(w, r), path)
+	require.True(t, d.Serve(w, r, false), path)
 	return w
 }

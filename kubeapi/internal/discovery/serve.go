@@ -1,6 +1,8 @@
 package discovery
 
 import (
+	"bytes"
+	"encoding/json"
 	"mime"
 	"net/http"
 	"strings"
@@ -16,28 +18,36 @@ const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupD
 // aggregatedKind is what a client asks for with that media type.
 var aggregatedKind = schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: "APIGroupDiscoveryList"}
 
-// Serve answers a GET of a document. If there is no document at the path of the request, such as that
+// Serve answers a GET of a document, indented if pretty is set. If there is no document at the path of the request, such as that
 // of an unknown group, Serve returns false and writes nothing.
-func (d *Documents) Serve(w http.ResponseWriter, r *http.Request) (ok bool) {
+func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, pretty bool) (ok bool) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	doc, ok := d.byPath[path]
 	if !ok {
 		return false
 	}
-	legacy, aggregated := accepts(r.Header.Get("Accept"))
+	body := doc.legacy
+	if body == nil {
+		body = apiVersions(r.Host)
+	}
+	if pretty {
+		body = indented(body)
+	}
+	legacy, aggregated, anyJSON := accepts(r.Header.Get("Accept"))
 	h := w.Header()
 	h.Set("Cache-Control", "no-cache, private")
 	h.Set("Content-Type", runtime.ContentTypeJSON)
 	switch {
 	case aggregated && doc.aggregated != nil:
 		doc.serveAggregated(w, r)
+	case !legacy && anyJSON:
+		w.WriteHeader(http.StatusNotAcceptable)
+		_, _ = w.Write(otherForm)
 	case !legacy:
 		w.WriteHeader(http.StatusNotAcceptable)
-		_, _ = w.Write(notAcceptable)
-	case doc.legacy == nil:
-		_, _ = w.Write(apiVersions(r.Host))
+		_, _ = w.Write(otherEncoding)
 	default:
-		_, _ = w.Write(doc.legacy)
+		_, _ = w.Write(body)
 	}
 	return true
 }
@@ -56,12 +66,12 @@ func (doc document) serveAggregated(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(doc.aggregated)
 }
 
-// accepts reports which documents a client accepts. The order and weight of the clauses do not
+// accepts reports which documents a client accepts, and whether it accepts JSON of any kind. The order and weight of the clauses do not
 // matter: if a path has an aggregated document, a kube-apiserver sends it to every client that
 // accepts it.
-func accepts(header string) (legacy, aggregated bool) {
+func accepts(header string) (legacy, aggregated, anyJSON bool) {
 	if header == "" {
-		return true, false
+		return true, false, true
 	}
 	for clause := range strings.SplitSeq(header, ",") {
 		mediaType, params, err := mime.ParseMediaType(clause)
@@ -73,6 +83,7 @@ func accepts(header string) (legacy, aggregated bool) {
 		default:
 			continue
 		}
+		anyJSON = true
 		switch (schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]}) {
 		case schema.GroupVersionKind{}:
 			legacy = true
@@ -80,7 +91,7 @@ func accepts(header string) (legacy, aggregated bool) {
 			aggregated = true
 		}
 	}
-	return legacy, aggregated
+	return legacy, aggregated, anyJSON
 }
 
 // apiVersions returns the document of /api for a client that reached the server at address.
@@ -94,11 +105,24 @@ func apiVersions(address string) []byte {
 	})
 }
 
-// notAcceptable is the body of a 406.
-var notAcceptable = encode(metav1.Status{
-	TypeMeta: typeMeta("Status"),
-	Status:   metav1.StatusFailure,
-	Message:  "only the following media types are accepted: " + runtime.ContentTypeJSON,
-	Reason:   metav1.StatusReasonNotAcceptable,
-	Code:     http.StatusNotAcceptable,
-})
+// otherForm and otherEncoding are the bodies of a 406.
+var (
+	otherForm     = notAcceptable("only the following media types are accepted: "+runtime.ContentTypeJSON, nil)
+	otherEncoding = notAcceptable("406: Not Acceptable\n\nAvailable representations: "+runtime.ContentTypeJSON, &metav1.StatusDetails{})
+)
+
+func notAcceptable(message string, details *metav1.StatusDetails) []byte {
+	return indented(encode(metav1.Status{
+		TypeMeta: typeMeta("Status"), Status: metav1.StatusFailure, Code: http.StatusNotAcceptable,
+		Reason: metav1.StatusReasonNotAcceptable, Message: message, Details: details,
+	}))
+}
+
+// indented returns a document in the form for people, which does not end with a line feed.
+func indented(body []byte) []byte {
+	var b bytes.Buffer
+	if json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ") != nil {
+		return body
+	}
+	return b.Bytes()
+}
