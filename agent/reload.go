@@ -230,6 +230,7 @@ func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervis
 	a.setCollections(collections)
 	for _, c := range byID {
 		c.Tracker.Wake()
+		c.EndWatches()
 	}
 	for _, c := range started {
 		supervisors.Start(c)

@@ -36,6 +36,8 @@ type watcher struct {
 	out *frames
 	rv  string // up to which the client has the events
 
+	epoch int // see Events
+
 	// ends is nil if the watch has no end; bookmark is nil if the client did not ask for bookmarks.
 	ends     clock.Timer
 	bookmark clock.Timer
@@ -53,25 +55,23 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
 	}
+	if q.Events != nil { // before the view, so that no event is missed
+		wt.epoch = q.Events.open()
+		defer q.Events.close()
+	}
+	from := rv
+	if rv == "" && q.opts.SendInitialEvents == nil {
+		from = "0"
+	}
 	var v store.View
-	if initial || rv == "" || rv == "0" {
-		from := rv
-		if q.opts.SendInitialEvents != nil && rv == "" {
-			from = "" // a consistent state
-		} else if rv == "" {
-			from = "0"
-		}
+	if initial {
 		v, err = s.view(r.Context(), http.Header{}, q.served, from)
 	} else {
-		v, err = s.view(r.Context(), http.Header{}, q.served, "0")
+		v, err = s.resumed(q.served)
 	}
 	late := err
 	if err != nil && !(initial && isTooNew(err)) {
 		return err
-	}
-	if q.Events != nil {
-		q.Events.open()
-		defer q.Events.close()
 	}
 	wt.out = newFrames(w, r, &q)
 	if late != nil {
@@ -101,6 +101,20 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 		return wt.out.failure(err)
 	}
 	return err
+}
+
+// resumed returns the newest state for a watch that continues. Its age does not matter: the client has
+// that state, and waits for what comes.
+func (s *Server) resumed(c *served) (store.View, error) {
+	v, err := c.View()
+	if err != nil {
+		return nil, err
+	}
+	if !v.State().Synced {
+		v.Close()
+		return nil, later("storage is (re)initializing")
+	}
+	return v, nil
 }
 
 // startTimers starts the timers of the watch.
@@ -170,6 +184,9 @@ func (w *watcher) run(ctx context.Context) error {
 	tier := ""
 	for {
 		events, head, next, ok := w.q.Events.after(w.rv)
+		if !w.q.Events.current(w.epoch) {
+			return tooOld(w.rv, head)
+		}
 		if tier == "" {
 			tier = w.s.opts.Metrics.resumed(w.q.info.ID, ok, w.q.opts.AllowWatchBookmarks)
 		}

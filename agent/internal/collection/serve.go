@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/store"
@@ -50,10 +51,18 @@ func (c *Collection) Served() *kubeapi.Collection {
 	return c.api.served
 }
 
+// connectedFor is how long after its end a watch counts as connected: one ends each few minutes, and
+// the next one begins at once.
+const connectedFor = 5 * time.Second
+
 func (c *Collection) freshness() kubeapi.Freshness {
 	stored, _, _, _ := c.Live()
 	if c.Watching() {
 		return kubeapi.Freshness{Connected: true}
 	}
-	return kubeapi.Freshness{Since: c.Tracker.Stats().LastProven(stored.State().Proven())}
+	since := c.Tracker.Stats().LastProven(stored.State().Proven())
+	return kubeapi.Freshness{Connected: !c.ListPending() && c.opts.Clock.Since(since) < connectedFor, Since: since}
 }
+
+// EndWatches ends the watches of clients: the collection is no longer configured.
+func (c *Collection) EndWatches() { c.api.served.Events.End() }
