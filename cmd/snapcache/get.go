@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapcache/snapcache/cmd/snapcache/internal/kubectl"
+	"github.com/snapcache/snapcache/localapi"
 )
 
 const getDescription = `Prints cached objects as kubectl get does, with its arguments, tables and messages,
@@ -86,5 +87,8 @@ func get(c *cli.Context) error {
 		return err
 	}
 	defer done()
+	if l.kept != nil && (opts.Watch || opts.WatchOnly) {
+		return usagef("--watch: %w", localapi.ErrNoFollow)
+	}
 	return kubectl.Get(ctx, cfg, c.Args().Slice(), opts, c.App.Writer, c.App.ErrWriter)
 }

@@ -120,6 +120,43 @@ func TestGetLikeKubectl(t *testing.T) {
 	}
 }
 
+// fromCache are command lines of get that print from the cache what kubectl prints from the server.
+var fromCache = []string{
+	"pods -A -o wide",
+	"po,cm,svc -n shop-0001",
+	"wg -A --show-labels",
+	"deploy -A -L app.kubernetes.io/name --sort-by .metadata.uid",
+	"nodes --no-headers",
+	"pods -A -l example.com/tier!=frontend --field-selector status.phase=Running",
+	"pods,cm -A -o json",
+	"pods -A -o yaml",
+	"pods -A -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image",
+	"Pod,po,pods -n shop-0002 -o name",
+	"pods -n none",
+	"pods x -n shop-0001",
+	"pods x y -o json",
+	"nope",
+	"pods -l a!",
+	"pods --field-selector a=b",
+}
+
+// TestGetFromCache compares get, from the agent and from its file, with kubectl.
+func TestGetFromCache(t *testing.T) {
+	t.Parallel()
+	cp := quietControlPlane(t)
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
+	a := x.start()
+	a.requireServers(cp, everyID...)
+	for _, from := range []string{"socket", "file"} {
+		if from == "file" {
+			a.stop()
+		}
+		for _, args := range fromCache {
+			t.Run(from+" "+args, func(t *testing.T) { requireLikeKubectl(t, x.in(t), cp, strings.Fields(args)...) })
+		}
+	}
+}
+
 // requireLikeKubectl runs get and kubectl get until both ran in the same second: they print ages.
 func requireLikeKubectl(t *testing.T, x *site, cp *controlplane.ControlPlane, args ...string) {
 	t.Helper()

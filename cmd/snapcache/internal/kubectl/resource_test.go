@@ -1,0 +1,50 @@
+package kubectl
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFind(t *testing.T) {
+	all := []*resource{
+		{version: "v1", name: "pods", singular: "pod", kind: "Pod", shortNames: []string{"po"}, categories: []string{"all"}, namespaced: true},
+		{version: "v1", name: "events", singular: "event", kind: "Event", shortNames: []string{"ev"}, namespaced: true},
+		{group: "apps", version: "v1", name: "deployments", singular: "deployment", kind: "Deployment", shortNames: []string{"deploy"}, categories: []string{"all"}},
+		{group: "events.k8s.io", version: "v1", name: "events", singular: "event", kind: "Event", shortNames: []string{"ev"}},
+		{group: "example.com", version: "v2", name: "po", singular: "po", kind: "Po"},
+		{group: "example.com", version: "v1", name: "po", singular: "po", kind: "Po", shortNames: []string{"deploy"}},
+	}
+	for _, tc := range []struct{ name, want, warning string }{
+		{name: "pods", want: "/v1, Resource=pods"},
+		{name: "pod", want: "/v1, Resource=pods"},
+		{name: "PODS", want: "/v1, Resource=pods"},
+		{name: "Pod", want: "/v1, Resource=pods"},
+		{name: "po", want: "example.com/v2, Resource=po"}, // a name counts more than a short name
+		{name: "po.v1.example.com", want: "example.com/v1, Resource=po"},
+		{name: "deploy", want: "apps/v1, Resource=deployments", warning: `short name "deploy" could also match lower priority resource po.example.com`},
+		{name: "deploy.app", want: "apps/v1, Resource=deployments"},
+		{name: "Deployment.v1.apps", want: "apps/v1, Resource=deployments"},
+		{name: "events", want: "/v1, Resource=events"},
+		{name: "events.events.k8s.io", want: "events.k8s.io/v1, Resource=events"},
+		{name: "ev", want: "/v1, Resource=events", warning: `short name "ev" could also match lower priority resource events.events.k8s.io`},
+		{name: "DEPLOY"},
+		{name: "pods.v1"},
+		{name: "nope"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			warning := ""
+			r, err := resources{all, func(text string) { warning = text }}.find(tc.name)
+			require.Equal(t, tc.warning, warning)
+			if tc.want == "" {
+				require.ErrorContains(t, err, "the server doesn't have a resource type")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, r.gvr())
+		})
+	}
+	of, err := resources{all: all}.parseTypes("all,pods")
+	require.NoError(t, err)
+	require.Equal(t, []*resource{all[0], all[2]}, of)
+}
