@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,7 +45,7 @@ func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 	}
 	asked := custom // for another form; a kube-apiserver has one error for both if the resource is a custom one
 	for _, clause := range goautoneg.ParseAccept(header) {
-		if clause.Type != "*" && (clause.Type != "application" || clause.SubType != "json" && clause.SubType != "*") {
+		if !isJSON(clause) {
 			continue
 		}
 		as := clause.Params["as"]
@@ -75,6 +76,20 @@ func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 		"406: Not Acceptable\n\nAvailable representations: application/json")
 }
 
+// acceptsPlain reports whether a client accepts JSON that is not in another form.
+func acceptsPlain(header string) bool {
+	if header == "" {
+		return true
+	}
+	return slices.ContainsFunc(goautoneg.ParseAccept(header), func(a goautoneg.Accept) bool {
+		return isJSON(a) && a.Params["as"] == ""
+	})
+}
+
+func isJSON(a goautoneg.Accept) bool {
+	return a.Type == "*" || a.Type == "application" && (a.SubType == "json" || a.SubType == "*")
+}
+
 func includeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 	switch p := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject")); p {
 	case "":
@@ -98,7 +113,7 @@ func pretty(r *http.Request) bool {
 
 // sendJSON answers with one JSON document.
 func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
-	if pretty(r) || code == http.StatusNotAcceptable {
+	if pretty(r) {
 		body = indented(body)
 	}
 	h := w.Header()

@@ -67,7 +67,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Type", "text/plain; charset=utf-8")
 		h.Set("X-Content-Type-Options", "nosniff")
 		_, _ = io.WriteString(w, "ok")
-	case s.opts.OpenAPI != nil && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
+	case s.opts.OpenAPI != nil && r.Method == http.MethodGet && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
 		s.opts.OpenAPI.ServeHTTP(w, r)
 	default:
 		s.resource(w, r)

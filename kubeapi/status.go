@@ -106,7 +106,11 @@ func sendError(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	sendJSON(w, r, int(s.Code), append(body, '\n'))
+	body = append(body, '\n')
+	if !acceptsPlain(r.Header.Get("Accept")) { // a kube-apiserver has no form for it, and sends what a person can read
+		body = indented(body)
+	}
+	sendJSON(w, r, int(s.Code), body)
 }
 
 // gone reports whether a store's error means that a resourceVersion has no meaning here any more.
