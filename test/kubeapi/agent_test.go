@@ -39,7 +39,7 @@ func startAgent(cp *controlplane.ControlPlane, dir string, resources []*resource
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nresumeJitter: 0s\nmetrics: {disabled: true}\n")
 	fmt.Fprintf(&b, "store: {path: %s/cache.db, commitInterval: 50ms}\n", dir)
-	fmt.Fprintf(&b, "localAPI: {socket: %s/local.sock}\nkubernetesAPI: {socket: %s/kube.sock}\n", dir, dir)
+	fmt.Fprintf(&b, "localAPI: {socket: %s/local.sock}\nkubernetesAPI: {socket: %s/kube.sock, openAPI: true}\n", dir, dir)
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	fmt.Fprintf(&b, "resources:\n")
 	for _, r := range resources {

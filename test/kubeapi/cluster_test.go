@@ -67,10 +67,8 @@ func newCluster(ctx context.Context, cp *controlplane.ControlPlane, dir string) 
 }
 
 func (c *cluster) fill(ctx context.Context, cp *controlplane.ControlPlane, dir string) error {
-	for _, file := range []string{"definitions.yaml", "before.yaml"} {
-		if _, err := c.create(ctx, file); err != nil {
-			return err
-		}
+	if _, err := c.create(ctx, "definitions.yaml"); err != nil {
+		return err
 	}
 	for _, r := range c.resources {
 		list, err := c.client.Resource(r.GroupVersionResource).List(ctx, metav1.ListOptions{})
@@ -79,7 +77,10 @@ func (c *cluster) fill(ctx context.Context, cp *controlplane.ControlPlane, dir s
 		}
 		r.before = list.GetResourceVersion()
 	}
-	var err error
+	_, err := c.create(ctx, "before.yaml")
+	if err != nil {
+		return err
+	}
 	if c.agent, err = startAgent(cp, dir, c.resources); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -215,14 +216,16 @@ func TestAgentEqualsServer(t *testing.T) {
 	t.Logf("documented differences seen: %v", seen)
 }
 
-// TestTampering changes answers that are equal, one by one, and expects that each change is noticed.
+// TestTampering changes answers that are equal, one by one, and expects that each change is noticed,
+// and not taken for a documented difference.
 func TestTampering(t *testing.T) {
 	all, err := exchanges()
 	require.NoError(t, err)
 	var equal []exchange
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
 		for _, e := range all[kind] {
-			if diff(e.request, e.server, e.cached, differences, map[string]int{}) == "" {
+			bookmarks := bytes.Contains(e.cached[0].body, []byte(`"type":"BOOKMARK"`)) && !e.request.asksForInitialEvents()
+			if !bookmarks && diff(e.request, e.server, e.cached, nil, nil) == "" {
 				equal = append(equal, e)
 			}
 		}

@@ -3,8 +3,11 @@ package kubeapi
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // difference is a documented difference between the agent's API and a kube-apiserver's. The two
@@ -51,6 +54,10 @@ var differences = []difference{
 		what: "Resources and versions that are not cached are answered with 404, as if the cluster did not have them.",
 		why:  "Clients find out at the first request, or by discovery, what they can have here.",
 		adapt: func(q request, server, cached *answer) bool {
+			if server.Status == http.StatusNotFound && isRefusal(cached, http.StatusNotFound) && isUncached(q.path) {
+				*server = *cached // of an object, or of its resource
+				return true
+			}
 			return refused(q, server, cached, http.StatusNotFound, isUncached(q.path))
 		},
 	},
@@ -60,6 +67,97 @@ var differences = []difference{
 		adapt: func(q request, server, cached *answer) bool {
 			old := q.has("resourceVersionMatch", "Exact") || q.has("limit") || q.has("continue")
 			return refused(q, server, cached, http.StatusGone, old)
+		},
+	},
+	{
+		what:  "Discovery has only what is cached, with the verbs `get`, `list` and `watch`, without `storageVersionHash`, and the address that the client used.",
+		why:   "Clients see what they can have here.",
+		adapt: adaptDiscovery,
+	},
+	{
+		what: "Paths outside of the resources that are not listed here, such as `/`, `/livez/ping` and `/openapi/v2`, are answered with 404; a kube-apiserver answers some of the others to verbs other than GET too.",
+		why:  "No client of a cache needs them.",
+		adapt: func(q request, server, cached *answer) bool {
+			outside := strings.HasPrefix(q.path, "/openapi") || strings.Count(strings.Trim(q.path, "/"), "/") < 3 && groupVersionPath.MatchString(q.path)
+			return refused(q, server, cached, http.StatusNotFound, outside && q.method == http.MethodGet) ||
+				refused(q, server, cached, http.StatusMethodNotAllowed, outside && q.method != http.MethodGet)
+		},
+	},
+	{
+		what: "The version is sent whatever a client accepts, and the aggregated discovery document at `/apis/` too.",
+		why:  "It is JSON in any case.",
+		adapt: func(q request, server, cached *answer) bool {
+			version := strings.HasPrefix(q.path, "/version") && server.Status == http.StatusNotAcceptable
+			document := q.path == "/apis/" && slices.Contains(cached.Header["Content-Type"], acceptDiscovery)
+			if !version && !document || cached.Status != http.StatusOK {
+				return false
+			}
+			*server = *cached
+			return true
+		},
+	},
+	{
+		what:  "The index of the OpenAPI documents has those of the cached groups, as JSON; a document's Vary names the encoding too.",
+		why:   "The documents are kept compressed.",
+		adapt: adaptOpenAPI,
+	},
+	{
+		what: "An unreadable resourceVersion in a request for events is refused like that for any other resource.",
+		why:  "A kube-apiserver has no watch cache for events, and its two ways to etcd have different errors.",
+		adapt: func(q request, server, cached *answer) bool {
+			if server.Status != http.StatusBadRequest || cached.Status != http.StatusInternalServerError || !strings.Contains(q.path, "/events") {
+				return false
+			}
+			*server = *cached
+			return true
+		},
+	},
+	{
+		what:  "A 405 has the message of a built-in resource for custom resources too.",
+		why:   "The other one names no verb either.",
+		adapt: sameMessage(http.StatusMethodNotAllowed, "is not supported on resources of kind"),
+	},
+	{
+		what: "The message of a 406 to a client that wants a list as one object, or the reverse, does not name the type in Go. It comes before the errors of other parameters.",
+		why:  "There are no such types here, and no object is needed to find the fault.",
+		adapt: func(q request, server, cached *answer) bool {
+			early := strings.Contains(q.accept, "as=PartialObjectMetadata") && server.Status == http.StatusBadRequest
+			return refused(q, server, cached, http.StatusNotAcceptable, early) ||
+				sameMessage(http.StatusNotAcceptable, "you requested PartialObjectMetadata")(q, server, cached)
+		},
+	},
+	{
+		what: "A 406 for a discovery document names the encodings if no JSON is accepted, else the media types.",
+		why:  "In a kube-apiserver it depends on which of its servers has the document.",
+		adapt: func(q request, server, cached *answer) bool {
+			return groupVersionPath.MatchString(q.path) && sameMessage(http.StatusNotAcceptable, "media types are accepted")(q, server, cached)
+		},
+	},
+	{
+		what: "The parameter `pretty` of a media type in Accept has no effect; that in the query has.",
+		why:  "No client sends it.",
+		adapt: func(q request, server, cached *answer) bool {
+			if !strings.Contains(q.accept, ";pretty=1") || server.Form != "pretty" {
+				return false
+			}
+			server.Form = cached.Form
+			return true
+		},
+	},
+	{
+		what:  "A bookmark has nothing but its kind, apiVersion and metadata.",
+		why:   "A kube-apiserver adds the fields of its Go types that are not omitted if they are empty.",
+		adapt: adaptBookmarks,
+	},
+	{
+		what: "An empty PartialObjectMetadataList has `items: []`; a kube-apiserver's has null.",
+		why:  "Clients take both, and a list is a list.",
+		adapt: func(q request, server, cached *answer) bool {
+			if len(server.Body) != 1 || at(server.Body[0], "kind") != "PartialObjectMetadataList" || at(server.Body[0], "items") != nil {
+				return false
+			}
+			server.Body[0].(map[string]any)["items"] = []any{}
+			return settle(q, server) == nil
 		},
 	},
 	{
@@ -118,14 +216,33 @@ func adaptMediaTypes(_ request, server, cached *answer) bool {
 // refused makes the answers equal if a request to which the difference applies got the expected code
 // from the agent, with a Status or a text that has it, and another one from the kube-apiserver.
 func refused(_ request, server, cached *answer, code int, applies bool) bool {
-	if !applies || cached.Status != code || server.Status == code || len(cached.Body) != 1 {
-		return false
-	}
-	if status, ok := cached.Body[0].(map[string]any); ok && (status["kind"] != "Status" || status["message"] == "") {
+	if !applies || server.Status == code || !isRefusal(cached, code) {
 		return false
 	}
 	*server = *cached
 	return true
+}
+
+// isRefusal reports whether an answer is an error with a code, in the form that it has to have.
+func isRefusal(a *answer, code int) bool {
+	if a.Status != code || len(a.Body) != 1 {
+		return false
+	}
+	status, ok := a.Body[0].(map[string]any)
+	if !ok {
+		return a.Body[0] == "" || code == http.StatusNotFound && a.Body[0] == "404 page not found\n"
+	}
+	messages := map[int]string{
+		http.StatusNotFound:         "the server could not find the requested resource",
+		http.StatusMethodNotAllowed: "the server does not allow this method on the requested resource",
+		http.StatusNotAcceptable:    "only the following media types are accepted: ",
+		http.StatusGone:             "The ",
+	}
+	reasons := map[int]string{
+		http.StatusNotFound: "NotFound", http.StatusMethodNotAllowed: "MethodNotAllowed", http.StatusNotAcceptable: "NotAcceptable", http.StatusGone: "Expired",
+	}
+	message, _ := status["message"].(string)
+	return status["kind"] == "Status" && status["apiVersion"] == "v1" && status["reason"] == reasons[code] && strings.HasPrefix(message, messages[code])
 }
 
 // isForeignSubresource reports whether a path ends with a subresource that is not the object.
@@ -134,14 +251,87 @@ func isForeignSubresource(path string) bool {
 	return slices.Contains([]string{"log", "exec", "attach", "portforward", "proxy", "scale", "eviction", "binding"}, last)
 }
 
-// isUncached reports whether a path is that of a resource in a form which the agent does not cache.
+// isUncached reports whether a path is that of a resource which the agent does not cache, or that of
+// another version.
 func isUncached(path string) bool {
-	for _, r := range shared.resources {
-		if path == r.prefix() || strings.HasPrefix(path, r.prefix()+"/") && slices.Contains(strings.Split(path, "/"), r.Resource) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	n := 2
+	if parts[0] == "apis" {
+		n = 3
+	}
+	if parts[0] != "api" && parts[0] != "apis" || len(parts) <= n {
+		return false
+	}
+	prefix, name := "/"+strings.Join(parts[:n], "/"), parts[n]
+	if len(parts) > n+2 && name == "namespaces" {
+		name = parts[n+2]
+	}
+	return !slices.ContainsFunc(shared.resources, func(r *resource) bool { return r.prefix() == prefix && r.Resource == name })
+}
+
+// groupVersionPath matches paths that are not below a group and version.
+var groupVersionPath = regexp.MustCompile(`^/(|api(/[^/]+)?|apis(/[^/]+){0,2}|[^/]*|livez/ping)/?$`)
+
+// adaptOpenAPI makes the answers for OpenAPI documents equal if the agent's index is part of the
+// kube-apiserver's.
+func adaptOpenAPI(q request, server, cached *answer) bool {
+	if !strings.HasPrefix(q.path, "/openapi/v3") || server.Status != http.StatusOK || cached.Status != http.StatusOK {
+		return false
+	}
+	if q.path != "/openapi/v3" {
+		if !slices.Equal(cached.Header["Vary"], []string{"Accept, Accept-Encoding"}) {
+			return false
+		}
+		server.Header["Vary"] = cached.Header["Vary"]
+		return true
+	}
+	var index struct{ Paths map[string]any }
+	text, _ := server.Body[0].(string)
+	if json.Unmarshal([]byte(text), &index) != nil {
+		return false
+	}
+	mine, _ := at(cached.Body[0], "paths").(map[string]any)
+	for path, document := range mine {
+		if !cmp.Equal(index.Paths[path], document) {
 			return false
 		}
 	}
-	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/")
+	*server = *cached
+	return len(mine) > 0
+}
+
+// sameMessage returns an adaption of answers with the same code, of which the kube-apiserver's has part
+// of a message.
+func sameMessage(code int, part string) func(q request, server, cached *answer) bool {
+	return func(_ request, server, cached *answer) bool {
+		if server.Status != code || cached.Status != code || len(server.Body) != 1 || len(cached.Body) != 1 {
+			return false
+		}
+		message, _ := at(server.Body[0], "message").(string)
+		if !strings.Contains(message, part) {
+			return false
+		}
+		server.Body = cached.Body
+		return true
+	}
+}
+
+// adaptBookmarks removes from the kube-apiserver's bookmarks what is not in the agent's.
+func adaptBookmarks(_ request, server, _ *answer) bool {
+	found := false
+	for _, document := range server.Body {
+		object, _ := at(document, "object").(map[string]any)
+		if at(document, "type") != "BOOKMARK" || object["kind"] == "Table" {
+			continue
+		}
+		for name := range object {
+			if name != "kind" && name != "apiVersion" && name != "metadata" {
+				delete(object, name)
+				found = true
+			}
+		}
+	}
+	return found
 }
 
 // adaptOldWatch makes the answers to a watch equal that ended with 410 since it was from before the

@@ -291,7 +291,7 @@ func (g *generator) verbs(n int) []request {
 	}, g.getQuery)
 	for i := range all {
 		all[i].method = pick(g, []string{
-			http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, "QUERY", "get",
+			http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, "QUERY",
 		})
 	}
 	return all

@@ -57,6 +57,11 @@ func (q request) has(parameter string, wanted ...string) bool {
 	return false
 }
 
+// asksForInitialEvents reports whether a watch ends its initial events with a bookmark.
+func (q request) asksForInitialEvents() bool {
+	return q.has("sendInitialEvents") && !q.has("sendInitialEvents", "false", "0")
+}
+
 // target is a server of the Kubernetes API.
 type target struct {
 	name   string

@@ -19,8 +19,8 @@ type resource struct {
 	// objects are the metadata of the objects, in the order of their keys.
 	objects []metav1.ObjectMeta
 
-	// before is the revision at which the agent started; a change was made at old and later changes
-	// up to newest, which is the resourceVersion of the last one.
+	// before is a revision from before the first objects, which were there when the agent started. A
+	// change was made at old, and later changes up to newest, the resourceVersion of the last one.
 	before, old, newest string
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -17,17 +18,24 @@ func settle(q request, a *answer) error {
 	if err != nil {
 		asked = 0
 	}
+	if !q.asksForInitialEvents() {
+		a.Body = slices.DeleteFunc(a.Body, func(document any) bool { return at(document, "type") == "BOOKMARK" }) // it came when it was time
+		if len(a.Body) == 0 {
+			a.Form, a.Body = "", []any{""} // as if there had been none
+		}
+	}
 	var newest uint64 // of the objects in the frames so far
 	for _, document := range a.Body {
 		switch {
 		case isFrame(document):
 			object := at(document, "object")
 			if at(document, "type") == "BOOKMARK" {
-				if err := settleRevision(bookmarkOf(object), max(asked, newest)); err != nil {
+				if err := settleBookmark(object, max(asked, newest)); err != nil {
 					return fmt.Errorf("bookmark: %w", err)
 				}
+			} else {
+				newest = max(newest, newestOf(object))
 			}
-			newest = max(newest, newestOf(object))
 			settleStatus(object)
 		case isList(document):
 			meta, _ := at(document, "metadata").(map[string]any)
@@ -53,13 +61,22 @@ func isList(document any) bool {
 	return at(document, "metadata", "resourceVersion") != nil && (at(document, "items") != nil || at(document, "rows") != nil)
 }
 
-// bookmarkOf returns the metadata of a bookmark, which in a Table is in its only row.
-func bookmarkOf(object any) map[string]any {
-	if rows, ok := at(object, "rows").([]any); ok && len(rows) == 1 {
-		object = at(rows[0], "object")
-	}
+// settleBookmark replaces the resourceVersion of a bookmark. In a Table it is there twice: in the
+// metadata of the Table and of the object in its row.
+func settleBookmark(object any, least uint64) error {
 	meta, _ := at(object, "metadata").(map[string]any)
-	return meta
+	if err := settleRevision(meta, least); err != nil {
+		return err
+	}
+	rows, _ := at(object, "rows").([]any)
+	for _, row := range rows {
+		if inner := at(row, "object"); inner != nil {
+			if err := settleBookmark(inner, least); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // settleRevision replaces a resourceVersion, which must be least or more.
@@ -106,7 +123,7 @@ func settleStatus(document any) {
 		status["message"] = serverRevision.ReplaceAllString(message, "a revision")
 	}
 	details, _ := status["details"].(map[string]any)
-	if seconds, ok := details["retryAfterSeconds"].(json.Number); ok && (seconds == "1" || seconds == "2") {
+	if seconds, ok := details["retryAfterSeconds"].(json.Number); ok && len(seconds) == 1 && seconds != "0" {
 		details["retryAfterSeconds"] = "soon"
 	}
 }

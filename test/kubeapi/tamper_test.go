@@ -18,7 +18,6 @@ var tamperings = []tampering{
 	{"another status", func(r *response) bool { r.status++; return true }},
 	{"no Content-Type", withoutHeader("Content-Type")},
 	{"no Cache-Control", withoutHeader("Cache-Control")},
-	{"no Vary", withoutHeader("Vary")},
 	{"no Retry-After", withoutHeader("Retry-After")},
 	{"a Warning", func(r *response) bool { r.header.Add("Warning", `299 - "x"`); return true }},
 	{"a charset", func(r *response) bool {
