@@ -55,7 +55,7 @@ func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, err
 		}
 		r := row{Cells: cells, Conditions: conditions}
 		switch f.include {
-		case metav1.IncludeMetadata:
+		case "", metav1.IncludeMetadata:
 			r.Object = f.appendPartial(nil, raw)
 		case metav1.IncludeObject:
 			r.Object = raw

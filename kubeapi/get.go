@@ -33,6 +33,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	if err != nil {
 		return err
 	}
+	if err := f.check(); err != nil {
+		return err
+	}
 	body := raw
 	if f.as == asTable {
 		if body, err = c.tableHead(f, listMeta{RV: rvOf(raw)}, true); err != nil {

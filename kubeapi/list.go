@@ -83,8 +83,10 @@ func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error
 	if ns, ok := q.selector.Namespace(); ok && place == "" {
 		place = ns
 	}
-	q.served, err = covering(of, place, q.selector)
-	return q, v, err
+	if q.served, err = covering(of, place, q.selector); err != nil {
+		return q, v, err
+	}
+	return q, v, q.form.check()
 }
 
 // isTrue reads a boolean of a query as a kube-apiserver does: everything but 0 and false is true.
@@ -109,9 +111,12 @@ func (q *query) selects(o *object.Object) (bool, error) {
 
 // list answers with the selected objects.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
-	var err error
-	if q.opts.ResourceVersion, err = parseRV(q.opts.ResourceVersion, verbList); err != nil {
-		return err
+	rv, err := parseRV(q.opts.ResourceVersion, verbList)
+	if q.opts.Continue == "" { // else it is not allowed
+		if err != nil {
+			return err
+		}
+		q.opts.ResourceVersion = rv
 	}
 	pg, err := s.page(r.Context(), w.Header(), &q)
 	if err != nil {

@@ -59,9 +59,8 @@ func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 		case !known:
 		case as == asTable:
 			f.as = asTable
-			include, err := includeObject(r)
-			f.include = include
-			return f, err
+			f.include = metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
+			return f, nil
 		case as == asPartial && v != verbList, as == asPartial+"List" && v == verbList:
 			f.as = asPartial
 			return f, nil
@@ -90,15 +89,18 @@ func isJSON(a goautoneg.Accept) bool {
 	return a.Type == "*" || a.Type == "application" && (a.SubType == "json" || a.SubType == "*")
 }
 
-func includeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
-	switch p := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject")); p {
-	case "":
-		return metav1.IncludeMetadata, nil
-	case metav1.IncludeMetadata, metav1.IncludeNone, metav1.IncludeObject:
-		return p, nil
-	default:
-		return "", badRequest(fmt.Sprintf("unrecognized includeObject value: %q", p))
+// check returns an error if a table is to include what it can't. A kube-apiserver finds that out after
+// all other faults of a request.
+func (f form) check() error {
+	if f.as != asTable {
+		return nil
 	}
+	switch f.include {
+	case "", metav1.IncludeMetadata, metav1.IncludeNone, metav1.IncludeObject:
+		return nil
+	}
+	return badRequest(fmt.Sprintf(
+		"Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", f.include))
 }
 
 // pretty reports whether the answer is for a person to read, as a kube-apiserver decides it.
