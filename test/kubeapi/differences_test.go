@@ -113,17 +113,25 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "A 405 has the message of a built-in resource for custom resources too.",
-		why:   "The other one names no verb either.",
-		adapt: sameMessage(http.StatusMethodNotAllowed, "is not supported on resources of kind"),
+		what: "A 405 for a custom resource is that of a built-in one.",
+		why:  "A kube-apiserver's message lacks the verb, and for OPTIONS it is a 404.",
+		adapt: func(q request, server, cached *answer) bool {
+			return sameMessage(http.StatusMethodNotAllowed, "is not supported on resources of kind")(q, server, cached) ||
+				refused(q, server, cached, http.StatusMethodNotAllowed, q.method == http.MethodOptions || q.method == "QUERY")
+		},
 	},
 	{
-		what: "The message of a 406 to a client that wants a list as one object, or the reverse, does not name the type in Go. It comes before the errors of other parameters.",
-		why:  "There are no such types here, and no object is needed to find the fault.",
+		what: "A PartialObjectMetadata of a list, and a PartialObjectMetadataList of an object or in a watch, is refused at once with 406, or another form that is accepted is taken.",
+		why:  "A kube-apiserver finds out when it has the object, after all other faults, and names the type in Go.",
 		adapt: func(q request, server, cached *answer) bool {
-			early := strings.Contains(q.accept, "as=PartialObjectMetadata") && server.Status == http.StatusBadRequest
-			return refused(q, server, cached, http.StatusNotAcceptable, early) ||
-				sameMessage(http.StatusNotAcceptable, "you requested PartialObjectMetadata")(q, server, cached)
+			message, _ := at(server.Body[0], "message").(string)
+			late := strings.HasPrefix(message, "you requested PartialObjectMetadata") || message == "content is not a list"
+			if strings.Contains(q.accept, "as=PartialObjectMetadata") && late && cached.Status == http.StatusOK {
+				*server = *cached
+				return true
+			}
+			return refused(q, server, cached, http.StatusNotAcceptable, strings.Contains(q.accept, "as=PartialObjectMetadata")) ||
+				late && sameMessage(http.StatusNotAcceptable, "you requested PartialObjectMetadata")(q, server, cached)
 		},
 	},
 	{
@@ -172,6 +180,11 @@ var differences = []difference{
 func withoutWrites(q request) request {
 	writes := []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	ofResource := strings.Count(strings.Trim(q.path, "/"), "/") >= 2 && !strings.HasSuffix(q.path, "/nothing")
+	for _, name := range []string{"configmaps", "secrets", "events", "endpointslices", "leases", "gadgets", "voids"} {
+		if strings.HasSuffix(q.path, "/status") && strings.Contains(q.path, "/"+name+"/") {
+			return q // there is no such subresource
+		}
+	}
 	if slices.Contains(writes, q.method) && ofResource {
 		q.method, q.path = http.MethodPut, "/api/v1/pods"
 	}
@@ -223,26 +236,32 @@ func refused(_ request, server, cached *answer, code int, applies bool) bool {
 	return true
 }
 
+// refusals are the reasons and messages of the agent's refusals; a message may go on.
+var refusals = map[int]struct{ reason, message string }{
+	http.StatusNotFound:         {"NotFound", "the server could not find the requested resource"},
+	http.StatusMethodNotAllowed: {"MethodNotAllowed", "the server does not allow this method on the requested resource"},
+	http.StatusNotAcceptable:    {"NotAcceptable", "only the following media types are accepted: "},
+	http.StatusGone:             {"Expired", "The "},
+}
+
 // isRefusal reports whether an answer is an error with a code, in the form that it has to have.
 func isRefusal(a *answer, code int) bool {
-	if a.Status != code || len(a.Body) != 1 {
+	text := code == http.StatusNotFound && cmp.Equal(a.Body, []any{"404 page not found\n"})
+	header := map[string][]string{"Cache-Control": {"no-cache, private"}, "Content-Type": {"application/json"}}
+	if text {
+		header["Content-Type"], header["X-Content-Type-Options"] = []string{"text/plain; charset=utf-8"}, []string{"nosniff"}
+	}
+	if a.Status != code || len(a.Body) != 1 || !cmp.Equal(a.Header, header) {
 		return false
 	}
-	status, ok := a.Body[0].(map[string]any)
-	if !ok {
-		return a.Body[0] == "" || code == http.StatusNotFound && a.Body[0] == "404 page not found\n"
+	if text || a.Body[0] == "" { // no body for HEAD
+		return true
 	}
-	messages := map[int]string{
-		http.StatusNotFound:         "the server could not find the requested resource",
-		http.StatusMethodNotAllowed: "the server does not allow this method on the requested resource",
-		http.StatusNotAcceptable:    "only the following media types are accepted: ",
-		http.StatusGone:             "The ",
-	}
-	reasons := map[int]string{
-		http.StatusNotFound: "NotFound", http.StatusMethodNotAllowed: "MethodNotAllowed", http.StatusNotAcceptable: "NotAcceptable", http.StatusGone: "Expired",
-	}
+	status, _ := a.Body[0].(map[string]any)
 	message, _ := status["message"].(string)
-	return status["kind"] == "Status" && status["apiVersion"] == "v1" && status["reason"] == reasons[code] && strings.HasPrefix(message, messages[code])
+	details := code != http.StatusNotFound && code != http.StatusMethodNotAllowed || status["details"] != nil
+	return status["kind"] == "Status" && status["apiVersion"] == "v1" && status["reason"] == refusals[code].reason && details &&
+		strings.HasPrefix(message, refusals[code].message) && (a.Form == "pretty" || a.Form == "compact, ends with a newline")
 }
 
 // isForeignSubresource reports whether a path ends with a subresource that is not the object.

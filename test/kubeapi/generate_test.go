@@ -86,6 +86,7 @@ func (g *generator) basics() []request {
 		for _, accept := range []string{"", acceptKubectl, acceptMetadataList} {
 			add(r.path(""), "", accept)
 			add(r.path(""), "resourceVersion=0", accept)
+			add(r.path(""), "resourceVersionMatch=Exact&resourceVersion="+r.before, accept)
 		}
 		for _, accept := range []string{"", acceptKubectl, acceptMetadata} {
 			add(r.path(""), "watch=1&timeoutSeconds=1&resourceVersion=0", accept)
@@ -231,7 +232,7 @@ func (g *generator) listQuery(r *resource) url.Values {
 func (g *generator) watchQuery(r *resource) url.Values {
 	q := url.Values{"watch": {"1"}, "timeoutSeconds": {"1"}}
 	g.set(q, 8, "watch", "true", "x", "", "1")
-	g.set(q, 15, "timeoutSeconds", "2", "-1", "x")
+	g.set(q, 15, "timeoutSeconds", "2", "x")
 	g.set(q, 4, "labelSelector", labelSelectors...)
 	g.set(q, 4, "fieldSelector", append(slices.Clone(fieldSelectors), r.selectors...)...)
 	g.set(q, 2, "resourceVersion", g.resourceVersions(r)...)

@@ -41,7 +41,8 @@ func (g *generator) paths() []request {
 	for _, query := range []string{"limit=%zz", "a;b", "limit", "limit=1&limit=2", "labelSelector=app%3Dweb&labelSelector=app%3Ddb", "=", "&&", "watch=0&watch=1&timeoutSeconds=1", "Limit=1"} {
 		all = append(all, request{method: http.MethodGet, path: "/api/v1/pods", query: query})
 	}
-	return all
+	return append(all, request{method: http.MethodGet, path: "/api/v1/events", query: "resourceVersion=x&limit=1"},
+		request{method: http.MethodGet, path: "/api/v1/namespaces/ns/events/x", query: "resourceVersion=18446744073709551616"})
 }
 
 // discovery returns requests for what the server publishes about itself.
