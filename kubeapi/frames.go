@@ -20,20 +20,44 @@ type statusError = apierrors.APIStatus
 
 // frames writes the frames of a watch.
 type frames struct {
-	w     *bufio.Writer
-	http  *http.ResponseController
-	rw    http.ResponseWriter
-	q     *query
-	buf   []byte
-	heads int // of tables: the columns are only in the first one
+	w       *bufio.Writer
+	http    *http.ResponseController
+	rw      http.ResponseWriter
+	q       *query
+	buf     []byte
+	heads   int // of tables: the columns are only in the first one
+	started bool
 }
 
-func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
-	return &frames{w: bufio.NewWriterSize(w, 4<<10), http: http.NewResponseController(w), rw: w, q: q}
+func newFrames(w http.ResponseWriter, q *query) *frames {
+	f := &frames{http: http.NewResponseController(w), rw: w, q: q}
+	f.w = bufio.NewWriterSize(timed{f}, 4<<10)
+	return f
+}
+
+// timed is the client, with a limit on the time of each write.
+type timed struct{ *frames }
+
+// Write implements io.Writer.
+func (t timed) Write(p []byte) (n int, err error) {
+	err = t.limited(func() error {
+		n, err = t.rw.Write(p)
+		return err
+	})
+	return n, err
+}
+
+// limited calls fn, which writes to the client. There is no deadline afterwards: over HTTP/2 one that
+// passes ends the stream even if nothing is written.
+func (f *frames) limited(fn func() error) error {
+	_ = f.http.SetWriteDeadline(time.Now().Add(writeLimit)) // not every writer has deadlines
+	defer func() { _ = f.http.SetWriteDeadline(time.Time{}) }()
+	return fn()
 }
 
 // start sends the headers, before there is an event.
 func (f *frames) start() error {
+	f.started = true
 	h := f.rw.Header()
 	h.Set("Cache-Control", "no-cache, private")
 	h.Set("Content-Type", "application/json")
@@ -43,11 +67,10 @@ func (f *frames) start() error {
 
 // flush sends what was written.
 func (f *frames) flush() error {
-	_ = f.http.SetWriteDeadline(time.Now().Add(writeLimit)) // not every writer has deadlines
 	if err := f.w.Flush(); err != nil {
 		return err
 	}
-	return f.http.Flush()
+	return f.limited(f.http.Flush)
 }
 
 // event writes the frame of an object.
@@ -104,8 +127,10 @@ func (f *frames) failure(err error) error {
 	if err != nil {
 		return err
 	}
-	if err := f.start(); err != nil {
-		return err
+	if !f.started {
+		if err := f.start(); err != nil {
+			return err
+		}
 	}
 	if err := f.frame("ERROR", body); err != nil {
 		return err

@@ -73,7 +73,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err != nil && !(initial && isTooNew(err)) {
 		return err
 	}
-	wt.out = newFrames(w, r, &q)
+	wt.out = newFrames(w, &q)
 	if late != nil {
 		return wt.out.failure(late)
 	}
