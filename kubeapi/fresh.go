@@ -40,8 +40,9 @@ func (s *Server) view(ctx context.Context, h http.Header, c *served, rv string) 
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			now = c.Freshness()
-			now.Connected = false
+			if now = c.Freshness(); now.Connected { // its watch has not failed yet
+				now = Freshness{Since: s.opts.Clock.Now()}
+			}
 		}
 	}
 	v, err := c.View()
