@@ -161,7 +161,7 @@ func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
 		if pg.limit > 0 && copied == pg.limit {
 			return pg.cut(q, last)
 		}
-		if q.selector.Empty() {
+		if q.selector.Empty() && len(pg.undo) == 0 { // undone records are not as the view's are stored
 			err = sp.Add(nil, rec)
 			copied++
 		} else {
