@@ -39,8 +39,9 @@ type Events struct {
 	readers int
 	epoch   int    // counts the times that resourceVersions have lost their meaning
 	floor   string // all events after it are there
-	head    string // up to which the events are complete
+	head    string // up to which the events are complete; empty before that is known
 	events  []*event
+	added   int               // how many events there ever were
 	newest  map[string]*event // of each key
 	pending []store.Transition
 	bytes   int64
@@ -73,7 +74,7 @@ func (e *Events) Wanted() bool {
 }
 
 // Record adds the events of a batch, in the order of the stream, after which the collection is
-// complete up to rv.
+// complete up to rv. A change that has no place after the events before it ends all watches.
 func (e *Events) Record(batch []store.Transition, rv string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,8 +86,9 @@ func (e *Events) Record(batch []store.Transition, rv string) {
 		switch {
 		case past(t.RV, rv):
 			e.pending = append(e.pending, t)
-		case !past(t.RV, e.head):
-			// It belongs to a time that watches have passed.
+		case !reached(t.RV, e.head):
+			// It belongs to a time that watches have passed, so only a list has it for them.
+			e.epoch++
 			e.resetLocked(rv)
 			return
 		default:
@@ -103,13 +105,14 @@ func (e *Events) Record(batch []store.Transition, rv string) {
 func (e *Events) Skip(rv string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if past(e.head, rv) {
+	if e.head != "" && !reached(rv, e.head) {
 		e.epoch++
 	}
 	e.resetLocked(rv)
 }
 
-// End ends all watches, with 410: the collection is not served any more.
+// End ends all watches, with 410: the collection is not served any more, or has changed in a way that
+// no event describes.
 func (e *Events) End() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -142,6 +145,7 @@ func (e *Events) addLocked(t store.Transition) {
 		x.bytes += int64(t.Old.Size())
 	}
 	e.events = append(e.events, x)
+	e.added++
 	e.newest[t.Key] = x
 	e.bytes += x.bytes
 }
@@ -191,37 +195,51 @@ func (e *Events) close() {
 	}
 }
 
-// after returns the events after rv, up to which resourceVersion they are complete, and a channel
-// that is closed when there is more. ok is false if there were events after rv that are not there
-// any more.
-func (e *Events) after(rv string) (events []*event, head string, next <-chan struct{}, ok bool) {
+// unseen is what a reader has not seen yet.
+type unseen struct {
+	events []*event
+	head   string          // up to which resourceVersion they are complete
+	seen   int             // for the next call of after
+	next   <-chan struct{} // closed when there is more
+
+	// known is false if there were events that are not there any more.
+	known bool
+}
+
+// after returns the events after rv. seen is that of the reader's last call if it has continued with
+// its events, else 0: an event may have the resourceVersion of the one before it, and come later.
+func (e *Events) after(rv string, seen int) unseen {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if past(e.floor, rv) {
-		return nil, e.head, e.next, false
-	}
+	l := unseen{head: e.head, seen: e.added, next: e.next}
 	i := sort.Search(len(e.events), func(i int) bool { return past(e.events[i].RV, rv) })
-	return slices.Clone(e.events[i:]), e.head, e.next, true
+	if seen > 0 {
+		i = seen - (e.added - len(e.events))
+	}
+	if l.known = e.head != "" && !past(e.floor, rv) && i >= 0; l.known {
+		l.events = slices.Clone(e.events[i:])
+	}
+	return l
 }
 
 // undo returns the states at rv of the keys that were changed since then and up to the
 // resourceVersion to, which the store has; nil if there was none.
 func (e *Events) undo(ctx context.Context, rv, to string) (states map[string]*object.Object, ok bool) {
 	for {
-		events, head, next, ok := e.after(rv)
-		if !ok {
+		l := e.after(rv, 0)
+		if !l.known {
 			return nil, false
 		}
-		if past(to, head) { // the store is ahead for a moment
+		if past(to, l.head) { // the store is ahead for a moment
 			select {
 			case <-ctx.Done():
 				return nil, false
-			case <-next:
+			case <-l.next:
 			}
 			continue
 		}
 		states = map[string]*object.Object{}
-		for _, x := range events {
+		for _, x := range l.events {
 			if _, found := states[x.Key]; !found && !past(x.RV, to) {
 				states[x.Key] = x.Old
 			}

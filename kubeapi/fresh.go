@@ -156,8 +156,15 @@ func past(a, b string) bool {
 	return ok && cmp > 0
 }
 
-// isTooNew reports whether an error is that of a resourceVersion that the cache has not reached.
+// reached reports whether a and b are comparable and a is not less.
+func reached(a, b string) bool {
+	cmp, ok := object.CompareRV(a, b)
+	return ok && cmp >= 0
+}
+
+// isTooNew reports whether an error is that of a resourceVersion that the cache has not reached, while
+// it follows the server.
 func isTooNew(err error) bool {
 	s, ok := err.(apierrors.APIStatus) //nolint:errorlint // made here
-	return ok && (s.Status().Code == http.StatusGatewayTimeout || s.Status().Code == http.StatusTooManyRequests)
+	return ok && s.Status().Code == http.StatusGatewayTimeout
 }

@@ -21,9 +21,9 @@ func (w *watcher) replay(ctx context.Context) error {
 		return err
 	}
 	state := v.State()
-	if !state.Synced || past(w.rv, state.RV) {
+	if w.ahead = !state.Synced || past(w.rv, state.RV); w.ahead {
 		v.Close()
-		return w.hold(ctx)
+		return nil
 	}
 	sp := spool.New(w.s.opts.SpoolDir)
 	defer sp.Close()
@@ -45,26 +45,6 @@ func (w *watcher) replay(ctx context.Context) error {
 		return w.mark()
 	}
 	return w.out.flush()
-}
-
-// hold waits until the collection is at least at w.rv.
-func (w *watcher) hold(ctx context.Context) error {
-	for {
-		var changed <-chan struct{}
-		if w.q.Changed != nil {
-			changed = w.q.Changed()
-		}
-		state, err := stateOf(w.q.served)
-		if err != nil {
-			return err
-		}
-		if state.Synced && !past(w.rv, state.RV) {
-			return nil
-		}
-		if err := w.wait(ctx, changed); err != nil {
-			return err
-		}
-	}
 }
 
 // collect copies the changes after w.rv to a spool, with their types. It fails before anything is

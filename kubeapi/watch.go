@@ -36,7 +36,8 @@ type watcher struct {
 	out *frames
 	rv  string // up to which the client has the events
 
-	epoch int // see Events
+	epoch int  // of the events
+	ahead bool // the client is ahead of the cache, and gets nothing until that has caught up
 
 	// ends is nil if the watch has no end; bookmark is nil if the client did not ask for bookmarks.
 	ends     clock.Timer
@@ -55,7 +56,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
 	}
-	if q.Events != nil { // before the view, so that no event is missed
+	if q.Events != nil { // before the state is read, so that no event is missed
 		wt.epoch = q.Events.open()
 		defer q.Events.close()
 	}
@@ -63,33 +64,31 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if rv == "" && q.opts.SendInitialEvents == nil {
 		from = "0"
 	}
+	wt.out = newFrames(w, &q)
 	var v store.View
 	if initial {
 		v, err = s.view(r.Context(), http.Header{}, q.served, from)
 	} else {
 		v, err = s.resumed(q.served)
 	}
-	late := err
-	if err != nil && !(initial && isTooNew(err)) {
+	switch {
+	case initial && isTooNew(err):
+		return wt.out.failure(err)
+	case err != nil:
 		return err
 	}
-	wt.out = newFrames(w, &q)
-	if late != nil {
-		return wt.out.failure(late)
-	}
-	stop := wt.startTimers()
-	defer stop()
-	if err := wt.out.start(); err != nil {
-		v.Close()
-		return err
-	}
-	if initial {
-		err = wt.initial(r.Context(), v)
-	} else {
+	if !initial {
 		if rv == "" || rv == "0" {
 			wt.rv = v.State().RV
 		}
 		v.Close()
+	}
+	stop := wt.startTimers()
+	defer stop()
+	if initial {
+		err = wt.initial(r.Context(), v)
+	} else {
+		err = wt.out.start()
 	}
 	if err == nil {
 		err = wt.run(r.Context())
@@ -156,6 +155,9 @@ func (w *watcher) initial(ctx context.Context, v store.View) error {
 	}()
 	defer func() { <-copied }()
 	defer cancel()
+	if err := w.out.start(); err != nil {
+		return err
+	}
 	err := sp.Each(ctx, func(head, raw []byte, err error) error {
 		if err == nil {
 			if raw == nil {
@@ -181,28 +183,34 @@ func (w *watcher) run(ctx context.Context) error {
 	if w.q.Events == nil {
 		return w.replayed(ctx)
 	}
-	tier := ""
+	tier, seen := "", 0
 	for {
-		events, head, next, ok := w.q.Events.after(w.rv)
+		l := w.q.Events.after(w.rv, seen)
 		if !w.q.Events.current(w.epoch) {
-			return tooOld(w.rv, head)
+			return tooOld(w.rv, l.head)
 		}
 		if tier == "" {
-			tier = w.s.opts.Metrics.resumed(w.q.info.ID, ok, w.q.opts.AllowWatchBookmarks)
+			tier = w.s.opts.Metrics.resumed(w.q.info.ID, l.known, w.q.opts.AllowWatchBookmarks)
 		}
-		if !ok {
+		if !l.known {
+			seen = 0
+			was := w.rv
 			if err := w.replay(ctx); err != nil {
 				return err
 			}
-			continue
+			if w.rv != was {
+				continue
+			}
+		} else {
+			seen = l.seen
+			if err := w.deliver(l.events); err != nil {
+				return err
+			}
+			if w.ahead = past(w.rv, l.head); !w.ahead {
+				w.rv = l.head
+			}
 		}
-		if err := w.deliver(events); err != nil {
-			return err
-		}
-		if past(head, w.rv) {
-			w.rv = head
-		}
-		if err := w.wait(ctx, next); err != nil {
+		if err := w.wait(ctx, l.next); err != nil {
 			return err
 		}
 	}
@@ -245,6 +253,9 @@ func (w *watcher) wait(ctx context.Context, more <-chan struct{}) error {
 
 // mark sends a bookmark, unless the client is ahead of the cache.
 func (w *watcher) mark() error {
+	if w.ahead {
+		return nil
+	}
 	if err := w.out.bookmark(w.rv, false); err != nil {
 		return err
 	}
