@@ -244,6 +244,7 @@ func (c *Collection) Open(r upstream.Resource) error {
 	c.verdict = c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
 	c.Tracker.setVerdict(c.verdict.String())
 	c.Log.Info("collection opened", "verdict", c.verdict.String(), "objects", stored.State().Count)
+	c.api.served.Events.Skip(stored.State().RV) // the loop may not start for hours
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resource, c.stored = &r, stored
