@@ -18,6 +18,9 @@ type difference struct {
 	changes []store.Change
 	notes   []note // in the order of arrival; none if the loop has no handlers
 	counts  Counts
+
+	unknown   bool // the state before a change is not known, because its record is corrupt
+	corrected bool // a change is a correction
 }
 
 // difference computes the changes that a batch makes to the newest state of the collection. It
@@ -51,6 +54,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 			return err
 		}
 	}
+	before := current
 	var change store.Change // without a key if no delta has an effect
 	var read *object.Object // the stored object, if it was read
 	if current != nil && (l.opts.Unversioned == nil || !l.opts.Unversioned()) {
@@ -77,6 +81,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		case corrected:
 			old = store.Header{} // the stored state was wrong: compare no event with it
 		}
+		d.corrected = d.corrected || corrected
 		n := note{kind: noteAdd, key: kd.Key, old: current, arrived: arrived[i]}
 		if !isList { // the objects of a list are read from the store when they are delivered
 			n.new = l.value(o)
@@ -115,6 +120,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		d.counts.Updated++
 	}
 	d.changes = append(d.changes, change)
+	d.unknown = d.unknown || at != absent && before == nil
 	return nil
 }
 

@@ -112,7 +112,7 @@ func New(opts Options) *Loop {
 // at once; the next watch replays the changes that were not applied.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.abort()
-	l.record(difference{}, true)
+	l.skip(false)
 	for {
 		b, err := l.opts.Queue.PopBatch(ctx)
 		if errors.Is(err, deltafifo.ErrClosed) {
@@ -173,8 +173,9 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if err != nil {
 		return err
 	}
+	before := l.checkpoint
 	l.checkpoint, l.newest = cp, newest
-	l.record(diff, b.Skipped)
+	l.record(before, diff, b.Skipped || b.Events > 0 && !l.recording)
 	l.opts.Observer.Applied(diff.counts, l.opts.Clock.Since(start))
 	return nil
 }
@@ -223,8 +224,10 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	if err != nil {
 		return err
 	}
+	c := l.list.counts
+	same := cp.RV == l.checkpoint.RV && c.Added+c.Updated+c.Deleted > 0
 	l.checkpoint, l.newest = cp, l.list.newest
-	l.record(difference{}, true)
+	l.skip(same)
 	l.opts.Observer.Applied(l.list.counts, l.opts.Clock.Since(start))
 	l.list = nil
 	return nil

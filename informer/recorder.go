@@ -16,18 +16,34 @@ type Recorder interface {
 	// Skip reports changes that are not recorded, after which the collection is complete up to rv: a
 	// list, or a batch that was not wanted.
 	Skip(rv string)
+
+	// End reports changes that have no place between the events before and those to come: what was
+	// recorded has no meaning any more. Skip follows.
+	End()
 }
 
-// record reports a batch that is in the store to the recorder. lost is set if the difference does not
-// have all events.
-func (l *Loop) record(diff difference, lost bool) {
+// record reports a batch that is in the store, and that followed the checkpoint before, to the
+// recorder. lost is set if the difference does not have all events.
+func (l *Loop) record(before store.Checkpoint, diff difference, lost bool) {
 	switch {
 	case l.opts.Recorder == nil:
-	case lost, !l.recording && len(diff.changes) > 0:
-		l.opts.Recorder.Skip(l.checkpoint.RV)
+	case lost, diff.unknown, !l.recording && len(diff.changes) > 0:
+		l.skip(diff.corrected || len(diff.changes) > 0 && before.RV == l.checkpoint.RV)
 	default:
 		l.opts.Recorder.Record(transitions(diff.notes), l.checkpoint.RV)
 	}
+}
+
+// skip reports to the recorder that the collection is at the checkpoint, by changes that are not
+// recorded. ended is set if they may not be after all those before.
+func (l *Loop) skip(ended bool) {
+	if l.opts.Recorder == nil {
+		return
+	}
+	if ended {
+		l.opts.Recorder.End()
+	}
+	l.opts.Recorder.Skip(l.checkpoint.RV)
 }
 
 // noted reports whether the changes of the batch are noted, for handlers or for the recorder.
