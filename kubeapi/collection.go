@@ -89,6 +89,7 @@ type served struct {
 	scope   selector.Selector // of the collection
 	printer *table.Printer
 	typed   []byte // how the JSON of an object with its kind begins
+	probes  probes
 }
 
 func newServed(c *Collection, info store.Info, desc store.Description) (*served, error) {

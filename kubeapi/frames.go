@@ -11,17 +11,14 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// writeLimit is how long a client may take to accept what is sent before its watch is cut. It can
-// then continue from the last resourceVersion that it has read.
-const writeLimit = 30 * time.Second
-
 // statusError is an error that a client of a watch gets as a frame.
 type statusError = apierrors.APIStatus
 
-// frames writes the frames of a watch.
+// frames writes the frames of a watch. A client that does not read is cut, and can continue from the
+// last resourceVersion that it has.
 type frames struct {
 	w       *bufio.Writer
-	http    *http.ResponseController
+	out     impatient // that w writes to
 	rw      http.ResponseWriter
 	q       *query
 	buf     []byte
@@ -30,29 +27,8 @@ type frames struct {
 }
 
 func newFrames(w http.ResponseWriter, q *query) *frames {
-	f := &frames{http: http.NewResponseController(w), rw: w, q: q}
-	f.w = bufio.NewWriterSize(timed{f}, 4<<10)
-	return f
-}
-
-// timed is the client, with a limit on the time of each write.
-type timed struct{ *frames }
-
-// Write implements io.Writer.
-func (t timed) Write(p []byte) (n int, err error) {
-	err = t.limited(func() error {
-		n, err = t.rw.Write(p)
-		return err
-	})
-	return n, err
-}
-
-// limited calls fn, which writes to the client. There is no deadline afterwards: over HTTP/2 one that
-// passes ends the stream even if nothing is written.
-func (f *frames) limited(fn func() error) error {
-	_ = f.http.SetWriteDeadline(time.Now().Add(writeLimit)) // not every writer has deadlines
-	defer func() { _ = f.http.SetWriteDeadline(time.Time{}) }()
-	return fn()
+	out := newImpatient(w)
+	return &frames{w: bufio.NewWriterSize(out, 4<<10), out: out, rw: w, q: q}
 }
 
 // start sends the headers, before there is an event.
@@ -65,12 +41,16 @@ func (f *frames) start() error {
 	return f.flush()
 }
 
-// flush sends what was written.
+// flush sends what was written. After it the watch may be idle for as long as it lasts.
 func (f *frames) flush() error {
 	if err := f.w.Flush(); err != nil {
 		return err
 	}
-	return f.limited(f.http.Flush)
+	if err := f.out.flush(); err != nil {
+		return err
+	}
+	f.out.rest()
+	return nil
 }
 
 // event writes the frame of an object.

@@ -117,7 +117,7 @@ func stateOf(c *served) (store.State, error) {
 func (s *Server) settle(ctx context.Context, c *served) error {
 	probing, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	rv, err := c.Probe(probing)
+	rv, err := c.probes.get(probing, c.Probe)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -118,12 +119,15 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
 		}
 		q.opts.ResourceVersion = rv
 	}
+	sp, free, err := s.newSpool(r.Context())
+	if err != nil {
+		return err
+	}
+	defer free()
 	pg, err := s.page(r.Context(), w.Header(), &q)
 	if err != nil {
 		return err
 	}
-	sp := spool.New(s.opts.SpoolDir)
-	defer sp.Close()
 	if pg.limit > 0 {
 		// Whether there are more objects is written before the first one.
 		err := q.copy(r.Context(), pg, sp)
@@ -134,16 +138,33 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
 		sp.Finish(nil)
 		return s.sendList(w, r, &q, pg, sp)
 	}
-	ctx, cancel := context.WithCancel(r.Context())
+	defer q.startCopy(r.Context(), pg, sp)() // before the spool is closed
+	return s.sendList(w, r, &q, pg, sp)
+}
+
+// startCopy copies a page to a spool beside its reader, and closes its view. The returned function
+// ends that, and panics if that did: here it would end the process, there only the request.
+func (q *query) startCopy(ctx context.Context, pg *page, sp *spool.Spool) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	copied := make(chan struct{})
+	var panicked error
 	go func() {
 		defer close(copied)
 		defer pg.view.Close()
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = fmt.Errorf("%v\n%s", p, debug.Stack())
+				sp.Finish(panicked)
+			}
+		}()
 		sp.Finish(q.copy(ctx, pg, sp))
 	}()
-	defer func() { <-copied }() // before the spool is closed
-	defer cancel()
-	return s.sendList(w, r, &q, pg, sp)
+	return func() {
+		cancel()
+		if <-copied; panicked != nil {
+			panic(panicked)
+		}
+	}
 }
 
 // copy copies the objects of a page to a spool: records as they are stored if all are selected, else
@@ -200,7 +221,7 @@ func (q *query) match(rec store.Record) (raw []byte, ok bool, err error) {
 
 // sendList writes a list whose objects come from a spool.
 func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page, sp *spool.Spool) error {
-	out := &listWriter{w: bufio.NewWriterSize(w, writeBufferBytes), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
+	out := &listWriter{w: bufio.NewWriterSize(newImpatient(w), writeBufferBytes), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
 	started := false
 	start := func() error {
 		started = true

@@ -16,6 +16,11 @@ import (
 // The API promises every event, so only clients that ask for bookmarks get this, which caches do.
 // They would list again after a 410, and see no more of what happened meanwhile.
 func (w *watcher) replay(ctx context.Context) error {
+	sp, free, err := w.s.newSpool(ctx)
+	if err != nil {
+		return err
+	}
+	defer free()
 	v, err := w.q.View()
 	if err != nil {
 		return err
@@ -25,8 +30,6 @@ func (w *watcher) replay(ctx context.Context) error {
 		v.Close()
 		return nil
 	}
-	sp := spool.New(w.s.opts.SpoolDir)
-	defer sp.Close()
 	err = w.collect(ctx, v, sp)
 	v.Close()
 	if err != nil {

@@ -41,6 +41,8 @@ type Options struct {
 type Server struct {
 	opts    Options
 	catalog catalog
+
+	requests, watches, spools limit
 }
 
 // New returns a server.
@@ -51,7 +53,10 @@ func New(opts Options) *Server {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics()
 	}
-	return &Server{opts: opts, catalog: catalog{collections: opts.Collections}}
+	return &Server{
+		opts: opts, catalog: catalog{collections: opts.Collections},
+		requests: make(limit, maxRequests), watches: make(limit, maxWatches), spools: make(limit, maxSpools),
+	}
 }
 
 // ServeHTTP implements http.Handler.
@@ -86,6 +91,11 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 
 // resource answers a request for a resource, or for a discovery document.
 func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
+	if !s.requests.enter() {
+		sendError(w, r, later("too many requests are being answered"))
+		return
+	}
+	defer s.requests.leave()
 	p, ok := parsePath(r.URL.Path)
 	if !ok {
 		s.discovery(w, r, false)
@@ -169,7 +179,14 @@ func knownSubresource(name string) bool {
 func (s *Server) observe(w http.ResponseWriter, r *http.Request, v verb, c *served, fn func(http.ResponseWriter) error) {
 	counted := &counting{ResponseWriter: w}
 	done := s.opts.Metrics.begin(v, c.info.ID)
+	ended := false
+	defer func() {
+		if !ended { // fn panicked
+			done(http.StatusInternalServerError)
+		}
+	}()
 	err := fn(counted)
+	ended = true
 	switch {
 	case err == nil:
 	case r.Context().Err() != nil:

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -24,6 +25,9 @@ const (
 	// minWatch is the least length of a watch without timeoutSeconds; the length is random, up to
 	// twice as long, so that clients do not all come back at once.
 	minWatch = 30 * time.Minute
+
+	// maxSeconds is the greatest number of seconds in a time.Duration.
+	maxSeconds = int64(math.MaxInt64 / time.Second)
 )
 
 // errWatchOver means that a watch has reached its timeout.
@@ -56,6 +60,18 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
 	}
+	if !s.watches.enter() {
+		return later("too many watches are open")
+	}
+	defer s.watches.leave()
+	var sp *spool.Spool
+	free := func() {}
+	if initial {
+		if sp, free, err = s.newSpool(r.Context()); err != nil {
+			return err
+		}
+	}
+	defer free()
 	if q.Events != nil { // before the state is read, so that no event is missed
 		wt.epoch = q.Events.open()
 		defer q.Events.close()
@@ -65,6 +81,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 		from = "0"
 	}
 	wt.out = newFrames(w, &q)
+	defer wt.out.out.renew() // for the end of the answer
 	var v store.View
 	if initial {
 		v, err = s.view(r.Context(), http.Header{}, q.served, from)
@@ -86,7 +103,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	stop := wt.startTimers()
 	defer stop()
 	if initial {
-		err = wt.initial(r.Context(), v)
+		err = wt.initial(r.Context(), v, sp)
+		free() // a watch lasts longer than its first objects
 	} else {
 		err = wt.out.start()
 	}
@@ -120,7 +138,7 @@ func (s *Server) resumed(c *served) (store.View, error) {
 func (w *watcher) startTimers() (stop func()) {
 	length := minWatch + rand.N(minWatch) //nolint:gosec // spreads load
 	if t := w.q.opts.TimeoutSeconds; t != nil && *t != 0 {
-		length = max(0, time.Duration(*t)*time.Second)
+		length = time.Duration(min(max(0, *t), maxSeconds)) * time.Second
 	}
 	clk := w.s.opts.Clock
 	w.deadline = clk.Now().Add(length)
@@ -142,19 +160,9 @@ func (w *watcher) untilBookmark() time.Duration {
 }
 
 // initial sends the objects of a view as additions, closes the view, and notes where the client is.
-func (w *watcher) initial(ctx context.Context, v store.View) error {
+func (w *watcher) initial(ctx context.Context, v store.View, sp *spool.Spool) error {
 	w.rv = v.State().RV
-	sp := spool.New(w.s.opts.SpoolDir)
-	defer sp.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		defer v.Close()
-		sp.Finish(w.q.copy(ctx, &page{view: v}, sp))
-	}()
-	defer func() { <-copied }()
-	defer cancel()
+	defer w.q.startCopy(ctx, &page{view: v}, sp)()
 	if err := w.out.start(); err != nil {
 		return err
 	}

@@ -3,7 +3,9 @@ package serving
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,10 +19,13 @@ import (
 // Limits against clients that send too much, or too slowly.
 const (
 	maxConnections    = 256      // of each listener; further ones wait
+	maxStreams        = 1000     // of an HTTP/2 connection, as in a kube-apiserver: a client has its watches on one
 	maxHeaderBytes    = 64 << 10 // of the request line and the header; more is answered with 431
 	maxBodyBytes      = 1 << 20
 	readHeaderTimeout = 10 * time.Second // and that of the TLS handshake
-	idleTimeout       = 2 * time.Minute  // of a connection without a request
+	readBodyTimeout   = 10 * time.Second
+	writeTimeout      = time.Minute     // of an answer; lists and watches renew it
+	idleTimeout       = 2 * time.Minute // of a connection without a request
 )
 
 // Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that in the
@@ -65,13 +70,36 @@ func ListenUnix(path string) (net.Listener, error) {
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	requests, cancel := context.WithCancel(context.Background())
 	s := &http.Server{
-		Handler:           http.MaxBytesHandler(h, maxBodyBytes),
+		Handler:           discardBody(h),
 		ReadHeaderTimeout: readHeaderTimeout,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	s.RegisterOnShutdown(cancel)
 	return s
+}
+
+// discardBody returns a handler that serves requests by h once their body is read, which no answer
+// depends on. Without a limit a client could keep a request for ever with a body that does not end.
+func discardBody(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			conn := http.NewResponseController(w)
+			_ = conn.SetReadDeadline(time.Now().Add(readBodyTimeout)) // net/http's writers have deadlines
+			if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBodyBytes)); err != nil {
+				code := http.StatusRequestTimeout
+				if errors.As(err, new(*http.MaxBytesError)) {
+					code = http.StatusRequestEntityTooLarge
+				}
+				http.Error(w, http.StatusText(code), code)
+				return
+			}
+			_ = conn.SetReadDeadline(time.Time{})
+		}
+		h.ServeHTTP(w, r)
+	})
 }

@@ -1,0 +1,90 @@
+package kubeapi
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/snapcache/snapcache/internal/spool"
+)
+
+// Limits of a [Server], so that its memory, and the disk space of its spools, are bounded. Requests
+// that exceed them get 429, after which client-go repeats them.
+const (
+	// maxRequests limits the requests for resources, with watches, that are answered at once.
+	maxRequests = 4000
+
+	// maxWatches limits the watches, each of which takes some 30 KiB. A kubelet has one for each Secret
+	// and ConfigMap of its pods.
+	maxWatches = 2000
+
+	// maxSpools limits the lists, and the initial objects of watches, that are sent at once. A spool
+	// has at most 1 MiB in memory, and a file of at most the collection's size.
+	maxSpools = 32
+)
+
+// limit holds a value for each of those that are limited by its capacity.
+type limit chan struct{}
+
+// enter reports whether there is room. If so, leave has to follow.
+func (l limit) enter() bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l limit) leave() { <-l }
+
+// newSpool returns a spool, and the function that frees it. If there are too many it waits, but not
+// for long.
+func (s *Server) newSpool(ctx context.Context) (*spool.Spool, func(), error) {
+	timer := s.opts.Clock.NewTimer(waitLimit)
+	defer timer.Stop()
+	select {
+	case s.spools <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case <-timer.C():
+		return nil, nil, later("too many lists are being sent")
+	}
+	sp := spool.New(s.opts.SpoolDir)
+	return sp, sync.OnceFunc(func() { sp.Close(); s.spools.leave() }), nil
+}
+
+// writeLimit is how long a client may take to accept what is written at once, before its request is
+// cut. Whatever it accepts begins another one.
+const writeLimit = 30 * time.Second
+
+// impatient writes an answer with writeLimit. The deadline stays after the last write, for what
+// net/http still has to write.
+type impatient struct {
+	w    io.Writer
+	http *http.ResponseController
+}
+
+func newImpatient(w http.ResponseWriter) impatient {
+	return impatient{w: w, http: http.NewResponseController(w)}
+}
+
+// Write implements io.Writer.
+func (i impatient) Write(p []byte) (int, error) {
+	i.renew()
+	return i.w.Write(p)
+}
+
+// flush sends what was written.
+func (i impatient) flush() error {
+	i.renew()
+	return i.http.Flush()
+}
+
+// renew begins another writeLimit. Not every writer has deadlines: those of tests have none.
+func (i impatient) renew() { _ = i.http.SetWriteDeadline(time.Now().Add(writeLimit)) }
+
+// rest ends the deadline until the next write: over HTTP/2 it would end a stream that is idle, too.
+func (i impatient) rest() { _ = i.http.SetWriteDeadline(time.Time{}) }
