@@ -1,0 +1,410 @@
+package serving
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// pipes is a listener of connections in memory, which work with the time of a bubble.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	p <- server
+	return client
+}
+
+// inBubble runs fn with a server of h over TLS, in a bubble.
+func inBubble(t *testing.T, h http.Handler, fn func(t *testing.T, p pipes)) {
+	t.Helper()
+	c, _ := ensureAt(t, t.TempDir(), now)
+	certificate, err := c.certificate("127.0.0.1")
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		p := make(pipes)
+		s := NewServer(h, slog.New(slog.DiscardHandler))
+		served := make(chan error, 1)
+		go func() {
+			served <- s.Serve(tls.NewListener(p, &tls.Config{
+				Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			}))
+		}()
+		defer func() {
+			require.NoError(t, s.Close())
+			require.ErrorIs(t, <-served, http.ErrServerClosed)
+			time.Sleep(time.Minute) // for what net/http still has to end
+		}()
+		fn(t, p)
+	})
+}
+
+// secure makes a client's connection one of TLS.
+func secure(t *testing.T, c net.Conn, proto string) net.Conn {
+	t.Helper()
+	s := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{proto}}) //nolint:gosec // in memory
+	require.NoError(t, s.Handshake())
+	require.Equal(t, proto, s.ConnectionState().NegotiatedProtocol)
+	return s
+}
+
+// h2 is an HTTP/2 connection whose client may do anything.
+type h2 struct {
+	*http2.Framer
+	conn   net.Conn
+	header bytes.Buffer
+	enc    *hpack.Encoder
+}
+
+func newH2(t *testing.T, p pipes) *h2 {
+	t.Helper()
+	c := &h2{conn: secure(t, p.dial(), "h2")}
+	c.Framer = http2.NewFramer(c.conn, c.conn)
+	c.enc = hpack.NewEncoder(&c.header)
+	_, err := io.WriteString(c.conn, http2.ClientPreface)
+	require.NoError(t, err)
+	// The connection has no buffer: what the server sends is read beside.
+	return c
+}
+
+// fields returns the header of a GET.
+func (c *h2) fields() []byte {
+	c.header.Reset()
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "localhost"}, {":path", "/api/v1/pods"}} {
+		_ = c.enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to a buffer
+	}
+	return bytes.Clone(c.header.Bytes())
+}
+
+// ended returns after how long the server ends a connection that a client writes to with write.
+func ended(t *testing.T, c net.Conn, write func() error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	read := make(chan time.Duration, 1)
+	go func() {
+		_, _ = io.Copy(io.Discard, c) // until it ends, in any way
+		read <- time.Since(began)
+	}()
+	if err := write(); err != nil {
+		require.Truef(t, errors.Is(err, io.ErrClosedPipe) || strings.Contains(err.Error(), "closed"), "%v", err)
+	}
+	after := <-read
+	_ = c.Close() // the server has cut it
+	return after
+}
+
+// TestSlowClients checks that a client which does not go on with what it has begun is cut.
+func TestSlowClients(t *testing.T) {
+	head := "GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n"
+	drip := func(c net.Conn, before, each string) func() error {
+		return func() error {
+			_, err := io.WriteString(c, before)
+			for err == nil {
+				time.Sleep(time.Second)
+				_, err = io.WriteString(c, each)
+			}
+			return err
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		fn   func(t *testing.T, p pipes) time.Duration
+		want time.Duration
+	}{
+		{"no handshake", func(t *testing.T, p pipes) time.Duration {
+			c := p.dial()
+			return ended(t, c, func() error { return nil })
+		}, readHeaderTimeout},
+		{"no request", func(t *testing.T, p pipes) time.Duration {
+			c := secure(t, p.dial(), "http/1.1")
+			return ended(t, c, func() error { return nil })
+		}, readHeaderTimeout},
+		{"slow header", func(t *testing.T, p pipes) time.Duration {
+			c := secure(t, p.dial(), "http/1.1")
+			return ended(t, c, drip(c, head, "X: y\r\n"))
+		}, readHeaderTimeout},
+		{"slow body", func(t *testing.T, p pipes) time.Duration {
+			c := secure(t, p.dial(), "http/1.1")
+			return ended(t, c, drip(c, head+"Content-Length: 100\r\n\r\n", "x"))
+		}, readBodyTimeout},
+		{"slow chunks", func(t *testing.T, p pipes) time.Duration {
+			c := secure(t, p.dial(), "http/1.1")
+			return ended(t, c, drip(c, head+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"))
+		}, readBodyTimeout},
+		{"no request over HTTP/2", func(t *testing.T, p pipes) time.Duration {
+			c := newH2(t, p)
+			return ended(t, c.conn, func() error { return c.WriteSettings() })
+		}, idleTimeout},
+		{"half a header over HTTP/2", func(t *testing.T, p pipes) time.Duration {
+			c := newH2(t, p)
+			return ended(t, c.conn, func() error {
+				fields := c.fields()
+				return errors.Join(c.WriteSettings(), c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields[:5], EndStream: true}))
+			})
+		}, idleTimeout},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, pods, func(t *testing.T, p pipes) {
+				require.InDelta(t, tc.want.Seconds(), tc.fn(t, p).Seconds(), 2.1)
+			})
+		})
+	}
+}
+
+// TestHalfOpenStream checks that a stream whose client never ends its request is answered with 408, and
+// that the connection's other streams go on.
+func TestHalfOpenStream(t *testing.T) {
+	inBubble(t, pods, func(t *testing.T, p pipes) {
+		c := newH2(t, p)
+		answers := make(chan string, 10)
+		c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		go func() {
+			defer close(answers)
+			for {
+				f, err := c.ReadFrame()
+				if err != nil {
+					return
+				}
+				if h, ok := f.(*http2.MetaHeadersFrame); ok {
+					answers <- fmt.Sprint(h.StreamID, " ", h.PseudoValue("status"))
+				}
+			}
+		}()
+		require.NoError(t, c.WriteSettings())
+		began := time.Now()
+		require.NoError(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(), EndHeaders: true}))
+		require.NoError(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.fields(), EndHeaders: true, EndStream: true}))
+		require.Equal(t, "3 200", <-answers)
+		require.Zero(t, time.Since(began))
+		require.Equal(t, "1 408", <-answers)
+		require.Equal(t, readBodyTimeout, time.Since(began))
+		require.NoError(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, BlockFragment: c.fields(), EndHeaders: true, EndStream: true}))
+		require.Equal(t, "5 200", <-answers)
+		require.NoError(t, c.conn.Close())
+		for range answers { //nolint:revive // until the reader has ended
+		}
+	})
+}
+
+// TestAnswerIsNotRead checks that an answer that its client does not read ends.
+func TestAnswerIsNotRead(t *testing.T) {
+	var over time.Duration
+	large := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		began := time.Now()
+		_, err := w.Write(make([]byte, 8<<20))
+		if err == nil {
+			err = http.NewResponseController(w).Flush()
+		}
+		if err != nil {
+			over = time.Since(began)
+		}
+	})
+	for _, proto := range []string{"http/1.1", "h2"} {
+		t.Run(proto, func(t *testing.T) {
+			over = 0
+			inBubble(t, large, func(t *testing.T, p pipes) {
+				if proto == "h2" { // the client reads, but grants no window
+					c := newH2(t, p)
+					go func() { _, _ = io.Copy(io.Discard, c.conn) }()
+					require.NoError(t, c.WriteSettings())
+					require.NoError(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(), EndHeaders: true, EndStream: true}))
+					time.Sleep(2 * writeTimeout)
+					require.InDelta(t, writeTimeout.Seconds(), over.Seconds(), 6) // TLS may add 5 s
+					require.NoError(t, c.conn.Close())
+					return
+				}
+				c := secure(t, p.dial(), proto)
+				_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+				require.NoError(t, err)
+				time.Sleep(2 * writeTimeout)
+				require.InDelta(t, writeTimeout.Seconds(), over.Seconds(), 6) // TLS may add 5 s
+				_ = c.Close() // the server has cut it
+			})
+		})
+	}
+}
+
+// TestStreams checks how many requests one HTTP/2 connection may have at once, and that thousands of
+// them are served.
+func TestStreams(t *testing.T) {
+	var mu sync.Mutex
+	now, most := 0, 0
+	full, release := make(chan struct{}), make(chan struct{})
+	_, config := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		now++
+		if most = max(most, now); now == maxStreams {
+			close(full)
+		}
+		mu.Unlock()
+		<-release
+		mu.Lock()
+		now--
+		mu.Unlock()
+	}))
+	address, err := url.Parse(config.Host)
+	require.NoError(t, err)
+	conn, err := tls.Dial("tcp", address.Host, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the server is ours
+	require.NoError(t, err)
+	c, err := (&http2.Transport{StrictMaxConcurrentStreams: true}).NewClientConn(conn)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 3 * maxStreams {
+		wg.Go(func() {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host, nil)
+			if err == nil {
+				r.Header.Set("Authorization", "Bearer "+config.BearerToken)
+				var answer *http.Response
+				if answer, err = c.RoundTrip(r); err == nil {
+					err = answer.Body.Close()
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-full
+	close(release)
+	wg.Wait()
+	require.Equal(t, maxStreams, most)
+	require.NoError(t, c.Close())
+}
+
+// TestBodies checks that a body of a request does not matter, and that one that is too large is refused
+// without a request.
+func TestBodies(t *testing.T) {
+	inBubble(t, pods, func(t *testing.T, p pipes) {
+		for _, tc := range []struct {
+			name, rest, status string
+		}{
+			{"none", "\r\n", "200 OK"},
+			{"length", "Content-Length: 5\r\n\r\nhello", "200 OK"},
+			{"chunks", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "200 OK"},
+			{"too large", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", maxBodyBytes+1, strings.Repeat("x", maxBodyBytes+1)), "413 Request Entity Too Large"},
+			{"huge length", "Content-Length: 9223372036854775807\r\n\r\n" + strings.Repeat("x", maxBodyBytes+1), "413 Request Entity Too Large"},
+			{"length overflows", "Content-Length: 9223372036854775808\r\n\r\n", "400 Bad Request"},
+			{"length and chunks", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "200 OK"},
+			{"bad chunks", "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", "408 Request Timeout"},
+			{"NUL in a header", "X: \x00\r\n\r\n", "400 Bad Request"},
+		} {
+			c := secure(t, p.dial(), "http/1.1")
+			go func() { _, _ = io.WriteString(c, "GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n"+tc.rest) }()
+			line := make([]byte, len("HTTP/1.1 "+tc.status))
+			_, err := io.ReadFull(c, line)
+			require.NoError(t, err, tc.name)
+			require.Equal(t, "HTTP/1.1 "+tc.status, string(line), tc.name)
+			_ = c.Close() // the server may have cut it
+		}
+	})
+}
+
+// TestNoSecretInLog checks what is logged of clients that fail in all ways: no token.
+func TestNoSecretInLog(t *testing.T) {
+	var logged lockedBuffer
+	c, _ := ensureAt(t, t.TempDir(), now)
+	l, err := c.Listen("127.0.0.1:0", "", "")
+	require.NoError(t, err)
+	s := NewServer(Authenticate(c.Token, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })), slog.New(slog.NewTextHandler(&logged, nil)))
+	run(t, s, l)
+	for _, text := range []string{
+		"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + c.Token + "\r\n\r\n",
+		"GET / HTTP/1.1\r\nAuthorization: Bearer " + c.Token + "\x00\r\n\r\n",
+		"GET / HTTP/9\r\nAuthorization: Bearer " + c.Token + "\r\n\r\n",
+		"Authorization: Bearer " + c.Token + "\r\n\r\n",
+	} {
+		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the server is ours
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, text)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, conn) // until the server ends it
+		_ = conn.Close()
+	}
+	plain, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	_, err = io.WriteString(plain, "GET / HTTP/1.1\r\nAuthorization: Bearer "+c.Token+"\r\n\r\n")
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, plain)
+	require.NoError(t, plain.Close())
+	require.Contains(t, logged.String(), "broken", "the panic is logged, and the server goes on")
+	require.NotContains(t, logged.String(), c.Token)
+	require.NotContains(t, strings.ToLower(logged.String()), "authorization")
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestManyConnections checks that thousands of connections that do nothing, beyond the limit, end and
+// leave nothing behind.
+func TestManyConnections(t *testing.T) {
+	_, config := serve(t, pods)
+	address, err := url.Parse(config.Host)
+	require.NoError(t, err)
+	before := descriptors(t)
+	var all []net.Conn
+	for range 2000 {
+		c, err := net.Dial("tcp", address.Host)
+		require.NoError(t, err)
+		all = append(all, c)
+	}
+	require.LessOrEqual(t, descriptors(t), before+len(all)+maxConnections)
+	for _, c := range all {
+		require.NoError(t, c.Close())
+	}
+	answer, err := client(t, config).Get(config.Host + "/api/v1/pods")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	require.NoError(t, answer.Body.Close())
+	require.Eventually(t, func() bool { return descriptors(t) <= before+2 }, time.Minute, time.Millisecond)
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(files)
+}
