@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
 )
 
 // docs/performance.md lists the benchmarks and their targets. No test asserts on times: they depend
@@ -55,7 +56,7 @@ func newFixtureUnder(b *testing.B, d dataset, count int, keys bolt.Keyring) *fix
 		order = order[len(page):]
 		require.NoError(b, r.Apply(page))
 	}
-	require.NoError(b, r.Commit(checkpointAt(rv(0, 2), time.Now())))
+	require.NoError(b, r.Commit(checkpointAt(storetest.PodRV(0, 2), time.Now())))
 	require.NoError(b, db.Close())
 	return f
 }
@@ -103,7 +104,7 @@ func (f *fixture) withJournal(b *testing.B) string {
 		for _, i := range s.Perm(f.count)[:200] {
 			changes = append(changes, f.change(b, i, 3+n))
 		}
-		require.NoError(b, c.Apply(store.Batch{Changes: changes, Checkpoint: checkpointAt(rv(999_999, 3+n), time.Now())}))
+		require.NoError(b, c.Apply(store.Batch{Changes: changes, Checkpoint: checkpointAt(storetest.PodRV(999_999, 3+n), time.Now())}))
 		require.NoError(b, db.Flush())
 		var near bool
 		if near, bytes, cells = db.NearFold(bytes, cells); near {
