@@ -1,6 +1,7 @@
 package kubeapi_test
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -192,7 +193,11 @@ func BenchmarkWatch(b *testing.B) {
 					defer func() { _ = recover() }() // http.ErrAbortHandler
 					r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+rv+bb.query, nil)
 					opened.Add(1)
-					x.ServeHTTP(&client{header: http.Header{}, wrote: func([]byte) { got.Add(1) }}, r)
+					x.ServeHTTP(&client{header: http.Header{}, wrote: func(p []byte) {
+						if bytes.HasSuffix(p, []byte("}\n")) {
+							got.Add(1)
+						}
+					}}, r)
 				})
 			}
 			await(b, func() bool { return opened.Load() == int64(bb.watches) })

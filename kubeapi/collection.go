@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -106,35 +107,38 @@ func newServed(c *Collection, info store.Info, desc store.Description) (*served,
 type catalog struct {
 	collections func() []*Collection
 
-	mu    sync.Mutex
-	known map[*Collection]*served
+	mu      sync.Mutex
+	known   map[*Collection]*served
+	ordered []*served // the values of known, by ID; nil if it has to be made
 
 	docs       *discovery.Documents // of documented; nil if there are none yet
 	documented []*served
 }
 
-// all returns the collections as they are now, ordered by ID.
+// all returns the collections as they are now, ordered by ID. The caller must not change the slice.
 func (c *catalog) all() ([]*served, error) {
 	list := c.collections()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fresh := make(map[*Collection]*served, len(list))
-	out := make([]*served, 0, len(list))
 	for _, x := range list {
 		info, desc := x.Info(), x.Description()
-		s := c.known[x]
-		if s == nil || s.info != info || !reflect.DeepEqual(s.desc, desc) {
-			var err error
-			if s, err = newServed(x, info, desc); err != nil {
-				return nil, err
-			}
+		if s := c.known[x]; s != nil && s.info == info && reflect.DeepEqual(s.desc, desc) {
+			continue
 		}
-		fresh[x] = s
-		out = append(out, s)
+		s, err := newServed(x, info, desc)
+		if err != nil {
+			return nil, err
+		}
+		if c.known == nil {
+			c.known = make(map[*Collection]*served)
+		}
+		c.known[x], c.ordered = s, nil
 	}
-	c.known = fresh
-	slices.SortFunc(out, func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
-	return out, nil
+	if len(c.ordered) != len(list) {
+		maps.DeleteFunc(c.known, func(x *Collection, _ *served) bool { return !slices.Contains(list, x) })
+		c.ordered = slices.SortedFunc(maps.Values(c.known), func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
+	}
+	return c.ordered, nil
 }
 
 // of returns the collections of a resource, and whether its group is known as one that is built in,

@@ -36,11 +36,10 @@ func withRV(raw []byte, rv string) []byte {
 	return append(out, raw[v.Index+len(v.Raw):]...)
 }
 
-// row is a row of a Table.
+// row is a row of a Table, before its object.
 type row struct {
 	Cells      []any                      `json:"cells"`
 	Conditions []metav1.TableRowCondition `json:"conditions,omitempty"`
-	Object     json.RawMessage            `json:"object"` // null if the client wants none
 }
 
 // appendItem appends an object, or a table's row of it, in the form of an answer.
@@ -53,14 +52,19 @@ func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, err
 		if err != nil {
 			return nil, err
 		}
-		r := row{Cells: cells, Conditions: conditions}
+		if dst, err = appendJSON(dst, row{Cells: cells, Conditions: conditions}); err != nil {
+			return nil, err
+		}
+		dst = append(dst[:len(dst)-1], `,"object":`...)
 		switch f.include {
 		case "", metav1.IncludeMetadata:
-			r.Object = f.appendPartial(nil, raw)
+			dst = f.appendPartial(dst, raw)
 		case metav1.IncludeObject:
-			r.Object = raw
+			dst = append(dst, raw...)
+		default:
+			dst = append(dst, "null"...)
 		}
-		return appendJSON(dst, r)
+		return append(dst, '}'), nil
 	}
 	return append(dst, raw...), nil
 }

@@ -36,13 +36,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	if err := f.check(); err != nil {
 		return err
 	}
-	body := raw
+	body := make([]byte, 0, len(raw)+1)
 	if f.as == asTable {
 		if body, err = c.tableHead(f, listMeta{RV: rvOf(raw)}, true); err != nil {
 			return err
 		}
-	} else {
-		body = nil
 	}
 	if body, err = c.appendItem(body, raw, f, s.opts.Clock.Now()); err != nil {
 		return err
@@ -57,7 +55,6 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 // find returns the object that a request names, from the first collection that has it. It does not
 // exist only if a collection would have it.
 func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*served, rv string) (*served, []byte, error) {
-	missing := outOfScope(of)
 	for _, c := range of {
 		if c.info.Namespace != "" && c.info.Namespace != p.namespace {
 			continue
@@ -72,7 +69,7 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*serv
 			return nil, nil, apierrors.NewNotFound(groupResource(c.info), p.name)
 		}
 	}
-	return nil, nil, missing
+	return nil, nil, outOfScope(of)
 }
 
 func (s *Server) read(w http.ResponseWriter, r *http.Request, c *served, key, rv string) ([]byte, error) {

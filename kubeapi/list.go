@@ -171,6 +171,7 @@ func (q *query) startCopy(ctx context.Context, pg *page, sp *spool.Spool) (end f
 // the JSON of those that are.
 func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
 	var copied int64
+	var buf []byte
 	last := ""
 	for rec, err := range pg.records(q.prefix()) {
 		if err == nil {
@@ -188,7 +189,7 @@ func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
 		} else {
 			var ok bool
 			var raw []byte
-			if raw, ok, err = q.match(rec); ok {
+			if raw, ok, err = q.match(rec, &buf); ok {
 				err = sp.Add(raw, store.Record{})
 				copied++
 			}
@@ -201,16 +202,17 @@ func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
 	return nil
 }
 
-// match returns the JSON of a record if the query selects it.
-func (q *query) match(rec store.Record) (raw []byte, ok bool, err error) {
+// match returns the JSON of a record if the query selects it. It decodes into buf.
+func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err error) {
 	o := rec.Object
 	if o == nil {
 		if name, only := q.selector.Name(); only && !strings.HasSuffix("/"+rec.Key, "/"+name) {
 			return nil, false, nil // saves the decoding
 		}
-		if raw, err = rec.Raw(nil); err != nil {
+		if raw, err = rec.Raw(*buf); err != nil {
 			return nil, false, err
 		}
+		*buf = raw
 		if o, err = object.FromValid(raw); err != nil {
 			return nil, false, err
 		}

@@ -144,7 +144,13 @@ func (p *page) cut(q *query, last string) error {
 	if !q.selector.Empty() {
 		return nil
 	}
+	first := p.after == "" && q.prefix() == "" && len(p.undo) == 0
 	p.after = last
+	if first {
+		left := p.view.State().Count - p.limit
+		p.meta.Remaining = &left
+		return nil
+	}
 	left, err := p.count(q.prefix())
 	p.meta.Remaining = &left
 	return err
