@@ -72,7 +72,7 @@ func tooOld(rv, oldest string) error {
 func invalidRV(rv string, err error, v verb) error {
 	text := fmt.Sprintf("resourceVersion: Invalid value: %q: %v", rv, err)
 	if v == verbList {
-		return badRequest("invalid resource version: " + text) // fixme
+		return badRequest("invalid resource version: " + text)
 	}
 	f := failed(http.StatusInternalServerError, "", text)
 	f.ErrStatus.Details = nil

@@ -248,7 +248,7 @@ func TestAnswerIsNotRead(t *testing.T) {
 				require.NoError(t, err)
 				time.Sleep(2 * writeTimeout)
 				require.InDelta(t, writeTimeout.Seconds(), over.Seconds(), 6) // TLS may add 5 s
-				_ = c.Close() // the server has cut it
+				_ = c.Close()                                                 // the server has cut it
 			})
 		})
 	}

@@ -95,10 +95,7 @@ var (
 func lines(b *strings.Builder, values map[string]string, kept func(value string) bool) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if value := values[name]; kept(value) {
-			escape.WriteString(b, name)
-			b.WriteByte('=')
-			escape.WriteString(b, value)
-			b.WriteByte('\n')
+			b.WriteString(escape.Replace(name) + "=" + escape.Replace(value) + "\n")
 		}
 	}
 }

@@ -162,7 +162,7 @@ func (w *watcher) follow(ctx context.Context, t target, rv string) error {
 			Object json.RawMessage `json:"object"`
 		}
 		raw, err := d.ReadValue()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
