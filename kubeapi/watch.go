@@ -30,7 +30,7 @@ const (
 	maxSeconds = int64(math.MaxInt64 / time.Second)
 )
 
-// errWatchOver means that a watch has reached its timeout.
+// errWatchOver means that a watch ends in good order: at its timeout, or because the server stops.
 var errWatchOver = errors.New("the watch is over")
 
 // watcher delivers the events of a collection to one client.
@@ -247,7 +247,9 @@ func (w *watcher) wait(ctx context.Context, more <-chan struct{}) error {
 		case <-more:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err()
+			// The server stops, or the client is gone. The stream ends in good order, since everything
+			// up to w.rv was sent: after an error, an informer lists again instead of continuing.
+			return errWatchOver
 		case <-w.ends.C():
 			return errWatchOver
 		case <-bookmark:
