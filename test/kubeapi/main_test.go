@@ -27,6 +27,8 @@ var (
 
 	shared *cluster // read-only for tests, once its world is made
 	binary string   // path of the program under test
+
+	controlPlane *controlplane.ControlPlane
 )
 
 func TestMain(m *testing.M) {
@@ -55,6 +57,7 @@ func runTests(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	controlPlane = cp
 	defer func() { err = errors.Join(err, cp.Stop()) }()
 	if shared, err = newCluster(ctx, cp, dir); err != nil {
 		return 0, err

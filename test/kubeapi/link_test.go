@@ -1,0 +1,104 @@
+package kubeapi
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// link is the network between an agent and the kube-apiserver, which can be cut while the server
+// keeps running for other tests. To the agent it looks as if the server had stopped: connections are
+// reset, then refused.
+type link struct {
+	address string
+	target  string
+
+	mu       sync.Mutex
+	listener net.Listener // nil while the link is cut
+	conns    map[net.Conn]struct{}
+	running  sync.WaitGroup
+}
+
+// newLink returns a working link to target, until the end of the test.
+func newLink(t *testing.T, target string) *link {
+	t.Helper()
+	l := &link{address: "127.0.0.1:0", target: target, conns: map[net.Conn]struct{}{}}
+	l.restore(t)
+	t.Cleanup(l.cut)
+	return l
+}
+
+// restore lets connections through, at the same address as before.
+func (l *link) restore(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp", l.address)
+	require.NoError(t, err)
+	l.mu.Lock()
+	l.listener, l.address = listener, listener.Addr().String()
+	l.mu.Unlock()
+	l.running.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.running.Go(func() { l.serve(listener, c) })
+		}
+	})
+}
+
+// cut ends all connections and refuses new ones.
+func (l *link) cut() {
+	l.mu.Lock()
+	if l.listener != nil {
+		_ = l.listener.Close()
+		l.listener = nil
+	}
+	for c := range l.conns {
+		_ = c.Close()
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+}
+
+// serve copies between a client and the target until one of them, or the link, ends.
+func (l *link) serve(listener net.Listener, client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", l.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if !l.keep(listener, client, server) {
+		return
+	}
+	var copying sync.WaitGroup
+	for from, to := range map[net.Conn]net.Conn{client: server, server: client} {
+		copying.Go(func() {
+			_, _ = io.Copy(to, from) // an error is expected: tests cut connections
+			_, _ = from.Close(), to.Close()
+		})
+	}
+	copying.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, client)
+	delete(l.conns, server)
+}
+
+// keep registers connections, to be closed with the link. It returns false if the listener that
+// accepted them is closed.
+func (l *link) keep(listener net.Listener, conns ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listener != listener {
+		return false
+	}
+	for _, c := range conns {
+		l.conns[c] = struct{}{}
+	}
+	return true
+}

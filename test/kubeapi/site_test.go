@@ -1,0 +1,156 @@
+package kubeapi
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// site is an agent of one test, with an address for clients and a link to the kube-apiserver that can
+// be cut. Its files outlive restarts.
+type site struct {
+	t       *testing.T
+	dir     string
+	address string // of the Kubernetes API
+	metrics string // address
+	link    *link
+	agent   *agent // nil while it is stopped
+
+	resources []*resource
+
+	// server and cached are paths of kubeconfigs for the kube-apiserver and the agent.
+	server, cached string
+}
+
+// newSite starts an agent that caches all resources, and waits until it is caught up.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "snapcache-site-") // short: it has sockets
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	target, err := url.Parse(controlPlane.URL())
+	require.NoError(t, err)
+	s := &site{
+		t: t, dir: dir, address: freeAddress(t), metrics: freeAddress(t), link: newLink(t, target.Host),
+		resources: cachedResources(), cached: filepath.Join(dir, "cached.kubeconfig"),
+	}
+	s.server, err = controlPlane.Kubeconfig(controlplane.Admin)
+	require.NoError(t, err)
+	s.configure()
+	t.Cleanup(func() {
+		if s.agent != nil {
+			s.stop()
+		}
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Logf("the log of the agent:\n%s", log)
+		}
+	})
+	s.start()
+	require.NoError(t, s.agent.await(t.Context(), s.resources))
+	out, err := exec.Command(binary, "kubeconfig", "--config", filepath.Join(dir, "agent.yaml")).Output()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(s.cached, out, 0o600))
+	return s
+}
+
+// configure writes the agent's configuration, and its kubeconfig, which leads through the link.
+func (s *site) configure() {
+	s.t.Helper()
+	config, err := clientcmd.LoadFromFile(s.server)
+	require.NoError(s.t, err)
+	for _, c := range config.Clusters {
+		c.Server = "https://" + s.link.address
+	}
+	require.NoError(s.t, clientcmd.WriteToFile(*config, filepath.Join(s.dir, "linked.kubeconfig")))
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nresumeJitter: 0s\n")
+	fmt.Fprintf(&b, "kubeconfig: %s/linked.kubeconfig\nmetrics: {address: %s}\n", s.dir, s.metrics)
+	fmt.Fprintf(&b, "store: {path: %s/cache.db, commitInterval: 50ms}\nlocalAPI: {socket: %s/local.sock}\n", s.dir, s.dir)
+	fmt.Fprintf(&b, "kubernetesAPI: {address: %s, openAPI: true}\n", s.address)
+	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
+	fmt.Fprintf(&b, "resources:\n")
+	for _, r := range s.resources {
+		fmt.Fprintf(&b, "- {resource: %s, transform: {keepManagedFields: true}}\n", r.name())
+	}
+	require.NoError(s.t, os.WriteFile(filepath.Join(s.dir, "agent.yaml"), []byte(b.String()), 0o600))
+}
+
+// start starts the agent, and waits until it accepts connections.
+func (s *site) start() {
+	s.t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(s.t, err)
+	defer log.Close()
+	a := &agent{
+		status: localapi.NewClient(filepath.Join(s.dir, "local.sock")), done: make(chan struct{}),
+		cmd: exec.Command(binary, "run", "--config", filepath.Join(s.dir, "agent.yaml")),
+	}
+	a.cmd.Env = []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	a.cmd.Stderr = log
+	require.NoError(s.t, a.cmd.Start())
+	go func() {
+		defer close(a.done)
+		_ = a.cmd.Wait() // ProcessState has the result
+	}()
+	s.agent = a
+	require.Eventually(s.t, func() bool {
+		c, err := net.DialTimeout("tcp", s.address, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}, patience, pollEvery, "the agent does not accept connections")
+}
+
+// stop ends the agent.
+func (s *site) stop() {
+	s.t.Helper()
+	require.NoError(s.t, s.agent.stop())
+	s.agent = nil
+}
+
+// restConfig returns the configuration of a client of the agent, or of the kube-apiserver. Requests
+// are not limited.
+func restConfig(t *testing.T, kubeconfig string) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(t, err)
+	config.QPS = -1
+	return config
+}
+
+// taken are the ports that freeAddress has returned.
+var taken sync.Map
+
+// freeAddress returns an address on loopback that was free a moment ago, below those that the system
+// gives to outgoing connections.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for port := 20000 + os.Getpid()%5000; port < 32000; port++ {
+		if _, is := taken.LoadOrStore(port, true); is {
+			continue
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, err := net.Listen("tcp", address); err == nil {
+			require.NoError(t, l.Close())
+			return address
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
