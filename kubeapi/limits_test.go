@@ -292,6 +292,7 @@ func TestWatchIsNotRead(t *testing.T) {
 				require.Zero(t, time.Since(began))
 				synctest.Wait()
 				require.Len(t, s.watches, 2)
+				require.Len(t, s.spools, 1, "only while the initial objects are sent")
 				require.Zero(t, c.views.Load())
 
 				time.Sleep(writeLimit + time.Second)

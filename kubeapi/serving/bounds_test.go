@@ -2,6 +2,7 @@ package serving
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -229,29 +230,68 @@ func TestAnswerIsNotRead(t *testing.T) {
 			over = time.Since(began)
 		}
 	})
-	for _, proto := range []string{"http/1.1", "h2"} {
-		t.Run(proto, func(t *testing.T) {
+	request := func(t *testing.T, p pipes, settings ...http2.Setting) *h2 {
+		c := newH2(t, p)
+		require.NoError(t, c.WriteSettings(settings...))
+		require.NoError(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(), EndHeaders: true, EndStream: true}))
+		return c
+	}
+	for _, tc := range []struct {
+		name string
+		ask  func(t *testing.T, p pipes) net.Conn
+	}{
+		{"HTTP/1.1", func(t *testing.T, p pipes) net.Conn {
+			c := secure(t, p.dial(), "http/1.1")
+			_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			require.NoError(t, err)
+			return c
+		}},
+		{"HTTP/2 without a window", func(t *testing.T, p pipes) net.Conn {
+			c := request(t, p)
+			go func() { _, _ = io.Copy(io.Discard, c.conn) }() // until the end
+			return c.conn
+		}},
+		{"HTTP/2", func(t *testing.T, p pipes) net.Conn {
+			c := request(t, p, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+			require.NoError(t, c.WriteWindowUpdate(0, 1<<30))
+			_, err := io.CopyN(io.Discard, c.conn, 1<<20)
+			require.NoError(t, err)
+			return c.conn
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			over = 0
 			inBubble(t, large, func(t *testing.T, p pipes) {
-				if proto == "h2" { // the client reads, but grants no window
-					c := newH2(t, p)
-					go func() { _, _ = io.Copy(io.Discard, c.conn) }()
-					require.NoError(t, c.WriteSettings())
-					require.NoError(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(), EndHeaders: true, EndStream: true}))
-					time.Sleep(2 * writeTimeout)
-					require.InDelta(t, writeTimeout.Seconds(), over.Seconds(), 6) // TLS may add 5 s
-					require.NoError(t, c.conn.Close())
-					return
-				}
-				c := secure(t, p.dial(), proto)
-				_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-				require.NoError(t, err)
+				c := tc.ask(t, p)
 				time.Sleep(2 * writeTimeout)
 				require.InDelta(t, writeTimeout.Seconds(), over.Seconds(), 6) // TLS may add 5 s
-				_ = c.Close()                                                 // the server has cut it
+				_ = c.Close()
 			})
 		})
 	}
+}
+
+// TestLongAnswer checks that a request with a body may take longer than its body.
+func TestLongAnswer(t *testing.T) {
+	long := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(writeTimeout - time.Second):
+			_, _ = io.WriteString(w, "ok")
+		case <-r.Context().Done():
+			w.WriteHeader(http.StatusGone)
+		}
+	})
+	inBubble(t, long, func(t *testing.T, p pipes) {
+		for _, proto := range []string{"http/1.1", "h2"} {
+			c := secure(t, p.dial(), proto)
+			dialed := &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }, ForceAttemptHTTP2: true}
+			answer, err := (&http.Client{Transport: dialed}).Post("https://localhost/", "text/plain", io.LimitReader(strings.NewReader("body"), 3))
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, answer.StatusCode)
+			require.NoError(t, answer.Body.Close())
+			dialed.CloseIdleConnections()
+		}
+	})
 }
 
 // TestStreams checks how many requests one HTTP/2 connection may have at once, and that thousands of
