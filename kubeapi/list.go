@@ -84,10 +84,8 @@ func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error
 	if ns, ok := q.selector.Namespace(); ok && place == "" {
 		place = ns
 	}
-	if q.served, err = covering(of, place, q.selector); err != nil {
-		return q, v, err
-	}
-	return q, v, q.form.check()
+	q.served, err = covering(of, place, q.selector)
+	return q, v, err
 }
 
 // isTrue reads a boolean of a query as a kube-apiserver does: everything but 0 and false is true.
@@ -118,6 +116,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
 			return err
 		}
 		q.opts.ResourceVersion = rv
+	}
+	if err := q.form.check(); err != nil {
+		return err
 	}
 	sp, free, err := s.newSpool(r.Context())
 	if err != nil {

@@ -55,6 +55,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err != nil {
 		return err
 	}
+	if err := q.form.check(); err != nil {
+		return err
+	}
 	wt := &watcher{s: s, q: &q, rv: rv}
 	initial := rv == "" || rv == "0"
 	if send := q.opts.SendInitialEvents; send != nil {

@@ -102,22 +102,16 @@ var differences = []difference{
 		adapt: adaptOpenAPI,
 	},
 	{
-		what: "An unreadable resourceVersion in a request for events is refused like that for any other resource.",
-		why:  "A kube-apiserver has no watch cache for events, and its two ways to etcd have different errors.",
-		adapt: func(q request, server, cached *answer) bool {
-			if server.Status != http.StatusBadRequest || cached.Status != http.StatusInternalServerError || !strings.Contains(q.path, "/events") {
-				return false
-			}
-			*server = *cached
-			return true
-		},
+		what:  "A resourceVersion of events that is unreadable, or newer than the newest, is refused like that of any other resource.",
+		why:   "A kube-apiserver has no watch cache for events, and etcd's errors are others: 400 in place of 500, and no Retry-After.",
+		adapt: adaptEvents,
 	},
 	{
 		what: "A 405 for a custom resource is that of a built-in one.",
-		why:  "A kube-apiserver's message lacks the verb, and for OPTIONS it is a 404.",
+		why:  "A kube-apiserver's message lacks the verb; it answers OPTIONS with 404, and HEAD like GET.",
 		adapt: func(q request, server, cached *answer) bool {
 			return sameMessage(http.StatusMethodNotAllowed, "is not supported on resources of kind")(q, server, cached) ||
-				refused(q, server, cached, http.StatusMethodNotAllowed, q.method == http.MethodOptions || q.method == "QUERY")
+				refused(q, server, cached, http.StatusMethodNotAllowed, q.method == http.MethodOptions || q.method == http.MethodHead || q.method == "QUERY")
 		},
 	},
 	{
@@ -317,6 +311,25 @@ func adaptOpenAPI(q request, server, cached *answer) bool {
 	}
 	*server = *cached
 	return len(mine) > 0
+}
+
+// adaptEvents makes errors about a resourceVersion of events equal.
+func adaptEvents(q request, server, cached *answer) bool {
+	if !strings.Contains(q.path, "/events") {
+		return false
+	}
+	if server.Status == http.StatusBadRequest && cached.Status == http.StatusInternalServerError {
+		*server = *cached
+		return true
+	}
+	if server.Status != http.StatusGatewayTimeout || cached.Status != http.StatusGatewayTimeout || len(server.Header["Retry-After"]) > 0 {
+		return false
+	}
+	delete(cached.Header, "Retry-After")
+	if details, ok := at(cached.Body[0], "details").(map[string]any); ok {
+		delete(details, "retryAfterSeconds")
+	}
+	return true
 }
 
 // sameMessage returns an adaption of answers with the same code, of which the kube-apiserver's has part
