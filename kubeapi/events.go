@@ -79,7 +79,7 @@ func (e *Events) Record(batch []store.Transition, rv string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// An object that was fetched on its own may be newer than the stream: it waits for its place.
-	all := append(e.pending, batch...)
+	all := slices.Concat(e.pending, batch)
 	e.pending = nil
 	sort.SliceStable(all, func(i, j int) bool { return past(all[j].RV, all[i].RV) })
 	for _, t := range all {

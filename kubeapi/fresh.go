@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -165,6 +166,6 @@ func reached(a, b string) bool {
 // isTooNew reports whether an error is that of a resourceVersion that the cache has not reached, while
 // it follows the server.
 func isTooNew(err error) bool {
-	s, ok := err.(apierrors.APIStatus) //nolint:errorlint // made here
-	return ok && s.Status().Code == http.StatusGatewayTimeout
+	var s apierrors.APIStatus
+	return errors.As(err, &s) && s.Status().Code == http.StatusGatewayTimeout
 }

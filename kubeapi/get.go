@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +22,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	if err != nil {
 		return err
 	}
-	if faults := pathvalidation.IsValidPathSegmentName(p.name); len(faults) > 0 {
+	if faults := content.IsPathSegmentName(p.name); len(faults) > 0 {
 		return badRequest(fmt.Sprintf("Name parameter invalid: %q: %s", p.name, strings.Join(faults, ";")))
 	}
 	rv, err := parseRV(r.URL.Query().Get("resourceVersion"), verbGet)

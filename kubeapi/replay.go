@@ -38,7 +38,7 @@ func (w *watcher) replay(ctx context.Context) error {
 	sp.Finish(nil)
 	err = sp.Each(ctx, func(head, _ []byte, _ error) error {
 		w.s.opts.Metrics.sent(w.q.info.ID)
-		return w.out.event(store.EventType(typeOf(head[0])), head[1:])
+		return w.out.event(typeOf(head[0]), head[1:])
 	})
 	if err != nil {
 		return err

@@ -212,7 +212,7 @@ func TestHalfOpenStream(t *testing.T) {
 		require.NoError(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, BlockFragment: c.fields(), EndHeaders: true, EndStream: true}))
 		require.Equal(t, "5 200", <-answers)
 		require.NoError(t, c.conn.Close())
-		for range answers { //nolint:revive // until the reader has ended
+		for range answers { // until the reader has ended
 		}
 	})
 }
@@ -316,7 +316,7 @@ func TestStreams(t *testing.T) {
 	require.NoError(t, err)
 	conn, err := tls.Dial("tcp", address.Host, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the server is ours
 	require.NoError(t, err)
-	c, err := (&http2.Transport{StrictMaxConcurrentStreams: true}).NewClientConn(conn)
+	c, err := (&http2.Transport{StrictMaxConcurrentStreams: true}).NewClientConn(conn) //nolint:staticcheck // the other one has no strict limit of streams
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for range 3 * maxStreams {

@@ -18,7 +18,7 @@ func FuzzRow(f *testing.F) {
 	for _, recorded := range readTables(f) {
 		printers = append(printers, table.For(recorded.Info, recorded.Description))
 		for _, c := range append(recorded.Description.Columns, store.Column{}) {
-			f.Add([]byte(recorded.Table.Rows[0].Object.Raw), c.JSONPath, c.Type)
+			f.Add(recorded.Table.Rows[0].Object.Raw, c.JSONPath, c.Type)
 		}
 	}
 	f.Add([]byte(`{"a":[1,{"b":null}]}`), ".a}{range .a[*]}{.b}{end}{.c", "string")
