@@ -15,6 +15,9 @@ import (
 //
 // The API promises every event, so only clients that ask for bookmarks get this, which caches do.
 // They would list again after a 410, and see no more of what happened meanwhile.
+//
+// Only the end of a replay is the state of a resourceVersion. For a client that stops before it and
+// continues from its last event, types may be wrong, and under a selector a deletion may be missing.
 func (w *watcher) replay(ctx context.Context) error {
 	sp, free, err := w.s.newSpool(ctx)
 	if err != nil {
@@ -29,6 +32,10 @@ func (w *watcher) replay(ctx context.Context) error {
 	if w.ahead = !state.Synced || past(w.rv, state.RV); w.ahead {
 		v.Close()
 		return nil
+	}
+	if w.q.Events != nil && w.q.Events.between(w.rv) {
+		v.Close()
+		return tooOld(w.rv, state.RV)
 	}
 	err = w.collect(ctx, v, sp)
 	v.Close()
