@@ -40,20 +40,29 @@ func (l limit) enter() bool {
 
 func (l limit) leave() { <-l }
 
-// newSpool returns a spool, and the function that frees it. If there are too many it waits, but not
-// for long.
+// newSpool returns a spool, and the function that frees it, which may be called again.
 func (s *Server) newSpool(ctx context.Context) (*spool.Spool, func(), error) {
+	if !s.spools.enter() {
+		if err := s.awaitSpool(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	sp := spool.New(s.opts.SpoolDir)
+	return sp, sync.OnceFunc(func() { sp.Close(); s.spools.leave() }), nil
+}
+
+// awaitSpool waits until there is room for a spool, but not for long.
+func (s *Server) awaitSpool(ctx context.Context) error {
 	timer := s.opts.Clock.NewTimer(waitLimit)
 	defer timer.Stop()
 	select {
 	case s.spools <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return ctx.Err()
 	case <-timer.C():
-		return nil, nil, later("too many lists are being sent")
+		return later("too many lists are being sent")
 	}
-	sp := spool.New(s.opts.SpoolDir)
-	return sp, sync.OnceFunc(func() { sp.Close(); s.spools.leave() }), nil
 }
 
 // writeLimit is how long a client may take to accept what is written at once, before its request is

@@ -3,6 +3,8 @@ package kubeapi
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store/memory"
 )
 
 // TestProbesAreShared checks that callers which come while a probe is in flight get the next one's
@@ -125,4 +129,30 @@ func TestProbesAreFresh(t *testing.T) {
 	}
 	wg.Wait()
 	require.LessOrEqual(t, asked.Load(), int64(16000))
+}
+
+// TestConsistentReadsShareProbes checks that requests which want the newest state do.
+func TestConsistentReadsShareProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCached(t, memory.New(), 3, 10)
+		asked := 0
+		c.Probe = func(context.Context) (string, error) {
+			asked++
+			time.Sleep(time.Second)
+			return "3", nil
+		}
+		s := c.server("")
+		var wg sync.WaitGroup
+		for range 20 {
+			for _, path := range []string{"/api/v1/configmaps", "/api/v1/namespaces/ns/configmaps/o000001"} {
+				wg.Go(func() {
+					w := httptest.NewRecorder()
+					s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+					require.Equal(t, http.StatusOK, w.Code)
+				})
+			}
+		}
+		wg.Wait()
+		require.Equal(t, 2, asked)
+	})
 }
