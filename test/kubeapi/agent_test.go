@@ -83,7 +83,8 @@ func (a *agent) stop() error {
 	return nil
 }
 
-// await waits until each resource is caught up and at its newest resourceVersion.
+// await waits until each resource is caught up and at its newest resourceVersion, and until the
+// documents that the agent keeps of the server are there.
 func (a *agent) await(ctx context.Context, resources []*resource) error {
 	missing := "no answer"
 	err := wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, func(ctx context.Context) (bool, error) {
@@ -97,8 +98,17 @@ func (a *agent) await(ctx context.Context, resources []*resource) error {
 			missing = err.Error()
 			return false, nil
 		}
-		missing = behind(status, resources)
-		return missing == "", nil
+		if missing = behind(status, resources); missing != "" {
+			return false, nil
+		}
+		for _, path := range []string{"/version", "/openapi/v3/api/v1", "/openapi/v3/apis/lab.example.com/v1"} {
+			r, err := a.target.askOnce(ctx, request{method: http.MethodGet, path: path})
+			if err != nil || r.status != http.StatusOK {
+				missing = fmt.Sprintf("%s is answered with %d (%v)", path, r.status, err)
+				return false, nil
+			}
+		}
+		return true, nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the agent is caught up: %w: %s", err, missing)

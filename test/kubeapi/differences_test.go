@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -107,6 +108,30 @@ var differences = []difference{
 		adapt: adaptEvents,
 	},
 	{
+		what: "A list of events at resourceVersion 0 ignores limit, as one of any other resource does.",
+		why:  "As above.",
+		ask: func(q request) request {
+			if strings.Contains(q.path, "/events") && q.has("limit") && q.has("resourceVersion", "0", "00") && !q.has("continue") {
+				values, _ := url.ParseQuery(q.query)
+				values.Del("limit")
+				q.query = values.Encode()
+			}
+			return q
+		},
+	},
+	{
+		what: "A watch for initial events at a resourceVersion that is newer than the cache ends with 504 after three seconds, even if timeoutSeconds is less.",
+		why:  "The end of the time without an answer would help no client.",
+		adapt: func(q request, server, cached *answer) bool {
+			tooNew := len(cached.Body) == 1 && at(cached.Body[0], "type") == "ERROR" && at(cached.Body[0], "object", "code") == json.Number("504")
+			if !tooNew || !cmp.Equal(server.Body, []any{""}) || server.Status != http.StatusOK || cached.Status != http.StatusOK {
+				return false
+			}
+			*server = *cached
+			return true
+		},
+	},
+	{
 		what: "A 405 for a custom resource is that of a built-in one.",
 		why:  "A kube-apiserver's message lacks the verb; it answers OPTIONS with 404, and HEAD like GET.",
 		adapt: func(q request, server, cached *answer) bool {
@@ -119,7 +144,8 @@ var differences = []difference{
 		why:  "A kube-apiserver finds out when it has the object, after all other faults, and names the type in Go.",
 		adapt: func(q request, server, cached *answer) bool {
 			message, _ := at(server.Body[0], "message").(string)
-			late := strings.HasPrefix(message, "you requested PartialObjectMetadata") || message == "content is not a list"
+			ended := q.has("watch") && strings.Contains(q.accept, "as=PartialObjectMetadataList") && cmp.Equal(server.Body, []any{""})
+			late := ended || strings.HasPrefix(message, "you requested PartialObjectMetadata") || message == "content is not a list"
 			if strings.Contains(q.accept, "as=PartialObjectMetadata") && late && cached.Status == http.StatusOK {
 				*server = *cached
 				return true

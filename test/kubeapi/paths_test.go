@@ -42,6 +42,8 @@ func (g *generator) paths() []request {
 		all = append(all, request{method: http.MethodGet, path: "/api/v1/pods", query: query})
 	}
 	return append(all, request{method: http.MethodGet, path: "/api/v1/events", query: "resourceVersion=x&limit=1"},
+		request{method: http.MethodGet, path: "/api/v1/services", query: "watch=1&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&" +
+			"resourceVersionMatch=NotOlderThan&resourceVersion=99999999"},
 		request{method: http.MethodGet, path: "/api/v1/namespaces/ns/events/x", query: "resourceVersion=18446744073709551616"})
 }
 

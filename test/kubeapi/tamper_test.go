@@ -59,7 +59,7 @@ var tamperings = []tampering{
 	{"an older revision", edit(func(m map[string]any) bool { return m["uid"] != nil && replace(m, "resourceVersion", "1") })},
 	{"a list that is older than its items", edit(func(m map[string]any) bool {
 		meta, _ := m["metadata"].(map[string]any)
-		return isList(m) && newestOf(m) > 1 && replace(meta, "resourceVersion", "1")
+		return m["items"] != nil && newestOf(m) > 1 && replace(meta, "resourceVersion", "1")
 	})},
 	{"no remainingItemCount", edit(func(m map[string]any) bool { return drop(m, "remainingItemCount") })},
 	{"no continue", edit(func(m map[string]any) bool { return drop(m, "continue") })},
