@@ -80,6 +80,10 @@ bench: controlplane ## compare with client-go and controller-runtime, in ten min
 bench-library: controlplane ## only the library's targets, in three minutes; writes .build/bench-library
 	cd bench && $(GO) run ./cmd/bench -plan library -out ../.build/bench-library -command 'make bench-library'
 
+.PHONY: bench-api
+bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in five minutes; writes .build/bench-api
+	cd bench && $(GO) run ./cmd/bench -plan api -out ../.build/bench-api -command 'make bench-api'
+
 .PHONY: bench-full
 bench-full: controlplane ## the same with all peers at all sizes, more often: an hour and a quarter
 	cd bench && $(GO) run ./cmd/bench -plan full -command 'make bench-full'

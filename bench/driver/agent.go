@@ -45,6 +45,9 @@ func startAgent(binary string, l launch) (*agent, error) {
 	for _, r := range l.resources {
 		fmt.Fprintf(&b, "- resource: %s\n", r.Name)
 	}
+	if l.api != "" {
+		fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n", l.api)
+	}
 	config := filepath.Join(l.dir, "agent.yaml")
 	if err := os.WriteFile(config, []byte(b.String()), 0o600); err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)

@@ -23,7 +23,9 @@ type launch struct {
 	read       peer.Mark
 	marks      []peer.Mark
 	handler    bool
-	nodes      int // in a fleet
+	nodes      int    // in a fleet
+	binary     string // of the agent; empty for the one of this revision
+	api        string // address of the agent's Kubernetes API; empty for none
 }
 
 // subject is a running peer: a child or an agent.

@@ -21,14 +21,16 @@ type Driver struct {
 	binaries binaries
 }
 
-type binaries struct{ agent, peer string }
+type binaries struct{ agent, peer, before string }
 
 // Options configure a run.
 type Options struct {
 	// Dir keeps complete stages, so that an interrupted run continues after them, and holds the
 	// peers' data meanwhile.
 	Dir string
-	Log func(format string, args ...any)
+	// Before is the snapcache program of an earlier revision, which is compared too; empty for none.
+	Before string
+	Log    func(format string, args ...any)
 }
 
 // Run runs a plan to its end and returns the results. Stages that an earlier run of the same plan
@@ -50,6 +52,7 @@ func Run(ctx context.Context, plan Plan, o Options) (*result.Run, error) {
 	if err := d.build(ctx, dir); err != nil {
 		return nil, err
 	}
+	d.binaries.before = o.Before
 	for i, st := range plan.Stages {
 		path := filepath.Join(kept, st.Name+".json")
 		var done result.Stage
@@ -106,6 +109,11 @@ func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error
 	}
 	if done.JSONBytes, err = s.jsonBytes(ctx); err != nil {
 		return done, err
+	}
+	if st.API != nil {
+		if done.API, err = d.api(ctx, s, *st.API); err != nil {
+			return done, err
+		}
 	}
 	for i, r := range st.Rounds {
 		turns, err := d.round(ctx, s, i, r)

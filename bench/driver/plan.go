@@ -53,6 +53,7 @@ type Stage struct {
 	// Streams are changes at a rate, with each of the peers by itself.
 	Streams []Stream
 	Fleets  []Fleet
+	API     *API // nil for none
 }
 
 // Round starts each of the peers once.
@@ -124,13 +125,20 @@ var Plans = map[string]Plan{
 			Streams: streams(100, 10*time.Second, 3, LibraryBolt, Typed),
 		}},
 	},
+	// Five minutes: the agent's Kubernetes API beside the kube-apiserver's.
+	"api": {
+		Name: "api", Settle: 5 * time.Second,
+		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, API: &API{
+			Rounds: 3, Gets: 2_000, Watches: 1_000, Link: 20e6, Few: Rate{100, 10 * time.Second}, All: Rate{5, 10 * time.Second},
+		}}},
+	},
 	// Only checks that everything works. Its figures mean nothing.
 	"smoke": {
 		Name: "smoke", Settle: 100 * time.Millisecond,
 		Stages: []Stage{
 			{Name: "pods-100", Pods: 100, Rounds: slices.Concat(
 				rounds(First, 1, allPeers), rounds(Restart0, 1, core), rounds(Restart1, 1, core),
-			)},
+			), API: &API{Rounds: 1, Gets: 10, Watches: 10, Link: 1e9, Few: Rate{100, time.Second / 2}, All: Rate{20, time.Second / 2}}},
 			{Name: "mixed", Pods: 300, Others: 30, Rounds: slices.Concat(
 				rounds(First, 1, allPeers), rounds(Restart0, 1, core), rounds(Restart1, 1, core), rounds(Restart10, 1, durable),
 				rounds(Handled, 1, handlers), rounds(Expired, 1, core),

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func (d *Driver) begin(l launch) (subject, error) {
 		return nil, fmt.Errorf("start %s: %w", l.name, err)
 	}
 	if l.name == Agent {
-		return startAgent(d.binaries.agent, l)
+		return startAgent(cmp.Or(l.binary, d.binaries.agent), l)
 	}
 	return startChild(d.binaries.peer, l)
 }

@@ -42,6 +42,15 @@ type Stage struct {
 	Turns   []Turn   `json:"turns,omitempty"`
 	Streams []Stream `json:"streams,omitempty"`
 	Fleets  []Fleet  `json:"fleets,omitempty"`
+	API     []Figure `json:"api,omitempty"`
+}
+
+// Figure is what was measured of one server's Kubernetes API, as often as there are values.
+type Figure struct {
+	What   string    `json:"what"`
+	Of     string    `json:"of"`
+	Unit   string    `json:"unit"` // "s" or "B"
+	Values []float64 `json:"values"`
 }
 
 // Cost is the cost of one start of a process, until some time after it was caught up.

@@ -24,11 +24,12 @@ func main() {
 }
 
 func run() error {
-	name := flag.String("plan", "standard", "the `plan`: standard, full, library or smoke")
+	name := flag.String("plan", "standard", "the `plan`: standard, full, library, api or smoke")
 	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
 	out := flag.String("out", "../docs/bench", "the `directory` for the pages, charts and figures")
 	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the pages")
 	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, without a run")
+	before := flag.String("before", "", "a snapcache `program` of an earlier revision, which plan api compares too")
 	flag.Parse()
 	if *again {
 		var r result.Run
@@ -47,7 +48,7 @@ func run() error {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
-	r, err := driver.Run(ctx, plan, driver.Options{Dir: *dir, Log: log})
+	r, err := driver.Run(ctx, plan, driver.Options{Dir: *dir, Before: *before, Log: log})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,242 @@
+package driver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/peer"
+	"golang.org/x/sync/errgroup"
+)
+
+// arrivals are when the events of changes reached watches.
+type arrivals struct {
+	mu    sync.Mutex
+	count int
+	last  map[int64]time.Time // of each change, by the time at which it was sent, in ns
+}
+
+func (a *arrivals) add(stamp int64, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.count++
+	a.last[stamp] = at
+}
+
+// apiWatches opens watches at each of the servers in turn, while pods change at a rate. If one is
+// set, each watch is of one namespace.
+//
+// Each server also works without these watches: the one for the changes, the other to follow them.
+// That work is measured while the watches are at the other server, and subtracted.
+func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, name string, watches int, one bool, rate Rate, f *figures) error {
+	var paths []string
+	for _, key := range s.keys[s.resources[0].Name] {
+		namespace, _, _ := strings.Cut(key, "/")
+		path := "/api/v1/namespaces/" + namespace + "/pods"
+		if len(paths) == 0 || one && paths[len(paths)-1] != path {
+			paths = append(paths, path)
+		}
+	}
+	if !one {
+		paths = []string{"/api/v1/pods"}
+	}
+	_, marks, err := s.change(ctx, 0)
+	if err != nil {
+		return err
+	}
+	each := max(1, watches/len(paths)) // watches that see a change
+	used := map[*apiSide]map[string]float64{}
+	delivered := 0
+	for _, x := range sides {
+		used[x] = map[string]float64{}
+		all := &arrivals{last: map[int64]time.Time{}}
+		before, err := x.anon()
+		if err != nil {
+			return err
+		}
+		stop, err := x.open(ctx, paths, each, marks[0].RV, all)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(d.plan.Settle):
+		case <-ctx.Done():
+		}
+		after, err := x.anon()
+		if err != nil {
+			return errors.Join(err, stop())
+		}
+		if one {
+			f.add("a watch that waits: memory", x.name, "B", float64(after-before)/float64(each*len(paths)))
+		}
+		measured := func() error {
+			n, err := s.changeAt(ctx, rate.PerSecond, rate.Duration)
+			delivered = n * each
+			return errors.Join(err, all.await(ctx, delivered))
+		}
+		var server, other float64
+		server, err = x.cpu(func() error {
+			for _, y := range sides {
+				if y != x {
+					other, err = y.cpu(measured)
+				}
+			}
+			return err
+		})
+		if err := errors.Join(err, stop()); err != nil {
+			return err
+		}
+		used[x]["with"] = server
+		for _, y := range sides {
+			if y != x {
+				used[x][y.name] = other
+			}
+		}
+		var late []float64
+		for stamp, at := range all.last {
+			late = append(late, at.Sub(time.Unix(0, stamp)).Seconds())
+		}
+		f.add(name+": to the last one, median", x.name, "s", measure.Percentile(late, 50))
+		f.add(name+": to the last one, p99", x.name, "s", measure.Percentile(late, 99))
+		d.log("%s at %s: %d deliveries, p99 %.1f ms", name, x.name, delivered, 1e3*measure.Percentile(late, 99))
+	}
+	for _, x := range sides {
+		for _, y := range sides {
+			if y != x {
+				f.add(name+": CPU for a delivery", x.name, "s", (used[x]["with"]-used[y][x.name])/float64(delivered))
+			}
+		}
+	}
+	return nil
+}
+
+// open opens watches of each path. The returned function ends them, and reports why one ended before.
+func (x *apiSide) open(ctx context.Context, paths []string, each int, rv string, all *arrivals) (stop func() error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var reading errgroup.Group
+	stop = func() error {
+		cancel()
+		return reading.Wait()
+	}
+	var opening errgroup.Group
+	opening.SetLimit(changers)
+	for _, path := range paths {
+		for range each {
+			opening.Go(func() error {
+				answer, err := x.get(ctx, path+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion="+rv, "application/json")
+				if err != nil {
+					return err
+				}
+				reading.Go(func() error {
+					defer answer.Body.Close()
+					err := all.read(bufio.NewReaderSize(answer.Body, 32<<10))
+					if ctx.Err() != nil {
+						return nil
+					}
+					return fmt.Errorf("watch of %s ended: %w", path, err)
+				})
+				return nil
+			})
+		}
+	}
+	if err := opening.Wait(); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
+}
+
+// read notes the events of a watch until it ends.
+func (a *arrivals) read(r *bufio.Reader) error {
+	mark := []byte(`"` + peer.Stamp + `":"`)
+	var line []byte
+	for {
+		line = line[:0]
+		for {
+			part, err := r.ReadSlice('\n')
+			line = append(line, part...)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				return err
+			}
+		}
+		now := time.Now()
+		_, rest, ok := bytes.Cut(line, mark)
+		if !ok {
+			continue
+		}
+		digits, _, _ := bytes.Cut(rest, []byte(`"`))
+		if stamp, err := strconv.ParseInt(string(digits), 10, 64); err == nil {
+			a.add(stamp, now)
+		}
+	}
+}
+
+// await waits until n events have arrived.
+func (a *arrivals) await(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	for {
+		a.mu.Lock()
+		count := a.count
+		a.mu.Unlock()
+		if count >= n {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d events have arrived: %w", count, n, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// apiIdle measures agents that no client asks: a first sync, and changes at a rate.
+func (d *Driver) apiIdle(ctx context.Context, s *server, rate Rate, f *figures) error {
+	peers := []string{AgentNoAPI, AgentAPI}
+	if d.binaries.before != "" {
+		peers = append(peers, AgentBefore)
+	}
+	for _, r := range rounds("", 2, peers) {
+		for n, name := range r.Peers {
+			l := launch{name: Agent, dir: filepath.Join(d.scratch, fmt.Sprint("idle-", len(*f), "-", n))}
+			switch name {
+			case AgentAPI:
+				var err error
+				if l.api, err = freeAddress(); err != nil {
+					return err
+				}
+			case AgentBefore:
+				l.binary = d.binaries.before
+			}
+			p, cost, err := d.apiAgent(ctx, s, l)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			before, err := measure.CPU(p.pid())
+			if err == nil {
+				_, err = s.changeAt(ctx, rate.PerSecond, rate.Duration)
+			}
+			after, errCPU := measure.CPU(p.pid())
+			memory, errMemory := measure.ReadMemory(p.pid())
+			if err := errors.Join(err, errCPU, errMemory, p.stop()); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			f.add("without clients: CPU of a first sync", name, "s", cost.SettledCPU)
+			f.add("without clients: memory after a first sync", name, "B", float64(cost.Anon))
+			f.add("without clients: CPU of changes", name, "s", (after - before).Seconds())
+			f.add("without clients: memory after changes", name, "B", float64(memory.Anon))
+			d.log("%s: first sync %.2f s of CPU, changes %.2f s", name, cost.SettledCPU, (after - before).Seconds())
+		}
+	}
+	return nil
+}
