@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
@@ -23,8 +22,6 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var pods = store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 
