@@ -142,7 +142,6 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 	if staleness.Policy == Refuse && age > staleness.MaxAge {
 		err := failed(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
 			"the server can't be reached since %s, and %s that are older than %s are not served", since, groupResource(c.info), staleness.MaxAge))
-		err.ErrStatus.Details.RetryAfterSeconds = 5
 		return err
 	}
 	if staleness.Policy != Serve {

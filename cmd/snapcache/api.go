@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -26,6 +27,8 @@ func apiHandler(db store.DB) (http.Handler, error) {
 			Info:        func() store.Info { return info },
 			Description: func() store.Description { return descriptionOf(db, info.ID) },
 			View:        func() (store.View, error) { return db.View(info.ID) },
+			Freshness:   func() kubeapi.Freshness { return kubeapi.Freshness{Since: provenOf(db, info.ID)} },
+			Staleness:   func() kubeapi.Staleness { return kubeapi.Staleness{Policy: kubeapi.Serve} }, // a file is asked for its own time
 		}
 	}
 	return kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }}), nil
@@ -44,6 +47,16 @@ func descriptionOf(db store.DB, id string) store.Description {
 		return store.Description{}
 	}
 	return d
+}
+
+// provenOf returns when a collection was last known to be complete; zero if that can't be read.
+func provenOf(db store.DB, id string) time.Time {
+	v, err := db.View(id)
+	if err != nil {
+		return time.Time{}
+	}
+	defer v.Close()
+	return v.State().Proven()
 }
 
 // api returns the way to the Kubernetes API of the cache: that of the agent, or one that is served

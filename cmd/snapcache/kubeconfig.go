@@ -72,11 +72,16 @@ func kubeconfigOf(cfg *config.AgentConfiguration) (*clientcmdapi.Config, error) 
 	case err != nil:
 		return nil, err
 	}
+	return newKubeconfig(api.Address, ca, token), nil
+}
+
+// newKubeconfig returns a kubeconfig for an address, with the certificate of its authority.
+func newKubeconfig(address string, ca []byte, token string) *clientcmdapi.Config {
 	const name = "snapcache"
 	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + api.Address, CertificateAuthorityData: ca}
+	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: ca}
 	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	kubeconfig.CurrentContext = name
-	return kubeconfig, nil
+	return kubeconfig
 }

@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/snapshot"
@@ -18,16 +21,15 @@ import (
 )
 
 const serveDescription = `Serves a snapshot or a database file as a read-only Kubernetes API, until it is
-interrupted: for kubectl, k9s and every other client. The file is not changed. No agent
+interrupted: for kubectl and other clients that read. The file is not changed. No agent
 can have it open meanwhile: a running agent serves the same API on its socket.
 
    snapcache serve --from 20260304T050607.000Z
    snapcache serve --from copy-of-cache.db --address 127.0.0.1:8001
    snapcache serve --from seed.snap --socket /run/user/1000/seed.sock
-   kubectl --server http://127.0.0.1:8001 get pods -A
 
-There is no TLS and no authentication on --address: every user of this machine can
-read what is served. The socket is for this user alone.`
+It prints how to reach it. --address has TLS and a token; both are in a kubeconfig for
+this user alone, which is deleted at the end. So is the socket.`
 
 // shutdownTimeout limits how long requests may continue after the interrupt.
 const shutdownTimeout = 2 * time.Second
@@ -61,28 +63,59 @@ func serveFile(c *cli.Context) error {
 		return err
 	}
 	address, socket := c.String(addressFlag), c.String(socketFlag)
-	var listeners []net.Listener
+	var served []served
+	defer func() {
+		for _, x := range served {
+			_ = x.listener.Close() // closed already, unless the next one failed
+		}
+	}()
+	log := slog.New(slog.NewTextHandler(c.App.ErrWriter, nil))
 	if socket != "" {
 		listener, err := serving.ListenUnix(socket)
 		if err != nil {
 			return err
 		}
-		listeners = append(listeners, listener)
+		served = append(served, newServed(listener, serving.NewServer(handler, log)))
 	}
+	kubeconfig := ""
 	if address != "" || socket == "" {
-		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cmp.Or(address, "127.0.0.1:0"))
+		dir, err := os.MkdirTemp("", "snapcache-serve-*")
 		if err != nil {
-			for _, other := range listeners {
-				err = errors.Join(err, other.Close())
-			}
 			return err
 		}
-		listeners = append(listeners, listener)
+		defer func() { _ = os.RemoveAll(dir) }() // it is this process's alone
+		credentials, err := serving.Ensure(dir, time.Now(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		listener, err := credentials.Listen(cmp.Or(address, "127.0.0.1:0"), "", "")
+		if err != nil {
+			return err
+		}
+		served = append(served, newServed(listener, serving.NewServer(serving.Authenticate(credentials.Token, handler), log)))
+		if kubeconfig, err = writeKubeconfig(dir, listener.Addr().String()); err != nil {
+			return err
+		}
 	}
-	if err := writeStrings(c.App.ErrWriter, usageOf(listeners)); err != nil {
+	if err := writeStrings(c.App.ErrWriter, usageOf(socket, kubeconfig)); err != nil {
 		return err
 	}
-	return serveOn(ctx, serving.NewServer(handler, slog.New(slog.NewTextHandler(c.App.ErrWriter, nil))), listeners)
+	return serveAll(ctx, served)
+}
+
+// writeKubeconfig writes a kubeconfig for an address with the credentials in a directory, and returns
+// its path.
+func writeKubeconfig(dir, address string) (path string, err error) {
+	ca, token, err := serving.Read(dir)
+	if err != nil {
+		return "", err
+	}
+	b, err := clientcmd.Write(*newKubeconfig(address, ca, token))
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "kubeconfig")
+	return path, serving.WriteFile(path, b)
 }
 
 // openServed opens the snapshot or the database file of --from, until the lookup is closed.
@@ -108,40 +141,47 @@ func openServed(ctx context.Context, c *cli.Context) (*lookup, error) {
 	return l, nil
 }
 
-// usageOf returns how clients use the listeners.
-func usageOf(listeners []net.Listener) (text string) {
-	for _, l := range listeners {
-		if a := l.Addr(); a.Network() == "unix" {
-			text += fmt.Sprintf("serving on %s:\n  snapcache get all -A --socket %[1]s\n  curl --unix-socket %[1]s http://localhost/api\n", a)
-		} else {
-			text += fmt.Sprintf("serving on http://%s:\n  kubectl --server http://%[1]s get all -A\n", a)
-		}
+// usageOf returns how clients use a socket and a kubeconfig; an empty one is not there.
+func usageOf(socket, kubeconfig string) (text string) {
+	if socket != "" {
+		text = fmt.Sprintf("serving on %s:\n  snapcache get all -A --socket %[1]s\n  curl --unix-socket %[1]s http://localhost/api\n", socket)
+	}
+	if kubeconfig != "" {
+		text += fmt.Sprintf("serving for kubectl:\n  kubectl --kubeconfig %s get all -A\n", kubeconfig)
 	}
 	return text + "Ctrl-C ends it.\n"
 }
 
-// serveOn serves on all listeners until ctx ends, and closes them.
-func serveOn(ctx context.Context, server *http.Server, listeners []net.Listener) error {
-	failed := make(chan error, len(listeners))
-	for _, l := range listeners {
-		go func() { failed <- server.Serve(l) }()
+// served is a listener with its server.
+type served struct {
+	listener net.Listener
+	server   *http.Server
+	ended    chan error // has the error of the server
+}
+
+func newServed(l net.Listener, s *http.Server) served { return served{l, s, make(chan error, 1)} }
+
+// serveAll serves until ctx ends or a listener fails, and closes all of them.
+func serveAll(ctx context.Context, all []served) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for _, x := range all {
+		go func() {
+			x.ended <- x.server.Serve(x.listener)
+			stop()
+		}()
 	}
-	var err error
-	left := len(listeners)
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
-		left--
-	}
+	<-ctx.Done()
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if server.Shutdown(limited) != nil {
-		err = errors.Join(err, server.Close())
-	}
-	for range left {
-		if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
-			err = errors.Join(err, e)
+	var errs []error
+	for _, x := range all {
+		if x.server.Shutdown(limited) != nil {
+			errs = append(errs, x.server.Close())
+		}
+		if err := <-x.ended; !errors.Is(err, http.ErrServerClosed) {
+			errs = append(errs, err)
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
