@@ -88,8 +88,8 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 func discardBody(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			conn := http.NewResponseController(w)
-			_ = conn.SetReadDeadline(time.Now().Add(readBodyTimeout)) // net/http's writers have deadlines
+			// The writers of net/http have deadlines, and this one ends with the body.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readBodyTimeout))
 			if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBodyBytes)); err != nil {
 				code := http.StatusRequestTimeout
 				if errors.As(err, new(*http.MaxBytesError)) {
@@ -98,7 +98,6 @@ func discardBody(h http.Handler) http.Handler {
 				http.Error(w, http.StatusText(code), code)
 				return
 			}
-			_ = conn.SetReadDeadline(time.Time{})
 		}
 		h.ServeHTTP(w, r)
 	})
