@@ -199,7 +199,7 @@ func TestListIsNotRead(t *testing.T) {
 		db, err := bolt.Open(filepath.Join(dir, "db"), bolt.Options{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, db.Close()) }()
-		const objects, size = 2000, 10_000
+		const objects, size = 600, 10_000
 		c := newCached(t, db, objects, size)
 		p, closeAll := serveOnPipe(t, c.server(dir), io.Discard)
 		defer closeAll()

@@ -46,6 +46,7 @@ func TestProbesAreShared(t *testing.T) {
 		require.Equal(t, 2, asked)
 		get("3")
 		wg.Wait()
+		synctest.Wait()
 		require.False(t, p.running)
 	})
 }
@@ -96,6 +97,7 @@ func TestProbesOutliveOneCaller(t *testing.T) {
 		require.NoError(t, <-third, "the next probe was not the one that all had left")
 
 		require.ErrorIs(t, <-get(t.Context()), context.DeadlineExceeded, "a server that does not answer")
+		synctest.Wait()
 		require.False(t, p.running)
 	})
 }

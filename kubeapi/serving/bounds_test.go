@@ -264,6 +264,7 @@ func TestAnswerIsNotRead(t *testing.T) {
 			inBubble(t, large, func(t *testing.T, p pipes) {
 				c := tc.ask(t, p)
 				time.Sleep(2 * writeTimeout)
+				synctest.Wait()
 				require.InDelta(t, writeTimeout.Seconds(), over.Seconds(), 6) // TLS may add 5 s
 				_ = c.Close()
 			})
