@@ -125,7 +125,7 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 		collection.Changed("encryption", before.Encryption, next.Encryption),
 		collection.Changed("snapshots.dir", before.Snapshots.Dir, next.Snapshots.Dir),
 		collection.Changed("localAPI.socket", before.LocalAPI.Socket, next.LocalAPI.Socket),
-		collection.Changed("kubernetesAPI", listeners(before), listeners(next)),
+		collection.Changed("kubernetesAPI", before.KubernetesAPI, next.KubernetesAPI),
 		collection.Changed("metrics", before.Metrics, next.Metrics),
 		collection.Changed("log.format", before.Log.Format, next.Log.Format),
 	) {
@@ -139,7 +139,6 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 		collection.Changed("history", before.History, next.History),
 		collection.Changed("snapshots", before.Snapshots, next.Snapshots),
 		collection.Changed("restore", before.Restore, next.Restore),
-		collection.Changed("kubernetesAPI.openAPI", before.KubernetesAPI.OpenAPI, next.KubernetesAPI.OpenAPI),
 		collection.Changed("log.level", before.Log.Level, next.Log.Level),
 		collection.Changed("health", before.Health, next.Health),
 		collection.Changed("secrets", before.Secrets, next.Secrets),
@@ -147,13 +146,6 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 		changes = append(changes, "changed "+field)
 	}
 	return append(changes, collection.ChangedStaleness(before, next)...), errors.Join(errs...)
-}
-
-// listeners returns the part of kubernetesAPI that is read at the start alone.
-func listeners(cfg *config.AgentConfiguration) config.KubernetesAPI {
-	k := cfg.KubernetesAPI
-	k.OpenAPI = false
-	return k
 }
 
 // applySettings puts a configuration in force, all but its collections.

@@ -144,13 +144,12 @@ func TestReloadOffline(t *testing.T) {
 	// The staleness changes without a restart of the watch.
 	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
 		*c = *r.next.Load()
-		c.KubernetesAPI.OpenAPI = true
 		c.Resources = slices.Clone(c.Resources)
 		c.Resources[1].Staleness = config.Staleness{Policy: config.StalenessServe}
 	}))
 	changes, err = r.client.Reload(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"changed kubernetesAPI.openAPI", "changed pods: staleness"}, changes)
+	require.Equal(t, []string{"changed pods: staleness"}, changes)
 
 	// Another version is another resource, which the server has to name. Until then the stored
 	// objects can be read.
@@ -160,7 +159,7 @@ func TestReloadOffline(t *testing.T) {
 	}))
 	changes, err = r.client.Reload(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"changed kubernetesAPI.openAPI", "changed log.level", "changed pods: staleness", "removed services", "changed pods: version, indexes"}, changes)
+	require.Equal(t, []string{"changed log.level", "changed pods: staleness", "removed services", "changed pods: version, indexes"}, changes)
 	require.EqualValues(t, 2, r.status(t).Collections[0].Objects)
 
 	// A removed collection is deleted from the disk. If it is added again, it is a new one.

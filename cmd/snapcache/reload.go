@@ -29,9 +29,8 @@ watches and readers continue.
    systemctl reload snapcache               the same
 
 Resources, indexes, selectors, transforms, staleness, intervals, history, snapshots,
-health, kubernetesAPI.openAPI and the log level can change. kubeconfig, encryption, the
-socket, the rest of kubernetesAPI, metrics, the log format, and the store's type, path
-and maxSize need a restart.
+health and the log level can change. kubeconfig, encryption, the socket, kubernetesAPI,
+metrics, the log format, and the store's type, path and maxSize need a restart.
 
 A configuration that is wrong, or needs a restart, is refused as a whole, and the
 previous one stays in force. The command then exits with 2.`,
