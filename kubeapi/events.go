@@ -49,7 +49,7 @@ type Events struct {
 	pending []store.Transition
 	bytes   int64
 	gaps    []gap
-	next    chan struct{} // closed at the next change of head
+	next    chan struct{} // closed when readers have to look again
 }
 
 // gap is the time between two resourceVersions of which the store has only the ends: of an object that
@@ -167,12 +167,11 @@ func (e *Events) resetLocked(rv string) {
 	e.advanceLocked(rv)
 }
 
+// advanceLocked moves the head, and wakes readers.
 func (e *Events) advanceLocked(rv string) {
-	if e.head != rv {
-		e.head = rv
-		close(e.next)
-		e.next = make(chan struct{})
-	}
+	e.head = rv
+	close(e.next)
+	e.next = make(chan struct{})
 }
 
 func (e *Events) addLocked(t store.Transition) {

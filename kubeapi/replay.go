@@ -29,7 +29,7 @@ func (w *watcher) replay(ctx context.Context) error {
 		return err
 	}
 	state := v.State()
-	if w.ahead = !state.Synced || past(w.rv, state.RV); w.ahead {
+	if w.ahead = !state.Synced || past(w.rv, state.RV); w.ahead || w.rv == state.RV {
 		v.Close()
 		return nil
 	}

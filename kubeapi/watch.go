@@ -217,7 +217,9 @@ func (w *watcher) run(ctx context.Context) error {
 			if err := w.deliver(l.events); err != nil {
 				return err
 			}
-			if w.ahead = past(w.rv, l.head); !w.ahead {
+			if w.ahead = past(w.rv, l.head); w.ahead {
+				seen = 0
+			} else {
 				w.rv = l.head
 			}
 		}
