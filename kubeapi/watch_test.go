@@ -1,0 +1,379 @@
+package kubeapi
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/store"
+)
+
+// started returns a world with the objects a/x and b/x, at the resourceVersions 11 and 12.
+func started(t *testing.T, dir string) *world {
+	w := newWorld(t, dir)
+	w.put("a/x", &pod{ns: "a", name: "x", app: "web", node: "n1"})
+	w.put("b/x", &pod{ns: "b", name: "x", app: "db"})
+	w.start()
+	w.list()
+	synctest.Wait()
+	t.Cleanup(w.close)
+	return w
+}
+
+// change changes an object at the server, and delivers that.
+func (w *world) change(key, app, node string) {
+	ns, name, _ := strings.Cut(key, "/")
+	p := &pod{ns: ns, name: name, app: app, node: node}
+	if was := w.objects[key]; was != nil {
+		p.uid = was.uid
+	}
+	w.put(key, p)
+	w.deliver(1)
+	synctest.Wait()
+}
+
+func (w *world) remove(key string) {
+	w.put(key, nil)
+	w.deliver(1)
+	synctest.Wait()
+}
+
+// inBubble runs a test over both stores, in a bubble.
+func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
+	stores(t, func(t *testing.T, dir string) {
+		synctest.Test(t, func(t *testing.T) { fn(t, started(t, dir)) })
+	})
+}
+
+func open(t *testing.T, w *world, query string, header ...string) *stream {
+	s := watch(t, w.server, false, "/api/v1/pods?watch=1&"+query, header...)
+	t.Cleanup(s.close)
+	synctest.Wait()
+	return s
+}
+
+// TestWatchBegins pins what a watch begins with, from each resourceVersion.
+func TestWatchBegins(t *testing.T) {
+	all := []string{"ADDED a/x@11", "ADDED b/x@12"}
+	end := append(all[:2:2], "BOOKMARK end@12")
+	const streaming = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	tests := []struct {
+		name, query string
+		want        []string
+	}{
+		{"unset", "", all},
+		{"0", "resourceVersion=0", all},
+		{"unset, bookmarks", "allowWatchBookmarks=true", end},
+		{"the newest", "resourceVersion=12", nil},
+		{"too new", "resourceVersion=1000", nil},
+		{"too new, bookmarks", "resourceVersion=1000&allowWatchBookmarks=true", nil},
+		{"before the history", "resourceVersion=5&allowWatchBookmarks=true", []string{"ERROR 410"}},
+		{"streaming, no bookmarks", streaming, all},
+		{"streaming", streaming + "&allowWatchBookmarks=true", end},
+		{"streaming from 0", streaming + "&allowWatchBookmarks=true&resourceVersion=0", end},
+		{"streaming from 11", streaming + "&allowWatchBookmarks=true&resourceVersion=11", end},
+		{"none, unset", "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil},
+		{"none, 0", "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0", nil},
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, test := range tests {
+			s := open(t, w, test.query)
+			require.Equal(t, http.StatusOK, s.code, test.name)
+			require.Equal(t, test.want, s.texts(), test.name)
+			require.Equal(t, len(test.want) == 1, s.ended(), test.name)
+		}
+	})
+}
+
+func TestWatchTooNew(t *testing.T) {
+	const streaming = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=1000"
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, strings.TrimPrefix(streaming, "/api/v1/pods?watch=1&"))
+		require.False(t, s.ended())
+		time.Sleep(waitLimit + time.Second)
+		synctest.Wait()
+		require.True(t, s.ended())
+		require.Equal(t, []string{"ERROR 504"}, s.texts())
+		require.Equal(t, http.StatusOK, s.code)
+
+		w.offline, w.since = true, time.Now()
+		l := ask(t, w.server, streaming)
+		require.Equal(t, http.StatusTooManyRequests, l.Code)
+		require.Equal(t, "1", l.header.Get("Retry-After"))
+
+		w.offline = false
+		s = open(t, w, "resourceVersion=15&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+		for range 3 {
+			w.change("a/y", "web", "")
+		}
+		require.Equal(t, []string{"ADDED a/x@11", "ADDED a/y@15", "ADDED b/x@12"}, s.texts(), "it came in time")
+	})
+}
+
+// A client that is ahead of the cache gets nothing, not even a bookmark, until the cache is past it.
+func TestWatchAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, "resourceVersion=14&allowWatchBookmarks=true")
+		time.Sleep(3 * time.Minute)
+		w.change("a/y", "web", "")
+		w.change("a/y", "db", "")
+		require.Empty(t, s.texts())
+		w.change("a/y", "web", "")
+		require.Equal(t, []string{"MODIFIED a/y@15"}, s.texts())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"BOOKMARK @15"}, s.texts())
+	})
+}
+
+func TestWatchNeverSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "")
+		w.start()
+		defer w.close()
+		for _, url := range []string{
+			"/api/v1/pods", "/api/v1/pods?watch=1", "/api/v1/pods?watch=1&resourceVersion=10", "/api/v1/namespaces/a/pods/x",
+			"/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		} {
+			l := ask(t, w.server, url)
+			require.Equal(t, http.StatusTooManyRequests, l.Code, url)
+			require.Equal(t, "1", l.header.Get("Retry-After"), url)
+		}
+	})
+}
+
+func TestWatchBookmarks(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, "resourceVersion=12&allowWatchBookmarks=true&timeoutSeconds=150")
+		other := open(t, w, "resourceVersion=12&timeoutSeconds=150")
+		w.rv = 20
+		w.all()
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		require.Empty(t, s.texts())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"BOOKMARK @20"}, s.texts(), "the server's bookmarks move an idle watch")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"BOOKMARK @20"}, s.texts())
+		time.Sleep(28 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"BOOKMARK @20"}, s.texts(), "2 s before the end")
+		require.False(t, s.ended())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.True(t, s.ended())
+		require.False(t, s.cut)
+		require.Empty(t, s.texts())
+		require.True(t, other.ended())
+		require.Empty(t, other.texts())
+	})
+}
+
+func TestWatchTimeouts(t *testing.T) {
+	tests := []struct {
+		name, query string
+		least, most time.Duration
+	}{
+		{"unset", "", 30 * time.Minute, time.Hour},
+		{"0", "&timeoutSeconds=0", 30 * time.Minute, time.Hour},
+		{"1", "&timeoutSeconds=1", time.Second, time.Second},
+		{"negative", "&timeoutSeconds=-1", 0, 0},
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, test := range tests {
+			began := time.Now()
+			s := open(t, w, "resourceVersion=12"+test.query)
+			<-s.done
+			require.False(t, s.cut)
+			require.GreaterOrEqual(t, time.Since(began), test.least, test.name)
+			require.LessOrEqual(t, time.Since(began), test.most, test.name)
+		}
+	})
+}
+
+// An object that leaves the selection is deleted for the client: with the last body that it had there,
+// under the resourceVersion of the event.
+func TestWatchSelectorExit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, "resourceVersion=12&labelSelector=app%3Dweb")
+		w.change("a/x", "db", "n2")
+		w.change("a/x", "db", "n3")
+		w.change("a/x", "web", "n3")
+		w.change("a/x", "web", "n4")
+		w.remove("a/x")
+		frames := s.frames(10)
+		var got []string
+		for _, f := range frames {
+			got = append(got, f.String()+" "+f.Object.Spec.NodeName+" "+f.Object.Metadata.Labels["app"])
+		}
+		require.Equal(t, []string{"DELETED a/x@13 n1 web", "ADDED a/x@15 n3 web", "MODIFIED a/x@16 n4 web", "DELETED a/x@17 n4 web"}, got)
+		coalesced := func(query string) (got []string) {
+			w.events.Skip(w.coll.State().RV) // the events are gone
+			return open(t, w, "allowWatchBookmarks=true&labelSelector=app%3Dweb&"+query).texts()
+		}
+		require.Equal(t, []string{"DELETED a/x@17", "BOOKMARK @17"}, coalesced("resourceVersion=12"))
+		require.Equal(t, []string{"BOOKMARK @17"}, coalesced("resourceVersion=14"))
+		require.Equal(t, []string{"ERROR 410"}, open(t, w, "labelSelector=app%3Dweb&resourceVersion=12").texts(), "no bookmarks, no coalescing")
+	})
+}
+
+func TestWatchForms(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, "allowWatchBookmarks=true", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+		w.change("a/x", "web", "n2")
+		frames := s.frames(9)
+		require.Len(t, frames, 4)
+		for _, f := range frames {
+			require.Equal(t, "PartialObjectMetadata", f.Object.Kind)
+			require.Empty(t, f.Object.Spec.NodeName)
+		}
+		require.Equal(t, "BOOKMARK end@12", frames[2].String())
+		require.Equal(t, "MODIFIED a/x@13", frames[3].String())
+
+		s = open(t, w, "allowWatchBookmarks=true", "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+		w.change("a/x", "web", "n3")
+		frames = s.frames(9)
+		require.Len(t, frames, 4)
+		for i, f := range frames {
+			require.Equal(t, "Table", f.Object.Kind)
+			require.Equal(t, i == 0, f.Object.ColumnDefinitions != nil, "only the first has columns")
+			require.Len(t, f.Object.Rows, 1)
+		}
+		require.Equal(t, "14", frames[3].Object.Metadata.ResourceVersion)
+		require.Equal(t, "x", frames[3].Object.Rows[0].Object.Metadata.Name)
+	})
+}
+
+// Changes that no event can describe end the watches that are open.
+func TestWatchEnds(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(w *world)
+	}{
+		{"an old correction", func(w *world) {
+			require.NoError(w.t, w.queue.Correct("a/y", (&pod{ns: "a", name: "y", uid: "y", rv: 5}).object(), "12"))
+		}},
+		{"a correction that deletes", func(w *world) { require.NoError(w.t, w.queue.Correct("a/x", nil, "12")) }},
+		{"a list of another history", func(w *world) { w.rv = 7; w.list() }},
+		{"a list of other objects at the same resourceVersion", func(w *world) { w.objects = state{}; w.list() }},
+		{"the end of the collection", func(w *world) { w.events.End() }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				s := open(t, w, "resourceVersion=12&allowWatchBookmarks=true")
+				test.do(w)
+				synctest.Wait()
+				require.Equal(t, []string{"ERROR 410"}, s.texts())
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, "resourceVersion=12")
+		require.NoError(t, w.queue.Correct("a/x", (&pod{ns: "a", name: "x", uid: "1", rv: 15}).object(), "12"))
+		synctest.Wait()
+		require.Empty(t, s.texts(), "a newer correction waits for its place")
+		w.change("a/y", "web", "")
+		require.Equal(t, []string{"ADDED a/y@13"}, s.texts())
+		w.rv = 20
+		w.all()
+		synctest.Wait()
+		require.Equal(t, []string{"MODIFIED a/x@15"}, s.texts())
+	})
+}
+
+// Events of one resourceVersion, as of a lease that ends, are all delivered, also in two batches.
+func TestEqualResourceVersions(t *testing.T) {
+	gone := func(key string) store.Transition {
+		ns, name, _ := strings.Cut(key, "/")
+		o := (&pod{ns: ns, name: name, uid: "1", rv: 20}).object()
+		return store.Transition{Type: store.Deleted, Key: key, RV: "20", Object: o, Old: o}
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, "resourceVersion=12")
+		w.events.Record([]store.Transition{gone("a/1"), gone("a/2")}, "20")
+		synctest.Wait()
+		require.Equal(t, []string{"DELETED a/1@20", "DELETED a/2@20"}, s.texts())
+		w.events.Record([]store.Transition{gone("a/3")}, "20")
+		synctest.Wait()
+		require.Equal(t, []string{"DELETED a/3@20"}, s.texts())
+		w.events.Record([]store.Transition{gone("a/4")}, "21")
+		synctest.Wait()
+		require.Equal(t, []string{"DELETED a/4@20"}, s.texts())
+		require.Empty(t, open(t, w, "resourceVersion=20").texts())
+		w.events.maxBytes = 1
+		w.events.Record(nil, "22")
+		require.False(t, w.events.after("12", 0).known)
+		require.True(t, w.events.after("20", 0).known)
+	})
+}
+
+// The store may hold the objects for hours before its loop runs.
+func TestBeforeTheLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.change("a/x", "web", "n2")
+		w.stop(false)
+		w.open()
+		require.Equal(t, []string{"MODIFIED a/x@13", "BOOKMARK @13"}, open(t, w, "resourceVersion=12&allowWatchBookmarks=true").texts())
+		require.Equal(t, http.StatusGone, ask(t, w.server, "/api/v1/pods?resourceVersion=12&resourceVersionMatch=Exact").Code)
+		w.events.End() // as before they have begun
+		s := open(t, w, "resourceVersion=12&allowWatchBookmarks=true")
+		require.Equal(t, []string{"MODIFIED a/x@13", "BOOKMARK @13"}, s.texts())
+		require.Equal(t, http.StatusGone, ask(t, w.server, "/api/v1/pods?resourceVersion=12&resourceVersionMatch=Exact").Code)
+		w.run()
+		w.change("a/x", "web", "n3")
+		require.Equal(t, []string{"MODIFIED a/x@14"}, s.texts())
+	})
+}
+
+// An informer that was away for an hour gets exactly what has changed.
+func TestAwayForAnHour(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 60 {
+			time.Sleep(time.Minute)
+			w.change("a/x", "web", "n"+strconv.Itoa(i))
+			w.change("a/y", "web", "")
+			w.remove("a/y")
+			if i == 30 {
+				w.stop(false)
+				w.start()
+			}
+		}
+		w.remove("b/x")
+		last := w.rv
+		s := open(t, w, "resourceVersion=12&allowWatchBookmarks=true")
+		require.Equal(t, []string{
+			"MODIFIED a/x@" + strconv.Itoa(last-3), "DELETED b/x@" + strconv.Itoa(last), "BOOKMARK @" + strconv.Itoa(last),
+		}, s.texts())
+		s = open(t, w, "resourceVersion="+strconv.Itoa(last-3))
+		require.Equal(t, []string{
+			"ADDED a/y@" + strconv.Itoa(last-2), "DELETED a/y@" + strconv.Itoa(last-1), "DELETED b/x@" + strconv.Itoa(last),
+		}, s.texts(), "the newest are still there")
+	})
+}
+
+// What was not recorded is not left out.
+func TestNotRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "")
+		w.always, w.linger, w.repeats = false, time.Second, true
+		w.start()
+		t.Cleanup(w.close)
+		w.list()
+		synctest.Wait()
+		w.put("a/y", &pod{ns: "a", name: "y"})
+		w.put("a/y", nil)
+		w.deliver(2)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, strconv.Itoa(w.rv), w.coll.State().RV)
+		require.False(t, w.events.after("10", 0).known)
+	})
+}
