@@ -1,0 +1,175 @@
+package kubeapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/memory"
+)
+
+// TestStaleness pins the headers of answers while the server can't be reached.
+func TestStaleness(t *testing.T) {
+	const list = "/api/v1/pods"
+	tests := []struct {
+		name      string
+		staleness Staleness
+		after     time.Duration
+		code      int
+		age       string
+		warning   bool
+	}{
+		{"default", Staleness{}, 90 * time.Second, 200, "90", true},
+		{"serve", Staleness{Policy: Serve}, time.Hour, 200, "3600", false},
+		{"warn", Staleness{Policy: Warn}, time.Hour, 200, "3600", true},
+		{"refuse, young", Staleness{Policy: Refuse, MaxAge: time.Hour}, time.Hour, 200, "3600", true},
+		{"refuse, old", Staleness{Policy: Refuse, MaxAge: time.Hour}, time.Hour + time.Second, 503, "3601", false},
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		l := ask(t, w.server, list)
+		require.Equal(t, "0", l.header.Get("Age"))
+		require.Empty(t, l.header.Get("Warning"))
+		for _, test := range tests {
+			w.offline, w.since, w.staleness = true, time.Now(), test.staleness
+			time.Sleep(test.after)
+			for _, u := range []string{list, list + "?resourceVersion=12", "/api/v1/namespaces/a/pods/x"} {
+				l := ask(t, w.server, u)
+				require.Equal(t, test.code, l.Code, test.name)
+				require.Equal(t, test.age, l.header.Get("Age"), test.name)
+				require.Equal(t, test.warning, l.header.Get("Warning") != "", test.name)
+				require.Equal(t, test.code == 503, l.header.Get("Retry-After") != "", test.name)
+			}
+		}
+		require.Empty(t, open(t, w, "resourceVersion=12").texts(), "a client that has the state may wait for the next one")
+	})
+}
+
+// TestProbe pins what a read of the newest state waits for.
+func TestProbe(t *testing.T) {
+	var fail error
+	var probes int
+	server := ""
+	inBubble(t, func(t *testing.T, w *world) {
+		fail, probes, server = nil, 0, "13"
+		w.stop(false)
+		w.probe = func(context.Context) (string, error) { probes++; return server, fail }
+		w.start()
+		go func() {
+			time.Sleep(settleTime / 2)
+			w.put("a/x", &pod{ns: "a", name: "x", uid: "1", app: "web"})
+			w.deliver(1)
+		}()
+		l := ask(t, w.server, "/api/v1/pods")
+		require.Equal(t, "13", l.Metadata.ResourceVersion, "the event that is on its way")
+		require.Equal(t, 1, probes)
+		synctest.Wait()
+
+		server = "20" // of another resource
+		began := time.Now()
+		l = ask(t, w.server, "/api/v1/namespaces/a/pods/x")
+		require.Equal(t, http.StatusOK, l.Code)
+		require.Equal(t, settleTime, time.Since(began))
+		require.Equal(t, "0", l.header.Get("Age"))
+		ask(t, w.server, "/api/v1/pods?resourceVersion=0")
+		require.Equal(t, 2, probes)
+
+		fail = errors.New("no route")
+		l = ask(t, w.server, "/api/v1/pods")
+		require.Equal(t, http.StatusOK, l.Code)
+		require.Equal(t, "0", l.header.Get("Age"))
+		require.Contains(t, l.header.Get("Warning"), time.Now().UTC().Format(time.RFC3339))
+	})
+}
+
+// A request that no collection covers is refused.
+func TestScope(t *testing.T) {
+	info := store.Info{ID: "pods@a", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Namespace: "a", FieldSelector: "spec.nodeName=n1"}
+	db := memory.New()
+	defer func() { require.NoError(t, db.Close()) }()
+	coll, err := db.Open(info)
+	require.NoError(t, err)
+	r, err := coll.Replace()
+	require.NoError(t, err)
+	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
+	c := &Collection{
+		Info: func() store.Info { return info }, Description: func() store.Description { return store.Description{} }, View: coll.View,
+		Events: NewEvents(true, "10", clock.RealClock{}),
+	}
+	s := New(Options{Collections: func() []*Collection { return []*Collection{c} }})
+	tests := []struct {
+		name, url string
+		code      int
+	}{
+		{"all", "/api/v1/pods", 403},
+		{"another namespace", "/api/v1/namespaces/b/pods?fieldSelector=spec.nodeName%3Dn1", 403},
+		{"another node", "/api/v1/namespaces/a/pods?fieldSelector=spec.nodeName%3Dn2", 403},
+		{"the whole namespace", "/api/v1/namespaces/a/pods", 403},
+		{"what is there", "/api/v1/namespaces/a/pods?fieldSelector=spec.nodeName%3Dn1", 200},
+		{"less", "/api/v1/namespaces/a/pods?fieldSelector=spec.nodeName%3Dn1&labelSelector=app", 200},
+		{"an object that may exist", "/api/v1/namespaces/a/pods/x", 403},
+		{"watch of all", "/api/v1/pods?watch=1&timeoutSeconds=1", 403},
+		{"watch of what is there", "/api/v1/namespaces/a/pods?fieldSelector=spec.nodeName%3Dn1&watch=1&timeoutSeconds=-1", 200},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.url, nil))
+			require.Equal(t, test.code, w.Code, w.Body.String())
+		})
+	}
+}
+
+// deadlines is a client whose connection has a write deadline.
+type deadlines struct {
+	*answer
+	deadline time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deadline = at
+	return nil
+}
+
+func (d *deadlines) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	at := d.deadline
+	d.mu.Unlock()
+	if at.IsZero() || !time.Now().Before(at) {
+		return 0, context.DeadlineExceeded
+	}
+	return d.answer.Write(p)
+}
+
+// Each write to a client has the whole limit, also of a frame that is larger than the buffer, and
+// between writes there is no deadline.
+func TestWriteDeadlines(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(t.Context())
+		d := &deadlines{answer: &answer{ctx: ctx, header: http.Header{}}}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { _ = recover() }()
+			w.server.ServeHTTP(d, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/pods?watch=1&resourceVersion=12", nil))
+		}()
+		time.Sleep(10 * time.Minute)
+		w.change("a/x", "web", strings.Repeat("n", 10<<10))
+		d.mu.Lock()
+		require.Equal(t, 1, strings.Count(d.buf.String(), "\n"))
+		require.Zero(t, d.deadline)
+		d.mu.Unlock()
+		cancel()
+		<-done
+	})
+}
