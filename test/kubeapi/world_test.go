@@ -61,11 +61,11 @@ func (p *place) apply(manifests string) {
 			o.SetNamespace(p.namespace)
 		}
 		status := o.Object["status"]
-		made, err := objects.Create(p.t.Context(), o, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			patch, encodeErr := json.Marshal(o)
-			require.NoError(p.t, encodeErr)
-			made, err = objects.Patch(p.t.Context(), o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		patch, err := json.Marshal(o)
+		require.NoError(p.t, err)
+		made, err := objects.Patch(p.t.Context(), o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			made, err = objects.Create(p.t.Context(), o, metav1.CreateOptions{})
 		}
 		require.NoError(p.t, err, manifest)
 		if status != nil {

@@ -1,0 +1,164 @@
+package kubeapi
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// incomplete is a deployment during its rollout, and complete is its status at the end.
+const (
+	incomplete = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: rolling},
+ spec: {replicas: 3, selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, image: i}]}}},
+ status: {observedGeneration: 1, replicas: 3, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}}`
+	complete = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: rolling},
+ status: {observedGeneration: 1, replicas: 3, updatedReplicas: 3, readyReplicas: 3, availableReplicas: 3}}`
+)
+
+// TestKubectlFollows compares commands that follow changes, while the changes are made.
+func TestKubectlFollows(t *testing.T) {
+	t.Parallel()
+	p, s := newPlace(t, "follow"), newSite(t)
+	const pod = `{apiVersion: v1, kind: Pod, metadata: {name: slow}, spec: {containers: [{name: c, image: i}]}}`
+	const ready = `{apiVersion: v1, kind: Pod, metadata: {name: slow}, status: {phase: Running, conditions: [{type: Ready, status: "True"}]}}`
+	configMap := func(name, value string) string {
+		return `{apiVersion: v1, kind: ConfigMap, metadata: {name: ` + name + `}, data: {` + value + `: x}}`
+	}
+	for _, c := range []struct {
+		name   string
+		args   string
+		before string // manifests
+		begun  string // what the command prints before the changes, or logs with -v=6
+		change func()
+		last   string // what it prints at last
+		ends   bool   // whether the command ends then
+	}{
+		{
+			name: "table", args: "get configmaps -w", before: configMap("table", "a"), begun: "table",
+			change: func() {
+				p.apply(configMap("table", "b"))
+				p.apply(configMap("later", "a"))
+				p.remove(configMaps, "table")
+				p.apply(configMap("end", "a"))
+			},
+			last: "end ",
+		},
+		{
+			name: "events", args: "get widgets -w --output-watch-events -o wide", begun: "ADDED",
+			before: `{apiVersion: lab.example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}`,
+			change: func() {
+				p.apply(`{apiVersion: lab.example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 2}}`)
+				p.remove(widgets, "w")
+			},
+			last: "DELETED",
+		},
+		{
+			name: "field selector", args: "get pods -w --output-watch-events --field-selector status.phase!=Running", before: pod, begun: "slow",
+			change: func() { p.apply(ready); p.remove(pods, "slow") }, last: "DELETED",
+		},
+		{
+			name: "condition", args: "wait pod/slow --for=condition=Ready --timeout=60s -v=6", begun: "watch=true", before: pod,
+			change: func() { p.apply(ready) }, last: "condition met", ends: true,
+		},
+		{
+			name: "field", args: "wait cm/field --for=jsonpath={.data.done}=x --timeout=60s -v=6", begun: "watch=true", before: configMap("field", "a"),
+			change: func() { p.apply(configMap("field", "done")) }, last: "condition met", ends: true,
+		},
+		{
+			name: "creation", args: "wait cm/created --for=create --timeout=60s",
+			change: func() { p.apply(configMap("created", "a")) }, last: "condition met", ends: true,
+		},
+		{
+			name: "deletion", args: "wait cm/gone --for=delete --timeout=60s -v=6", begun: "watch=true", before: configMap("gone", "a"),
+			change: func() { p.remove(configMaps, "gone") }, last: "condition met", ends: true,
+		},
+		{
+			name: "rollout", args: "rollout status deployment/rolling --timeout=60s", before: incomplete, begun: "1 out of 3",
+			change: func() { p.apply(complete) }, last: "successfully rolled out", ends: true,
+		},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
+			p.t = t
+			if c.before != "" {
+				p.apply(c.before)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var running []*kubectlRun
+			for _, kubeconfig := range []string{s.server, s.cached} {
+				running = append(running, s.startKubectl(ctx, kubeconfig, c.args+" -n "+p.namespace))
+			}
+			contains := func(wanted string) {
+				t.Helper()
+				for _, r := range running {
+					require.Eventually(t, func() bool { return strings.Contains(r.stdout.String()+r.stderr.String(), wanted) }, patience, pollEvery,
+						"kubectl %s does not print %q, but %q and %q", c.args, wanted, &r.stdout, &r.stderr)
+				}
+			}
+			contains(c.begun)
+			c.change()
+			contains(c.last)
+			if !c.ends {
+				cancel()
+			}
+			want, got := running[0].wait(), running[1].wait()
+			require.Equal(t, want.settled().stdout, got.settled().stdout, "kubectl %s", c.args)
+			require.Equal(t, c.ends, got.code == 0)
+		})
+	}
+}
+
+// TestKubectlRefused has what an agent does not serve: the error names it.
+func TestKubectlRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, c := range []struct {
+		name, args, wanted string
+	}{
+		{"logs", "logs web-0 -n ns -c c", "the server does not allow this method on the requested resource"},
+		{"exec", "exec web-0 -n ns -c c -- true", "the server does not allow this method on the requested resource"},
+		{"delete", "delete pod web-0 -n ns --wait=false", "the server does not allow this method on the requested resource"},
+		{"patch", "label pod web-0 -n ns x=y", "the server does not allow this method on the requested resource"},
+		{"scale", "scale deployment web -n ns --replicas=2", "the server does not allow this method on the requested resource"},
+		{"create", "create configmap x -n ns", "the server does not allow this method on the requested resource"},
+		{"not cached", "get daemonsets -n ns", `the server doesn't have a resource type "daemonsets"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := s.kubectl(s.cached, c.args)
+			require.NotZero(t, got.code)
+			require.Contains(t, got.stderr, c.wanted)
+		})
+	}
+}
+
+// TestKubectlAPIResources compares the list of resources with the kube-apiserver's: it has those that
+// are cached, with the verbs that are served.
+func TestKubectlAPIResources(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const args = "api-resources -o wide --no-headers --sort-by=name"
+	served := map[string]string{} // name, API version and namespaced, and all but the verbs
+	for _, line := range strings.Split(strings.TrimSpace(s.kubectl(s.server, args).stdout), "\n") {
+		served[withoutVerbs(line)] = line
+	}
+	lines := strings.Split(strings.TrimSpace(s.kubectl(s.cached, args).stdout), "\n")
+	require.Len(t, lines, len(s.resources))
+	for _, line := range lines {
+		require.Contains(t, served, withoutVerbs(line))
+		require.Contains(t, line, " get,list,watch ")
+	}
+}
+
+// withoutVerbs returns a line of api-resources without the verbs and the widths of columns.
+func withoutVerbs(line string) string {
+	fields := strings.Fields(line)
+	kept := fields[:0]
+	for _, f := range fields {
+		if !strings.Contains(f, "list") {
+			kept = append(kept, f)
+		}
+	}
+	return strings.Join(kept, " ")
+}
