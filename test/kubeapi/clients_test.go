@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,7 +65,10 @@ func TestClients(t *testing.T) {
 	p.change()
 	require.NoError(t, s.agent.await(t.Context(), s.resources))
 
+	// A read is consistent, so it has the last change, whether or not the agent had it before.
+	direct := []*run{{name: "client-go", views: directViews(t, restConfig(t, s.cached)), requests: &requests{}}}
 	everything := func(of schema.GroupVersionResource) []*unstructured.Unstructured { return read(t, of) }
+	requireInStep(t, "at the start", direct, everything)
 	running := startClients(t, s)
 	requireInStep(t, "at the start", running, everything)
 	for _, r := range running {
@@ -95,14 +99,14 @@ func TestClients(t *testing.T) {
 	s.start()
 	late := startClients(t, s)
 	offline := func(of schema.GroupVersionResource) []*unstructured.Unstructured { return kept[of] }
-	requireInStep(t, "offline", onlyMine(append(late, running...), p), offline)
+	requireInStep(t, "offline", onlyMine(slices.Concat(direct, late, running), p), offline)
 	requireNoLists(t, "offline", running)
 
 	forget(late)
 	s.link.restore(t)
-	requireInStep(t, "after the link is back", append(late, running...), everything)
+	requireInStep(t, "after the link is back", slices.Concat(direct, late, running), everything)
 	p.change()
-	requireInStep(t, "after the link is back, with changes", append(late, running...), everything)
+	requireInStep(t, "after the link is back, with changes", slices.Concat(direct, late, running), everything)
 	requireNoLists(t, "after the link is back", append(late, running...))
 }
 
