@@ -1,9 +1,10 @@
 package kubeapi
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,9 +18,9 @@ type statusError = apierrors.APIStatus
 // frames writes the frames of a watch. A client that does not read is cut, and can continue from the
 // last resourceVersion that it has.
 type frames struct {
-	w       *bufio.Writer
-	out     impatient // that w writes to
+	out     impatient
 	rw      http.ResponseWriter
+	pending *bytes.Buffer // frames that are not written yet; nil for none
 	q       *query
 	buf     []byte
 	heads   int // of tables: the columns are only in the first one
@@ -27,9 +28,11 @@ type frames struct {
 }
 
 func newFrames(w http.ResponseWriter, q *query) *frames {
-	out := newImpatient(w)
-	return &frames{w: bufio.NewWriterSize(out, 4<<10), out: out, rw: w, q: q}
+	return &frames{out: newImpatient(w), rw: w, q: q}
 }
+
+// buffers are those of pending frames: a watch that waits has none.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // start sends the headers, before there is an event.
 func (f *frames) start() error {
@@ -43,7 +46,7 @@ func (f *frames) start() error {
 
 // flush sends what was written. After it the watch may be idle for as long as it lasts.
 func (f *frames) flush() error {
-	if err := f.w.Flush(); err != nil {
+	if err := f.write(); err != nil {
 		return err
 	}
 	if err := f.out.flush(); err != nil {
@@ -120,10 +123,33 @@ func (f *frames) failure(err error) error {
 
 // frame writes one frame: a JSON document and a line feed.
 func (f *frames) frame(typ string, object []byte) error {
-	for _, part := range [][]byte{[]byte(`{"type":"` + typ + `","object":`), object, []byte("}\n")} {
-		if _, err := f.w.Write(part); err != nil {
-			return err
-		}
+	if f.pending == nil {
+		f.pending = buffers.Get().(*bytes.Buffer) //nolint:forcetypeassert // see buffers
 	}
-	return nil
+	b := f.pending
+	b.WriteString(`{"type":"`)
+	b.WriteString(typ)
+	b.WriteString(`","object":`)
+	b.Write(object)
+	b.WriteString("}\n")
+	if b.Len() < writeBufferBytes {
+		return nil
+	}
+	return f.write()
+}
+
+// write writes the pending frames at once: over HTTP/2 each write is a frame of its own, with a system
+// call.
+func (f *frames) write() error {
+	b := f.pending
+	if b == nil {
+		return nil
+	}
+	f.pending = nil
+	_, err := f.out.Write(b.Bytes())
+	if b.Cap() <= 2*writeBufferBytes { // others would make the pool grow
+		b.Reset()
+		buffers.Put(b)
+	}
+	return err
 }

@@ -277,12 +277,16 @@ func TestWatchIsNotRead(t *testing.T) {
 				client := p.client(http2)
 				answer, err := client.Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0")
 				require.NoError(t, err)
-				frames := json.NewDecoder(answer.Body)
-				next := func() {
+				types := make(chan string, 10)
+				go func() { // reads on after each frame: the connection has no buffer
+					defer close(types)
+					frames := json.NewDecoder(answer.Body)
 					var frame struct{ Type string }
-					require.NoError(t, frames.Decode(&frame))
-					require.Equal(t, "ADDED", frame.Type)
-				}
+					for frames.Decode(&frame) == nil {
+						types <- frame.Type
+					}
+				}()
+				next := func() { require.Equal(t, "ADDED", <-types) }
 				for range 3 {
 					next()
 				}

@@ -61,8 +61,10 @@ func (m *Metrics) begin(v verb, collection string) func(code int) {
 	}
 }
 
-// sent counts an event that was sent.
-func (m *Metrics) sent(collection string) { m.events.WithLabelValues(collection).Inc() }
+// sent returns the counter of the events that are sent to watches of a collection.
+func (m *Metrics) sent(collection string) prometheus.Counter {
+	return m.events.WithLabelValues(collection)
+}
 
 // resumed counts the tier from which a watch continues, and returns it.
 func (m *Metrics) resumed(collection string, exact, bookmarks bool) string {

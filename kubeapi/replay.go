@@ -44,7 +44,7 @@ func (w *watcher) replay(ctx context.Context) error {
 	}
 	sp.Finish(nil)
 	err = sp.Each(ctx, func(head, _ []byte, _ error) error {
-		w.s.opts.Metrics.sent(w.q.info.ID)
+		w.sent.Inc()
 		return w.out.event(typeOf(head[0]), head[1:])
 	})
 	if err != nil {

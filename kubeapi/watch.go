@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/internal/spool"
@@ -40,6 +41,8 @@ type watcher struct {
 	out *frames
 	rv  string // up to which the client has the events
 
+	sent prometheus.Counter // of events
+
 	epoch int  // of the events
 	ahead bool // the client is ahead of the cache, and gets nothing until that has caught up
 
@@ -58,7 +61,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err := q.form.check(); err != nil {
 		return err
 	}
-	wt := &watcher{s: s, q: &q, rv: rv}
+	wt := &watcher{s: s, q: &q, rv: rv, sent: s.opts.Metrics.sent(q.info.ID)}
 	initial := rv == "" || rv == "0"
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
@@ -298,7 +301,7 @@ func (w *watcher) deliver(events []*event) error {
 		if err := w.out.event(typ, raw); err != nil {
 			return err
 		}
-		w.s.opts.Metrics.sent(w.q.info.ID)
+		w.sent.Inc()
 	}
 	if !sent {
 		return nil
