@@ -99,6 +99,9 @@ type client struct {
 func (c *client) Header() http.Header { return c.header }
 func (c *client) WriteHeader(n int)   { c.code = n }
 func (c *client) Flush()              {}
+
+func (c *client) SetWriteDeadline(time.Time) error { return nil }
+
 func (c *client) Write(p []byte) (int, error) {
 	if c.bytes == 0 {
 		c.first = time.Now()

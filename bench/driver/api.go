@@ -38,9 +38,16 @@ type Rate struct {
 // The servers that are compared, and the agents without clients.
 const (
 	Server      = "kube-apiserver"
+	FarServer   = "kube-apiserver behind the link"
 	AgentAPI    = "agent, API on"  // without clients
 	AgentNoAPI  = "agent, API off" // as in every other plan
 	AgentBefore = "agent before"   // of another binary, see Options.Before
+)
+
+// The kinds of watches.
+const (
+	FewWatches = "watches of a namespace"
+	AllWatches = "watches of all pods"
 )
 
 // apiSide is one of the two servers.
@@ -85,7 +92,7 @@ func (d *Driver) api(ctx context.Context, s *server, plan API) (_ []result.Figur
 		name string
 		one  bool
 		rate Rate
-	}{{"watches of a namespace", true, plan.Few}, {"watches of all pods", false, plan.All}} {
+	}{{FewWatches, true, plan.Few}, {AllWatches, false, plan.All}} {
 		if err := d.apiWatches(ctx, s, sides, w.name, plan.Watches, w.one, w.rate, &f); err != nil {
 			return nil, fmt.Errorf("%s: %w", w.name, err)
 		}
@@ -288,7 +295,7 @@ func apiInformers(ctx context.Context, agent, direct *apiSide, bits float64, f *
 	for _, x := range []struct {
 		of     string
 		config *rest.Config
-	}{{Agent, agent.config}, {Server, direct.config}, {Server + " behind the link", far}} {
+	}{{Agent, agent.config}, {Server, direct.config}, {FarServer, far}} {
 		took, err := informerStart(ctx, x.config)
 		if err != nil {
 			return fmt.Errorf("informer of %s: %w", x.of, err)

@@ -8,10 +8,15 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 )
 
-// Write writes the charts, the raw figures, fleets.md and side-by-side.md to a directory. The pages
-// come last, so that they are never newer than their content. Their links expect the directory to be
+// Write writes the charts, the raw figures, fleets.md and side-by-side.md to a directory; of a run of
+// the Kubernetes API alone, only api.md and its figures. The pages come last, so that they are never newer than their content. Their links expect the directory to be
 // docs/bench.
 func Write(run *result.Run, dir string) error {
+	if st := apiStage(run); st != nil {
+		if err := writeAPI(run, st, dir); err != nil || len(st.Turns) == 0 {
+			return err
+		}
+	}
 	charts, err := Charts(run)
 	if err != nil {
 		return err
@@ -35,4 +40,14 @@ func Write(run *result.Run, dir string) error {
 		return err
 	}
 	return result.WriteFile(filepath.Join(dir, "side-by-side.md"), []byte(Markdown(run, names)))
+}
+
+func writeAPI(run *result.Run, st *result.Stage, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // documentation
+		return fmt.Errorf("write the report: %w", err)
+	}
+	if err := result.Write(filepath.Join(dir, "api.json"), run); err != nil {
+		return err
+	}
+	return result.WriteFile(filepath.Join(dir, "api.md"), []byte(API(run, st)))
 }

@@ -38,6 +38,9 @@ func TestSmoke(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(fleets), "NaN")
 	require.FileExists(t, filepath.Join(out, "side-by-side", "first-read.svg"))
+	page, err = os.ReadFile(filepath.Join(out, "api.md"))
+	require.NoError(t, err)
+	require.NotContains(t, string(page), "not measured")
 	var read result.Run
 	require.NoError(t, result.Read(filepath.Join(out, "side-by-side.json"), &read))
 	require.Equal(t, run.Stages, read.Stages)
@@ -80,6 +83,10 @@ func requireStage(t *testing.T, plan driver.Stage, st result.Stage) {
 		require.GreaterOrEqual(t, s.Handled.P99, s.Handled.P50, s.Peer)
 		require.Positive(t, s.CPU, s.Peer)
 	}
+	for _, f := range st.API {
+		require.NotEmpty(t, f.Values, "%s of %s", f.What, f.Of)
+	}
+	require.Equal(t, plan.API == nil, len(st.API) == 0)
 	fleets := 0
 	for _, f := range plan.Fleets {
 		fleets += 4 * f.Rounds

@@ -1,0 +1,71 @@
+package report
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/bench/driver"
+	"github.com/snapcache/snapcache/bench/result"
+)
+
+// apiExample is a run whose figures reach each target exactly.
+func apiExample() *result.Run {
+	add := func(st *result.Stage, what, unit string, values map[string]float64) {
+		for _, of := range []string{driver.Agent, driver.Server, driver.FarServer} {
+			if x, ok := values[of]; ok {
+				st.API = append(st.API, result.Figure{What: what, Of: of, Unit: unit, Values: []float64{x, x, 50 * x}})
+			}
+		}
+	}
+	st := result.Stage{Name: medium, Objects: 20_000}
+	add(&st, "list, JSON: CPU", "s", map[string]float64{driver.Agent: 1, driver.Server: 4})
+	add(&st, "list, JSON: first byte", "s", map[string]float64{driver.Agent: 0.01, driver.Server: 1})
+	add(&st, "list, JSON: memory grows by", "B", map[string]float64{driver.Agent: 16 << 20, driver.Server: 1 << 30})
+	add(&st, "an informer's start", "s", map[string]float64{driver.Agent: 1, driver.FarServer: 3})
+	add(&st, "get, resourceVersion=0: CPU", "s", map[string]float64{driver.Agent: 100e-6})
+	add(&st, "get, most recent: CPU", "s", map[string]float64{driver.Agent: 100e-6})
+	add(&st, "a watch that waits: memory", "B", map[string]float64{driver.Agent: 40 << 10})
+	for _, name := range []string{driver.FewWatches, driver.AllWatches} {
+		add(&st, name+": CPU for a delivery", "s", map[string]float64{driver.Agent: 20e-6, driver.Server: 20e-6})
+		add(&st, name+": to the last one, p99", "s", map[string]float64{driver.Agent: 0.15, driver.Server: 0.1})
+	}
+	return &result.Run{Command: "make bench-api", Stages: []result.Stage{st}}
+}
+
+func TestAPITargets(t *testing.T) {
+	st := apiStage(apiExample())
+	require.Len(t, apiTargets(st), 11)
+	for i, target := range apiTargets(st) {
+		require.Equal(t, "reached", judge(target).text, target.what)
+		worse := apiStage(apiExample())
+		for _, f := range worse.API {
+			if f.What == target.what && f.Of == driver.Agent {
+				f.Values[0], f.Values[1] = 1.02*f.Values[0], 1.02*f.Values[1]
+			}
+		}
+		require.Equal(t, "**not reached**", judge(apiTargets(worse)[i]).text, target.what)
+	}
+	st.API = st.API[1:]
+	require.Equal(t, "not measured", judge(apiTargets(st)[0]).text)
+}
+
+func TestAPIPage(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, Write(apiExample(), dir))
+	require.NoFileExists(t, filepath.Join(dir, "side-by-side.md"), "of a run of the API alone")
+	page, err := os.ReadFile(filepath.Join(dir, "api.md"))
+	require.NoError(t, err)
+	require.NotContains(t, string(page), "NaN")
+	require.NotContains(t, string(page), "%!")
+	require.Contains(t, string(page), "| list, JSON: CPU | 1.0 s (1.0 s to 50.0 s) | kube-apiserver 4.0 s (4.0 s to 200.0 s) | at most 0.25x | 0.25x | reached |")
+	require.Contains(t, string(page), "| get, most recent: CPU | agent | 100 µs (100 µs to 5.0 ms) |")
+	require.False(t, strings.Contains(string(page), "agent before"), "no earlier program was compared")
+	requireTables(t, string(page))
+	var run result.Run
+	require.NoError(t, result.Read(filepath.Join(dir, "api.json"), &run))
+	require.Equal(t, apiExample().Stages, run.Stages)
+}
