@@ -134,7 +134,8 @@ func recordOf(u undoing) store.Record {
 	raw := u.object.JSON()
 	return store.Record{
 		Header: store.Header{Key: u.key, UID: string(u.object.GetUID()), RV: u.object.GetResourceVersion(), Bytes: len(raw)},
-		Stored: raw, Decode: func(_ string, stored, _ []byte) ([]byte, error) { return stored, nil },
+		// A copy: the caller decodes the next record into what it got.
+		Stored: raw, Decode: func(_ string, stored, buf []byte) ([]byte, error) { return append(buf[:0], stored...), nil },
 	}
 }
 
