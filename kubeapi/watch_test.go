@@ -377,3 +377,26 @@ func TestNotRecorded(t *testing.T) {
 		require.False(t, w.events.after("10", 0).known)
 	})
 }
+
+// The store never had an object that was created and deleted between two of its checkpoints: a client
+// of another server, or from before a crash, may have it.
+func TestGaps(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.put("a/y", &pod{ns: "a", name: "y"})
+		w.put("a/y", nil)
+		w.list()
+		synctest.Wait()
+		require.Equal(t, []string{"ERROR 410"}, open(t, w, "resourceVersion=13&allowWatchBookmarks=true").texts())
+		require.Equal(t, []string{"BOOKMARK @14"}, open(t, w, "resourceVersion=12&allowWatchBookmarks=true").texts())
+		require.Empty(t, open(t, w, "resourceVersion=14&allowWatchBookmarks=true").texts())
+
+		y := (&pod{ns: "a", name: "y", uid: "1", rv: 15}).object()
+		w.events.Record([]store.Transition{
+			{Type: store.Added, Key: "a/y", RV: "15", Object: y},
+			{Type: store.Deleted, Key: "a/y", RV: "16", Object: y, Old: y},
+		}, "16")
+		require.False(t, w.events.between("14"))
+		require.True(t, w.events.between("15"), "one batch has both")
+		require.False(t, w.events.between("16"))
+	})
+}
