@@ -83,7 +83,6 @@ var warning = regexp.MustCompile(`(?m)^Warning: snapcache: the server can't be r
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	requireExplained(t, s)
 	t.Run("online", func(t *testing.T) { requireSameOutput(t, s, true) })
 	s.link.cut()
 	s.requireWarning(true)
@@ -114,13 +113,6 @@ func (s *site) requireWarning(wanted bool) {
 	require.Eventually(s.t, func() bool {
 		return warning.MatchString(s.kubectl(s.cached, "get ns ns").stderr) == wanted
 	}, patience, pollEvery, "a warning of stale answers: %v", wanted)
-}
-
-// requireExplained waits until the agent has the OpenAPI documents.
-func requireExplained(t *testing.T, s *site) {
-	t.Helper()
-	require.Eventually(t, func() bool { return s.kubectl(s.cached, "explain widgets").code == 0 }, patience, pollEvery,
-		"the agent does not serve the OpenAPI documents")
 }
 
 // output is what a command has printed.

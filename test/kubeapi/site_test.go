@@ -61,10 +61,12 @@ func newSite(t *testing.T) *site {
 		}
 	})
 	s.start()
-	require.NoError(t, s.agent.await(t.Context(), s.resources))
 	out, err := exec.Command(binary, "kubeconfig", "--config", filepath.Join(dir, "agent.yaml")).Output()
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(s.cached, out, 0o600))
+	s.agent.target, err = newServerTarget(restConfig(t, s.cached))
+	require.NoError(t, err)
+	require.NoError(t, s.agent.await(t.Context(), s.resources))
 	return s
 }
 
