@@ -22,6 +22,7 @@ import (
 
 // API compares the Kubernetes API of an agent with that of its kube-apiserver.
 type API struct {
+	Idle     int     // rounds of agents without clients
 	Rounds   int     // of lists
 	Gets     int     // in a row
 	Watches  int     // about as many, at once
@@ -60,22 +61,26 @@ type apiSide struct {
 }
 
 // figures collects the figures of a comparison.
-type figures []result.Figure
+type figures struct {
+	all []result.Figure
+	log func(format string, args ...any)
+}
 
-func (f *figures) add(what, of, unit string, values ...float64) {
-	for i := range *f {
-		if x := &(*f)[i]; x.What == what && x.Of == of {
-			x.Values = append(x.Values, values...)
+func (f *figures) add(what, of, unit string, value float64) {
+	f.log("%s, %s: %.6g %s", what, of, value, unit)
+	for i := range f.all {
+		if x := &f.all[i]; x.What == what && x.Of == of {
+			x.Values = append(x.Values, value)
 			return
 		}
 	}
-	*f = append(*f, result.Figure{What: what, Of: of, Unit: unit, Values: values})
+	f.all = append(f.all, result.Figure{What: what, Of: of, Unit: unit, Values: []float64{value}})
 }
 
 // api measures one comparison.
 func (d *Driver) api(ctx context.Context, s *server, plan API) (_ []result.Figure, err error) {
-	var f figures
-	if err := d.apiIdle(ctx, s, plan.Few, &f); err != nil {
+	f := figures{log: d.log}
+	if err := d.apiIdle(ctx, s, plan.Idle, plan.Few, &f); err != nil {
 		return nil, err
 	}
 	agent, p, err := d.startAPI(ctx, s)
@@ -112,8 +117,8 @@ func (d *Driver) api(ctx context.Context, s *server, plan API) (_ []result.Figur
 			return nil, fmt.Errorf("gets of %s: %w", x.name, err)
 		}
 	}
-	d.log("lists and gets are measured")
-	return f, apiInformers(ctx, agent, direct, plan.Link, &f)
+	err = apiInformers(ctx, agent, direct, plan.Link, &f)
+	return f.all, err
 }
 
 // startAPI starts an agent with the Kubernetes API, and waits until it is caught up.

@@ -106,7 +106,6 @@ func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, na
 		}
 		f.add(name+": to the last one, median", x.name, "s", measure.Percentile(late, 50))
 		f.add(name+": to the last one, p99", x.name, "s", measure.Percentile(late, 99))
-		d.log("%s at %s: %d deliveries, p99 %.1f ms", name, x.name, delivered, 1e3*measure.Percentile(late, 99))
 	}
 	for _, x := range sides {
 		for _, y := range sides {
@@ -201,14 +200,14 @@ func (a *arrivals) await(ctx context.Context, n int) error {
 }
 
 // apiIdle measures agents that no client asks: a first sync, and changes at a rate.
-func (d *Driver) apiIdle(ctx context.Context, s *server, rate Rate, f *figures) error {
+func (d *Driver) apiIdle(ctx context.Context, s *server, n int, rate Rate, f *figures) error {
 	peers := []string{AgentNoAPI, AgentAPI}
 	if d.binaries.before != "" {
 		peers = append(peers, AgentBefore)
 	}
-	for _, r := range rounds("", 2, peers) {
-		for n, name := range r.Peers {
-			l := launch{name: Agent, dir: filepath.Join(d.scratch, fmt.Sprint("idle-", len(*f), "-", n))}
+	for i, r := range rounds("", n, peers) {
+		for k, name := range r.Peers {
+			l := launch{name: Agent, dir: filepath.Join(d.scratch, fmt.Sprint("idle-", i, "-", k))}
 			switch name {
 			case AgentAPI:
 				var err error
@@ -235,7 +234,6 @@ func (d *Driver) apiIdle(ctx context.Context, s *server, rate Rate, f *figures) 
 			f.add("without clients: memory after a first sync", name, "B", float64(cost.Anon))
 			f.add("without clients: CPU of changes", name, "s", (after - before).Seconds())
 			f.add("without clients: memory after changes", name, "B", float64(memory.Anon))
-			d.log("%s: first sync %.2f s of CPU, changes %.2f s", name, cost.SettledCPU, (after - before).Seconds())
 		}
 	}
 	return nil
