@@ -46,10 +46,13 @@ func (f *frames) start() error {
 
 // flush sends what was written. After it the watch may be idle for as long as it lasts.
 func (f *frames) flush() error {
-	if err := f.write(); err != nil {
+	if f.pending == nil {
+		f.out.renew()
+	}
+	if err := f.write(); err != nil { // renews the deadline: over HTTP/2 that is not cheap
 		return err
 	}
-	if err := f.out.flush(); err != nil {
+	if err := f.out.http.Flush(); err != nil {
 		return err
 	}
 	f.out.rest()

@@ -86,12 +86,6 @@ func (i impatient) Write(p []byte) (int, error) {
 	return i.w.Write(p)
 }
 
-// flush sends what was written.
-func (i impatient) flush() error {
-	i.renew()
-	return i.http.Flush()
-}
-
 // renew begins another writeLimit. Not every writer has deadlines: those of tests have none.
 func (i impatient) renew() { _ = i.http.SetWriteDeadline(time.Now().Add(writeLimit)) }
 
