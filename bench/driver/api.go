@@ -261,6 +261,7 @@ func (x *apiSide) list(ctx context.Context, form, accept string, f *figures) err
 // gets reads single pods, one after another.
 func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) error {
 	for _, q := range []struct{ what, query string }{{"get, resourceVersion=0", "?resourceVersion=0"}, {"get, most recent", ""}} {
+		began := time.Now()
 		cpu, err := x.cpu(func() error {
 			for i := range n {
 				namespace, name := filepath.Split(keys[i*7919%len(keys)])
@@ -279,6 +280,7 @@ func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) er
 		if err != nil {
 			return err
 		}
+		f.add(q.what+": time", x.name, "s", time.Since(began).Seconds()/float64(n))
 		f.add(q.what+": CPU", x.name, "s", cpu/float64(n))
 	}
 	return nil

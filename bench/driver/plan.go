@@ -129,7 +129,7 @@ var Plans = map[string]Plan{
 	"api": {
 		Name: "api", Settle: 5 * time.Second,
 		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, API: &API{
-			Idle: 2, Rounds: 3, Gets: 2_000, Watches: 1_000, Link: 20e6, Few: Rate{100, 10 * time.Second}, All: Rate{5, 10 * time.Second},
+			Idle: 2, Rounds: 3, Gets: 500, Watches: 1_000, Link: 20e6, Few: Rate{100, 10 * time.Second}, All: Rate{5, 10 * time.Second},
 		}}},
 	},
 	// Only checks that everything works. Its figures mean nothing.
