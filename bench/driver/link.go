@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,8 @@ type link struct {
 	target   string
 	rate     float64 // bytes a second
 	wg       sync.WaitGroup
+	open     context.Context // ends with the link
+	end      context.CancelFunc
 
 	mu   sync.Mutex
 	free time.Time // when the link has sent everything so far
@@ -25,6 +28,7 @@ func newLink(target string, bitsPerSecond float64) (*link, error) {
 		return nil, fmt.Errorf("link: %w", err)
 	}
 	k := &link{listener: l, target: target, rate: bitsPerSecond / 8}
+	k.open, k.end = context.WithCancel(context.Background())
 	k.wg.Go(func() {
 		for {
 			client, err := l.Accept()
@@ -39,9 +43,10 @@ func newLink(target string, bitsPerSecond float64) (*link, error) {
 
 func (k *link) address() string { return k.listener.Addr().String() }
 
-// close waits until the clients have closed their connections.
+// close closes all connections.
 func (k *link) close() error {
 	err := k.listener.Close()
+	k.end()
 	k.wg.Wait()
 	return err
 }
@@ -53,6 +58,11 @@ func (k *link) carry(client net.Conn) {
 		return // the client sees its connection end
 	}
 	defer server.Close()
+	stop := context.AfterFunc(k.open, func() {
+		server.Close()
+		client.Close()
+	})
+	defer stop()
 	k.wg.Go(func() {
 		_, _ = io.Copy(server, client) // errors concern the ends
 		server.Close()
