@@ -280,6 +280,7 @@ func TestWatchIsNotRead(t *testing.T) {
 				types := make(chan string, 10)
 				go func() { // reads on after each frame: the connection has no buffer
 					defer close(types)
+					defer answer.Body.Close()
 					frames := json.NewDecoder(answer.Body)
 					var frame struct{ Type string }
 					for frames.Decode(&frame) == nil {

@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ func open(t *testing.T, w *world, query string, header ...string) *stream {
 // TestWatchBegins pins what a watch begins with, from each resourceVersion.
 func TestWatchBegins(t *testing.T) {
 	all := []string{"ADDED a/x@11", "ADDED b/x@12"}
-	end := append(all[:2:2], "BOOKMARK end@12")
+	end := slices.Concat(all, []string{"BOOKMARK end@12"})
 	const streaming = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	tests := []struct {
 		name, query string

@@ -26,9 +26,9 @@ func TestDifferences(t *testing.T) {
 	file := filepath.Join(root, apiPage)
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(raw), "-args -differences -->\n\n")
+	_, rest, found := strings.Cut(string(raw), "-args -differences -->\n\n")
 	require.True(t, found, "%s has no comment before the table", apiPage)
-	before = string(raw)[:len(raw)-len(rest)]
+	before := string(raw)[:len(raw)-len(rest)]
 	table, after, found := strings.Cut(rest, "\n\n")
 	require.True(t, found)
 	if *writeDifferences {
