@@ -81,7 +81,7 @@ bench-library: controlplane ## only the library's targets, in three minutes; wri
 	cd bench && $(GO) run ./cmd/bench -plan library -out ../.build/bench-library -command 'make bench-library'
 
 .PHONY: bench-api
-bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in five minutes; writes .build/bench-api
+bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in ten minutes; writes .build/bench-api
 	cd bench && $(GO) run ./cmd/bench -plan api -out ../.build/bench-api -command 'make bench-api'
 
 .PHONY: bench-full
