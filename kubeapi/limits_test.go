@@ -277,10 +277,10 @@ func TestWatchIsNotRead(t *testing.T) {
 				client := p.client(http2)
 				answer, err := client.Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0")
 				require.NoError(t, err)
+				defer answer.Body.Close()
 				types := make(chan string, 10)
 				go func() { // reads on after each frame: the connection has no buffer
 					defer close(types)
-					defer answer.Body.Close()
 					frames := json.NewDecoder(answer.Body)
 					var frame struct{ Type string }
 					for frames.Decode(&frame) == nil {
