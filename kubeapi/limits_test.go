@@ -275,7 +275,7 @@ func TestWatchIsNotRead(t *testing.T) {
 				defer closeAll()
 				stuck, _ := p.ask(t, "/api/v1/configmaps?watch=1&resourceVersion=0")
 				client := p.client(http2)
-				answer, err := client.Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0")
+				answer, err := client.Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0") //nolint:bodyclose // it is, below
 				require.NoError(t, err)
 				defer answer.Body.Close()
 				types := make(chan string, 10)
