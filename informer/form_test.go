@@ -99,12 +99,32 @@ func asTrees(t testing.TB, s *server) cache.ListerWatcher {
 			if err != nil {
 				return nil, err
 			}
-			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-				if e.Type != watch.Error {
-					e.Object = tree(e.Object)
+			// Not watch.Filter, whose goroutine blocks for ever if it is stopped with an event in hand.
+			events := make(chan watch.Event)
+			trees := watch.NewProxyWatcher(events)
+			go func() {
+				defer close(events)
+				defer w.Stop()
+				for {
+					select {
+					case <-trees.StopChan():
+						return
+					case e, ok := <-w.ResultChan():
+						if !ok {
+							return
+						}
+						if e.Type != watch.Error {
+							e.Object = tree(e.Object)
+						}
+						select {
+						case events <- e:
+						case <-trees.StopChan():
+							return
+						}
+					}
 				}
-				return e, true
-			}), nil
+			}()
+			return trees, nil
 		},
 	}
 }
