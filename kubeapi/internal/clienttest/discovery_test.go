@@ -50,7 +50,7 @@ func TestDiscovery(t *testing.T) {
 			asked := make(chan string, 100)
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				asked <- r.URL.Path
-				if !d.Serve(w, r) {
+				if !d.Serve(w, r, false) {
 					http.NotFound(w, r)
 				}
 			}))
