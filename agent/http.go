@@ -16,8 +16,8 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// handler returns the handler of the socket: the cache, the status page and its pages of the objects, comparisons with the server,
-// snapshots, reloads, health, metrics and profiles.
+// handler returns the handler of the socket: the cache, the status page and its pages of the objects,
+// comparisons with the server, snapshots, reloads, health, metrics and profiles.
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))

@@ -91,6 +91,8 @@ type served struct {
 	printer *table.Printer
 	typed   []byte // how the JSON of an object with its kind begins
 	probes  probes
+
+	attributes string // the spec of AttributesIndex
 }
 
 func newServed(c *Collection, info store.Info, desc store.Description) (*served, error) {
@@ -98,6 +100,7 @@ func newServed(c *Collection, info store.Info, desc store.Description) (*served,
 		Collection: c, info: info, desc: desc, fields: selector.FieldsOf(info, desc), printer: table.For(info, desc),
 		typed: []byte(`{"kind":"` + info.Kind + `","apiVersion":"` + info.APIVersion() + `",`),
 	}
+	s.attributes = s.fields.Spec()
 	var err error
 	s.scope, err = s.fields.Parse(info.LabelSelector, info.FieldSelector)
 	return s, err

@@ -6,7 +6,7 @@
 //
 //   - It is whole or an error. A request that no collection covers is refused.
 //   - Time does not go back. resourceVersions are the server's own; a watch delivers them in
-//     ascending order, and a client that knows more than the cache waits or is told so.
+//     ascending order, and a client that knows more than the cache waits or gets an error.
 //   - An answer that may be stale has its age in a header, and a warning while the server can't be
 //     reached.
 //

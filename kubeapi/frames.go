@@ -37,9 +37,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // start sends the headers, before there is an event.
 func (f *frames) start() error {
 	f.started = true
-	h := f.rw.Header()
-	h.Set("Cache-Control", "no-cache, private")
-	h.Set("Content-Type", "application/json")
+	setJSON(f.rw.Header())
 	f.rw.WriteHeader(http.StatusOK)
 	return f.flush()
 }

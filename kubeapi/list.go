@@ -33,18 +33,12 @@ type query struct {
 // collection answers a list or a watch.
 func (s *Server) collection(w http.ResponseWriter, r *http.Request, p path, of []*served) {
 	q, v, err := newQuery(r, p, of)
-	if v == verbWatch {
-		s.observe(w, r, v, of[0], func(w http.ResponseWriter) error {
-			if err != nil {
-				return err
-			}
-			return s.watch(w, r, q)
-		})
-		return
-	}
 	s.observe(w, r, v, of[0], func(w http.ResponseWriter) error {
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case v == verbWatch:
+			return s.watch(w, r, q)
 		}
 		return s.list(w, r, q)
 	})
@@ -203,6 +197,19 @@ func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
 	return nil
 }
 
+// eachCopied calls fn with the JSON of each object that copy has put into a spool.
+func eachCopied(ctx context.Context, sp *spool.Spool, fn func(raw []byte) error) error {
+	return sp.Each(ctx, func(head, object []byte, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case object == nil:
+			return fn(head)
+		}
+		return fn(object)
+	})
+}
+
 // match returns the JSON of a record if the query selects it. It decodes into buf.
 func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err error) {
 	o := rec.Object
@@ -228,18 +235,10 @@ func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *
 	started := false
 	start := func() error {
 		started = true
-		h := w.Header()
-		h.Set("Cache-Control", "no-cache, private")
-		h.Set("Content-Type", "application/json")
+		setJSON(w.Header())
 		return out.begin()
 	}
-	err := sp.Each(r.Context(), func(head, raw []byte, err error) error {
-		if err != nil {
-			return err
-		}
-		if raw == nil {
-			raw = head
-		}
+	err := eachCopied(r.Context(), sp, func(raw []byte) error {
 		if !started {
 			if err := start(); err != nil {
 				return err

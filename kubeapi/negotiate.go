@@ -118,12 +118,16 @@ func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	if pretty(r) {
 		body = indented(body)
 	}
-	h := w.Header()
-	h.Set("Cache-Control", "no-cache, private")
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	setJSON(w.Header())
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	_, _ = w.Write(body) // a disconnected client needs no answer
+}
+
+// setJSON sets the headers of an answer that is JSON.
+func setJSON(h http.Header) {
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("Content-Type", "application/json")
 }
 
 // indented returns a JSON document in the form for people, which, unlike the other, does not end with

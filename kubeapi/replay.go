@@ -116,7 +116,7 @@ func (q *query) since(e store.Event, rv string) (store.EventType, []byte, error)
 		}
 		before := current
 		if old {
-			values, changed, known := e.AttributesAt(q.fields.Spec(), rv)
+			values, changed, known := e.AttributesAt(q.attributes, rv)
 			switch {
 			case !known:
 				return "", nil, tooOld(rv, e.RV)
@@ -126,13 +126,11 @@ func (q *query) since(e store.Event, rv string) (store.EventType, []byte, error)
 		}
 		old, now = old && q.selector.Matches(e.Key, before), now && q.selector.Matches(e.Key, current)
 	}
-	switch {
-	case now && old:
-		return store.Modified, e.Object.JSON(), nil
-	case now:
-		return store.Added, e.Object.JSON(), nil
-	case old:
-		return store.Deleted, withRV(e.Object.JSON(), e.RV), nil
+	switch typ = typeFor(old, now); typ {
+	case "":
+		return "", nil, nil
+	case store.Deleted:
+		return typ, withRV(e.Object.JSON(), e.RV), nil
 	}
-	return "", nil, nil
+	return typ, e.Object.JSON(), nil
 }

@@ -172,16 +172,7 @@ func (w *watcher) initial(ctx context.Context, v store.View, sp *spool.Spool) er
 	if err := w.out.start(); err != nil {
 		return err
 	}
-	err := sp.Each(ctx, func(head, raw []byte, err error) error {
-		if err == nil {
-			if raw == nil {
-				raw = head
-			}
-			err = w.out.event(store.Added, raw)
-		}
-		return err
-	})
-	if err != nil {
+	if err := eachCopied(ctx, sp, func(raw []byte) error { return w.out.event(store.Added, raw) }); err != nil {
 		return err
 	}
 	if w.q.opts.AllowWatchBookmarks {
@@ -320,15 +311,26 @@ func (q *query) transition(x *event) (store.EventType, []byte, error) {
 		}
 		old, now = old && q.selector.Matches(x.Key, before), now && q.selector.Matches(x.Key, after)
 	}
+	typ := typeFor(old, now)
 	switch {
-	case now && old:
-		return store.Modified, x.Object.JSON(), nil
-	case now:
-		return store.Added, x.Object.JSON(), nil
-	case old && x.Type == store.Deleted && x.Object != nil:
-		return store.Deleted, x.Object.JSON(), nil
-	case old:
-		return store.Deleted, withRV(x.Old.JSON(), x.RV), nil
+	case typ == "":
+		return "", nil, nil
+	case typ == store.Deleted && (x.Type != store.Deleted || x.Object == nil):
+		return typ, withRV(x.Old.JSON(), x.RV), nil
 	}
-	return "", nil, nil
+	return typ, x.Object.JSON(), nil
+}
+
+// typeFor returns the type of an event for a client whose selection had the object before, or has it
+// now; empty if the event is nothing to it.
+func typeFor(before, now bool) store.EventType {
+	switch {
+	case before && now:
+		return store.Modified
+	case now:
+		return store.Added
+	case before:
+		return store.Deleted
+	}
+	return ""
 }

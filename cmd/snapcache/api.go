@@ -23,40 +23,30 @@ func apiHandler(db store.DB) (http.Handler, error) {
 	}
 	collections := make([]*kubeapi.Collection, len(stored))
 	for i, info := range stored {
+		description, proven := about(db, info.ID) // a file does not change
 		collections[i] = &kubeapi.Collection{
 			Info:        func() store.Info { return info },
-			Description: func() store.Description { return descriptionOf(db, info.ID) },
+			Description: func() store.Description { return description },
 			View:        func() (store.View, error) { return db.View(info.ID) },
-			Freshness:   func() kubeapi.Freshness { return kubeapi.Freshness{Since: provenOf(db, info.ID)} },
+			Freshness:   func() kubeapi.Freshness { return kubeapi.Freshness{Since: proven} },
 			Staleness:   func() kubeapi.Staleness { return kubeapi.Staleness{Policy: kubeapi.Serve} }, // a file is asked for its own time
 		}
 	}
 	return kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }}), nil
 }
 
-// descriptionOf returns what is known about a collection's resource. Without it the API still works:
-// there are no short names.
-func descriptionOf(db store.DB, id string) store.Description {
+// about returns what is known about a collection's resource, and when the collection was last known
+// to be complete; zero if that can't be read. The API then still works, without short names.
+func about(db store.DB, id string) (d store.Description, proven time.Time) {
 	v, err := db.View(id)
 	if err != nil {
-		return store.Description{}
+		return d, proven
 	}
 	defer v.Close()
-	d, err := v.Description()
-	if err != nil {
-		return store.Description{}
+	if d, err = v.Description(); err != nil {
+		d = store.Description{}
 	}
-	return d
-}
-
-// provenOf returns when a collection was last known to be complete; zero if that can't be read.
-func provenOf(db store.DB, id string) time.Time {
-	v, err := db.View(id)
-	if err != nil {
-		return time.Time{}
-	}
-	defer v.Close()
-	return v.State().Proven()
+	return d, v.State().Proven()
 }
 
 // api returns the way to the Kubernetes API of the cache: that of the agent, or one that is served
