@@ -173,6 +173,9 @@ func (c *check) run() (err error) {
 	defer func() { err = errors.Join(err, c.db.Close()) }()
 	var ids []string
 	err = c.db.view(func(tx *boltfile.Tx) error {
+		if err := c.buckets(tx); err != nil {
+			return err
+		}
 		c.meta(tx)
 		c.dictionaries(tx)
 		c.journal(tx)
@@ -219,6 +222,17 @@ func (c *check) pages() error {
 		func(collection, reason string) { c.report.problem(Problem{Collection: collection, Reason: reason}) },
 		func(reason string) { c.report.note(Problem{Reason: reason}) })
 	return err
+}
+
+// buckets checks that the file has no buckets that the format does not know: a bit that changed in
+// the name of the journal would hide all of it.
+func (c *check) buckets(tx *boltfile.Tx) error {
+	return tx.ForEachBucket(func(name []byte) error {
+		if !slices.ContainsFunc(format.Buckets, func(known []byte) bool { return bytes.Equal(known, name) }) {
+			c.report.problem(Problem{Reason: fmt.Sprintf("the file has a bucket %q, which is not of this format", name)})
+		}
+		return nil
+	})
 }
 
 // meta checks the values of the meta bucket that opening the file does not check.

@@ -203,6 +203,13 @@ func TestCheckFinds(t *testing.T) {
 		{"journal flipped", change("journal/"+string(seq(2)), []byte("entry"), flip), "", "", "journal entry 2: journal entry is corrupt"},
 		{"journal lost", func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
 		{"journal end lost", func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(3)) }, "", "", "journal: the newest entry is 2, the sequence is 3"},
+		{"journal renamed", func(tx *bbolt.Tx) error {
+			journal := bucketAt(tx, "journal")
+			other, err := tx.CreateBucket([]byte("kournal"))
+			require.NoError(t, err)
+			require.NoError(t, journal.ForEachBucket(func(k []byte) error { return tx.MoveBucket(k, journal, other) }))
+			return tx.DeleteBucket([]byte("journal"))
+		}, "", "", `the file has a bucket "kournal", which is not of this format`},
 		{"journal odd", put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},
 		{"journal of none", func(tx *bbolt.Tx) error { return bucketAt(tx, "c").DeleteBucket([]byte("pods")) }, "", "", `journal entry 1: it changes the bucket "c/pods", which is missing`},
 		{"created", put("meta", []byte("created"), []byte("yesterday")), "", "", "meta: the time of creation"},

@@ -46,6 +46,11 @@ func (tx *Tx) Bucket(name []byte) *Bucket { return tx.wrap(nil, name, tx.raw.Buc
 // At returns the bucket at a path, nil if there is none.
 func (tx *Tx) At(path [][]byte) *Bucket { return tx.Bucket(path[0]).At(path[1:]) }
 
+// ForEachBucket calls fn with the names of the buckets at the top.
+func (tx *Tx) ForEachBucket(fn func(name []byte) error) error {
+	return tx.raw.ForEach(func(name []byte, _ *bbolt.Bucket) error { return fn(name) })
+}
+
 // CreateBucket makes a bucket at the top.
 func (tx *Tx) CreateBucket(name []byte) (*Bucket, error) {
 	b, err := tx.raw.CreateBucket(name)

@@ -48,6 +48,9 @@ var (
 	KeyHistory    = []byte("history")
 )
 
+// Buckets are the buckets at the top of a file.
+var Buckets = [][]byte{BucketMeta, BucketDict, BucketCollections, BucketJournal}
+
 // Magic is the value under KeyMagic that marks a file as a database.
 const Magic = "snapcache"
 
