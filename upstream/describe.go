@@ -62,7 +62,12 @@ func Describe(err error) string {
 }
 
 // Explain wraps err for a log: its text is that of [Describe].
-func Explain(err error) error { return explained{err} }
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return explained{err}
+}
 
 type explained struct{ err error }
 

@@ -12,10 +12,6 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// describeInterval is the time between two reads of what the server publishes about a resource. It
-// changes when a CustomResourceDefinition does, and with the server's version.
-const describeInterval = 24 * time.Hour
-
 // Description returns what the server publishes about the resource, as it was last read.
 func (c *Collection) Description() store.Description {
 	if d := c.api.description.Load(); d != nil {
@@ -40,21 +36,15 @@ func (c *Collection) loadDescription() error {
 }
 
 // describe keeps the description current until ctx ends: it is read when it is missing, and each
-// day.
+// day. It changes when a CustomResourceDefinition does, and with the server's version.
 func (c *Collection) describe(ctx context.Context, cluster *upstream.Cluster, stored store.Collection, r upstream.Resource) {
-	backoff := wait.Backoff{Duration: time.Second, Cap: 10 * time.Minute, Factor: 2, Jitter: 0.5, Steps: 12}
-	d := time.Duration(0)
+	first := time.Duration(0)
 	if c.Description().Singular != "" {
-		d = wait.Jitter(describeInterval, 0.2)
+		first = wait.Jitter(24*time.Hour, 0.2)
 	}
-	for sleep.For(ctx, c.opts.Clock, d) == nil {
-		if err := c.describeOnce(ctx, cluster, stored, r); err != nil {
-			d = backoff.Step()
-			c.Log.Debug("the resource's description can't be read; retrying", "wait", d.Round(time.Second), "error", upstream.Explain(err))
-			continue
-		}
-		d = wait.Jitter(describeInterval, 0.2)
-	}
+	sleep.Daily(ctx, c.opts.Clock, c.Log, first, func(ctx context.Context) error {
+		return upstream.Explain(c.describeOnce(ctx, cluster, stored, r))
+	})
 }
 
 func (c *Collection) describeOnce(ctx context.Context, cluster *upstream.Cluster, stored store.Collection, r upstream.Resource) error {

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
@@ -137,25 +136,20 @@ func (a *API) Listen() (listeners []Listener, err error) {
 	return listeners, nil
 }
 
-// refreshInterval is the time between two reads of the server's version and OpenAPI documents.
-const refreshInterval = 24 * time.Hour
-
 // Follow keeps the server's version and OpenAPI documents current until ctx ends, if the API is on.
+// It begins once the server has named all resources.
 func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
-	backoff := wait.Backoff{Duration: time.Second, Cap: 10 * time.Minute, Factor: 2, Jitter: 0.5, Steps: 12}
-	for a.Config().KubernetesAPI.Enabled() {
-		d := time.Second
-		if !a.pending() {
-			d = wait.Jitter(refreshInterval, 0.2)
-			if err := a.refresh(ctx, cluster); err != nil {
-				d = backoff.Step()
-				a.Log.Debug("the server's version or OpenAPI documents can't be read; retrying", "wait", d.Round(time.Second), "error", upstream.Explain(err))
-			}
-		}
-		if sleep.For(ctx, a.Clock, d) != nil {
+	if !a.Config().KubernetesAPI.Enabled() {
+		return
+	}
+	for a.pending() {
+		if sleep.For(ctx, a.Clock, time.Second) != nil {
 			return
 		}
 	}
+	sleep.Daily(ctx, a.Clock, a.Log, 0, func(ctx context.Context) error {
+		return upstream.Explain(a.refresh(ctx, cluster))
+	})
 }
 
 func (a *API) refresh(ctx context.Context, cluster *upstream.Cluster) error {
