@@ -37,70 +37,87 @@ type program struct {
 	pin    string // module whose version it carries
 	stamp  bool   // whether the linker must set its version
 	took   string // duration of the first build, for the progress line
-	path   func(*Binaries) *string
 }
 
-var programs = []program{
-	{
-		name: "etcd", module: "etcd", pkg: "go.etcd.io/etcd/server/v3", pin: "go.etcd.io/etcd/server/v3",
-		took: "1 minute", path: func(b *Binaries) *string { return &b.Etcd },
-	},
-	{
-		name: "etcdutl", module: "etcd", pkg: "go.etcd.io/etcd/etcdutl/v3", pin: "go.etcd.io/etcd/etcdutl/v3",
-		took: "10 seconds", path: func(b *Binaries) *string { return &b.Etcdutl },
-	},
-	{
+var (
+	etcd = program{
+		name: "etcd", module: "etcd", pkg: "go.etcd.io/etcd/server/v3", pin: "go.etcd.io/etcd/server/v3", took: "1 minute",
+	}
+	etcdutl = program{
+		name: "etcdutl", module: "etcd", pkg: "go.etcd.io/etcd/etcdutl/v3", pin: "go.etcd.io/etcd/etcdutl/v3", took: "10 seconds",
+	}
+	apiserver = program{
 		name: "kube-apiserver", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", pin: "k8s.io/kubernetes",
-		stamp: true, took: "4 to 7 minutes", path: func(b *Binaries) *string { return &b.APIServer },
-	},
-	{
+		stamp: true, took: "4 to 7 minutes",
+	}
+	kubectl = program{
 		name: "kubectl", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kubectl", pin: "k8s.io/kubernetes",
-		stamp: true, took: "1 minute", path: func(b *Binaries) *string { return &b.Kubectl },
-	},
-}
+		stamp: true, took: "1 minute",
+	}
+	coredns = program{
+		name: "coredns", module: "coredns", pkg: ownMain, pin: "github.com/coredns/coredns", took: "1 to 2 minutes",
+	}
+)
+
+// ownMain is the package of a program whose module has its main.go.
+const ownMain = "."
 
 // Build returns the programs of a control plane, and builds the missing ones with the go command.
-// The name of a build has a hash of the modules' go.mod and go.sum, so that another version is
+// The name of a build has a hash of the module's go.mod and go.sum, so that another version is
 // another build. Any number of processes may call Build at once: one builds, the others wait.
 //
 // The first time takes 5 to 9 minutes on two cores, which is close to the
 // timeout that "go test" has by default: build before testing.
 func Build(ctx context.Context, log io.Writer) (Binaries, error) {
+	paths, err := buildAll(ctx, log, []program{etcd, etcdutl, apiserver, kubectl})
+	return Binaries{
+		Etcd: paths[etcd.name], Etcdutl: paths[etcdutl.name], APIServer: paths[apiserver.name], Kubectl: paths[kubectl.name],
+	}, err
+}
+
+// BuildCoreDNS returns the path of CoreDNS, a client of a control plane, and builds it like [Build].
+func BuildCoreDNS(ctx context.Context, log io.Writer) (string, error) {
+	paths, err := buildAll(ctx, log, []program{coredns})
+	return paths[coredns.name], err
+}
+
+// buildAll builds the missing programs, and returns the paths of all by their names.
+func buildAll(ctx context.Context, log io.Writer, programs []program) (map[string]string, error) {
 	if log == nil {
 		log = io.Discard
 	}
 	root, err := Root()
 	if err != nil {
-		return Binaries{}, err
+		return nil, err
 	}
 	base := os.Getenv(BinEnv)
 	if base == "" {
 		base = filepath.Join(root, ".build", "controlplane")
 	}
 	if err := os.MkdirAll(base, 0o755); err != nil {
-		return Binaries{}, fmt.Errorf("build folder: %w", err)
+		return nil, fmt.Errorf("build folder: %w", err)
 	}
 
-	found, missing, err := findPrograms(root, base)
+	found, missing, err := findPrograms(root, base, programs)
 	if err != nil || len(missing) == 0 {
 		return found, err
 	}
 	lock, err := waitLock(ctx, filepath.Join(base, "lock"), func() {
-		fmt.Fprintln(log, "another process is building the control plane: waiting for it")
+		fmt.Fprintln(log, "another process is building: waiting for it")
 	})
 	if err != nil {
-		return Binaries{}, fmt.Errorf("build lock: %w", err)
+		return nil, fmt.Errorf("build lock: %w", err)
 	}
 	defer lock.Close()
 
 	// The process that held the lock may have built all programs.
-	found, missing, err = findPrograms(root, base)
+	found, missing, err = findPrograms(root, base, programs)
 	if err != nil {
-		return Binaries{}, err
+		return nil, err
 	}
 	for _, m := range missing {
 		if err := m.build(ctx, log); err != nil {
-			return Binaries{}, err
+			return nil, err
 		}
 	}
 	return found, nil
@@ -114,44 +131,52 @@ type missingProgram struct {
 	target  string // path of the binary
 }
 
-// findPrograms returns the paths of all programs, and the programs that are missing.
-func findPrograms(root, base string) (Binaries, []missingProgram, error) {
-	var found Binaries
+// findPrograms returns the paths of all programs by their names, and the programs that are missing.
+func findPrograms(root, base string, programs []program) (map[string]string, []missingProgram, error) {
+	found := make(map[string]string)
 	var missing []missingProgram
 	for _, p := range programs {
 		source := filepath.Join(root, sourceDir, p.module)
-		version, hash, err := readModule(source, p.pin)
+		version, hash, err := p.readModule(source)
 		if err != nil {
-			return Binaries{}, nil, fmt.Errorf("%s: %w", p.name, err)
+			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
 		}
 		target := filepath.Join(base, p.module+"-"+version+"-"+hash, p.name)
-		*p.path(&found) = target
+		found[p.name] = target
 		switch _, err := os.Stat(target); {
 		case errors.Is(err, os.ErrNotExist):
 			missing = append(missing, missingProgram{program: p, version: version, source: source, target: target})
 		case err != nil:
-			return Binaries{}, nil, fmt.Errorf("%s: %w", p.name, err)
+			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	return found, missing, nil
 }
 
-// readModule returns the version of the pinned dependency of the module in dir,
-// and a hash of all its versions.
-func readModule(dir, pin string) (version, hash string, err error) {
+// readModule returns the version of the pinned dependency of the program's module in dir, and a hash
+// of all its versions and of its main.go.
+func (p program) readModule(dir string) (version, hash string, err error) {
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return "", "", fmt.Errorf("read module: %w", err)
 	}
-	sum, err := os.ReadFile(filepath.Join(dir, "go.sum"))
-	if err != nil {
-		return "", "", fmt.Errorf("read module: %w", err)
-	}
-	m := regexp.MustCompile(`(?m)^(?:require|\t)\s*` + regexp.QuoteMeta(pin) + ` (v\S+)`).FindSubmatch(mod)
+	m := regexp.MustCompile(`(?m)^(?:require|\t)\s*` + regexp.QuoteMeta(p.pin) + ` (v\S+)`).FindSubmatch(mod)
 	if m == nil {
-		return "", "", fmt.Errorf("%s does not require %s", filepath.Join(dir, "go.mod"), pin)
+		return "", "", fmt.Errorf("%s does not require %s", filepath.Join(dir, "go.mod"), p.pin)
 	}
-	digest := sha256.Sum256(append(mod, sum...))
+	rest := []string{"go.sum"}
+	if p.pkg == ownMain {
+		rest = append(rest, "main.go")
+	}
+	hashed := mod
+	for _, name := range rest {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", "", fmt.Errorf("read module: %w", err)
+		}
+		hashed = append(hashed, b...)
+	}
+	digest := sha256.Sum256(hashed)
 	return string(m[1]), hex.EncodeToString(digest[:4]), nil
 }
 

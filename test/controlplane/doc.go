@@ -5,6 +5,7 @@
 // apiserver beside this file, and shared by every process of the machine that
 // works in this checkout (see [Build]). A [ControlPlane] listens on 127.0.0.1
 // only, on ports of its own, so any number of them run side by side.
+// [BuildCoreDNS] builds a CoreDNS in the same way, as a client for tests.
 //
 //	cp, err := controlplane.Start(ctx, controlplane.Options{})
 //	if err != nil {

@@ -13,14 +13,18 @@ import (
 func buildCommand() *cli.Command {
 	return &cli.Command{
 		Name:   "build",
-		Usage:  "build etcd, kube-apiserver and kubectl, unless they are there",
+		Usage:  "build etcd, kube-apiserver, kubectl and CoreDNS, unless they are there",
 		Before: noArguments,
 		Action: func(c *cli.Context) error {
 			bin, err := controlplane.Build(c.Context, os.Stderr)
 			if err != nil {
 				return err
 			}
-			for _, path := range []string{bin.Etcd, bin.Etcdutl, bin.APIServer, bin.Kubectl} {
+			coredns, err := controlplane.BuildCoreDNS(c.Context, os.Stderr)
+			if err != nil {
+				return err
+			}
+			for _, path := range []string{bin.Etcd, bin.Etcdutl, bin.APIServer, bin.Kubectl, coredns} {
 				fmt.Fprintln(c.App.Writer, path)
 			}
 			return nil
