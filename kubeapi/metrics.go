@@ -66,8 +66,8 @@ func (m *Metrics) sent(collection string) prometheus.Counter {
 	return m.events.WithLabelValues(collection)
 }
 
-// resumed counts the tier from which a watch continues, and returns it.
-func (m *Metrics) resumed(collection string, exact, bookmarks bool) string {
+// resumed counts the tier from which a watch continues.
+func (m *Metrics) resumed(collection string, exact, bookmarks bool) {
 	tier := "exact"
 	switch {
 	case !exact && bookmarks:
@@ -76,5 +76,4 @@ func (m *Metrics) resumed(collection string, exact, bookmarks bool) string {
 		tier = "expired"
 	}
 	m.resumes.WithLabelValues(collection, tier).Inc()
-	return tier
 }

@@ -115,7 +115,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 		err = wt.out.start()
 	}
 	if err == nil {
-		err = wt.run(r.Context())
+		err = wt.run(r.Context(), !initial)
 	}
 	if errors.Is(err, errWatchOver) {
 		return nil
@@ -183,19 +183,20 @@ func (w *watcher) initial(ctx context.Context, v store.View, sp *spool.Spool) er
 	return w.out.flush()
 }
 
-// run delivers the events after w.rv until the end.
-func (w *watcher) run(ctx context.Context) error {
+// run delivers the events after w.rv until the end. A watch that resumes is counted with its tier.
+func (w *watcher) run(ctx context.Context, resumes bool) error {
 	if w.q.Events == nil {
 		return w.replayed(ctx)
 	}
-	tier, seen := "", 0
+	seen := 0
 	for {
 		l := w.q.Events.after(w.rv, seen)
 		if !w.q.Events.current(w.epoch) {
 			return tooOld(w.rv, l.head)
 		}
-		if tier == "" {
-			tier = w.s.opts.Metrics.resumed(w.q.info.ID, l.known, w.q.opts.AllowWatchBookmarks)
+		if resumes {
+			resumes = false
+			w.s.opts.Metrics.resumed(w.q.info.ID, l.known, w.q.opts.AllowWatchBookmarks)
 		}
 		if !l.known {
 			seen = 0
