@@ -248,7 +248,11 @@ func (w *watcher) wait(ctx context.Context, more <-chan struct{}) error {
 			return nil
 		case <-ctx.Done():
 			// The server stops, or the client is gone. The stream ends in good order, since everything
-			// up to w.rv was sent: after an error, an informer lists again instead of continuing.
+			// up to w.rv was sent: after an error, an informer lists again instead of continuing, and
+			// after less than a second without an event or a bookmark.
+			if w.bookmark != nil {
+				_ = w.mark() // fails if the client is gone
+			}
 			return errWatchOver
 		case <-w.ends.C():
 			return errWatchOver

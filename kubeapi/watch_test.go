@@ -177,6 +177,26 @@ func TestWatchBookmarks(t *testing.T) {
 	})
 }
 
+// TestWatchStopped checks that a watch that the server ends as it stops has a bookmark at its end: after
+// less than a second without an event or a bookmark, an informer lists again.
+func TestWatchStopped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, test := range []struct {
+			name, query string
+			want        []string
+		}{
+			{"with bookmarks", "resourceVersion=12&allowWatchBookmarks=true", []string{"BOOKMARK @12"}},
+			{"without", "resourceVersion=12", nil},
+			{"of a client that is ahead", "resourceVersion=1000&allowWatchBookmarks=true", nil},
+		} {
+			s := open(t, w, test.query)
+			s.close() // ends the context of the request, like the server
+			require.Equal(t, test.want, s.texts(), test.name)
+			require.False(t, s.cut, test.name)
+		}
+	})
+}
+
 func TestWatchTimeouts(t *testing.T) {
 	tests := []struct {
 		name, query string

@@ -66,11 +66,11 @@ func ListenUnix(path string) (net.Listener, error) {
 }
 
 // NewServer returns a server of h. Its Shutdown ends the contexts of the requests in progress, so that
-// watches end.
+// watches end, and refuses requests that come on open connections.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	requests, cancel := context.WithCancel(context.Background())
 	s := &http.Server{
-		Handler:           discardBody(h),
+		Handler:           refuseAfter(requests, discardBody(h)),
 		ReadHeaderTimeout: readHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
@@ -81,6 +81,21 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 	s.RegisterOnShutdown(cancel)
 	return s
+}
+
+// refuseAfter returns a handler that serves requests by h until ctx ends. A client of HTTP/2 may send
+// requests after its watches have ended and before it reads that the connection is closing. A watch
+// would end at once without an event, after which an informer lists again; a request that is
+// refused with 429 it repeats.
+func refuseAfter(ctx context.Context, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ctx.Err() != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "the server is stopping", http.StatusTooManyRequests)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // discardBody returns a handler that serves requests by h once their body is read, which no answer

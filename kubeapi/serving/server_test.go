@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -216,7 +217,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestShutdown checks that requests that would go on for ever end with the server.
+// TestShutdown checks that requests that would go on for ever end with the server, and that later ones
+// of open connections are refused.
 func TestShutdown(t *testing.T) {
 	watching := make(chan struct{})
 	s, config := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -242,6 +244,10 @@ func TestShutdown(t *testing.T) {
 	require.NoError(t, s.Shutdown(ctx))
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
+	late := httptest.NewRecorder()
+	s.Handler.ServeHTTP(late, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?watch=1", nil))
+	require.Equal(t, http.StatusTooManyRequests, late.Code)
+	require.Equal(t, "1", late.Header().Get("Retry-After"))
 }
 
 // TestConnections checks that no more than maxConnections are open, and that another one is served
