@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/consistencydetector"
 )
 
 // program is a client of a Kubernetes API.
@@ -60,14 +59,13 @@ type run struct {
 // kube-apiserver's objects after each step, and list only at their start.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(consistencydetector.SetDataConsistencyDetectionForWatchListEnabledForTest(true))
-	p, s := newPlace(t, "clients"), newSite(t)
+	p, s := newPlace(t, shared.plane, "clients"), newSite(t, shared.plane)
 	p.change()
 	require.NoError(t, s.agent.await(t.Context(), s.resources))
 
 	// A read is consistent, so it has the last change, whether or not the agent had it before.
 	direct := []*run{{name: "client-go", views: directViews(t, restConfig(t, s.cached)), requests: &requests{}}}
-	everything := func(of schema.GroupVersionResource) []*unstructured.Unstructured { return read(t, of) }
+	everything := func(of schema.GroupVersionResource) []*unstructured.Unstructured { return p.read(t, of) }
 	requireInStep(t, "at the start", direct, everything)
 	running := startClients(t, s)
 	requireInStep(t, "at the start", running, everything)
@@ -87,7 +85,7 @@ func TestClients(t *testing.T) {
 	s.link.cut()
 	kept := map[schema.GroupVersionResource][]*unstructured.Unstructured{}
 	for _, of := range []schema.GroupVersionResource{configMaps, pods, nodes, deployments, widgets} {
-		for _, o := range read(t, of) {
+		for _, o := range p.read(t, of) {
 			if p.mine(o) {
 				kept[of] = append(kept[of], o)
 			}
@@ -110,10 +108,15 @@ func TestClients(t *testing.T) {
 	requireNoLists(t, "after the link is back", append(late, running...))
 }
 
+// starting is held while clients start: the feature gates are those of the process.
+var starting sync.Mutex
+
 // startClients starts all programs. Whether an informer begins with a WatchList is decided when it
 // starts.
 func startClients(t *testing.T, s *site) []*run {
 	t.Helper()
+	starting.Lock()
+	defer starting.Unlock()
 	gates := clientfeatures.FeatureGates().(interface {
 		Set(gate clientfeatures.Feature, value bool) error
 	})

@@ -4,72 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
 // cluster is a control plane, with objects of each cached resource, and the agent that caches them.
 type cluster struct {
+	*plane
 	server *target // the kube-apiserver
 	cached *target // the agent
 	agent  *agent
 
 	resources []*resource
-
-	client dynamic.Interface
-	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
 // newCluster makes the objects and starts the agent, so that it has listed some of the objects and
 // watched the others come. When it returns, the agent has all of them.
-func newCluster(ctx context.Context, cp *controlplane.ControlPlane, dir string) (*cluster, error) {
-	config := cp.RESTConfig(controlplane.Admin)
-	client, err := dynamic.NewForConfig(config)
+func newCluster(ctx context.Context, on *plane, dir string) (*cluster, error) {
+	server, err := newServerTarget(on.RESTConfig(controlplane.Admin))
 	if err != nil {
 		return nil, err
 	}
-	known, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	server, err := newServerTarget(config)
-	if err != nil {
-		return nil, err
-	}
-	c := &cluster{
-		server: server, resources: cachedResources(), client: client,
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(known)),
-	}
-	if err := c.fill(ctx, cp, dir); err != nil {
+	c := &cluster{plane: on, server: server, resources: cachedResources()}
+	if err := c.fill(ctx, dir); err != nil {
 		return nil, errors.Join(err, c.stop())
 	}
 	return c, nil
 }
 
-func (c *cluster) fill(ctx context.Context, cp *controlplane.ControlPlane, dir string) error {
-	if _, err := c.create(ctx, "definitions.yaml"); err != nil {
-		return err
-	}
+func (c *cluster) fill(ctx context.Context, dir string) error {
 	for _, r := range c.resources {
 		list, err := c.client.Resource(r.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -81,7 +53,7 @@ func (c *cluster) fill(ctx context.Context, cp *controlplane.ControlPlane, dir s
 	if err != nil {
 		return err
 	}
-	if c.agent, err = startAgent(cp, dir, c.resources); err != nil {
+	if c.agent, err = startAgent(c.ControlPlane, dir, c.resources); err != nil {
 		return err
 	}
 	c.cached = c.agent.target
@@ -107,87 +79,6 @@ func (c *cluster) stop() error {
 		return nil
 	}
 	return c.agent.stop()
-}
-
-// create creates the objects of a file in testdata, with their status, and returns them.
-func (c *cluster) create(ctx context.Context, file string) ([]*unstructured.Unstructured, error) {
-	f, err := os.Open(filepath.Join("testdata", file))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var all []*unstructured.Unstructured
-	documents := yaml.NewYAMLOrJSONDecoder(f, 4096)
-	for {
-		var document runtime.RawExtension
-		if err := documents.Decode(&document); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		o := &unstructured.Unstructured{}
-		if err := o.UnmarshalJSON(document.Raw); err != nil { // keeps integers, other than Decode
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		made, err := c.createOne(ctx, o)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s %s: %w", file, o.GetKind(), o.GetName(), err)
-		}
-		all = append(all, made)
-	}
-}
-
-func (c *cluster) createOne(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if o.GetAnnotations()["big"] != "" { // too much for one read of a stream, and for one packet
-		o.SetAnnotations(map[string]string{"big": strings.Repeat("0123456789<ä>", 10_000)})
-	}
-	objects, err := c.objectsOf(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	made, err := objects.Create(ctx, o, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	if o.GetKind() == "CustomResourceDefinition" {
-		c.mapper.Reset()
-		return made, c.awaitServed(ctx, made)
-	}
-	status, ok := o.Object["status"]
-	if !ok {
-		return made, nil
-	}
-	made.Object["status"] = status
-	return objects.UpdateStatus(ctx, made, metav1.UpdateOptions{})
-}
-
-// awaitServed waits until each version of a definition is served.
-func (c *cluster) awaitServed(ctx context.Context, crd *unstructured.Unstructured) error {
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	return wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, func(ctx context.Context) (bool, error) {
-		for _, v := range versions {
-			gvr := schema.GroupVersionResource{Group: group, Version: v.(map[string]any)["name"].(string), Resource: plural}
-			if _, err := c.client.Resource(gvr).List(ctx, metav1.ListOptions{}); err != nil {
-				return false, nil
-			}
-		}
-		return true, nil
-	})
-}
-
-// objectsOf returns the client for objects of o's kind, in o's namespace.
-func (c *cluster) objectsOf(ctx context.Context, o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
-	gvk := o.GroupVersionKind()
-	mapping, err := c.mapper.RESTMappingWithContext(ctx, gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, err
-	}
-	if o.GetNamespace() == "" {
-		return c.client.Resource(mapping.Resource), nil
-	}
-	return c.client.Resource(mapping.Resource).Namespace(o.GetNamespace()), nil
 }
 
 // change makes an object of each resource come into a selector's sight, leave it, return and vanish,

@@ -82,7 +82,7 @@ var warning = regexp.MustCompile(`(?m)^Warning: snapcache: the server can't be r
 // the agent is connected, and after a restart without a connection. It is not parallel: other tests
 // change objects that the agent can't see then.
 func TestKubectl(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, shared.plane)
 	t.Run("online", func(t *testing.T) { requireSameOutput(t, s, true) })
 	s.link.cut()
 	s.requireWarning(true)
@@ -145,10 +145,10 @@ type kubectlRun struct {
 
 func (s *site) startKubectl(ctx context.Context, kubeconfig, args string) *kubectlRun {
 	s.t.Helper()
-	if _, err := os.Stat(controlPlane.KubectlPath()); err != nil {
+	if _, err := os.Stat(s.KubectlPath()); err != nil {
 		s.t.Skipf("there is no kubectl: %v", err)
 	}
-	r := &kubectlRun{cmd: exec.CommandContext(ctx, controlPlane.KubectlPath(), strings.Fields(args)...)}
+	r := &kubectlRun{cmd: exec.CommandContext(ctx, s.KubectlPath(), strings.Fields(args)...)}
 	r.cmd.Env = []string{"HOME=" + s.dir, "KUBECONFIG=" + kubeconfig}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	require.NoError(s.t, r.cmd.Start())

@@ -20,7 +20,7 @@ const (
 // TestKubectlFollows compares commands that follow changes, while the changes are made.
 func TestKubectlFollows(t *testing.T) {
 	t.Parallel()
-	p, s := newPlace(t, "follow"), newSite(t)
+	p, s := newPlace(t, shared.plane, "follow"), newSite(t, shared.plane)
 	const pod = `{apiVersion: v1, kind: Pod, metadata: {name: slow}, spec: {containers: [{name: c, image: i}]}}`
 	const ready = `{apiVersion: v1, kind: Pod, metadata: {name: slow}, status: {phase: Running, conditions: [{type: Ready, status: "True"}]}}`
 	configMap := func(name, value string) string {
@@ -113,7 +113,7 @@ func TestKubectlFollows(t *testing.T) {
 // TestKubectlRefused has what an agent does not serve: the error names it.
 func TestKubectlRefused(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSite(t, shared.plane)
 	for _, c := range []struct {
 		name, args, wanted string
 	}{
@@ -137,7 +137,7 @@ func TestKubectlRefused(t *testing.T) {
 // are cached, with the verbs that are served.
 func TestKubectlAPIResources(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSite(t, shared.plane)
 	const args = "api-resources -o wide --no-headers --sort-by=name"
 	served := map[string]string{} // name, API version and namespaced, and all but the verbs
 	for _, line := range strings.Split(strings.TrimSpace(s.kubectl(s.server, args).stdout), "\n") {

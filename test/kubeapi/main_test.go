@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/util/consistencydetector"
+
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
@@ -27,8 +29,6 @@ var (
 
 	shared *cluster // read-only for tests, once its world is made
 	binary string   // path of the program under test
-
-	controlPlane *controlplane.ControlPlane
 )
 
 func TestMain(m *testing.M) {
@@ -51,15 +51,13 @@ func runTests(m *testing.M) (code int, err error) {
 	if err := build(dir); err != nil {
 		return 0, err
 	}
-	// The lease by which an apiserver identifies itself would change while answers are compared.
-	o := controlplane.Options{APIServerArgs: []string{"--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"}}
-	cp, err := controlplane.Start(ctx, o)
+	consistencydetector.SetDataConsistencyDetectionForWatchListEnabledForTest(true)
+	on, err := startPlane(ctx)
 	if err != nil {
 		return 0, err
 	}
-	controlPlane = cp
-	defer func() { err = errors.Join(err, cp.Stop()) }()
-	if shared, err = newCluster(ctx, cp, dir); err != nil {
+	defer func() { err = errors.Join(err, on.Stop()) }()
+	if shared, err = newCluster(ctx, on, dir); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, shared.stop()) }()

@@ -24,23 +24,23 @@ const scraped = `{apiVersion: v1, kind: Pod, metadata: {name: NAME, labels: {app
 ---
 {apiVersion: v1, kind: Service, metadata: {name: NAME, annotations: {prometheus.io/scrape: "true"}}, spec: {selector: {app: scraped}, ports: [{port: 80, name: http}]}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: prometheus-NAME, labels: {zone: a}}, status: {addresses: [{type: InternalIP, address: 10.0.3.1}]}}
+{apiVersion: v1, kind: Node, metadata: {name: NAMESPACE-NAME, labels: {zone: a}}, status: {addresses: [{type: InternalIP, address: 10.0.3.1}]}}
 ---
 {apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: NAME, labels: {kubernetes.io/service-name: NAME}}, addressType: IPv4,
  endpoints: [{addresses: [10.3.0.1], nodeName: edge-1}], ports: [{name: http, port: 80}]}`
 
 // TestPrometheus compares the targets that Prometheus' service discovery finds through an agent with
 // those that it finds at the kube-apiserver: at its start, after a restart of the agent with changes,
-// and started while the agent has no connection. It is the code of Prometheus: Debian's is built
-// without it.
+// and started while the agent has no connection. It uses the package of Prometheus because Debian's
+// program is built without it: promtool 2.42 refuses kubernetes_sd_configs as an unknown field.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
-	p, s := newPlace(t, "prometheus"), newSite(t)
-	p.apply(strings.ReplaceAll(scraped, "NAME", "first"))
-	server, cached := discover(t, s.server), discover(t, s.cached)
+	p, s := newPlace(t, shared.plane, "prometheus"), newSite(t, shared.plane)
+	p.scrape("first")
+	server, cached := discover(t, s.server, p), discover(t, s.cached, p)
 	requireSameTargets(t, "at the start", server, cached, "first")
 	s.stop()
-	p.apply(strings.ReplaceAll(scraped, "NAME", "second"))
+	p.scrape("second")
 	p.remove(pods, "first")
 	s.start()
 	requireSameTargets(t, "after a restart of the agent", server, cached, "second")
@@ -48,22 +48,29 @@ func TestPrometheus(t *testing.T) {
 	s.link.cut()
 	s.stop()
 	s.start()
-	requireSameTargets(t, "offline", server, discover(t, s.cached), "second")
+	requireSameTargets(t, "offline", server, discover(t, s.cached, p), "second")
 	requireSameTargets(t, "offline, started before", server, cached, "second")
+}
+
+// scrape creates objects of which each role makes a target.
+func (p *place) scrape(name string) {
+	p.t.Helper()
+	p.apply(strings.NewReplacer("NAMESPACE", p.namespace, "NAME", name).Replace(scraped))
 }
 
 var roles = []kubernetes.Role{kubernetes.RoleNode, kubernetes.RolePod, kubernetes.RoleService, kubernetes.RoleEndpointSlice}
 
 // discovered are the targets that were discovered, with all labels, by role and source.
 type discovered struct {
+	place  *place
 	mu     sync.Mutex
 	groups map[string]targetgroup.Group
 }
 
 // discover discovers targets until the end of the test.
-func discover(t *testing.T, kubeconfig string) *discovered {
+func discover(t *testing.T, kubeconfig string, p *place) *discovered {
 	t.Helper()
-	d := &discovered{groups: map[string]targetgroup.Group{}}
+	d := &discovered{place: p, groups: map[string]targetgroup.Group{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
@@ -109,7 +116,7 @@ func (d *discovered) own() map[string]targetgroup.Group {
 	defer d.mu.Unlock()
 	own := map[string]targetgroup.Group{}
 	for key, g := range d.groups {
-		if g.Labels[model.LabelName("__meta_kubernetes_namespace")] == "prometheus" || strings.Contains(g.Source, "/prometheus-") {
+		if g.Labels[model.LabelName("__meta_kubernetes_namespace")] == model.LabelValue(d.place.namespace) || strings.Contains(g.Source, "/"+d.place.namespace+"-") {
 			own[key] = g
 		}
 	}

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,6 +26,7 @@ import (
 // site is an agent of one test, with an address for clients and a link to the kube-apiserver that can
 // be cut. Its files outlive restarts.
 type site struct {
+	*plane
 	t       *testing.T
 	dir     string
 	address string // of the Kubernetes API
@@ -37,18 +41,18 @@ type site struct {
 }
 
 // newSite starts an agent that caches all resources, and waits until it is caught up.
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, on *plane) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "snapcache-site-") // short: it has sockets
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	target, err := url.Parse(controlPlane.URL())
+	target, err := url.Parse(on.URL())
 	require.NoError(t, err)
 	s := &site{
-		t: t, dir: dir, address: freeAddress(t), metrics: freeAddress(t), link: newLink(t, target.Host),
+		plane: on, t: t, dir: dir, address: freeAddress(t), metrics: freeAddress(t), link: newLink(t, target.Host),
 		resources: cachedResources(), cached: filepath.Join(dir, "cached.kubeconfig"),
 	}
-	s.server, err = controlPlane.Kubeconfig(controlplane.Admin)
+	s.server, err = on.Kubeconfig(controlplane.Admin)
 	require.NoError(t, err)
 	s.configure()
 	t.Cleanup(func() {
@@ -124,6 +128,53 @@ func (s *site) stop() {
 	s.t.Helper()
 	require.NoError(s.t, s.agent.stop())
 	s.agent = nil
+}
+
+// served is what an agent has served to its clients.
+type served struct {
+	watches int // that are open
+	lists   int // since its start, with the watches that began with all objects
+}
+
+// served reads the metrics of the agent.
+func (s *site) served() served {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.metrics + "/metrics")
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	require.NoError(s.t, err)
+	var all served
+	for _, m := range families["snapcache_kubernetes_api_watches"].GetMetric() {
+		all.watches += int(m.GetGauge().GetValue())
+	}
+	all.lists = all.watches
+	for _, m := range families["snapcache_kubernetes_api_requests_total"].GetMetric() {
+		labels := map[string]string{}
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if labels["verb"] == "list" || labels["verb"] == "watch" && labels["code"] == "200" {
+			all.lists += int(m.GetCounter().GetValue())
+		}
+	}
+	for _, m := range families["snapcache_kubernetes_api_resumes_total"].GetMetric() {
+		all.lists -= int(m.GetCounter().GetValue())
+	}
+	return all
+}
+
+// requireContinued waits until clients have as many watches open as before, and requires that none
+// of them has listed.
+func (s *site) requireContinued(when string, before served) {
+	s.t.Helper()
+	var now served
+	require.Eventually(s.t, func() bool {
+		now = s.served()
+		return now.watches >= before.watches && now.lists == before.lists
+	}, patience, pollEvery, "%s: the watches of clients are open again, without a list", when)
+	require.Equal(s.t, before, now, when)
 }
 
 // restConfig returns the configuration of a client of the agent, or of the kube-apiserver. Requests

@@ -33,15 +33,16 @@ var (
 // place is where a test has its objects: a namespace, which is also the prefix of the names of its
 // cluster-scoped objects.
 type place struct {
+	*plane
 	t         *testing.T
 	namespace string
 	round     int
 }
 
 // newPlace creates the namespace.
-func newPlace(t *testing.T, namespace string) *place {
+func newPlace(t *testing.T, on *plane, namespace string) *place {
 	t.Helper()
-	p := &place{t: t, namespace: namespace}
+	p := &place{plane: on, t: t, namespace: namespace}
 	p.apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", namespace))
 	return p
 }
@@ -52,11 +53,11 @@ func (p *place) apply(manifests string) {
 	for _, manifest := range strings.Split(manifests, "\n---\n") {
 		o := &unstructured.Unstructured{}
 		require.NoError(p.t, yaml.Unmarshal([]byte(manifest), &o.Object))
-		mapping, err := shared.mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
+		mapping, err := p.mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
 		require.NoError(p.t, err)
 		objects := p.objects(mapping.Resource)
 		if mapping.Scope.Name() == meta.RESTScopeNameRoot {
-			objects = shared.client.Resource(mapping.Resource)
+			objects = p.client.Resource(mapping.Resource)
 		} else {
 			o.SetNamespace(p.namespace)
 		}
@@ -78,9 +79,9 @@ func (p *place) apply(manifests string) {
 
 func (p *place) objects(of schema.GroupVersionResource) dynamic.ResourceInterface {
 	if of == nodes {
-		return shared.client.Resource(of)
+		return p.client.Resource(of)
 	}
-	return shared.client.Resource(of).Namespace(p.namespace)
+	return p.client.Resource(of).Namespace(p.namespace)
 }
 
 // remove deletes an object at once.
@@ -140,18 +141,6 @@ func (p *place) change() {
 // mine reports whether the object is one of the test's.
 func (p *place) mine(o *unstructured.Unstructured) bool {
 	return o.GetNamespace() == p.namespace || o.GetNamespace() == "" && strings.HasPrefix(o.GetName(), p.namespace+"-")
-}
-
-// read reads the objects of a resource from the kube-apiserver.
-func read(t *testing.T, of schema.GroupVersionResource) []*unstructured.Unstructured {
-	t.Helper()
-	list, err := shared.client.Resource(of).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	all := make([]*unstructured.Unstructured, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
-	}
-	return all
 }
 
 // form is how a client has an object: in which type.
