@@ -10,16 +10,16 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
 )
 
-// discovery answers requests for documents about what is served; builtIn is set if the path is in a
-// group that is built in.
-func (s *Server) discovery(w http.ResponseWriter, r *http.Request, builtIn bool) {
+// discovery answers requests for documents about what is served. pending is that of before the
+// request; builtIn is set if the path is in a group that is built in.
+func (s *Server) discovery(w http.ResponseWriter, r *http.Request, pending, builtIn bool) {
 	d, err := s.catalog.documents()
 	switch {
 	case err != nil:
 		sendError(w, r, err)
 	case r.Method != http.MethodGet:
 		sendError(w, r, notAllowed())
-	case s.pending() && documented(r.URL.Path):
+	case pending && documented(r.URL.Path):
 		sendError(w, r, notReady()) // clients keep documents for hours
 	case !d.Serve(w, r, pretty(r)):
 		noSuchPath(w, r, builtIn)

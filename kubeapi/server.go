@@ -96,9 +96,10 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.requests.leave()
+	pending := s.pending() // before the collections are read: one may come between
 	p, ok := parsePath(r.URL.Path)
 	if !ok {
-		s.discovery(w, r, false)
+		s.discovery(w, r, pending, false)
 		return
 	}
 	of, builtIn, err := s.catalog.of(p.GroupVersionResource)
@@ -106,8 +107,8 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		sendError(w, r, err)
 	case p.Resource == "":
-		s.discovery(w, r, builtIn)
-	case len(of) == 0 && s.pending():
+		s.discovery(w, r, pending, builtIn)
+	case len(of) == 0 && pending:
 		sendError(w, r, notReady())
 	case len(of) == 0:
 		noSuchPath(w, r, builtIn)
