@@ -43,6 +43,14 @@ type site struct {
 // newSite starts an agent that caches all resources, and waits until it is caught up.
 func newSite(t *testing.T, on *plane) *site {
 	t.Helper()
+	s := newSiteOf(t, on, cachedResources())
+	require.NoError(t, s.agent.await(t.Context(), s.resources))
+	return s
+}
+
+// newSiteOf starts an agent that caches some resources of a control plane.
+func newSiteOf(t *testing.T, on *plane, resources []*resource) *site {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "snapcache-site-") // short: it has sockets
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
@@ -50,7 +58,7 @@ func newSite(t *testing.T, on *plane) *site {
 	require.NoError(t, err)
 	s := &site{
 		plane: on, t: t, dir: dir, address: freeAddress(t), metrics: freeAddress(t), link: newLink(t, target.Host),
-		resources: cachedResources(), cached: filepath.Join(dir, "cached.kubeconfig"),
+		resources: resources, cached: filepath.Join(dir, "cached.kubeconfig"),
 	}
 	s.server, err = on.Kubeconfig(controlplane.Admin)
 	require.NoError(t, err)
@@ -70,7 +78,6 @@ func newSite(t *testing.T, on *plane) *site {
 	require.NoError(t, os.WriteFile(s.cached, out, 0o600))
 	s.agent.target, err = newServerTarget(restConfig(t, s.cached))
 	require.NoError(t, err)
-	require.NoError(t, s.agent.await(t.Context(), s.resources))
 	return s
 }
 
@@ -175,6 +182,14 @@ func (s *site) requireContinued(when string, before served) {
 		return now.watches >= before.watches && now.lists == before.lists
 	}, patience, pollEvery, "%s: the watches of clients are open again, without a list", when)
 	require.Equal(s.t, before, now, when)
+}
+
+// kill ends the agent without warning.
+func (s *site) kill() {
+	s.t.Helper()
+	require.NoError(s.t, s.agent.cmd.Process.Kill())
+	<-s.agent.done
+	s.agent = nil
 }
 
 // restConfig returns the configuration of a client of the agent, or of the kube-apiserver. Requests

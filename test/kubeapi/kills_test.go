@@ -1,0 +1,267 @@
+package kubeapi
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+var killsSeed = flag.Uint64("kills.seed", 0, "what the random choices of TestKills begin with; 0 for a new one each time")
+
+// gapsForgotten is set while an agent forgets at its end between which resourceVersions its history has
+// only the states at both ends. A client that continues there from the history may get wrong types
+// and miss a deletion. Only the exact tier is required to be right then.
+const gapsForgotten = true
+
+// killMax is the longest time from when an agent accepts connections to its end.
+const killMax = 500 * time.Millisecond
+
+// killed is an agent that is killed again and again, and what happened to it.
+type killed struct {
+	*site
+	cp      *controlplane.ControlPlane
+	clients *link // from the clients to the agent
+	random  *rand.Rand
+
+	kills, stops, restarts, linkCuts, clientCuts int
+
+	resumes map[string]int // by tier
+}
+
+// TestKills has clients that watch an agent which is killed at any moment, while objects change, its
+// kube-apiserver is restarted with etcd compacted, and connections are cut on both sides of it. The
+// streams of the clients are compared with the changes that etcd had.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	seed := *killsSeed
+	if seed == 0 {
+		seed = rand.Uint64() //nolint:gosec // choices of a test
+	}
+	t.Logf("the random choices are those of -kills.seed=%d", seed)
+	random := func(of uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, of)) } //nolint:gosec // choices of a test
+	rounds, restarts := 230, 5
+	if testing.Short() {
+		rounds, restarts = 20, 1
+	}
+
+	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
+	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	for _, name := range []string{"left", "right"} {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+		o.SetName(name)
+		_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), o, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	truth := recordTruth(t, cp, "configmaps", "pods")
+	resources := slices.DeleteFunc(cachedResources(), func(r *resource) bool {
+		return r.GroupVersionResource != configMaps && r.GroupVersionResource != pods
+	})
+	s := newSiteOf(t, &plane{ControlPlane: cp}, resources)
+	k := &killed{site: s, cp: cp, clients: newLink(t, s.address), random: random(1), resumes: map[string]int{}}
+
+	clients := killsClients(random)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running, churning errgroup.Group
+	for _, c := range clients {
+		config := restConfig(t, s.cached)
+		config.Host = "https://" + k.clients.address
+		c.target, err = newServerTarget(config)
+		require.NoError(t, err)
+		running.Go(func() error { return c.run(ctx) })
+	}
+	churnCtx, stopChurn := context.WithCancel(ctx)
+	defer stopChurn()
+	churning.Go(func() error {
+		(&churn{client: client, random: random(0)}).run(churnCtx)
+		return nil
+	})
+	for i := range rounds {
+		if every := rounds / (restarts + 1); i%every == every-1 && k.restarts < restarts {
+			churning.Go(func() error { return k.restartServer(ctx) })
+		}
+		k.round(i)
+	}
+	stopChurn()
+	require.NoError(t, churning.Wait())
+	k.settle()
+	changes := truth.complete(t, cp)
+	histories := make([]*history, len(clients))
+	for i, c := range clients {
+		matches, err := c.matcher()
+		require.NoError(t, err)
+		histories[i] = newHistory(changes[c.resource], matches)
+		newest := histories[i].events[len(histories[i].events)-1].rv
+		require.Eventually(t, func() bool { return c.complete.Load() >= newest }, patience, pollEvery, "client %s does not get what is after %d", c.name, newest)
+	}
+	k.count()
+	cancel()
+	require.NoError(t, running.Wait())
+
+	expired, moved := 0, 0
+	for i, c := range clients {
+		problems, n := checkStreams(histories[i], !c.bookmarks, c.streams)
+		t.Logf("client %s: %d events of the server, %d streams, %d times 410, other refusals %v", c.name, len(histories[i].events), len(c.streams), c.expired, c.refused)
+		if n := len(problems); n > 0 {
+			report := fmt.Sprintf("client %s has %d problems:\n%s", c.name, n, strings.Join(problems[:min(n, 20)], "\n"))
+			if c.bookmarks && gapsForgotten {
+				t.Log(report)
+			} else {
+				t.Error(report)
+			}
+		}
+		for code := range c.refused {
+			require.Contains(t, []int{http.StatusTooManyRequests, http.StatusGatewayTimeout}, code, "client %s", c.name)
+		}
+		expired += c.expired
+		moved += n
+	}
+	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	require.NoError(t, err)
+	lists := strings.Count(string(log), "msg=listed")
+	t.Logf("%d kills and %d stops of the agent, %d restarts of the kube-apiserver, %d cuts of the agent's link, %d of the clients'; "+
+		"%d lists of the agent, %d deletions at a resourceVersion that is not the server's; %d times 410; resumes by tier: %v",
+		k.kills, k.stops, k.restarts, k.linkCuts, k.clientCuts, lists, moved, expired, k.resumes)
+	require.GreaterOrEqual(t, k.kills, rounds*3/4)
+	require.Greater(t, lists, 2, "the agent has not listed again")
+	require.NotZero(t, expired, "no client got 410")
+	require.NotZero(t, k.resumes["exact"])
+	require.NotZero(t, k.resumes["coalesced"])
+}
+
+// killsClients returns clients with all kinds of selections and of ways to continue.
+func killsClients(random func(uint64) *rand.Rand) []*streamClient {
+	all := []*streamClient{
+		{name: "configmaps", selection: selection{resource: "configmaps"}},
+		{name: "configmaps, cut", selection: selection{resource: "configmaps"}, cuts: true},
+		{name: "configmaps, bookmarks", selection: selection{resource: "configmaps"}, bookmarks: true},
+		{name: "configmaps, bookmarks, cut", selection: selection{resource: "configmaps"}, bookmarks: true, initial: true, cuts: true},
+		{name: "configmaps of a namespace", selection: selection{resource: "configmaps", namespace: "left"}, cuts: true},
+		{name: "configmaps by label, from bookmarks", selection: selection{resource: "configmaps", labels: "tier=a"}, bookmarks: true, fromBookmark: true, cuts: true},
+		{name: "a configmap by name", selection: selection{resource: "configmaps", fields: "metadata.name=o-3"}, bookmarks: true, initial: true, cuts: true},
+		{name: "pods, from bookmarks", selection: selection{resource: "pods"}, bookmarks: true, initial: true, fromBookmark: true, cuts: true},
+		{name: "pods by label", selection: selection{resource: "pods", labels: "tier in (a, b)"}, bookmarks: true, cuts: true},
+		{name: "pods by label, exact", selection: selection{resource: "pods", labels: "tier!=a"}},
+		{name: "pods of a node", selection: selection{resource: "pods", fields: "spec.nodeName=edge-1"}, cuts: true},
+		{name: "running pods", selection: selection{resource: "pods", namespace: "right", fields: "status.phase=Running"}, bookmarks: true, initial: true},
+		{name: "running pods, from bookmarks", selection: selection{resource: "pods", fields: "status.phase=Running"}, bookmarks: true, fromBookmark: true},
+	}
+	for i, c := range all {
+		c.random = random(uint64(i) + 10) //nolint:gosec // small
+	}
+	return all
+}
+
+// round starts the agent, and ends it after a while. Meanwhile, and over some rounds, connections are
+// cut.
+func (k *killed) round(i int) {
+	k.t.Helper()
+	switch i % 9 {
+	case 4:
+		k.link.cut()
+		k.linkCuts++
+	case 6:
+		k.link.restore(k.t)
+	}
+	switch i % 10 {
+	case 2:
+		k.clients.cut()
+		k.clientCuts++
+	case 4:
+		k.clients.restore(k.t)
+	}
+	if k.agent == nil {
+		k.start()
+	}
+	k.sleep()
+	if i%10 > 4 && i%2 == 0 {
+		k.clients.cut()
+		k.clientCuts++
+		k.clients.restore(k.t)
+		k.sleep()
+	}
+	k.count()
+	if i%10 == 3 { // the file is then ahead of the clients, whose link is cut
+		k.stops++
+		k.stop()
+	} else {
+		k.kills++
+		k.kill()
+	}
+}
+
+// sleep waits for a random moment to come. The moment is part of the test, it is no synchronisation.
+func (k *killed) sleep() {
+	select {
+	case <-k.t.Context().Done():
+	case <-time.After(time.Duration(k.random.Int64N(int64(killMax)))):
+	}
+}
+
+// restartServer compacts etcd and restarts the kube-apiserver, so that an agent that was behind has to
+// list again. It doesn't begin before the one before it has ended.
+func (k *killed) restartServer(ctx context.Context) error {
+	if err := k.cp.CompactEtcd(ctx); err != nil {
+		return err
+	}
+	k.restarts++
+	if k.restarts%2 == 0 {
+		return k.cp.RestartAPIServer(ctx)
+	}
+	if err := k.cp.KillAPIServer(ctx); err != nil {
+		return err
+	}
+	return k.cp.StartAPIServer(ctx)
+}
+
+// settle restores all connections, and starts the agent.
+func (k *killed) settle() {
+	k.t.Helper()
+	k.link.cut()
+	k.link.restore(k.t)
+	k.clients.cut()
+	k.clients.restore(k.t)
+	k.start()
+}
+
+// count adds the resumes since the agent's start, if it serves its metrics yet.
+func (k *killed) count() {
+	k.t.Helper()
+	resp, err := http.Get("http://" + k.metrics + "/metrics")
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	require.NoError(k.t, err)
+	for _, m := range families["snapcache_kubernetes_api_resumes_total"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "tier" {
+				k.resumes[l.GetValue()] += int(m.GetCounter().GetValue())
+			}
+		}
+	}
+}
