@@ -73,11 +73,8 @@ type Collection struct {
 func AttributesIndex(info store.Info, d store.Description) store.Index {
 	f := selector.FieldsOf(info, d)
 	return store.Index{Name: "attributes", Spec: f.Spec(), History: true, Func: func(o *object.Object) []string {
-		a, err := f.Of(o)
-		if err != nil {
-			return nil // objects of a collection that is served are JSON
-		}
-		return a.Values()
+		values, _ := f.Values(o) // never fails: objects of a collection that is served are JSON
+		return values
 	}}
 }
 

@@ -1,8 +1,8 @@
 package selector
 
 import (
+	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -30,19 +30,43 @@ type Attributes struct {
 //
 // If that is longer than [store.MaxIndexValueBytes], it is cut into several values, each of which
 // begins with its number from 0, in four hexadecimal digits.
-func (a Attributes) Values() []string {
-	var b strings.Builder
-	lines(&b, a.Labels, func(string) bool { return true })
-	end := b.Len()
-	lines(&b, a.Fields, func(value string) bool { return value != "" })
-	text := b.String()
-	switch {
-	case text == "":
-		return nil
-	case len(text) > end: // there are fields
-		text = text[:end] + "\n" + text[end:]
+func (a Attributes) Values() []string { return encode(pairs(a.Labels), pairs(a.Fields)) }
+
+// pair is a label or a field.
+type pair struct{ name, value string }
+
+// pairs returns the pairs of a map in order.
+func pairs(m map[string]string) []pair {
+	all := make([]pair, 0, len(m))
+	for name, value := range m {
+		all = append(all, pair{name, value})
 	}
-	text = strings.TrimSuffix(text, "\n")
+	slices.SortFunc(all, byName)
+	return all
+}
+
+func byName(a, b pair) int { return strings.Compare(a.name, b.name) }
+
+// encode returns the values of labels and fields, see [Attributes.Values]. Both are in order.
+func encode(labels, fields []pair) []string {
+	b := make([]byte, 0, 512)
+	for _, x := range labels {
+		b = appendLine(b, x)
+	}
+	end := len(b)
+	for _, x := range fields {
+		if x.value == "" {
+			continue
+		}
+		if len(b) == end {
+			b = append(b, '\n')
+		}
+		b = appendLine(b, x)
+	}
+	text := string(bytes.TrimSuffix(b, []byte("\n")))
+	if text == "" {
+		return nil
+	}
 	if len(text) <= store.MaxIndexValueBytes {
 		return []string{text}
 	}
@@ -53,6 +77,11 @@ func (a Attributes) Values() []string {
 		text = text[n:]
 	}
 	return values
+}
+
+func appendLine(b []byte, x pair) []byte {
+	b = append(append(b, escape.Replace(x.name)...), '=')
+	return append(append(b, escape.Replace(x.value)...), '\n')
 }
 
 // numberLen is the length of the number of a value. It is enough for any object, see
@@ -91,11 +120,3 @@ var (
 	escape   = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\x00", `\0`, "=", `\e`)
 	unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\0`, "\x00", `\e`, "=")
 )
-
-func lines(b *strings.Builder, values map[string]string, kept func(value string) bool) {
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if value := values[name]; kept(value) {
-			b.WriteString(escape.Replace(name) + "=" + escape.Replace(value) + "\n")
-		}
-	}
-}

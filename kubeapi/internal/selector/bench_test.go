@@ -27,6 +27,22 @@ func BenchmarkOf(b *testing.B) {
 	}
 }
 
+func BenchmarkValues(b *testing.B) {
+	recorded, err := os.ReadFile("testdata/kube-apiserver.json")
+	require.NoError(b, err)
+	raw := gjson.GetBytes(recorded, `#(info.id=="pods").objects.0`).Raw
+	compact, err := json.Marshal(json.RawMessage(raw))
+	require.NoError(b, err)
+	o, err := object.Parse(compact)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := pods.Values(o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkMatches(b *testing.B) {
 	s := parse(b, "app=web", "spec.nodeName=edge-1,status.phase!=Failed")
 	a := Attributes{Labels: map[string]string{"app": "web"}, Fields: map[string]string{"spec.nodeName": "edge-1", "status.phase": "Running"}}

@@ -26,10 +26,10 @@ type Fields struct {
 
 // FieldsOf returns the selectable fields of a collection's resource.
 func FieldsOf(info store.Info, d store.Description) Fields {
-	f := Fields{kind: kindOf(info, d)}
-	for _, x := range f.kind.fields {
+	f := Fields{kind: kindOf(info, d), tree: node{field: -1}}
+	for i, x := range f.kind.fields {
 		if x.path != "" {
-			f.tree.add(x.name, strings.Split(x.path, "."))
+			f.tree.add(i, strings.Split(x.path, "."))
 		}
 	}
 	if drop, ok := strings.CutPrefix(info.Transform, "drop:"); ok { // see object.Prune.ID
@@ -47,7 +47,7 @@ func (f Fields) resolve(name, value string) (string, string, error) {
 	if of := f.kind.aliases[name]; of != "" {
 		name = of
 	}
-	i := slices.IndexFunc(f.kind.fields, func(x field) bool { return x.name == name })
+	i := f.kind.index(name)
 	if i < 0 {
 		return "", "", fmt.Errorf(f.kind.unknown, name)
 	}
@@ -78,44 +78,70 @@ func (f Fields) Spec() string {
 // error wraps [ErrNotStored] if the resource has any.
 func (f Fields) Of(o *object.Object) (Attributes, error) {
 	a := Attributes{Labels: o.Labels()}
+	found, err := f.read(o)
+	if err != nil || len(found) == 0 {
+		return a, err
+	}
+	a.Fields = make(map[string]string, len(found))
+	for _, x := range found {
+		a.Fields[x.name] = strings.Clone(x.value)
+	}
+	return a, nil
+}
+
+// Values returns the [Attributes.Values] of an object, or the error of Of. It makes no maps: it is
+// called for each change.
+func (f Fields) Values(o *object.Object) ([]string, error) {
+	found, err := f.read(o)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, byName)
+	return encode(pairs(o.Labels()), found), nil
+}
+
+// read returns the fields of an object. Their values share its bytes.
+func (f Fields) read(o *object.Object) ([]pair, error) {
 	if len(f.kind.fields) == 0 {
-		return a, nil
+		return nil, nil
 	}
 	raw := o.Raw()
 	if object.IsProtobuf(raw) {
-		return a, fmt.Errorf("%w: %s is stored as protobuf", ErrNotStored, o.Key())
+		return nil, fmt.Errorf("%w: %s is stored as protobuf", ErrNotStored, o.Key())
 	}
-	a.Fields = make(map[string]string, len(f.kind.fields))
+	found := make([]pair, len(f.kind.fields))
+	for i, x := range f.kind.fields {
+		found[i].name = x.name
+	}
 	// Not a copy of the bytes, which never change: it would be most of the cost.
-	f.tree.read(gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw))), a.Fields)
-	for _, x := range f.kind.fields {
-		if a.Fields[x.name] != "" {
+	f.tree.read(gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw))), found)
+	for i, x := range f.kind.fields {
+		if found[i].value != "" {
 			continue
 		}
+		found[i].value = x.absent
 		if x.or != "" {
-			a.Fields[x.name] = a.Fields[x.or]
-		} else {
-			a.Fields[x.name] = x.absent
+			found[i].value = found[f.kind.index(x.or)].value
 		}
 	}
-	return a, nil
+	return found, nil
 }
 
 // node is a part of an object's JSON that has fields. All fields are read in one pass: a search from
 // the beginning for each would pass a pod's containers eight times.
 type node struct {
-	field   string // the name of the field whose value this is; empty for none
+	field   int // the place of the field whose value this is; -1 for none
 	members map[string]*node
 }
 
-func (n *node) add(field string, path []string) {
+func (n *node) add(field int, path []string) {
 	if len(path) == 0 {
 		n.field = field
 		return
 	}
 	member := n.members[path[0]]
 	if member == nil {
-		member = &node{}
+		member = &node{field: -1}
 		if n.members == nil {
 			n.members = make(map[string]*node)
 		}
@@ -124,7 +150,7 @@ func (n *node) add(field string, path []string) {
 	member.add(field, path[1:])
 }
 
-func (n *node) read(value gjson.Result, into map[string]string) {
+func (n *node) read(value gjson.Result, into []pair) {
 	missing := len(n.members)
 	if missing == 0 {
 		return
@@ -134,8 +160,8 @@ func (n *node) read(value gjson.Result, into map[string]string) {
 		if member == nil {
 			return true
 		}
-		if member.field != "" {
-			into[member.field] = strings.Clone(value.String())
+		if member.field >= 0 {
+			into[member.field].value = value.String()
 		}
 		member.read(value, into)
 		missing--

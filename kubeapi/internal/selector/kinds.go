@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/snapcache/snapcache/store"
@@ -12,6 +13,11 @@ type kind struct {
 	aliases     map[string]string // further names of fields
 	noNamespace bool              // metadata.namespace can't be selected
 	unknown     string            // the error for any other field, a format
+}
+
+// index returns the place of a field, -1 if the kind has none of that name.
+func (k kind) index(name string) int {
+	return slices.IndexFunc(k.fields, func(x field) bool { return x.name == name })
 }
 
 // field is a field that selectors can name. Its value is a text, a number or a bool in the object.

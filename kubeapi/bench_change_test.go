@@ -1,0 +1,110 @@
+package kubeapi_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// applied reports each batch that is in the store.
+type applied chan struct{}
+
+func (a applied) Applied(informer.Counts, time.Duration) { a <- struct{}{} }
+func (a applied) StoreFailed(error)                      {}
+
+// BenchmarkChange measures a change of a pod from the queue to the file, without the Kubernetes API
+// and with it, but without a client. A round changes each of 4,000 pods once, and 100 are written at
+// a time.
+func BenchmarkChange(b *testing.B) {
+	const pods = 4000
+	listed := make([]store.Change, pods)
+	for i := range listed {
+		listed[i] = storetest.Put(benchPod(b, i, 1))
+	}
+	slices.SortFunc(listed, func(x, y store.Change) int { return compare(x.Key, y.Key) })
+	for _, bb := range []struct {
+		name string
+		api  bool
+	}{{"api=off", false}, {"api=on", true}} {
+		b.Run(bb.name, func(b *testing.B) {
+			db, err := bolt.Open(filepath.Join(b.TempDir(), "cache.db"), bolt.Options{})
+			require.NoError(b, err)
+			defer func() { require.NoError(b, db.Close()) }()
+			info := store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Transform: object.NewPrune(object.ManagedFields).ID()}
+			var indexes []store.Index
+			if bb.api {
+				indexes = append(indexes, kubeapi.AttributesIndex(info, store.Description{}))
+			}
+			coll, err := db.Open(info, indexes...)
+			require.NoError(b, err)
+			r, err := coll.Replace()
+			require.NoError(b, err)
+			for page := range slices.Chunk(listed, 500) {
+				require.NoError(b, r.Apply(page))
+			}
+			rv := 3_000_000
+			require.NoError(b, r.Commit(store.Checkpoint{RV: strconv.Itoa(rv), Cluster: "bench", LastList: time.Now()}))
+
+			queue := deltafifo.New(deltafifo.Options{})
+			queue.Start(strconv.Itoa(rv))
+			observer := make(applied)
+			loop := informer.New(informer.Options{
+				Name: "pods", Queue: queue, Collection: coll, Observer: observer,
+				Recorder: kubeapi.NewEvents(bb.api, strconv.Itoa(rv), clock.RealClock{}),
+			})
+			done := make(chan error, 1)
+			go func() { done <- loop.Run(b.Context()) }()
+			b.ReportAllocs()
+			var cpu time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				changes := make([]*object.Object, pods)
+				for i, l := range listed {
+					rv++
+					from := `"resourceVersion":"` + l.Object.GetResourceVersion() + `"`
+					raw := bytes.Replace(l.Object.Raw(), []byte(from), []byte(`"resourceVersion":"`+strconv.Itoa(rv)+`"`), 1)
+					changes[i], err = object.FromValid(raw)
+					require.NoError(b, err)
+				}
+				runtime.GC()
+				b.StartTimer()
+				before := cpuTime(b)
+				for i, o := range changes {
+					require.NoError(b, queue.Update(o))
+					<-observer
+					if changes[i] = nil; i%100 == 99 {
+						require.NoError(b, db.Flush())
+					}
+				}
+				cpu += cpuTime(b) - before
+			}
+			b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N*pods), "cpu-ns/change")
+			b.ReportMetric(0, "ns/op")
+			queue.Close()
+			require.NoError(b, <-done)
+		})
+	}
+}
+
+// cpuTime is the time that the process has spent on processors so far.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
