@@ -70,6 +70,13 @@ func (s *Stats) Counters() Counters {
 	return c
 }
 
+// Watching reports whether the watch is open.
+func (s *Stats) Watching() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c.Phase == reflector.PhaseWatching
+}
+
 // Untrusted returns why a guard refused the checkpoint, until a list has replaced the objects; empty
 // if they are trusted. listPending is the queue's ListPending.
 func (c Counters) Untrusted(listPending bool) store.Reason {

@@ -121,36 +121,65 @@ func (c *catalog) all() ([]*served, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range list {
-		info, desc := x.Info(), x.Description()
-		if s := c.known[x]; s != nil && s.info == info && reflect.DeepEqual(s.desc, desc) {
-			continue
-		}
-		s, err := newServed(x, info, desc)
-		if err != nil {
+		if _, err := c.servedLocked(x, x.Info(), x.Description()); err != nil {
 			return nil, err
 		}
-		if c.known == nil {
-			c.known = make(map[*Collection]*served)
-		}
-		c.known[x], c.ordered = s, nil
 	}
-	if len(c.ordered) != len(list) {
-		maps.DeleteFunc(c.known, func(x *Collection, _ *served) bool { return !slices.Contains(list, x) })
+	c.forgetLocked(list)
+	if c.ordered == nil {
 		c.ordered = slices.SortedFunc(maps.Values(c.known), func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
 	}
 	return c.ordered, nil
 }
 
-// of returns the collections of a resource, and whether its group is known as one that is built in,
-// not made by a CustomResourceDefinition.
-func (c *catalog) of(gvr schema.GroupVersionResource) (found []*served, builtIn bool, err error) {
-	all, err := c.all()
-	builtIn = gvr.Group == ""
-	for _, s := range all {
-		builtIn = builtIn || s.info.Group == gvr.Group && !s.desc.Custom
-		if s.info.GVR() == gvr {
-			found = append(found, s)
-		}
+// servedLocked returns a collection as it is now.
+func (c *catalog) servedLocked(x *Collection, info store.Info, desc store.Description) (*served, error) {
+	if s := c.known[x]; s != nil && s.info == info && reflect.DeepEqual(s.desc, desc) {
+		return s, nil
 	}
-	return found, builtIn, err
+	s, err := newServed(x, info, desc)
+	if err != nil {
+		return nil, err
+	}
+	if c.known == nil {
+		c.known = make(map[*Collection]*served)
+	}
+	c.known[x], c.ordered = s, nil
+	return s, nil
+}
+
+// forgetLocked forgets the collections that are not in list.
+func (c *catalog) forgetLocked(list []*Collection) {
+	if len(c.known) > len(list) {
+		maps.DeleteFunc(c.known, func(x *Collection, _ *served) bool { return !slices.Contains(list, x) })
+		c.ordered = nil
+	}
+}
+
+// of returns the collections of a resource, ordered by ID, and whether its group is known as one that
+// is built in, not made by a CustomResourceDefinition.
+func (c *catalog) of(gvr schema.GroupVersionResource) (found []*served, builtIn bool, err error) {
+	builtIn = gvr.Group == ""
+	list := c.collections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgetLocked(list)
+	for _, x := range list {
+		info := x.Info()
+		if info.Group != gvr.Group {
+			continue
+		}
+		desc := x.Description()
+		builtIn = builtIn || !desc.Custom
+		if info.GVR() != gvr {
+			continue
+		}
+		s, err := c.servedLocked(x, info, desc)
+		if err != nil {
+			return nil, builtIn, err
+		}
+		found = append(found, s)
+	}
+	slices.SortFunc(found, func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
+	return found, builtIn, nil
 }

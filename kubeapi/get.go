@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -36,20 +37,34 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	if err := f.check(); err != nil {
 		return err
 	}
-	body := make([]byte, 0, len(raw)+1)
-	if f.as == asTable {
-		if body, err = c.tableHead(f, listMeta{RV: rvOf(raw)}, true); err != nil {
+	body, end := raw, lineFeed
+	if f.as != "" {
+		if body, err = c.formed(raw, f, s.opts.Clock.Now()); err != nil {
 			return err
 		}
 	}
-	if body, err = c.appendItem(body, raw, f, s.opts.Clock.Now()); err != nil {
-		return err
+	if f.pretty {
+		body, end = indented(body), nil
 	}
-	if f.as == asTable {
-		body = append(body, "]}"...)
-	}
-	sendJSON(w, r, http.StatusOK, append(body, '\n'))
+	send(w, http.StatusOK, body, end)
 	return nil
+}
+
+// lineFeed ends an answer that is not for people.
+var lineFeed = []byte("\n")
+
+// formed returns an object in the form of an answer that is not the object itself.
+func (s *served) formed(raw []byte, f form, now time.Time) (body []byte, err error) {
+	if f.as != asTable {
+		return s.appendItem(nil, raw, f, now)
+	}
+	if body, err = s.tableHead(f, listMeta{RV: rvOf(raw)}, true); err != nil {
+		return nil, err
+	}
+	if body, err = s.appendItem(body, raw, f, now); err != nil {
+		return nil, err
+	}
+	return append(body, "]}"...), nil
 }
 
 // find returns the object that a request names, from the first collection that has it. It does not

@@ -40,7 +40,7 @@ const (
 func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 	f := form{pretty: pretty(r)}
 	header := r.Header.Get("Accept")
-	if header == "" {
+	if header == "" || header == "application/json" { // the usual ones need no parser
 		return f, nil
 	}
 	asked := custom // for another form; a kube-apiserver has one error for both if the resource is a custom one
@@ -118,10 +118,18 @@ func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	if pretty(r) {
 		body = indented(body)
 	}
-	setJSON(w.Header())
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	send(w, code, body, nil)
+}
+
+// send answers with JSON that ends with end, for which a stored object is not copied.
+func send(w http.ResponseWriter, code int, body, end []byte) {
+	h := w.Header()
+	setJSON(h)
+	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a disconnected client needs no answer
+	if _, err := w.Write(body); err == nil && len(end) > 0 {
+		_, _ = w.Write(end) // a disconnected client needs no answer
+	}
 }
 
 // setJSON sets the headers of an answer that is JSON.

@@ -31,10 +31,17 @@ type view struct {
 	info    store.Info
 	state   store.State
 	indexes []store.Index // that the collection was opened with, if it is open
+	found   []foundBucket // see bucket
 
 	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
 	ended error // the error of reads after the transaction has ended; nil while it is open
+}
+
+// foundBucket is a bucket that a view has read, with its path.
+type foundBucket struct {
+	path   [][]byte
+	bucket *boltfile.Bucket
 }
 
 var _ store.View = (*view)(nil)
@@ -72,7 +79,7 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay, load func(
 			db.handle.Release(f)
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
-		v := &view{db: db, file: f, tx: tx, over: over, id: id}
+		v := &view{db: db, file: f, tx: tx, over: over, id: id, found: make([]foundBucket, 0, 5)}
 		if indexes, ok := db.indexes.Load(id); ok {
 			v.indexes = indexes.([]store.Index) //nolint:forcetypeassert // see DB.indexes
 		}
@@ -148,7 +155,7 @@ func (v *view) locate() (*boltfile.Bucket, error) {
 		return nil, err
 	}
 	v.gen = format.GenName(gen)
-	if in := b.Bucket(v.gen); in == nil || in.Bucket(format.BucketObjects) == nil || in.Bucket(format.BucketIndex) == nil {
+	if v.bucket(v.path(format.BucketObjects)) == nil || v.bucket(v.path(format.BucketIndex)) == nil {
 		return nil, v.corrupt("", errBucketMissing)
 	}
 	return b, nil
@@ -173,8 +180,29 @@ func (v *view) path(names ...[]byte) [][]byte {
 	return append([][]byte{format.BucketCollections, []byte(v.id), v.gen}, names...)
 }
 
-// bucket returns a bucket of the file, nil if there is none.
-func (v *view) bucket(path [][]byte) *boltfile.Bucket { return v.tx.At(path) }
+// bucket returns a bucket of the file, nil if there is none. It keeps those that it finds, as opening
+// the same few for each read takes longer than the reads. Buckets of a transaction that the view does
+// not own may be deleted meanwhile, so it does not keep these.
+func (v *view) bucket(path [][]byte) (b *boltfile.Bucket) {
+	if v.file == nil {
+		return v.tx.At(path)
+	}
+	for _, f := range v.found {
+		if slices.EqualFunc(f.path, path, bytes.Equal) {
+			return f.bucket
+		}
+	}
+	last := len(path) - 1
+	if last == 0 {
+		b = v.tx.Bucket(path[0])
+	} else if in := v.bucket(path[:last]); in != nil {
+		b = in.Bucket(path[last])
+	}
+	if b != nil {
+		v.found = append(v.found, foundBucket{path, b})
+	}
+	return b
+}
 
 // lookup returns the value of a key, nil if there is none.
 func (v *view) lookup(path [][]byte, key []byte) []byte {

@@ -145,7 +145,7 @@ func (c *Collection) Relist(reason store.Reason, cause error) {
 
 // Watching reports whether the watch is up and no list is pending.
 func (c *Collection) Watching() bool {
-	return c.Tracker.Stats().Phase == reflector.PhaseWatching && !c.ListPending()
+	return c.Tracker.Watching() && !c.ListPending()
 }
 
 // ListPending reports whether a list has begun and is not yet stored: the store holds the state
