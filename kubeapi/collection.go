@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -88,6 +89,7 @@ type served struct {
 	printer *table.Printer
 	typed   []byte // how the JSON of an object with its kind begins
 	probes  probes
+	settled atomic.Pointer[string] // the server's resourceVersion that a read has waited for last, see Server.settle
 
 	attributes string // the spec of AttributesIndex
 }

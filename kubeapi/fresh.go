@@ -114,7 +114,8 @@ func stateOf(c *served) (store.State, error) {
 	return v.State(), nil
 }
 
-// settle waits until the collection has what the server had when the request came.
+// settle waits until the collection has what the server had when the request came. If the server is
+// still where it was for an earlier read, that one has waited.
 func (s *Server) settle(ctx context.Context, c *served) error {
 	probing, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -122,7 +123,12 @@ func (s *Server) settle(ctx context.Context, c *served) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.reach(ctx, c, rv, settleTime)
+	if at := c.settled.Load(); at != nil && *at == rv {
+		return nil
+	}
+	if _, err = s.reach(ctx, c, rv, settleTime); err == nil {
+		c.settled.Store(&rv)
+	}
 	return err
 }
 

@@ -81,6 +81,13 @@ func TestProbe(t *testing.T) {
 		require.Equal(t, "0", l.header.Get("Age"))
 		ask(t, w.server, "/api/v1/pods?resourceVersion=0")
 		require.Equal(t, 2, probes)
+		began = time.Now()
+		ask(t, w.server, "/api/v1/pods")
+		require.Zero(t, time.Since(began), "what was on its way has arrived since the read before")
+		require.Equal(t, 3, probes)
+		server = "21"
+		ask(t, w.server, "/api/v1/pods")
+		require.Equal(t, settleTime, time.Since(began))
 
 		fail = errors.New("no route")
 		l = ask(t, w.server, "/api/v1/pods")
