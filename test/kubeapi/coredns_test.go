@@ -26,7 +26,7 @@ var (
 	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 )
 
-// named are a number of Services of each kind, with their endpoints.
+// named are Services of each kind and what belongs to them, with a number to be filled in.
 const named = `{apiVersion: v1, kind: Service, metadata: {name: web-NUMBER}, spec: {clusterIP: 10.97.1.NUMBER, ports: [{name: http, port: 80}, {name: dns, port: 53, protocol: UDP}]}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: db-NUMBER}, spec: {clusterIP: None, ports: [{name: sql, port: 5432}]}}
@@ -80,7 +80,7 @@ func TestCoreDNS(t *testing.T) {
 	n.create("coredns-b", 3)
 	d.requireResolves("after changes", n)
 	before := s.served()
-	require.Equal(t, before.watches, before.lists, "each watch began with a list, so that the absence of lists proves something")
+	require.GreaterOrEqual(t, before.lists, before.watches, "no list was seen, so that their absence proves nothing")
 	before.lists = 0 // since the start of the next agent
 
 	s.stop()

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -177,11 +179,11 @@ func (s *site) served() served {
 func (s *site) requireContinued(when string, before served) {
 	s.t.Helper()
 	var now served
-	require.Eventually(s.t, func() bool {
-		now = s.served()
-		return now.watches >= before.watches && now.lists == before.lists
-	}, patience, pollEvery, "%s: the watches of clients are open again, without a list", when)
-	require.Equal(s.t, before, now, when)
+	err := wait.PollUntilContextTimeout(s.t.Context(), pollEvery, patience, true, func(context.Context) (bool, error) {
+		now = s.served() // a watch that has begun is not yet counted as resumed for a moment
+		return now == before, nil
+	})
+	require.NoError(s.t, err, "%s: the agent has served %+v, not %+v", when, now, before)
 }
 
 // kill ends the agent without warning.
