@@ -39,7 +39,8 @@ const killMax = 500 * time.Millisecond
 type killed struct {
 	*site
 	cp      *controlplane.ControlPlane
-	clients *link // from the clients to the agent
+	client  dynamic.Interface // of the kube-apiserver
+	clients *link             // from the clients to the agent
 	random  *rand.Rand
 
 	kills, stops, restarts, linkCuts, clientCuts int
@@ -63,6 +64,45 @@ func TestKills(t *testing.T) {
 		rounds, restarts = 20, 1
 	}
 
+	k := newKilled(t, random(1))
+	truth := recordTruth(t, k.cp, "configmaps", "pods")
+	clients := killsClients(random)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running, changing errgroup.Group
+	k.startClients(ctx, &running, clients)
+	churnCtx, stopChurn := context.WithCancel(ctx)
+	defer stopChurn()
+	changing.Go(func() error {
+		(&churn{client: k.client, random: random(0)}).run(churnCtx)
+		return nil
+	})
+	for i := range rounds {
+		if every := rounds / (restarts + 1); i%every == every-1 && k.restarts < restarts {
+			kill := k.restarts%2 == 0
+			k.restarts++
+			changing.Go(func() error { return k.restartServer(ctx, kill) })
+		}
+		k.round(i)
+	}
+	stopChurn()
+	require.NoError(t, changing.Wait())
+	k.settle()
+	histories := k.awaitClients(clients, truth.complete(t, k.cp))
+	k.count()
+	cancel()
+	require.NoError(t, running.Wait())
+
+	expired := k.check(clients, histories)
+	require.GreaterOrEqual(t, k.kills, rounds*3/4)
+	require.NotZero(t, expired, "no client got 410")
+	require.NotZero(t, k.resumes["exact"])
+	require.NotZero(t, k.resumes["coalesced"])
+}
+
+// newKilled starts a control plane of its own, with two namespaces, and an agent.
+func newKilled(t *testing.T, random *rand.Rand) *killed {
+	t.Helper()
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
@@ -74,81 +114,69 @@ func TestKills(t *testing.T) {
 		_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), o, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	truth := recordTruth(t, cp, "configmaps", "pods")
 	resources := slices.DeleteFunc(cachedResources(), func(r *resource) bool {
 		return r.GroupVersionResource != configMaps && r.GroupVersionResource != pods
 	})
 	s := newSiteOf(t, &plane{ControlPlane: cp}, resources)
-	k := &killed{site: s, cp: cp, clients: newLink(t, s.address), random: random(1), resumes: map[string]int{}}
+	return &killed{site: s, cp: cp, client: client, clients: newLink(t, s.address), random: random, resumes: map[string]int{}}
+}
 
-	clients := killsClients(random)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var running, churning errgroup.Group
+// startClients starts the clients, which connect through their link.
+func (k *killed) startClients(ctx context.Context, running *errgroup.Group, clients []*streamClient) {
+	k.t.Helper()
 	for _, c := range clients {
-		config := restConfig(t, s.cached)
+		config := restConfig(k.t, k.cached)
 		config.Host = "https://" + k.clients.address
+		var err error
 		c.target, err = newServerTarget(config)
-		require.NoError(t, err)
+		require.NoError(k.t, err)
 		running.Go(func() error { return c.run(ctx) })
 	}
-	churnCtx, stopChurn := context.WithCancel(ctx)
-	defer stopChurn()
-	churning.Go(func() error {
-		(&churn{client: client, random: random(0)}).run(churnCtx)
-		return nil
-	})
-	for i := range rounds {
-		if every := rounds / (restarts + 1); i%every == every-1 && k.restarts < restarts {
-			churning.Go(func() error { return k.restartServer(ctx) })
-		}
-		k.round(i)
-	}
-	stopChurn()
-	require.NoError(t, churning.Wait())
-	k.settle()
-	changes := truth.complete(t, cp)
+}
+
+// awaitClients waits until each client has what it selects of the changes, and returns what that is.
+func (k *killed) awaitClients(clients []*streamClient, changes map[string][]change) []*history {
+	k.t.Helper()
 	histories := make([]*history, len(clients))
 	for i, c := range clients {
 		matches, err := c.matcher()
-		require.NoError(t, err)
+		require.NoError(k.t, err)
 		histories[i] = newHistory(changes[c.resource], matches)
-		newest := histories[i].events[len(histories[i].events)-1].rv
-		require.Eventually(t, func() bool { return c.complete.Load() >= newest }, patience, pollEvery, "client %s does not get what is after %d", c.name, newest)
+		newest := histories[i].newest()
+		require.Eventually(k.t, func() bool { return c.complete.Load() >= newest }, patience, pollEvery, "client %s does not get what is before %d", c.name, newest)
 	}
-	k.count()
-	cancel()
-	require.NoError(t, running.Wait())
+	return histories
+}
 
-	expired, moved := 0, 0
+// check checks the streams of the clients, logs what happened, and returns how often there was a 410.
+func (k *killed) check(clients []*streamClient, histories []*history) (expired int) {
+	k.t.Helper()
+	moved := 0
 	for i, c := range clients {
 		problems, n := checkStreams(histories[i], !c.bookmarks, c.streams)
-		t.Logf("client %s: %d events of the server, %d streams, %d times 410, other refusals %v", c.name, len(histories[i].events), len(c.streams), c.expired, c.refused)
-		if n := len(problems); n > 0 {
-			report := fmt.Sprintf("client %s has %d problems:\n%s", c.name, n, strings.Join(problems[:min(n, 20)], "\n"))
-			if c.bookmarks && gapsForgotten {
-				t.Log(report)
-			} else {
-				t.Error(report)
-			}
+		moved += n
+		expired += c.expired
+		k.t.Logf("client %s: %d events of the server, %d streams, %d times 410, other refusals %v", c.name, len(histories[i].events), len(c.streams), c.expired, c.refused)
+		report := fmt.Sprintf("client %s has %d problems:\n%s", c.name, len(problems), strings.Join(problems[:min(len(problems), 20)], "\n"))
+		switch {
+		case len(problems) == 0:
+		case c.bookmarks && gapsForgotten:
+			k.t.Log(report)
+		default:
+			k.t.Error(report)
 		}
 		for code := range c.refused {
-			require.Contains(t, []int{http.StatusTooManyRequests, http.StatusGatewayTimeout}, code, "client %s", c.name)
+			require.Contains(k.t, []int{http.StatusTooManyRequests, http.StatusGatewayTimeout}, code, "client %s", c.name)
 		}
-		expired += c.expired
-		moved += n
 	}
-	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
-	require.NoError(t, err)
+	log, err := os.ReadFile(filepath.Join(k.dir, "log"))
+	require.NoError(k.t, err)
 	lists := strings.Count(string(log), "msg=listed")
-	t.Logf("%d kills and %d stops of the agent, %d restarts of the kube-apiserver, %d cuts of the agent's link, %d of the clients'; "+
+	k.t.Logf("%d kills and %d stops of the agent, %d restarts of the kube-apiserver, %d cuts of the agent's link, %d of the clients'; "+
 		"%d lists of the agent, %d deletions at a resourceVersion that is not the server's; %d times 410; resumes by tier: %v",
 		k.kills, k.stops, k.restarts, k.linkCuts, k.clientCuts, lists, moved, expired, k.resumes)
-	require.GreaterOrEqual(t, k.kills, rounds*3/4)
-	require.Greater(t, lists, 2, "the agent has not listed again")
-	require.NotZero(t, expired, "no client got 410")
-	require.NotZero(t, k.resumes["exact"])
-	require.NotZero(t, k.resumes["coalesced"])
+	require.Greater(k.t, lists, 2, "the agent has not listed again")
+	return expired
 }
 
 // killsClients returns clients with all kinds of selections and of ways to continue.
@@ -167,6 +195,8 @@ func killsClients(random func(uint64) *rand.Rand) []*streamClient {
 		{name: "pods of a node", selection: selection{resource: "pods", fields: "spec.nodeName=edge-1"}, cuts: true},
 		{name: "running pods", selection: selection{resource: "pods", namespace: "right", fields: "status.phase=Running"}, bookmarks: true, initial: true},
 		{name: "running pods, from bookmarks", selection: selection{resource: "pods", fields: "status.phase=Running"}, bookmarks: true, fromBookmark: true},
+		{name: "configmaps, away", selection: selection{resource: "configmaps"}, bookmarks: true, fromBookmark: true, away: 20 * time.Second},
+		{name: "pods by label, away", selection: selection{resource: "pods", labels: "tier"}, bookmarks: true, away: 20 * time.Second},
 	}
 	for i, c := range all {
 		c.random = random(uint64(i) + 10) //nolint:gosec // small
@@ -220,20 +250,18 @@ func (k *killed) sleep() {
 	}
 }
 
-// restartServer compacts etcd and restarts the kube-apiserver, so that an agent that was behind has to
-// list again. It doesn't begin before the one before it has ended.
-func (k *killed) restartServer(ctx context.Context) error {
+// restartServer compacts etcd and restarts the kube-apiserver, with or without a warning, so that an
+// agent that was behind has to list again.
+func (k *killed) restartServer(ctx context.Context, kill bool) error {
 	if err := k.cp.CompactEtcd(ctx); err != nil {
 		return err
 	}
-	k.restarts++
-	if k.restarts%2 == 0 {
-		return k.cp.RestartAPIServer(ctx)
+	if kill {
+		if err := k.cp.KillAPIServer(ctx); err != nil {
+			return err
+		}
 	}
-	if err := k.cp.KillAPIServer(ctx); err != nil {
-		return err
-	}
-	return k.cp.StartAPIServer(ctx)
+	return k.cp.RestartAPIServer(ctx)
 }
 
 // settle restores all connections, and starts the agent.

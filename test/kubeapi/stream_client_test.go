@@ -87,6 +87,8 @@ type streamClient struct {
 	fromBookmark bool // continues from its last bookmark in place of its last frame; needs bookmarks
 	cuts         bool // ends connections itself, after a random number of frames
 
+	away time.Duration // the longest time after a connection until the next one
+
 	target *target
 	random *rand.Rand
 
@@ -119,11 +121,16 @@ func (c *streamClient) run(ctx context.Context) error {
 		case begins:
 			begins = !s.whole()
 		}
-		if len(s.frames) == 0 {
-			select { // the agent is away, or at the same place
-			case <-ctx.Done():
-			case <-time.After(pollEvery):
-			}
+		pause := time.Duration(0)
+		switch {
+		case len(s.frames) == 0: // the agent does not run, or has nothing new
+			pause = pollEvery
+		case c.away > 0:
+			pause = time.Duration(c.random.Int64N(int64(c.away)))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
 		}
 	}
 	return nil

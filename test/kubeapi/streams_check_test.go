@@ -68,6 +68,14 @@ func (h *history) between(from, to uint64) []event {
 	return h.events[after(h.events, from):after(h.events, to)]
 }
 
+// newest returns the resourceVersion of the last event, 0 if there is none.
+func (h *history) newest() uint64 {
+	if len(h.events) == 0 {
+		return 0
+	}
+	return h.events[len(h.events)-1].rv
+}
+
 // objectAt returns the selected object at a key in the state at rv.
 func (h *history) objectAt(key string, rv uint64) (v version, found bool) {
 	events := h.byKey[key]
@@ -100,8 +108,9 @@ type checker struct {
 	*history
 	exact bool // the client did not ask for bookmarks, so that it gets every event or 410
 
-	now   holder
-	saved holder // at the last bookmark
+	now    holder
+	saved  holder          // at the last bookmark
+	unsure map[string]bool // keys of which the next event's type may be wrong, see cutInReplay
 
 	problems []string
 	moved    int // deletions at a resourceVersion that is not the server's
@@ -110,7 +119,7 @@ type checker struct {
 // checkStreams returns what is wrong with the streams of a client, of which the last one ends in the
 // newest state, and how many deletions had a resourceVersion that is not the server's.
 func checkStreams(h *history, exact bool, streams []stream) (problems []string, moved int) {
-	x := &checker{history: h, exact: exact}
+	x := &checker{history: h, exact: exact, unsure: map[string]bool{}}
 	for i, s := range streams {
 		before := len(x.problems)
 		x.stream(s)
@@ -118,9 +127,7 @@ func checkStreams(h *history, exact bool, streams []stream) (problems []string, 
 			x.problems[j] = fmt.Sprintf("stream %d of %d from %d: %s", i+1, len(streams), s.from, x.problems[j])
 		}
 	}
-	if n := len(h.events); n > 0 {
-		x.requireState("at the end", h.events[n-1].rv)
-	}
+	x.requireState("at the end", h.newest())
 	return x.problems, x.moved
 }
 
@@ -150,6 +157,7 @@ func (x *checker) stream(s stream) {
 		frames = frames[n+1:]
 	case s.from == x.saved.rv:
 		x.now = holder{x.saved.rv, maps.Clone(x.saved.has)}
+		clear(x.unsure)
 	case s.from != x.now.rv:
 		x.problem("the client is at %d and has a bookmark at %d", x.now.rv, x.saved.rv)
 		return
@@ -197,6 +205,7 @@ func (x *checker) bookmark(rv uint64) {
 	x.now.rv = rv
 	x.requireState("at a bookmark or list", rv)
 	x.saved = holder{rv, maps.Clone(x.now.has)}
+	clear(x.unsure)
 }
 
 func (x *checker) requireState(when string, rv uint64) {
@@ -229,13 +238,16 @@ func (x *checker) event(f frame) {
 	}()
 	has, held := x.now.has[f.key]
 	want, selected := x.objectAt(f.key, f.rv)
+	unsure := x.unsure[f.key]
+	delete(x.unsure, f.key)
 	switch {
 	case f.typ == "DELETED":
-		x.deletion(f, held && has.uid == f.uid, selected)
+		x.deletion(f, unsure || held && has.uid == f.uid, selected)
 		delete(x.now.has, f.key)
 		return
 	case !selected || want.rv != f.rv || !want.sameObject(f.version):
 		x.problem("%s of %v, when the server has %v", f.typ, f.version, want)
+	case unsure:
 	case f.typ == "ADDED" && held && has.uid == f.uid: // with another UID it was created again
 		x.problem("ADDED of %s at %d, which the client has at %d", f.key, f.rv, has.rv)
 	case f.typ == "MODIFIED" && (!held || has.uid != f.uid):
@@ -260,18 +272,18 @@ func (x *checker) deletion(f frame, held, selected bool) {
 	}
 }
 
-// cutInReplay is the one exception of the coalesced tier: before its bookmark a replay is no state of
-// a resourceVersion, and what continues from the last event is right for a client that has the state
-// there. events are those since the last bookmark.
+// cutInReplay is the one exception of the coalesced tier. Before its bookmark a replay is no state of a
+// resourceVersion: a client that is cut there, and continues from its last event, may get wrong types
+// for the objects of which it has not got the newest state. It must not miss a deletion. events are
+// those since the last bookmark.
 func (x *checker) cutInReplay(events []frame) {
-	state := x.stateAt(x.now.rv)
-	for _, f := range events {
-		delete(state, f.key)
-		if has, held := x.now.has[f.key]; held {
-			state[f.key] = has
+	for key := range x.byKey {
+		got := slices.ContainsFunc(events, func(f frame) bool { return f.key == key })
+		want, selected := x.objectAt(key, x.now.rv)
+		if has, held := x.now.has[key]; !got && (held != selected || has.rv != want.rv) {
+			x.unsure[key] = true
 		}
 	}
-	x.now.has = state
 }
 
 // differ returns the first difference between the events of the truth and of a client; empty if there

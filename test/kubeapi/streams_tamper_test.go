@@ -55,6 +55,7 @@ func TestCheckStreams(t *testing.T) {
 		"DELETED leaves u1 a 17", "ADDED again u5 a 18", "MODIFIED comes u4 a 19",
 	}
 	coalesced := []string{"DELETED deleted u3 a 13", "ADDED again u5 a 18", "ADDED comes u4 a 19", "DELETED leaves u1 b 20", "BOOKMARK 20"}
+	inPlace := []string{"DELETED deleted u3 a 13", "DELETED leaves u1 b 17", "ADDED again u5 a 18", "ADDED comes u4 a 19", "BOOKMARK 20"}
 	replace := func(lines []string, i int, with ...string) []string {
 		return slices.Replace(slices.Clone(lines), i, i+1, with...)
 	}
@@ -88,6 +89,7 @@ func TestCheckStreams(t *testing.T) {
 		{name: "not selected", list: list, watch: append(exact, "ADDED other u6 b 21"), want: "ADDED of {n/other"},
 
 		{name: "coalesced, with bookmarks", bookmarks: true, list: list, watch: coalesced},
+		{name: "coalesced, with the exit in its place", bookmarks: true, list: list, watch: inPlace},
 		{name: "continued from a bookmark", bookmarks: true, list: list, watch: coalesced, cut: 3, from: 11, then: coalesced},
 		{name: "a deletion that a list found", bookmarks: true, list: list, watch: replace(coalesced, 0, "DELETED deleted u3 a 12")},
 		{name: "missing DELETED before a bookmark", bookmarks: true, list: list, watch: replace(coalesced, 0), want: "has n/deleted at 11, which the server has not"},
@@ -101,8 +103,11 @@ func TestCheckStreams(t *testing.T) {
 		{name: "DELETED of the object before", bookmarks: true, list: list, watch: replace(coalesced, 3, "DELETED again u2 a 20"), want: "DELETED of n/again with the UID u2"},
 		{name: "DELETED of what exists", bookmarks: true, list: list, watch: replace(coalesced, 3, "DELETED again u5 a 19"), want: "comes after 19"},
 		{name: "MODIFIED of what was created again", bookmarks: true, list: list, watch: replace(coalesced, 1, "MODIFIED again u5 a 18"), want: "which the client does not have"},
-		{name: "cut in a replay", bookmarks: true, list: list, watch: coalesced, cut: 2, from: 18, then: []string{"MODIFIED comes u4 a 19", "BOOKMARK 20"}},
-		{name: "missing after a cut in a replay", bookmarks: true, list: list, watch: coalesced, cut: 2, from: 18, then: []string{"BOOKMARK 20"}, want: "the client has {n/comes 15"},
+		{name: "cut in a replay", bookmarks: true, list: list, watch: inPlace, cut: 3, from: 18, then: []string{"MODIFIED comes u4 a 19", "BOOKMARK 20"}},
+		{name: "missing after a cut in a replay", bookmarks: true, list: list, watch: inPlace, cut: 3, from: 18, then: []string{"BOOKMARK 20"}, want: "n/comes at 19 is missing"},
+		{name: "missing DELETED after a cut in a replay", bookmarks: true, list: list, watch: coalesced, cut: 2, from: 18, then: []string{"MODIFIED comes u4 a 19", "BOOKMARK 20"},
+			want: "has n/leaves at 9, which the server has not"},
+		{name: "wrong type of what came before a cut", bookmarks: true, list: list, watch: inPlace, cut: 4, from: 19, then: []string{"MODIFIED comes u4 a 19", "BOOKMARK 20"}, want: "comes after 19"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			streams := []stream{{begins: true, frames: framesOf(c.list...)}, {from: 11, frames: framesOf(c.watch...)}}
