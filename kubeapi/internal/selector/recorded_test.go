@@ -39,6 +39,9 @@ func TestRecorded(t *testing.T) {
 			require.NoError(t, err)
 			a, err := f.Of(o)
 			require.NoError(t, err)
+			values, err := f.Values(o)
+			require.NoError(t, err)
+			require.Equal(t, a.Values(), values)
 			keys, attributes = append(keys, o.Key()), append(attributes, FromValues(a.Values()))
 		}
 		for _, request := range r.Requests {
