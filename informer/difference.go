@@ -21,6 +21,23 @@ type difference struct {
 
 	unknown   bool // the state before a change is not known, because its record is corrupt
 	corrected bool // a change is a correction
+
+	gap *store.Gap // over the keys that change more than once; nil for none
+}
+
+// skip extends the gap by the states from the first change of a key on and before its last one, two
+// resourceVersions that are empty if they are not known.
+func (d *difference) skip(first, last string) {
+	if d.gap == nil {
+		d.gap = &store.Gap{First: first, Last: last}
+		return
+	}
+	if cmp, ok := object.CompareRV(first, d.gap.First); first == "" || ok && cmp < 0 {
+		d.gap.First = first
+	}
+	if cmp, ok := object.CompareRV(last, d.gap.Last); last == "" || ok && cmp > 0 {
+		d.gap.Last = last
+	}
 }
 
 // difference computes the changes that a batch makes to the newest state of the collection. It
@@ -61,6 +78,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		read = current.object
 	}
 	deltas, arrived := kd.Deltas, kd.Arrived
+	effects, first, rv := 0, "", "" // of the deltas: how many change the key, and the resourceVersions
 	if isList {
 		last := len(deltas) - 1 // a list becomes visible at its end, so only the newest delta matters
 		deltas, arrived = deltas[last:], arrived[last:]
@@ -82,6 +100,12 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 			old = store.Header{} // the stored state was wrong: compare no event with it
 		}
 		d.corrected = d.corrected || corrected
+		if rv = ""; o != nil {
+			rv = o.GetResourceVersion()
+		}
+		if effects++; effects == 1 {
+			first = rv
+		}
 		n := note{kind: noteAdd, key: kd.Key, old: current, arrived: arrived[i]}
 		if !isList { // the objects of a list are read from the store when they are delivered
 			n.new = l.value(o)
@@ -93,9 +117,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 			if shown {
 				n.kind = noteDelete
 			}
-			if change.Object = nil; o != nil {
-				change.RV = o.GetResourceVersion()
-			}
+			change.Object, change.RV = nil, rv
 			shown, current = false, nil
 		case current != nil:
 			n.kind = noteUpdate
@@ -106,6 +128,9 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		if l.noted() && (isList || n.kind != noteNone) {
 			d.notes = append(d.notes, n)
 		}
+	}
+	if effects > 1 {
+		d.skip(first, rv)
 	}
 	gone := change.Object == nil
 	switch {

@@ -167,8 +167,11 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.Bookmarks > 0 {
 		cp.LastBookmark = start.UTC()
 	}
+	if b.Skipped {
+		diff.gap = &store.Gap{}
+	}
 	err = l.commit(ctx, diff.notes, nil, func() error {
-		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp})
+		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp, Gap: diff.gap})
 	})
 	if err != nil {
 		return err

@@ -141,6 +141,8 @@ func (v viewWithHistory) Changes(since string) iter.Seq2[store.Event, error] {
 	return v.durable.Changes(since)
 }
 
+func (v viewWithHistory) Skips(rv string) (bool, error) { return v.durable.Skips(rv) }
+
 func (v viewWithHistory) Close() {
 	v.View.Close()
 	v.durable.Close()

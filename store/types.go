@@ -143,7 +143,15 @@ type Change struct {
 type Batch struct {
 	Changes    []Change
 	Checkpoint Checkpoint
+	Gap        *Gap // nil for none
 }
+
+// Gap means that a batch does not have all changes between its checkpoint and the one before: an
+// object changed more than once, and only its newest state is there. Then the collection never was in
+// the states from First on and before Last, two resourceVersions. An empty First stands for the
+// checkpoint before, whose own state is known, an empty Last for the batch's. Every list has a gap as
+// long as that.
+type Gap struct{ First, Last string }
 
 // Header is the metadata of a record, which is read without decoding the object.
 type Header struct {
@@ -371,6 +379,10 @@ type View interface {
 	// ErrAhead if since is past the checkpoint. A corrupt entry is reported as *CorruptionError and
 	// skipped: the changes are not complete then.
 	Changes(since string) iter.Seq2[Event, error]
+
+	// Skips reports whether the history goes past the state at rv in a [Gap]: the changes after rv are
+	// then not all that a reader with that state needs. It is false before the history.
+	Skips(rv string) (bool, error)
 
 	// Close closes the view. A second Close does nothing.
 	Close()

@@ -21,8 +21,7 @@ var _ history.Table = feedTable{}
 
 // Get implements [history.Table]. It treats a corrupt entry as missing: the next change at its
 // resourceVersion overwrites it.
-func (t feedTable) Get(rv string) (history.Entry, bool, error) {
-	key := history.Key(rv)
+func (t feedTable) Get(key []byte) (history.Entry, bool, error) {
 	b := t.feed.Get(key)
 	if b == nil {
 		return history.Entry{}, false, nil
@@ -32,15 +31,13 @@ func (t feedTable) Get(rv string) (history.Entry, bool, error) {
 }
 
 // Put implements [history.Table].
-func (t feedTable) Put(rv string, e history.Entry) (int64, error) {
-	key := history.Key(rv)
+func (t feedTable) Put(key []byte, e history.Entry) (int64, error) {
 	b := format.EncodeFeedEntry(key, e)
 	return format.FeedBytes(key, b, nil), t.feed.Put(key, b)
 }
 
 // Delete implements [history.Table]. It deletes the tombstone, if any, with the entry.
-func (t feedTable) Delete(rv string) (int64, error) {
-	key := history.Key(rv)
+func (t feedTable) Delete(key []byte) (int64, error) {
 	b, last := t.feed.Get(key), t.tombstones.Get(key)
 	n := format.FeedBytes(key, b, last)
 	if last != nil {
@@ -168,13 +165,18 @@ func (g *generation) findEntry(key string) (rv string, err error) {
 	return "", nil
 }
 
-// closeLog writes the recorded changes and the head of the history.
-func (g *generation) closeLog() error {
+// closeLog writes the recorded changes, the gap, nil for none, and the head of the history.
+func (g *generation) closeLog(gap *store.Gap) error {
 	if g.log == nil {
 		return nil
 	}
 	if err := g.log.Add(g.changes); err != nil {
 		return err
+	}
+	if gap != nil {
+		if err := g.log.Skip(*gap); err != nil {
+			return err
+		}
 	}
 	head := g.log.End()
 	if head == g.head {
@@ -233,19 +235,46 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 		}
 		event := func(k, b []byte) (store.Event, error) { return v.event(head, k, b) }
 		for e, err := range scan(v, v.path(format.BucketFeed), "", string(history.Key(since)), event) {
-			if !yield(e, err) {
+			if gap := err == nil && e.RV == ""; !gap && !yield(e, err) {
 				return
 			}
 		}
 	}
 }
 
-// event returns the event of a feed entry. An entry without its record, or with the record of
+// Skips implements [store.View].
+func (v *view) Skips(rv string) (bool, error) {
+	within := func(k, b []byte) (bool, error) {
+		to, ok := history.GapRV(k)
+		if !ok {
+			return false, nil
+		}
+		_, e, err := format.DecodeFeedEntry(k, b)
+		if err != nil {
+			return false, v.corrupt("", err)
+		}
+		return e.Within(rv, to), nil
+	}
+	if !object.IsDecimalRV(rv) {
+		return false, nil
+	}
+	for found, err := range scan(v, v.path(format.BucketFeed), "", string(history.Key(rv)), within) {
+		if found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+// event returns the event of a feed entry, the zero Event for a gap. An entry without its record, or with the record of
 // another resourceVersion, is corrupt.
 func (v *view) event(head history.Head, k, b []byte) (store.Event, error) {
 	rv, entry, err := format.DecodeFeedEntry(k, b)
 	if err != nil {
 		return store.Event{}, v.corrupt("", err)
+	}
+	if entry.Gap {
+		return store.Event{}, nil
 	}
 	e := store.Event{
 		RV: rv, Time: time.Unix(entry.Time, 0).UTC(), Key: entry.Key, Deleted: entry.Deleted, FirstRV: entry.FirstRV,

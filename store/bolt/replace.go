@@ -372,7 +372,7 @@ func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool
 	if g.log == nil {
 		return state, restartHistory(gen, c.id, history.Begin(cp.RV, r.highest, c.history, cp.Proven()))
 	}
-	return state, g.closeLog()
+	return state, g.closeLog(&store.Gap{})
 }
 
 // Abort drops the changes. If Commit has made them visible, they stay.

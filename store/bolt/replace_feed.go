@@ -71,7 +71,15 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 			}
 		}
 	}
-	return log.End(), nil
+	err = r.c.db.hidden(func(tx *boltfile.Tx) error {
+		g, _, err := r.recorder(tx)
+		if err != nil {
+			return err
+		}
+		log.Rebind(g.history)
+		return log.Skip(store.Gap{})
+	})
+	return log.End(), err
 }
 
 func (r *replacement) generation(tx *boltfile.Tx, n uint64) *boltfile.Bucket {

@@ -81,13 +81,16 @@ func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]writeback.Cell
 		if err != nil {
 			// The resourceVersion can still be read: it is the key.
 			if rv, _ = history.RV(k); rv == "" {
+				rv, _ = history.GapRV(k)
+			}
+			if rv == "" {
 				return nil, err
 			}
 		}
 		if !head.Due(rv, entry, oldest.Unix(), maxBytes) {
 			break
 		}
-		n, err := t.Delete(rv)
+		n, err := t.Delete(k)
 		if err != nil {
 			return nil, err
 		}

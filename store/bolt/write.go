@@ -54,7 +54,7 @@ func (c *collection) Apply(batch store.Batch) error {
 		return fmt.Errorf("collection %s: %w", c.id, err)
 	}
 	sortWrites(writes)
-	state, err := c.applyWrites(writes, batch.Checkpoint)
+	state, err := c.applyWrites(writes, batch.Checkpoint, batch.Gap)
 	if err != nil {
 		return fmt.Errorf("collection %s: apply: %w", c.id, err)
 	}
@@ -66,7 +66,7 @@ func (c *collection) Apply(batch store.Batch) error {
 
 // applyWrites puts sorted writes and a checkpoint into the memtable, under the write lock, and
 // returns the new state.
-func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state store.State, err error) {
+func (c *collection) applyWrites(writes []write, cp store.Checkpoint, gap *store.Gap) (state store.State, err error) {
 	db := c.db.lock()
 	defer db.unlock()
 	defer func() {
@@ -82,7 +82,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 		return state, err
 	}
 	e := &edit{base: base, cells: make(map[string]writeback.Cell, len(writes)+1)}
-	if err := base.tx.Read(func() error { return c.write(e, writes, cp, &state) }); err != nil {
+	if err := base.tx.Read(func() error { return c.write(e, writes, cp, gap, &state) }); err != nil {
 		return state, err
 	}
 	db.log.Put(e.cells, len(writes) > 0)
@@ -93,7 +93,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint) (state sto
 }
 
 // write adds sorted writes and a checkpoint to an edit, and sets the state after it.
-func (c *collection) write(e *edit, writes []write, cp store.Checkpoint, state *store.State) error {
+func (c *collection) write(e *edit, writes []write, cp store.Checkpoint, gap *store.Gap, state *store.State) error {
 	*state = e.base.state
 	known := state.RV
 	if cp != (store.Checkpoint{}) {
@@ -106,7 +106,7 @@ func (c *collection) write(e *edit, writes []write, cp store.Checkpoint, state *
 	if err := g.writeAll(writes, state); err != nil {
 		return err
 	}
-	if err := g.closeLog(); err != nil {
+	if err := g.closeLog(gap); err != nil {
 		return err
 	}
 	return putJSON(e.table(format.CollectionPath(c.id)...), c.id, format.KeyState, *state)

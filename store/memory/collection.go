@@ -169,7 +169,7 @@ func (c *Collection) Apply(b store.Batch) error {
 	}
 	if len(changes) > mostInPlace {
 		d := c.draftLocked()
-		if err := d.apply(changes, &b.Checkpoint, c.db.forgetful); err != nil {
+		if err := d.apply(changes, &b, c.db.forgetful); err != nil {
 			return c.wrap(err)
 		}
 		c.installLocked(d)
@@ -177,7 +177,7 @@ func (c *Collection) Apply(b store.Batch) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.changedLocked()
-		if err := c.now.apply(changes, &b.Checkpoint, c.db.forgetful); err != nil {
+		if err := c.now.apply(changes, &b, c.db.forgetful); err != nil {
 			return c.wrap(err)
 		}
 	}

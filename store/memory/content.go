@@ -90,9 +90,9 @@ func (c *content) indexValues(o *object.Object) [][]string {
 	return values
 }
 
-// apply makes prepared changes, and sets the checkpoint unless it is zero. If forgetful is set, it
-// records no history.
-func (c *content) apply(changes []change, cp *store.Checkpoint, forgetful bool) error {
+// apply makes prepared changes of a batch, and sets its checkpoint unless that is zero. If forgetful
+// is set, it records no history.
+func (c *content) apply(changes []change, b *store.Batch, forgetful bool) error {
 	var log []history.Change
 	for i := range changes {
 		if old := c.set(&changes[i]); !forgetful {
@@ -100,13 +100,13 @@ func (c *content) apply(changes []change, cp *store.Checkpoint, forgetful bool) 
 		}
 	}
 	known := c.state.RV
-	if *cp != (store.Checkpoint{}) {
-		c.state.Checkpoint = *cp
+	if b.Checkpoint != (store.Checkpoint{}) {
+		c.state.Checkpoint = b.Checkpoint
 	}
 	if forgetful {
 		return nil
 	}
-	return c.feed.record(log, known, &c.state.Checkpoint) // in memory it never fails
+	return c.feed.record(log, b.Gap, known, &c.state.Checkpoint) // in memory it never fails
 }
 
 // set makes one change and returns the object that was at its key, nil if there was none.

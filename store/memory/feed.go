@@ -12,7 +12,7 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// feed is the history of a collection: its changes by [history.Key] of their resourceVersions.
+// feed is the history of a collection: its changes by [history.Key], its gaps by [history.GapKey].
 type feed struct {
 	head    history.Head
 	entries *btree.Map[string, *feedEntry]
@@ -20,7 +20,7 @@ type feed struct {
 	attributes *store.Index // that the history records, nil for none
 }
 
-// feedEntry is a change. Snapshots share it, so it is not changed once a snapshot has it.
+// feedEntry is a change, or a gap. Snapshots share it, so it is not changed once a snapshot has it.
 type feedEntry struct {
 	rv string
 	history.Entry
@@ -40,8 +40,8 @@ func (f *feed) copy() feed {
 }
 
 // Get implements [history.Table].
-func (f *feed) Get(rv string) (history.Entry, bool, error) {
-	e, ok := f.entries.Get(feedKey(rv))
+func (f *feed) Get(key []byte) (history.Entry, bool, error) {
+	e, ok := f.entries.Get(string(key))
 	if !ok {
 		return history.Entry{}, false, nil
 	}
@@ -49,15 +49,19 @@ func (f *feed) Get(rv string) (history.Entry, bool, error) {
 }
 
 // Put implements [history.Table].
-func (f *feed) Put(rv string, e history.Entry) (int64, error) {
+func (f *feed) Put(key []byte, e history.Entry) (int64, error) {
+	rv, ok := history.RV(key)
+	if !ok {
+		rv, _ = history.GapRV(key)
+	}
 	entry := &feedEntry{rv: rv, Entry: e}
-	f.entries.Load(feedKey(rv), entry) // Load is fast at the end, where nearly all entries go
+	f.entries.Load(string(key), entry) // Load is fast at the end, where nearly all entries go
 	return entry.bytes(), nil
 }
 
 // Delete implements [history.Table].
-func (f *feed) Delete(rv string) (int64, error) {
-	e, ok := f.entries.Delete(feedKey(rv))
+func (f *feed) Delete(key []byte) (int64, error) {
+	e, ok := f.entries.Delete(string(key))
 	if !ok {
 		return 0, nil
 	}
@@ -103,14 +107,16 @@ func (f *feed) version(o *object.Object) *history.Version {
 }
 
 func (f *feed) highest() (rv string, err error) {
-	if _, e, ok := f.entries.Max(); ok {
+	f.entries.Reverse(func(_ string, e *feedEntry) bool {
 		rv = e.rv
-	}
+		return e.Gap
+	})
 	return rv, nil
 }
 
-// record adds the changes of a batch, which moves the checkpoint from known to next.
-func (f *feed) record(changes []history.Change, known string, next *store.Checkpoint) error {
+// record adds the changes of a batch, which moves the checkpoint from known to next. gap is nil for
+// none.
+func (f *feed) record(changes []history.Change, gap *store.Gap, known string, next *store.Checkpoint) error {
 	if err := f.head.Track(f.attributes, f.highest); err != nil {
 		return err
 	}
@@ -118,6 +124,11 @@ func (f *feed) record(changes []history.Change, known string, next *store.Checkp
 	log := history.NewLog(f.head, f, known, next.RV, proven)
 	if err := log.Add(changes); err != nil {
 		return err
+	}
+	if gap != nil {
+		if err := log.Skip(*gap); err != nil {
+			return err
+		}
 	}
 	f.head = log.End()
 	f.trim(proven.Add(-store.DefaultHistoryRetention).Unix())
@@ -152,7 +163,7 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 		if err == nil && v.feed.head.Recording() {
 			after := feedKey(since)
 			v.feed.entries.Ascend(after, func(key string, e *feedEntry) bool {
-				if key != after && !yield(v.event(e), nil) {
+				if key != after && !e.Gap && !yield(v.event(e), nil) {
 					return false
 				}
 				err = v.usable() // yield may have closed the view
@@ -163,6 +174,17 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 			yield(store.Event{}, err)
 		}
 	}
+}
+
+// Skips implements [store.View].
+func (v *view) Skips(rv string) (found bool, err error) {
+	if err = v.usable(); err == nil && object.IsDecimalRV(rv) {
+		v.feed.entries.Ascend(feedKey(rv), func(_ string, e *feedEntry) bool {
+			found = e.Within(rv, e.rv)
+			return !found
+		})
+	}
+	return found, err
 }
 
 func (v *view) event(c *feedEntry) store.Event {

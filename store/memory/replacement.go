@@ -79,7 +79,7 @@ func (r *replacement) recordLocked(cp store.Checkpoint) error {
 		ch := store.Change{Key: key, Object: d.object(key), RV: r.touched[key]}
 		changes = append(changes, d.feed.change(ch, was.object(key)))
 	}
-	return d.feed.record(changes, was.state.RV, &cp)
+	return d.feed.record(changes, &store.Gap{}, was.state.RV, &cp)
 }
 
 // Abort implements [store.Replacement].

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -31,6 +32,20 @@ func changesSince(t *testing.T, s *subject, since string) []string {
 		lines = append(lines, fmt.Sprintf("%s %s %s %v", e.RV, what, e.Key, ok))
 	}
 	return lines
+}
+
+// skipped returns the resourceVersions up to a highest one whose states the history skips.
+func skipped(t *testing.T, s *subject, highest int) (all []string) {
+	v := s.view(t)
+	defer v.Close()
+	for rv := range highest + 1 {
+		skips, err := v.Skips(strconv.Itoa(rv))
+		require.NoError(t, err)
+		if skips {
+			all = append(all, strconv.Itoa(rv))
+		}
+	}
+	return all
 }
 
 func horizon(t *testing.T, s *subject) string {
@@ -200,6 +215,35 @@ var historyRules = []rule{
 			require.True(t, ok)
 			require.Equal(t, tc.want, got)
 		}
+	}},
+	{name: "skips what a list or a batch has only the ends of", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
+		require.Empty(t, skipped(t, s, 30), "the history begins at the list")
+		s.apply(t, goesOn(13), Put(cm("shop", "a", 12)), Put(cm("shop", "b", 13)))
+		require.Empty(t, skipped(t, s, 30))
+		s.replace(t, goesOn(17))
+		require.Equal(t, []string{"14", "15", "16"}, skipped(t, s, 30))
+		s.applyBatch(t, store.Batch{Checkpoint: goesOn(24), Changes: []store.Change{Put(cm("shop", "a", 24))}, Gap: &store.Gap{First: "20", Last: "22"}})
+		require.Equal(t, []string{"14", "15", "16", "20", "21"}, skipped(t, s, 30))
+		s.applyBatch(t, store.Batch{Checkpoint: goesOn(27), Gap: &store.Gap{}})
+		require.Equal(t, []string{"14", "15", "16", "20", "21", "25", "26"}, skipped(t, s, 30))
+		require.Equal(t, []string{"13 MODIFIED shop/b true", "24 MODIFIED shop/a true"}, changesSince(t, s, "10"), "they are no changes")
+		require.Empty(t, changesSince(t, s, "24"))
+		s.check(t)
+		s.replace(t, Checkpoint(30))
+		require.Empty(t, skipped(t, s, 30), "another history")
+	}},
+	{name: "its gaps outlive the process", durable: true, run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
+		s.applyBatch(t, store.Batch{Checkpoint: goesOn(14), Changes: []store.Change{Put(cm("shop", "a", 14))}, Gap: &store.Gap{First: "12", Last: "14"}})
+		s.reopen(t)
+		require.Equal(t, []string{"12", "13"}, skipped(t, s, 30))
+		s.replace(t, goesOn(17), Delete("shop/a"))
+		s.reopen(t)
+		require.Equal(t, []string{"12", "13", "15", "16"}, skipped(t, s, 30))
+		s.check(t)
 	}},
 	{name: "outlives the process", durable: true, run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))

@@ -17,6 +17,7 @@ type history struct {
 	horizon string
 	past    []moment // with a checkpoint at or past the horizon
 	highest int      // resourceVersion of any change or checkpoint
+	gaps    []gap
 
 	// loose is set if the newest batch has a change without a place in the order: the store may
 	// have moved the horizon.
@@ -35,11 +36,16 @@ type moment struct {
 	quiet bool
 }
 
+// gap is two resourceVersions between which the history has no states.
+type gap struct{ from, to int }
+
+func (g gap) within(rv int) bool { return g.from < rv && rv < g.to }
+
 // maxPast is the maximum number of moments that a model keeps.
 const maxPast = 24
 
 func (h history) clone() history {
-	h.past = slices.Clone(h.past)
+	h.past, h.gaps = slices.Clone(h.past), slices.Clone(h.gaps)
 	return h
 }
 
@@ -64,6 +70,45 @@ func (h *history) remember(m *Model) {
 	if len(h.past) > maxPast {
 		h.past = slices.Delete(h.past, 0, 1)
 	}
+}
+
+// skip adds the gap of a batch, nil for none, which moves m's checkpoint to next.
+func (h *history) skip(m *Model, g *store.Gap, next string) {
+	known := number(m.Checkpoint.RV)
+	if g == nil || known < 0 || number(h.horizon) < 0 {
+		return
+	}
+	added := gap{max(known, number(g.First)-1), number(next)}
+	if last := number(g.Last); last >= 0 {
+		added.to = min(added.to, last)
+	}
+	if added.within(added.to - 1) {
+		h.gaps = append(h.gaps, added)
+	}
+}
+
+// diffSkips compares the gaps past the horizon with the model's.
+func (m *Model) diffSkips(v store.View, horizon store.Horizon) error {
+	var ask []int
+	for _, p := range m.history.past {
+		ask = append(ask, number(p.rv))
+	}
+	for _, g := range m.history.gaps {
+		ask = append(ask, g.from, g.from+1, g.to-1, g.to)
+	}
+	for _, rv := range ask {
+		if rv < 0 || rv < number(horizon.RV) || number(horizon.RV) < 0 {
+			continue
+		}
+		got, err := v.Skips(strconv.Itoa(rv))
+		if err != nil {
+			return fmt.Errorf("Skips(%d): %w", rv, err)
+		}
+		if want := slices.ContainsFunc(m.history.gaps, func(g gap) bool { return g.within(rv) }); got != want {
+			return fmt.Errorf("Skips(%d): %v, want %v: %v", rv, got, want, m.history.gaps)
+		}
+	}
+	return nil
 }
 
 // record adds a batch to the history, before m has it.
@@ -137,6 +182,9 @@ func (m *Model) diffHistory(v store.View) error {
 		return fmt.Errorf("horizon: %q, want %q", got.RV, h.horizon)
 	}
 	if err := m.diffTooOld(v, got); err != nil {
+		return err
+	}
+	if err := m.diffSkips(v, got); err != nil {
 		return err
 	}
 	for _, p := range h.past {

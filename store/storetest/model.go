@@ -92,6 +92,7 @@ func (m *Model) Apply(b store.Batch) {
 	}
 	if m.Synced {
 		m.history.record(m, b.Changes, next.RV)
+		m.history.skip(m, b.Gap, next.RV)
 	}
 	m.change(b.Changes)
 	m.Checkpoint = next
@@ -106,6 +107,7 @@ func (m *Model) Replace(info store.Info, changes []store.Change, cp store.Checkp
 	goesOn := m.Info.Scope() == info.Scope() && store.ContinuesHistory(m.State(), cp)
 	if goesOn {
 		m.history.record(m, changes, cp.RV)
+		m.history.skip(m, &store.Gap{}, cp.RV)
 	}
 	m.change(changes)
 	m.Info, m.Checkpoint, m.Synced = info, cp, true

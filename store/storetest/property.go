@@ -199,7 +199,14 @@ func (m *machine) apply(t *rapid.T) {
 			changes[i].Old = Object(ns, name, "u1", "0", map[string]string{"app": "b"}, "")
 		}
 	}
-	d.apply(t, cp, changes...)
+	b := store.Batch{Changes: changes, Checkpoint: cp}
+	if rapid.IntRange(0, 2).Draw(t, "gap") == 0 {
+		rv := rapid.Custom(func(t *rapid.T) string {
+			return rapid.SampledFrom([]string{"", "x", strconv.Itoa(m.rv - rapid.IntRange(-2, 25).Draw(t, "before"))}).Draw(t, "rv")
+		})
+		b.Gap = &store.Gap{First: rv.Draw(t, "first"), Last: rv.Draw(t, "last")}
+	}
+	d.applyBatch(t, b)
 }
 
 func (m *machine) begin(t *rapid.T) {

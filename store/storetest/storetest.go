@@ -122,8 +122,14 @@ func (s *subject) reopen(t T) {
 // apply applies a batch to the collection and its model.
 func (s *subject) apply(t T, cp store.Checkpoint, changes ...store.Change) {
 	t.Helper()
-	s.model.Apply(store.Batch{Changes: changes, Checkpoint: cp})
-	require.NoError(t, s.coll.Apply(store.Batch{Changes: slices.Clone(changes), Checkpoint: cp}))
+	s.applyBatch(t, store.Batch{Changes: changes, Checkpoint: cp})
+}
+
+func (s *subject) applyBatch(t T, b store.Batch) {
+	t.Helper()
+	s.model.Apply(b)
+	b.Changes = slices.Clone(b.Changes)
+	require.NoError(t, s.coll.Apply(b))
 }
 
 // replace replaces the content of the collection and its model.

@@ -13,6 +13,9 @@
 // If a server's resourceVersions do not allow that, because they are equal, opaque or out of order,
 // the horizon moves past them: a change without a place in the order is not recorded. Entries at or
 // below the horizon have no meaning and wait to be trimmed.
+//
+// A list, and a batch in which a key changes more than once, leave a gap: the changes after a
+// resourceVersion within it are not all there, so a reader must not begin there.
 package history
 
 import (
@@ -50,14 +53,18 @@ type Entry struct {
 	// the whole time that the head has attributes. Entries share rows: they are never changed.
 	Rows      []store.AttributesRow
 	RowsSince string
+
+	// Gap is set if the entry is no change but a gap, under [GapKey]: the history does not have the
+	// states between FirstRV and the key's resourceVersion. Of the other fields it has only Time.
+	Gap bool
 }
 
-// Table holds entries by resourceVersion. Put returns the number of bytes by which the table grew,
+// Table holds entries by [Key] or [GapKey]. Put returns the number of bytes by which the table grew,
 // Delete that by which it shrank.
 type Table interface {
-	Get(rv string) (e Entry, ok bool, err error)
-	Put(rv string, e Entry) (bytes int64, err error)
-	Delete(rv string) (bytes int64, err error)
+	Get(key []byte) (e Entry, ok bool, err error)
+	Put(key []byte, e Entry) (bytes int64, err error)
+	Delete(key []byte) (bytes int64, err error)
 }
 
 // Version identifies the object at a key. An empty RV stands for an unknown resourceVersion before
@@ -245,19 +252,39 @@ func (l *Log) Delete(c Change) error {
 	return nil
 }
 
+// Skip records a gap. Without a first or last resourceVersion it begins after the checkpoint before
+// the batch, or ends at the one after it; it does not reach past these.
+func (l *Log) Skip(g store.Gap) error {
+	from, to := higher(l.known, before(g.First)), g.Last
+	if !decimal(to) || after(to, l.next) {
+		to = l.next
+	}
+	if !l.Recording() || !after(before(to), from) {
+		return nil
+	}
+	was, ok, err := l.table.Get(GapKey(to))
+	if ok && err == nil { // from before the checkpoint went back
+		err = l.drop(GapKey(to))
+		if after(from, was.FirstRV) {
+			from = was.FirstRV
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return l.set(GapKey(to), Entry{Gap: true, FirstRV: from, Time: l.now})
+}
+
 // forget deletes the entry of a key's object and returns it; see [Head.missing] if there is none.
 func (l *Log) forget(key, rv string) (Entry, error) {
 	if !decimal(rv) {
 		return Entry{}, nil
 	}
-	e, ok, err := l.table.Get(rv)
+	e, ok, err := l.table.Get(Key(rv))
 	if err != nil || !ok || e.Deleted || e.Key != key {
 		return l.head.missing(rv), err
 	}
-	n, err := l.table.Delete(rv)
-	l.head.Entries--
-	l.head.Bytes -= n
-	return e, err
+	return e, l.drop(Key(rv))
 }
 
 // put records a key's new object.
@@ -270,7 +297,7 @@ func (l *Log) put(c Change, e Entry) error {
 	if c.Old != nil && c.Old.RV == "" && !after(rv, l.head.RV) {
 		return nil // unchanged since before the history
 	}
-	_, taken, err := l.table.Get(rv)
+	_, taken, err := l.table.Get(Key(rv))
 	if err != nil {
 		return err
 	}
@@ -282,7 +309,7 @@ func (l *Log) put(c Change, e Entry) error {
 		}
 		return nil
 	}
-	return l.set(rv, e)
+	return l.set(Key(rv), e)
 }
 
 // deleted records that a key's object was deleted.
@@ -308,7 +335,7 @@ func (l *Log) putTombstone(c Change, was Entry, from *string) error {
 	deletion.Key, deletion.Deleted, deletion.Time = c.Key, true, l.now
 	for c.Bury != nil && after(*from, above) {
 		rv := *from
-		_, taken, err := l.table.Get(rv)
+		_, taken, err := l.table.Get(Key(rv))
 		if err != nil {
 			return err
 		}
@@ -316,7 +343,7 @@ func (l *Log) putTombstone(c Change, was Entry, from *string) error {
 			*from = before(rv)
 			continue
 		}
-		if err := l.set(rv, deletion); err != nil {
+		if err := l.set(Key(rv), deletion); err != nil {
 			return err
 		}
 		n, err := c.Bury(rv)
@@ -330,10 +357,18 @@ func (l *Log) putTombstone(c Change, was Entry, from *string) error {
 	return nil
 }
 
-func (l *Log) set(rv string, e Entry) error {
-	n, err := l.table.Put(rv, e)
+func (l *Log) set(key []byte, e Entry) error {
+	n, err := l.table.Put(key, e)
 	l.head.Entries++
 	l.head.Bytes += n
+	return err
+}
+
+// drop deletes an entry of the table.
+func (l *Log) drop(key []byte) error {
+	n, err := l.table.Delete(key)
+	l.head.Entries--
+	l.head.Bytes -= n
 	return err
 }
 
@@ -409,6 +444,21 @@ func Key(rv string) []byte {
 	rv = strings.TrimLeft(rv, "0")
 	return append([]byte{byte(len(rv))}, rv...)
 }
+
+// GapKey returns the key of the gap before a resourceVersion. It comes after the key of the change
+// there.
+func GapKey(rv string) []byte { return append(Key(rv), 0) }
+
+// GapRV is the inverse of GapKey. ok is false if b is not the key of a gap.
+func GapRV(b []byte) (rv string, ok bool) {
+	if len(b) < 2 || b[len(b)-1] != 0 {
+		return "", false
+	}
+	return RV(b[:len(b)-1])
+}
+
+// Within reports whether the state at rv is in the gap before the resourceVersion to.
+func (e Entry) Within(rv, to string) bool { return e.Gap && after(rv, e.FirstRV) && after(to, rv) }
 
 // RV is the inverse of Key, except for leading zeros. ok is false if b is not a key.
 func RV(b []byte) (rv string, ok bool) {

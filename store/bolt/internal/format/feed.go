@@ -12,7 +12,7 @@ import (
 // the feed:
 //
 //	bytes 0..3   CRC-32C, little endian, over the key and the rest
-//	byte  4      flags: 1 for a deletion, 2 for rows of attributes
+//	byte  4      flags: 1 for a deletion, 2 for rows of attributes, 4 for a gap
 //	uvarint      time, seconds since 1970
 //	uvarint      time of the change with which the object appeared; 0 if that was
 //	             before the history
@@ -26,12 +26,16 @@ import (
 //	uvarint        number of values before the change, and for each
 //	uvarint, n     the value
 //
+// The entry of a gap is under [history.GapKey]: its resourceVersion is where the gap begins, and
+// there is no key of an object.
+//
 // The bucket "tombs" has the records of deleted objects, as they were.
 var ErrFeedEntry = errors.New("entry of the change feed is corrupt")
 
 const (
 	feedDeleted    = 1
 	feedAttributes = 2
+	feedGap        = 4
 )
 
 // EncodeFeedEntry returns the entry for key.
@@ -40,6 +44,9 @@ func EncodeFeedEntry(key []byte, e history.Entry) []byte {
 	flags := &b[checksumBytes]
 	if e.Deleted {
 		*flags |= feedDeleted
+	}
+	if e.Gap {
+		*flags |= feedGap
 	}
 	attributes := len(e.Rows) > 0 || e.RowsSince != ""
 	if attributes {
@@ -63,13 +70,20 @@ func EncodeFeedEntry(key []byte, e history.Entry) []byte {
 	return b
 }
 
-// DecodeFeedEntry reads the entry for key, which is a resourceVersion, and verifies it.
+// DecodeFeedEntry reads the entry for key, which has the resourceVersion rv, and verifies it.
 func DecodeFeedEntry(key, b []byte) (rv string, e history.Entry, err error) {
-	rv, ok := history.RV(key)
-	if !ok || len(b) <= checksumBytes || !checksumMatches(nameSum(key), b, 0) || b[checksumBytes] > feedDeleted|feedAttributes {
+	if len(b) <= checksumBytes || !checksumMatches(nameSum(key), b, 0) {
 		return "", e, ErrFeedEntry
 	}
-	flags := b[checksumBytes]
+	flags, ok := b[checksumBytes], false
+	if e.Gap = flags == feedGap; e.Gap {
+		rv, ok = history.GapRV(key)
+	} else {
+		rv, ok = history.RV(key)
+	}
+	if !ok || !e.Gap && flags > feedDeleted|feedAttributes {
+		return "", e, ErrFeedEntry
+	}
 	e.Deleted = flags&feedDeleted != 0
 	at, b, err := uvarint(b[checksumBytes+1:])
 	if err != nil {

@@ -27,6 +27,7 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add(key, b)
 	}
+	f.Add(history.GapKey("9"), EncodeFeedEntry(history.GapKey("9"), history.Entry{Time: 1, FirstRV: "7", Gap: true}))
 	codecs := NewCodecs()
 	f.Fuzz(func(t *testing.T, key, b []byte) {
 		if cells, err := DecodeJournalEntry(codecs, 0, key, b); err == nil {
