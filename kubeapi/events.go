@@ -23,9 +23,6 @@ const (
 	// EventsBytes limits the events of a collection, in bytes.
 	EventsBytes = 8 << 20
 
-	// maxGaps limits the gaps that are remembered.
-	maxGaps = 1000
-
 	// eventOverhead is what an event takes besides its objects.
 	eventOverhead = 300
 )
@@ -48,13 +45,8 @@ type Events struct {
 	newest  map[string]*event // of each key
 	pending []store.Transition
 	bytes   int64
-	gaps    []gap
 	next    chan struct{} // closed when readers have to look again
 }
-
-// gap is the time between two resourceVersions of which the store has only the ends: of an object that
-// was created and deleted meanwhile it has nothing.
-type gap struct{ from, to string }
 
 // event is one event with what watches derive from it. It is immutable but for its attributes.
 type event struct {
@@ -86,9 +78,6 @@ func (e *Events) Wanted() bool {
 func (e *Events) Record(batch []store.Transition, rv string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if repeats(batch) {
-		e.gapLocked(rv)
-	}
 	// An object that was fetched on its own may be newer than the stream: it waits for its place.
 	all := slices.Concat(e.pending, batch)
 	e.pending = nil
@@ -119,37 +108,7 @@ func (e *Events) Skip(rv string) {
 	if e.head != "" && !reached(rv, e.head) {
 		e.epoch++
 	}
-	e.gapLocked(rv)
 	e.resetLocked(rv)
-}
-
-// repeats reports whether a batch changes an object twice.
-func repeats(batch []store.Transition) bool {
-	keys := make(map[string]bool, len(batch))
-	for _, t := range batch {
-		if keys[t.Key] {
-			return true
-		}
-		keys[t.Key] = true
-	}
-	return false
-}
-
-// gapLocked notes a gap between the head and rv.
-func (e *Events) gapLocked(rv string) {
-	if past(rv, e.head) {
-		e.gaps = append(e.gaps, gap{e.head, rv})
-	}
-	if n := len(e.gaps) - maxGaps; n > 0 {
-		e.gaps = slices.Delete(e.gaps, 0, n)
-	}
-}
-
-// between reports whether rv is in a gap: its state can't be known from the store.
-func (e *Events) between(rv string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.ContainsFunc(e.gaps, func(g gap) bool { return past(rv, g.from) && past(g.to, rv) })
 }
 
 // End ends all watches, with 410: the collection is not served any more, or has changed in a way that

@@ -17,11 +17,11 @@ var long = flag.Int("kubeapi.long", 1, "how many times as long TestWatchModel ru
 
 // TestWatchModel runs clients against an agent whose server changes objects, and that relists, resumes,
 // stops and is killed. Clients read at any speed, disconnect anywhere and resume from the last event or
-// bookmark. See reflector.frame for what holds for each frame. At the end each client has what the
-// server has.
+// bookmark, also within a coalesced replay and before or after a kill. See reflector.frame for what
+// holds for each frame. At the end each client has what the server has.
 func TestWatchModel(t *testing.T) {
 	stores(t, func(t *testing.T, dir string) {
-		restarts := 0
+		var restarts, cuts int
 		// Fewer checks, as with -short, make more rounds; under an emulator one has to do.
 		enough := minRestarts
 		if os.Getenv("SNAPCACHE_TEST_EXEC") != "" {
@@ -32,14 +32,14 @@ func TestWatchModel(t *testing.T) {
 				var failed any // rapid's own panics are for its goroutine
 				synctest.Test(t, func(*testing.T) {
 					defer func() { failed = recover() }()
-					watchModel(rt, dir, &restarts)
+					watchModel(rt, dir, &restarts, &cuts)
 				})
 				if failed != nil {
 					panic(failed)
 				}
 			})
 		}
-		t.Logf("%d restarts", restarts)
+		t.Logf("%d restarts, %d clients that stopped within a replay", restarts, cuts)
 	})
 }
 
@@ -47,12 +47,13 @@ func TestWatchModel(t *testing.T) {
 // the times they are killed first.
 const minRestarts = 200
 
-func watchModel(t *rapid.T, dir string, restarts *int) {
+func watchModel(t *rapid.T, dir string, restarts, cuts *int) {
 	w := newWorld(loud{t}, dir)
 	if dir != "" {
 		_ = os.Remove(w.path)
 	}
 	w.always = rapid.IntRange(0, 3).Draw(t, "always") > 0
+	w.repeats = rapid.Bool().Draw(t, "repeats")
 	w.linger = rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "linger")
 	w.max = rapid.SampledFrom([]int64{600, 3000, EventsBytes, EventsBytes}).Draw(t, "bytes")
 	calm := rapid.IntRange(0, 3).Draw(t, "calm") == 0 // all is in the events
@@ -107,6 +108,14 @@ func watchModel(t *rapid.T, dir string, restarts *int) {
 		}
 	}()
 	client := func(t *rapid.T) *reflector { return rapid.SampledFrom(clients).Draw(t, "client") }
+	read := func(c *reflector, n int) {
+		synctest.Wait()
+		if c.stream != nil && c.slow {
+			c.stream.pass(rapid.IntRange(1, 5).Draw(t, "writes"))
+			synctest.Wait()
+		}
+		c.read(n)
+	}
 	racing := rapid.Bool().Draw(t, "racing")
 	t.Repeat(map[string]func(*rapid.T){
 		"": func(*rapid.T) {
@@ -135,14 +144,21 @@ func watchModel(t *rapid.T, dir string, restarts *int) {
 			time.Sleep(time.Duration(rapid.IntRange(1, 90).Draw(t, "minutes")) * time.Minute)
 		},
 		"open": func(t *rapid.T) { client(t).open() },
-		"read": func(t *rapid.T) {
+		"read": func(t *rapid.T) { read(client(t), rapid.IntRange(1, 8).Draw(t, "n")) },
+		"cut": func(t *rapid.T) { // within what came meanwhile
 			c := client(t)
-			if c.stream != nil && c.slow {
-				synctest.Wait()
-				c.stream.pass(rapid.IntRange(1, 5).Draw(t, "writes"))
+			c.close()
+			for range rapid.IntRange(1, 10).Draw(t, "changes") {
+				change(t)
 			}
-			synctest.Wait()
-			c.read(rapid.IntRange(1, 8).Draw(t, "n"))
+			w.all()
+			settle()
+			if !calm {
+				w.events.Skip(w.coll.State().RV) // from the history
+			}
+			c.open()
+			read(c, rapid.IntRange(1, 3).Draw(t, "n"))
+			c.close()
 		},
 		"close": func(t *rapid.T) { client(t).close() },
 		"restart": func(t *rapid.T) {
@@ -153,12 +169,6 @@ func watchModel(t *rapid.T, dir string, restarts *int) {
 			for _, c := range clients {
 				if c.stream != nil {
 					c.stream.close() // what was sent stays readable
-				}
-			}
-			for _, c := range clients {
-				if c.w.between(c.rv) { // gaps are not remembered
-					c.close()
-					c.rv = 0
 				}
 			}
 			w.stop(rapid.Bool().Draw(t, "kill"))
@@ -184,6 +194,7 @@ func watchModel(t *rapid.T, dir string, restarts *int) {
 	time.Sleep(2 * time.Minute)
 	synctest.Wait()
 	for _, c := range clients {
+		*cuts += c.cuts
 		c.read(1 << 20)
 		require.Equal(t, c.of(w.objects), c.have, "%s at %d: %v", c.name, c.rv, c.got)
 		if c.bookmarks {

@@ -81,6 +81,11 @@ func (p *page) goBack(ctx context.Context, q *query, rv string, old func() error
 			return nil
 		}
 	}
+	if skips, err := p.view.Skips(rv); err != nil {
+		return err
+	} else if skips {
+		return old()
+	}
 	for _, err := range p.view.Changes(rv) {
 		if err != nil && !gone(err) {
 			return err

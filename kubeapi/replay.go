@@ -3,10 +3,14 @@ package kubeapi
 import (
 	"context"
 	"errors"
+	"iter"
+	"slices"
+	"sort"
 	"strings"
 
 	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -16,8 +20,10 @@ import (
 // The API promises every event, so only clients that ask for bookmarks get this, which caches do.
 // They would list again after a 410, and see no more of what happened meanwhile.
 //
-// Only the end of a replay is the state of a resourceVersion. For a client that stops before it and
-// continues from its last event, types may be wrong, and under a selector a deletion may be missing.
+// A client that stops within a replay is not in the state of its last event: an object whose newest
+// change comes later is as it was before the replay. But no object is there that has left the
+// selection by then, because each exit has its own place. So if the client continues from that event,
+// it misses no deletion. It may get MODIFIED or DELETED for an object that entered meanwhile.
 func (w *watcher) replay(ctx context.Context) error {
 	sp, free, err := w.s.newSpool(ctx)
 	if err != nil {
@@ -32,10 +38,6 @@ func (w *watcher) replay(ctx context.Context) error {
 	if w.ahead = !state.Synced || past(w.rv, state.RV); w.ahead || w.rv == state.RV {
 		v.Close()
 		return nil
-	}
-	if w.q.Events != nil && w.q.Events.between(w.rv) {
-		v.Close()
-		return tooOld(w.rv, state.RV)
 	}
 	err = w.collect(ctx, v, sp)
 	v.Close()
@@ -61,31 +63,109 @@ func (w *watcher) replay(ctx context.Context) error {
 // sent if the history does not have them all.
 func (w *watcher) collect(ctx context.Context, v store.View, sp *spool.Spool) error {
 	state, found := v.State(), false
-	for e, err := range v.Changes(w.rv) {
+	if skips, err := v.Skips(w.rv); skips || errors.As(err, new(*store.CorruptionError)) {
+		return tooOld(w.rv, state.RV)
+	} else if err != nil {
+		return err
+	}
+	exits, err := w.exits(ctx, v)
+	if err != nil {
+		return err
+	}
+	add := func(typ store.EventType, raw []byte) error {
+		return sp.Add(append([]byte{typ[0]}, raw...), store.Record{})
+	}
+	for e, err := range w.changes(ctx, v, w.rv) {
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case gone(err), errors.As(err, new(*store.CorruptionError)):
-			h, _ := v.Horizon()
-			return tooOld(w.rv, h.RV)
 		case err != nil:
 			return err
 		case past(e.RV, state.RV):
 			continue // it comes again, in its place
-		case !strings.HasPrefix(e.Key, w.q.prefix()):
-			continue
-		}
-		if !found && !w.q.opts.AllowWatchBookmarks {
+		case !found && !w.q.opts.AllowWatchBookmarks:
 			return tooOld(w.rv, state.RV)
 		}
 		found = true
+		for len(exits) > 0 && past(e.RV, exits[0].rv) {
+			if err := w.exit(ctx, v, exits[0], add); err != nil {
+				return err
+			}
+			exits = exits[1:]
+		}
 		typ, raw, err := w.q.since(e, w.rv)
 		if err == nil && typ != "" {
-			err = sp.Add(append([]byte{typ[0]}, raw...), store.Record{})
+			err = add(typ, raw)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	for _, x := range exits {
+		if err := w.exit(ctx, v, x, add); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changes yields the changes after a resourceVersion that are in the client's namespace.
+func (w *watcher) changes(ctx context.Context, v store.View, since string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		for e, err := range v.Changes(since) {
+			switch {
+			case ctx.Err() != nil:
+				err = ctx.Err()
+			case gone(err), errors.As(err, new(*store.CorruptionError)):
+				h, _ := v.Horizon()
+				err = tooOld(w.rv, h.RV)
+			case err == nil && !strings.HasPrefix(e.Key, w.q.prefix()):
+				continue
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// exit is the change with which an object left the selection before its newest change.
+type exit struct {
+	rv    string
+	since string // the newest change of the object is the first one after this resourceVersion
+}
+
+// exits returns the exits after w.rv, in ascending order.
+func (w *watcher) exits(ctx context.Context, v store.View) (all []exit, err error) {
+	if w.q.selector.ByKey() || !w.q.opts.AllowWatchBookmarks {
+		return nil, nil
+	}
+	since := w.rv
+	for e, err := range w.changes(ctx, v, w.rv) {
+		if err != nil {
+			return nil, err
+		}
+		_, _, left, err := w.q.selected(e, w.rv)
+		if err != nil {
+			return nil, err
+		}
+		if left != "" && !past(left, v.State().RV) {
+			all = append(all, exit{left, since})
+		}
+		since = e.RV
+	}
+	slices.SortStableFunc(all, func(a, b exit) int {
+		order, _ := object.CompareRV(a.rv, b.rv)
+		return order
+	})
+	return all, nil
+}
+
+// exit adds an exit as a deletion, with the newest state of the object.
+func (w *watcher) exit(ctx context.Context, v store.View, x exit, add func(store.EventType, []byte) error) error {
+	for e, err := range w.changes(ctx, v, x.since) {
+		if err != nil {
+			return err
+		}
+		return add(store.Deleted, withRV(e.Object.JSON(), x.rv))
 	}
 	return nil
 }
@@ -102,35 +182,59 @@ func typeOf(letter byte) store.EventType {
 }
 
 // since returns what a change is for a client that sees only what the query selects, and has the
-// state at rv; an empty type if it is nothing.
+// state at rv; an empty type if it is nothing. The exit of the object, if any, comes before.
 func (q *query) since(e store.Event, rv string) (store.EventType, []byte, error) {
-	typ, ok := e.Since(rv)
-	if !ok {
-		return "", nil, nil
+	old, now, left, err := q.selected(e, rv)
+	if err != nil {
+		return "", nil, err
 	}
-	old, now := typ != store.Added, !e.Deleted
-	if !q.selector.Empty() {
-		current, err := q.fields.Of(e.Object)
-		if err != nil {
-			return "", nil, err
-		}
-		before := current
-		if old {
-			values, changed, known := e.AttributesAt(q.attributes, rv)
-			switch {
-			case !known:
-				return "", nil, tooOld(rv, e.RV)
-			case changed:
-				before = selector.FromValues(values)
-			}
-		}
-		old, now = old && q.selector.Matches(e.Key, before), now && q.selector.Matches(e.Key, current)
-	}
-	switch typ = typeFor(old, now); typ {
+	switch typ := typeFor(old && left == "", now); typ {
 	case "":
 		return "", nil, nil
 	case store.Deleted:
 		return typ, withRV(e.Object.JSON(), e.RV), nil
+	default:
+		return typ, e.Object.JSON(), nil
 	}
-	return typ, e.Object.JSON(), nil
+}
+
+// selected reports whether the query selected the object of a change at rv, and whether it does now.
+// left is the resourceVersion with which a selected object first left the selection, empty if that
+// was not before this change.
+func (q *query) selected(e store.Event, rv string) (old, now bool, left string, err error) {
+	typ, ok := e.Since(rv)
+	if !ok {
+		return false, false, "", nil
+	}
+	old, now = typ != store.Added, !e.Deleted
+	if q.selector.ByKey() {
+		matches := q.selector.Matches(e.Key, selector.Attributes{})
+		return old && matches, now && matches, "", nil
+	}
+	current, err := q.fields.Of(e.Object)
+	if err != nil {
+		return false, false, "", err
+	}
+	last := q.selector.Matches(e.Key, current)
+	if now = now && last; !old {
+		return false, now, "", nil
+	}
+	if _, _, known := e.AttributesAt(q.attributes, rv); !known {
+		return false, false, "", tooOld(rv, e.RV)
+	}
+	rows := e.Attributes.Rows
+	rows = rows[sort.Search(len(rows), func(i int) bool { return past(rows[i].RV, rv) }):]
+	matched := func(i int) bool {
+		if i == len(rows) {
+			return last
+		}
+		return q.selector.Matches(e.Key, selector.FromValues(rows[i].Values))
+	}
+	old = matched(0)
+	for i, r := range rows {
+		if old && left == "" && !matched(i+1) && past(e.RV, r.RV) {
+			left = r.RV
+		}
+	}
+	return old, now, left, nil
 }

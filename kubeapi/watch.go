@@ -115,7 +115,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 		err = wt.out.start()
 	}
 	if err == nil {
-		err = wt.run(r.Context(), !initial)
+		err = wt.run(r.Context(), !initial && rv != "" && rv != "0")
 	}
 	if errors.Is(err, errWatchOver) {
 		return nil

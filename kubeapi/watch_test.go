@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/store"
@@ -239,7 +240,7 @@ func TestWatchSelectorExit(t *testing.T) {
 			w.events.Skip(w.coll.State().RV) // the events are gone
 			return open(t, w, "allowWatchBookmarks=true&labelSelector=app%3Dweb&"+query).texts()
 		}
-		require.Equal(t, []string{"DELETED a/x@17", "BOOKMARK @17"}, coalesced("resourceVersion=12"))
+		require.Equal(t, []string{"DELETED a/x@13", "BOOKMARK @17"}, coalesced("resourceVersion=12"), "the first exit")
 		require.Equal(t, []string{"BOOKMARK @17"}, coalesced("resourceVersion=14"))
 		require.Equal(t, []string{"ERROR 410"}, open(t, w, "labelSelector=app%3Dweb&resourceVersion=12").texts(), "no bookmarks, no coalescing")
 	})
@@ -410,14 +411,88 @@ func TestGaps(t *testing.T) {
 		require.Equal(t, []string{"ERROR 410"}, open(t, w, "resourceVersion=13&allowWatchBookmarks=true").texts())
 		require.Equal(t, []string{"BOOKMARK @14"}, open(t, w, "resourceVersion=12&allowWatchBookmarks=true").texts())
 		require.Empty(t, open(t, w, "resourceVersion=14&allowWatchBookmarks=true").texts())
+		for rv, code := range map[string]int{"12": http.StatusOK, "13": http.StatusGone, "14": http.StatusOK} {
+			require.Equal(t, code, ask(t, w.server, "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+rv).Code, rv)
+		}
 
-		y := (&pod{ns: "a", name: "y", uid: "1", rv: 15}).object()
-		w.events.Record([]store.Transition{
-			{Type: store.Added, Key: "a/y", RV: "15", Object: y},
-			{Type: store.Deleted, Key: "a/y", RV: "16", Object: y, Old: y},
-		}, "16")
-		require.False(t, w.events.between("14"))
-		require.True(t, w.events.between("15"), "one batch has both")
-		require.False(t, w.events.between("16"))
+		w.linger, w.repeats = time.Second, true
+		w.stop(false)
+		w.start()
+		w.put("a/x", &pod{ns: "a", name: "x", uid: "1", app: "db"}) // 15
+		w.put("a/y", &pod{ns: "a", name: "y"})
+		w.put("a/y", nil)
+		w.put("a/x", &pod{ns: "a", name: "x", uid: "1", app: "web"})
+		w.put("a/z", &pod{ns: "a", name: "z"})
+		w.deliver(5)
+		w.drain()
+		w.stop(false)
+		w.start()
+		require.Equal(t, "19", w.coll.State().RV)
+		for rv, want := range map[string]string{"12": "MODIFIED a/x@18", "13": "ERROR 410", "14": "MODIFIED a/x@18", "15": "ERROR 410", "17": "ERROR 410", "18": "ADDED a/z@19"} {
+			require.Equal(t, want, open(t, w, "resourceVersion="+rv+"&allowWatchBookmarks=true").texts()[0], rv)
+		}
+	})
+}
+
+// A selector of names continues from any history, any other from one with attributes.
+func TestReplayWithoutAttributes(t *testing.T) {
+	tests := []struct{ name, query, want string }{
+		{"name", "fieldSelector=metadata.name%3Dx,metadata.namespace%3Da", "MODIFIED a/x@13"},
+		{"other name", "fieldSelector=metadata.name%3Dy", "BOOKMARK @13"},
+		{"not the name", "fieldSelector=metadata.name%21%3Dy", "MODIFIED a/x@13"},
+		{"name and label", "fieldSelector=metadata.name%3Dx&labelSelector=app", "ERROR 410"},
+		{"field", "fieldSelector=spec.nodeName%3Dn2", "ERROR 410"},
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		w.stop(false)
+		w.bare = true
+		w.start()
+		w.change("a/x", "web", "n2")
+		w.stop(false)
+		w.start()
+		for _, test := range tests {
+			s := open(t, w, "resourceVersion=12&allowWatchBookmarks=true&"+test.query)
+			require.Equal(t, test.want, s.texts()[0], test.name)
+		}
+	})
+}
+
+// An object that left the selection and came back has both events in their places: a client that
+// stops between them continues without it.
+func TestReplayExits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.change("a/x", "db", "n1")  // 13
+		w.change("b/x", "web", "n1") // 14
+		w.change("a/x", "web", "n1")
+		w.change("a/y", "web", "n1")
+		w.change("a/x", "web", "n2") // 17
+		replayed := func(rv string) []string {
+			w.events.Skip(w.coll.State().RV)
+			return open(t, w, "labelSelector=app%3Dweb&allowWatchBookmarks=true&resourceVersion="+rv).texts()
+		}
+		require.Equal(t, []string{"DELETED a/x@13", "ADDED b/x@14", "ADDED a/y@16", "ADDED a/x@17", "BOOKMARK @17"}, replayed("12"))
+		require.Equal(t, []string{"ADDED b/x@14", "ADDED a/y@16", "ADDED a/x@17", "BOOKMARK @17"}, replayed("13"))
+		w.remove("a/x") // before a client that stopped at 14 has it
+		require.Equal(t, []string{"ADDED a/y@16", "BOOKMARK @18"}, replayed("14"))
+		require.Equal(t, []string{"ADDED a/y@16", "DELETED a/x@18", "BOOKMARK @18"}, replayed("15"))
+	})
+}
+
+// Only watches that continue are counted as resumes.
+func TestResumesAreCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		m := NewMetrics()
+		w.server = New(Options{Collections: w.server.opts.Collections, Metrics: m})
+		for _, query := range []string{
+			"", "resourceVersion=0", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+			"sendInitialEvents=false&resourceVersionMatch=NotOlderThan", "resourceVersion=12", "resourceVersion=11&allowWatchBookmarks=true",
+		} {
+			open(t, w, query)
+		}
+		for tier, want := range map[string]float64{"exact": 1, "coalesced": 1, "expired": 0} {
+			var got dto.Metric
+			require.NoError(t, m.resumes.WithLabelValues("pods", tier).Write(&got))
+			require.Equal(t, want, got.GetCounter().GetValue(), tier)
+		}
 	})
 }

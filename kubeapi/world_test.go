@@ -86,9 +86,9 @@ type world struct {
 	events *Events
 	server *Server
 
-	// repeats lets a batch have a key more than once. The stored history has only the last of its
-	// changes, so that is not for clients that stop within a batch and find the events gone.
+	// repeats lets a batch have a key more than once.
 	repeats bool
+	bare    bool            // the history has no attributes
 	queued  map[string]bool // keys of the batch
 
 	offline   bool
@@ -115,7 +115,11 @@ func (w *world) open() {
 	} else if w.db == nil {
 		w.db = memory.New()
 	}
-	w.coll, err = w.db.Open(pods, AttributesIndex(pods, store.Description{}))
+	indexes := []store.Index{AttributesIndex(pods, store.Description{})}
+	if w.bare {
+		indexes = nil
+	}
+	w.coll, err = w.db.Open(pods, indexes...)
 	require.NoError(w.t, err)
 	w.events = NewEvents(w.always, "", clock.RealClock{})
 	w.events.maxBytes = w.max
@@ -258,9 +262,16 @@ func (w *world) list() {
 	}
 }
 
-// between reports whether a resourceVersion is one that the store has never been at, because a list
-// went past it. A client may have it from the time before a crash.
-func (w *world) between(rv int) bool {
+// skipped reports whether the store may never have been at a resourceVersion: a list went past it, or a
+// batch with several changes of a key. A client may have it from an event, or from before a crash.
+func (w *world) skipped(rv int) bool {
+	changed := map[string]bool{}
+	for _, c := range w.log {
+		if c.rv > rv && changed[c.key()] && w.repeats {
+			return true
+		}
+		changed[c.key()] = true
+	}
 	return slices.ContainsFunc(w.gaps, func(g [2]int) bool { return g[0] < rv && rv < g[1] })
 }
 

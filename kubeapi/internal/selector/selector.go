@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -42,6 +43,13 @@ func (f Fields) Parse(labelSelector, fieldSelector string) (Selector, error) {
 
 // Empty reports whether the selector selects everything.
 func (s Selector) Empty() bool { return s.labels == nil && s.fields == nil }
+
+// ByKey reports whether the selector looks at no more than the name and the namespace.
+func (s Selector) ByKey() bool {
+	return s.labels == nil && (s.fields == nil || !slices.ContainsFunc(s.fields.Requirements(), func(r fields.Requirement) bool {
+		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
+	}))
+}
 
 // Matches reports whether the object at key, with these attributes, is selected.
 func (s Selector) Matches(key string, a Attributes) bool {
