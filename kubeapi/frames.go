@@ -18,8 +18,8 @@ type statusError = apierrors.APIStatus
 // frames writes the frames of a watch. A client that does not read is cut, and can continue from the
 // last resourceVersion that it has.
 type frames struct {
-	out     impatient
 	rw      http.ResponseWriter
+	dog     *watchdog
 	pending *bytes.Buffer // frames that are not written yet; nil for none
 	q       *query
 	buf     []byte
@@ -28,7 +28,7 @@ type frames struct {
 }
 
 func newFrames(w http.ResponseWriter, q *query) *frames {
-	return &frames{out: newImpatient(w), rw: w, q: q}
+	return &frames{rw: w, dog: newWatchdog(w), q: q}
 }
 
 // buffers are those of pending frames: a watch that waits has none.
@@ -37,24 +37,20 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // start sends the headers, before there is an event.
 func (f *frames) start() error {
 	f.started = true
+	f.dog.begin()
 	setJSON(f.rw.Header())
 	f.rw.WriteHeader(http.StatusOK)
 	return f.flush()
 }
 
-// flush sends what was written. After it the watch may be idle for as long as it lasts.
+// flush sends what was written.
 func (f *frames) flush() error {
-	if f.pending == nil {
-		f.out.renew()
-	}
-	if err := f.write(); err != nil { // renews the deadline: over HTTP/2 that is not cheap
-		return err
-	}
-	if err := f.out.http.Flush(); err != nil {
-		return err
-	}
-	f.out.rest()
-	return nil
+	return f.dog.watch(func() error {
+		if err := f.write(); err != nil {
+			return err
+		}
+		return f.dog.http.Flush()
+	})
 }
 
 // event writes the frame of an object.
@@ -136,7 +132,7 @@ func (f *frames) frame(typ string, object []byte) error {
 	if b.Len() < writeBufferBytes {
 		return nil
 	}
-	return f.write()
+	return f.dog.watch(f.write)
 }
 
 // write writes the pending frames at once: over HTTP/2 each write is a frame of its own, with a system
@@ -147,7 +143,7 @@ func (f *frames) write() error {
 		return nil
 	}
 	f.pending = nil
-	_, err := f.out.Write(b.Bytes())
+	_, err := f.rw.Write(b.Bytes())
 	if b.Cap() <= 2*writeBufferBytes { // others would make the pool grow
 		b.Reset()
 		buffers.Put(b)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,50 +132,4 @@ func TestScope(t *testing.T) {
 			require.Equal(t, test.code, w.Code, w.Body.String())
 		})
 	}
-}
-
-// deadlines is a client whose connection has a write deadline.
-type deadlines struct {
-	*answer
-	deadline time.Time
-}
-
-func (d *deadlines) SetWriteDeadline(at time.Time) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.deadline = at
-	return nil
-}
-
-func (d *deadlines) Write(p []byte) (int, error) {
-	d.mu.Lock()
-	at := d.deadline
-	d.mu.Unlock()
-	if at.IsZero() || !time.Now().Before(at) {
-		return 0, context.DeadlineExceeded
-	}
-	return d.answer.Write(p)
-}
-
-// Each write to a client has the whole limit, also of a frame that is larger than the buffer, and
-// between writes there is no deadline.
-func TestWriteDeadlines(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		ctx, cancel := context.WithCancel(t.Context())
-		d := &deadlines{answer: &answer{ctx: ctx, header: http.Header{}}}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer func() { _ = recover() }()
-			w.server.ServeHTTP(d, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/pods?watch=1&resourceVersion=12", nil))
-		}()
-		time.Sleep(10 * time.Minute)
-		w.change("a/x", "web", strings.Repeat("n", 10<<10))
-		d.mu.Lock()
-		require.Equal(t, 1, strings.Count(d.buf.String(), "\n"))
-		require.Zero(t, d.deadline)
-		d.mu.Unlock()
-		cancel()
-		<-done
-	})
 }

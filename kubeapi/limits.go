@@ -80,14 +80,8 @@ func newImpatient(w http.ResponseWriter) impatient {
 	return impatient{w: w, http: http.NewResponseController(w)}
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. Not every writer has deadlines: those of tests have none.
 func (i impatient) Write(p []byte) (int, error) {
-	i.renew()
+	_ = i.http.SetWriteDeadline(time.Now().Add(writeLimit))
 	return i.w.Write(p)
 }
-
-// renew begins another writeLimit. Not every writer has deadlines: those of tests have none.
-func (i impatient) renew() { _ = i.http.SetWriteDeadline(time.Now().Add(writeLimit)) }
-
-// rest ends the deadline until the next write: over HTTP/2 it would end a stream that is idle, too.
-func (i impatient) rest() { _ = i.http.SetWriteDeadline(time.Time{}) }

@@ -148,7 +148,8 @@ func (p pipe) client(http2 bool) *http.Client {
 	var one http.Protocols
 	one.SetHTTP1(!http2)
 	one.SetUnencryptedHTTP2(http2)
-	return &http.Client{Transport: &http.Transport{DialContext: p.dial, Protocols: &one}}
+	// The window of a stream over HTTP/2 is as small as it may be.
+	return &http.Client{Transport: &http.Transport{DialContext: p.dial, Protocols: &one, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 10_000}}}
 }
 
 // ask sends a GET on a connection of its own and reads the header of the answer.
@@ -273,8 +274,9 @@ func TestWatchIsNotRead(t *testing.T) {
 				s := c.server("")
 				p, closeAll := serveOnPipe(t, s, io.Discard)
 				defer closeAll()
-				stuck, _ := p.ask(t, "/api/v1/configmaps?watch=1&resourceVersion=0")
 				client := p.client(http2)
+				stuck, err := p.client(http2).Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0") //nolint:bodyclose // it is, below
+				require.NoError(t, err)
 				answer, err := client.Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0") //nolint:bodyclose // it is, below
 				require.NoError(t, err)
 				defer answer.Body.Close()
@@ -306,7 +308,7 @@ func TestWatchIsNotRead(t *testing.T) {
 				c.add(t, random(10_000))
 				next()
 				require.NoError(t, answer.Body.Close())
-				require.NoError(t, stuck.Close())
+				require.NoError(t, stuck.Body.Close())
 				client.CloseIdleConnections()
 				time.Sleep(time.Minute)
 				require.Empty(t, s.watches)

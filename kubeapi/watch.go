@@ -87,7 +87,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 		from = "0"
 	}
 	wt.out = newFrames(w, &q)
-	defer wt.out.out.renew() // for the end of the answer
+	defer wt.out.dog.end()
 	var v store.View
 	if initial {
 		v, err = s.view(r.Context(), http.Header{}, q.served, from)
