@@ -36,7 +36,7 @@ type Events struct {
 	clock    clock.PassiveClock
 
 	mu      sync.Mutex
-	readers int
+	readers int    // that are open
 	epoch   int    // counts the times that resourceVersions have lost their meaning
 	floor   string // all events after it are there
 	head    string // up to which the events are complete; empty before that is known
@@ -45,7 +45,9 @@ type Events struct {
 	newest  map[string]*event // of each key
 	pending []store.Transition
 	bytes   int64
-	next    chan struct{} // closed when readers have to look again
+	changed chan struct{} // closed at the next change; nil if no one waits for it
+
+	followers map[string]map[*reader]struct{} // the readers that follow, by prefix
 }
 
 // event is one event with what watches derive from it. It is immutable but for its attributes.
@@ -63,7 +65,10 @@ type event struct {
 // set, events are kept only while there is a watch, so that a collection without readers pays
 // nothing.
 func NewEvents(always bool, rv string, c clock.PassiveClock) *Events {
-	return &Events{always: always, maxBytes: EventsBytes, clock: c, floor: rv, head: rv, newest: map[string]*event{}, next: make(chan struct{})}
+	return &Events{
+		always: always, maxBytes: EventsBytes, clock: c, floor: rv, head: rv, newest: map[string]*event{},
+		followers: map[string]map[*reader]struct{}{},
+	}
 }
 
 // Wanted reports whether the next batch is to be recorded.
@@ -120,17 +125,36 @@ func (e *Events) End() {
 	e.resetLocked("")
 }
 
+// resetLocked drops the events. Readers follow on if rv is the head.
 func (e *Events) resetLocked(rv string) {
 	e.events, e.newest, e.pending, e.bytes = nil, map[string]*event{}, nil, 0
+	for _, readers := range e.followers {
+		for r := range readers {
+			if rv != e.head || r.epoch != e.epoch {
+				e.unfollowLocked(r)
+				r.look()
+			}
+		}
+	}
 	e.floor = rv
 	e.advanceLocked(rv)
 }
 
-// advanceLocked moves the head, and wakes readers.
+// advanceLocked moves the head, and wakes those who wait for that.
 func (e *Events) advanceLocked(rv string) {
 	e.head = rv
-	close(e.next)
-	e.next = make(chan struct{})
+	if e.changed != nil {
+		close(e.changed)
+		e.changed = nil
+	}
+}
+
+// changedLocked returns a channel that is closed at the next change.
+func (e *Events) changedLocked() <-chan struct{} {
+	if e.changed == nil {
+		e.changed = make(chan struct{})
+	}
+	return e.changed
 }
 
 func (e *Events) addLocked(t store.Transition) {
@@ -147,6 +171,7 @@ func (e *Events) addLocked(t store.Transition) {
 	e.added++
 	e.newest[t.Key] = x
 	e.bytes += x.bytes
+	e.notifyLocked(x)
 }
 
 // trimLocked drops the oldest events that are over a limit. Events of one resourceVersion go
@@ -170,75 +195,37 @@ func (e *Events) trimLocked() {
 	e.events = slices.Delete(e.events, 0, n)
 }
 
-// open begins to keep events, if that has not begun, until close. It returns the epoch: after another
-// one has begun, the reader's resourceVersion has no meaning.
-func (e *Events) open() (epoch int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.readers++
-	return e.epoch
-}
-
-// current reports whether an epoch has not ended.
-func (e *Events) current(epoch int) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.epoch == epoch
-}
-
-func (e *Events) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.readers--; e.readers == 0 && !e.always {
-		e.resetLocked(e.head)
+// afterLocked returns the events after rv. known is false if there were some that are not there any
+// more.
+func (e *Events) afterLocked(rv string) (_ []*event, known bool) {
+	if e.head == "" || past(e.floor, rv) {
+		return nil, false
 	}
-}
-
-// unseen is what a reader has not seen yet.
-type unseen struct {
-	events []*event
-	head   string          // up to which resourceVersion they are complete
-	seen   int             // for the next call of after
-	next   <-chan struct{} // closed when there is more
-
-	// known is false if there were events that are not there any more.
-	known bool
-}
-
-// after returns the events after rv. seen is that of the reader's last call if it has continued with
-// its events, else 0: an event may have the resourceVersion of the one before it, and come later.
-func (e *Events) after(rv string, seen int) unseen {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l := unseen{head: e.head, seen: e.added, next: e.next}
 	i := sort.Search(len(e.events), func(i int) bool { return past(e.events[i].RV, rv) })
-	if seen > 0 {
-		i = seen - (e.added - len(e.events))
-	}
-	if l.known = e.head != "" && !past(e.floor, rv) && i >= 0; l.known {
-		l.events = slices.Clone(e.events[i:])
-	}
-	return l
+	return slices.Clone(e.events[i:]), true
 }
 
 // undo returns the states at rv of the keys that were changed since then and up to the
 // resourceVersion to, which the store has; nil if there was none.
 func (e *Events) undo(ctx context.Context, rv, to string) (states map[string]*object.Object, ok bool) {
 	for {
-		l := e.after(rv, 0)
-		if !l.known {
+		e.mu.Lock()
+		events, known := e.afterLocked(rv)
+		head, changed := e.head, e.changedLocked()
+		e.mu.Unlock()
+		if !known {
 			return nil, false
 		}
-		if past(to, l.head) { // the store is ahead for a moment
+		if past(to, head) { // the store is ahead for a moment
 			select {
 			case <-ctx.Done():
 				return nil, false
-			case <-l.next:
+			case <-changed:
 			}
 			continue
 		}
 		states = map[string]*object.Object{}
-		for _, x := range l.events {
+		for _, x := range events {
 			if _, found := states[x.Key]; !found && !past(x.RV, to) {
 				states[x.Key] = x.Old
 			}

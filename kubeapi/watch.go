@@ -43,8 +43,8 @@ type watcher struct {
 
 	sent prometheus.Counter // of events
 
-	epoch int  // of the events
-	ahead bool // the client is ahead of the cache, and gets nothing until that has caught up
+	reader *reader // of the events
+	ahead  bool    // the client is ahead of the cache, and gets nothing until that has caught up
 
 	// ends is nil if the watch has no end; bookmark is nil if the client did not ask for bookmarks.
 	ends     clock.Timer
@@ -79,8 +79,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	}
 	defer free()
 	if q.Events != nil { // before the state is read, so that no event is missed
-		wt.epoch = q.Events.open()
-		defer q.Events.close()
+		wt.reader = q.Events.open(q.place(), q.concerns)
+		defer wt.reader.close()
 	}
 	from := rv
 	if rv == "" && q.opts.SendInitialEvents == nil {
@@ -188,40 +188,49 @@ func (w *watcher) run(ctx context.Context, resumes bool) error {
 	if w.q.Events == nil {
 		return w.replayed(ctx)
 	}
-	seen := 0
+	w.reader.seek(w.rv)
+	bookmark := false
 	for {
-		l := w.q.Events.after(w.rv, seen)
-		if !w.q.Events.current(w.epoch) {
-			return tooOld(w.rv, l.head)
+		u := w.reader.take()
+		w.rv = u.rv
+		if u.ended {
+			return tooOld(w.rv, u.head)
 		}
 		if resumes {
 			resumes = false
-			w.s.opts.Metrics.resumed(w.q.info.ID, l.known, w.q.opts.AllowWatchBookmarks)
+			w.s.opts.Metrics.resumed(w.q.info.ID, u.known, w.q.opts.AllowWatchBookmarks)
 		}
-		if !l.known {
-			seen = 0
-			was := w.rv
-			if err := w.replay(ctx); err != nil {
+		if err := w.advance(ctx, u); err != nil {
+			return err
+		}
+		if !u.known && w.rv != u.rv {
+			w.reader.seek(w.rv)
+			continue
+		}
+		if bookmark {
+			if err := w.mark(); err != nil {
 				return err
 			}
-			if w.rv != was {
-				continue
-			}
-		} else {
-			seen = l.seen
-			if err := w.deliver(l.events); err != nil {
-				return err
-			}
-			if w.ahead = past(w.rv, l.head); w.ahead {
-				seen = 0
-			} else {
-				w.rv = l.head
-			}
 		}
-		if err := w.wait(ctx, l.next); err != nil {
+		var err error
+		if bookmark, err = w.wait(ctx, u.more); err != nil {
 			return err
 		}
 	}
+}
+
+// advance delivers what the client has not seen, from the store's history if the events are not known.
+func (w *watcher) advance(ctx context.Context, u unseen) error {
+	if !u.known {
+		return w.replay(ctx)
+	}
+	if err := w.deliver(u.events); err != nil {
+		return err
+	}
+	if w.ahead = past(w.rv, u.head); !w.ahead {
+		w.rv = u.head
+	}
+	return nil
 }
 
 // replayed delivers what a file has, which does not change, and waits for the end.
@@ -230,39 +239,52 @@ func (w *watcher) replayed(ctx context.Context) error {
 		return err
 	}
 	for {
-		if err := w.wait(ctx, nil); err != nil {
+		bookmark, err := w.wait(ctx, nil)
+		if bookmark {
+			err = w.mark()
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// wait blocks until more is to be sent. It sends bookmarks meanwhile.
-func (w *watcher) wait(ctx context.Context, more <-chan struct{}) error {
-	for {
-		var bookmark <-chan time.Time
+// wait blocks until there may be more to send, or it is time for a bookmark.
+func (w *watcher) wait(ctx context.Context, more <-chan struct{}) (bookmark bool, _ error) {
+	var due <-chan time.Time
+	if w.bookmark != nil {
+		due = w.bookmark.C()
+	}
+	select {
+	case <-more:
+		return false, nil
+	case <-ctx.Done():
+		// The server stops, or the client is gone. The stream ends in good order, since everything
+		// up to w.rv was sent: after an error, an informer lists again instead of continuing, and
+		// after less than a second without an event or a bookmark.
 		if w.bookmark != nil {
-			bookmark = w.bookmark.C()
+			_ = w.last(ctx) // fails if the client is gone
 		}
-		select {
-		case <-more:
-			return nil
-		case <-ctx.Done():
-			// The server stops, or the client is gone. The stream ends in good order, since everything
-			// up to w.rv was sent: after an error, an informer lists again instead of continuing, and
-			// after less than a second without an event or a bookmark.
-			if w.bookmark != nil {
-				_ = w.mark() // fails if the client is gone
-			}
-			return errWatchOver
-		case <-w.ends.C():
-			return errWatchOver
-		case <-bookmark:
-			w.bookmark.Reset(w.untilBookmark())
-			if err := w.mark(); err != nil {
+		return false, errWatchOver
+	case <-w.ends.C():
+		return false, errWatchOver
+	case <-due:
+		w.bookmark.Reset(w.untilBookmark())
+		return true, nil
+	}
+}
+
+// last sends a bookmark of where the client is at the end of the watch.
+func (w *watcher) last(ctx context.Context) error {
+	if w.reader != nil {
+		if u := w.reader.take(); u.known && !u.ended {
+			w.rv = u.rv
+			if err := w.advance(ctx, u); err != nil {
 				return err
 			}
 		}
 	}
+	return w.mark()
 }
 
 // mark sends a bookmark, unless the client is ahead of the cache.
@@ -308,22 +330,42 @@ func (w *watcher) deliver(events []*event) error {
 // transition returns what an event is for a client that sees only what the query selects; an empty
 // type if it is nothing.
 func (q *query) transition(x *event) (store.EventType, []byte, error) {
-	old, now := x.Old != nil, x.Type != store.Deleted
-	if !q.selector.Empty() {
-		before, after, err := x.attributes(q.fields)
-		if err != nil {
-			return "", nil, err
-		}
-		old, now = old && q.selector.Matches(x.Key, before), now && q.selector.Matches(x.Key, after)
-	}
-	typ := typeFor(old, now)
+	typ, err := q.typeFor(x)
 	switch {
-	case typ == "":
-		return "", nil, nil
+	case typ == "" || err != nil:
+		return "", nil, err
 	case typ == store.Deleted && (x.Type != store.Deleted || x.Object == nil):
 		return typ, withRV(x.Old.JSON(), x.RV), nil
 	}
 	return typ, x.Object.JSON(), nil
+}
+
+// typeFor returns the type of an event for a client that sees only what the query selects; empty if the
+// event is nothing to it.
+func (q *query) typeFor(x *event) (store.EventType, error) {
+	old, now := x.Old != nil, x.Type != store.Deleted
+	if !q.selector.Empty() {
+		before, after, err := x.attributes(q.fields)
+		if err != nil {
+			return "", err
+		}
+		old, now = old && q.selector.Matches(x.Key, before), now && q.selector.Matches(x.Key, after)
+	}
+	return typeFor(old, now), nil
+}
+
+// concerns reports whether a watch has to look at an event.
+func (q *query) concerns(x *event) bool {
+	typ, err := q.typeFor(x)
+	return typ != "" || err != nil // it ends the watch
+}
+
+// place returns the key of the only object that the query selects, or the prefix of the keys.
+func (q *query) place() string {
+	if name, ok := q.selector.Name(); ok && (q.prefix() != "" || !q.info.Namespaced) {
+		return q.prefix() + name
+	}
+	return q.prefix()
 }
 
 // typeFor returns the type of an event for a client whose selection had the object before, or has it

@@ -198,6 +198,17 @@ func TestWatchStopped(t *testing.T) {
 	})
 }
 
+// A watch that nothing concerns has the newest resourceVersion at its end.
+func TestWatchLastBookmark(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := open(t, w, "resourceVersion=12&allowWatchBookmarks=true&fieldSelector=metadata.name%3Dx")
+		w.change("b/y", "web", "")
+		require.Empty(t, s.texts())
+		s.close() // as by a server that stops
+		require.Equal(t, []string{"BOOKMARK @13"}, s.texts())
+	})
+}
+
 func TestWatchTimeouts(t *testing.T) {
 	tests := []struct {
 		name, query string
@@ -332,8 +343,8 @@ func TestEqualResourceVersions(t *testing.T) {
 		require.Empty(t, open(t, w, "resourceVersion=20").texts())
 		w.events.maxBytes = 1
 		w.events.Record(nil, "22")
-		require.False(t, w.events.after("12", 0).known)
-		require.True(t, w.events.after("20", 0).known)
+		require.False(t, w.has("12"))
+		require.True(t, w.has("20"))
 	})
 }
 
@@ -396,7 +407,7 @@ func TestNotRecorded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Equal(t, strconv.Itoa(w.rv), w.coll.State().RV)
-		require.False(t, w.events.after("10", 0).known)
+		require.False(t, w.has("10"))
 	})
 }
 

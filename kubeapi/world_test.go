@@ -133,7 +133,7 @@ func (w *world) open() {
 		Changed: func() <-chan struct{} {
 			w.events.mu.Lock()
 			defer w.events.mu.Unlock()
-			return w.events.next
+			return w.events.changedLocked()
 		},
 	}
 	w.server = New(Options{Collections: func() []*Collection { return []*Collection{c} }})
@@ -334,4 +334,12 @@ func (s selection) event(c change) string {
 func stores(t *testing.T, fn func(t *testing.T, dir string)) {
 	t.Run("memory", func(t *testing.T) { fn(t, "") })
 	t.Run("bolt", func(t *testing.T) { fn(t, t.TempDir()) })
+}
+
+// has reports whether all events after rv are still there.
+func (w *world) has(rv string) bool {
+	w.events.mu.Lock()
+	defer w.events.mu.Unlock()
+	_, known := w.events.afterLocked(rv)
+	return known
 }

@@ -1,0 +1,139 @@
+package kubeapi
+
+import (
+	"slices"
+	"strings"
+)
+
+// none is the first event of a reader for which there is nothing.
+const none = -1
+
+// reader is the place of a watch in [Events]. Once it follows them, it is woken only by events that
+// concern it: of the others it sees nothing, so it does not matter how long they are kept.
+type reader struct {
+	events *Events
+	epoch  int
+
+	// prefix is that of the keys that concern the reader: empty, that of a namespace, or a whole key.
+	prefix string
+	wants  func(*event) bool // an event of a key with the prefix
+
+	wake chan struct{} // has a value if a reader that follows has to look again
+
+	// Guarded by Events.mu. Of a reader that follows, first is the number of the first event that is
+	// for it, counted from the first one ever. It has all that concerns it up to rv or, if first is
+	// none, up to the head.
+	follows bool
+	rv      string
+	first   int
+}
+
+// unseen is what a reader has not seen yet.
+type unseen struct {
+	rv     string          // up to which the reader has all that concerns it
+	events []*event        // after rv; some may not concern the reader
+	head   string          // up to which resourceVersion they are complete
+	more   <-chan struct{} // receives once the reader has to look again
+
+	// known is false if there were events that are not there any more; ended is set if rv has no
+	// meaning any more.
+	known, ended bool
+}
+
+// open begins to keep events, if that has not begun, until the reader is closed. The reader has no
+// place before seek.
+func (e *Events) open(prefix string, wants func(*event) bool) *reader {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.readers++
+	return &reader{events: e, epoch: e.epoch, prefix: prefix, wants: wants, wake: make(chan struct{}, 1)}
+}
+
+func (r *reader) close() {
+	e := r.events
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unfollowLocked(r)
+	if e.readers--; e.readers == 0 && !e.always {
+		e.resetLocked(e.head)
+	}
+}
+
+// seek moves the reader to rv.
+func (r *reader) seek(rv string) {
+	r.events.mu.Lock()
+	defer r.events.mu.Unlock()
+	r.events.unfollowLocked(r)
+	r.rv = rv
+}
+
+// take returns what the reader has not seen yet, which it has seen then if it is known. A reader that
+// is ahead of the events, or for which they are not known, does not follow: every change wakes it.
+func (r *reader) take() unseen {
+	e := r.events
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	u := unseen{rv: r.rv, head: e.head, ended: r.epoch != e.epoch}
+	oldest := e.added - len(e.events)
+	switch {
+	case !r.follows:
+		if u.events, u.known = e.afterLocked(r.rv); u.known && !past(r.rv, e.head) {
+			e.followLocked(r)
+		}
+	case r.first == none:
+		u.rv, u.known = e.head, true
+	case r.first >= oldest:
+		u.events, u.known = slices.Clone(e.events[r.first-oldest:]), true
+		r.first = none
+	}
+	if u.more = r.wake; !r.follows || !u.known {
+		u.more = e.changedLocked()
+	}
+	return u
+}
+
+func (e *Events) followLocked(r *reader) {
+	r.follows, r.first = true, none
+	if e.followers[r.prefix] == nil {
+		e.followers[r.prefix] = map[*reader]struct{}{}
+	}
+	e.followers[r.prefix][r] = struct{}{}
+}
+
+func (e *Events) unfollowLocked(r *reader) {
+	if !r.follows {
+		return
+	}
+	if r.follows = false; r.first == none {
+		r.rv = e.head
+	}
+	if delete(e.followers[r.prefix], r); len(e.followers[r.prefix]) == 0 {
+		delete(e.followers, r.prefix)
+	}
+}
+
+// notifyLocked wakes the readers that the newest event, which is after the head, concerns.
+func (e *Events) notifyLocked(x *event) {
+	e.notifyAtLocked("", x)
+	e.notifyAtLocked(x.Key, x)
+	if slash := strings.IndexByte(x.Key, '/'); slash >= 0 {
+		e.notifyAtLocked(x.Key[:slash+1], x)
+	}
+}
+
+func (e *Events) notifyAtLocked(prefix string, x *event) {
+	for r := range e.followers[prefix] {
+		if r.first == none && r.wants(x) {
+			r.rv, r.first = e.head, e.added-1
+			r.look()
+		}
+	}
+}
+
+// look wakes the reader.
+func (r *reader) look() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
