@@ -1,0 +1,179 @@
+package kubeapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/storetest"
+)
+
+// fanOutWatches is how many watches BenchmarkFanOut has.
+const fanOutWatches = 1000
+
+// fanOutClients is the environment variable that makes this program the clients of BenchmarkFanOut, so
+// that their CPU is not the server's. Its value is the server's URL; the paths of the watches are the
+// lines of stdin.
+const fanOutClients = "SNAPCACHE_BENCH_CLIENTS"
+
+func init() {
+	if host := os.Getenv(fanOutClients); host != "" {
+		if err := watchPaths(host); err != nil {
+			fmt.Fprintln(os.Stderr, "clients of the benchmark:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// watchPaths opens the watches. It writes a line to stdout for each one that is open, and the number of
+// events that it has received then. It ends with stdin.
+func watchPaths(host string) error {
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}} //nolint:gosec // the server is ours
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		answer, err := c.Get(host + in.Text()) //nolint:bodyclose // until the process ends
+		if err != nil {
+			return err
+		}
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", in.Text(), answer.Status)
+		}
+		fmt.Println("open")
+		go func() {
+			for buf := make([]byte, 32<<10); ; {
+				n, err := answer.Body.Read(buf)
+				if err != nil {
+					return
+				}
+				if events := bytes.Count(buf[:n], []byte("\n")); events > 0 {
+					fmt.Println(events)
+				}
+			}
+		}()
+	}
+	return in.Err()
+}
+
+// fleet is the clients of BenchmarkFanOut.
+type fleet struct {
+	*exec.Cmd
+	in  io.Closer
+	out *bufio.Scanner
+}
+
+// openFleet opens watches in a process of its own, and returns once they are open.
+func openFleet(b *testing.B, host string, paths []string) *fleet {
+	program, err := os.Executable()
+	require.NoError(b, err)
+	f := &fleet{Cmd: exec.CommandContext(b.Context(), program)}
+	f.Env, f.Stderr = append(os.Environ(), fanOutClients+"="+host), os.Stderr
+	in, err := f.StdinPipe()
+	require.NoError(b, err)
+	out, err := f.StdoutPipe()
+	require.NoError(b, err)
+	f.in, f.out = in, bufio.NewScanner(out)
+	require.NoError(b, f.Start())
+	for _, path := range paths {
+		_, err := fmt.Fprintln(in, path)
+		require.NoError(b, err)
+	}
+	for range paths {
+		require.True(b, f.out.Scan())
+	}
+	return f
+}
+
+// await waits until the watches have received n events.
+func (f *fleet) await(b *testing.B, n int) {
+	for received := 0; received < n; {
+		require.True(b, f.out.Scan())
+		events, err := strconv.Atoi(f.out.Text())
+		require.NoError(b, err)
+		received += events
+	}
+}
+
+func (f *fleet) close() {
+	_ = f.in.Close()
+	_ = f.Process.Kill()
+	_ = f.Wait()
+}
+
+// BenchmarkFanOut measures the CPU of the server for each event that it delivers to a watch, over
+// HTTP/2 with TLS, if an event concerns few of the watches, or all. Events come at a rate, since those
+// that wait together are cheaper. The events of nodes end after 2,400.
+func BenchmarkFanOut(b *testing.B) {
+	x := newBench(b)
+	version := 2
+	for _, bb := range []struct {
+		name      string
+		concerned int // watches, of each event
+		path      func(i int) string
+		every     time.Duration
+	}{
+		{"namespaces", 10, func(i int) string { return fmt.Sprintf("/api/v1/namespaces/shop-%04d/pods?", i/10) }, 10 * time.Millisecond},
+		{"nodes", 10, func(i int) string {
+			return fmt.Sprintf("/api/v1/pods?fieldSelector=spec.nodeName%%3Dedge-%05d.shops.example.com&", i/10)
+		}, 10 * time.Millisecond},
+		{"all", fanOutWatches, func(int) string { return "/api/v1/pods?" }, 100 * time.Millisecond},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			version += 2
+			rv := storetest.PodRV(0, version-1)
+			x.events.Record(nil, rv)
+			paths := make([]string, fanOutWatches)
+			for i := range paths {
+				paths[i] = bb.path(i) + "watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
+			}
+			clients := openFleet(b, x.serve(b), paths)
+			defer clients.close()
+			events := make([]store.Transition, b.N)
+			for i := range events {
+				o := benchPod(b, i, version)
+				events[i] = store.Transition{Type: store.Modified, Key: o.Key(), RV: o.GetResourceVersion(), Object: o, Old: o}
+			}
+			ticker := time.NewTicker(bb.every)
+			defer ticker.Stop()
+			before := cpuTime(b)
+			b.ResetTimer()
+			for _, e := range events {
+				<-ticker.C
+				x.events.Record([]store.Transition{e}, e.RV)
+			}
+			clients.await(b, bb.concerned*b.N)
+			b.StopTimer()
+			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(bb.concerned*b.N), "µs-CPU/delivery")
+		})
+	}
+}
+
+// serve serves over HTTP/2 with TLS until the benchmark ends, and returns the server's URL.
+func (x *bench) serve(b *testing.B) string {
+	log := slog.New(slog.DiscardHandler)
+	server := serving.NewServer(x.Server, log)
+	credentials, err := serving.Ensure(b.TempDir(), time.Now(), log)
+	require.NoError(b, err)
+	l, err := credentials.Listen("127.0.0.1:0", "", "")
+	require.NoError(b, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	b.Cleanup(func() {
+		require.NoError(b, server.Close())
+		require.ErrorIs(b, <-served, http.ErrServerClosed)
+	})
+	return "https://" + l.Addr().String()
+}
