@@ -174,6 +174,13 @@ func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damag
 	if err != nil {
 		return err
 	}
+	if !t.begun && !t.byTime() {
+		if skips, err := v.Skips(since); err != nil {
+			return err
+		} else if skips {
+			return fmt.Errorf("resourceVersion %s is %w: the cache went past it in one step, and does not know all that changed since: list again", since, ErrTooOld)
+		}
+	}
 	other := func(key string) bool {
 		return t.q.Key != "" && key != t.q.Key || t.q.Namespace != "" && v.Info().Namespaced && store.KeyNamespace(key) != t.q.Namespace
 	}

@@ -227,6 +227,25 @@ func TestChangesPastTheCheckpoint(t *testing.T) {
 	}
 }
 
+// The changes after a state that the cache never had are not known: an object that had been created
+// then may be gone without a trace.
+func TestChangesInAGap(t *testing.T) {
+	for name, s := range stores(t) {
+		require.NoError(t, s.Apply(store.Batch{
+			Changes: []store.Change{put("a", "x", "u1", 30)}, Checkpoint: goesOn(30), Gap: &store.Gap{First: "20"},
+		}), name)
+		src := FromDB(s.DB, options(t, name))
+		_, err := told(src, ChangeQuery{Since: "25"})
+		require.ErrorIs(t, err, ErrTooOld, name)
+		require.ErrorContains(t, err, "resourceVersion 25", name)
+		for _, since := range []string{"18", "19"} {
+			got, err := told(src, ChangeQuery{Since: since})
+			require.NoError(t, err, name)
+			require.Equal(t, []string{"30 MODIFIED a/x", "BOOKMARK 30"}, got, name)
+		}
+	}
+}
+
 // Corrupt entries don't hide the others, but no bookmark follows them.
 func TestChangesCorrupt(t *testing.T) {
 	db, path := newBolt(t)
