@@ -187,6 +187,20 @@ func (a *Agent) boltOptions() bolt.Options {
 	}
 }
 
+// openSmallStore opens a store beside the database, with its key. A file that can't be used is set
+// aside.
+func (a *Agent) openSmallStore(path string) (store.DB, error) {
+	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Logger: a.log, Keys: a.keys}
+	db, verdict, err := restore.Open(context.Background(), path, opts, restore.Sources{}, a.clock.Now(), nil)
+	if err != nil {
+		return nil, openError(err)
+	}
+	if verdict.Outcome == restore.Quarantined {
+		a.log.Error("a file could not be used and was set aside", "path", path, "reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo)
+	}
+	return db, nil
+}
+
 // opened installs an open database, and logs the verdict on its file. If it fails, the caller closes
 // the database.
 func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
@@ -253,12 +267,13 @@ func (a *Agent) openCollections() error {
 // serve runs the local API and the collections until ctx ends or one of them fails. It listens
 // before it connects to the server, so that the cache can be read at once. The end of ctx is no
 // error.
-func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) error {
+func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) (err error) {
 	a.stopping = ctx.Done()
-	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log}
+	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log, OpenStore: a.openSmallStore}
 	if err := a.kube.Open(); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, a.kube.Close()) }()
 	a.status = a.newStatus()
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.config().Store.Type), Verdict: a.opening.File.String(),

@@ -24,6 +24,7 @@ const (
 	DefaultHistoryRetention = 24 * time.Hour     // how long changes are kept
 	DefaultHistorySize      = "16Mi"             // of each collection
 	DefaultSnapshotsKept    = 7
+	DefaultRememberFor      = 24 * time.Hour      // how long decisions of the server are used without it
 	DefaultSnapshotAge      = 30 * 24 * time.Hour // 30 days
 	DefaultMetricsAddress   = "127.0.0.1:9743"
 	exampleAPIAddress       = "127.0.0.1:6445" // for errors; the Kubernetes API has no default
@@ -88,6 +89,9 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 		c.History.MaxSize = resource.MustParse(DefaultHistorySize)
 	}
 	c.Snapshots.Keep = cmp.Or(c.Snapshots.Keep, DefaultSnapshotsKept)
+	if c.KubernetesAPI.Access.Enabled {
+		c.KubernetesAPI.Access.RememberFor.Duration = cmp.Or(c.KubernetesAPI.Access.RememberFor.Duration, DefaultRememberFor)
+	}
 	c.Snapshots.MaxAge.Duration = cmp.Or(c.Snapshots.MaxAge.Duration, DefaultSnapshotAge)
 	beside := ""
 	if c.Store.Path != "" {

@@ -155,6 +155,20 @@ type KubernetesAPI struct {
 	KeyFile  string `json:"keyFile,omitempty"`
 	// OpenAPI keeps a copy of the server's OpenAPI v3 documents on disk, and serves it.
 	OpenAPI bool `json:"openAPI,omitempty"`
+	// Access lets in the cluster's users.
+	Access Access `json:"access,omitzero"`
+}
+
+// Access lets the cluster's users in at the address of the Kubernetes API, besides the bearer of the
+// agent's own token. They may read what the cluster lets them read.
+type Access struct {
+	// Enabled turns it on.
+	Enabled bool `json:"enabled,omitempty"`
+	// ClientCAFile holds the authorities, in PEM, that client certificates are accepted from; empty for
+	// those that the cluster's server publishes.
+	ClientCAFile string `json:"clientCAFile,omitempty"`
+	// RememberFor is how long the server's decisions are used while it can't be reached.
+	RememberFor metav1.Duration `json:"rememberFor,omitzero"`
 }
 
 // Enabled reports whether the Kubernetes API is served.

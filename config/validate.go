@@ -24,6 +24,8 @@ const (
 	MaxVerifyInterval   = 365 * 24 * time.Hour      // a year
 	MinPurgeAfter       = time.Second               // time for which the server has forbidden Secrets
 	MaxPurgeAfter       = 30 * 24 * time.Hour       // 30 days
+	MinRememberFor      = time.Minute               // the server is asked that often anyway
+	MaxRememberFor      = 30 * 24 * time.Hour       // thirty days
 	MinSnapshotInterval = 10 * time.Minute          // below it, wear of the flash outweighs the use
 	MaxSnapshotAge      = 10 * 365 * 24 * time.Hour // ten years; also the longest time between two snapshots
 	MaxSnapshotsKept    = 1000
@@ -172,6 +174,7 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 	if k.CertFile == "" && k.KeyFile != "" {
 		p.add("kubernetesAPI.keyFile", "its certificate is missing: give certFile too, or neither for a certificate that the agent makes")
 	}
+	k.validateAccess(p)
 	if k.Address == "" {
 		return
 	}
@@ -182,6 +185,18 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 	}
 	if c.Store.Path == "" && c.Store.Type == StoreMemory {
 		p.add(field, "the token is kept beside the database, and store.path has no default, because neither $XDG_STATE_HOME nor $HOME is set: give store.path")
+	}
+}
+
+func (k *KubernetesAPI) validateAccess(p *problems) {
+	switch a := k.Access; {
+	case !a.Enabled && a != Access{}:
+		p.add("kubernetesAPI.access.enabled", "it is false, so that the other settings of access have no effect: set it, or remove them")
+	case !a.Enabled:
+	case k.Address == "":
+		p.add("kubernetesAPI.access.enabled", "the cluster's users come by TCP, and kubernetesAPI.address is not set: give one, as in %s", exampleAPIAddress)
+	default:
+		validateDuration(p, "kubernetesAPI.access.rememberFor", a.RememberFor.Duration, MinRememberFor, MaxRememberFor, "")
 	}
 }
 

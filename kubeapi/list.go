@@ -24,6 +24,7 @@ const writeBufferBytes = 32 << 10
 // query is what a list or a watch selects.
 type query struct {
 	*served
+	path      path
 	opts      internalversion.ListOptions
 	selector  selector.Selector
 	namespace string // empty for all
@@ -46,18 +47,12 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request, p path, of [
 
 // newQuery reads the options of a request and finds the collection that covers it.
 func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error) {
-	v = verbList
-	if p.watch || r.URL.Query().Has("watch") && isTrue(r.URL.Query().Get("watch")) {
-		v = verbWatch
-	}
+	v, q.path = readVerb(r, p), p // the verb that was authorized
 	if q.form, err = negotiate(r, v, of[0].desc.Custom); err != nil {
 		return q, v, err
 	}
 	if q.opts, err = parseOptions(r); err != nil {
 		return q, v, err
-	}
-	if q.opts.Watch {
-		v = verbWatch
 	}
 	labels, fields := r.URL.Query().Get("labelSelector"), r.URL.Query().Get("fieldSelector")
 	if p.name != "" && fields == "" { // the old form of a watch of one object

@@ -1,12 +1,15 @@
 package kubeapi
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/access"
 )
 
 // Options are the dependencies of a Server.
@@ -24,6 +27,11 @@ type Options struct {
 
 	// OpenAPI answers the paths below /openapi/v3; nil for none.
 	OpenAPI http.Handler
+
+	// Authorize returns an error, with a Status, unless the caller of a request, which its context has,
+	// may do what it asks for; nil if every caller may do everything. Watches are authorized again
+	// while they last.
+	Authorize func(context.Context, access.Request) error
 
 	// SpoolDir is the directory for answers that are too large for memory, as unlinked files. If it
 	// is empty or not writable, os.TempDir is used.
@@ -62,24 +70,31 @@ func New(opts Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch p := r.URL.Path; {
-	case (p == "/version" || p == "/version/") && r.Method != http.MethodGet:
-		sendError(w, r, notAllowed())
-	case p == "/version" || p == "/version/":
-		s.version(w, r)
 	case p == "/healthz", p == "/livez", p == "/readyz":
 		h := w.Header()
 		h.Set("Cache-Control", "no-cache, private")
 		h.Set("Content-Type", "text/plain; charset=utf-8")
 		h.Set("X-Content-Type-Options", "nosniff")
 		_, _ = io.WriteString(w, "ok")
+	case p == "/version" || p == "/version/":
+		s.version(w, r)
 	case s.opts.OpenAPI != nil && r.Method == http.MethodGet && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
-		s.opts.OpenAPI.ServeHTTP(w, r)
+		if s.allowed(w, r, path{}) {
+			s.opts.OpenAPI.ServeHTTP(w, r)
+		}
 	default:
 		s.resource(w, r)
 	}
 }
 
 func (s *Server) version(w http.ResponseWriter, r *http.Request) {
+	if !s.allowed(w, r, path{}) {
+		return
+	}
+	if r.Method != http.MethodGet {
+		sendError(w, r, notAllowed())
+		return
+	}
 	if s.opts.Version != nil {
 		if body := s.opts.Version(); body != nil {
 			sendJSON(w, r, http.StatusOK, body)
@@ -98,6 +113,9 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	defer s.requests.leave()
 	pending := s.pending() // before the collections are read: one may come between
 	p, ok := parsePath(r.URL.Path)
+	if !s.allowed(w, r, p) {
+		return
+	}
 	if !ok {
 		s.discovery(w, r, pending, false)
 		return

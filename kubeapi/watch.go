@@ -49,7 +49,10 @@ type watcher struct {
 	// ends is nil if the watch has no end; bookmark is nil if the client did not ask for bookmarks.
 	ends     clock.Timer
 	bookmark clock.Timer
+	recheck  clock.Timer // nil if everybody may watch
 	deadline time.Time
+
+	mayContinue func() error // nil if everybody may watch
 }
 
 // watch answers with events until the client or the time ends it.
@@ -61,7 +64,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err := q.form.check(); err != nil {
 		return err
 	}
-	wt := &watcher{s: s, q: &q, rv: rv, sent: s.opts.Metrics.sent(q.info.ID)}
+	wt := &watcher{s: s, q: &q, rv: rv, sent: s.opts.Metrics.sent(q.info.ID), mayContinue: s.mayContinue(r, q.path)}
 	initial := rv == "" || rv == "0"
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
@@ -149,11 +152,20 @@ func (w *watcher) startTimers() (stop func()) {
 	clk := w.s.opts.Clock
 	w.deadline = clk.Now().Add(length)
 	w.ends = clk.NewTimer(length)
-	if !w.q.opts.AllowWatchBookmarks {
-		return func() { w.ends.Stop() }
+	timers := []clock.Timer{w.ends}
+	if w.q.opts.AllowWatchBookmarks {
+		w.bookmark = clk.NewTimer(w.untilBookmark())
+		timers = append(timers, w.bookmark)
 	}
-	w.bookmark = clk.NewTimer(w.untilBookmark())
-	return func() { w.ends.Stop(); w.bookmark.Stop() }
+	if w.mayContinue != nil {
+		w.recheck = clk.NewTimer(recheckInterval)
+		timers = append(timers, w.recheck)
+	}
+	return func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+	}
 }
 
 // untilBookmark returns the time to the next bookmark: a minute, or less before the end.
@@ -251,9 +263,12 @@ func (w *watcher) replayed(ctx context.Context) error {
 
 // wait blocks until there may be more to send, or it is time for a bookmark.
 func (w *watcher) wait(ctx context.Context, more <-chan struct{}) (bookmark bool, _ error) {
-	var due <-chan time.Time
+	var due, recheck <-chan time.Time
 	if w.bookmark != nil {
 		due = w.bookmark.C()
+	}
+	if w.recheck != nil {
+		recheck = w.recheck.C()
 	}
 	select {
 	case <-more:
@@ -268,6 +283,12 @@ func (w *watcher) wait(ctx context.Context, more <-chan struct{}) (bookmark bool
 		return false, errWatchOver
 	case <-w.ends.C():
 		return false, errWatchOver
+	case <-recheck:
+		w.recheck.Reset(recheckInterval)
+		if w.mayContinue() != nil {
+			return false, errWatchOver // the next request gets the reason
+		}
+		return false, nil
 	case <-due:
 		w.bookmark.Reset(w.untilBookmark())
 		return true, nil

@@ -10,6 +10,8 @@
 //     evaluate selectors.
 //   - get on the namespace kube-system, whose UID identifies the cluster.
 //   - get on the definitions of custom resources by name, to notice when schemas change.
+//   - with access control, create on TokenReviews and SubjectAccessReviews, and get on the client CA
+//     and on the keys of tokens.
 //
 // Discovery is needed too. Every cluster allows it to all authenticated users (system:discovery).
 package rbac

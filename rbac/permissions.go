@@ -54,7 +54,24 @@ func Of(cfg *config.AgentConfiguration) Permissions {
 			ResourceNames: slices.Compact(definitions),
 		})
 	}
+	if cfg.KubernetesAPI.Access.Enabled {
+		permissions.addAccess(cfg.KubernetesAPI.Access)
+	}
 	return permissions
+}
+
+// addAccess adds what is needed to let the cluster's users in.
+func (r *Permissions) addAccess(a config.Access) {
+	create := []string{"create"}
+	r.Cluster = append(r.Cluster,
+		rbacv1.PolicyRule{Verbs: create, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}},
+		rbacv1.PolicyRule{Verbs: create, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}},
+		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}})
+	if a.ClientCAFile == "" {
+		r.Namespaced["kube-system"] = append(r.Namespaced["kube-system"], rbacv1.PolicyRule{
+			Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"extension-apiserver-authentication"},
+		})
+	}
 }
 
 // kinds are resources by group and verbs.

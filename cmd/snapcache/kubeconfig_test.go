@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"github.com/snapcache/snapcache/access"
 	"io/fs"
+	"k8s.io/utils/clock"
 	"log/slog"
 	"net/http"
 	"os"
@@ -33,7 +35,7 @@ func TestKubeconfig(t *testing.T) {
 		l, err := credentials.Listen(address, "", "")
 		require.NoError(t, err)
 		address = l.Addr().String()
-		server := serving.NewServer(serving.Authenticate(credentials.Token, handler), slog.New(slog.DiscardHandler))
+		server := serving.NewServer(serving.Authenticate(access.NewAuthenticator(credentials.Token, clock.RealClock{}), handler), slog.New(slog.DiscardHandler))
 		done := make(chan error)
 		go func() { done <- server.Serve(l) }()
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/snapcache/snapcache/access"
+	"k8s.io/utils/clock"
 	"log/slog"
 	"net"
 	"net/http"
@@ -92,7 +94,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		served = append(served, newServed(listener, serving.NewServer(serving.Authenticate(credentials.Token, handler), log)))
+		served = append(served, newServed(listener, serving.NewServer(serving.Authenticate(access.NewAuthenticator(credentials.Token, clock.RealClock{}), handler), log)))
 		if kubeconfig, err = writeKubeconfig(dir, listener.Addr().String()); err != nil {
 			return err
 		}

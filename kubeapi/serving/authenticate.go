@@ -1,21 +1,26 @@
 package serving
 
 import (
-	"crypto/subtle"
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/snapcache/snapcache/access"
 )
 
 // unauthorized is the answer of a kube-apiserver to a request without a valid token.
 const unauthorized = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}` + "\n"
 
-// Authenticate returns a handler that serves requests with the bearer token by h, and those for the
-// health of the server without it. It answers all others with 401.
-func Authenticate(token string, h http.Handler) http.Handler {
+// Authenticate returns a handler that serves requests by h, with their caller in the context. Others get
+// 401 with a kube-apiserver's Status, and so do those who impersonate; but health is for everybody.
+func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isHealth(r.URL.Path) || subtle.ConstantTimeCompare([]byte(bearer(r)), []byte(token)) == 1 {
+		if isHealth(r.URL.Path) {
 			h.ServeHTTP(w, r)
+			return
+		}
+		if caller, err := a.Caller(r); err == nil && !impersonates(r) {
+			h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), caller)))
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -25,13 +30,22 @@ func Authenticate(token string, h http.Handler) http.Handler {
 	})
 }
 
-func isHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
-
-// bearer returns the token of a request, empty if there is none.
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return ""
+// impersonates reports whether a caller wants to be somebody else, as kubectl --as. The cache can't
+// know whether it may, and an answer for the caller itself would mislead it.
+func impersonates(r *http.Request) bool {
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return true
+		}
 	}
-	return token
+	return false
 }
+
+// Local returns a handler that serves requests by h as those of a caller that this machine lets in.
+func Local(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), &access.Caller{Local: true})))
+	})
+}
+
+func isHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }

@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"github.com/snapcache/snapcache/access"
 	"io"
+	"k8s.io/utils/clock"
 	"log/slog"
 	"net"
 	"net/http"
@@ -376,7 +378,7 @@ func TestNoSecretInLog(t *testing.T) {
 	c, _ := ensureAt(t, t.TempDir(), now)
 	l, err := c.Listen("127.0.0.1:0", "", "")
 	require.NoError(t, err)
-	s := NewServer(Authenticate(c.Token, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })), slog.New(slog.NewTextHandler(&logged, nil)))
+	s := NewServer(Authenticate(access.NewAuthenticator(c.Token, clock.RealClock{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })), slog.New(slog.NewTextHandler(&logged, nil)))
 	run(t, s, l)
 	for _, text := range []string{
 		"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + c.Token + "\r\n\r\n",

@@ -53,6 +53,7 @@ func (c *Credentials) Listen(address, certFile, keyFile string) (net.Listener, e
 		Certificates: []tls.Certificate{certificate},
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   []string{"h2", "http/1.1"},
+		ClientAuth:   tls.RequestClientCert, // as in a kube-apiserver: it is verified with the request
 	}), nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"github.com/snapcache/snapcache/access"
 	"io"
+	"k8s.io/utils/clock"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,7 +35,7 @@ func serve(t *testing.T, h http.Handler) (*http.Server, *rest.Config) {
 	c, _ := ensureAt(t, t.TempDir(), now)
 	l, err := c.Listen("127.0.0.1:0", "", "")
 	require.NoError(t, err)
-	s := NewServer(Authenticate(c.Token, h), slog.New(slog.DiscardHandler))
+	s := NewServer(Authenticate(access.NewAuthenticator(c.Token, clock.RealClock{}), h), slog.New(slog.DiscardHandler))
 	run(t, s, l)
 	return s, &rest.Config{
 		Host: "https://" + l.Addr().String(), BearerToken: c.Token, TLSClientConfig: rest.TLSClientConfig{CAData: c.CA},
@@ -125,6 +127,19 @@ func TestListenWithFiles(t *testing.T) {
 	require.ErrorContains(t, err, "certificate: ")
 }
 
+// TestImpersonation: an answer for the caller itself would mislead one that wants to be another.
+func TestImpersonation(t *testing.T) {
+	for _, name := range []string{"Impersonate-User", "Impersonate-Group", "impersonate-uid", "Impersonate-Extra-Scopes"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost/api/v1/pods", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer secret")
+		r.Header.Set(name, "admin")
+		w := &recorder{header: http.Header{}, code: http.StatusOK}
+		Authenticate(access.NewAuthenticator("secret", clock.RealClock{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+		require.Equal(t, http.StatusUnauthorized, w.code, name)
+	}
+}
+
 func TestAuthenticate(t *testing.T) {
 	for _, tc := range []struct {
 		name, path, header string
@@ -152,7 +167,7 @@ func TestAuthenticate(t *testing.T) {
 				r.Header.Set("Authorization", tc.header)
 			}
 			w := &recorder{header: http.Header{}, code: http.StatusOK}
-			Authenticate("secret", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+			Authenticate(access.NewAuthenticator("secret", clock.RealClock{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
 			require.Equal(t, tc.code, w.code)
 			if tc.code == http.StatusUnauthorized {
 				require.Equal(t, "application/json", w.header.Get("Content-Type"))

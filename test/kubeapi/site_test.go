@@ -38,6 +38,8 @@ type site struct {
 
 	resources []*resource
 
+	access bool // the cluster's users are let in
+
 	// server and cached are paths of kubeconfigs for the kube-apiserver and the agent.
 	server, cached string
 }
@@ -50,8 +52,8 @@ func newSite(t *testing.T, on *plane) *site {
 	return s
 }
 
-// newSiteOf starts an agent that caches some resources of a control plane.
-func newSiteOf(t *testing.T, on *plane, resources []*resource) *site {
+// newSiteOf starts an agent that caches some resources of a control plane, after changes to its site.
+func newSiteOf(t *testing.T, on *plane, resources []*resource, change ...func(*site)) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "snapcache-site-") // short: it has sockets
 	require.NoError(t, err)
@@ -64,6 +66,9 @@ func newSiteOf(t *testing.T, on *plane, resources []*resource) *site {
 	}
 	s.server, err = on.Kubeconfig(controlplane.Admin)
 	require.NoError(t, err)
+	for _, fn := range change {
+		fn(s)
+	}
 	s.configure()
 	t.Cleanup(func() {
 		if s.agent != nil {
@@ -96,7 +101,7 @@ func (s *site) configure() {
 	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nresumeJitter: 0s\n")
 	fmt.Fprintf(&b, "kubeconfig: %s/linked.kubeconfig\nmetrics: {address: %s}\n", s.dir, s.metrics)
 	fmt.Fprintf(&b, "store: {path: %s/cache.db, commitInterval: 50ms}\nlocalAPI: {socket: %s/local.sock}\n", s.dir, s.dir)
-	fmt.Fprintf(&b, "kubernetesAPI: {address: %s, openAPI: true}\n", s.address)
+	fmt.Fprintf(&b, "kubernetesAPI: {address: %s, openAPI: true, access: {enabled: %t}}\n", s.address, s.access)
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	fmt.Fprintf(&b, "resources:\n")
 	for _, r := range s.resources {

@@ -18,12 +18,14 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/kubeapi/openapi"
 	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -34,6 +36,9 @@ type API struct {
 	Clock  clock.WithTickerAndDelayedExecution
 	Log    *slog.Logger
 
+	// OpenStore opens a small store with the settings of the agent's own.
+	OpenStore func(path string) (store.DB, error)
+
 	// Metrics and Handler are set by Open.
 	Metrics *kubeapi.Metrics
 	Handler http.Handler
@@ -41,6 +46,11 @@ type API struct {
 	server  *kubeapi.Server
 	openAPI *openapi.Mirror        // nil for none
 	version atomic.Pointer[[]byte] // the body of the server's /version; nil until it is known
+
+	credentials *serving.Credentials // nil without an address
+	callers     *access.Authenticator
+	access      *clusterAccess                   // nil if it is off
+	cluster     atomic.Pointer[upstream.Cluster] // nil until it is connected to
 }
 
 // Open makes the handler. The version of the server, and its OpenAPI documents, are kept beside the
@@ -66,10 +76,37 @@ func (a *API) Open() error {
 		}
 		a.openAPI, opts.OpenAPI = mirror, mirror
 	}
+	if err := a.openCredentials(&opts); err != nil {
+		return fmt.Errorf("kubernetesAPI: %w", err)
+	}
 	a.server = kubeapi.New(opts)
-	a.Metrics, a.Handler = opts.Metrics, a.server
+	a.Metrics, a.Handler = opts.Metrics, serving.Local(a.server)
 	return nil
 }
+
+// openCredentials reads or makes what the address needs.
+func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
+	cfg := a.Config().KubernetesAPI
+	if cfg.Address == "" {
+		return nil
+	}
+	if a.credentials, err = serving.Ensure(a.dir(), a.Clock.Now(), a.Log); err != nil {
+		return fmt.Errorf("credentials: %w", err)
+	}
+	a.callers = access.NewAuthenticator(a.credentials.Token, a.Clock)
+	if !cfg.Access.Enabled {
+		return nil
+	}
+	decider := (*access.Authorizer)(nil)
+	if a.access, decider, err = a.openAccess(a.callers); err != nil {
+		return fmt.Errorf("access: %w", err)
+	}
+	opts.Authorize = decider.Authorize
+	return nil
+}
+
+// Close closes what Open has opened.
+func (a *API) Close() error { return a.access.close() }
 
 func (a *API) dir() string         { return serving.Dir(a.Config().Store.Path) }
 func (a *API) versionFile() string { return filepath.Join(a.dir(), "version.json") }
@@ -122,15 +159,11 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		a.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
 	}
 	if cfg.Address != "" {
-		credentials, err := serving.Ensure(a.dir(), a.Clock.Now(), a.Log)
-		if err != nil {
-			return listeners, fmt.Errorf("credentials: %w", err)
-		}
-		tcp, err := credentials.Listen(cfg.Address, cfg.CertFile, cfg.KeyFile)
+		tcp, err := a.credentials.Listen(cfg.Address, cfg.CertFile, cfg.KeyFile)
 		if err != nil {
 			return listeners, err
 		}
-		listeners = append(listeners, Listener{tcp, serving.NewServer(serving.Authenticate(credentials.Token, a.Handler), a.Log)})
+		listeners = append(listeners, Listener{tcp, serving.NewServer(serving.Authenticate(a.callers, a.server), a.Log)})
 		a.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
 	return listeners, nil
@@ -141,6 +174,12 @@ func (a *API) Listen() (listeners []Listener, err error) {
 func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 	if !a.Config().KubernetesAPI.Enabled() {
 		return
+	}
+	a.cluster.Store(cluster)
+	if a.access != nil {
+		done := make(chan struct{})
+		go func() { defer close(done); a.access.follow(ctx, cluster) }()
+		defer func() { <-done }()
 	}
 	for a.pending() {
 		if sleep.For(ctx, a.Clock, time.Second) != nil {

@@ -1,0 +1,365 @@
+package access
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var start = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+const issuer = "https://kubernetes.default.svc"
+
+// authority signs certificates and tokens.
+type authority struct {
+	t    *testing.T
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	a := &authority{t: t, key: key}
+	a.cert = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+// sign completes a certificate: signed by the authority, or by itself if that has none yet.
+func (a *authority) sign(c *x509.Certificate) *x509.Certificate {
+	a.t.Helper()
+	c.SerialNumber = big.NewInt(time.Now().UnixNano())
+	if c.NotAfter.IsZero() {
+		c.NotBefore, c.NotAfter = start.Add(-time.Hour), start.Add(1000*time.Hour)
+	}
+	by := a.cert
+	if by == nil {
+		by = c
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, c, by, &a.key.PublicKey, a.key)
+	require.NoError(a.t, err)
+	out, err := x509.ParseCertificate(raw)
+	require.NoError(a.t, err)
+	return out
+}
+
+func (a *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+func (a *authority) keys(id string) *Keys {
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: a.key.Public(), KeyID: id, Algorithm: "ES256", Use: "sig"}}})
+	require.NoError(a.t, err)
+	keys, err := ParseKeys(issuer, set)
+	require.NoError(a.t, err)
+	return keys
+}
+
+// token signs claims.
+func (a *authority) token(id string, claims map[string]any) string {
+	a.t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: crypto.Signer(a.key), KeyID: id}}, nil)
+	require.NoError(a.t, err)
+	s, err := jwt.Signed(signer).Claims(claims).Serialize()
+	require.NoError(a.t, err)
+	return s
+}
+
+// claimsOf returns the claims of the token of a pod.
+func claimsOf(change func(map[string]any)) map[string]any {
+	c := map[string]any{
+		"iss": issuer, "aud": []string{issuer}, "sub": "system:serviceaccount:shop:till", "jti": "j1",
+		"iat": start.Unix(), "nbf": start.Unix(), "exp": start.Add(time.Hour).Unix(),
+		"kubernetes.io": map[string]any{
+			"namespace": "shop", "serviceaccount": map[string]any{"name": "till", "uid": "sa1"},
+			"pod": map[string]any{"name": "till-0", "uid": "p1"}, "node": map[string]any{"name": "edge-1", "uid": "n1"},
+		},
+	}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+// world is an authenticator with the cluster that it knows.
+type world struct {
+	*Authenticator
+	clock     *clocktesting.FakePassiveClock
+	connected bool
+	reviewed  int
+	review    func(token string) (authenticationv1.TokenReviewStatus, error)
+	objects   map[string]string // "resource namespace/name" to UID; "-" for one that is missing
+}
+
+func newWorld() *world {
+	w := &world{
+		clock:   clocktesting.NewFakePassiveClock(start),
+		objects: map[string]string{"pods shop/till-0": "p1"},
+		review: func(string) (authenticationv1.TokenReviewStatus, error) {
+			return authenticationv1.TokenReviewStatus{}, errors.New("away")
+		},
+	}
+	w.Authenticator = NewAuthenticator("local", w.clock)
+	w.Connected = func() bool { return w.connected }
+	w.Review = func(_ context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
+		w.reviewed++
+		return w.review(token)
+	}
+	w.Lookup = func(r schema.GroupResource, namespace, name string) (string, Presence) {
+		switch uid := w.objects[r.Resource+" "+namespace+"/"+name]; uid {
+		case "":
+			return "", Unknown
+		case "-":
+			return "", Missing
+		default:
+			return uid, Present
+		}
+	}
+	return w
+}
+
+func request(token string, certificates ...*x509.Certificate) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if len(certificates) > 0 {
+		r.TLS = &tls.ConnectionState{PeerCertificates: certificates}
+	}
+	return r
+}
+
+// TestTokensOffline: only a token that the cluster has signed, for its server and for objects that
+// exist, has a user while the server can't be reached.
+func TestTokensOffline(t *testing.T) {
+	cluster, other := newAuthority(t), newAuthority(t)
+	kubernetes := func(field string, value any) func(map[string]any) {
+		return func(c map[string]any) { c["kubernetes.io"].(map[string]any)[field] = value }
+	}
+	set := func(name string, value any) func(map[string]any) {
+		return func(c map[string]any) { c[name] = value }
+	}
+	unsigned := func() string {
+		body, err := json.Marshal(claimsOf(nil))
+		require.NoError(t, err)
+		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString(body) + "."
+	}()
+	symmetric := func() string {
+		der, err := x509.MarshalPKIXPublicKey(&cluster.key.PublicKey)
+		require.NoError(t, err)
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: der}, nil)
+		require.NoError(t, err)
+		s, err := jwt.Signed(signer).Claims(claimsOf(nil)).Serialize()
+		require.NoError(t, err)
+		return s
+	}()
+	good := cluster.token("k1", claimsOf(nil))
+	for _, tc := range []struct {
+		name, token string
+		prepare     func(*world)
+		want        string // of the error; empty if the caller is let in
+	}{
+		{"good", good, nil, ""},
+		{"without key id", cluster.token("", claimsOf(nil)), nil, ""},
+		{"a minute late", good, func(w *world) { w.clock.SetTime(start.Add(time.Hour + 50*time.Second)) }, ""},
+		{"expired", good, func(w *world) { w.clock.SetTime(start.Add(time.Hour + 2*time.Minute)) }, "expired"},
+		{"not yet valid", good, func(w *world) { w.clock.SetTime(start.Add(-2 * time.Minute)) }, "not valid yet"},
+		{"another key", other.token("k1", claimsOf(nil)), nil, "its signature"},
+		{"an unknown key", other.token("k2", claimsOf(nil)), nil, "no known key"},
+		{"alg none", unsigned, nil, "unexpected signature algorithm"},
+		{"alg HS256 with the public key", symmetric, nil, "unexpected signature algorithm"},
+		{"changed", good[:len(good)-100] + "A" + good[len(good)-99:], nil, "bearer token"},
+		{"no token", "secret", nil, "bearer token"},
+		{"huge", strings.Repeat("a.", 100_000), nil, "bearer token"},
+		{"another issuer", cluster.token("k1", claimsOf(set("iss", "https://evil"))), nil, "another issuer"},
+		{"another audience", cluster.token("k1", claimsOf(set("aud", []string{"vault"}))), nil, "another audience"},
+		{"no audience", cluster.token("k1", claimsOf(set("aud", []string{}))), nil, "another audience"},
+		{"no expiry", cluster.token("k1", claimsOf(set("exp", nil))), nil, "no expiry"},
+		{"a user's", cluster.token("k1", claimsOf(set("kubernetes.io", map[string]any{}))), nil, "not of a service account"},
+		{"another subject", cluster.token("k1", claimsOf(set("sub", "system:serviceaccount:kube-system:admin"))), nil, "its subject"},
+		{"pod is gone", good, func(w *world) { w.objects["pods shop/till-0"] = "-" }, `pods "till-0"`},
+		{"pod of another UID", good, func(w *world) { w.objects["pods shop/till-0"] = "p2" }, `pods "till-0"`},
+		{"service account is gone", good, func(w *world) { w.objects["serviceaccounts shop/till"] = "-" }, `serviceaccounts "till"`},
+		{"node is gone", good, func(w *world) { w.objects["nodes /edge-1"] = "-" }, `nodes "edge-1"`},
+		{"nothing is cached", good, func(w *world) { clear(w.objects) }, "nothing that it is bound to"},
+		{"secret is gone", cluster.token("k1", claimsOf(kubernetes("secret", map[string]any{"name": "s", "uid": "s1"}))),
+			func(w *world) { w.objects["secrets shop/s"] = "-" }, `secrets "s"`},
+		{"no keys", good, func(w *world) { w.SetKeys(nil) }, "signing keys are not known"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld()
+			w.SetKeys(cluster.keys("k1"))
+			if tc.prepare != nil {
+				tc.prepare(w)
+			}
+			for range 2 { // the second time from memory
+				c, err := w.Caller(request(tc.token))
+				if tc.want == "" {
+					require.NoError(t, err)
+					require.Equal(t, authenticationv1.UserInfo{
+						Username: "system:serviceaccount:shop:till", UID: "sa1",
+						Groups: []string{"system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"},
+						Extra: map[string]authenticationv1.ExtraValue{
+							"authentication.kubernetes.io/pod-name": {"till-0"}, "authentication.kubernetes.io/pod-uid": {"p1"},
+							"authentication.kubernetes.io/node-name": {"edge-1"}, "authentication.kubernetes.io/node-uid": {"n1"},
+							credentialID: {"JTI=j1"},
+						},
+					}, c.User)
+					require.False(t, c.Local)
+					continue
+				}
+				require.ErrorContains(t, err, tc.want)
+				require.Nil(t, c)
+				require.NotContains(t, err.Error(), tc.token)
+			}
+			require.Zero(t, w.reviewed)
+		})
+	}
+}
+
+// TestTokensOnline: the server's answer counts while it can be reached, for a minute; without an answer
+// the token is verified here.
+func TestTokensOnline(t *testing.T) {
+	cluster := newAuthority(t)
+	w := newWorld()
+	w.SetKeys(cluster.keys("k1"))
+	w.connected = true
+	good := cluster.token("k1", claimsOf(nil))
+	accept := func(string) (authenticationv1.TokenReviewStatus, error) {
+		return authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "alice"}}, nil
+	}
+	refuse := func(string) (authenticationv1.TokenReviewStatus, error) {
+		return authenticationv1.TokenReviewStatus{}, nil
+	}
+	user := func(token string) string {
+		c, err := w.Caller(request(token))
+		if err != nil {
+			return "refused"
+		}
+		return c.User.Username
+	}
+	w.review = refuse
+	require.Equal(t, "refused", user(good), "the cluster knows better than its signature")
+	require.Equal(t, "refused", user(good))
+	require.Equal(t, 1, w.reviewed)
+	w.clock.SetTime(start.Add(time.Minute))
+	w.review = accept
+	require.Equal(t, "alice", user(good))
+	require.Equal(t, "alice", user("opaque"))
+	require.Equal(t, "alice", user("opaque"))
+	require.Equal(t, 3, w.reviewed)
+
+	w.connected = false
+	require.Equal(t, "refused", user("opaque"), "only the server can know it")
+	require.Equal(t, "system:serviceaccount:shop:till", user(good))
+	w.objects["pods shop/till-0"] = "-"
+	require.Equal(t, "refused", user(good), "deletions count at once")
+	w.objects["pods shop/till-0"] = "p1"
+	require.Equal(t, 3, w.reviewed)
+
+	w.connected = true
+	w.review = refuse
+	require.Equal(t, "refused", user(good), "what was verified here is reviewed as soon as possible")
+	w.clock.SetTime(start.Add(3 * time.Minute))
+	w.review = func(string) (authenticationv1.TokenReviewStatus, error) {
+		return authenticationv1.TokenReviewStatus{}, errors.New("timeout")
+	}
+	require.Equal(t, "system:serviceaccount:shop:till", user(good))
+}
+
+func TestLocal(t *testing.T) {
+	w := newWorld()
+	c, err := w.Caller(request("local"))
+	require.NoError(t, err)
+	require.True(t, c.Local)
+	for _, token := range []string{"", "loca", "local2", "LOCAL"} {
+		_, err := w.Caller(request(token))
+		require.Error(t, err)
+	}
+	none := NewAuthenticator("", w.clock)
+	_, err = none.Caller(request(""))
+	require.ErrorIs(t, err, errNoCredentials)
+	r := request("")
+	r.Header.Set("Authorization", "Bearer ")
+	_, err = none.Caller(r)
+	require.Error(t, err, "no token is not an empty one")
+}
+
+func TestCertificates(t *testing.T) {
+	cluster, other := newAuthority(t), newAuthority(t)
+	client := func(a *authority, change func(*x509.Certificate)) []*x509.Certificate {
+		c := &x509.Certificate{
+			Subject:     pkix.Name{CommonName: "system:node:edge-1", Organization: []string{"system:nodes"}},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+		if change != nil {
+			change(c)
+		}
+		return []*x509.Certificate{a.sign(c)}
+	}
+	uids := func(uids ...string) func(*x509.Certificate) {
+		return func(c *x509.Certificate) {
+			for _, uid := range uids {
+				c.Subject.ExtraNames = append(c.Subject.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier(userID), Value: uid})
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name      string
+		chain     []*x509.Certificate
+		uid, want string
+	}{
+		{"good", client(cluster, nil), "", ""},
+		{"with UID", client(cluster, uids("u1")), "u1", ""},
+		{"with two UIDs", client(cluster, uids("u1", "u2")), "", "not one UID"},
+		{"another CA", client(other, nil), "", "unknown authority"},
+		{"expired", client(cluster, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = start.Add(-2*time.Hour), start.Add(-time.Hour) }), "", "expired"},
+		{"of a server", client(cluster, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), "", "usage"},
+		{"without name", client(cluster, func(c *x509.Certificate) { c.Subject.CommonName = "" }), "", "no common name"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld()
+			_, err := w.Caller(request("", tc.chain...))
+			require.ErrorContains(t, err, "no client CA is known")
+			require.NoError(t, w.SetClientCA(cluster.pem()))
+			for range 2 {
+				c, err := w.Caller(request("", tc.chain...))
+				if tc.want != "" {
+					require.ErrorContains(t, err, tc.want)
+					continue
+				}
+				require.NoError(t, err)
+				require.Equal(t, "system:node:edge-1", c.User.Username)
+				require.Equal(t, tc.uid, c.User.UID)
+				require.Equal(t, []string{"system:nodes", "system:authenticated"}, c.User.Groups)
+			}
+			require.NoError(t, w.SetClientCA(other.pem()))
+			_, err = w.Caller(request("", tc.chain...))
+			require.Equal(t, tc.name == "another CA", err == nil, "the authorities in force count at once")
+		})
+	}
+}

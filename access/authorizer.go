@@ -1,0 +1,172 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+)
+
+// maxDecisions limits the decisions that are held in memory.
+const maxDecisions = 10000
+
+// Authorizer decides whether callers may do what they ask for. It is safe for concurrent use. Its
+// fields are set before the first call.
+type Authorizer struct {
+	// Connected reports whether the cluster's server can be reached.
+	Connected func() bool
+
+	// Review asks the server for its decision.
+	Review func(context.Context, authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error)
+
+	// Rules are the cached RBAC objects; nil for none.
+	Rules *Rules
+
+	// Decisions remembers what the server has allowed; nil for nothing.
+	Decisions *Decisions
+
+	Clock clock.PassiveClock
+	Log   *slog.Logger
+
+	reviews singleflight.Group
+	recent  *lru.Cache // of request to *decision
+}
+
+// NewAuthorizer returns an Authorizer without fields.
+func NewAuthorizer() *Authorizer { return &Authorizer{recent: lru.New(maxDecisions)} }
+
+// decision is what was decided on a request. It is immutable.
+type decision struct {
+	allowed  bool
+	reason   string // of a refusal
+	at       time.Time
+	reviewed bool   // by the server
+	rules    string // the version of the rules at that time
+}
+
+// Authorize returns nil if the context's caller may do what it asks for, and else the error of a
+// kube-apiserver.
+func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
+	c := CallerOf(ctx)
+	if c == nil {
+		return ask.forbidden("", "the caller is not known")
+	}
+	if c.Local {
+		return nil
+	}
+	spec := ask.spec(c)
+	d := a.decide(ctx, spec)
+	if d.allowed {
+		return nil
+	}
+	return ask.forbidden(c.User.Username, d.reason)
+}
+
+func (a *Authorizer) decide(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) *decision {
+	id, now, rules := requestID(spec), a.Clock.Now(), a.Rules.version()
+	connected := a.Connected()
+	if x, ok := a.recent.Get(id); ok {
+		d, _ := x.(*decision)
+		age := now.Sub(d.at)
+		if age >= 0 && age < answerAge && d.rules == rules && d.reviewed == connected {
+			return d
+		}
+	}
+	var d *decision
+	if connected {
+		d = a.review(ctx, id, spec, rules)
+	}
+	if d == nil {
+		d = a.remembered(id, spec, now)
+		d.at, d.rules = now, rules
+		if !connected { // otherwise, the server is asked again at the next request
+			a.recent.Add(id, d)
+		}
+	}
+	if !d.allowed {
+		a.logRefusal(spec, d)
+	}
+	return d
+}
+
+// logRefusal logs a refusal when it is decided: at most once a minute for each request.
+func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d *decision) {
+	log := a.Log.With("user", spec.User, "reason", d.reason)
+	if n := spec.NonResourceAttributes; n != nil {
+		log.Info("refused", "verb", n.Verb, "path", n.Path)
+		return
+	}
+	r := spec.ResourceAttributes
+	log.Info("refused", "verb", r.Verb, "resource", schema.GroupResource{Group: r.Group, Resource: r.Resource}, "subresource", r.Subresource,
+		"namespace", r.Namespace, "name", r.Name)
+}
+
+// review asks the server, and returns nil if it gives no answer.
+func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1.SubjectAccessReviewSpec, rules string) *decision {
+	x, _, _ := a.reviews.Do(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+		defer cancel()
+		status, err := a.Review(ctx, spec)
+		if err != nil {
+			return (*decision)(nil), nil //nolint:nilerr // it is decided here
+		}
+		d := &decision{allowed: status.Allowed && !status.Denied, reason: status.Reason, at: a.Clock.Now(), reviewed: true, rules: rules}
+		a.recent.Add(id, d)
+		a.Decisions.note(id, d.allowed, d.allowed && a.Rules.allow(spec), d.at)
+		return d, nil
+	})
+	d, _ := x.(*decision)
+	return d
+}
+
+// remembered decides without the server. What the rules allowed when the server was asked, the rules
+// decide: they may have changed since. Everything else that it allowed, such as by the node authorizer,
+// is remembered.
+func (a *Authorizer) remembered(id string, spec authorizationv1.SubjectAccessReviewSpec, now time.Time) *decision {
+	if a.Rules.allow(spec) {
+		return &decision{allowed: true}
+	}
+	if a.Decisions.allowed(id, now, a.Rules.version() != "") {
+		return &decision{allowed: true}
+	}
+	return &decision{reason: "the cluster can't be asked, and has not allowed it lately"}
+}
+
+// requestID identifies a request: two with the same have the same answer. What names only the
+// credential is not part of it.
+func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
+	var b strings.Builder
+	add := func(values ...string) {
+		for _, v := range values {
+			fmt.Fprintf(&b, "%d:%s", len(v), v)
+		}
+	}
+	add(spec.User, spec.UID)
+	add(spec.Groups...)
+	b.WriteByte(';')
+	for _, name := range sortedKeys(spec.Extra) {
+		add(name)
+		add(spec.Extra[name]...)
+		b.WriteByte(';')
+	}
+	if r := spec.ResourceAttributes; r != nil {
+		add(r.Verb, r.Group, r.Version, r.Resource, r.Subresource, r.Namespace, r.Name)
+		if r.FieldSelector != nil {
+			add("fields", r.FieldSelector.RawSelector)
+		}
+		if r.LabelSelector != nil {
+			add("labels", r.LabelSelector.RawSelector)
+		}
+	}
+	if r := spec.NonResourceAttributes; r != nil {
+		add("path", r.Verb, r.Path)
+	}
+	return b.String()
+}

@@ -1,0 +1,227 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/store/memory"
+)
+
+// desk is an Authorizer with a server that allows what is in its set.
+type desk struct {
+	*Authorizer
+	clock     *clocktesting.FakePassiveClock
+	connected bool
+	reviewed  int
+	fails     bool
+	server    map[string]bool // "user verb resource"
+}
+
+func newDesk(d *Decisions) *desk {
+	x := &desk{Authorizer: NewAuthorizer(), clock: clocktesting.NewFakePassiveClock(start), server: map[string]bool{}}
+	x.Clock, x.Decisions, x.Log = x.clock, d, slog.New(slog.DiscardHandler)
+	x.Connected = func() bool { return x.connected }
+	x.Review = func(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+		x.reviewed++
+		if x.fails {
+			return authorizationv1.SubjectAccessReviewStatus{}, errors.New("timeout")
+		}
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: x.server[s.User+" "+s.ResourceAttributes.Verb+" "+s.ResourceAttributes.Resource]}, nil
+	}
+	return x
+}
+
+func ask(verb, resource string) Request {
+	return Request{Resource: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: resource}}
+}
+
+func (x *desk) may(user, verb, resource string) bool {
+	ctx := WithCaller(context.Background(), &Caller{User: authenticationv1.UserInfo{Username: user, Groups: []string{authenticated}}})
+	return x.Authorize(ctx, ask(verb, resource)) == nil
+}
+
+func openDecisions(t *testing.T, db store.DB) *Decisions {
+	t.Helper()
+	d, err := OpenDecisions(db, 24*time.Hour, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	return d
+}
+
+// TestDecisions: the server decides while it can be reached, and is asked once a minute; without it,
+// what it has allowed within a day is allowed, also after a restart, and nothing else.
+func TestDecisions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "decisions.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	x := newDesk(openDecisions(t, db))
+	x.connected = true
+	x.server["alice list pods"] = true
+	for range 3 {
+		require.True(t, x.may("alice", "list", "pods"))
+		require.False(t, x.may("alice", "list", "secrets"))
+	}
+	require.Equal(t, 2, x.reviewed)
+	x.clock.SetTime(start.Add(time.Minute))
+	require.True(t, x.may("alice", "list", "pods"))
+	require.Equal(t, 3, x.reviewed)
+
+	x.fails = true
+	x.clock.SetTime(start.Add(2 * time.Minute))
+	require.True(t, x.may("alice", "list", "pods"), "without an answer, the last one counts")
+	require.False(t, x.may("alice", "watch", "pods"))
+	x.connected = false
+	require.True(t, x.may("alice", "list", "pods"))
+	require.False(t, x.may("bob", "list", "pods"))
+	require.False(t, x.may("alice", "list", "secrets"))
+	require.NoError(t, db.Close())
+
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	x = newDesk(openDecisions(t, db))
+	require.True(t, x.may("alice", "list", "pods"))
+	require.False(t, x.may("alice", "list", "secrets"))
+	x.clock.SetTime(start.Add(-1000 * time.Hour))
+	require.True(t, x.may("alice", "list", "pods"), "a clock that begins in the past")
+	x.clock.SetTime(start.Add(23 * time.Hour))
+	require.True(t, x.may("alice", "list", "pods"))
+	x.clock.SetTime(start.Add(24*time.Hour + time.Minute))
+	require.False(t, x.may("alice", "list", "pods"), "it has expired")
+
+	x.connected = true
+	require.False(t, x.may("alice", "list", "pods"), "the server has withdrawn it")
+	x.connected = false
+	x.clock.SetTime(start)
+	require.False(t, x.may("alice", "list", "pods"), "and that is remembered")
+	require.Zero(t, db.Stats().FlushError)
+}
+
+// TestDecisionsAreBounded: of more decisions than may be remembered, the newest ones stay.
+func TestDecisionsAreBounded(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	d := openDecisions(t, db)
+	for i := range maxDecisions + maxDecisions/5 {
+		d.note(strconv.Itoa(i), true, false, start.Add(time.Duration(i)*time.Second))
+	}
+	require.LessOrEqual(t, d.collection.State().Count, int64(maxDecisions))
+	now := start.Add(maxDecisions * 1.2 * time.Second)
+	require.False(t, d.allowed("0", now, false))
+	require.True(t, d.allowed(strconv.Itoa(maxDecisions+maxDecisions/5-1), now, false))
+	require.True(t, d.allowed(strconv.Itoa(maxDecisions/2), now, false))
+}
+
+// TestRepeatedDecisionsAreNotWritten spares the disk.
+func TestRepeatedDecisionsAreNotWritten(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	d := openDecisions(t, db)
+	stored := func() time.Time { return d.get(decisionName("x")).At }
+	d.note("x", true, false, start)
+	d.note("x", true, false, start.Add(2*time.Hour))
+	require.Equal(t, start, stored())
+	d.note("x", true, false, start.Add(3*time.Hour))
+	require.Equal(t, start.Add(3*time.Hour), stored())
+	d.note("x", true, false, start)
+	require.Equal(t, start, stored(), "the clock was set back")
+	d.note("y", false, false, start)
+	require.EqualValues(t, 1, d.collection.State().Count)
+}
+
+func TestForbidden(t *testing.T) {
+	x := newDesk(nil)
+	ctx := WithCaller(context.Background(), &Caller{User: authenticationv1.UserInfo{Username: "alice"}})
+	x.connected = true
+	for _, tc := range []struct {
+		name string
+		ask  Request
+		want string
+	}{
+		{"everywhere", ask("list", "pods"), `pods is forbidden: User "alice" cannot list resource "pods" in API group "" at the cluster scope`},
+		{"one object", Request{Resource: &authorizationv1.ResourceAttributes{
+			Verb: "get", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "status", Namespace: "shop", Name: "till",
+		}}, `deployments.apps "till" is forbidden: User "alice" cannot get resource "deployments/status" in API group "apps" in the namespace "shop"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := x.Authorize(ctx, tc.ask)
+			require.EqualError(t, err, tc.want)
+			require.True(t, apierrors.IsForbidden(err))
+		})
+	}
+	x.connected = false
+	require.EqualError(t, x.Authorize(ctx, Request{NonResource: &authorizationv1.NonResourceAttributes{Path: "/version", Verb: "get"}}),
+		`forbidden: User "alice" cannot get path "/version": the cluster can't be asked, and has not allowed it lately`)
+	require.Error(t, x.Authorize(context.Background(), ask("list", "pods")), "a request without a caller")
+	require.NoError(t, x.Authorize(WithCaller(context.Background(), &Caller{Local: true}), ask("list", "pods")))
+}
+
+// TestRequestID: requests that differ in anything that a decision may depend on are not the same.
+func TestRequestID(t *testing.T) {
+	seen := map[string]string{}
+	for name, change := range map[string]func(*authorizationv1.SubjectAccessReviewSpec){
+		"none":   func(*authorizationv1.SubjectAccessReviewSpec) {},
+		"user":   func(s *authorizationv1.SubjectAccessReviewSpec) { s.User = "bob" },
+		"uid":    func(s *authorizationv1.SubjectAccessReviewSpec) { s.UID = "u" },
+		"groups": func(s *authorizationv1.SubjectAccessReviewSpec) { s.Groups = []string{"a", "b"} },
+		"group":  func(s *authorizationv1.SubjectAccessReviewSpec) { s.Groups = []string{"ab"} },
+		"extra": func(s *authorizationv1.SubjectAccessReviewSpec) {
+			s.Extra = map[string]authorizationv1.ExtraValue{"k": {"v"}}
+		},
+		"extra 2": func(s *authorizationv1.SubjectAccessReviewSpec) {
+			s.Extra = map[string]authorizationv1.ExtraValue{"k": {}, "v": {}}
+		},
+		"verb":     func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Verb = "watch" },
+		"apigroup": func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Group = "apps" },
+		"sub":      func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Subresource = "shop" },
+		"ns":       func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Namespace = "shop" },
+		"name":     func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Name = "shop" },
+		"fields": func(s *authorizationv1.SubjectAccessReviewSpec) {
+			s.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: "a=b"}
+		},
+		"labels": func(s *authorizationv1.SubjectAccessReviewSpec) {
+			s.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"}
+		},
+		"path": func(s *authorizationv1.SubjectAccessReviewSpec) {
+			s.ResourceAttributes, s.NonResourceAttributes = nil, &authorizationv1.NonResourceAttributes{Path: "/", Verb: "list"}
+		},
+	} {
+		s := Request{Resource: &authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods"}}.
+			spec(&Caller{User: authenticationv1.UserInfo{Username: "alice"}})
+		change(&s)
+		id := requestID(s)
+		require.Empty(t, seen[id], name)
+		seen[id] = name
+	}
+	token := func(id string) string {
+		return requestID(ask("list", "pods").spec(&Caller{User: authenticationv1.UserInfo{Username: "alice", Extra: map[string]authenticationv1.ExtraValue{credentialID: {id}}}}))
+	}
+	require.Equal(t, token("1"), token("2"), "a new token of the same user has the same decisions")
+}
+
+// BenchmarkAuthorize is the cost of a decision that is known.
+func BenchmarkAuthorize(b *testing.B) {
+	x := newDesk(nil)
+	x.connected = true
+	x.server["alice list pods"] = true
+	ctx := WithCaller(context.Background(), &Caller{User: authenticationv1.UserInfo{
+		Username: "alice", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:shop", authenticated},
+	}})
+	for b.Loop() {
+		if err := x.Authorize(ctx, ask("list", "pods")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

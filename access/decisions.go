@@ -1,0 +1,153 @@
+package access
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// Decisions remembers what the cluster's server has allowed, in a store, for the time without it. It is
+// safe for concurrent use. A nil *Decisions remembers nothing.
+type Decisions struct {
+	collection store.Collection
+	log        *slog.Logger
+	expiry     time.Duration
+
+	mu sync.Mutex // held while the collection is written
+}
+
+// remembered is a decision as it is stored. Its name is a hash of the request.
+type remembered struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        struct {
+		Name string `json:"name"`
+		RV   string `json:"resourceVersion"`
+	} `json:"metadata"`
+
+	// At is when the server has allowed it. ByRules is set if RBAC objects did, which decide if they are
+	// cached.
+	At      time.Time `json:"at"`
+	ByRules bool      `json:"byRules,omitempty"`
+}
+
+// OpenDecisions returns the decisions that are stored in db, each of which is used for as long as
+// expiry.
+func OpenDecisions(db store.DB, expiry time.Duration, log *slog.Logger) (*Decisions, error) {
+	c, err := db.Open(store.Info{ID: "decisions", Group: "snapcache", Version: "v1", Resource: "decisions", Kind: "Decision"})
+	if err != nil {
+		return nil, fmt.Errorf("remembered decisions: %w", err)
+	}
+	return &Decisions{collection: c, log: log, expiry: expiry}, nil
+}
+
+func decisionName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}
+
+// get returns the decision on a request, nil if none is stored.
+func (d *Decisions) get(name string) *remembered {
+	v, err := d.collection.View()
+	if err != nil {
+		return nil
+	}
+	defer v.Close()
+	o, err := v.Get(name)
+	if err != nil {
+		return nil
+	}
+	r := &remembered{}
+	if o.Into(r) != nil {
+		return nil
+	}
+	return r
+}
+
+// allowed reports whether the server has allowed a request lately. rules is set if RBAC objects are
+// cached: then decisions that such objects made do not count, as they may have changed. A clock that was set back makes a decision as
+// good as new: on machines without a battery for their clock, every start does that.
+func (d *Decisions) allowed(id string, now time.Time, rules bool) bool {
+	if d == nil {
+		return false
+	}
+	r := d.get(decisionName(id))
+	return r != nil && now.Sub(r.At) < d.expiry && !(rules && r.ByRules)
+}
+
+// note stores a decision of the server. To spare the disk, one that is repeated is only stored again
+// when an eighth of its time has passed.
+func (d *Decisions) note(id string, allowed, byRules bool, now time.Time) {
+	if d == nil {
+		return
+	}
+	name := decisionName(id)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.get(name)
+	change := store.Change{Key: name}
+	switch {
+	case !allowed && was == nil:
+		return
+	case allowed && was != nil && was.ByRules == byRules && now.Sub(was.At) < d.expiry/8 && !now.Before(was.At):
+		return
+	case allowed:
+		r := remembered{TypeMeta: metav1.TypeMeta{APIVersion: "snapcache/v1", Kind: "Decision"}, At: now.UTC(), ByRules: byRules}
+		r.Metadata.Name, r.Metadata.RV = name, "1"
+		raw, err := json.Marshal(r)
+		if err == nil {
+			change.Object, err = object.Parse(raw)
+		}
+		if err != nil {
+			d.log.Error("a decision can't be remembered", "error", err)
+			return
+		}
+	}
+	err := d.collection.Apply(store.Batch{Changes: append(d.surplus(name, now), change)})
+	if err != nil {
+		d.log.Error("a decision can't be remembered", "error", err)
+	}
+}
+
+// surplus returns the deletions of what has expired, if there is more than may be remembered, and of
+// the oldest decisions besides, but for one.
+func (d *Decisions) surplus(but string, now time.Time) []store.Change {
+	if d.collection.State().Count < maxDecisions {
+		return nil
+	}
+	type aged struct {
+		key string
+		at  time.Time
+	}
+	var all []aged
+	err := each(Source{State: d.collection.State, View: d.collection.View}, func(o *object.Object) error {
+		var r remembered
+		_ = o.Into(&r) // one that can't be read is the oldest
+		all = append(all, aged{o.Key(), r.At})
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b aged) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) })
+	var out []store.Change
+	for i, x := range all {
+		if x.key != but && (i < maxDecisions/10 || now.Sub(x.at) >= d.expiry) {
+			out = append(out, store.Change{Key: x.key})
+		}
+	}
+	return out
+}
+
+func corrupt(err error) bool { return errors.As(err, new(*store.CorruptionError)) }

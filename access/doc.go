@@ -1,0 +1,10 @@
+// Package access decides who may read the cache over the network: exactly those whom the cluster lets
+// read the same objects.
+//
+// An [Authenticator] finds out who a caller is, from a client certificate or a bearer token, and an
+// [Authorizer] whether it may do what it asks for. While the cluster's server can be reached, it
+// answers both questions, for a minute at a time. While it can't, certificates are verified as always;
+// tokens by the cluster's signing keys and by the cached objects that they are bound to; and
+// permissions are those of the cached RBAC objects, and the decisions of the server that are
+// remembered. What can't be decided is refused.
+package access

@@ -1,0 +1,125 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	authenticationv1 "k8s.io/api/authentication/v1"
+)
+
+// algorithms are those that a kube-apiserver signs tokens with.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512}
+
+// Keys is what the cluster's service account tokens are verified with. As JSON it is stable.
+type Keys struct {
+	Issuer string             `json:"issuer"`
+	Set    jose.JSONWebKeySet `json:"keys"`
+
+	// Audiences are those of the cluster's server; if there are none, its issuer is the only one, as
+	// it is by default.
+	Audiences []string `json:"audiences,omitempty"`
+}
+
+// ParseKeys reads the keys of an issuer, a JSON Web Key Set.
+func ParseKeys(issuer string, set []byte) (*Keys, error) {
+	k := &Keys{Issuer: issuer}
+	if err := json.Unmarshal(set, &k.Set); err != nil {
+		return nil, fmt.Errorf("keys of tokens: %w", err)
+	}
+	return k, nil
+}
+
+// claims are those of a service account token, see "Schema for service account private claims" in
+// the Kubernetes documentation.
+type claims struct {
+	jwt.Claims
+	Kubernetes struct {
+		Namespace      string   `json:"namespace"`
+		ServiceAccount objectID `json:"serviceaccount"`
+		Pod            objectID `json:"pod"`
+		Node           objectID `json:"node"`
+		Secret         objectID `json:"secret"`
+	} `json:"kubernetes.io"`
+}
+
+// objectID names an object that a token is bound to; it has no name if there is none.
+type objectID struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+// verify returns the claims of a token if it is signed by one of the keys, for the cluster's server.
+func (k *Keys) verify(token string) (*claims, error) {
+	if k == nil {
+		return nil, errors.New("the cluster's signing keys are not known")
+	}
+	t, err := jwt.ParseSigned(token, algorithms)
+	if err != nil {
+		return nil, err
+	}
+	keys := k.Set.Keys
+	if id := t.Headers[0].KeyID; id != "" {
+		keys = k.Set.Key(id)
+	}
+	c := &claims{}
+	err = errors.New("it is signed by no known key")
+	for _, key := range keys {
+		if err = t.Claims(key.Key, c); err == nil {
+			break
+		}
+		err = fmt.Errorf("its signature or its content is wrong: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	audiences := k.Audiences
+	if len(audiences) == 0 {
+		audiences = []string{k.Issuer}
+	}
+	switch {
+	case c.Issuer != k.Issuer:
+		return nil, errors.New("it is of another issuer")
+	case !slices.ContainsFunc(audiences, func(a string) bool { return c.Audience.Contains(a) }):
+		return nil, errors.New("it is for another audience")
+	case c.Expiry == nil:
+		return nil, errors.New("it has no expiry")
+	case c.Kubernetes.Namespace == "" || c.Kubernetes.ServiceAccount.Name == "":
+		return nil, errors.New("it is not of a service account")
+	case c.Subject != "system:serviceaccount:"+c.Kubernetes.Namespace+":"+c.Kubernetes.ServiceAccount.Name:
+		return nil, errors.New("its subject is not its service account")
+	}
+	return c, nil
+}
+
+// validAt returns an error unless a token is valid at a time, give or take a minute, as in a
+// kube-apiserver.
+func (c *claims) validAt(now time.Time) error {
+	return c.ValidateWithLeeway(jwt.Expected{Time: now}, jwt.DefaultLeeway)
+}
+
+// user returns the user of a token, as the cluster's server describes it.
+func (c *claims) user() *authenticationv1.UserInfo {
+	k := &c.Kubernetes
+	u := &authenticationv1.UserInfo{
+		Username: c.Subject, UID: k.ServiceAccount.UID,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + k.Namespace, authenticated},
+		Extra:  map[string]authenticationv1.ExtraValue{},
+	}
+	for name, value := range map[string]string{
+		"authentication.kubernetes.io/pod-name": k.Pod.Name, "authentication.kubernetes.io/pod-uid": k.Pod.UID,
+		"authentication.kubernetes.io/node-name": k.Node.Name, "authentication.kubernetes.io/node-uid": k.Node.UID,
+	} {
+		if value != "" {
+			u.Extra[name] = authenticationv1.ExtraValue{value}
+		}
+	}
+	if c.ID != "" {
+		u.Extra[credentialID] = authenticationv1.ExtraValue{"JTI=" + c.ID}
+	}
+	return u
+}

@@ -1,0 +1,63 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Request is what a caller asks for: a resource, or a path that is none.
+type Request struct {
+	Resource    *authorizationv1.ResourceAttributes
+	NonResource *authorizationv1.NonResourceAttributes
+}
+
+// spec returns the review of a request.
+func (r Request) spec(c *Caller) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: c.User.Username, UID: c.User.UID, Groups: c.User.Groups,
+		ResourceAttributes: r.Resource, NonResourceAttributes: r.NonResource,
+	}
+	for name, values := range c.User.Extra {
+		if name == credentialID {
+			continue
+		}
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[name] = authorizationv1.ExtraValue(values)
+	}
+	return spec
+}
+
+// forbidden returns the error of a refused request, in the words of a kube-apiserver.
+func (r Request) forbidden(user, reason string) error {
+	if n := r.NonResource; n != nil {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", because(fmt.Sprintf("User %q cannot %s path %q", user, n.Verb, n.Path), reason))
+	}
+	a := r.Resource
+	resource := a.Resource
+	if a.Subresource != "" {
+		resource += "/" + a.Subresource
+	}
+	place := "at the cluster scope"
+	if a.Namespace != "" {
+		place = fmt.Sprintf("in the namespace %q", a.Namespace)
+	}
+	text := fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", user, a.Verb, resource, a.Group, place)
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, because(text, reason))
+}
+
+func because(text, reason string) error {
+	if reason != "" {
+		text += ": " + reason
+	}
+	return errors.New(text)
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,193 @@
+package access
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// Source is a cached collection. Both functions are safe for concurrent use.
+type Source struct {
+	State func() store.State
+	View  func() (store.View, error)
+}
+
+// Rules evaluates cached RBAC objects. It is safe for concurrent use. A nil *Rules allows nothing.
+type Rules struct {
+	ClusterRoles, ClusterRoleBindings, Roles, RoleBindings Source
+
+	mu    sync.Mutex
+	built *ruleset
+}
+
+// version identifies the state of the objects; it is empty if one of the collections is not complete.
+func (r *Rules) version() string {
+	if r == nil {
+		return ""
+	}
+	var rvs [4]string
+	for i, s := range []Source{r.ClusterRoles, r.ClusterRoleBindings, r.Roles, r.RoleBindings} {
+		state := s.State()
+		if !state.Synced {
+			return ""
+		}
+		rvs[i] = state.RV
+	}
+	return strings.Join(rvs[:], ",")
+}
+
+// allow reports whether the objects allow a request.
+func (r *Rules) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
+	version := r.version()
+	if version == "" {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.built == nil || r.built.version != version {
+		built, err := r.build(version)
+		if err != nil {
+			return false
+		}
+		r.built = built
+	}
+	return r.built.allow(spec)
+}
+
+// build reads the objects. A corrupt one allows nothing. They may be newer than the version, which is
+// then read again at the next request.
+func (r *Rules) build(version string) (*ruleset, error) {
+	s := &ruleset{version: version, roles: map[string][]rbacv1.PolicyRule{}, grants: map[string][]grant{}}
+	role := func(o *object.Object) error {
+		var x rbacv1.ClusterRole // a Role has the same rules
+		if err := o.Into(&x); err != nil {
+			return err
+		}
+		s.roles[o.Key()] = x.Rules
+		return nil
+	}
+	binding := func(o *object.Object) error {
+		var x rbacv1.ClusterRoleBinding // a RoleBinding has the same fields
+		if err := o.Into(&x); err != nil {
+			return err
+		}
+		s.bind(o.GetNamespace(), x.RoleRef, x.Subjects)
+		return nil
+	}
+	for _, c := range []struct {
+		Source
+		add func(*object.Object) error
+	}{{r.ClusterRoles, role}, {r.Roles, role}, {r.ClusterRoleBindings, binding}, {r.RoleBindings, binding}} {
+		if err := each(c.Source, c.add); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// each calls fn with all objects that are not corrupt.
+func each(s Source, fn func(*object.Object) error) error {
+	v, err := s.View()
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	for o, err := range v.Objects("", "") {
+		if corrupt(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := fn(o); err != nil {
+			return fmt.Errorf("%s: %w", o.Key(), err)
+		}
+	}
+	return nil
+}
+
+// ruleset is the RBAC objects of one moment, by what a request is looked up with.
+type ruleset struct {
+	version string
+	roles   map[string][]rbacv1.PolicyRule // by key
+	grants  map[string][]grant             // by subject
+}
+
+// grant gives the rules of a role to a subject: in one namespace, or everywhere.
+type grant struct{ namespace, role string }
+
+// bind adds the grants of a binding; namespace is empty for a ClusterRoleBinding.
+func (s *ruleset) bind(namespace string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	g := grant{namespace: namespace, role: ref.Name}
+	if ref.Kind == "Role" {
+		g.role = object.Key(namespace, ref.Name)
+	}
+	for _, x := range subjects {
+		var name string
+		switch {
+		case x.Kind == rbacv1.UserKind:
+			name = userSubject(x.Name)
+		case x.Kind == rbacv1.GroupKind:
+			name = groupSubject(x.Name)
+		case x.Kind == rbacv1.ServiceAccountKind && x.Namespace == "" && namespace == "":
+			continue // it is in no namespace
+		case x.Kind == rbacv1.ServiceAccountKind && x.Namespace == "":
+			name = userSubject("system:serviceaccount:" + namespace + ":" + x.Name)
+		case x.Kind == rbacv1.ServiceAccountKind:
+			name = userSubject("system:serviceaccount:" + x.Namespace + ":" + x.Name)
+		default:
+			continue
+		}
+		s.grants[name] = append(s.grants[name], g)
+	}
+}
+
+func userSubject(name string) string  { return "user " + name }
+func groupSubject(name string) string { return "group " + name }
+
+func (s *ruleset) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
+	if s.allowSubject(userSubject(spec.User), spec) {
+		return true
+	}
+	return slices.ContainsFunc(spec.Groups, func(group string) bool { return s.allowSubject(groupSubject(group), spec) })
+}
+
+func (s *ruleset) allowSubject(subject string, spec authorizationv1.SubjectAccessReviewSpec) bool {
+	return slices.ContainsFunc(s.grants[subject], func(g grant) bool {
+		if g.namespace != "" && (spec.ResourceAttributes == nil || spec.ResourceAttributes.Namespace != g.namespace) {
+			return false
+		}
+		return slices.ContainsFunc(s.roles[g.role], func(r rbacv1.PolicyRule) bool { return allows(&r, spec) })
+	})
+}
+
+// allows reports whether a rule allows a request, see "Using RBAC Authorization" in the Kubernetes
+// documentation.
+func allows(rule *rbacv1.PolicyRule, spec authorizationv1.SubjectAccessReviewSpec) bool {
+	if n := spec.NonResourceAttributes; n != nil {
+		return has(rule.Verbs, n.Verb) && slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool {
+			prefix, wild := strings.CutSuffix(url, "*")
+			return url == n.Path || wild && strings.HasPrefix(n.Path, prefix)
+		})
+	}
+	a := spec.ResourceAttributes
+	resource := has(rule.Resources, a.Resource)
+	if a.Subresource != "" {
+		resource = slices.Contains(rule.Resources, rbacv1.ResourceAll) || slices.Contains(rule.Resources, a.Resource+"/"+a.Subresource) ||
+			slices.Contains(rule.Resources, "*/"+a.Subresource)
+	}
+	return resource && has(rule.Verbs, a.Verb) && has(rule.APIGroups, a.Group) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, a.Name))
+}
+
+// has reports whether a list has a value, or the star that stands for all.
+func has(list []string, value string) bool {
+	return slices.Contains(list, value) || slices.Contains(list, "*")
+}

@@ -1,0 +1,112 @@
+package kubeapi
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/snapcache/snapcache/access"
+)
+
+// recheckInterval is the time between two authorizations of a watch.
+const recheckInterval = 30 * time.Second
+
+// allowed answers with an error unless the caller may send a request. The zero path is that of a
+// request for no resource.
+func (s *Server) allowed(w http.ResponseWriter, r *http.Request, p path) bool {
+	if s.opts.Authorize == nil {
+		return true
+	}
+	err := s.opts.Authorize(r.Context(), asked(r, p))
+	if err != nil {
+		sendError(w, r, err)
+	}
+	return err == nil
+}
+
+// asked returns what a request asks for, as a kube-apiserver describes it.
+func asked(r *http.Request, p path) access.Request {
+	if p.Resource == "" {
+		return access.Request{NonResource: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}}
+	}
+	a := &authorizationv1.ResourceAttributes{
+		Verb: requestVerb(r, p), Group: p.Group, Version: p.Version, Resource: p.Resource,
+		Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
+	}
+	if p.Resource == "namespaces" && p.namespace == "" {
+		a.Namespace = p.name // a namespace is in itself
+	}
+	if v := verb(a.Verb); v == verbList || v == verbWatch {
+		query := r.URL.Query()
+		if s := query.Get("fieldSelector"); s != "" {
+			a.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: s}
+			if name := selectedName(s); a.Name == "" && name != "" {
+				a.Name = name
+			}
+		}
+		if s := query.Get("labelSelector"); s != "" {
+			a.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: s}
+		}
+	}
+	return access.Request{Resource: a}
+}
+
+// selectedName returns the only name that a field selector selects; empty if there is no such name.
+func selectedName(s string) string {
+	parsed, err := fields.ParseSelector(s)
+	if err != nil {
+		return ""
+	}
+	name, _ := parsed.RequiresExactMatch("metadata.name")
+	if len(pathvalidation.IsValidPathSegmentName(name)) > 0 {
+		return ""
+	}
+	return name
+}
+
+// requestVerb returns the verb of a request, as a kube-apiserver names it.
+func requestVerb(r *http.Request, p path) string {
+	switch r.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if p.name == "" {
+			return "deletecollection"
+		}
+		return "delete"
+	case http.MethodGet, http.MethodHead:
+		return string(readVerb(r, p))
+	}
+	return ""
+}
+
+// readVerb returns the verb of a request that reads.
+func readVerb(r *http.Request, p path) verb {
+	query := r.URL.Query()
+	switch {
+	case p.watch:
+		return verbWatch
+	case p.name != "":
+		return verbGet
+	case query.Has("watch") && isTrue(query.Get("watch")):
+		return verbWatch
+	}
+	return verbList
+}
+
+// mayContinue returns a function that authorizes a watch again; nil if everybody may watch.
+func (s *Server) mayContinue(r *http.Request, p path) func() error {
+	if s.opts.Authorize == nil {
+		return nil
+	}
+	ask := asked(r, p)
+	return func() error { return s.opts.Authorize(r.Context(), ask) }
+}
