@@ -381,8 +381,8 @@ func (a *Agent) config() *config.AgentConfiguration { return a.settings.get() }
 func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	return collection.Options{
 		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.opening.foreign, Reloaded: reloaded,
-		RecordAlways: a.config().KubernetesAPI.Enabled(),
-		PurgeAfter:   func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
+		Attributes: a.config().KubernetesAPI.Enabled(),
+		PurgeAfter: func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/agent/internal/exit"
+	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/snapshot"
@@ -22,7 +23,7 @@ func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
 	for _, path := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
-		mux.Handle(path, a.kube.Handler)
+		mux.Handle(path, serving.Local(a.kube.Handler))
 	}
 	page := a.statusPage(false)
 	mux.Handle("GET /{$}", page)

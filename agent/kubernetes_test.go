@@ -90,12 +90,13 @@ func TestKubernetesAPIWatchesEnd(t *testing.T) {
 	watching := make(chan struct{})
 	api := kubernetes.API{
 		Config: func() *config.AgentConfiguration { return n.cfg }, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			watching <- struct{}{}
-			<-r.Context().Done()
-		}),
 	}
+	require.NoError(t, api.Open())
+	api.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		watching <- struct{}{}
+		<-r.Context().Done()
+	})
 	listeners, err := api.Listen()
 	require.NoError(t, err)
 	require.Len(t, listeners, 2)

@@ -66,7 +66,7 @@ func BenchmarkChange(b *testing.B) {
 			observer := make(applied)
 			loop := informer.New(informer.Options{
 				Name: "pods", Queue: queue, Collection: coll, Observer: observer,
-				Recorder: kubeapi.NewEvents(bb.api, strconv.Itoa(rv), clock.RealClock{}),
+				Recorder: kubeapi.NewEvents(strconv.Itoa(rv), clock.RealClock{}),
 			})
 			done := make(chan error, 1)
 			go func() { done <- loop.Run(b.Context()) }()

@@ -57,7 +57,7 @@ func newBench(b *testing.B) *bench {
 	}
 	rv := storetest.PodRV(0, 2)
 	require.NoError(b, r.Commit(store.Checkpoint{RV: rv, Cluster: "bench", LastList: time.Now()}))
-	x.events = kubeapi.NewEvents(true, rv, clock.RealClock{})
+	x.events = kubeapi.NewEvents(rv, clock.RealClock{})
 	served := &kubeapi.Collection{
 		Info: func() store.Info { return info }, Description: func() store.Description { return store.Description{} }, View: coll.View,
 		Freshness: func() kubeapi.Freshness { return kubeapi.Freshness{Connected: true} },

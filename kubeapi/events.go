@@ -30,13 +30,18 @@ const (
 // Events holds the newest events of a collection, each as the server sent it, in ascending order of
 // resourceVersions. It is filled by the writer of the collection after each batch is in the store,
 // and read by watches. It is safe for concurrent use.
+//
+// It keeps events as long as a client may ask for them: while there is a watch, and for EventsAge after
+// the last watch or list. A collection without clients pays nothing.
 type Events struct {
-	always   bool
 	maxBytes int64
 	clock    clock.PassiveClock
 
-	mu      sync.Mutex
-	readers int    // that are open
+	mu       sync.Mutex
+	readers  int       // that are open
+	until    time.Time // events are kept until then, if no reader is open
+	skipping bool      // a batch is being stored that is not recorded
+
 	epoch   int    // counts the times that resourceVersions have lost their meaning
 	floor   string // all events after it are there
 	head    string // up to which the events are complete; empty before that is known
@@ -61,12 +66,10 @@ type event struct {
 	err         error
 }
 
-// NewEvents returns the events of a collection that is at the resourceVersion rv. If always is not
-// set, events are kept only while there is a watch, so that a collection without readers pays
-// nothing.
-func NewEvents(always bool, rv string, c clock.PassiveClock) *Events {
+// NewEvents returns the events of a collection that is at the resourceVersion rv.
+func NewEvents(rv string, c clock.PassiveClock) *Events {
 	return &Events{
-		always: always, maxBytes: EventsBytes, clock: c, floor: rv, head: rv, newest: map[string]*event{},
+		maxBytes: EventsBytes, clock: c, floor: rv, head: rv, newest: map[string]*event{},
 		followers: map[string]map[*reader]struct{}{},
 	}
 }
@@ -75,7 +78,28 @@ func NewEvents(always bool, rv string, c clock.PassiveClock) *Events {
 func (e *Events) Wanted() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.always || e.readers > 0
+	wanted := e.wantedLocked()
+	if !wanted && len(e.events) > 0 {
+		e.resetLocked(e.head)
+	}
+	e.skipping = !wanted
+	return wanted
+}
+
+func (e *Events) wantedLocked() bool { return e.readers > 0 || e.clock.Now().Before(e.until) }
+
+// expect keeps events for a client that may watch soon, from the resourceVersion of its list. If a batch
+// is being stored that is not recorded, the returned channel is closed when that is over: a list of
+// before it would have no events. Otherwise it is nil.
+func (e *Events) expect() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.wantedLocked()
+	e.until = e.clock.Now().Add(EventsAge)
+	if before || !e.skipping {
+		return nil
+	}
+	return e.changedLocked()
 }
 
 // Record adds the events of a batch, in the order of the stream, after which the collection is
@@ -142,7 +166,7 @@ func (e *Events) resetLocked(rv string) {
 
 // advanceLocked moves the head, and wakes those who wait for that.
 func (e *Events) advanceLocked(rv string) {
-	e.head = rv
+	e.head, e.skipping = rv, false
 	if e.changed != nil {
 		close(e.changed)
 		e.changed = nil

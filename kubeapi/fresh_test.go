@@ -108,7 +108,7 @@ func TestScope(t *testing.T) {
 	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
 	c := &Collection{
 		Info: func() store.Info { return info }, Description: func() store.Description { return store.Description{} }, View: coll.View,
-		Events: NewEvents(true, "10", clock.RealClock{}),
+		Events: NewEvents("10", clock.RealClock{}),
 	}
 	s := New(Options{Collections: func() []*Collection { return []*Collection{c} }})
 	tests := []struct {

@@ -73,7 +73,7 @@ func newCached(t testing.TB, db store.DB, n, size int) *cached {
 			c.views.Add(1)
 			return countedView{v, c}, nil
 		},
-		Events: NewEvents(true, strconv.Itoa(c.rv), clock.RealClock{}),
+		Events: NewEvents(strconv.Itoa(c.rv), clock.RealClock{}),
 	}
 	return c
 }

@@ -35,14 +35,33 @@ type query struct {
 func (s *Server) collection(w http.ResponseWriter, r *http.Request, p path, of []*served) {
 	q, v, err := newQuery(r, p, of)
 	s.observe(w, r, v, of[0], func(w http.ResponseWriter) error {
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case v == verbWatch:
+		}
+		s.expect(r.Context(), q.Events)
+		if v == verbWatch {
 			return s.watch(w, r, q)
 		}
 		return s.list(w, r, q)
 	})
+}
+
+// expect keeps the events from now on, for a watch that continues from the answer.
+func (s *Server) expect(ctx context.Context, events *Events) {
+	if events == nil {
+		return
+	}
+	stored := events.expect()
+	if stored == nil {
+		return
+	}
+	timer := s.opts.Clock.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case <-stored:
+	case <-timer.C(): // the store is slow: the watch may have to continue from the history
+	case <-ctx.Done():
+	}
 }
 
 // newQuery reads the options of a request and finds the collection that covers it.

@@ -54,9 +54,8 @@ func (r *reader) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.unfollowLocked(r)
-	if e.readers--; e.readers == 0 && !e.always {
-		e.resetLocked(e.head)
-	}
+	e.readers--
+	e.until = e.clock.Now().Add(EventsAge)
 }
 
 // seek moves the reader to rv.

@@ -181,7 +181,7 @@ func (f *follower) woken() bool {
 func TestReaders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), head: 1000}
-		h.Events = NewEvents(true, "1000", h.clock)
+		h.Events = NewEvents("1000", h.clock)
 		h.maxBytes = int64(rapid.SampledFrom([]int{1, 3, 10, 1000}).Draw(t, "kept")) * eventOverhead
 		var all []*follower
 		followers := func(t *rapid.T) *follower {

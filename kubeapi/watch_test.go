@@ -392,6 +392,46 @@ func TestAwayForAnHour(t *testing.T) {
 	})
 }
 
+// Events are kept as soon as a client has listed, for as long as it may come back to watch.
+func TestExpectedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "")
+		w.always = false
+		w.start()
+		t.Cleanup(w.close)
+		w.list()
+		synctest.Wait()
+		w.change("a/x", "web", "n1")
+		require.Empty(t, w.events.events, "there is no client")
+
+		rv := ask(t, w.server, "/api/v1/pods").Metadata.ResourceVersion
+		for i := range 4 {
+			time.Sleep(time.Minute)
+			w.change("a/x", "web", "m"+strconv.Itoa(i))
+		}
+		s := open(t, w, "resourceVersion="+rv)
+		require.Len(t, s.texts(), 4)
+		s.close()
+		synctest.Wait()
+		time.Sleep(EventsAge - time.Second)
+		w.change("a/x", "web", "n2")
+		require.NotEmpty(t, w.events.events)
+		time.Sleep(2 * time.Second)
+		w.change("a/x", "web", "n3")
+		require.Empty(t, w.events.events, "no client has come back")
+
+		require.False(t, w.events.Wanted()) // as the loop does before a batch
+		listed := make(chan string, 1)
+		go func() { listed <- ask(t, w.server, "/api/v1/pods").Metadata.ResourceVersion }()
+		synctest.Wait()
+		require.Empty(t, listed, "its state would have no events")
+		w.events.Skip(w.coll.State().RV)
+		require.Equal(t, w.coll.State().RV, <-listed)
+		w.change("a/x", "web", "n4")
+		require.Len(t, open(t, w, "resourceVersion="+strconv.Itoa(w.rv-1)).texts(), 1)
+	})
+}
+
 // What was not recorded is not left out.
 func TestNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -121,7 +121,10 @@ func (w *world) open() {
 	}
 	w.coll, err = w.db.Open(pods, indexes...)
 	require.NoError(w.t, err)
-	w.events = NewEvents(w.always, "", clock.RealClock{})
+	w.events = NewEvents("", clock.RealClock{})
+	if w.always {
+		w.events.until = time.Now().Add(1000 * time.Hour)
+	}
 	w.events.maxBytes = w.max
 	w.events.Skip(w.coll.State().RV)
 	c := &Collection{

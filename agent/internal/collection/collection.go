@@ -42,9 +42,9 @@ type Options struct {
 	// ends the agent.
 	Reloaded bool
 
-	// RecordAlways keeps what watches of the Kubernetes API continue from, also while there are none:
-	// the newest events in memory, and in the history the attributes that selectors look at.
-	RecordAlways bool
+	// Attributes keeps in the history what selectors of the Kubernetes API look at, so that watches with
+	// a selector continue from it.
+	Attributes bool
 
 	// PurgeAfter returns the value of secrets.purgeAfter in force.
 	PurgeAfter func() time.Duration
@@ -98,7 +98,7 @@ func New(s Spec, opts Options) *Collection {
 		opts: opts, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s,
 	}
 	c.Tracker.onPhase = c.logRejection
-	c.api.served = c.newServed(opts.RecordAlways)
+	c.api.served = c.newServed()
 	return c
 }
 
@@ -229,7 +229,7 @@ func (c *Collection) Open(r upstream.Resource) error {
 		return err
 	}
 	indexes := c.indexes()
-	if c.opts.RecordAlways {
+	if c.opts.Attributes {
 		indexes = append(indexes, kubeapi.AttributesIndex(info, c.Description()))
 	}
 	stored, err := c.opts.DB.Open(info, indexes...)

@@ -20,7 +20,7 @@ type api struct {
 var errNoSource = errors.New("the server was not asked yet")
 
 // newServed returns the collection for the Kubernetes API.
-func (c *Collection) newServed(always bool) *kubeapi.Collection {
+func (c *Collection) newServed() *kubeapi.Collection {
 	return &kubeapi.Collection{
 		Info:        func() store.Info { stored, _, _, _ := c.Live(); return stored.Info() },
 		Description: c.Description,
@@ -34,7 +34,7 @@ func (c *Collection) newServed(always bool) *kubeapi.Collection {
 			return source.Newest(ctx)
 		},
 		Changed: c.Tracker.NextChange,
-		Events:  kubeapi.NewEvents(always, "", c.opts.Clock),
+		Events:  kubeapi.NewEvents("", c.opts.Clock),
 		Staleness: func() kubeapi.Staleness {
 			s := c.Configured().Staleness
 			return kubeapi.Staleness{Policy: kubeapi.Policy(s.Policy), MaxAge: s.MaxAge.Duration}

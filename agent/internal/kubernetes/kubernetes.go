@@ -80,7 +80,7 @@ func (a *API) Open() error {
 		return fmt.Errorf("kubernetesAPI: %w", err)
 	}
 	a.server = kubeapi.New(opts)
-	a.Metrics, a.Handler = opts.Metrics, serving.Local(a.server)
+	a.Metrics, a.Handler = opts.Metrics, a.server
 	return nil
 }
 
@@ -155,7 +155,7 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		listeners = append(listeners, Listener{socket, serving.NewServer(a.Handler, a.Log)})
+		listeners = append(listeners, Listener{socket, serving.NewServer(serving.Local(a.Handler), a.Log)})
 		a.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
 	}
 	if cfg.Address != "" {
@@ -163,7 +163,7 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		listeners = append(listeners, Listener{tcp, serving.NewServer(serving.Authenticate(a.callers, a.server), a.Log)})
+		listeners = append(listeners, Listener{tcp, serving.NewServer(serving.Authenticate(a.callers, a.Handler), a.Log)})
 		a.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
 	return listeners, nil
