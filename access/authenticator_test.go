@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -324,7 +323,7 @@ func TestCertificates(t *testing.T) {
 	uids := func(uids ...string) func(*x509.Certificate) {
 		return func(c *x509.Certificate) {
 			for _, uid := range uids {
-				c.Subject.ExtraNames = append(c.Subject.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier(userID), Value: uid})
+				c.Subject.ExtraNames = append(c.Subject.ExtraNames, pkix.AttributeTypeAndValue{Type: userID, Value: uid})
 			}
 		}
 	}

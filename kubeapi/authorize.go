@@ -6,7 +6,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/snapcache/snapcache/access"
@@ -62,7 +62,7 @@ func selectedName(s string) string {
 		return ""
 	}
 	name, _ := parsed.RequiresExactMatch("metadata.name")
-	if len(pathvalidation.IsValidPathSegmentName(name)) > 0 {
+	if len(content.IsPathSegmentName(name)) > 0 {
 		return ""
 	}
 	return name

@@ -275,7 +275,7 @@ func TestWatchIsNotRead(t *testing.T) {
 				p, closeAll := serveOnPipe(t, s, io.Discard)
 				defer closeAll()
 				client := p.client(http2)
-				stuck, err := p.client(http2).Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0") //nolint:bodyclose // it is, below
+				stuck, err := p.client(http2).Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0")
 				require.NoError(t, err)
 				answer, err := client.Get("http://localhost/api/v1/configmaps?watch=1&resourceVersion=0") //nolint:bodyclose // it is, below
 				require.NoError(t, err)
