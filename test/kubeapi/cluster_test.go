@@ -60,6 +60,11 @@ func (c *cluster) fill(ctx context.Context, dir string) error {
 	if err := c.agent.await(ctx, c.resources); err != nil {
 		return err
 	}
+	for _, r := range c.resources { // the agent keeps events only for clients
+		if a, err := c.cached.askOnce(ctx, request{method: http.MethodGet, path: r.path("")}); err != nil || a.status != http.StatusOK {
+			return fmt.Errorf("list %s from the agent: status %d: %w", r.name(), a.status, err)
+		}
+	}
 	if _, err := c.create(ctx, "objects.yaml"); err != nil {
 		return err
 	}
