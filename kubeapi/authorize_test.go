@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,9 +111,9 @@ func TestAsked(t *testing.T) {
 // goes on.
 func TestWatchIsRefusedLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		refused := false
+		var refused atomic.Bool
 		w.server.opts.Authorize = func(ctx context.Context, ask access.Request) error {
-			if refused && ask.Resource.Namespace == "a" {
+			if refused.Load() && ask.Resource.Namespace == "a" {
 				return errors.New("no")
 			}
 			return nil
@@ -124,7 +125,7 @@ func TestWatchIsRefusedLater(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		w.change("a/x", "web", "n1")
 		require.Equal(t, []string{"MODIFIED a/x@13"}, a.texts())
-		refused = true
+		refused.Store(true)
 		time.Sleep(recheckInterval + time.Second)
 		synctest.Wait()
 		w.change("a/x", "web", "n2")
