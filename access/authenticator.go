@@ -42,6 +42,9 @@ type Authenticator struct {
 	// Lookup finds the objects that tokens are bound to.
 	Lookup Lookup
 
+	// Refused is called with each request that is refused, and the reason; nil for nothing.
+	Refused func(*http.Request, error)
+
 	local       string
 	clock       clock.PassiveClock
 	authorities authorities
@@ -78,8 +81,32 @@ type verdict struct {
 // errNoCredentials is the reason to refuse a request that has neither token nor certificate.
 var errNoCredentials = errors.New("it has no credentials")
 
+// errImpersonates is the reason to refuse a caller that wants to be somebody else, as kubectl --as. The
+// cache can't know whether it may, and an answer for the caller itself would mislead it.
+var errImpersonates = errors.New("it impersonates a user, which is not possible here")
+
 // Caller returns who has sent a request. The error is why it is refused; it has no secret in it.
 func (a *Authenticator) Caller(r *http.Request) (*Caller, error) {
+	c, err := a.caller(r)
+	if err == nil && impersonates(r) {
+		c, err = nil, errImpersonates
+	}
+	if err != nil && a.Refused != nil {
+		a.Refused(r, err)
+	}
+	return c, err
+}
+
+func impersonates(r *http.Request) bool {
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Authenticator) caller(r *http.Request) (*Caller, error) {
 	token := bearer(r)
 	if subtle.ConstantTimeCompare([]byte(token), []byte(a.local)) == 1 && a.local != "" {
 		return &Caller{Local: true}, nil

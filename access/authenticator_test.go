@@ -110,6 +110,7 @@ type world struct {
 	clock     *clocktesting.FakePassiveClock
 	connected bool
 	reviewed  int
+	refused   []error
 	review    func(token string) (authenticationv1.TokenReviewStatus, error)
 	objects   map[string]string // "resource namespace/name" to UID; "-" for one that is missing
 }
@@ -128,6 +129,7 @@ func newWorld() *world {
 		w.reviewed++
 		return w.review(token)
 	}
+	w.Refused = func(_ *http.Request, err error) { w.refused = append(w.refused, err) }
 	w.Lookup = func(r schema.GroupResource, namespace, name string) (string, Presence) {
 		switch uid := w.objects[r.Resource+" "+namespace+"/"+name]; uid {
 		case "":
@@ -295,10 +297,16 @@ func TestLocal(t *testing.T) {
 	c, err := w.Caller(request("local"))
 	require.NoError(t, err)
 	require.True(t, c.Local)
+	require.Empty(t, w.refused)
 	for _, token := range []string{"", "loca", "local2", "LOCAL"} {
 		_, err := w.Caller(request(token))
 		require.Error(t, err)
 	}
+	as := request("local")
+	as.Header.Set("Impersonate-User", "admin")
+	_, err = w.Caller(as)
+	require.ErrorIs(t, err, errImpersonates)
+	require.Len(t, w.refused, 5)
 	none := NewAuthenticator("", w.clock)
 	_, err = none.Caller(request(""))
 	require.ErrorIs(t, err, errNoCredentials)

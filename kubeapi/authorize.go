@@ -23,6 +23,7 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, p path) bool {
 	}
 	err := s.opts.Authorize(r.Context(), asked(r, p))
 	if err != nil {
+		s.opts.Metrics.refused.WithLabelValues("forbidden").Inc()
 		sendError(w, r, err)
 	}
 	return err == nil

@@ -13,6 +13,7 @@ type Metrics struct {
 	watches  *prometheus.GaugeVec
 	events   *prometheus.CounterVec
 	resumes  *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 }
 
 // NewMetrics returns the metrics of one server.
@@ -34,8 +35,15 @@ func NewMetrics() *Metrics {
 			Name: "snapcache_kubernetes_api_resumes_total",
 			Help: "Watches that continued from a resourceVersion, by tier: exact from memory, coalesced from the stored history, expired (410).",
 		}, []string{"collection", "tier"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "snapcache_kubernetes_api_refused_total",
+			Help: "Requests to the Kubernetes API that were refused, by reason: unauthorized (401), forbidden (403).",
+		}, []string{"reason"}),
 	}
 }
+
+// Unauthorized counts a request whose caller is not known.
+func (m *Metrics) Unauthorized() { m.refused.WithLabelValues("unauthorized").Inc() }
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
@@ -46,6 +54,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.watches.Collect(ch)
 	m.events.Collect(ch)
 	m.resumes.Collect(ch)
+	m.refused.Collect(ch)
 }
 
 // begin counts a request that has begun. The returned function counts its end.

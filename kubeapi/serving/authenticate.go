@@ -3,7 +3,6 @@ package serving
 import (
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/snapcache/snapcache/access"
 )
@@ -12,14 +11,14 @@ import (
 const unauthorized = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}` + "\n"
 
 // Authenticate returns a handler that serves requests by h, with their caller in the context. Others get
-// 401 with a kube-apiserver's Status, and so do those who impersonate; but health is for everybody.
+// 401 with a kube-apiserver's Status, but health is for everybody.
 func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isHealth(r.URL.Path) {
 			h.ServeHTTP(w, r)
 			return
 		}
-		if caller, err := a.Caller(r); err == nil && !impersonates(r) {
+		if caller, err := a.Caller(r); err == nil {
 			h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), caller)))
 			return
 		}
@@ -28,17 +27,6 @@ func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = io.WriteString(w, unauthorized) // if it fails, the client is gone
 	})
-}
-
-// impersonates reports whether a caller wants to be somebody else, as kubectl --as. The cache can't
-// know whether it may, and an answer for the caller itself would mislead it.
-func impersonates(r *http.Request) bool {
-	for name := range r.Header {
-		if strings.HasPrefix(name, "Impersonate-") {
-			return true
-		}
-	}
-	return false
 }
 
 // Local returns a handler that serves requests by h as those of a caller that this machine lets in.

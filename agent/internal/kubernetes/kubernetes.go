@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
@@ -94,6 +95,13 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 		return fmt.Errorf("credentials: %w", err)
 	}
 	a.callers = access.NewAuthenticator(a.credentials.Token, a.Clock)
+	logged := rate.Sometimes{First: 1, Interval: time.Minute}
+	a.callers.Refused = func(r *http.Request, err error) {
+		opts.Metrics.Unauthorized()
+		logged.Do(func() {
+			a.Log.Warn("refused a request; others of this minute are not logged", "from", r.RemoteAddr, "reason", err)
+		})
+	}
 	if !cfg.Access.Enabled {
 		return nil
 	}
