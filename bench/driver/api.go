@@ -15,6 +15,7 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -261,21 +262,26 @@ func (x *apiSide) list(ctx context.Context, form, accept string, f *figures) err
 // gets reads single pods, one after another. A tenth as many before opens the connection, and lets the
 // server end what the lists have left.
 func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) error {
-	for _, q := range []struct{ what, query string }{{"get, resourceVersion=0", "?resourceVersion=0"}, {"get, most recent", ""}} {
+	for _, q := range []struct {
+		what, query string
+		atOnce      int
+	}{{"get, resourceVersion=0", "?resourceVersion=0", 1}, {"16 gets at once, resourceVersion=0", "?resourceVersion=0", 16}, {"get, most recent", "", 1}} {
 		read := func(n int) error {
+			var group errgroup.Group
+			group.SetLimit(q.atOnce)
 			for i := range n {
 				namespace, name := filepath.Split(keys[i*7919%len(keys)])
-				answer, err := x.get(ctx, "/api/v1/namespaces/"+namespace+"pods/"+name+q.query, "application/json")
-				if err != nil {
+				group.Go(func() error {
+					answer, err := x.get(ctx, "/api/v1/namespaces/"+namespace+"pods/"+name+q.query, "application/json")
+					if err != nil {
+						return err
+					}
+					_, err = io.Copy(io.Discard, answer.Body)
+					answer.Body.Close()
 					return err
-				}
-				_, err = io.Copy(io.Discard, answer.Body)
-				answer.Body.Close()
-				if err != nil {
-					return err
-				}
+				})
 			}
-			return nil
+			return group.Wait()
 		}
 		if err := read(max(1, n/10)); err != nil {
 			return err

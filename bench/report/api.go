@@ -79,6 +79,7 @@ func apiTargets(st *result.Stage) []target {
 		limit("list, JSON: memory grows by", 16<<20),
 		versus("an informer's start", driver.Agent, driver.FarServer, 1.0/3),
 		limit("get, resourceVersion=0: CPU", 100e-6),
+		limit("16 gets at once, resourceVersion=0: CPU", 100e-6),
 		limit("get, most recent: CPU", 100e-6),
 		limit("a watch that waits: memory", 40<<10),
 	}

@@ -27,6 +27,7 @@ func apiExample() *result.Run {
 	add(&st, "list, JSON: memory grows by", "B", map[string]float64{driver.Agent: 16 << 20, driver.Server: 1 << 30})
 	add(&st, "an informer's start", "s", map[string]float64{driver.Agent: 1, driver.FarServer: 3})
 	add(&st, "get, resourceVersion=0: CPU", "s", map[string]float64{driver.Agent: 100e-6})
+	add(&st, "16 gets at once, resourceVersion=0: CPU", "s", map[string]float64{driver.Agent: 100e-6})
 	add(&st, "get, most recent: CPU", "s", map[string]float64{driver.Agent: 100e-6})
 	add(&st, "a watch that waits: memory", "B", map[string]float64{driver.Agent: 40 << 10})
 	for _, name := range []string{driver.FewWatches, driver.AllWatches} {
@@ -38,7 +39,7 @@ func apiExample() *result.Run {
 
 func TestAPITargets(t *testing.T) {
 	st := apiStage(apiExample())
-	require.Len(t, apiTargets(st), 11)
+	require.Len(t, apiTargets(st), 12)
 	for i, target := range apiTargets(st) {
 		require.Equal(t, "reached", judge(target).text, target.what)
 		worse := apiStage(apiExample())
