@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -139,6 +140,9 @@ func (a *Authorizer) remembered(id string, spec authorizationv1.SubjectAccessRev
 	return &decision{reason: "the cluster can't be asked, and has not allowed it lately"}
 }
 
+// maxID limits the bytes that a request's identity takes in memory: its path and its selectors may be long.
+const maxID = 256
+
 // requestID identifies a request: two with the same have the same answer. What names only the
 // credential is not part of it.
 func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
@@ -167,6 +171,10 @@ func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
 	}
 	if r := spec.NonResourceAttributes; r != nil {
 		add("path", r.Verb, r.Path)
+	}
+	if b.Len() > maxID {
+		sum := sha256.Sum256([]byte(b.String()))
+		return string(sum[:])
 	}
 	return b.String()
 }

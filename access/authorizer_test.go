@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,6 +206,11 @@ func TestRequestID(t *testing.T) {
 		require.Empty(t, seen[id], name)
 		seen[id] = name
 	}
+	long := func(path string) string {
+		return requestID(authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: strings.Repeat("/", 60_000) + path}})
+	}
+	require.LessOrEqual(t, len(long("a")), maxID)
+	require.NotEqual(t, long("a"), long("b"))
 	token := func(id string) string {
 		return requestID(ask("list", "pods").spec(&Caller{User: authenticationv1.UserInfo{Username: "alice", Extra: map[string]authenticationv1.ExtraValue{credentialID: {id}}}}))
 	}
