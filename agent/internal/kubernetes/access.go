@@ -28,11 +28,16 @@ type clusterAccess struct {
 	*API
 	callers   *access.Authenticator
 	decisions store.DB
+	asking    chan struct{} // has a value for each question that the server is asked
 }
+
+// maxAsked limits the questions that the server is asked at once: strangers with many tokens must not
+// fill a thin link.
+const maxAsked = 16
 
 // openAccess opens what is kept of the cluster, and makes the Authorizer.
 func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access.Authorizer, error) {
-	x := &clusterAccess{API: a, callers: callers}
+	x := &clusterAccess{API: a, callers: callers, asking: make(chan struct{}, maxAsked)}
 	db, err := a.OpenStore(filepath.Join(a.dir(), "decisions.db"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("remembered decisions: %w", err)
@@ -134,28 +139,39 @@ func (x *clusterAccess) close() error {
 // errNotConnected means that there is no connection to ask the server by.
 var errNotConnected = errors.New("the agent has not connected to the server yet")
 
-func (x *clusterAccess) reviewToken(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
-	cluster := x.cluster.Load()
-	if cluster == nil {
-		return authenticationv1.TokenReviewStatus{}, errNotConnected
-	}
-	status, err := cluster.ReviewToken(ctx, token)
-	if err != nil {
-		x.Log.Warn("the server can't be asked whose token it is: it is verified here", "error", upstream.Explain(err))
-	}
+func (x *clusterAccess) reviewToken(ctx context.Context, token string) (status authenticationv1.TokenReviewStatus, err error) {
+	err = x.ask(ctx, func(c *upstream.Cluster) (err error) {
+		status, err = c.ReviewToken(ctx, token)
+		return err
+	})
 	return status, err
 }
 
-func (x *clusterAccess) reviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (x *clusterAccess) reviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (status authorizationv1.SubjectAccessReviewStatus, err error) {
+	err = x.ask(ctx, func(c *upstream.Cluster) (err error) {
+		status, err = c.ReviewAccess(ctx, spec)
+		return err
+	})
+	return status, err
+}
+
+// ask asks the server, and logs why that fails.
+func (x *clusterAccess) ask(ctx context.Context, question func(*upstream.Cluster) error) error {
 	cluster := x.cluster.Load()
 	if cluster == nil {
-		return authorizationv1.SubjectAccessReviewStatus{}, errNotConnected
+		return errNotConnected
 	}
-	status, err := cluster.ReviewAccess(ctx, spec)
+	select {
+	case x.asking <- struct{}{}:
+		defer func() { <-x.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := question(cluster)
 	if err != nil {
-		x.Log.Warn("the server can't be asked what a user may do: it is decided here", "error", upstream.Explain(err))
+		x.Log.Warn("the server can't be asked about a caller: it is decided here", "error", upstream.Explain(err))
 	}
-	return status, err
+	return err
 }
 
 // connected reports whether the server can be reached: one of the collections follows it.
