@@ -81,7 +81,7 @@ type verdict struct {
 // errNoCredentials is the reason to refuse a request that has neither token nor certificate.
 var errNoCredentials = errors.New("it has no credentials")
 
-// errImpersonates is the reason to refuse a caller that wants to be somebody else, as kubectl --as. The
+// errImpersonates is the reason to refuse a caller that wants to be another user, as kubectl --as. The
 // cache can't know whether it may, and an answer for the caller itself would mislead it.
 var errImpersonates = errors.New("it impersonates a user, which is not possible here")
 
@@ -165,14 +165,14 @@ func (a *Authenticator) token(ctx context.Context, token string) *verdict {
 	id := credential(sha256.Sum256([]byte(token)))
 	v := a.recall(id, a.clock.Now())
 	if a.Connected != nil && a.Connected() {
-		if v == nil || !v.reviewed {
-			v = a.review(ctx, id, token)
-		}
-		if v != nil {
+		if v != nil && v.reviewed {
 			return v
 		}
+		if answer := a.review(ctx, id, token); answer != nil {
+			return answer
+		}
 	}
-	return a.verify(id, token)
+	return a.verify(id, token, v)
 }
 
 // review asks the server, and returns nil if it gives no answer.
@@ -198,11 +198,10 @@ func (a *Authenticator) review(ctx context.Context, id credential, token string)
 	return v
 }
 
-// verify returns the verdict on a token without the server. Only the check of the signature is
-// remembered: time passes, and objects are deleted.
-func (a *Authenticator) verify(id credential, token string) *verdict {
+// verify returns the verdict on a token without the server; v is the one that is recalled, or nil. Only
+// the check of the signature is remembered: time passes, and objects are deleted.
+func (a *Authenticator) verify(id credential, token string, v *verdict) *verdict {
 	now, keys := a.clock.Now(), a.keys.Load()
-	v := a.recall(id, now)
 	if v == nil || v.reviewed || v.by != keys {
 		v = &verdict{at: now, by: keys}
 		v.claims, v.err = keys.verify(token)

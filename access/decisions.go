@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -76,8 +75,9 @@ func (d *Decisions) get(name string) *remembered {
 }
 
 // allowed reports whether the server has allowed a request lately. rules is set if RBAC objects are
-// cached: then decisions that such objects made do not count, as they may have changed. A clock that was set back makes a decision as
-// good as new: on machines without a battery for their clock, every start does that.
+// cached: then decisions that such objects made do not count, as they may have changed. A clock that
+// was set back makes a decision as good as new: on machines without a battery for their clock, every
+// start does that.
 func (d *Decisions) allowed(id string, now time.Time, rules bool) bool {
 	if d == nil {
 		return false
@@ -131,7 +131,7 @@ func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 		at  time.Time
 	}
 	var all []aged
-	err := each(Source{State: d.collection.State, View: d.collection.View}, func(o *object.Object) error {
+	err := each(d.collection.View, func(o *object.Object) error {
 		var r remembered
 		_ = o.Into(&r) // one that can't be read is the oldest
 		all = append(all, aged{o.Key(), r.At})
@@ -149,5 +149,3 @@ func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 	}
 	return out
 }
-
-func corrupt(err error) bool { return errors.As(err, new(*store.CorruptionError)) }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -19,10 +18,6 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, j
 type Keys struct {
 	Issuer string             `json:"issuer"`
 	Set    jose.JSONWebKeySet `json:"keys"`
-
-	// Audiences are those of the cluster's server; if there are none, its issuer is the only one, as
-	// it is by default.
-	Audiences []string `json:"audiences,omitempty"`
 }
 
 // ParseKeys reads the keys of an issuer, a JSON Web Key Set.
@@ -77,14 +72,10 @@ func (k *Keys) verify(token string) (*claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	audiences := k.Audiences
-	if len(audiences) == 0 {
-		audiences = []string{k.Issuer}
-	}
 	switch {
 	case c.Issuer != k.Issuer:
 		return nil, errors.New("it is of another issuer")
-	case !slices.ContainsFunc(audiences, func(a string) bool { return c.Audience.Contains(a) }):
+	case !c.Audience.Contains(k.Issuer): // which is the server's audience, by default
 		return nil, errors.New("it is for another audience")
 	case c.Expiry == nil:
 		return nil, errors.New("it has no expiry")

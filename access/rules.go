@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,22 +86,22 @@ func (r *Rules) build(version string) (*ruleset, error) {
 		Source
 		add func(*object.Object) error
 	}{{r.ClusterRoles, role}, {r.Roles, role}, {r.ClusterRoleBindings, binding}, {r.RoleBindings, binding}} {
-		if err := each(c.Source, c.add); err != nil {
+		if err := each(c.View, c.add); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// each calls fn with all objects that are not corrupt.
-func each(s Source, fn func(*object.Object) error) error {
-	v, err := s.View()
+// each calls fn with all objects of a collection that are not corrupt.
+func each(view func() (store.View, error), fn func(*object.Object) error) error {
+	v, err := view()
 	if err != nil {
 		return err
 	}
 	defer v.Close()
 	for o, err := range v.Objects("", "") {
-		if corrupt(err) {
+		if errors.As(err, new(*store.CorruptionError)) {
 			continue
 		}
 		if err != nil {

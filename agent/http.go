@@ -22,8 +22,9 @@ import (
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
+	kube := serving.Local(a.kube.Handler)
 	for _, path := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
-		mux.Handle(path, serving.Local(a.kube.Handler))
+		mux.Handle(path, kube)
 	}
 	page := a.statusPage(false)
 	mux.Handle("GET /{$}", page)

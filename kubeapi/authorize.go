@@ -45,8 +45,8 @@ func asked(r *http.Request, p path) access.Request {
 		query := r.URL.Query()
 		if s := query.Get("fieldSelector"); s != "" {
 			a.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: s}
-			if name := selectedName(s); a.Name == "" && name != "" {
-				a.Name = name
+			if a.Name == "" {
+				a.Name = selectedName(s)
 			}
 		}
 		if s := query.Get("labelSelector"); s != "" {

@@ -129,10 +129,12 @@ func (c *catalog) all() ([]*served, error) {
 	}
 	c.forgetLocked(list)
 	if c.ordered == nil {
-		c.ordered = slices.SortedFunc(maps.Values(c.known), func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
+		c.ordered = slices.SortedFunc(maps.Values(c.known), byID)
 	}
 	return c.ordered, nil
 }
+
+func byID(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) }
 
 // servedLocked returns a collection as it is now.
 func (c *catalog) servedLocked(x *Collection, info store.Info, desc store.Description) (*served, error) {
@@ -182,6 +184,6 @@ func (c *catalog) of(gvr schema.GroupVersionResource) (found []*served, builtIn 
 		}
 		found = append(found, s)
 	}
-	slices.SortFunc(found, func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
+	slices.SortFunc(found, byID)
 	return found, builtIn, nil
 }

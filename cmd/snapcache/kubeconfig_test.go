@@ -3,9 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"github.com/snapcache/snapcache/access"
 	"io/fs"
-	"k8s.io/utils/clock"
 	"log/slog"
 	"net/http"
 	"os"
@@ -16,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 )

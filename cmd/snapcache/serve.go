@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/snapcache/snapcache/access"
-	"k8s.io/utils/clock"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,7 +14,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store/bolt"

@@ -6,9 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"github.com/snapcache/snapcache/access"
 	"io"
-	"k8s.io/utils/clock"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,6 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/access"
 )
 
 // pipes is a listener of connections in memory, which work with the time of a bubble.

@@ -6,9 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"github.com/snapcache/snapcache/access"
 	"io"
-	"k8s.io/utils/clock"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,6 +25,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/access"
 )
 
 // serve serves h until the test ends, and returns the server and how clients reach it.

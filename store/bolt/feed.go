@@ -266,8 +266,8 @@ func (v *view) Skips(rv string) (bool, error) {
 	return false, nil
 }
 
-// event returns the event of a feed entry, the zero Event for a gap. An entry without its record, or with the record of
-// another resourceVersion, is corrupt.
+// event returns the event of a feed entry, the zero Event for a gap. An entry without its record, or
+// with the record of another resourceVersion, is corrupt.
 func (v *view) event(head history.Head, k, b []byte) (store.Event, error) {
 	rv, entry, err := format.DecodeFeedEntry(k, b)
 	if err != nil {

@@ -268,7 +268,7 @@ func (x *checker) deletion(f frame, held, selected bool) {
 	case !x.exact && x.deleted[f.uid]:
 		x.moved++
 	default:
-		x.problem("DELETED of %v, where the server did not delete it", f.version)
+		x.problem("DELETED of %v, which the server did not delete then", f.version)
 	}
 }
 

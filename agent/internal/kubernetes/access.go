@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"time"
@@ -184,13 +185,20 @@ func (a *API) connected() bool {
 	return false
 }
 
+// stored iterates over the collections whose resource is known.
+func (x *clusterAccess) stored() iter.Seq[store.Collection] {
+	return func(yield func(store.Collection) bool) {
+		for _, c := range x.All() {
+			if stored, _, _, _ := c.Live(); stored != nil && !yield(stored) {
+				return
+			}
+		}
+	}
+}
+
 // lookup finds an object in the collections.
 func (x *clusterAccess) lookup(resource schema.GroupResource, namespace, name string) (uid string, found access.Presence) {
-	for _, c := range x.All() {
-		stored, _, _, _ := c.Live()
-		if stored == nil {
-			continue
-		}
+	for stored := range x.stored() {
 		info := stored.Info()
 		if info.GVR().GroupResource() != resource || info.Namespace != "" && info.Namespace != namespace || !stored.State().Synced {
 			continue
@@ -232,11 +240,7 @@ func (x *clusterAccess) rules() *access.Rules {
 
 // whole returns the collection of all objects of an RBAC resource, nil if there is none.
 func (x *clusterAccess) whole(resource string) store.Collection {
-	for _, c := range x.All() {
-		stored, _, _, _ := c.Live()
-		if stored == nil {
-			continue
-		}
+	for stored := range x.stored() {
 		i := stored.Info()
 		if i.Group == "rbac.authorization.k8s.io" && i.Resource == resource && i.Namespace == "" && i.LabelSelector == "" && i.FieldSelector == "" {
 			return stored

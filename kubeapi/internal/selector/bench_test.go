@@ -11,7 +11,9 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-func BenchmarkOf(b *testing.B) {
+// recordedPod returns a pod as a kube-apiserver sends it.
+func recordedPod(b *testing.B) *object.Object {
+	b.Helper()
 	recorded, err := os.ReadFile("testdata/kube-apiserver.json")
 	require.NoError(b, err)
 	raw := gjson.GetBytes(recorded, `#(info.id=="pods").objects.0`).Raw
@@ -19,6 +21,11 @@ func BenchmarkOf(b *testing.B) {
 	require.NoError(b, err)
 	o, err := object.Parse(compact)
 	require.NoError(b, err)
+	return o
+}
+
+func BenchmarkOf(b *testing.B) {
+	o := recordedPod(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := pods.Of(o); err != nil {
@@ -28,13 +35,7 @@ func BenchmarkOf(b *testing.B) {
 }
 
 func BenchmarkValues(b *testing.B) {
-	recorded, err := os.ReadFile("testdata/kube-apiserver.json")
-	require.NoError(b, err)
-	raw := gjson.GetBytes(recorded, `#(info.id=="pods").objects.0`).Raw
-	compact, err := json.Marshal(json.RawMessage(raw))
-	require.NoError(b, err)
-	o, err := object.Parse(compact)
-	require.NoError(b, err)
+	o := recordedPod(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := pods.Values(o); err != nil {
