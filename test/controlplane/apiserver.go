@@ -12,7 +12,7 @@ import (
 )
 
 // StartAPIServer starts the apiserver on the address it had, and waits until it
-// is ready and the namespace kube-system exists. etcd must run.
+// is ready, the namespace kube-system exists and the client CA is published. etcd must run.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -78,6 +78,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--endpoint-reconciler-type=none", // refuses loopback addresses
 		"--tls-cert-file=" + cp.path("pki", serverCertFile),
 		"--tls-private-key-file=" + cp.path("pki", serverKeyFile),
+		"--client-ca-file=" + cp.path("pki", clientCACertFile),
 		"--token-auth-file=" + cp.path("tokens.csv"),
 		"--authorization-mode=RBAC",
 		"--service-account-key-file=" + cp.path("pki", accountKeyFile),
@@ -111,7 +112,10 @@ func (cp *ControlPlane) apiserverReady() (func(context.Context) error, error) {
 		if err := client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 			return err
 		}
-		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if _, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
 		return err
 	}, nil
 }

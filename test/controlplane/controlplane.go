@@ -3,6 +3,7 @@ package controlplane
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +28,8 @@ type Options struct {
 	EtcdURL string
 	// Port is the apiserver's port on 127.0.0.1; 0 means a free one.
 	Port int
-	// APIServerArgs are flags appended to the apiserver's, "--name=value".
+	// APIServerArgs are flags appended to the apiserver's, "--name=value". A list is appended to, so
+	// that "--authorization-mode=Node" adds the node authorizer.
 	APIServerArgs []string
 	// StopGrace is the time that a server has to end by itself before it is killed; 0 means 30 s.
 	StopGrace time.Duration
@@ -47,6 +49,7 @@ type ControlPlane struct {
 	grace     time.Duration
 	lock      io.Closer // of dir
 	caData    []byte
+	clientCA  *tls.Certificate
 	tokens    map[string]string // by user
 
 	etcdPort port
@@ -106,6 +109,9 @@ func (cp *ControlPlane) prepare(o Options) error {
 	}
 	if cp.caData, err = os.ReadFile(cp.path("pki", caCertFile)); err != nil {
 		return fmt.Errorf("pki: %w", err)
+	}
+	if cp.clientCA, err = loadClientCA(cp.path("pki")); err != nil {
+		return err
 	}
 	if cp.tokens, err = loadTokens(cp.path("tokens.csv")); err != nil {
 		return err

@@ -21,6 +21,9 @@ const (
 	serverCertFile = "apiserver.crt"
 	serverKeyFile  = "apiserver.key"
 	accountKeyFile = "service-account.key"
+
+	clientCACertFile = "client-ca.crt"
+	clientCAKeyFile  = "client-ca.key"
 )
 
 // certificateLifetime is generous: a saved folder may be started again much later.
@@ -36,24 +39,11 @@ func writePKI(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, caKey, err := newAuthority("controlplane-ca")
 	if err != nil {
-		return fmt.Errorf("pki: authority: %w", err)
+		return err
 	}
 	now := time.Now()
-	ca := &x509.Certificate{
-		SerialNumber:          big.NewInt(now.UnixNano()),
-		Subject:               pkix.Name{CommonName: "controlplane-ca"},
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(certificateLifetime),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	if err != nil {
-		return fmt.Errorf("pki: authority: %w", err)
-	}
 	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("pki: apiserver: %w", err)
@@ -72,7 +62,7 @@ func writePKI(dir string) error {
 	if err != nil {
 		return fmt.Errorf("pki: apiserver: %w", err)
 	}
-	if err := writePEM(filepath.Join(dir, caCertFile), "CERTIFICATE", caDER); err != nil {
+	if err := writePEM(filepath.Join(dir, caCertFile), "CERTIFICATE", ca.Raw); err != nil {
 		return err
 	}
 	if err := writePEM(filepath.Join(dir, serverCertFile), "CERTIFICATE", serverDER); err != nil {
@@ -86,6 +76,33 @@ func writePKI(dir string) error {
 		return fmt.Errorf("pki: service accounts: %w", err)
 	}
 	return writeKey(filepath.Join(dir, accountKeyFile), accountKey)
+}
+
+// newAuthority makes a certificate authority.
+func newAuthority(name string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: %s: %w", name, err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(now.UnixNano()),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(certificateLifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: %s: %w", name, err)
+	}
+	ca, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: %s: %w", name, err)
+	}
+	return ca, key, nil
 }
 
 func writeKey(path string, key *ecdsa.PrivateKey) error {

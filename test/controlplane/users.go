@@ -91,19 +91,25 @@ func (cp *ControlPlane) Kubeconfig(user string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("kubeconfig: %w: %q", ErrUnknownUser, user)
 	}
+	return cp.writeKubeconfig(user, &clientcmdapi.AuthInfo{Token: token})
+}
+
+// writeKubeconfig writes a kubeconfig file with these credentials, and returns its path.
+func (cp *ControlPlane) writeKubeconfig(user string, auth *clientcmdapi.AuthInfo) (string, error) {
 	const name = "controlplane"
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: cp.URL(), CertificateAuthorityData: cp.caData}
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token}
+	config.AuthInfos[user] = auth
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 	config.CurrentContext = name
 	b, err := clientcmd.Write(*config)
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig of %s: %w", user, err)
 	}
-	path := filepath.Join(cp.dir, user+".kubeconfig")
+	file := strings.ReplaceAll(user, ":", "-") + ".kubeconfig" // KUBECONFIG is separated by colons
+	path := filepath.Join(cp.dir, file)
 	// Renamed into place: parallel tests ask for it while others read it.
-	f, err := os.CreateTemp(cp.dir, user+".kubeconfig.") // has mode 0600
+	f, err := os.CreateTemp(cp.dir, file+".") // has mode 0600
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig of %s: %w", user, err)
 	}
