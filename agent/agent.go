@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/backup"
@@ -106,11 +105,11 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		return c.Verify.Interval.Duration
 	})}
 
-	restConfig, err := upstream.LoadConfig(cfg.Kubeconfig)
+	cluster, err := a.newCluster(cfg)
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	restConfig.UserAgent = "snapcache/" + opts.Version
+	defer cluster.Close()
 	if a.keys, err = bolt.ReadKeyring(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles); err != nil {
 		return &UsageError{Err: err}
 	}
@@ -120,7 +119,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		}
 		return err
 	}
-	err = a.serve(ctx, restConfig)
+	err = a.serve(ctx, cluster)
 	a.extended(func() {
 		if closeErr := a.db.Close(); closeErr != nil {
 			err = errors.Join(err, fmt.Errorf("close database: %w", closeErr))
@@ -130,6 +129,24 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		a.log.Info("stopped")
 	}
 	return err
+}
+
+// newCluster returns the connection to the server, or to two of them.
+func (a *Agent) newCluster(cfg *config.AgentConfiguration) (*upstream.Cluster, error) {
+	preferred, err := upstream.LoadConfig(cfg.Kubeconfig, "")
+	if err != nil {
+		return nil, err
+	}
+	preferred.UserAgent = "snapcache/" + a.opts.Version
+	if cfg.FallbackContext == "" {
+		return upstream.New(preferred)
+	}
+	other, err := upstream.LoadConfig(cfg.Kubeconfig, cfg.FallbackContext)
+	if err != nil {
+		return nil, fmt.Errorf("fallbackContext: %w", err)
+	}
+	other.UserAgent = preferred.UserAgent
+	return upstream.NewFailover(preferred, other, a.clock, a.log)
 }
 
 // openStore opens the database, and the configured collections that are in it.
@@ -267,7 +284,7 @@ func (a *Agent) openCollections() error {
 // serve runs the local API and the collections until ctx ends or one of them fails. It listens
 // before it connects to the server, so that the cache can be read at once. The end of ctx is no
 // error.
-func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) (err error) {
+func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error) {
 	a.stopping = ctx.Done()
 	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log, OpenStore: a.openSmallStore}
 	if err := a.kube.Open(); err != nil {
@@ -312,7 +329,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) (err error) 
 	group.Go(func() error { a.tell(systemd.Watchdog(running, a.clock, a.healthy)); return nil })
 	group.Go(func() error { a.report(running); return nil })
 	group.Go(func() error { a.snapshots.Run(running); return nil })
-	group.Go(func() error { return a.follow(running, restConfig) })
+	group.Go(func() error { return a.follow(running, cluster) })
 	err = group.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -322,12 +339,7 @@ func (a *Agent) serve(ctx context.Context, restConfig *rest.Config) (err error) 
 
 // follow runs the collections until ctx ends, and returns once they have stored the queued changes.
 // The database must stay open until then.
-func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
-	cluster, err := upstream.New(restConfig)
-	if err != nil {
-		return &UsageError{Err: err}
-	}
-	defer cluster.Close()
+func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
 	a.mu.Lock()
 	a.cluster = cluster
 	a.mu.Unlock()
@@ -340,6 +352,7 @@ func (a *Agent) follow(ctx context.Context, restConfig *rest.Config) error {
 	for _, c := range a.all() {
 		supervisors.Start(c)
 	}
+	group.Go(func() error { cluster.Run(running); return nil })
 	group.Go(func() error { a.reloadsOn(running, cluster, supervisors); return nil })
 	group.Go(func() error { repair.Repairer{Damages: a.damages, Clock: a.clock, All: a.all}.Run(running); return nil })
 	group.Go(func() error { a.verifier.Run(running); return nil })

@@ -119,6 +119,7 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 	var errs []error
 	for _, field := range slices.Concat(
 		collection.Changed("kubeconfig", before.Kubeconfig, next.Kubeconfig),
+		collection.Changed("fallbackContext", before.FallbackContext, next.FallbackContext),
 		collection.Changed("store.type", before.Store.Type, next.Store.Type),
 		collection.Changed("store.path", before.Store.Path, next.Store.Path),
 		collection.Changed("store.maxSize", before.Store.MaxSize, next.Store.MaxSize), // the file is mapped at that size

@@ -196,6 +196,7 @@ func TestReloadRefused(t *testing.T) {
 		field  string
 		change func(*config.AgentConfiguration)
 	}{
+		{"fallbackContext", func(c *config.AgentConfiguration) { c.FallbackContext = "direct" }},
 		{"kubeconfig", func(c *config.AgentConfiguration) { c.Kubeconfig += "2" }},
 		{"store.type", func(c *config.AgentConfiguration) { c.Store.Type = config.StoreMemory }},
 		{"store.path", func(c *config.AgentConfiguration) { c.Store.Path += "2" }},

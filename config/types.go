@@ -29,6 +29,11 @@ type AgentConfiguration struct {
 	// $KUBECONFIG, the pod's service account, ~/.kube/config.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 
+	// FallbackContext is the context of the kubeconfig whose server is used while that of the
+	// current context is gone: the kube-apiserver, behind an agent that other agents follow. Both
+	// must be of one cluster. Empty for none.
+	FallbackContext string `json:"fallbackContext,omitempty"`
+
 	// ResumeJitter limits the random wait before the first request of each resource after a start,
 	// so that the requests of a fleet that starts at once are spread. From 0s to [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`

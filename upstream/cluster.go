@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,10 +16,12 @@ import (
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 )
 
 // Cluster is the connection to one cluster's kube-apiserver. Its sources share one HTTP/2
@@ -28,6 +31,7 @@ type Cluster struct {
 	base      *url.URL
 	transport http.RoundTripper
 	client    *rest.RESTClient
+	failover  *failover // nil for a cluster with one server
 
 	mu        sync.Mutex
 	suggested map[schema.GroupResource][]string // see suggest
@@ -39,25 +43,77 @@ type Cluster struct {
 // bound them, and HTTP/2 health checks find dead connections. cfg.QPS is not used either, as in
 // [LoadConfig].
 func New(cfg *rest.Config) (*Cluster, error) {
+	cfg = connection(cfg)
+	e, err := newEndpoint(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return newCluster(cfg, e.base, e.transport)
+}
+
+// NewFailover returns a Cluster with two servers of one cluster: requests go to the preferred one, and
+// to the other while that is gone, as [Cluster.Run] decides. Otherwise it is as [New].
+func NewFailover(preferred, other *rest.Config, c clock.Clock, log *slog.Logger) (*Cluster, error) {
+	preferred = connection(preferred)
+	first, err := newEndpoint(preferred)
+	if err != nil {
+		return nil, err
+	}
+	second, err := newEndpoint(connection(other))
+	if err != nil {
+		return nil, err
+	}
+	f := newFailover(first, second, c, log)
+	cluster, err := newCluster(preferred, first.base, f)
+	if err != nil {
+		return nil, err
+	}
+	cluster.failover = f
+	return cluster, nil
+}
+
+// connection returns a copy of cfg without what is not used.
+func connection(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout, cfg.QPS = 0, -1
+	return cfg
+}
+
+func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
-		return nil, configError("", fmt.Sprintf("the server's address %q can't be used: %v", redact(cfg.Host), err), "correct server in the kubeconfig")
+		return endpoint{}, configError("", fmt.Sprintf("the server's address %q can't be used: %v", redact(cfg.Host), err), "correct server in the kubeconfig")
 	}
 	rt, err := rest.TransportFor(cfg)
 	if err != nil {
-		return nil, configError("", fmt.Sprintf("the TLS settings or credentials can't be used: %v", err), "correct the kubeconfig")
+		return endpoint{}, configError("", fmt.Sprintf("the TLS settings or credentials can't be used: %v", err), "correct the kubeconfig")
 	}
+	return endpoint{base, rt}, nil
+}
+
+func newCluster(cfg *rest.Config, base *url.URL, rt http.RoundTripper) (*Cluster, error) {
 	c := &Cluster{cfg: cfg, base: base, transport: rt, suggested: make(map[schema.GroupResource][]string)}
+	var err error
 	if c.client, err = c.restClient(schema.GroupVersion{Version: "v1"}, rt, false); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", base.Host, err)
 	}
 	return c, nil
 }
 
-// Server returns the server's address, without credentials.
-func (c *Cluster) Server() string { return c.base.Redacted() }
+// Run decides until ctx ends which of two servers is used. It returns at once if there is one.
+func (c *Cluster) Run(ctx context.Context) {
+	if c.failover != nil {
+		c.failover.run(ctx)
+	}
+}
+
+// Server returns the address of the server in use, without credentials.
+func (c *Cluster) Server() string {
+	if c.failover != nil {
+		return c.failover.current().base.Redacted()
+	}
+	return c.base.Redacted()
+}
 
 // Close closes the idle connections. Callers end their own lists and watches.
 func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.transport) }
@@ -98,13 +154,17 @@ const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 
 // Identity returns the identity of the cluster: "uid:" and the UID of the namespace kube-system. If
 // the server forbids that read (403) or has no such namespace (404), it is "ca:" and a digest of
-// the CA and of the server's host and port. The two forms can't be compared: after a change of
+// the CA and of the server's host and port. A server that does not have namespaces at all, such as an
+// agent that does not cache them, is asked in vain: an error. The two forms can't be compared: after a change of
 // permissions one cluster may answer with the other form. Every other failure is an error, never
 // another identity.
 func (c *Cluster) Identity(ctx context.Context) (string, error) {
 	body, err := c.get(ctx, acceptMetadata, "api", "v1", "namespaces", "kube-system")
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+	if apierrors.IsForbidden(err) || isNoNamespace(err) {
 		return c.caIdentity()
+	}
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("identity of the cluster: %w: an agent that is asked for it has to cache namespaces, or to forward", err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("identity of the cluster: %w", err)
@@ -114,6 +174,12 @@ func (c *Cluster) Identity(ctx context.Context) (string, error) {
 		return "", errors.New("identity of the cluster: the server's answer has no UID for the namespace kube-system: " + hintNotKubernetes)
 	}
 	return "uid:" + uid.Str, nil
+}
+
+// isNoNamespace reports whether err is the 404 of a namespace, and not of a path.
+func isNoNamespace(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == metav1.NamespaceSystem
 }
 
 func (c *Cluster) caIdentity() (string, error) {

@@ -27,10 +27,12 @@ const (
 // first of these is used: the files in $KUBECONFIG, the service account of the pod that this
 // process runs in, ~/.kube/config.
 //
+// context is the context that is used; empty for the current one.
+//
 // The client's own rate limit is off: a cache sends few requests, and a limit would only delay its
 // watches. The caller may set UserAgent to one with its version. An error is one line with a hint.
-func LoadConfig(path string) (*rest.Config, error) {
-	cfg, err := findConfig(path)
+func LoadConfig(path, context string) (*rest.Config, error) {
+	cfg, err := findConfig(path, context)
 	if err != nil {
 		return nil, err
 	}
@@ -39,22 +41,25 @@ func LoadConfig(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-func findConfig(path string) (*rest.Config, error) {
+func findConfig(path, context string) (*rest.Config, error) {
 	if path != "" {
-		return loadFiles(path, []string{path})
+		return loadFiles(path, []string{path}, context)
 	}
 	if env := os.Getenv("KUBECONFIG"); env != "" {
-		return loadFiles(env, existing(filepath.SplitList(env)))
+		return loadFiles(env, existing(filepath.SplitList(env)), context)
 	}
 	cluster, clusterErr := rest.InClusterConfig()
-	if clusterErr == nil {
+	switch {
+	case clusterErr == nil && context != "":
+		return nil, configError("", "a pod's service account has no context "+context, hintGive)
+	case clusterErr == nil:
 		return cluster, nil
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		// If a pod has no service account token, the file may still exist.
 		file := filepath.Join(home, ".kube", "config")
 		if len(existing([]string{file})) > 0 {
-			return loadFiles(file, []string{file})
+			return loadFiles(file, []string{file}, context)
 		}
 	}
 	if !errors.Is(clusterErr, rest.ErrNotInCluster) {
@@ -74,7 +79,7 @@ func existing(files []string) []string {
 }
 
 // loadFiles reads and merges files. Errors refer to them as name.
-func loadFiles(name string, files []string) (*rest.Config, error) {
+func loadFiles(name string, files []string, context string) (*rest.Config, error) {
 	if len(files) == 0 {
 		return nil, configError(name, fs.ErrNotExist.Error(), hintGive)
 	}
@@ -88,10 +93,13 @@ func loadFiles(name string, files []string) (*rest.Config, error) {
 	if err != nil {
 		return nil, configError(name, err.Error(), "the file is corrupt or not a kubeconfig")
 	}
-	if fault, hint := checkContext(raw); fault != "" {
+	if context == "" {
+		context = raw.CurrentContext
+	}
+	if fault, hint := checkContext(raw, context); fault != "" {
 		return nil, configError(name, fault, hint)
 	}
-	cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
 	if err != nil {
 		return nil, configError(name, err.Error(), hintCorrect)
 	}
@@ -116,20 +124,23 @@ func checkFile(path string) error {
 	return nil
 }
 
-// checkContext returns what is wrong with the current context and what to do; empty for nothing.
-func checkContext(raw *clientcmdapi.Config) (fault, hint string) {
-	current := raw.CurrentContext
-	ctx := raw.Contexts[current]
+// checkContext returns what is wrong with a context and what to do; empty for nothing.
+func checkContext(raw *clientcmdapi.Config, name string) (fault, hint string) {
+	of := "the context " + name
+	if name == raw.CurrentContext {
+		of = "the current-context " + name
+	}
+	ctx := raw.Contexts[name]
 	switch {
-	case current == "":
+	case name == "":
 		return "no current-context", chooseContext(raw)
 	case ctx == nil:
-		return "the current-context " + current + " is not in the file", chooseContext(raw)
+		return of + " is not in the file", chooseContext(raw)
 	case raw.Clusters[ctx.Cluster] == nil:
-		return "the cluster " + quoteEmpty(ctx.Cluster) + " of context " + current + " is not in the file", hintCorrect
+		return "the cluster " + quoteEmpty(ctx.Cluster) + " of context " + name + " is not in the file", hintCorrect
 	case ctx.AuthInfo != "" && raw.AuthInfos[ctx.AuthInfo] == nil:
 		// Otherwise client-go would send no credential, and the server would answer 401.
-		return "the user " + ctx.AuthInfo + " of context " + current + " is not in the file", hintCorrect
+		return "the user " + ctx.AuthInfo + " of context " + name + " is not in the file", hintCorrect
 	}
 	return "", ""
 }

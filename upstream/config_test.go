@@ -50,7 +50,7 @@ func TestLoadConfig(t *testing.T) {
 	env := write(t, filepath.Join(dir, "env"), kubeconfig("https://env:6443"))
 	write(t, filepath.Join(dir, ".kube", "config"), kubeconfig("https://home:6443"))
 
-	cfg, err := LoadConfig("")
+	cfg, err := LoadConfig("", "")
 	require.NoError(t, err)
 	require.Equal(t, "https://home:6443", cfg.Host)
 	require.Equal(t, "very-secret-token", cfg.BearerToken)
@@ -61,17 +61,17 @@ func TestLoadConfig(t *testing.T) {
 	// In a pod without a token, the file in the home directory is still used.
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	cfg, err = LoadConfig("")
+	cfg, err = LoadConfig("", "")
 	require.NoError(t, err)
 	require.Equal(t, "https://home:6443", cfg.Host)
 
 	// Of several files, missing ones are ignored, and the first one wins.
 	t.Setenv("KUBECONFIG", strings.Join([]string{filepath.Join(dir, "none"), env, given}, string(os.PathListSeparator)))
-	cfg, err = LoadConfig("")
+	cfg, err = LoadConfig("", "")
 	require.NoError(t, err)
 	require.Equal(t, "https://env:6443", cfg.Host)
 
-	cfg, err = LoadConfig(given)
+	cfg, err = LoadConfig(given, "")
 	require.NoError(t, err)
 	require.Equal(t, "https://given:6443", cfg.Host)
 }
@@ -94,7 +94,7 @@ func TestLoadConfigErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := write(t, filepath.Join(noConfig(t), "config"), tc.text)
-			_, err := LoadConfig(path)
+			_, err := LoadConfig(path, "")
 			require.True(t, strings.HasPrefix(err.Error(), "kubeconfig "+path+": "), err)
 			require.ErrorContains(t, err, tc.want)
 			require.NotContains(t, err.Error(), "\n")
@@ -106,21 +106,21 @@ func TestLoadConfigErrors(t *testing.T) {
 
 func TestLoadConfigNoFile(t *testing.T) {
 	dir := noConfig(t)
-	_, err := LoadConfig("/x")
+	_, err := LoadConfig("/x", "")
 	require.EqualError(t, err, "kubeconfig /x: no such file: give one with --kubeconfig or in $KUBECONFIG")
-	_, err = LoadConfig(dir)
+	_, err = LoadConfig(dir, "")
 	require.EqualError(t, err, "kubeconfig "+dir+": is a directory: give one with --kubeconfig or in $KUBECONFIG")
 
-	_, err = LoadConfig("")
+	_, err = LoadConfig("", "")
 	require.EqualError(t, err, "no kubeconfig was given and none was found: give one with --kubeconfig or in $KUBECONFIG")
 
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	_, err = LoadConfig("")
+	_, err = LoadConfig("", "")
 	require.ErrorContains(t, err, "this runs in a pod, but its service account can't be used")
 
 	t.Setenv("KUBECONFIG", "/x:/y")
-	_, err = LoadConfig("")
+	_, err = LoadConfig("", "")
 	require.ErrorContains(t, err, "kubeconfig /x:/y: ")
 	require.ErrorContains(t, err, hintGive)
 }
@@ -131,7 +131,7 @@ func TestLoadConfigPermission(t *testing.T) {
 	if _, err := os.ReadFile(path); err == nil {
 		t.Skip("this user may read everything")
 	}
-	_, err := LoadConfig(path)
+	_, err := LoadConfig(path, "")
 	require.EqualError(t, err, "kubeconfig "+path+": permission denied: make it readable for the user this runs as")
 }
 

@@ -23,7 +23,8 @@ func TestIdentity(t *testing.T) {
 	}{
 		{"uid", 200, `{"kind":"PartialObjectMetadata","metadata":{"name":"kube-system","uid":"0b1c-2d"}}`, "uid:0b1c-2d", ""},
 		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), "ca:", ""},
-		{"not found", 404, statusBody(404, "NotFound", "no", ""), "ca:", ""},
+		{"not found", 404, statusBody(404, "NotFound", "no", `{"name":"kube-system","kind":"namespaces"}`), "ca:", ""},
+		{"no namespaces", 404, statusBody(404, "NotFound", "the server could not find the requested resource", ""), "", Gone},
 		{"401", 401, statusBody(401, "Unauthorized", "Unauthorized", ""), "", Unauthorized},
 		{"500", 500, statusBody(500, "InternalError", "etcd", ""), "", Server},
 		{"no uid", 200, `{"metadata":{}}`, "", Other},

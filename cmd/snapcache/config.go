@@ -91,7 +91,7 @@ func checkConfig(c *cli.Context) error {
 // askServer asks the server for each resource and the permissions on them, and returns the server's
 // address.
 func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
-	connection, err := upstream.LoadConfig(kubeconfig)
+	connection, err := upstream.LoadConfig(kubeconfig, "")
 	if err != nil {
 		return "", withCode(exitUsage, err)
 	}
