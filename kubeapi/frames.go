@@ -23,12 +23,15 @@ type frames struct {
 	pending *bytes.Buffer // frames that are not written yet; nil for none
 	q       *query
 	buf     []byte
+	full    int // how many bytes of frames are written at once
 	heads   int // of tables: the columns are only in the first one
 	started bool
 }
 
-func newFrames(w http.ResponseWriter, q *query) *frames {
-	return &frames{rw: w, dog: newWatchdog(w), q: q}
+func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
+	f := &frames{dog: newWatchdog(w), q: q}
+	f.rw, f.full = packing(w, r)
+	return f
 }
 
 // buffers are those of pending frames: a watch that waits has none.
@@ -38,7 +41,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 func (f *frames) start() error {
 	f.started = true
 	f.dog.begin()
-	setJSON(f.rw.Header())
+	setContent(f.rw)
 	f.rw.WriteHeader(http.StatusOK)
 	return f.flush()
 }
@@ -129,7 +132,7 @@ func (f *frames) frame(typ string, object []byte) error {
 	b.WriteString(`","object":`)
 	b.Write(object)
 	b.WriteString("}\n")
-	if b.Len() < writeBufferBytes {
+	if b.Len() < f.full {
 		return nil
 	}
 	return f.dog.watch(f.write)

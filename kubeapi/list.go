@@ -245,11 +245,12 @@ func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err e
 
 // sendList writes a list whose objects come from a spool.
 func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page, sp *spool.Spool) error {
-	out := &listWriter{w: bufio.NewWriterSize(newImpatient(w), writeBufferBytes), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
+	w, size := packing(w, r)
+	out := &listWriter{w: bufio.NewWriterSize(newImpatient(w), size), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
 	started := false
 	start := func() error {
 		started = true
-		setJSON(w.Header())
+		setContent(w)
 		return out.begin()
 	}
 	err := eachCopied(r.Context(), sp, func(raw []byte) error {

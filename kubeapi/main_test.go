@@ -6,4 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	packer().EncodeAll([]byte("x"), nil) // its channel must not be of the bubble of the first test
+	goleak.VerifyTestMain(m)
+}

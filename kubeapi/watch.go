@@ -89,7 +89,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if rv == "" && q.opts.SendInitialEvents == nil {
 		from = "0"
 	}
-	wt.out = newFrames(w, &q)
+	wt.out = newFrames(w, r, &q)
 	defer wt.out.dog.end()
 	var v store.View
 	if initial {

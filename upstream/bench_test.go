@@ -48,7 +48,7 @@ func BenchmarkList(b *testing.B) {
 		b.SetBytes(int64(len(body)))
 		b.ReportAllocs()
 		for b.Loop() {
-			zr := &gunzipBody{packed: io.NopCloser(bytes.NewReader(packed.Bytes()))}
+			zr := &unpackedBody{packed: io.NopCloser(bytes.NewReader(packed.Bytes())), open: newGzip}
 			if _, err := parsePage(zr, func(string) {}, func([]byte) error { return nil }); err != nil {
 				b.Fatal(err)
 			}

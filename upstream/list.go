@@ -146,7 +146,7 @@ func (s *Source) pageRequest(size int64, next string) (*rest.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.SetHeader("Accept-Encoding", "gzip")
+	r.SetHeader("Accept-Encoding", acceptEncodings)
 	if size > 0 {
 		r.Param("limit", strconv.FormatInt(size, 10))
 	}

@@ -156,7 +156,7 @@ func TestListCutOff(t *testing.T) {
 		}
 		packed := pack(tc.body)
 		for i := range packed {
-			zr := &gunzipBody{packed: io.NopCloser(bytes.NewReader(packed[:i]))}
+			zr := &unpackedBody{packed: io.NopCloser(bytes.NewReader(packed[:i])), open: newGzip}
 			_, _, _, err := readList(tc.res, object.Prune{}, zr)
 			require.ErrorIs(t, err, ErrBadList, "packed, %d bytes", i)
 			require.Equal(t, Unreachable, Classify(err))
@@ -306,7 +306,7 @@ func TestListRequest(t *testing.T) {
 		var got string
 		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			got = r.URL.String()
-			require.Equal(t, "gzip", r.Header.Get("Accept-Encoding"))
+			require.Equal(t, "zstd, gzip", r.Header.Get("Accept-Encoding"))
 			require.Equal(t, "application/json", r.Header.Get("Accept"))
 			reply(w, 200, fmt.Sprintf(`{"kind":"%sList","apiVersion":"%s","metadata":{"resourceVersion":"1"},"items":[]}`, tc.opts.Resource.Kind, tc.opts.Resource.APIVersion()))
 		})

@@ -9,10 +9,14 @@ import (
 	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 )
 
+// acceptEncodings are the encodings of lists that are accepted: a kube-apiserver has gzip, an agent zstd.
+const acceptEncodings = "zstd, gzip"
+
 // meter is the transport of one source. It counts received bytes, decompresses gzip (net/http does
-// so only if it hides the transferred bytes), and stores the media type of an answer if the context
+// so only if it hides the transferred bytes) and zstd, and stores the media type of an answer if the context
 // has a mediaTypeKey. It is safe for concurrent use.
 type meter struct {
 	next  http.RoundTripper
@@ -37,13 +41,18 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 		*p, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	}
 	resp.Body = &countedBody{resp.Body, &m.bytes}
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		resp.Body = &gunzipBody{packed: resp.Body}
-		resp.Header.Del("Content-Encoding")
-		resp.Header.Del("Content-Length")
-		resp.ContentLength = -1
-		resp.Uncompressed = true
+	switch resp.Header.Get("Content-Encoding") {
+	case "gzip":
+		resp.Body = &unpackedBody{packed: resp.Body, open: newGzip}
+	case "zstd":
+		resp.Body = &unpackedBody{packed: resp.Body, open: newZstd}
+	default:
+		return resp, nil
 	}
+	resp.Header.Del("Content-Encoding")
+	resp.Header.Del("Content-Length")
+	resp.ContentLength = -1
+	resp.Uncompressed = true
 	return resp, nil
 }
 
@@ -65,21 +74,35 @@ func (b *countedBody) Read(p []byte) (int, error) {
 // message to the server.
 const packedBuffer = 32 << 10
 
-// gunzipBody decompresses a body. The first Read makes the reader, because that already reads.
-type gunzipBody struct {
+// unpackedBody decompresses a body. The first Read makes the reader, because that already reads.
+type unpackedBody struct {
 	packed io.ReadCloser
-	zr     *gzip.Reader
+	open   func(packed io.Reader) (io.Reader, error)
+	r      io.Reader
 	err    error
 }
 
-func (b *gunzipBody) Read(p []byte) (int, error) {
-	if b.zr == nil && b.err == nil {
-		b.zr, b.err = gzip.NewReader(bufio.NewReaderSize(b.packed, packedBuffer))
+func (b *unpackedBody) Read(p []byte) (int, error) {
+	if b.r == nil && b.err == nil {
+		b.r, b.err = b.open(b.packed)
 	}
 	if b.err != nil {
 		return 0, b.err
 	}
-	return b.zr.Read(p)
+	return b.r.Read(p)
 }
 
-func (b *gunzipBody) Close() error { return b.packed.Close() }
+// Close implements [io.Closer]. The reader holds no more than memory.
+func (b *unpackedBody) Close() error { return b.packed.Close() }
+
+func newGzip(packed io.Reader) (io.Reader, error) {
+	return gzip.NewReader(bufio.NewReaderSize(packed, packedBuffer))
+}
+
+// maxWindow is the most memory that the server's zstd may need, in bytes.
+const maxWindow = 8 << 20
+
+// newZstd returns a reader without goroutines.
+func newZstd(packed io.Reader) (io.Reader, error) {
+	return zstd.NewReader(packed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+}

@@ -64,8 +64,9 @@ func (s *Source) watchRequest(rv string, timeout time.Duration) (*rest.Request, 
 	r.Param("watch", "true").
 		Param("allowWatchBookmarks", "true").
 		Param("timeoutSeconds", strconv.FormatInt(max(1, int64(timeout/time.Second)), 10)).
-		// The server never compresses a watch; a proxy that does would hold events back.
-		SetHeader("Accept-Encoding", "identity")
+		// A kube-apiserver does not compress a watch, and a proxy that does may hold events back. An
+		// agent compresses each event with zstd.
+		SetHeader("Accept-Encoding", "zstd")
 	if rv != "" {
 		r.Param("resourceVersion", rv)
 	}

@@ -1,0 +1,92 @@
+package kubeapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+)
+
+// unpacked returns what the frames of zstd hold.
+func unpacked(t *testing.T, b []byte) string {
+	t.Helper()
+	d, err := zstd.NewReader(nil)
+	require.NoError(t, err)
+	defer d.Close()
+	all, err := d.DecodeAll(b, nil)
+	require.NoError(t, err)
+	return string(all)
+}
+
+// written returns what was written to a client until now.
+func (s *stream) written() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]byte(nil), s.buf.Bytes()...)
+}
+
+// TestPackedWatch checks that a packed watch has the bytes of another one at each moment.
+func TestPackedWatch(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 2000 { // more than is written at once
+			w.put(fmt.Sprintf("c/n-%d", i), &pod{ns: "c", name: fmt.Sprintf("n-%d", i), app: strings.Repeat("x", 200)})
+		}
+		w.all()
+		w.drain()
+		const query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+		plain, packed := open(t, w, query), open(t, w, query, "Accept-Encoding", "zstd, gzip")
+		require.Equal(t, "zstd", packed.Header().Get("Content-Encoding"))
+		require.Equal(t, "Accept-Encoding", packed.Header().Get("Vary"))
+		require.Empty(t, plain.Header().Get("Content-Encoding"))
+		same := func() {
+			t.Helper()
+			require.Equal(t, string(plain.written()), unpacked(t, packed.written()))
+		}
+		require.Greater(t, len(plain.written()), 2*packBytes)
+		require.Less(t, len(packed.written()), len(plain.written())/5)
+		same()
+		for i := range 3 {
+			w.change("a/x", fmt.Sprint(i), "")
+			require.Contains(t, string(plain.written()), fmt.Sprintf(`"resourceVersion":"%d"`, w.rv))
+			same()
+		}
+		w.remove("a/x")
+		same()
+		synctest.Wait()
+	})
+}
+
+// TestPackedList checks that a packed list has the bytes of another one, and which answers are packed.
+func TestPackedList(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 2000 {
+			w.put(fmt.Sprintf("c/n-%d", i), &pod{ns: "c", name: fmt.Sprintf("n-%d", i), app: strings.Repeat("x", 200)})
+		}
+		w.all()
+		w.drain()
+		get := func(url, accept string) *httptest.ResponseRecorder {
+			rec, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, url, nil)
+			r.Header.Set("Accept-Encoding", accept)
+			w.server.ServeHTTP(rec, r)
+			return rec
+		}
+		const list = "/api/v1/pods?resourceVersion=0"
+		plain, packed := get(list, "identity"), get(list, "gzip, ZSTD;q=0.5")
+		require.Equal(t, plain.Body.String(), unpacked(t, packed.Body.Bytes()))
+		require.Less(t, packed.Body.Len(), plain.Body.Len()/5)
+		require.Equal(t, "zstd", packed.Header().Get("Content-Encoding"))
+		for _, accept := range []string{"", "gzip", "zstd;q=0", "zstd;q=0.0", "zstdx", "*"} {
+			require.Empty(t, get(list, accept).Header().Get("Content-Encoding"), accept)
+		}
+		for _, url := range []string{list + "&limit=x", "/api/v1/pods?watch=1&resourceVersion=x", "/api/v1/namespaces/c/pods/n-1"} {
+			answer := get(url, "zstd")
+			require.Empty(t, answer.Header().Get("Content-Encoding"), url)
+			require.True(t, strings.HasPrefix(answer.Body.String(), "{"), url)
+		}
+	})
+}
