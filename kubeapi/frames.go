@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -19,29 +20,43 @@ type statusError = apierrors.APIStatus
 // last resourceVersion that it has.
 type frames struct {
 	rw      http.ResponseWriter
+	out     io.Writer // rw, or what packs for it
 	dog     *watchdog
 	pending *bytes.Buffer // frames that are not written yet; nil for none
 	q       *query
 	buf     []byte
-	full    int // how many bytes of frames are written at once
 	heads   int // of tables: the columns are only in the first one
 	started bool
 }
 
 func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
-	f := &frames{dog: newWatchdog(w), q: q}
-	f.rw, f.full = packing(w, r)
+	f := &frames{rw: w, out: w, dog: newWatchdog(w), q: q}
+	if acceptsZstd(r) {
+		f.out = &gzipWriter{w: w}
+	}
 	return f
 }
 
 // buffers are those of pending frames: a watch that waits has none.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
+func getBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) } //nolint:forcetypeassert // see buffers
+
+func putBuffer(b *bytes.Buffer) {
+	if b.Cap() <= 2*writeBufferBytes { // others would make the pool grow
+		b.Reset()
+		buffers.Put(b)
+	}
+}
+
 // start sends the headers, before there is an event.
 func (f *frames) start() error {
 	f.started = true
 	f.dog.begin()
-	setContent(f.rw)
+	setJSON(f.rw.Header())
+	if _, ok := f.out.(*gzipWriter); ok {
+		setPacked(f.rw.Header(), "gzip")
+	}
 	f.rw.WriteHeader(http.StatusOK)
 	return f.flush()
 }
@@ -124,7 +139,7 @@ func (f *frames) failure(err error) error {
 // frame writes one frame: a JSON document and a line feed.
 func (f *frames) frame(typ string, object []byte) error {
 	if f.pending == nil {
-		f.pending = buffers.Get().(*bytes.Buffer) //nolint:forcetypeassert // see buffers
+		f.pending = getBuffer()
 	}
 	b := f.pending
 	b.WriteString(`{"type":"`)
@@ -132,7 +147,7 @@ func (f *frames) frame(typ string, object []byte) error {
 	b.WriteString(`","object":`)
 	b.Write(object)
 	b.WriteString("}\n")
-	if b.Len() < f.full {
+	if b.Len() < writeBufferBytes {
 		return nil
 	}
 	return f.dog.watch(f.write)
@@ -146,10 +161,16 @@ func (f *frames) write() error {
 		return nil
 	}
 	f.pending = nil
-	_, err := f.rw.Write(b.Bytes())
-	if b.Cap() <= 2*writeBufferBytes { // others would make the pool grow
-		b.Reset()
-		buffers.Put(b)
-	}
+	_, err := f.out.Write(b.Bytes())
+	putBuffer(b)
 	return err
+}
+
+// end ends the stream in good order.
+func (f *frames) end() error {
+	z, ok := f.out.(*gzipWriter)
+	if !ok || !f.started {
+		return nil
+	}
+	return f.dog.watch(z.end)
 }

@@ -245,12 +245,18 @@ func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err e
 
 // sendList writes a list whose objects come from a spool.
 func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page, sp *spool.Spool) error {
-	w, size := packing(w, r)
+	size, zstd := writeBufferBytes, acceptsZstd(r)
+	if zstd {
+		w, size = &zstdWriter{ResponseWriter: w}, packBytes
+	}
 	out := &listWriter{w: bufio.NewWriterSize(newImpatient(w), size), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
 	started := false
 	start := func() error {
 		started = true
-		setContent(w)
+		setJSON(w.Header())
+		if zstd {
+			setPacked(w.Header(), "zstd")
+		}
 		return out.begin()
 	}
 	err := eachCopied(r.Context(), sp, func(raw []byte) error {

@@ -1,22 +1,56 @@
 package kubeapi
 
 import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
 	"net/http"
 	"strings"
 	"sync"
 
+	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
 )
 
-// packBytes is how much of a packed answer is collected before it is written: a frame of zstd is
-// packed without what came before.
-const packBytes = 256 << 10
+// Answers are packed for clients that ask for zstd, as an agent does that follows this one. Others ask
+// for gzip at most, which net/http does by itself: they are on the same machine, where packing costs
+// more than it saves.
+//
+// A list is packed with zstd. A watch is packed with gzip, by a compressor without state that is given
+// the last bytes of the stream: an event is mostly like the ones before it. Alone, a frame of zstd is
+// three times as long, and one encoder a watch would take half a megabyte.
 
-// maxPacking limits the frames that are packed at once, each with some hundred KiB of tables.
-const maxPacking = 4
+const (
+	// packBytes is how much of a list is packed at a time, without what came before.
+	packBytes = 256 << 10
 
-// packer packs frames of zstd. Frames follow one another in an answer, so that no answer has tables
-// of its own: a server has thousands of watches. The frames have no checksum, because TLS has one.
+	// maxPacking limits the frames that are packed at once, each with some hundred KiB of tables.
+	maxPacking = 4
+
+	// historyBytes is how much of a watch is kept to pack the next event; flate uses no more.
+	historyBytes = 8 << 10
+)
+
+// acceptsZstd reports whether a client accepts zstd. A weight other than 0 is ignored.
+func acceptsZstd(r *http.Request) bool {
+	for _, field := range r.Header.Values("Accept-Encoding") {
+		for coding := range strings.SplitSeq(field, ",") {
+			name, weight, _ := strings.Cut(coding, ";")
+			if strings.EqualFold(strings.TrimSpace(name), "zstd") {
+				return weight == "" || strings.Trim(strings.TrimPrefix(strings.TrimSpace(weight), "q="), "0.") != ""
+			}
+		}
+	}
+	return false
+}
+
+// setPacked sets the header of a packed answer.
+func setPacked(h http.Header, encoding string) {
+	h.Set("Content-Encoding", encoding)
+	h.Add("Vary", "Accept-Encoding")
+}
+
+// packer packs frames of zstd. They have no checksum, because TLS has one.
 var packer = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(maxPacking),
 		zstd.WithWindowSize(packBytes), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
@@ -26,58 +60,70 @@ var packer = sync.OnceValue(func() *zstd.Encoder {
 	return e
 })
 
-// packed are the buffers for packed frames.
-var packed = sync.Pool{New: func() any { return new([]byte) }}
-
-// packing returns a writer that packs an answer with zstd, if the client accepts that, else w. Each write
-// is a frame of zstd, so it should be of a size that is worth it; size is that.
-//
-// A kube-apiserver packs lists with gzip. Clients that accept only gzip are on the same machine, and
-// get answers as they are.
-func packing(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, size int) {
-	if !acceptsZstd(r) {
-		return w, writeBufferBytes
-	}
-	return &packingWriter{w}, packBytes
+// zstdWriter writes each Write as a frame of zstd.
+type zstdWriter struct {
+	http.ResponseWriter
+	buf []byte
 }
 
-// setContent sets the header of an answer in JSON, before its first write.
-func setContent(w http.ResponseWriter) {
-	h := w.Header()
-	setJSON(h)
-	if _, ok := w.(*packingWriter); ok {
-		h.Set("Content-Encoding", "zstd")
-		h.Add("Vary", "Accept-Encoding")
-	}
-}
-
-// acceptsZstd reports whether a client accepts zstd. A weight other than 0 is ignored.
-func acceptsZstd(r *http.Request) bool {
-	for _, field := range r.Header.Values("Accept-Encoding") {
-		for coding := range strings.SplitSeq(field, ",") {
-			name, weight, _ := strings.Cut(coding, ";")
-			if strings.EqualFold(strings.TrimSpace(name), "zstd") {
-				return strings.Trim(strings.TrimPrefix(strings.TrimSpace(weight), "q="), "0.") != "" || weight == ""
-			}
-		}
-	}
-	return false
-}
-
-// packingWriter packs what is written. The header has that once the answer begins: an error is sent
-// without.
-type packingWriter struct{ http.ResponseWriter }
-
-// Write implements http.ResponseWriter.
-func (w *packingWriter) Write(p []byte) (int, error) {
-	buf := packed.Get().(*[]byte) //nolint:forcetypeassert // see packed
-	defer packed.Put(buf)
-	*buf = packer().EncodeAll(p, (*buf)[:0])
-	if _, err := w.ResponseWriter.Write(*buf); err != nil {
+// Write implements [io.Writer].
+func (w *zstdWriter) Write(p []byte) (int, error) {
+	w.buf = packer().EncodeAll(p, w.buf[:0])
+	if _, err := w.ResponseWriter.Write(w.buf); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
 // Unwrap is for [http.ResponseController].
-func (w *packingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *zstdWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// gzipHeader is that of a stream of which nothing is known.
+var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
+
+// gzipWriter packs a stream with gzip. All that was written can be unpacked at any time.
+type gzipWriter struct {
+	w       http.ResponseWriter
+	history []byte // the last bytes of the stream
+	crc     uint32
+	size    uint32 // of the stream, modulo 2^32
+}
+
+// Write implements [io.Writer].
+func (w *gzipWriter) Write(p []byte) (int, error) {
+	b := w.begin()
+	defer putBuffer(b)
+	if err := flate.StatelessDeflate(b, p, false, w.history); err != nil {
+		return 0, err
+	}
+	w.crc, w.size = crc32.Update(w.crc, crc32.IEEETable, p), w.size+uint32(len(p)) //nolint:gosec // modulo
+	keep := p[max(0, len(p)-historyBytes):]
+	if over := len(w.history) + len(keep) - historyBytes; over > 0 {
+		w.history = w.history[:copy(w.history, w.history[over:])]
+	}
+	w.history = append(w.history, keep...)
+	_, err := w.w.Write(b.Bytes())
+	return len(p), err
+}
+
+// end writes the end of the stream.
+func (w *gzipWriter) end() error {
+	b := w.begin()
+	defer putBuffer(b)
+	if err := flate.StatelessDeflate(b, nil, true, nil); err != nil {
+		return err
+	}
+	b.Write(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, w.crc), w.size))
+	_, err := w.w.Write(b.Bytes())
+	return err
+}
+
+// begin returns a buffer, with the header if the stream begins.
+func (w *gzipWriter) begin() *bytes.Buffer {
+	b := getBuffer()
+	if w.history == nil {
+		w.history = make([]byte, 0, historyBytes)
+		b.Write(gzipHeader)
+	}
+	return b
+}

@@ -99,7 +99,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	}
 	switch {
 	case initial && isTooNew(err):
-		return wt.out.failure(err)
+		return errors.Join(wt.out.failure(err), wt.out.end())
 	case err != nil:
 		return err
 	}
@@ -120,11 +120,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err == nil {
 		err = wt.run(r.Context(), !initial && rv != "" && rv != "0")
 	}
-	if errors.Is(err, errWatchOver) {
-		return nil
-	}
 	if status := new(statusError); errors.As(err, status) {
-		return wt.out.failure(err)
+		err = wt.out.failure(err)
+	}
+	if err == nil || errors.Is(err, errWatchOver) {
+		return wt.out.end()
 	}
 	return err
 }

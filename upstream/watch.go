@@ -64,9 +64,8 @@ func (s *Source) watchRequest(rv string, timeout time.Duration) (*rest.Request, 
 	r.Param("watch", "true").
 		Param("allowWatchBookmarks", "true").
 		Param("timeoutSeconds", strconv.FormatInt(max(1, int64(timeout/time.Second)), 10)).
-		// A kube-apiserver does not compress a watch, and a proxy that does may hold events back. An
-		// agent compresses each event with zstd.
-		SetHeader("Accept-Encoding", "zstd")
+		// A kube-apiserver does not compress a watch, an agent does for clients that know zstd.
+		SetHeader("Accept-Encoding", acceptEncodings)
 	if rv != "" {
 		r.Param("resourceVersion", rv)
 	}

@@ -272,7 +272,7 @@ func TestWatchRequest(t *testing.T) {
 	var got string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.URL.String()
-		require.Equal(t, "zstd", r.Header.Get("Accept-Encoding"))
+		require.Equal(t, "zstd, gzip", r.Header.Get("Accept-Encoding"))
 		require.Equal(t, "application/json", r.Header.Get("Accept"))
 		reply(w, 200, "")
 	})
