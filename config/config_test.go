@@ -15,7 +15,7 @@ import (
 // setHome makes defaults independent of the machine.
 func setHome(t *testing.T) {
 	t.Setenv("HOME", "/home/till")
-	for _, variable := range []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"} {
+	for _, variable := range []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "NODE_NAME"} {
 		t.Setenv(variable, "")
 	}
 }
@@ -120,6 +120,8 @@ func TestValidateGoValues(t *testing.T) {
 			`log.format: "" is not one of text, json`},
 		{"no name", func(c *AgentConfiguration) { c.Resources[0].Resource = ResourceName{} },
 			"resources[0].resource: missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com"},
+		{"a profile without defaults", func(c *AgentConfiguration) { c.Profile = ProfileNode },
+			"nodeName: there is no default, because neither $NODE_NAME nor the host's name is set: give the name of this node"},
 		{"no place for the token", func(c *AgentConfiguration) {
 			c.Store = Store{Type: StoreMemory, CommitInterval: c.Store.CommitInterval, MaxSize: c.Store.MaxSize}
 			c.KubernetesAPI.Address = "127.0.0.1:6445"

@@ -59,14 +59,17 @@ func DefaultResources() []Resource {
 // in $RUNTIME_DIRECTORY, else in /run/snapcache for root, else in $XDG_RUNTIME_DIR/snapcache, else
 // beside the database. Snapshots are in the directory snapshots beside the database. If none of
 // these is known, the path stays empty, and Validate reports it.
+//
+// The resources of a profile are appended to the configured ones.
 func (c *AgentConfiguration) SetDefaults() {
-	c.setDefaults(surroundings{getenv: os.Getenv, root: os.Geteuid() == 0})
+	c.setDefaults(surroundings{getenv: os.Getenv, hostname: os.Hostname, root: os.Geteuid() == 0})
 }
 
 // surroundings are the inputs of the defaults other than the configuration.
 type surroundings struct {
-	getenv func(string) string
-	root   bool
+	getenv   func(string) string
+	hostname func() (string, error)
+	root     bool
 }
 
 func (c *AgentConfiguration) setDefaults(s surroundings) {
@@ -104,6 +107,7 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	c.Health.ReadyWhen = cmp.Or(c.Health.ReadyWhen, ReadyReadable)
 	c.Log.Level = cmp.Or(c.Log.Level, LogInfo)
 	c.Log.Format = cmp.Or(c.Log.Format, LogText)
+	c.expandProfile(s)
 	// An empty list stays, and Validate refuses it: an agent that caches nothing is a mistake.
 	if c.Resources == nil {
 		c.Resources = DefaultResources()

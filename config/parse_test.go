@@ -35,7 +35,7 @@ func TestGoodFiles(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no test data", err)
 	}
-	for _, file := range append(files, "example.yaml") {
+	for _, file := range append(files, "example.yaml", "../examples/node/agent.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			c := mustParse(t, file)
 			if err := c.Validate(); err != nil {

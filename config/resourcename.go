@@ -69,6 +69,12 @@ func (n ResourceName) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: n.Group, Resource: n.Resource}
 }
 
+// covers reports whether n names the resource of other, possibly without the group that discovery
+// finds.
+func (n ResourceName) covers(other ResourceName) bool {
+	return n.Resource == other.Resource && (n.Group == other.Group || n.Group == "")
+}
+
 // IsSecrets reports whether the name means the Secrets of the core group, in the plural or the
 // singular, which discovery accepts too.
 func (n ResourceName) IsSecrets() bool {

@@ -52,8 +52,13 @@ type AgentConfiguration struct {
 	Log           Log           `json:"log,omitzero"`
 	Secrets       Secrets       `json:"secrets,omitzero"`
 
-	// Resources are the resources to cache, each once. Without the field, they are
-	// [DefaultResources].
+	// Profile adds a set of resources to Resources; empty for none.
+	Profile Profile `json:"profile,omitempty"`
+	// NodeName is the node whose pods the profile caches. The default is $NODE_NAME, else the host's
+	// name in lower case.
+	NodeName string `json:"nodeName,omitempty"`
+	// Resources are the resources to cache, each once. One of them takes the place of the profile's
+	// entry for it. Without resources and profile, they are [DefaultResources].
 	Resources []Resource `json:"resources,omitempty"`
 }
 

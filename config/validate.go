@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // The limits that Validate enforces.
@@ -72,6 +73,7 @@ func (c *AgentConfiguration) problems() problems {
 		p.add("secrets.storeOnDisk", "it has to be exactly %q", SecretsConsent)
 	}
 	validateDuration(&p, "secrets.purgeAfter", c.Secrets.PurgeAfter.Duration, MinPurgeAfter, MaxPurgeAfter, "")
+	c.validateProfile(&p)
 	c.validateResources(&p)
 	return p
 }
@@ -197,6 +199,21 @@ func (k *KubernetesAPI) validateAccess(p *problems) {
 		p.add("kubernetesAPI.access.enabled", "the cluster's users come by TCP, and kubernetesAPI.address is not set: give one, as in %s", exampleAPIAddress)
 	default:
 		validateDuration(p, "kubernetesAPI.access.rememberFor", a.RememberFor.Duration, MinRememberFor, MaxRememberFor, "")
+	}
+}
+
+func (c *AgentConfiguration) validateProfile(p *problems) {
+	switch {
+	case c.Profile == "" && c.NodeName != "":
+		p.add("nodeName", "it has no effect without a profile: set profile: %s, or remove it", ProfileNode)
+	case c.Profile == "":
+	case c.Profile != ProfileNode:
+		p.add("profile", "%s is not a profile: choose %s, or leave the field out and list the resources", quote(string(c.Profile)), ProfileNode)
+	case c.NodeName == "":
+		p.add("nodeName", "there is no default, because neither $NODE_NAME nor the host's name is set: give the name of this node")
+	case len(validation.IsDNS1123Subdomain(c.NodeName)) > 0:
+		p.add("nodeName", "%s is not the name of a node: lower-case letters, digits, '-' and '.', with a letter or digit at both ends; "+
+			"the default is $NODE_NAME, else the host's name", quote(c.NodeName))
 	}
 }
 
