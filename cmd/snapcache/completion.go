@@ -112,7 +112,11 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 		for _, f := range outputFormats[command.Name] {
 			candidate(w, f)
 		}
-	case name == fromFlag:
+	case name == forFlag:
+		for _, component := range componentNames() {
+			candidate(w, component)
+		}
+	case name == fromFlag && command.Name != "kubeconfig": // there it is a file
 		completeSnapshots(app, command, before[:len(before)-1], w)
 	case name == "store":
 		candidate(w, "bolt")

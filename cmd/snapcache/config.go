@@ -19,9 +19,10 @@ const serverTimeout = 30 * time.Second
 func configCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "config",
-		Usage:     "check a configuration file, print the default one, or the permissions that one needs",
-		UsageText: "snapcache config check|default|rbac",
+		Usage:     "check a configuration file, print what it means, the default one, or the permissions that one needs",
+		UsageText: "snapcache config check|show|default|rbac",
 		Description: `   snapcache config check --config agent.yaml
+   snapcache config show --config agent.yaml
    snapcache config default > agent.yaml
    snapcache config rbac --config agent.yaml | kubectl apply -f -`,
 		Subcommands: []*cli.Command{
@@ -43,23 +44,42 @@ be asked or does not grant all permissions.`,
 				Action: atMost(0, checkConfig),
 			},
 			{
+				Name:      "show",
+				Usage:     "print a configuration with all that it leaves out",
+				UsageText: "snapcache config show [--config FILE]",
+				Description: `Prints the configuration that an agent with this file has: its settings, the defaults
+for this user and environment, and the resources of its profile.
+
+   snapcache config show --config agent.yaml`,
+				Flags: []cli.Flag{configFileFlag()},
+				Action: atMost(0, func(c *cli.Context) error {
+					cfg, err := validConfig(c)
+					if err != nil {
+						return err
+					}
+					return writeConfig(c, cfg)
+				}),
+			},
+			{
 				Name:      "default",
 				Usage:     "print the default configuration",
 				UsageText: "snapcache config default",
 				Description: `Prints all settings with their defaults for this user and environment.
 
    snapcache config default > agent.yaml`,
-				Action: atMost(0, func(c *cli.Context) error {
-					b, err := yaml.Marshal(config.Default())
-					if err != nil {
-						return err
-					}
-					return writeStrings(c.App.Writer, string(b))
-				}),
+				Action: atMost(0, func(c *cli.Context) error { return writeConfig(c, config.Default()) }),
 			},
 			rbacCommand(),
 		},
 	}
+}
+
+func writeConfig(c *cli.Context, cfg *config.AgentConfiguration) error {
+	b, err := yaml.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	return writeStrings(c.App.Writer, string(b))
 }
 
 func kubeconfigFlag() cli.Flag {
@@ -83,8 +103,12 @@ func checkConfig(c *cli.Context) error {
 	if cfg.Store.Type == config.StoreBolt {
 		place += " at " + cfg.Store.Path
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "ok: %s%s; store %s; socket %s\n",
-		plural(int64(len(cfg.Resources)), "resource", "resources"), asked, place, cfg.LocalAPI.Socket)
+	profile := ""
+	if cfg.Profile != "" {
+		profile = fmt.Sprintf(" (profile %s, of node %s)", cfg.Profile, cfg.NodeName)
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "ok: %s%s%s; store %s; socket %s\n",
+		plural(int64(len(cfg.Resources)), "resource", "resources"), profile, asked, place, cfg.LocalAPI.Socket)
 	return err
 }
 

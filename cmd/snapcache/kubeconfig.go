@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	"k8s.io/client-go/tools/clientcmd"
@@ -14,11 +15,13 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/serving"
 )
 
+const forFlag = "for"
+
 func kubeconfigCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "kubeconfig",
 		Usage:     "print a kubeconfig for the agent's Kubernetes API",
-		UsageText: "snapcache kubeconfig [--config FILE]",
+		UsageText: "snapcache kubeconfig [--config FILE] [--for COMPONENT] [--from KUBECONFIG]",
 		Description: `Prints a kubeconfig with which kubectl and other clients read the cache, through the
 agent's Kubernetes API. That has to be configured: kubernetesAPI.address.
 
@@ -28,8 +31,21 @@ agent's Kubernetes API. That has to be configured: kubernetesAPI.address.
 
 The kubeconfig contains the token of the API: every reader of it can read all that is
 cached. It stays valid when the agent restarts. If kubernetesAPI.certFile is set, it
-contains the certificates in that file, and has to be printed again when they change.`,
-		Flags:  []cli.Flag{configFileFlag()},
+contains the certificates in that file, and has to be printed again when they change.
+
+With --for it is for a component of the node, which keeps its own credentials: the
+kubelet its client certificate, the others the service account token of their pod. It
+names their files, and contains no token. With --from the credentials are those of an
+existing kubeconfig. Both need kubernetesAPI.access.
+
+   snapcache kubeconfig --config agent.yaml --for kubelet
+   snapcache kubeconfig --config agent.yaml --for kubelet --from /etc/kubernetes/kubelet.conf
+   snapcache kubeconfig --config agent.yaml --for in-cluster`,
+		Flags: []cli.Flag{
+			configFileFlag(),
+			&cli.StringFlag{Name: forFlag, Usage: "a kubeconfig for this `COMPONENT`: " + strings.Join(componentNames(), ", ")},
+			&cli.StringFlag{Name: fromFlag, Usage: "with the credentials in this `KUBECONFIG`, of the user of its current context", TakesFile: true},
+		},
 		Action: atMost(0, printKubeconfig),
 	}
 }
@@ -39,7 +55,11 @@ func printKubeconfig(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := kubeconfigOf(cfg)
+	user, err := credentials(c.String(forFlag), c.String(fromFlag))
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	kubeconfig, err := kubeconfigOf(cfg, user)
 	if err != nil {
 		return err
 	}
@@ -50,14 +70,17 @@ func printKubeconfig(c *cli.Context) error {
 	return writeStrings(c.App.Writer, string(b))
 }
 
-// kubeconfigOf returns a kubeconfig for the Kubernetes API of the agent with this configuration.
-func kubeconfigOf(cfg *config.AgentConfiguration) (*clientcmdapi.Config, error) {
+// kubeconfigOf returns a kubeconfig for the Kubernetes API of the agent with this configuration. The
+// user is that of the agent's own token if user is nil.
+func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (*clientcmdapi.Config, error) {
 	api := cfg.KubernetesAPI
 	switch {
 	case !api.Enabled():
 		return nil, usagef("the Kubernetes API is not configured: set kubernetesAPI.address, as in 127.0.0.1:6445, or give the agent's configuration with --config")
 	case api.Address == "":
 		return nil, usagef("the Kubernetes API is served only on the socket %s, which a kubeconfig can't name: set kubernetesAPI.address too, as in 127.0.0.1:6445", api.Socket)
+	case user != nil && !api.Access.Enabled:
+		return nil, usagef("the Kubernetes API lets in only the bearer of the agent's token, and no user of the cluster: set kubernetesAPI.access.enabled")
 	}
 	dir := serving.Dir(cfg.Store.Path)
 	ca, token, err := serving.Read(dir)
@@ -72,15 +95,18 @@ func kubeconfigOf(cfg *config.AgentConfiguration) (*clientcmdapi.Config, error) 
 	case err != nil:
 		return nil, err
 	}
-	return newKubeconfig(api.Address, ca, token), nil
+	if user == nil {
+		user = &clientcmdapi.AuthInfo{Token: token}
+	}
+	return newKubeconfig(api.Address, ca, user), nil
 }
 
 // newKubeconfig returns a kubeconfig for an address, with the certificate of its authority.
-func newKubeconfig(address string, ca []byte, token string) *clientcmdapi.Config {
+func newKubeconfig(address string, ca []byte, user *clientcmdapi.AuthInfo) *clientcmdapi.Config {
 	const name = "snapcache"
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: ca}
-	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	kubeconfig.AuthInfos[name] = user
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	kubeconfig.CurrentContext = name
 	return kubeconfig

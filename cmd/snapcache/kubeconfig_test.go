@@ -74,7 +74,7 @@ func TestKubeconfig_NotReadable(t *testing.T) {
 	cfg.Store.Path = filepath.Join(t.TempDir(), "cache.db")
 	cfg.KubernetesAPI.Address = "127.0.0.1:6445"
 	require.NoError(t, os.Mkdir(serving.Dir(cfg.Store.Path), 0))
-	_, err := kubeconfigOf(cfg)
+	_, err := kubeconfigOf(cfg, nil)
 	require.ErrorIs(t, err, fs.ErrPermission)
 	require.ErrorContains(t, err, "run this as root or as the agent's user")
 }

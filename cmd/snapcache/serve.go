@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
@@ -112,7 +113,7 @@ func writeKubeconfig(dir, address string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := clientcmd.Write(*newKubeconfig(address, ca, token))
+	b, err := clientcmd.Write(*newKubeconfig(address, ca, &clientcmdapi.AuthInfo{Token: token}))
 	if err != nil {
 		return "", err
 	}
