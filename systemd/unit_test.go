@@ -73,6 +73,29 @@ func TestUnitsVerify(t *testing.T) {
 	}
 }
 
+// The drop-in is one for a unit named kubelet.service, which systemd parses without a warning.
+func TestKubeletDropIn(t *testing.T) {
+	const dropIn = "kubelet.service.d/10-snapcache.conf"
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, filepath.Dir(dropIn)), os.DirFS(filepath.Dir(dropIn))); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := filepath.Join(dir, "kubelet.service")
+	if err := os.WriteFile(kubelet, []byte("[Service]\nExecStart=/bin/true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "snapcache.service"), []byte("[Service]\nType=oneshot\nExecStart=/bin/true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), analyze(t), "verify", "--man=no", kubelet).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	lines := settings(t, dropIn)
+	if want := []string{"[Unit]", "After=snapcache.service", "Wants=snapcache.service"}; !slices.Equal(lines, want) {
+		t.Errorf("got %q, want %q", lines, want)
+	}
+}
+
 // The services stay isolated from the rest of the system. The threshold is ten times the number
 // that `systemd-analyze security` prints.
 func TestUnitsExposure(t *testing.T) {

@@ -22,6 +22,7 @@ const (
 	configPath     = "/etc/snapcache/agent.yaml"
 	kubeconfigPath = "/etc/snapcache/kubeconfig"
 	socketPath     = "/run/snapcache/snapcache.sock"
+	kubeletDropIn  = "/usr/share/doc/snapcache/examples/kubelet.service.d/10-snapcache.conf"
 
 	// maxExposure is the highest exposure level that systemd-analyze security may report for the
 	// service, times ten.
@@ -81,6 +82,7 @@ func TestNode(t *testing.T) {
 		{"without a server", x.withoutServer},
 		{"patient start", x.patientStart},
 		{"boot without a server", x.bootWithoutServer},
+		{"kubelet", x.kubelet},
 		{"remove", func(t *testing.T) { x.remove(t, packages[newVersion]) }},
 		{"purge", x.purge},
 	} {
@@ -301,6 +303,44 @@ func (x *site) bootWithoutServer(t *testing.T) {
 	require.Equal(t, "active", x.run(t, "systemctl", "is-active", "snapcache"))
 	x.requireServedOffline(t)
 	require.NoError(t, x.cp.StartAPIServer(t.Context()))
+	x.awaitCaughtUp(t)
+}
+
+// kubelet boots without a server and with a unit in the place of the kubelet's, which must start when
+// the Kubernetes API can be read, and also when snapcache can't start.
+func (x *site) kubelet(t *testing.T) {
+	const (
+		saw     = "/root/kubelet-saw" // the sockets at its start
+		slowly  = "/etc/systemd/system/snapcache.service.d/slowly.conf"
+		dropIns = "/etc/systemd/system/kubelet.service.d"
+	)
+	x.write(t, "/etc/systemd/system/kubelet.service",
+		"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'ls /run/snapcache >"+saw+"'\n[Install]\nWantedBy=multi-user.target\n", 0o644)
+	x.run(t, "install", "-D", "-m", "0644", kubeletDropIn, "-t", dropIns)
+	x.run(t, "systemctl", "enable", "kubelet")
+	x.run(t, "systemctl", "disable", "snapcache") // the kubelet wants it
+	x.write(t, slowly, "[Service]\nExecStartPre=/bin/sleep 2\n", 0o644)
+	x.write(t, configPath, agentConfig+"kubernetesAPI:\n  socket: /run/snapcache/kube.sock\n", 0o644)
+	require.NoError(t, x.cp.KillAPIServer(t.Context()))
+	x.powerOff(t)
+	x.boot(t)
+	require.Equal(t, "active", x.run(t, "systemctl", "is-active", "kubelet"))
+	require.Contains(t, strings.Fields(x.run(t, "cat", saw)), "kube.sock")
+	x.requireServedOffline(t)
+
+	x.write(t, configPath, "no configuration", 0o644)
+	x.run(t, "systemctl", "stop", "kubelet", "snapcache")
+	x.run(t, "systemctl", "start", "kubelet")
+	require.Equal(t, "failed", x.show(t, "ActiveState"))
+	require.NotContains(t, strings.Fields(x.run(t, "cat", saw)), "kube.sock")
+
+	x.run(t, "systemctl", "disable", "--now", "kubelet")
+	x.run(t, "rm", "-r", slowly, dropIns, "/etc/systemd/system/kubelet.service")
+	x.write(t, configPath, agentConfig, 0o644)
+	x.run(t, "systemctl", "daemon-reload")
+	require.NoError(t, x.cp.StartAPIServer(t.Context()))
+	x.run(t, "systemctl", "reset-failed", "snapcache")
+	x.run(t, "systemctl", "enable", "--now", "snapcache")
 	x.awaitCaughtUp(t)
 }
 
