@@ -65,8 +65,7 @@ layout() {
 	notices | gzip -9n >"$stage/NOTICES.gz"
 	mkdir "$stage/systemd"
 	cp systemd/*.{service,socket,timer} "$stage/systemd"
-	cp -r config/example.yaml systemd/snapcache.sysusers systemd/kubelet.service.d "$stage"
-	cp examples/node/agent.yaml "$stage/node.yaml"
+	cp -r config/example.yaml systemd/snapcache.sysusers examples/node "$stage"
 	cp -r packaging/{agent.yaml,copyright,lintian-overrides,nfpm.yaml,scripts} "$stage"
 	cat >"$stage/changelog.yaml" <<-END
 		- semver: $(package_version)-1

@@ -73,26 +73,36 @@ func TestUnitsVerify(t *testing.T) {
 	}
 }
 
-// The drop-in is one for a unit named kubelet.service, which systemd parses without a warning.
-func TestKubeletDropIn(t *testing.T) {
-	const dropIn = "kubelet.service.d/10-snapcache.conf"
+// The units and drop-ins for a node whose kubelet reads through snapcache are parsed without a warning,
+// too, beside a unit of a kubelet.
+func TestNodeUnits(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, filepath.Dir(dropIn)), os.DirFS(filepath.Dir(dropIn))); err != nil {
+	if err := os.CopyFS(dir, os.DirFS("../examples/node")); err != nil {
 		t.Fatal(err)
 	}
-	kubelet := filepath.Join(dir, "kubelet.service")
-	if err := os.WriteFile(kubelet, []byte("[Service]\nExecStart=/bin/true\n"), 0o600); err != nil {
+	self, err := os.Executable()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "snapcache.service"), []byte("[Service]\nType=oneshot\nExecStart=/bin/true\n"), 0o600); err != nil {
-		t.Fatal(err)
+	command := []string{"verify", "--man=no"}
+	for unit, text := range map[string]string{
+		"kubelet.service": "[Service]\nExecStart=" + self + "\n", "snapcache.service": "[Service]\nType=notify\nExecStart=" + self + "\n",
+		"snapcache-kubelet.path": "", "snapcache-kubelet.service": "",
+	} {
+		path := filepath.Join(dir, unit)
+		if text != "" {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		command = append(command, path)
 	}
-	if out, err := exec.CommandContext(t.Context(), analyze(t), "verify", "--man=no", kubelet).CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.CommandContext(t.Context(), analyze(t), command...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	lines := settings(t, dropIn)
+	lines := settings(t, "../examples/node/kubelet.service.d/10-snapcache.conf")
 	if want := []string{"[Unit]", "After=snapcache.service", "Wants=snapcache.service"}; !slices.Equal(lines, want) {
-		t.Errorf("got %q, want %q", lines, want)
+		t.Errorf("got %q, want %q: a kubelet starts after snapcache, and also without it", lines, want)
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 	configPath     = "/etc/snapcache/agent.yaml"
 	kubeconfigPath = "/etc/snapcache/kubeconfig"
 	socketPath     = "/run/snapcache/snapcache.sock"
-	kubeletDropIn  = "/usr/share/doc/snapcache/examples/kubelet.service.d/10-snapcache.conf"
+	nodeExamples   = "/usr/share/doc/snapcache/examples/node"
 
 	// maxExposure is the highest exposure level that systemd-analyze security may report for the
 	// service, times ten.
@@ -307,19 +307,25 @@ func (x *site) bootWithoutServer(t *testing.T) {
 }
 
 // kubelet boots without a server and with a unit in the place of the kubelet's, which must start when
-// the Kubernetes API can be read, and also when snapcache can't start.
+// the Kubernetes API can be read, and also when snapcache can't start. The service must have the
+// kubelet's newest certificate.
 func (x *site) kubelet(t *testing.T) {
 	const (
-		saw     = "/root/kubelet-saw" // the sockets at its start
-		slowly  = "/etc/systemd/system/snapcache.service.d/slowly.conf"
-		dropIns = "/etc/systemd/system/kubelet.service.d"
+		unit   = "/etc/systemd/system/kubelet.service"
+		slowly = "/etc/systemd/system/snapcache.service.d/slowly.conf"
+		saw    = "/root/kubelet-saw" // the sockets at its start
+		pki    = "/var/lib/kubelet/pki"
 	)
-	x.write(t, "/etc/systemd/system/kubelet.service",
-		"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'ls /run/snapcache >"+saw+"'\n[Install]\nWantedBy=multi-user.target\n", 0o644)
-	x.run(t, "install", "-D", "-m", "0644", kubeletDropIn, "-t", dropIns)
-	x.run(t, "systemctl", "enable", "kubelet")
-	x.run(t, "systemctl", "disable", "snapcache") // the kubelet wants it
+	renew := func(certificate string) {
+		x.write(t, pki+"/"+certificate, certificate, 0o600)
+		x.run(t, "ln", "-sfn", certificate, pki+"/kubelet-client-current.pem")
+	}
+	renew("first.pem")
+	x.write(t, unit, "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'ls /run/snapcache >"+saw+"'\n[Install]\nWantedBy=multi-user.target\n", 0o644)
+	x.run(t, "sh", "-c", "cd "+nodeExamples+" && cp -r *.service.d *.path *.service /etc/systemd/system")
 	x.write(t, slowly, "[Service]\nExecStartPre=/bin/sleep 2\n", 0o644)
+	x.run(t, "systemctl", "enable", "kubelet", "snapcache-kubelet.path")
+	x.run(t, "systemctl", "disable", "snapcache") // the kubelet wants it
 	x.write(t, configPath, agentConfig+"kubernetesAPI:\n  socket: /run/snapcache/kube.sock\n", 0o644)
 	require.NoError(t, x.cp.KillAPIServer(t.Context()))
 	x.powerOff(t)
@@ -328,14 +334,23 @@ func (x *site) kubelet(t *testing.T) {
 	require.Contains(t, strings.Fields(x.run(t, "cat", saw)), "kube.sock")
 	x.requireServedOffline(t)
 
+	certificate := func() string {
+		out, _ := x.try(t, "cat", "/run/credentials/snapcache.service/kubelet.pem")
+		return out
+	}
+	require.Equal(t, "first.pem", certificate())
+	renew("second.pem")
+	x.await(t, "the renewed certificate", func() bool { return certificate() == "second.pem" && x.show(t, "ActiveState") == "active" })
+	require.Equal(t, "active", x.run(t, "systemctl", "is-active", "kubelet"))
+
 	x.write(t, configPath, "no configuration", 0o644)
 	x.run(t, "systemctl", "stop", "kubelet", "snapcache")
 	x.run(t, "systemctl", "start", "kubelet")
 	require.Equal(t, "failed", x.show(t, "ActiveState"))
 	require.NotContains(t, strings.Fields(x.run(t, "cat", saw)), "kube.sock")
 
-	x.run(t, "systemctl", "disable", "--now", "kubelet")
-	x.run(t, "rm", "-r", slowly, dropIns, "/etc/systemd/system/kubelet.service")
+	x.run(t, "systemctl", "disable", "--now", "kubelet", "snapcache-kubelet.path")
+	x.run(t, "sh", "-c", "cd /etc/systemd/system && rm -r kubelet.service* snapcache.service.d snapcache-kubelet.*")
 	x.write(t, configPath, agentConfig, 0o644)
 	x.run(t, "systemctl", "daemon-reload")
 	require.NoError(t, x.cp.StartAPIServer(t.Context()))

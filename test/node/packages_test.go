@@ -36,8 +36,9 @@ var installed = map[string]string{
 	"/usr/share/doc/snapcache/NOTICES.gz":                 "-rw-r--r--",
 	"/usr/share/doc/snapcache/snapcache.cdx.json":         "-rw-r--r--",
 	"/usr/share/doc/snapcache/examples/agent.yaml":        "-rw-r--r--",
-	"/usr/share/doc/snapcache/examples/node.yaml":         "-rw-r--r--",
-	kubeletDropIn: "-rw-r--r--",
+	nodeExamples:                 "drwxr-xr-x",
+	nodeExamples + "/agent.yaml": "-rw-r--r--",
+	nodeExamples + "/kubelet.service.d/10-snapcache.conf": "-rw-r--r--",
 }
 
 // TestPackages checks the content of the packages: complete, owned by root, and writable
