@@ -11,7 +11,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/object"
 )
 
@@ -44,6 +46,12 @@ const (
 	// and about the first page.
 	pageRetries = 5
 
+	// pageAttempts limits the requests for a later page whose connection breaks, with nothing new
+	// from one to the next; pageWait is the wait before the second one, and doubles. A server keeps the
+	// state of a list for some minutes, and answers 410 after that.
+	pageAttempts = 6
+	pageWait     = time.Second
+
 	// quickPage is how long a page may take for the next one to be asked for before its end.
 	quickPage = 5 * time.Second
 
@@ -55,7 +63,8 @@ const (
 // they are complete. It holds one object at a time and reads from the network as fast as each
 // returns. Objects have apiVersion and kind, and are pruned.
 //
-// After an error the caller must discard the objects delivered so far. A body that is not one
+// A page whose connection breaks is requested again, except for the first one. After an error the
+// caller must discard the objects delivered so far. A body that is not one
 // complete list of the resource is [ErrBadList]. An error of each is returned wrapped. Errors of
 // the API are returned as the server sent them, so a 410 between two pages satisfies
 // [apierrors.IsResourceExpired].
@@ -82,6 +91,18 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 	rv := ""
 	for {
 		p, err := l.page(ctx, now)
+		for attempt, items := 1, l.count; attempt < pageAttempts && isBroken(now, err); attempt++ {
+			if l.count > items {
+				attempt, items = 1, l.count
+			}
+			if sleep.For(ctx, clock.RealClock{}, pageWait<<(attempt-1)) != nil {
+				break
+			}
+			now.close()
+			l.skip, l.items = max(l.skip, l.items), 0
+			now = l.ask(ctx, now.next)
+			p, err = l.page(ctx, now)
+		}
 		if err != nil {
 			return "", fmt.Errorf("list %s: %w", s, s.scoped(err))
 		}
@@ -99,14 +120,21 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 		}
 		now.close()
 		now, l.ahead = l.ahead, nil
+		l.items, l.skip = 0, 0
 	}
 }
+
+// isBroken reports whether the connection broke, or could not be made, for a page that can be requested
+// again: a continue token stands for one state, so the server sends the same page.
+func isBroken(b *body, err error) bool { return b.next != "" && Classify(err) == Unreachable }
 
 type lister struct {
 	s       *Source
 	opts    ListOptions
 	each    func(*object.Object) error
 	count   int64
+	items   int64 // of the page, delivered or skipped
+	skip    int64 // items of the page that were delivered before
 	untyped bool  // an item had no apiVersion or kind
 	ahead   *body // the next page; nil if it was not asked for
 	quick   bool  // the page before took less than quickPage
@@ -242,6 +270,9 @@ func (l *lister) message(raw []byte) error {
 
 // deliver delivers an item, or reports the error of decoding it.
 func (l *lister) deliver(o *object.Object, err error) error {
+	if l.items++; l.items <= l.skip {
+		return nil
+	}
 	l.count++
 	if l.count%progressItems == 0 {
 		l.opts.Progress(l.count, -1)
