@@ -115,7 +115,7 @@ func (a *Authenticator) caller(r *http.Request) (*Caller, error) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		v := a.certificate(r.TLS.PeerCertificates)
 		if v.user != nil {
-			return &Caller{User: *v.user}, nil
+			return &Caller{User: *v.user, Certificate: true}, nil
 		}
 		err = fmt.Errorf("client certificate: %w", v.err)
 	}

@@ -11,6 +11,9 @@ type Caller struct {
 	// User is the identity that the cluster knows. It is not set for Local.
 	User authenticationv1.UserInfo
 
+	// Certificate is set if a client certificate has proven the identity, and not a token.
+	Certificate bool
+
 	// Local is set for a caller that this machine lets in, by the permissions of a file: that of a
 	// socket, or of the agent's own token. It may read all that is cached.
 	Local bool

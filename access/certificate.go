@@ -53,10 +53,15 @@ func (a *authorities) user(chain []*x509.Certificate, now time.Time) (*authentic
 	for _, c := range chain[1:] {
 		opts.Intermediates.AddCert(c)
 	}
-	leaf := chain[0]
-	if _, err := leaf.Verify(opts); err != nil {
+	if _, err := chain[0].Verify(opts); err != nil {
 		return nil, err
 	}
+	return CertificateUser(chain[0])
+}
+
+// CertificateUser returns the user that a client certificate's subject names. It does not verify the
+// certificate.
+func CertificateUser(leaf *x509.Certificate) (*authenticationv1.UserInfo, error) {
 	if leaf.Subject.CommonName == "" {
 		return nil, errors.New("the certificate's subject has no common name")
 	}

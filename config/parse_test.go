@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func TestGoodValues(t *testing.T) {
 		if c.Kubeconfig != "/etc/snapcache/kubeconfig" || c.Store.Path != "/data/cache.db" || c.LocalAPI.Socket != "/run/till/snapcache.sock" || c.Metrics.Address != "localhost:9000" {
 			t.Errorf("paths and addresses: %+v", c)
 		}
-		if want := (KubernetesAPI{Address: "[::1]:6445", Socket: "/run/till/kube.sock", CertFile: "/data/tls.crt", KeyFile: "/data/tls.key", OpenAPI: true}); c.KubernetesAPI != want || !want.Enabled() {
+		if want := (KubernetesAPI{Address: "[::1]:6445", Socket: "/run/till/kube.sock", CertFile: "/data/tls.crt", KeyFile: "/data/tls.key", OpenAPI: true}); !reflect.DeepEqual(c.KubernetesAPI, want) || !want.Enabled() {
 			t.Errorf("kubernetesAPI: %+v", c.KubernetesAPI)
 		}
 		if c.Log != (Log{Level: LogDebug, Format: LogJSON}) {

@@ -167,6 +167,8 @@ type KubernetesAPI struct {
 	OpenAPI bool `json:"openAPI,omitempty"`
 	// Access lets in the cluster's users.
 	Access Access `json:"access,omitzero"`
+	// Forward sends what is not cached to the server.
+	Forward Forward `json:"forward,omitzero"`
 }
 
 // Access lets the cluster's users in at the address of the Kubernetes API, besides the bearer of the

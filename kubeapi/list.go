@@ -64,7 +64,7 @@ func (s *Server) expect(ctx context.Context, events *Events) {
 	}
 }
 
-// newQuery reads the options of a request and finds the collection that covers it.
+// newQuery reads the options of a request, and finds the collection that covers it.
 func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error) {
 	v, q.path = readVerb(r, p), p // the verb that was authorized
 	if q.form, err = negotiate(r, v, of[0].desc.Custom); err != nil {
@@ -73,27 +73,33 @@ func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error
 	if q.opts, err = parseOptions(r); err != nil {
 		return q, v, err
 	}
+	return q, v, q.cover(r, of)
+}
+
+// cover reads the selectors of a request, and finds the collection that covers it.
+func (q *query) cover(r *http.Request, of []*served) (err error) {
 	labels, fields := r.URL.Query().Get("labelSelector"), r.URL.Query().Get("fieldSelector")
-	if p.name != "" && fields == "" { // the old form of a watch of one object
-		fields = "metadata.name=" + p.name
+	named := q.path.name
+	if named != "" && fields == "" { // the old form of a watch of one object
+		fields = "metadata.name=" + named
 	}
 	q.selector, err = of[0].fields.Parse(labels, fields)
 	name, _ := q.selector.Name()
 	switch {
 	case errors.Is(err, selector.ErrNotStored):
-		return q, v, failed(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: %v: ask the kube-apiserver", groupResource(of[0].info), err))
+		return notCovered{failed(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: %v: ask the kube-apiserver", groupResource(of[0].info), err))}
 	case err != nil:
-		return q, v, badRequest(err.Error())
-	case p.name != "" && p.name != name:
-		return q, v, badRequest("fieldSelector metadata.name doesn't match requested name")
+		return badRequest(err.Error())
+	case named != "" && named != name:
+		return badRequest("fieldSelector metadata.name doesn't match requested name")
 	}
-	q.namespace = p.namespace
+	q.namespace = q.path.namespace
 	place := q.namespace
 	if ns, ok := q.selector.Namespace(); ok && place == "" {
 		place = ns
 	}
 	q.served, err = covering(of, place, q.selector)
-	return q, v, err
+	return err
 }
 
 // isTrue reads a boolean of a query as a kube-apiserver does: everything but 0 and false is true.

@@ -14,6 +14,9 @@ type Metrics struct {
 	events   *prometheus.CounterVec
 	resumes  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
+
+	forwarded  *prometheus.CounterVec
+	forwarding prometheus.Gauge
 }
 
 // NewMetrics returns the metrics of one server.
@@ -39,6 +42,14 @@ func NewMetrics() *Metrics {
 			Name: "snapcache_kubernetes_api_refused_total",
 			Help: "Requests to the Kubernetes API that were refused, by reason: unauthorized (401), forbidden (403).",
 		}, []string{"reason"}),
+		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "snapcache_kubernetes_api_forwarded_total",
+			Help: "Requests forwarded to the server, or refused because they can't be, that have ended, by verb and status code.",
+		}, []string{"verb", "code"}),
+		forwarding: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "snapcache_kubernetes_api_forwarding",
+			Help: "Requests that are being forwarded to the server, with streams such as those of exec and log.",
+		}),
 	}
 }
 
@@ -55,6 +66,8 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.events.Collect(ch)
 	m.resumes.Collect(ch)
 	m.refused.Collect(ch)
+	m.forwarded.Collect(ch)
+	m.forwarding.Collect(ch)
 }
 
 // begin counts a request that has begun. The returned function counts its end.

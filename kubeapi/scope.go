@@ -1,10 +1,12 @@
 package kubeapi
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
@@ -21,6 +23,12 @@ func covering(of []*served, namespace string, sel selector.Selector) (*served, e
 	return nil, outOfScope(of)
 }
 
+// notCovered is the error of a request for something that is not cached, so that only the server could
+// answer it.
+type notCovered struct{ *apierrors.StatusError }
+
+func isNotCovered(err error) bool { return errors.As(err, new(notCovered)) }
+
 // outOfScope refuses a request that no collection covers. The kube-apiserver's node authorizer
 // answers like this if a kubelet asks for more than its own pods.
 func outOfScope(of []*served) error {
@@ -33,7 +41,7 @@ func outOfScope(of []*served) error {
 		"%s is forbidden: the request asks for more than is cached here, which is %s: narrow the request, or ask the kube-apiserver",
 		groupResource(i), strings.Join(has, "; ")))
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: i.Group, Kind: i.Resource}
-	return err
+	return notCovered{err}
 }
 
 // describeScope describes what a collection has.

@@ -33,6 +33,9 @@ type Options struct {
 	// while they last.
 	Authorize func(context.Context, access.Request) error
 
+	// Forward answers what the cache can't, see Server.Forwarding; nil for nothing.
+	Forward Forwarder
+
 	// SpoolDir is the directory for answers that are too large for memory, as unlinked files. If it
 	// is empty or not writable, os.TempDir is used.
 	SpoolDir string
@@ -70,13 +73,13 @@ func New(opts Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch p := r.URL.Path; {
-	case p == "/healthz", p == "/livez", p == "/readyz":
+	case isHealth(p):
 		h := w.Header()
 		h.Set("Cache-Control", "no-cache, private")
 		h.Set("Content-Type", "text/plain; charset=utf-8")
 		h.Set("X-Content-Type-Options", "nosniff")
 		_, _ = io.WriteString(w, "ok")
-	case p == "/version" || p == "/version/":
+	case isVersion(p):
 		s.version(w, r)
 	case s.opts.OpenAPI != nil && r.Method == http.MethodGet && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
 		if s.allowed(w, r, path{}) {
@@ -86,6 +89,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.resource(w, r)
 	}
 }
+
+func isHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
+
+func isVersion(path string) bool { return path == "/version" || path == "/version/" }
 
 func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 	if !s.allowed(w, r, path{}) {
@@ -155,10 +162,9 @@ func noSuchPath(w http.ResponseWriter, r *http.Request, builtIn bool) {
 // answer answers a request for one of the collections of a resource.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*served) {
 	one := of[0]
-	wrongPlace := p.namespace != "" && !one.info.Namespaced || p.name != "" && !p.watch && p.namespace == "" && one.info.Namespaced
 	whole := p.subresource == "" || one.wholeObject(p.subresource)
 	switch {
-	case wrongPlace, p.watch && p.subresource != "":
+	case one.misplaced(p):
 		noSuchPath(w, r, !one.desc.Custom)
 	case !whole && !knownSubresource(p.subresource) && one.desc.Custom:
 		sendError(w, r, apierrors.NewNotFound(groupResource(one.info), p.name))
@@ -167,10 +173,25 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*se
 	case r.Method != http.MethodGet || !whole:
 		sendError(w, r, notAllowed())
 	case p.name != "" && !p.watch:
-		s.observe(w, r, verbGet, one, func(w http.ResponseWriter) error { return s.get(w, r, p, of) })
+		s.observe(w, r, verbGet, one, func(w http.ResponseWriter) error {
+			err := s.get(w, r, p, of)
+			if isNotCovered(err) && s.opts.Forward != nil && s.opts.Forward.Takes(r) {
+				clear(w.Header()) // the age of what is cached
+				s.forward(w, r)
+				return nil
+			}
+			return err
+		})
 	default:
 		s.collection(w, r, p, of)
 	}
+}
+
+// misplaced reports whether a path has no meaning for the resource, such as a namespace of one that has
+// none.
+func (s *served) misplaced(p path) bool {
+	return p.namespace != "" && !s.info.Namespaced || p.name != "" && !p.watch && p.namespace == "" && s.info.Namespaced ||
+		p.watch && p.subresource != ""
 }
 
 // wholeObject reports whether a GET of a subresource returns the object itself.

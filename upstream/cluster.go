@@ -115,6 +115,16 @@ func (c *Cluster) Server() string {
 	return c.base.Redacted()
 }
 
+// Anonymous returns a configuration for connections of others to the same server: with its address and
+// with what makes it trusted, and without the credentials of this connection.
+func (c *Cluster) Anonymous() *rest.Config {
+	base := *c.base
+	base.User = nil
+	cfg := rest.AnonymousClientConfig(c.cfg)
+	cfg.Host, cfg.UserAgent = base.String(), ""
+	return cfg
+}
+
 // Close closes the idle connections. Callers end their own lists and watches.
 func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.transport) }
 

@@ -66,12 +66,19 @@ func ListenUnix(path string) (net.Listener, error) {
 	return netutil.LimitListener(listener, maxConnections), nil
 }
 
-// NewServer returns a server of h. Its Shutdown ends the contexts of the requests in progress, so that
-// watches end, and refuses requests that come on open connections.
+// NewServer returns a server of h, which gets requests without their bodies, see [DiscardBody]. Its
+// Shutdown ends the contexts of the requests in progress, so that watches end, and refuses requests that
+// come on open connections.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
+	return NewBodyServer(DiscardBody(h), log)
+}
+
+// NewBodyServer returns a server as NewServer does, but h gets the bodies of requests. What h does not
+// read of a body within readBodyTimeout is cut, unless h sets another deadline.
+func NewBodyServer(h http.Handler, log *slog.Logger) *http.Server {
 	requests, cancel := context.WithCancel(context.Background())
 	s := &http.Server{
-		Handler:           refuseAfter(requests, discardBody(h)),
+		Handler:           refuseAfter(requests, limitBody(h)),
 		ReadHeaderTimeout: readHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
@@ -99,13 +106,29 @@ func refuseAfter(ctx context.Context, h http.Handler) http.Handler {
 	})
 }
 
-// discardBody returns a handler that serves requests by h once their body is read, which no answer
-// depends on. Without a limit a client could keep a request for ever with a body that does not end.
-func discardBody(h http.Handler) http.Handler {
+// limitBody returns a handler that serves requests by h with a deadline for their body. Without it a
+// client could keep a request for ever with a body that does not end, which net/http waits for after
+// the answer.
+func limitBody(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limitBodyTime(w, r)
+		h.ServeHTTP(w, r)
+	})
+}
+
+func limitBodyTime(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		// The writers of net/http have deadlines, and this one ends with the body.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readBodyTimeout))
+	}
+}
+
+// DiscardBody returns a handler that serves requests by h once their body is read, which no answer
+// depends on.
+func DiscardBody(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limitBodyTime(w, r)
 		if r.ContentLength != 0 {
-			// The writers of net/http have deadlines, and this one ends with the body.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readBodyTimeout))
 			if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBodyBytes)); err != nil {
 				code := http.StatusRequestTimeout
 				if errors.As(err, new(*http.MaxBytesError)) {
@@ -114,6 +137,8 @@ func discardBody(h http.Handler) http.Handler {
 				http.Error(w, http.StatusText(code), code)
 				return
 			}
+			r = r.WithContext(r.Context()) // a copy
+			r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
 		}
 		h.ServeHTTP(w, r)
 	})

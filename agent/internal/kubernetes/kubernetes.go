@@ -24,6 +24,7 @@ import (
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/kubeapi/forward"
 	"github.com/snapcache/snapcache/kubeapi/openapi"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/store"
@@ -51,6 +52,7 @@ type API struct {
 	credentials *serving.Credentials // nil without an address
 	callers     *access.Authenticator
 	access      *clusterAccess                   // nil if it is off
+	forward     *forward.Handler                 // nil if it is off
 	cluster     atomic.Pointer[upstream.Cluster] // nil until it is connected to
 }
 
@@ -110,6 +112,7 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 		return fmt.Errorf("access: %w", err)
 	}
 	opts.Authorize = decider.Authorize
+	a.openForward(opts)
 	return nil
 }
 
@@ -171,7 +174,8 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		listeners = append(listeners, Listener{tcp, serving.NewServer(serving.Authenticate(a.callers, a.Handler), a.Log)})
+		h := a.server.Forwarding(serving.DiscardBody(a.server))
+		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, h), a.Log)})
 		a.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
 	return listeners, nil
@@ -184,6 +188,7 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 		return
 	}
 	a.cluster.Store(cluster)
+	a.connectForward(cluster)
 	if a.access != nil {
 		done := make(chan struct{})
 		go func() { defer close(done); a.access.follow(ctx, cluster) }()

@@ -1,0 +1,29 @@
+package kubernetes
+
+import (
+	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/kubeapi/forward"
+	"github.com/snapcache/snapcache/upstream"
+)
+
+// openForward makes the handler of requests that the cache does not answer, if it is configured.
+func (a *API) openForward(opts *kubeapi.Options) {
+	cfg := a.Config().KubernetesAPI.Forward
+	if !cfg.Enabled {
+		return
+	}
+	a.forward = forward.New(forward.Options{
+		Connected: a.connected, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.Clock, Log: a.Log,
+	})
+	opts.Forward = a.forward
+}
+
+// connectForward gives that handler its connection to the server.
+func (a *API) connectForward(cluster *upstream.Cluster) {
+	if a.forward == nil {
+		return
+	}
+	if err := a.forward.Connect(cluster.Anonymous()); err != nil {
+		a.Log.Error("requests can't be forwarded", "error", err)
+	}
+}

@@ -1,0 +1,49 @@
+package config
+
+import "fmt"
+
+// Forward sends the requests of the cluster's users that the cache can't answer, such as writes, to the
+// server: with the bearer token of the caller, or with a client certificate of the same user.
+type Forward struct {
+	// Enabled turns it on. It needs Access.
+	Enabled bool `json:"enabled,omitempty"`
+	// Identities are the client certificates for callers that have one, each user once.
+	Identities []Identity `json:"identities,omitempty"`
+}
+
+// Identity is a client certificate that is used for callers with its user and groups.
+type Identity struct {
+	// Kubeconfig is a file with the certificate and its key, or with the names of their files. They
+	// are read again when they change. Nothing else of it is used.
+	Kubeconfig string `json:"kubeconfig"`
+}
+
+// Kubeconfigs returns the files of the identities.
+func (f Forward) Kubeconfigs() []string {
+	files := make([]string, len(f.Identities))
+	for i, x := range f.Identities {
+		files[i] = x.Kubeconfig
+	}
+	return files
+}
+
+func (k *KubernetesAPI) validateForward(p *problems) {
+	const field = "kubernetesAPI.forward"
+	f := k.Forward
+	switch {
+	case !f.Enabled && len(f.Identities) > 0:
+		p.add(field+".enabled", "it is false, so that identities have no effect: set it, or remove them")
+	case f.Enabled && !k.Access.Enabled:
+		p.add(field+".enabled", "requests are forwarded with the credentials of the cluster's users, and kubernetesAPI.access.enabled is not set: set it")
+	}
+	seen := map[string]bool{}
+	for i, x := range f.Identities {
+		switch at := fmt.Sprintf("%s.identities[%d].kubeconfig", field, i); {
+		case x.Kubeconfig == "":
+			p.add(at, "it is empty: give the file of a kubeconfig with a client certificate")
+		case seen[x.Kubeconfig]:
+			p.add(at, "%s is there twice: remove one", quote(x.Kubeconfig))
+		}
+		seen[x.Kubeconfig] = true
+	}
+}

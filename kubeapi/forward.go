@@ -1,0 +1,132 @@
+package kubeapi
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	urlpath "path"
+	"strconv"
+	"strings"
+)
+
+// Forwarder sends requests to the server, with the credentials of their callers. It must be safe for
+// concurrent use.
+type Forwarder interface {
+	// Takes reports whether ServeHTTP answers the requests of this caller that the cache can't answer.
+	// If not, they are refused as if nothing was forwarded.
+	Takes(*http.Request) bool
+
+	// Reaches reports whether ServeHTTP would send a request of this caller to the server now.
+	Reaches(*http.Request) bool
+
+	http.Handler
+}
+
+// Forwarding returns a handler that forwards the requests that s does not answer from the cache, and
+// serves the others by local, which is s or a handler around it. Without Options.Forward it is local.
+//
+// A forwarded request is not authorized here: the server does that, by the path and the credentials as
+// they came. Whatever is answered here is authorized here.
+func (s *Server) Forwarding(local http.Handler) http.Handler {
+	if s.opts.Forward == nil {
+		return local
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.forwards(r) {
+			s.forward(w, r)
+			return
+		}
+		local.ServeHTTP(w, r)
+	})
+}
+
+// forwards reports whether a request is one for the server.
+func (s *Server) forwards(r *http.Request) bool {
+	f := s.opts.Forward
+	switch {
+	case isHealth(r.URL.Path), !f.Takes(r):
+		return false
+	case r.Method != http.MethodGet, isOdd(r):
+		return true
+	}
+	p, ok := parsePath(r.URL.Path)
+	if isVersion(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/openapi/") || documented(r.URL.Path) && p.Resource == "" {
+		return f.Reaches(r) // the server's documents have more than what is cached
+	}
+	if !ok {
+		return true
+	}
+	of, _, err := s.catalog.of(p.GroupVersionResource)
+	return err == nil && (len(of) == 0 || !covers(r, p, of))
+}
+
+// isOdd reports whether a path is one that servers may read in different ways: the server judges it.
+func isOdd(r *http.Request) bool {
+	p := strings.TrimSuffix(r.URL.Path, "/")
+	return p != "" && urlpath.Clean(p) != p || strings.Contains(strings.ToLower(r.URL.RawPath), "%2f")
+}
+
+// covers reports whether the collections of a resource cover a GET. One object may be outside of them
+// all the same, which is known when it is not found.
+func covers(r *http.Request, p path, of []*served) bool {
+	if of[0].misplaced(p) || p.subresource != "" && !of[0].wholeObject(p.subresource) {
+		return false
+	}
+	q := query{path: p}
+	if p.name == "" || p.watch {
+		return !isNotCovered(q.cover(r, of))
+	}
+	for _, s := range of {
+		if s.info.Namespace == "" || s.info.Namespace == p.namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// forward forwards a request, and counts it.
+func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
+	m := s.opts.Metrics
+	m.forwarding.Inc()
+	counted := &hijackable{counting{ResponseWriter: w}}
+	ended := false
+	defer func() {
+		m.forwarding.Dec()
+		code := counted.code
+		switch {
+		case ended:
+		case r.Context().Err() != nil:
+			code = statusClientClosed
+		default: // the answer was cut
+			code = http.StatusBadGateway
+		}
+		m.forwarded.WithLabelValues(forwardedVerb(r), strconv.Itoa(code)).Inc()
+	}()
+	s.opts.Forward.ServeHTTP(counted, r)
+	ended = true
+}
+
+// forwardedVerb returns the verb of a forwarded request, one of a few.
+func forwardedVerb(r *http.Request) string {
+	p, _ := parsePath(r.URL.Path)
+	switch v := requestVerb(r, p); {
+	case v == "":
+		return "other"
+	case p.Resource == "" && v == string(verbList):
+		return string(verbGet)
+	default:
+		return v
+	}
+}
+
+// hijackable is a counting for a connection that changes its protocol.
+type hijackable struct{ counting }
+
+// Hijack implements http.Hijacker.
+func (h *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffer, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err == nil {
+		h.code = http.StatusSwitchingProtocols
+	}
+	return conn, buffer, err
+}

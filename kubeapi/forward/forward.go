@@ -1,0 +1,210 @@
+package forward
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/snapcache/snapcache/access"
+)
+
+const (
+	// maxRequests limits the requests that are forwarded at once, each of which takes some 100 KiB.
+	maxRequests = 500
+
+	// maxUpgrades limits those that may change the protocol of their connection, such as exec. Each has
+	// a connection of its own on both sides.
+	maxUpgrades = 64
+)
+
+// Options are the dependencies of a Handler.
+type Options struct {
+	// Connected reports whether the server can be reached.
+	Connected func() bool
+
+	// Kubeconfigs are the files with the client certificates for callers that have one.
+	Kubeconfigs []string
+
+	Clock clock.PassiveClock
+	Log   *slog.Logger
+}
+
+// Handler forwards requests to the server. It is an [http.Handler], and safe for concurrent use. The
+// context of a request has its caller. A request ends with its context.
+type Handler struct {
+	opts       Options
+	identities []*identity
+	server     atomic.Pointer[server] // nil until it is known
+	buffers    buffers
+	logged     rate.Sometimes
+
+	requests, upgrades chan struct{} // have a value for each one in progress
+}
+
+// server is where requests are sent to.
+type server struct {
+	base   *url.URL
+	config *rest.Config // without credentials
+	tokens *route       // for requests with a bearer token
+}
+
+// New returns a handler.
+func New(opts Options) *Handler {
+	h := &Handler{
+		opts: opts, logged: rate.Sometimes{First: 1, Interval: time.Minute},
+		requests: make(chan struct{}, maxRequests), upgrades: make(chan struct{}, maxUpgrades),
+	}
+	for _, file := range opts.Kubeconfigs {
+		h.identities = append(h.identities, &identity{kubeconfig: file})
+	}
+	return h
+}
+
+// Connect sets the server. The configuration has its address, and what makes it trusted, but no
+// credentials.
+func (h *Handler) Connect(config *rest.Config) error {
+	base, err := url.Parse(config.Host)
+	if err != nil {
+		return err
+	}
+	tokens, err := newRoute(config, nil)
+	if err != nil {
+		return err
+	}
+	h.server.Store(&server{base: base, config: config, tokens: tokens})
+	return nil
+}
+
+// Takes reports whether a request has a caller that the cluster knows.
+func (h *Handler) Takes(r *http.Request) bool {
+	c := access.CallerOf(r.Context())
+	return c != nil && !c.Local
+}
+
+// Reaches reports whether a request would be sent to the server now.
+func (h *Handler) Reaches(r *http.Request) bool {
+	if !h.Takes(r) {
+		return false
+	}
+	_, _, err := h.route(r)
+	return err == nil
+}
+
+// route returns the server, and the transports with the credentials of a request's caller.
+func (h *Handler) route(r *http.Request) (*server, *route, error) {
+	s, caller := h.server.Load(), access.CallerOf(r.Context())
+	switch {
+	case caller == nil || caller.Local:
+		return nil, nil, errNoCredentials
+	case s == nil || !h.opts.Connected():
+		return nil, nil, errDisconnected
+	case !caller.Certificate:
+		return s, s.tokens, nil
+	}
+	found, err := h.identify(s, caller)
+	return s, found, err
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s, to, err := h.route(r)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	slots, transport := h.requests, to.requests
+	if r.Header.Get("Upgrade") != "" {
+		slots, transport = h.upgrades, to.upgrades
+	}
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	default:
+		sendError(w, errTooMany)
+		return
+	}
+	x := newExchange(w, r)
+	defer x.end()
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }}
+	proxy := httputil.ReverseProxy{
+		Rewrite:       s.rewrite,
+		Transport:     transport,
+		FlushInterval: -1,
+		BufferPool:    &h.buffers,
+		ErrorLog:      slog.NewLogLogger(h.opts.Log.Handler(), slog.LevelDebug),
+		ErrorHandler:  func(w http.ResponseWriter, r *http.Request, err error) { h.failed(w, r, x, err) },
+	}
+	proxy.ServeHTTP(x, x.request.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+}
+
+// rewrite addresses a request to the server, with nothing that a client may not say of itself.
+func (s *server) rewrite(p *httputil.ProxyRequest) {
+	u := *p.In.URL
+	u.Scheme, u.Host, u.User = s.base.Scheme, s.base.Host, nil
+	if prefix := strings.TrimSuffix(s.base.EscapedPath(), "/"); prefix != "" {
+		u.RawPath = prefix + u.EscapedPath()
+		u.Path = strings.TrimSuffix(s.base.Path, "/") + u.Path
+	}
+	p.Out.URL, p.Out.Host = &u, ""
+	for name := range p.Out.Header {
+		if vouches(name) {
+			delete(p.Out.Header, name)
+		}
+	}
+	delete(p.Out.Header, "Authorization")
+	if token := p.In.Header.Get("Authorization"); token != "" && !access.CallerOf(p.In.Context()).Certificate {
+		p.Out.Header.Set("Authorization", token)
+	}
+}
+
+// vouches reports whether a header is one in which a proxy describes its client.
+func vouches(name string) bool {
+	return strings.HasPrefix(name, "X-Remote-") || strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip"
+}
+
+// failed answers a request that the server did not answer.
+func (h *Handler) failed(w http.ResponseWriter, r *http.Request, x *exchange, err error) {
+	if r.Context().Err() != nil { // the client is gone, or the agent stops
+		panic(http.ErrAbortHandler)
+	}
+	h.warn("a request could not be forwarded", err)
+	switch {
+	case x.bodyFailed():
+		sendError(w, errBody)
+	case !x.sent.Load():
+		sendError(w, errUnreachable)
+	default:
+		sendError(w, errNoAnswer)
+	}
+}
+
+// warn logs a failure, of which there may be one for each request.
+func (h *Handler) warn(what string, err error) {
+	h.logged.Do(func() { h.opts.Log.Warn(what+"; other failures of this minute are not logged", "error", err) })
+}
+
+// buffers are those of ReverseProxy.
+type buffers struct{ pool sync.Pool }
+
+const bufferBytes = 32 << 10
+
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[bufferBytes]byte); ok {
+		return p[:]
+	}
+	return make([]byte, bufferBytes)
+}
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(p []byte) { b.pool.Put((*[bufferBytes]byte)(p)) }

@@ -1,0 +1,145 @@
+package forward
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/snapcache/snapcache/access"
+)
+
+// identify returns the route for a caller that has proven its identity by a client certificate.
+func (h *Handler) identify(s *server, caller *access.Caller) (*route, error) {
+	var faults []error
+	for _, x := range h.identities {
+		switch found, err := x.route(s, &caller.User, h.opts.Clock.Now()); {
+		case err != nil:
+			faults = append(faults, fmt.Errorf("%s: %w", x.kubeconfig, err))
+		case found != nil:
+			return found, nil
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		h.warn("a client certificate for forwarded requests can't be used", err)
+	}
+	return nil, failure(http.StatusForbidden, metav1.StatusReasonForbidden, 0, fmt.Sprintf(
+		"forbidden: User %q has proven its identity by a client certificate, with which a request can't be forwarded: "+
+			"name a kubeconfig with a client certificate of the same user and groups in kubernetesAPI.forward.identities", caller.User.Username))
+}
+
+// identity is a client certificate for callers with the same user and groups. Its files are read again
+// when they change. Each certificate has transports of its own, so that no request is sent on a
+// connection of another one. It is safe for concurrent use.
+type identity struct {
+	kubeconfig string
+
+	mu     sync.Mutex
+	files  map[string]os.FileInfo // that it was read from; nil if it has to be read
+	user   *authenticationv1.UserInfo
+	cert   *tls.Certificate
+	server *server // that to leads to
+	to     *route
+}
+
+// route returns the route for a user; nil if the certificate is another user's.
+func (x *identity) route(s *server, user *authenticationv1.UserInfo, now time.Time) (*route, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !unchanged(x.files) {
+		if err := x.read(); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case !same(x.user, user):
+		return nil, nil
+	case now.After(x.cert.Leaf.NotAfter):
+		return nil, fmt.Errorf("the certificate ended on %s", x.cert.Leaf.NotAfter.Format(time.DateOnly))
+	case x.to != nil && x.server == s:
+		return x.to, nil
+	}
+	to, err := newRoute(s.config, x.cert)
+	if err != nil {
+		return nil, err
+	}
+	x.server, x.to = s, to
+	return to, nil
+}
+
+// read reads the certificate. Of the kubeconfig only that is used: its server may be this cache.
+func (x *identity) read() error {
+	x.files, x.to = nil, nil
+	files := map[string]os.FileInfo{}
+	read := func(name string, data []byte) ([]byte, error) {
+		if len(data) > 0 || name == "" {
+			return data, nil
+		}
+		info, err := os.Stat(name) // before it is read, so that no change is missed
+		if err != nil {
+			return nil, err
+		}
+		files[name] = info
+		return os.ReadFile(name)
+	}
+	if _, err := read(x.kubeconfig, nil); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", x.kubeconfig)
+	if err != nil {
+		return err
+	}
+	cert, err := read(config.CertFile, config.CertData)
+	if err != nil {
+		return err
+	}
+	key, err := read(config.KeyFile, config.KeyData)
+	if err != nil {
+		return err
+	}
+	if len(cert) == 0 || len(key) == 0 {
+		return errors.New("it has no client certificate with its key")
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return err
+	}
+	user, err := access.CertificateUser(pair.Leaf)
+	if err != nil {
+		return err
+	}
+	x.files, x.user, x.cert = files, user, &pair
+	return nil
+}
+
+// unchanged reports whether there are files, and all are as they were.
+func unchanged(files map[string]os.FileInfo) bool {
+	for name, was := range files {
+		now, err := os.Stat(name)
+		if err != nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size() {
+			return false
+		}
+	}
+	return files != nil
+}
+
+// same reports whether two users have the same rights: the same name, UID and groups.
+func same(a, b *authenticationv1.UserInfo) bool {
+	return a.Username == b.Username && a.UID == b.UID && maps.Equal(set(a.Groups), set(b.Groups))
+}
+
+func set(all []string) map[string]bool {
+	out := make(map[string]bool, len(all))
+	for _, x := range all {
+		out[x] = true
+	}
+	return out
+}
