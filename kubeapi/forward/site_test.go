@@ -59,6 +59,18 @@ func newSite(t *testing.T, h http.Handler, change ...func(*Options)) *site {
 	return s
 }
 
+// plain removes the encryption of both connections.
+func (s *site) plain() {
+	s.t.Helper()
+	up, proxy := httptest.NewServer(s.upstream.Config.Handler), httptest.NewServer(s.proxy.Config.Handler)
+	s.t.Cleanup(up.Close)
+	s.t.Cleanup(proxy.Close)
+	s.t.Cleanup(s.closeIdle)
+	s.closeIdle()
+	s.upstream, s.proxy = up, proxy
+	require.NoError(s.t, s.Connect(&rest.Config{Host: up.URL}))
+}
+
 // closeIdle closes the connections of the handler.
 func (s *site) closeIdle() {
 	close := func(r *route) {

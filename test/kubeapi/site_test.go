@@ -38,7 +38,10 @@ type site struct {
 
 	resources []*resource
 
-	access bool // the cluster's users are let in
+	access     bool     // the cluster's users are let in
+	forward    bool     // what is not cached is forwarded
+	identities []string // kubeconfigs for callers with client certificates
+	partly     string   // more configured resources, which await does not wait for
 
 	// server and cached are paths of kubeconfigs for the kube-apiserver and the agent.
 	server, cached string
@@ -101,12 +104,19 @@ func (s *site) configure() {
 	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nresumeJitter: 0s\n")
 	fmt.Fprintf(&b, "kubeconfig: %s/linked.kubeconfig\nmetrics: {address: %s}\n", s.dir, s.metrics)
 	fmt.Fprintf(&b, "store: {path: %s/cache.db, commitInterval: 50ms}\nlocalAPI: {socket: %s/local.sock}\n", s.dir, s.dir)
-	fmt.Fprintf(&b, "kubernetesAPI: {address: %s, openAPI: true, access: {enabled: %t}}\n", s.address, s.access)
+	fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  openAPI: true\n  access: {enabled: %t}\n", s.address, s.access)
+	if s.forward {
+		fmt.Fprintf(&b, "  forward:\n    enabled: true\n    identities:\n")
+		for _, file := range s.identities {
+			fmt.Fprintf(&b, "    - kubeconfig: %s\n", file)
+		}
+	}
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	fmt.Fprintf(&b, "resources:\n")
 	for _, r := range s.resources {
 		fmt.Fprintf(&b, "- {resource: %s, transform: {keepManagedFields: true}}\n", r.name())
 	}
+	b.WriteString(s.partly)
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.dir, "agent.yaml"), []byte(b.String()), 0o600))
 }
 

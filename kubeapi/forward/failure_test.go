@@ -1,0 +1,242 @@
+package forward
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/snapcache/snapcache/access"
+)
+
+// status reads the Status of an answer that is an error, which has no credential in it.
+func status(t *testing.T, a *http.Response) metav1.Status {
+	t.Helper()
+	defer a.Body.Close()
+	raw, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	require.NotContains(t, string(raw), token)
+	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+	var s metav1.Status
+	require.NoError(t, json.Unmarshal(raw, &s), "%s", raw)
+	require.Equal(t, "Status", s.Kind)
+	require.Equal(t, a.StatusCode, int(s.Code))
+	require.NotEmpty(t, s.Message)
+	return s
+}
+
+// TestServerEndsBefore: a server that ends before it has answered gives an error with the reason. Only a
+// request that it can't have seen may be repeated.
+func TestServerEndsBefore(t *testing.T) {
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		for _, tc := range []struct {
+			name, method, body string
+			upgrade            bool
+		}{{"get", "GET", "", false}, {"create", "POST", "{}", false}, {"exec", "POST", "", true}} {
+			if tc.upgrade && protocol == "h2" {
+				continue
+			}
+			t.Run(tc.name+" "+protocol, func(t *testing.T) {
+				s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if tc.body != "" {
+						_, _ = io.ReadAll(r.Body)
+					}
+					panic(http.ErrAbortHandler)
+				}))
+				send := func() *http.Response {
+					r := request(t, tc.method, s.proxy.URL+"/x", strings.NewReader(tc.body))
+					if tc.upgrade {
+						r.Header.Set("Connection", "Upgrade")
+						r.Header.Set("Upgrade", "SPDY/3.1")
+					}
+					a, err := client(t, s.proxy, protocol).Do(r)
+					require.NoError(t, err)
+					return a
+				}
+				a := send()
+				got := status(t, a)
+				require.Equal(t, http.StatusBadGateway, a.StatusCode)
+				require.Empty(t, a.Header.Get("Retry-After"))
+				require.Contains(t, got.Message, "it may have done")
+				s.closeIdle()
+				s.upstream.Close()
+				a = send()
+				got = status(t, a)
+				require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+				require.Equal(t, metav1.StatusReasonServiceUnavailable, got.Reason)
+				require.Equal(t, "1", a.Header.Get("Retry-After"))
+				require.NotContains(t, s.log.String(), token)
+				require.Contains(t, s.log.String(), "could not be forwarded")
+			})
+		}
+	}
+}
+
+// TestServerEndsInTheMiddle: an answer that the server does not finish is cut, whether its length was
+// known or not, and so is a stream.
+func TestServerEndsInTheMiddle(t *testing.T) {
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		for _, length := range []string{"", "1000"} {
+			t.Run(protocol+" "+length, func(t *testing.T) {
+				s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if length != "" {
+						w.Header().Set("Content-Length", length)
+					}
+					_, _ = io.WriteString(w, "part")
+					_ = http.NewResponseController(w).Flush()
+					panic(http.ErrAbortHandler)
+				}))
+				a, err := client(t, s.proxy, protocol).Do(request(t, http.MethodGet, s.proxy.URL+"/x", nil))
+				require.NoError(t, err)
+				defer a.Body.Close()
+				raw, err := io.ReadAll(a.Body)
+				require.Error(t, err, "%q looks whole", raw)
+				require.Equal(t, "part", string(raw))
+			})
+		}
+	}
+	t.Run("stream", func(t *testing.T) {
+		cut := make(chan net.Conn, 1)
+		s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, buffer, _ := http.NewResponseController(w).Hijack()
+			_, _ = buffer.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v5\r\n\r\nhello ")
+			_ = buffer.Flush()
+			cut <- conn
+		}))
+		_, buffer := upgrade(t, s, "POST", "SPDY/3.1")
+		require.NoError(t, (<-cut).Close())
+		_, err := buffer.ReadByte()
+		require.Error(t, err)
+	})
+}
+
+// TestDisconnected: without the server everything is refused at once, and nothing is sent.
+func TestDisconnected(t *testing.T) {
+	s := newSite(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	s.offline.Store(true)
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		for _, method := range []string{"GET", "POST", "PATCH", "DELETE"} {
+			began := time.Now()
+			a, err := client(t, s.proxy, protocol).Do(request(t, method, s.proxy.URL+"/x", nil))
+			require.NoError(t, err)
+			got := status(t, a)
+			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+			require.Equal(t, metav1.StatusReasonServiceUnavailable, got.Reason)
+			require.Equal(t, "1", a.Header.Get("Retry-After"))
+			require.Less(t, time.Since(began), 5*time.Second)
+		}
+	}
+	require.False(t, s.Reaches(requestOf(t, s)))
+	require.True(t, s.Takes(requestOf(t, s)))
+}
+
+// TestNotConnectedYet: before the server is known, requests are refused as without it.
+func TestNotConnectedYet(t *testing.T) {
+	s := newSite(t, http.NotFoundHandler())
+	s.closeIdle()
+	before := s.server.Swap(nil)
+	a, err := client(t, s.proxy, "h2").Do(request(t, "POST", s.proxy.URL+"/x", nil))
+	require.NoError(t, err)
+	status(t, a)
+	require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+	s.server.Store(before)
+}
+
+// requestOf returns a request of the site's caller, as a handler gets it.
+func requestOf(t *testing.T, s *site) *http.Request {
+	r := request(t, http.MethodGet, s.proxy.URL+"/x", nil)
+	return r.WithContext(access.WithCaller(r.Context(), s.caller.Load()))
+}
+
+// TestLocalCaller: a caller that has no credentials of the cluster is not taken, and nothing is sent for
+// it even if it is.
+func TestLocalCaller(t *testing.T) {
+	s := newSite(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	for _, c := range []*access.Caller{nil, {Local: true}, {Local: true, Certificate: true}} {
+		s.caller.Store(c)
+		require.False(t, s.Takes(requestOf(t, s)))
+		require.False(t, s.Reaches(requestOf(t, s)))
+		a, err := client(t, s.proxy, "h2").Do(request(t, "POST", s.proxy.URL+"/x", nil))
+		require.NoError(t, err)
+		status(t, a)
+		require.Equal(t, http.StatusForbidden, a.StatusCode)
+	}
+}
+
+// TestHeaders: a client can't describe itself as a proxy describes its clients, nor drop what identifies
+// it.
+func TestHeaders(t *testing.T) {
+	var got http.Header
+	var host string
+	s := newSite(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, host = r.Header, r.Host }))
+	r := request(t, "GET", s.proxy.URL+"/x", nil)
+	r.Host = "elsewhere.example.com"
+	for _, name := range []string{"X-Remote-User", "x-remote-group", "X-Remote-Extra-Scopes", "X-Remote-Uid", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Uri", "X-Real-Ip", "Forwarded"} {
+		r.Header.Set(name, "system:masters")
+	}
+	r.Header.Set("Connection", "Authorization")
+	a, err := client(t, s.proxy, "http/1.1").Do(r)
+	require.NoError(t, err)
+	require.NoError(t, a.Body.Close())
+	for name := range got {
+		require.False(t, vouches(name), name)
+	}
+	require.Equal(t, []string{"Bearer " + token}, got["Authorization"])
+	require.Equal(t, strings.TrimPrefix(s.upstream.URL, "https://"), host)
+}
+
+// TestLimits: requests beyond the limits are refused, those within go on, and places are free again.
+func TestLimits(t *testing.T) {
+	release := make(chan struct{})
+	began := make(chan struct{}, 10)
+	s := newSite(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-release
+	}))
+	s.requests, s.upgrades = make(chan struct{}, 2), make(chan struct{}, 1)
+	c := client(t, s.proxy, "http/1.1")
+	send := func(upgrade bool) *http.Response {
+		r := request(t, "GET", s.proxy.URL+"/x", nil)
+		if upgrade {
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "SPDY/3.1")
+		}
+		a, err := c.Do(r)
+		if err != nil {
+			t.Error(err)
+		}
+		return a
+	}
+	answers := make(chan int, 3)
+	for _, upgrade := range []bool{false, false, true} {
+		go func() {
+			a := send(upgrade)
+			_ = a.Body.Close()
+			answers <- a.StatusCode
+		}()
+	}
+	for range 3 {
+		<-began
+	}
+	for _, upgrade := range []bool{false, true} {
+		a := send(upgrade)
+		got := status(t, a)
+		require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
+		require.Equal(t, metav1.StatusReasonTooManyRequests, got.Reason)
+		require.Equal(t, "1", a.Header.Get("Retry-After"))
+	}
+	close(release)
+	for range 3 {
+		require.Equal(t, http.StatusOK, <-answers)
+	}
+	require.Eventually(t, func() bool { return len(s.requests)+len(s.upgrades) == 0 }, time.Minute, time.Millisecond)
+	a := send(true)
+	require.NoError(t, a.Body.Close())
+	require.Equal(t, http.StatusOK, a.StatusCode)
+}
