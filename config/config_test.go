@@ -143,6 +143,20 @@ func TestValidateGoValues(t *testing.T) {
 	}
 }
 
+func TestAddressesWithAccess(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:6445", "localhost:6445", "[::1]:6445", "169.254.20.1:6445", "10.0.0.7:443", "[fd00::7]:6445", "[::ffff:10.0.0.7]:6445"} {
+		t.Run(address, func(t *testing.T) {
+			setHome(t)
+			c := Default()
+			c.KubernetesAPI = KubernetesAPI{Address: address, Access: Access{Enabled: true}}
+			c.SetDefaults()
+			if err := c.Validate(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestParseResourceName(t *testing.T) {
 	for _, test := range []struct {
 		in   string

@@ -28,6 +28,7 @@ const (
 	DefaultSnapshotAge      = 30 * 24 * time.Hour // 30 days
 	DefaultMetricsAddress   = "127.0.0.1:9743"
 	exampleAPIAddress       = "127.0.0.1:6445" // for errors; the Kubernetes API has no default
+	exampleNodeAddress      = "169.254.20.1:6445"
 )
 
 // Default returns the configuration of an agent without a file. Its paths depend on the environment

@@ -154,7 +154,8 @@ type LocalAPI struct {
 // KubernetesAPI is the cache, served read-only as a Kubernetes API. It is off unless it has an
 // address or a socket.
 type KubernetesAPI struct {
-	// Address is the loopback host:port to listen on, with TLS and a token; empty for none.
+	// Address is the host:port to listen on, with TLS; empty for none. It is on loopback, or, if access
+	// is enabled, one IP address of this machine.
 	Address string `json:"address,omitempty"`
 	// Socket is the path of a unix socket, at most [MaxSocketPath] bytes; empty for none. The
 	// permissions of the file decide which users can connect, and there is neither TLS nor a token.

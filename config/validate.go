@@ -182,7 +182,11 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 		return
 	}
 	const field = "kubernetesAPI.address"
-	validateAddress(p, field, k.Address, exampleAPIAddress, "the Kubernetes API is served only there so far", "")
+	if k.Access.Enabled && !isLoopback(k.Address) {
+		validateOpenAddress(p, field, k.Address)
+	} else {
+		validateAddress(p, field, k.Address, exampleAPIAddress, "without access only the agent's own token is known: set kubernetesAPI.access.enabled, or", "")
+	}
 	if _, port, err := net.SplitHostPort(k.Address); err == nil && port == "0" {
 		p.add(field, "%s has port 0, which would be another one after each start: give a port, as in %s", quote(k.Address), exampleAPIAddress)
 	}
@@ -220,21 +224,57 @@ func (c *AgentConfiguration) validateProfile(p *problems) {
 
 func (m *Metrics) validate(p *problems) {
 	validateAddress(p, "metrics.address", m.Address, DefaultMetricsAddress,
-		"metrics are served without authentication, so only there", ", or disabled: true")
+		"metrics are served without authentication, so only there:", ", or disabled: true")
 }
 
 // validateAddress checks an address that has to be on loopback, for the given reason. otherwise is
 // appended to the message.
 func validateAddress(p *problems, field, address, example, reason, otherwise string) {
+	if _, port, ok := splitAddress(p, field, address, example); ok && !isLoopback(address) {
+		p.add(field, "%s is not on loopback, and %s use 127.0.0.1:%s or [::1]:%s%s", quote(address), reason, port, port, otherwise)
+	}
+}
+
+// validateOpenAddress checks an address that other machines can reach. It has to be one IP address: a
+// wildcard would be all that the machine ever gets, and no certificate can name them; a name would be
+// what a resolver makes of it.
+func validateOpenAddress(p *problems, field, address string) {
+	host, port, ok := splitAddress(p, field, address, exampleNodeAddress)
+	if !ok {
+		return
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case host == "", err == nil && ip.Unmap().IsUnspecified():
+		p.add(field, "%s would be every address of this machine, also those that it gets later: give one of them, as in %s", quote(address), exampleNodeAddress)
+	case err != nil:
+		p.add(field, "%s is not an IP address and a port, as in %s", quote(address), exampleNodeAddress)
+	case ip.Zone() != "":
+		p.add(field, "%s has a zone, which no certificate can name: give an address without, or [::1]:%s", quote(address), port)
+	case ip.IsMulticast():
+		p.add(field, "%s is a multicast address: give one of this machine, as in %s", quote(address), exampleNodeAddress)
+	}
+}
+
+// splitAddress splits host:port; ok is false if the address is not of that form.
+func splitAddress(p *problems, field, address, example string) (host, port string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		p.add(field, "%s is not host:port, as in %s", quote(address), example)
-		return
+		return "", "", false
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		p.add(field, "%s has no port between 0 and 65535 at its end", quote(address))
 	}
-	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		p.add(field, "%s is not on loopback, and %s: use 127.0.0.1:%s or [::1]:%s%s", quote(address), reason, port, port, otherwise)
+	return host, port, true
+}
+
+// isLoopback reports whether only this machine can reach an address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
 	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }

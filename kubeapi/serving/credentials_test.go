@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -209,6 +210,23 @@ func TestEnsureErrors(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(dir, keyFile), 0))
 	_, err = Ensure(dir, now, log)
 	require.ErrorIs(t, err, fs.ErrPermission)
+}
+
+// TestAddressChanges: the certificate names the address that is listened on, and no other one that was
+// given before. The authority stays, so that clients trust both.
+func TestAddressChanges(t *testing.T) {
+	c, _ := ensureAt(t, t.TempDir(), now)
+	for _, tc := range []struct{ host, other string }{{"127.0.0.7", "127.0.0.8"}, {"127.0.0.8", "127.0.0.7"}} {
+		l, err := c.Listen(net.JoinHostPort(tc.host, "0"), "", "")
+		require.NoError(t, err)
+		run(t, NewServer(pods, slog.New(slog.DiscardHandler)), l)
+		answer, err := client(t, &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: c.CA}}).Get("https://" + l.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		leaf := answer.TLS.PeerCertificates[0]
+		require.NoError(t, leaf.VerifyHostname(tc.host))
+		require.Error(t, leaf.VerifyHostname(tc.other))
+	}
 }
 
 func TestLoopbackHost(t *testing.T) {

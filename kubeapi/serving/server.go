@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -45,7 +46,12 @@ func (c *Credentials) Listen(address, certFile, keyFile string) (net.Listener, e
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	listener, err := net.Listen("tcp", address)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%w: another program listens there: end it, or give another address", err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("%w: this machine does not have it, or not yet: add it to an interface, or give another address", err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: give another address", err)
 	}
 	// The limit is below TLS: net/http recognises HTTP/2 only on a *tls.Conn.

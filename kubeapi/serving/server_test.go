@@ -3,6 +3,7 @@ package serving
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -101,6 +102,31 @@ func TestClientGo(t *testing.T) {
 	stranger.CAData = nil
 	_, err = list(stranger)
 	require.ErrorContains(t, err, "certificate")
+}
+
+// TestOnlyTLS: no request is served without TLS 1.2 or newer.
+func TestOnlyTLS(t *testing.T) {
+	reached := false
+	_, config := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	address := strings.TrimPrefix(config.Host, "https://")
+	for _, path := range []string{"/api/v1/pods", "/healthz"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+config.BearerToken)
+		answer, err := client(t, &rest.Config{}).Do(r)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadRequest, answer.StatusCode)
+		require.NoError(t, answer.Body.Close())
+	}
+	for _, version := range []uint16{tls.VersionTLS10, tls.VersionTLS11} {
+		_, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version}) //nolint:gosec // what is tested
+		require.ErrorContains(t, err, "protocol version")
+	}
+	require.False(t, reached)
+	answer, err := client(t, config).Get(config.Host + "/api/v1/pods")
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.True(t, reached)
 }
 
 func TestListenWithFiles(t *testing.T) {
