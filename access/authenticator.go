@@ -16,6 +16,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+
+	"github.com/snapcache/snapcache/internal/quota"
 )
 
 const (
@@ -24,6 +26,12 @@ const (
 
 	// maxSeen limits the credentials that are remembered.
 	maxSeen = 4096
+
+	// unknownRate and unknownBurst limit the tokens of each address that no signing key of the cluster
+	// has signed: what only the server can judge. maxAddresses is how many addresses are remembered.
+	unknownRate  = 5 // a second
+	unknownBurst = 100
+	maxAddresses = 4096
 
 	// reviewTimeout is how long the server may take for an answer. A server that takes longer is as
 	// good as away.
@@ -50,13 +58,14 @@ type Authenticator struct {
 	authorities authorities
 	keys        atomic.Pointer[Keys]
 	reviews     singleflight.Group
-	seen        *lru.Cache // of credential to *verdict
+	seen        *lru.Cache   // of credential to *verdict
+	unknown     *quota.Quota // of addresses, for tokens
 }
 
 // NewAuthenticator returns an Authenticator that knows only the bearer of the agent's own token, who is
 // Local.
 func NewAuthenticator(token string, c clock.PassiveClock) *Authenticator {
-	return &Authenticator{local: token, clock: c, seen: lru.New(maxSeen)}
+	return &Authenticator{local: token, clock: c, seen: lru.New(maxSeen), unknown: quota.New(unknownRate, unknownBurst, maxAddresses)}
 }
 
 // SetClientCA sets the authorities that client certificates are accepted from, in PEM; empty for none.
@@ -85,6 +94,14 @@ var errNoCredentials = errors.New("it has no credentials")
 // cache can't know whether it may, and an answer for the caller itself would mislead it.
 var errImpersonates = errors.New("it impersonates a user, which is not possible here")
 
+// errNotLocal is the reason to refuse the agent's own token from elsewhere: it lets in who can read a
+// file of this machine, and what it may read the cluster has not been asked.
+var errNotLocal = errors.New("the agent's own token is good on this machine only")
+
+// ErrTooManyTokens means that so many tokens that the cluster may not know have come from an address that
+// no more of them are looked at for now. Tokens that are known, or signed by the cluster, still are.
+var ErrTooManyTokens = errors.New("too many unknown tokens come from its address")
+
 // Caller returns who has sent a request. The error is why it is refused; it has no secret in it.
 func (a *Authenticator) Caller(r *http.Request) (*Caller, error) {
 	c, err := a.caller(r)
@@ -109,6 +126,9 @@ func impersonates(r *http.Request) bool {
 func (a *Authenticator) caller(r *http.Request) (*Caller, error) {
 	token := bearer(r)
 	if subtle.ConstantTimeCompare([]byte(token), []byte(a.local)) == 1 && a.local != "" {
+		if !isLocal(r) {
+			return nil, errNotLocal
+		}
 		return &Caller{Local: true}, nil
 	}
 	err := errNoCredentials
@@ -120,7 +140,7 @@ func (a *Authenticator) caller(r *http.Request) (*Caller, error) {
 		err = fmt.Errorf("client certificate: %w", v.err)
 	}
 	if token != "" {
-		v := a.token(r.Context(), token)
+		v := a.token(r, token)
 		if v.user != nil {
 			return &Caller{User: *v.user}, nil
 		}
@@ -146,6 +166,7 @@ func (a *Authenticator) certificate(chain []*x509.Certificate) *verdict {
 	}
 	v := &verdict{at: now, by: pool}
 	v.user, v.err = a.authorities.user(chain, now)
+	v.err = brief(v.err)
 	a.seen.Add(id, v)
 	return v
 }
@@ -161,18 +182,37 @@ func (a *Authenticator) recall(id credential, now time.Time) *verdict {
 }
 
 // token returns the verdict on a bearer token.
-func (a *Authenticator) token(ctx context.Context, token string) *verdict {
+func (a *Authenticator) token(r *http.Request, token string) *verdict {
 	id := credential(sha256.Sum256([]byte(token)))
-	v := a.recall(id, a.clock.Now())
-	if a.Connected != nil && a.Connected() {
-		if v != nil && v.reviewed {
-			return v
-		}
-		if answer := a.review(ctx, id, token); answer != nil {
+	v, connected := a.recall(id, a.clock.Now()), a.Connected != nil && a.Connected()
+	if connected && v != nil && v.reviewed {
+		return v
+	}
+	signed := a.signature(v, token)
+	if v == nil && signed.err != nil && !a.unknown.Allow(peerOf(r), a.clock.Now()) {
+		return &verdict{err: ErrTooManyTokens} // a flood of them leaves no trace, and does not reach the server
+	}
+	if connected {
+		if answer := a.review(r.Context(), id, token); answer != nil {
 			return answer
 		}
 	}
-	return a.verify(id, token, v)
+	if signed != v {
+		a.seen.Add(id, signed)
+	}
+	return a.verify(signed)
+}
+
+// signature returns the verdict on the signature of a token; v is the one that is recalled, or nil.
+func (a *Authenticator) signature(v *verdict, token string) *verdict {
+	keys := a.keys.Load()
+	if v != nil && !v.reviewed && v.by == keys {
+		return v
+	}
+	v = &verdict{at: a.clock.Now(), by: keys}
+	v.claims, v.err = keys.verify(token)
+	v.err = brief(v.err)
+	return v
 }
 
 // review asks the server, and returns nil if it gives no answer.
@@ -198,19 +238,13 @@ func (a *Authenticator) review(ctx context.Context, id credential, token string)
 	return v
 }
 
-// verify returns the verdict on a token without the server; v is the one that is recalled, or nil. Only
-// the check of the signature is remembered: time passes, and objects are deleted.
-func (a *Authenticator) verify(id credential, token string, v *verdict) *verdict {
-	now, keys := a.clock.Now(), a.keys.Load()
-	if v == nil || v.reviewed || v.by != keys {
-		v = &verdict{at: now, by: keys}
-		v.claims, v.err = keys.verify(token)
-		a.seen.Add(id, v)
-	}
+// verify returns the verdict on a token without the server; v is that on its signature. Only that is
+// remembered: time passes, and objects are deleted.
+func (a *Authenticator) verify(v *verdict) *verdict {
 	if v.err != nil {
 		return v
 	}
-	err := v.claims.validAt(now)
+	err := v.claims.validAt(a.clock.Now())
 	if err == nil {
 		err = v.claims.bound(a.Lookup)
 	}
@@ -218,4 +252,20 @@ func (a *Authenticator) verify(id credential, token string, v *verdict) *verdict
 		return &verdict{err: err}
 	}
 	return &verdict{user: v.claims.user()}
+}
+
+// maxReason limits the bytes of an error that is remembered.
+const maxReason = 200
+
+// brief returns an error that holds nothing but the begin of its text: errors of certificates hold the
+// certificate, and others repeat what was sent.
+func brief(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + "…"
+	}
+	return errors.New(text)
 }

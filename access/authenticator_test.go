@@ -13,9 +13,12 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +148,7 @@ func newWorld() *world {
 
 func request(token string, certificates ...*x509.Certificate) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = "127.0.0.1:40000"
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -314,6 +318,110 @@ func TestLocal(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer ")
 	_, err = none.Caller(r)
 	require.Error(t, err, "no token is not an empty one")
+}
+
+// TestLocalOnThisMachine: the agent's own token is good for processes of this machine, whose connections
+// come from loopback or from the address that they go to.
+func TestLocalOnThisMachine(t *testing.T) {
+	for _, tc := range []struct {
+		name, peer, own string
+		want            bool
+	}{
+		{"loopback", "127.0.0.1:40000", "127.0.0.1:6445", true},
+		{"another one of loopback", "127.0.0.9:40000", "127.0.0.1:6445", true},
+		{"loopback of IPv6", "[::1]:40000", "[::1]:6445", true},
+		{"the address itself", "169.254.20.1:40000", "169.254.20.1:6445", true},
+		{"the address itself as IPv6", "[::ffff:169.254.20.1]:40000", "169.254.20.1:6445", true},
+		{"another machine", "192.0.2.7:40000", "169.254.20.1:6445", false},
+		{"another machine of IPv6", "[fd00::7]:40000", "[fd00::1]:6445", false},
+		{"no address", "", "169.254.20.1:6445", false},
+		{"neither", "", "", false},
+		{"a name", "localhost:40000", "169.254.20.1:6445", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := request("local")
+			r.RemoteAddr = tc.peer
+			r.Header.Set("X-Forwarded-For", "127.0.0.1")
+			if own, err := netip.ParseAddrPort(tc.own); err == nil {
+				r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(net.TCPAddrFromAddrPort(own))))
+			}
+			c, err := newWorld().Caller(r)
+			if tc.want {
+				require.NoError(t, err)
+				require.True(t, c.Local)
+				return
+			}
+			require.ErrorIs(t, err, errNotLocal)
+		})
+	}
+}
+
+// TestUnknownTokens: an address that sends many tokens which may be of no one makes neither the server
+// busy nor the agent's memory full, and does not keep out those that the cluster has signed, or that are
+// known.
+func TestUnknownTokens(t *testing.T) {
+	cluster := newAuthority(t)
+	for _, connected := range []bool{true, false} {
+		t.Run(fmt.Sprintf("connected %v", connected), func(t *testing.T) {
+			w := newWorld()
+			w.SetKeys(cluster.keys("k1"))
+			w.connected = connected
+			w.review = func(token string) (authenticationv1.TokenReviewStatus, error) {
+				return authenticationv1.TokenReviewStatus{Authenticated: !strings.HasPrefix(token, "random"), User: authenticationv1.UserInfo{Username: "alice"}}, nil
+			}
+			if connected {
+				_, err := w.Caller(request("opaque"))
+				require.NoError(t, err)
+			}
+			tooMany := 0
+			for i := range 20_000 {
+				_, err := w.Caller(request(fmt.Sprintf("random%d", i)))
+				require.Error(t, err)
+				if errors.Is(err, ErrTooManyTokens) {
+					tooMany++
+				}
+			}
+			require.InDelta(t, 20_000-unknownBurst, tooMany, 1)
+			require.LessOrEqual(t, w.reviewed, unknownBurst)
+			require.LessOrEqual(t, w.seen.Len(), unknownBurst+1)
+			if connected {
+				_, err := w.Caller(request("opaque"))
+				require.NoError(t, err, "it is known")
+			}
+			for i := range 2 * unknownBurst {
+				_, err := w.Caller(request(cluster.token("k1", claimsOf(func(c map[string]any) { c["jti"] = fmt.Sprint(i) }))))
+				require.NoError(t, err, "the cluster has signed it")
+			}
+			elsewhere := request("random elsewhere")
+			elsewhere.RemoteAddr = "192.0.2.7:40000"
+			_, err := w.Caller(elsewhere)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, ErrTooManyTokens)
+			w.clock.SetTime(start.Add(time.Second))
+			for i := range unknownRate + 1 {
+				_, err := w.Caller(request(fmt.Sprintf("random later %d", i)))
+				require.Equal(t, i == unknownRate, errors.Is(err, ErrTooManyTokens))
+			}
+		})
+	}
+}
+
+// TestLargeCredentials: what is remembered of a refused credential is small, however large that was.
+func TestLargeCredentials(t *testing.T) {
+	other := newAuthority(t)
+	w := newWorld()
+	require.NoError(t, w.SetClientCA(newAuthority(t).pem()))
+	large := strings.Repeat("x", 60_000)
+	header := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":%q}`, large))
+	certificate := other.sign(&x509.Certificate{Subject: pkix.Name{CommonName: large}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, DNSNames: []string{large}})
+	for _, r := range []*http.Request{request(header + ".e30.AAAA"), request(large), request("", certificate, other.cert)} {
+		_, err := w.Caller(r)
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 300)
+		for e := err; e != nil; e = errors.Unwrap(e) {
+			require.NotErrorAs(t, e, new(x509.UnknownAuthorityError), "it holds the certificate")
+		}
+	}
 }
 
 func TestCertificates(t *testing.T) {

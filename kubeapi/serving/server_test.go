@@ -159,6 +159,7 @@ func TestImpersonation(t *testing.T) {
 	for _, name := range []string{"Impersonate-User", "Impersonate-Group", "impersonate-uid", "Impersonate-Extra-Scopes"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost/api/v1/pods", nil)
 		require.NoError(t, err)
+		r.RemoteAddr = "127.0.0.1:40000"
 		r.Header.Set("Authorization", "Bearer secret")
 		r.Header.Set(name, "admin")
 		w := &recorder{header: http.Header{}, code: http.StatusOK}
@@ -190,6 +191,7 @@ func TestAuthenticate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost"+tc.path, nil)
 			require.NoError(t, err)
+			r.RemoteAddr = "127.0.0.1:40000"
 			if tc.header != "" {
 				r.Header.Set("Authorization", tc.header)
 			}

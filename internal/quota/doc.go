@@ -1,0 +1,2 @@
+// Package quota limits how often each of many clients may do something.
+package quota

@@ -1,0 +1,34 @@
+package quota
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
+)
+
+// Quota limits how often each client may do something: to a number at once, and to a rate after that.
+// It is safe for concurrent use.
+type Quota struct {
+	rate    rate.Limit
+	burst   int
+	clients *lru.Cache // of client to *rate.Limiter
+}
+
+// New returns a quota of so many times a second after burst times at once. It remembers the given
+// number of clients; one that has been forgotten has its whole burst again.
+func New(perSecond float64, burst, clients int) *Quota {
+	return &Quota{rate: rate.Limit(perSecond), burst: burst, clients: lru.New(clients)}
+}
+
+// Allow reports whether a client, which any comparable value identifies, may do it once more now, which is of a
+// clock that is not set back, as [time.Now] is.
+func (q *Quota) Allow(client any, now time.Time) bool {
+	x, _ := q.clients.Get(client)
+	l, ok := x.(*rate.Limiter)
+	if !ok {
+		l = rate.NewLimiter(q.rate, q.burst)
+		q.clients.Add(client, l)
+	}
+	return l.AllowN(now, 1)
+}
