@@ -23,7 +23,7 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, p path) bool {
 	}
 	err := s.opts.Authorize(r.Context(), asked(r, p))
 	if err != nil {
-		s.opts.Metrics.refused.WithLabelValues("forbidden").Inc()
+		s.opts.Metrics.Refused(RefusedForbidden)
 		sendError(w, r, err)
 	}
 	return err == nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/spool"
 )
 
@@ -23,6 +24,9 @@ const (
 	// maxSpools limits the lists, and the initial objects of watches, that are sent at once. A spool
 	// has at most 1 MiB in memory, and a file of at most the collection's size.
 	maxSpools = 32
+
+	// maxUserSpools limits those of one user, which may read them slowly.
+	maxUserSpools = 8
 )
 
 // limit holds a value for each of those that are limited by its capacity.
@@ -40,23 +44,77 @@ func (l limit) enter() bool {
 
 func (l limit) leave() { <-l }
 
-// newSpool returns a spool, and the function that frees it, which may be called again.
-func (s *Server) newSpool(ctx context.Context) (*spool.Spool, func(), error) {
-	if !s.spools.enter() {
-		if err := s.awaitSpool(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
-	sp := spool.New(s.opts.SpoolDir)
-	return sp, sync.OnceFunc(func() { sp.Close(); s.spools.leave() }), nil
+// share is a user's part of what is limited.
+type share struct {
+	limit
+	requests int // that have the share
 }
 
-// awaitSpool waits until there is room for a spool, but not for long.
-func (s *Server) awaitSpool(ctx context.Context) error {
+// shares are the parts of all users that use theirs. It is safe for concurrent use; the zero value is
+// ready.
+type shares struct {
+	mu sync.Mutex
+	of map[string]*share // by user
+}
+
+// open returns the share of a caller, which done has to follow. Callers that this machine lets in have
+// no limit of their own.
+func (s *shares) open(c *access.Caller, size int) (_ limit, done func()) {
+	if c == nil || c.Local {
+		return make(limit, 1), func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = map[string]*share{}
+	}
+	user := c.User.Username
+	x := s.of[user]
+	if x == nil {
+		x = &share{limit: make(limit, size)}
+		s.of[user] = x
+	}
+	x.requests++
+	return x.limit, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if x.requests--; x.requests == 0 {
+			delete(s.of, user)
+		}
+	}
+}
+
+// newSpool returns a spool, and the function that frees it, which may be called again. The caller's share
+// comes first: one that waits for its own lists keeps no place.
+func (s *Server) newSpool(ctx context.Context) (*spool.Spool, func(), error) {
+	own, closeShare := s.shares.open(access.CallerOf(ctx), maxUserSpools)
+	if err := s.awaitRoom(ctx, own); err != nil {
+		closeShare()
+		return nil, nil, err
+	}
+	if err := s.awaitRoom(ctx, s.spools); err != nil {
+		own.leave()
+		closeShare()
+		return nil, nil, err
+	}
+	sp := spool.New(s.opts.SpoolDir)
+	return sp, sync.OnceFunc(func() {
+		sp.Close()
+		s.spools.leave()
+		own.leave()
+		closeShare()
+	}), nil
+}
+
+// awaitRoom waits until there is room for one more list, but not for long.
+func (s *Server) awaitRoom(ctx context.Context, l limit) error {
+	if l.enter() {
+		return nil
+	}
 	timer := s.opts.Clock.NewTimer(waitLimit)
 	defer timer.Stop()
 	select {
-	case s.spools <- struct{}{}:
+	case l <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

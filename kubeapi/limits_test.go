@@ -24,8 +24,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -388,6 +390,38 @@ func TestListWaits(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/configmaps", nil))
 		require.Equal(t, http.StatusOK, w.Code)
+	})
+}
+
+// TestUsersLists: a user that reads its lists slowly does not delay those of another one.
+func TestUsersLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCached(t, memory.New(), 1, 10).server("")
+		read := make(chan struct{})
+		list := func(w http.ResponseWriter, user string) {
+			ctx := access.WithCaller(t.Context(), &access.Caller{User: authenticationv1.UserInfo{Username: user}})
+			s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/configmaps?resourceVersion=0", nil))
+		}
+		for range 10 * maxSpools {
+			go list(stuckWriter{httptest.NewRecorder(), read}, "slow")
+		}
+		synctest.Wait()
+		require.Len(t, s.spools, maxUserSpools)
+		require.Len(t, s.shares.of, 1)
+		w, began := httptest.NewRecorder(), time.Now()
+		list(w, "other")
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Zero(t, time.Since(began))
+		more := httptest.NewRecorder()
+		list(more, "slow")
+		require.Equal(t, http.StatusTooManyRequests, more.Code)
+		close(read)
+		synctest.Wait()
+		require.Empty(t, s.spools)
+		require.Empty(t, s.shares.of)
+		last := httptest.NewRecorder()
+		list(last, "slow")
+		require.Equal(t, http.StatusOK, last.Code)
 	})
 }
 

@@ -19,6 +19,22 @@ type Metrics struct {
 	forwarding prometheus.Gauge
 }
 
+// Refusal is why a client is refused.
+type Refusal string
+
+// The refusals.
+const (
+	RefusedUnauthorized Refusal = "unauthorized" // its credentials are not accepted
+	RefusedForbidden    Refusal = "forbidden"    // it may not do what it asks for
+	RefusedTokens       Refusal = "tokens"       // too many unknown tokens
+	RefusedRate         Refusal = "rate"         // too many requests in a short time
+	RefusedRequests     Refusal = "requests"     // too many requests in progress
+	RefusedConnections  Refusal = "connections"  // too many connections
+)
+
+// Refusals are all of them.
+var Refusals = []Refusal{RefusedUnauthorized, RefusedForbidden, RefusedTokens, RefusedRate, RefusedRequests, RefusedConnections}
+
 // NewMetrics returns the metrics of one server.
 func NewMetrics() *Metrics {
 	return &Metrics{
@@ -40,7 +56,8 @@ func NewMetrics() *Metrics {
 		}, []string{"collection", "tier"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "snapcache_kubernetes_api_refused_total",
-			Help: "Requests to the Kubernetes API that were refused, by reason: unauthorized (401), forbidden (403).",
+			Help: "What clients of the Kubernetes API were refused, by reason: unauthorized (401), forbidden (403); tokens, rate, requests (429), for one " +
+				"client that has too many of them; connections, which are closed.",
 		}, []string{"reason"}),
 		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "snapcache_kubernetes_api_forwarded_total",
@@ -53,8 +70,8 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Unauthorized counts a request whose caller is not known.
-func (m *Metrics) Unauthorized() { m.refused.WithLabelValues("unauthorized").Inc() }
+// Refused counts what a client was refused.
+func (m *Metrics) Refused(why Refusal) { m.refused.WithLabelValues(string(why)).Inc() }
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }

@@ -54,6 +54,7 @@ type Server struct {
 	catalog catalog
 
 	requests, watches, spools limit
+	shares                    shares // of the spools
 }
 
 // New returns a server.

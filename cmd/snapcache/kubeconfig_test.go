@@ -32,7 +32,7 @@ func TestKubeconfig(t *testing.T) {
 	for range 2 {
 		credentials, err := serving.Ensure(serving.Dir(path), time.Now(), slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
-		l, err := credentials.Listen(address, "", "")
+		l, err := credentials.Listen(address, "", "", nil)
 		require.NoError(t, err)
 		address = l.Addr().String()
 		server := serving.NewServer(serving.Authenticate(access.NewAuthenticator(credentials.Token, clock.RealClock{}), handler), slog.New(slog.DiscardHandler))

@@ -91,7 +91,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		listener, err := credentials.Listen(cmp.Or(address, "127.0.0.1:0"), "", "")
+		listener, err := credentials.Listen(cmp.Or(address, "127.0.0.1:0"), "", "", nil)
 		if err != nil {
 			return err
 		}

@@ -377,7 +377,7 @@ func TestBodies(t *testing.T) {
 func TestNoSecretInLog(t *testing.T) {
 	var logged lockedBuffer
 	c, _ := ensureAt(t, t.TempDir(), now)
-	l, err := c.Listen("127.0.0.1:0", "", "")
+	l, err := c.Listen("127.0.0.1:0", "", "", nil)
 	require.NoError(t, err)
 	s := NewServer(Authenticate(access.NewAuthenticator(c.Token, clock.RealClock{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })), slog.New(slog.NewTextHandler(&logged, nil)))
 	run(t, s, l)

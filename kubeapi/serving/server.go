@@ -30,8 +30,9 @@ const (
 )
 
 // Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that in the
-// files, or, if their names are empty, a new one for the address.
-func (c *Credentials) Listen(address, certFile, keyFile string) (net.Listener, error) {
+// files, or, if their names are empty, a new one for the address. refused is called with the address of
+// each client that has too many connections; nil for nothing.
+func (c *Credentials) Listen(address, certFile, keyFile string, refused func(peer string, err error)) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func (c *Credentials) Listen(address, certFile, keyFile string) (net.Listener, e
 		return nil, fmt.Errorf("%w: give another address", err)
 	}
 	// The limit is below TLS: net/http recognises HTTP/2 only on a *tls.Conn.
-	return tls.NewListener(netutil.LimitListener(listener, maxConnections), &tls.Config{
+	return tls.NewListener(netutil.LimitListener(newFairListener(listener, refused), maxConnections), &tls.Config{
 		Certificates: []tls.Certificate{certificate},
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   []string{"h2", "http/1.1"},

@@ -35,7 +35,7 @@ import (
 func serve(t *testing.T, h http.Handler) (*http.Server, *rest.Config) {
 	t.Helper()
 	c, _ := ensureAt(t, t.TempDir(), now)
-	l, err := c.Listen("127.0.0.1:0", "", "")
+	l, err := c.Listen("127.0.0.1:0", "", "", nil)
 	require.NoError(t, err)
 	s := NewServer(Authenticate(access.NewAuthenticator(c.Token, clock.RealClock{}), h), slog.New(slog.DiscardHandler))
 	run(t, s, l)
@@ -139,7 +139,7 @@ func TestListenWithFiles(t *testing.T) {
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
 	require.NoError(t, cert.WriteCert(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})))
-	l, err := c.Listen("127.0.0.1:0", certFile, keyFile)
+	l, err := c.Listen("127.0.0.1:0", certFile, keyFile, nil)
 	require.NoError(t, err)
 	s := NewServer(pods, slog.New(slog.DiscardHandler))
 	run(t, s, l)
@@ -150,7 +150,7 @@ func TestListenWithFiles(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, own.Certificate[0], answer.TLS.PeerCertificates[0].Raw)
 
-	_, err = c.Listen("127.0.0.1:0", keyFile, certFile)
+	_, err = c.Listen("127.0.0.1:0", keyFile, certFile, nil)
 	require.ErrorContains(t, err, "certificate: ")
 }
 

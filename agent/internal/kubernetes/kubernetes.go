@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
@@ -51,6 +50,8 @@ type API struct {
 
 	credentials *serving.Credentials // nil without an address
 	callers     *access.Authenticator
+	users       *serving.Users
+	refusals    *refusals
 	access      *clusterAccess                   // nil if it is off
 	forward     *forward.Handler                 // nil if it is off
 	cluster     atomic.Pointer[upstream.Cluster] // nil until it is connected to
@@ -97,13 +98,11 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 		return fmt.Errorf("credentials: %w", err)
 	}
 	a.callers = access.NewAuthenticator(a.credentials.Token, a.Clock)
-	logged := rate.Sometimes{First: 1, Interval: time.Minute}
-	a.callers.Refused = func(r *http.Request, err error) {
-		opts.Metrics.Unauthorized()
-		logged.Do(func() {
-			a.Log.Warn("refused a request; others of this minute are not logged", "from", r.RemoteAddr, "reason", err)
-		})
-	}
+	a.refusals = newRefusals(opts.Metrics, a.Log)
+	a.callers.Refused = func(r *http.Request, err error) { a.refusals.note(r.RemoteAddr, "", err) }
+	a.users = serving.NewUsers(func(r *http.Request, err error) {
+		a.refusals.note(r.RemoteAddr, access.CallerOf(r.Context()).User.Username, err)
+	})
 	if !cfg.Access.Enabled {
 		return nil
 	}
@@ -170,12 +169,12 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		a.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
 	}
 	if cfg.Address != "" {
-		tcp, err := a.credentials.Listen(cfg.Address, cfg.CertFile, cfg.KeyFile)
+		tcp, err := a.credentials.Listen(cfg.Address, cfg.CertFile, cfg.KeyFile, func(peer string, err error) { a.refusals.note(peer, "", err) })
 		if err != nil {
 			return listeners, err
 		}
 		h := a.server.Forwarding(serving.DiscardBody(a.server))
-		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, h), a.Log)})
+		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, a.users.Limit(h)), a.Log)})
 		a.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
 	return listeners, nil

@@ -1,0 +1,90 @@
+package serving
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/snapcache/snapcache/access"
+)
+
+// asUser returns a request of a user; one that this machine lets in has no name.
+func asUser(ctx context.Context, user string) *http.Request {
+	c := &access.Caller{User: authenticationv1.UserInfo{Username: user}, Local: user == ""}
+	return httptest.NewRequestWithContext(access.WithCaller(ctx, c), http.MethodGet, "/api/v1/pods", nil)
+}
+
+// TestUserRate: a user that sends too many requests is asked to wait; another one is served.
+func TestUserRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused []error
+		u := NewUsers(func(r *http.Request, err error) {
+			require.Equal(t, "fast", access.CallerOf(r.Context()).User.Username)
+			refused = append(refused, err)
+		})
+		h := u.Limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		served := func(user string, n int) (ok int) {
+			for range n {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, asUser(t.Context(), user))
+				if w.Code == http.StatusOK {
+					ok++
+					continue
+				}
+				require.Equal(t, http.StatusTooManyRequests, w.Code)
+				require.Equal(t, "1", w.Header().Get("Retry-After"))
+				require.JSONEq(t, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too many requests were sent in a short time",`+
+					`"reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}`, w.Body.String())
+			}
+			return ok
+		}
+		require.Equal(t, userBurst, served("fast", userBurst+500))
+		require.Len(t, refused, 500)
+		require.ErrorIs(t, refused[0], ErrTooFast)
+		require.Equal(t, 300, served("other", 300), "as a kubelet's at its start")
+		require.Equal(t, 10*userBurst, served("", 10*userBurst), "those of this machine are not limited")
+		time.Sleep(time.Second)
+		require.Equal(t, userRate, served("fast", 500))
+		for i := range 3 * maxUserRate {
+			served(fmt.Sprint("user ", i), 1)
+		}
+		require.Empty(t, u.active)
+	})
+}
+
+// TestUserActive: a user has a limited number of watches, and may open others when some have ended.
+func TestUserActive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := NewUsers(nil)
+		h := u.Limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		ctx, cancel := context.WithCancel(t.Context())
+		for range maxActive {
+			time.Sleep(10 * time.Millisecond)
+			go h.ServeHTTP(httptest.NewRecorder(), asUser(ctx, "many"))
+		}
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, asUser(t.Context(), "many"))
+		require.Equal(t, http.StatusTooManyRequests, w.Code)
+		require.Contains(t, w.Body.String(), ErrTooManyNow.Error())
+		ended, end := context.WithCancel(t.Context())
+		end()
+		w = httptest.NewRecorder()
+		h.ServeHTTP(w, asUser(ended, "other"))
+		require.Equal(t, http.StatusOK, w.Code)
+		cancel()
+		synctest.Wait()
+		w = httptest.NewRecorder()
+		h.ServeHTTP(w, asUser(ended, "many"))
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Empty(t, u.active)
+	})
+}
