@@ -62,21 +62,26 @@ func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
 	if c.Local {
 		return nil
 	}
+	maxAge := answerAge
+	if ask.Continues {
+		maxAge -= RecheckInterval // at the next time, the answer would be too old
+	}
 	spec := ask.spec(c)
-	d := a.decide(ctx, spec)
+	d := a.decide(ctx, spec, maxAge)
 	if d.allowed {
 		return nil
 	}
 	return ask.forbidden(c.User.Username, d.reason)
 }
 
-func (a *Authorizer) decide(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) *decision {
+// decide returns a decision that is younger than maxAge.
+func (a *Authorizer) decide(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, maxAge time.Duration) *decision {
 	id, now, rules := requestID(spec), a.Clock.Now(), a.Rules.version()
 	connected := a.Connected()
 	if x, ok := a.recent.Get(id); ok {
 		d, _ := x.(*decision)
 		age := now.Sub(d.at)
-		if age >= 0 && age < answerAge && d.rules == rules && d.reviewed == connected {
+		if age >= 0 && age < maxAge && d.rules == rules && d.reviewed == connected {
 			return d
 		}
 	}
@@ -120,7 +125,7 @@ func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1
 		}
 		d := &decision{allowed: status.Allowed && !status.Denied, reason: status.Reason, at: a.Clock.Now(), reviewed: true, rules: rules}
 		a.recent.Add(id, d)
-		a.Decisions.note(id, d.allowed, d.allowed && a.Rules.allow(spec), d.at)
+		a.Decisions.note(id, spec.User, d.allowed, d.allowed && a.Rules.allow(spec), d.at)
 		return d, nil
 	})
 	d, _ := x.(*decision)

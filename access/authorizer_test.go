@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strconv"
@@ -110,13 +111,34 @@ func TestDecisions(t *testing.T) {
 	require.Zero(t, db.Stats().FlushError)
 }
 
+// TestContinues: a right that was withdrawn at the worst moment ends what lasts within a minute, with one
+// more question in that time.
+func TestContinues(t *testing.T) {
+	x := newDesk(nil)
+	x.connected = true
+	x.server["alice watch pods"] = true
+	require.True(t, x.may("alice", "watch", "pods"))
+	x.server["alice watch pods"] = false
+	ctx := WithCaller(context.Background(), &Caller{User: authenticationv1.UserInfo{Username: "alice", Groups: []string{authenticated}}})
+	asked := ask("watch", "pods")
+	asked.Continues = true
+	for s := 9 * time.Second; ; s += RecheckInterval {
+		x.clock.SetTime(start.Add(s))
+		if x.Authorize(ctx, asked) != nil {
+			require.LessOrEqual(t, s, time.Minute)
+			break
+		}
+	}
+	require.Equal(t, 2, x.reviewed)
+}
+
 // TestDecisionsAreBounded: of more decisions than may be remembered, the newest ones stay.
 func TestDecisionsAreBounded(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
 	d := openDecisions(t, db)
 	for i := range maxDecisions + maxDecisions/5 {
-		d.note(strconv.Itoa(i), true, false, start.Add(time.Duration(i)*time.Second))
+		d.note(strconv.Itoa(i), "alice", true, false, start.Add(time.Duration(i)*time.Second))
 	}
 	require.LessOrEqual(t, d.collection.State().Count, int64(maxDecisions))
 	now := start.Add(maxDecisions * 1.2 * time.Second)
@@ -125,20 +147,50 @@ func TestDecisionsAreBounded(t *testing.T) {
 	require.True(t, d.allowed(strconv.Itoa(maxDecisions/2), now, false))
 }
 
+// TestDecisionsOfOthersStay: a user that asks for ever more does not make those of others be forgotten,
+// however old they are.
+func TestDecisionsOfOthersStay(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	d := openDecisions(t, db)
+	for i := range 600 {
+		d.note(fmt.Sprint("kubelet", i), "kubelet", true, false, start)
+		d.note(fmt.Sprint("pod", i), fmt.Sprint("pod", i%100), true, false, start)
+	}
+	for i := range 2 * maxDecisions {
+		d.note(strconv.Itoa(i), "greedy", true, false, start.Add(time.Minute))
+	}
+	require.LessOrEqual(t, d.collection.State().Count, int64(maxDecisions))
+	for i := range 600 {
+		require.True(t, d.allowed(fmt.Sprint("kubelet", i), start.Add(time.Hour), false))
+		require.True(t, d.allowed(fmt.Sprint("pod", i), start.Add(time.Hour), false))
+	}
+	for i := range 2 * maxDecisions {
+		d.note(strconv.Itoa(i), strconv.Itoa(i), true, false, start.Add(2*time.Minute))
+	}
+	require.Greater(t, d.collection.State().Count, int64(maxDecisions/2), "of as many users")
+	for _, tc := range []struct {
+		numbers []int
+		want    int
+	}{{[]int{10}, 6}, {[]int{3, 3}, 6}, {[]int{5, 1}, 6}, {[]int{5, 2}, 4}, {[]int{1, 1, 1, 9}, 3}, {[]int{1, 1, 1, 1, 1, 1, 1, 1}, 0}} {
+		require.Equal(t, tc.want, share(tc.numbers, 6), tc.numbers)
+	}
+}
+
 // TestRepeatedDecisionsAreNotWritten spares the disk.
 func TestRepeatedDecisionsAreNotWritten(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
 	d := openDecisions(t, db)
 	stored := func() time.Time { return d.get(decisionName("x")).At }
-	d.note("x", true, false, start)
-	d.note("x", true, false, start.Add(2*time.Hour))
+	d.note("x", "alice", true, false, start)
+	d.note("x", "alice", true, false, start.Add(2*time.Hour))
 	require.Equal(t, start, stored())
-	d.note("x", true, false, start.Add(3*time.Hour))
+	d.note("x", "alice", true, false, start.Add(3*time.Hour))
 	require.Equal(t, start.Add(3*time.Hour), stored())
-	d.note("x", true, false, start)
+	d.note("x", "alice", true, false, start)
 	require.Equal(t, start, stored(), "the clock was set back")
-	d.note("y", false, false, start)
+	d.note("y", "alice", false, false, start)
 	require.EqualValues(t, 1, d.collection.State().Count)
 }
 

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -36,9 +38,10 @@ type remembered struct {
 	} `json:"metadata"`
 
 	// At is when the server has allowed it. ByRules is set if RBAC objects did, which decide if they are
-	// cached.
+	// cached. User is a hash of the user's name.
 	At      time.Time `json:"at"`
 	ByRules bool      `json:"byRules,omitempty"`
+	User    string    `json:"user,omitempty"`
 }
 
 // OpenDecisions returns the decisions that are stored in db, each of which is used for as long as
@@ -86,9 +89,9 @@ func (d *Decisions) allowed(id string, now time.Time, rules bool) bool {
 	return r != nil && now.Sub(r.At) < d.expiry && !(rules && r.ByRules)
 }
 
-// note stores a decision of the server. To spare the disk, one that is repeated is only stored again
+// note stores a decision of the server on a user's request. To spare the disk, one that is repeated is only stored again
 // when an eighth of its time has passed.
-func (d *Decisions) note(id string, allowed, byRules bool, now time.Time) {
+func (d *Decisions) note(id, user string, allowed, byRules bool, now time.Time) {
 	if d == nil {
 		return
 	}
@@ -103,7 +106,7 @@ func (d *Decisions) note(id string, allowed, byRules bool, now time.Time) {
 	case allowed && was != nil && was.ByRules == byRules && now.Sub(was.At) < d.expiry/8 && !now.Before(was.At):
 		return
 	case allowed:
-		r := remembered{TypeMeta: metav1.TypeMeta{APIVersion: "snapcache/v1", Kind: "Decision"}, At: now.UTC(), ByRules: byRules}
+		r := remembered{TypeMeta: metav1.TypeMeta{APIVersion: "snapcache/v1", Kind: "Decision"}, At: now.UTC(), ByRules: byRules, User: decisionName(user)[:16]}
 		r.Metadata.Name, r.Metadata.RV = name, "1"
 		raw, err := json.Marshal(r)
 		if err == nil {
@@ -121,31 +124,49 @@ func (d *Decisions) note(id string, allowed, byRules bool, now time.Time) {
 }
 
 // surplus returns the deletions of what has expired, if there is more than may be remembered, and of
-// the oldest decisions besides, but for one.
+// the oldest decisions of those users who have most of them. So a user that asks for ever more does not
+// make the others' be forgotten. One decision is never deleted.
 func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 	if d.collection.State().Count < maxDecisions {
 		return nil
 	}
 	type aged struct {
-		key string
-		at  time.Time
+		key, user string
+		at        time.Time
 	}
 	var all []aged
+	users := map[string]int{} // how many each has
 	err := each(d.collection.View, func(o *object.Object) error {
 		var r remembered
 		_ = o.Into(&r) // one that can't be read is the oldest
-		all = append(all, aged{o.Key(), r.At})
+		all = append(all, aged{o.Key(), r.User, r.At})
+		users[r.User]++
 		return nil
 	})
 	if err != nil {
 		return nil
 	}
+	const left = maxDecisions * 9 / 10
+	most := share(slices.Collect(maps.Values(users)), left)
 	slices.SortFunc(all, func(a, b aged) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) })
 	var out []store.Change
-	for i, x := range all {
-		if x.key != but && (i < maxDecisions/10 || now.Sub(x.at) >= d.expiry) {
+	for _, x := range all {
+		tooMany := users[x.user] > most && len(all)-len(out) > left
+		if x.key != but && (tooMany || now.Sub(x.at) >= d.expiry) {
 			out = append(out, store.Change{Key: x.key})
+			users[x.user]--
 		}
 	}
 	return out
+}
+
+// share returns the most that each may have of a total, so that those who have less keep all.
+func share(numbers []int, total int) int {
+	return sort.Search(total, func(most int) bool {
+		sum := 0
+		for _, n := range numbers {
+			sum += min(n, most+1)
+		}
+		return sum > total
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +16,14 @@ import (
 type Request struct {
 	Resource    *authorizationv1.ResourceAttributes
 	NonResource *authorizationv1.NonResourceAttributes
+
+	// Continues is set for what has been authorized before, and is authorized again each
+	// [RecheckInterval] while it lasts. It ends within a minute after its right was withdrawn.
+	Continues bool
 }
+
+// RecheckInterval is the time between two authorizations of a watch.
+const RecheckInterval = 10 * time.Second
 
 // spec returns the review of a request.
 func (r Request) spec(c *Caller) authorizationv1.SubjectAccessReviewSpec {

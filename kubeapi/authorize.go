@@ -3,7 +3,6 @@ package kubeapi
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/snapcache/snapcache/access"
 )
-
-// recheckInterval is the time between two authorizations of a watch.
-const recheckInterval = 30 * time.Second
 
 // allowed answers with an error unless the caller may send a request. The zero path is that of a
 // request for no resource.
@@ -109,5 +105,6 @@ func (s *Server) mayContinue(r *http.Request, p path) func() error {
 		return nil
 	}
 	ask := asked(r, p)
+	ask.Continues = true
 	return func() error { return s.opts.Authorize(r.Context(), ask) }
 }

@@ -113,7 +113,7 @@ func TestWatchIsRefusedLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var refused atomic.Bool
 		w.server.opts.Authorize = func(ctx context.Context, ask access.Request) error {
-			if refused.Load() && ask.Resource.Namespace == "a" {
+			if ask.Continues && refused.Load() && ask.Resource.Namespace == "a" {
 				return errors.New("no")
 			}
 			return nil
@@ -126,7 +126,7 @@ func TestWatchIsRefusedLater(t *testing.T) {
 		w.change("a/x", "web", "n1")
 		require.Equal(t, []string{"MODIFIED a/x@13"}, a.texts())
 		refused.Store(true)
-		time.Sleep(recheckInterval + time.Second)
+		time.Sleep(access.RecheckInterval + time.Second)
 		synctest.Wait()
 		w.change("a/x", "web", "n2")
 		w.change("b/x", "web", "n2")

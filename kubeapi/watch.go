@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/store"
 )
@@ -158,7 +159,7 @@ func (w *watcher) startTimers() (stop func()) {
 		timers = append(timers, w.bookmark)
 	}
 	if w.mayContinue != nil {
-		w.recheck = clk.NewTimer(recheckInterval)
+		w.recheck = clk.NewTimer(access.RecheckInterval)
 		timers = append(timers, w.recheck)
 	}
 	return func() {
@@ -284,7 +285,7 @@ func (w *watcher) wait(ctx context.Context, more <-chan struct{}) (bookmark bool
 	case <-w.ends.C():
 		return false, errWatchOver
 	case <-recheck:
-		w.recheck.Reset(recheckInterval)
+		w.recheck.Reset(access.RecheckInterval)
 		if w.mayContinue() != nil {
 			return false, errWatchOver // the next request gets the reason
 		}
