@@ -37,12 +37,12 @@ const issuer = "https://kubernetes.default.svc"
 
 // authority signs certificates and tokens.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -3,9 +3,8 @@ package access
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"log/slog"
-	"strings"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -151,19 +150,20 @@ const maxID = 256
 // requestID identifies a request: two with the same have the same answer. What names only the
 // credential is not part of it.
 func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
-	var b strings.Builder
+	b := make([]byte, 0, maxID)
 	add := func(values ...string) {
 		for _, v := range values {
-			fmt.Fprintf(&b, "%d:%s", len(v), v)
+			b = append(strconv.AppendInt(b, int64(len(v)), 10), ':')
+			b = append(b, v...)
 		}
 	}
 	add(spec.User, spec.UID)
 	add(spec.Groups...)
-	b.WriteByte(';')
+	b = append(b, ';')
 	for _, name := range sortedKeys(spec.Extra) {
 		add(name)
 		add(spec.Extra[name]...)
-		b.WriteByte(';')
+		b = append(b, ';')
 	}
 	if r := spec.ResourceAttributes; r != nil {
 		add(r.Verb, r.Group, r.Version, r.Resource, r.Subresource, r.Namespace, r.Name)
@@ -177,9 +177,9 @@ func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
 	if r := spec.NonResourceAttributes; r != nil {
 		add("path", r.Verb, r.Path)
 	}
-	if b.Len() > maxID {
-		sum := sha256.Sum256([]byte(b.String()))
+	if len(b) > maxID {
+		sum := sha256.Sum256(b)
 		return string(sum[:])
 	}
-	return b.String()
+	return string(b)
 }

@@ -157,7 +157,7 @@ func TestDecisionsOfOthersStay(t *testing.T) {
 		d.note(fmt.Sprint("kubelet", i), "kubelet", true, false, start)
 		d.note(fmt.Sprint("pod", i), fmt.Sprint("pod", i%100), true, false, start)
 	}
-	for i := range 2 * maxDecisions {
+	for i := range maxDecisions * 5 / 4 {
 		d.note(strconv.Itoa(i), "greedy", true, false, start.Add(time.Minute))
 	}
 	require.LessOrEqual(t, d.collection.State().Count, int64(maxDecisions))
@@ -165,7 +165,7 @@ func TestDecisionsOfOthersStay(t *testing.T) {
 		require.True(t, d.allowed(fmt.Sprint("kubelet", i), start.Add(time.Hour), false))
 		require.True(t, d.allowed(fmt.Sprint("pod", i), start.Add(time.Hour), false))
 	}
-	for i := range 2 * maxDecisions {
+	for i := range maxDecisions * 5 / 4 {
 		d.note(strconv.Itoa(i), strconv.Itoa(i), true, false, start.Add(2*time.Minute))
 	}
 	require.Greater(t, d.collection.State().Count, int64(maxDecisions/2), "of as many users")

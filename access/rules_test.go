@@ -14,7 +14,7 @@ import (
 )
 
 // rulesOf returns the rules of a store that holds RBAC objects, and a function that changes them.
-func rulesOf(t *testing.T) (*Rules, func(resource string, rv string, raw ...string)) {
+func rulesOf(t testing.TB) (*Rules, func(resource string, rv string, raw ...string)) {
 	t.Helper()
 	db := memory.New()
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -52,7 +52,7 @@ func rulesOf(t *testing.T) (*Rules, func(resource string, rv string, raw ...stri
 	}
 }
 
-func rbacObject(t *testing.T, kind, namespace, name string, fields map[string]any) string {
+func rbacObject(t testing.TB, kind, namespace, name string, fields map[string]any) string {
 	t.Helper()
 	fields["apiVersion"], fields["kind"] = "rbac.authorization.k8s.io/v1", kind
 	fields["metadata"] = map[string]any{"namespace": namespace, "name": name, "resourceVersion": "1", "uid": "u"}
