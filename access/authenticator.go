@@ -24,6 +24,9 @@ const (
 	// answerAge is how long an answer of the cluster's server is used.
 	answerAge = time.Minute
 
+	// missingAge is that time for the token of an object that the cache has not.
+	missingAge = 10 * time.Second
+
 	// maxSeen limits the credentials that are remembered.
 	maxSeen = 4096
 
@@ -83,7 +86,8 @@ type verdict struct {
 	by       any // what it was verified with, unless the server has answered
 	reviewed bool
 	user     *authenticationv1.UserInfo // nil for none
-	claims   *claims                    // of a token that was verified here
+	claims   *claims                    // of a token that the cluster has signed
+	missing  bool                       // the cache had not what it is bound to, and the server has accepted it
 	err      error                      // why there is no user
 }
 
@@ -185,7 +189,7 @@ func (a *Authenticator) recall(id credential, now time.Time) *verdict {
 func (a *Authenticator) token(r *http.Request, token string) *verdict {
 	id := credential(sha256.Sum256([]byte(token)))
 	v, connected := a.recall(id, a.clock.Now()), a.Connected != nil && a.Connected()
-	if connected && v != nil && v.reviewed {
+	if connected && v != nil && v.reviewed && a.stands(v) {
 		return v
 	}
 	signed := a.signature(v, token)
@@ -193,7 +197,7 @@ func (a *Authenticator) token(r *http.Request, token string) *verdict {
 		return &verdict{err: ErrTooManyTokens} // a flood of them leaves no trace, and does not reach the server
 	}
 	if connected {
-		if answer := a.review(r.Context(), id, token); answer != nil {
+		if answer := a.review(r.Context(), id, token, signed.claims); answer != nil {
 			return answer
 		}
 	}
@@ -201,6 +205,16 @@ func (a *Authenticator) token(r *http.Request, token string) *verdict {
 		a.seen.Add(id, signed)
 	}
 	return a.verify(signed)
+}
+
+// stands reports whether an answer of the server counts still. Once the cache has not what the token is
+// bound to, the server is asked again: the pod was deleted, or has not come yet. The server itself may
+// remember tokens for missingAge.
+func (a *Authenticator) stands(v *verdict) bool {
+	if v.claims == nil || !v.claims.missing(a.Lookup) {
+		return true
+	}
+	return v.missing && a.clock.Now().Sub(v.at) < missingAge
 }
 
 // signature returns the verdict on the signature of a token; v is the one that is recalled, or nil.
@@ -215,8 +229,9 @@ func (a *Authenticator) signature(v *verdict, token string) *verdict {
 	return v
 }
 
-// review asks the server, and returns nil if it gives no answer.
-func (a *Authenticator) review(ctx context.Context, id credential, token string) *verdict {
+// review asks the server, and returns nil if it gives no answer. The claims are those of a token that the
+// cluster has signed, else nil.
+func (a *Authenticator) review(ctx context.Context, id credential, token string, c *claims) *verdict {
 	x, _, _ := a.reviews.Do(string(id[:]), func() (any, error) {
 		// One caller's end must not be that of those who wait with it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
@@ -225,7 +240,7 @@ func (a *Authenticator) review(ctx context.Context, id credential, token string)
 		if err != nil {
 			return (*verdict)(nil), nil //nolint:nilerr // the token is verified here
 		}
-		v := &verdict{at: a.clock.Now(), reviewed: true}
+		v := &verdict{at: a.clock.Now(), reviewed: true, claims: c, missing: c != nil && c.missing(a.Lookup)}
 		if status.Authenticated {
 			v.user = &status.User
 		} else {

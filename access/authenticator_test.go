@@ -296,6 +296,49 @@ func TestTokensOnline(t *testing.T) {
 	require.Equal(t, "system:serviceaccount:shop:till", user(good))
 }
 
+// TestDeletedWhileConnected: once the cache has heard that what a token is bound to was deleted, the
+// server is asked again, and its answer counts. What the cache has not yet heard of makes no questions.
+func TestDeletedWhileConnected(t *testing.T) {
+	cluster := newAuthority(t)
+	w := newWorld()
+	w.SetKeys(cluster.keys("k1"))
+	w.connected = true
+	valid := true
+	w.review = func(string) (authenticationv1.TokenReviewStatus, error) {
+		return authenticationv1.TokenReviewStatus{Authenticated: valid}, nil
+	}
+	token := cluster.token("k1", claimsOf(nil))
+	accepted := func() bool {
+		_, err := w.Caller(request(token))
+		return err == nil
+	}
+	require.True(t, accepted())
+	require.True(t, accepted())
+	require.Equal(t, 1, w.reviewed)
+	w.objects["pods shop/till-0"] = "-"
+	require.True(t, accepted(), "the server may not know it yet")
+	require.True(t, accepted())
+	require.Equal(t, 2, w.reviewed)
+	valid = false
+	w.clock.SetTime(start.Add(missingAge))
+	require.False(t, accepted())
+	require.False(t, accepted())
+	require.Equal(t, 3, w.reviewed)
+
+	w.clock.SetTime(start.Add(2 * time.Minute))
+	valid = true
+	require.True(t, accepted(), "the cache is behind the server")
+	require.True(t, accepted())
+	require.Equal(t, 4, w.reviewed)
+	w.objects["pods shop/till-0"] = "p1"
+	w.clock.SetTime(start.Add(3*time.Minute - time.Second))
+	require.True(t, accepted())
+	require.Equal(t, 4, w.reviewed)
+	clear(w.objects)
+	require.True(t, accepted(), "what no collection would have is the server's business alone")
+	require.Equal(t, 4, w.reviewed)
+}
+
 func TestLocal(t *testing.T) {
 	w := newWorld()
 	c, err := w.Caller(request("local"))

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +19,9 @@ const (
 
 // Lookup finds an object in the cache. It returns its UID if it is Present.
 type Lookup func(resource schema.GroupResource, namespace, name string) (uid string, _ Presence)
+
+// errNothingCached means that no collection would have any object that a token is bound to.
+var errNothingCached = errors.New("nothing that it is bound to is cached: pods, serviceaccounts or nodes have to be")
 
 // bound returns an error unless the objects that a token is bound to exist in the cache. Those that no
 // collection would have do not count, but one must be there.
@@ -43,7 +47,14 @@ func (c *claims) bound(lookup Lookup) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("nothing that it is bound to is cached: pods, serviceaccounts or nodes have to be")
+		return errNothingCached
 	}
 	return nil
+}
+
+// missing reports whether the cache would have an object that a token is bound to, and has not: it was
+// deleted, or is not there yet.
+func (c *claims) missing(lookup Lookup) bool {
+	err := c.bound(lookup)
+	return err != nil && !errors.Is(err, errNothingCached)
 }
