@@ -193,7 +193,7 @@ func (a *Authenticator) token(r *http.Request, token string) *verdict {
 		return v
 	}
 	signed := a.signature(v, token)
-	if v == nil && signed.err != nil && !a.unknown.Allow(peerOf(r), a.clock.Now()) {
+	if v == nil && signed.err != nil && !a.unknown.Allow(originOf(r), a.clock.Now()) {
 		return &verdict{err: ErrTooManyTokens} // a flood of them leaves no trace, and does not reach the server
 	}
 	if connected {

@@ -399,6 +399,30 @@ func TestLocalOnThisMachine(t *testing.T) {
 	}
 }
 
+// TestOrigins: the addresses that a client can choose from are one origin.
+func TestOrigins(t *testing.T) {
+	for _, tc := range []struct {
+		name, a, b string
+		same       bool
+	}{
+		{"loopback", "127.0.0.1:1", "127.9.9.9:2", true},
+		{"loopback of both kinds", "127.0.0.1:1", "[::1]:1", true},
+		{"ports", "192.0.2.1:1", "192.0.2.1:2", true},
+		{"IPv4", "192.0.2.1:1", "192.0.2.2:1", false},
+		{"IPv4 as IPv6", "192.0.2.1:1", "[::ffff:192.0.2.1]:1", true},
+		{"IPv6 of one host", "[fd00::1]:1", "[fd00::2:3]:1", true},
+		{"IPv6", "[fd00::1]:1", "[fd00:0:0:1::1]:1", false},
+		{"zones", "[fe80::1%eth0]:1", "[fe80::1%eth1]:1", true},
+		{"none", "", "192.0.2.1:1", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a, b := request("x"), request("x")
+			a.RemoteAddr, b.RemoteAddr = tc.a, tc.b
+			require.Equal(t, tc.same, originOf(a) == originOf(b))
+		})
+	}
+}
+
 // TestUnknownTokens: an address that sends many tokens which may be of no one makes neither the server
 // busy nor the agent's memory full, and does not keep out those that the cluster has signed, or that are
 // known.

@@ -17,7 +17,7 @@ func SameMachine(peer, own netip.Addr) bool {
 // peerOf returns the address that a request comes from; the zero value if it has none.
 func peerOf(r *http.Request) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return peer.Addr()
+	return peer.Addr().Unmap()
 }
 
 // isLocal reports whether a process of this machine has sent a request.
@@ -27,4 +27,18 @@ func isLocal(r *http.Request) bool {
 		own = a.AddrPort().Addr()
 	}
 	return SameMachine(peerOf(r), own)
+}
+
+// originOf returns the addresses that one client can have as many of as it likes: all of this machine,
+// and the 64 bits of IPv6 that a host gives to itself.
+func originOf(r *http.Request) netip.Prefix {
+	peer := peerOf(r)
+	switch {
+	case isLocal(r):
+		return netip.Prefix{}
+	case peer.Is4():
+		return netip.PrefixFrom(peer, 32)
+	}
+	origin, _ := peer.Prefix(64) // fails without an address
+	return origin
 }
