@@ -477,7 +477,9 @@ func TestUnknownTokens(t *testing.T) {
 func TestLargeCredentials(t *testing.T) {
 	other := newAuthority(t)
 	w := newWorld()
-	require.NoError(t, w.SetClientCA(newAuthority(t).pem()))
+	cluster := newAuthority(t)
+	require.NoError(t, w.SetClientCA(cluster.pem()))
+	w.SetKeys(cluster.keys("k1"))
 	large := strings.Repeat("x", 60_000)
 	header := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":%q}`, large))
 	certificate := other.sign(&x509.Certificate{Subject: pkix.Name{CommonName: large}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, DNSNames: []string{large}})

@@ -157,7 +157,7 @@ func TestDecisionsOfOthersStay(t *testing.T) {
 		d.note(fmt.Sprint("kubelet", i), "kubelet", true, false, start)
 		d.note(fmt.Sprint("pod", i), fmt.Sprint("pod", i%100), true, false, start)
 	}
-	for i := range maxDecisions * 5 / 4 {
+	for i := range maxDecisions * 11 / 10 {
 		d.note(strconv.Itoa(i), "greedy", true, false, start.Add(time.Minute))
 	}
 	require.LessOrEqual(t, d.collection.State().Count, int64(maxDecisions))
@@ -165,10 +165,12 @@ func TestDecisionsOfOthersStay(t *testing.T) {
 		require.True(t, d.allowed(fmt.Sprint("kubelet", i), start.Add(time.Hour), false))
 		require.True(t, d.allowed(fmt.Sprint("pod", i), start.Add(time.Hour), false))
 	}
-	for i := range maxDecisions * 5 / 4 {
-		d.note(strconv.Itoa(i), strconv.Itoa(i), true, false, start.Add(2*time.Minute))
+	fewest := int64(maxDecisions)
+	for i := range maxDecisions * 11 / 10 {
+		d.note(fmt.Sprint("own", i), fmt.Sprint("user", i), true, false, start.Add(2*time.Minute))
+		fewest = min(fewest, d.collection.State().Count)
 	}
-	require.Greater(t, d.collection.State().Count, int64(maxDecisions/2), "of as many users")
+	require.Greater(t, fewest, int64(maxDecisions*8/10), "of as many users")
 	for _, tc := range []struct {
 		numbers []int
 		want    int

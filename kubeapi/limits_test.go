@@ -419,9 +419,17 @@ func TestUsersLists(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, s.spools)
 		require.Empty(t, s.shares.of)
-		last := httptest.NewRecorder()
-		list(last, "slow")
-		require.Equal(t, http.StatusOK, last.Code)
+
+		read = make(chan struct{})
+		go list(stuckWriter{httptest.NewRecorder(), read}, "slow")
+		synctest.Wait()
+		for range 2 * maxUserSpools { // one after the other
+			last := httptest.NewRecorder()
+			list(last, "slow")
+			require.Equal(t, http.StatusOK, last.Code)
+		}
+		close(read)
+		synctest.Wait()
 	})
 }
 
