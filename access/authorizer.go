@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -150,21 +149,8 @@ const maxID = 256
 // requestID identifies a request: two with the same have the same answer. What names only the
 // credential is not part of it.
 func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
-	b := make([]byte, 0, maxID)
-	add := func(values ...string) {
-		for _, v := range values {
-			b = append(strconv.AppendInt(b, int64(len(v)), 10), ':')
-			b = append(b, v...)
-		}
-	}
-	add(spec.User, spec.UID)
-	add(spec.Groups...)
-	b = append(b, ';')
-	for _, name := range sortedKeys(spec.Extra) {
-		add(name)
-		add(spec.Extra[name]...)
-		b = append(b, ';')
-	}
+	b := appendUser(make([]byte, 0, maxID), spec.User, spec.UID, spec.Groups, spec.Extra)
+	add := func(values ...string) { b = appendAll(b, values...) }
 	if r := spec.ResourceAttributes; r != nil {
 		add(r.Verb, r.Group, r.Version, r.Resource, r.Subresource, r.Namespace, r.Name)
 		if r.FieldSelector != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-jose/go-jose/v4/jwt"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -20,13 +21,35 @@ const (
 // Lookup finds an object in the cache. It returns its UID if it is Present.
 type Lookup func(resource schema.GroupResource, namespace, name string) (uid string, _ Presence)
 
-// errNothingCached means that no collection would have any object that a token is bound to.
-var errNothingCached = errors.New("nothing that it is bound to is cached: pods, serviceaccounts or nodes have to be")
+// CheckBound returns an error if an object that a service account token is bound to is not in the
+// cache, though a collection would have it. It verifies nothing else of the token.
+func CheckBound(token string, lookup Lookup) error {
+	c := &claims{}
+	t, err := jwt.ParseSigned(token, algorithms)
+	if err == nil {
+		err = t.UnsafeClaimsWithoutVerification(c)
+	}
+	if err != nil {
+		return errors.New("it is not a token of a service account") // err may have parts of it
+	}
+	_, err = c.cached(lookup)
+	return err
+}
 
 // bound returns an error unless the objects that a token is bound to exist in the cache. Those that no
 // collection would have do not count, but one must be there.
 func (c *claims) bound(lookup Lookup) error {
-	k, found := &c.Kubernetes, false
+	found, err := c.cached(lookup)
+	if err == nil && !found {
+		err = errors.New("nothing that it is bound to is cached: pods, serviceaccounts or nodes have to be")
+	}
+	return err
+}
+
+// cached reports whether one of the objects that a token is bound to is in the cache. It returns an
+// error if one is not, though a collection would have it.
+func (c *claims) cached(lookup Lookup) (found bool, _ error) {
+	k := &c.Kubernetes
 	for _, x := range []struct {
 		resource, namespace string
 		objectID
@@ -41,20 +64,17 @@ func (c *claims) bound(lookup Lookup) error {
 		}
 		switch uid, p := lookup(schema.GroupResource{Resource: x.resource}, x.namespace, x.Name); {
 		case p == Missing, p == Present && uid != x.UID:
-			return fmt.Errorf("%s %q, which it is bound to, is not in the cache", x.resource, x.Name)
+			return false, fmt.Errorf("%s %q, which it is bound to, is not in the cache", x.resource, x.Name)
 		case p == Present:
 			found = true
 		}
 	}
-	if !found {
-		return errNothingCached
-	}
-	return nil
+	return found, nil
 }
 
 // missing reports whether the cache would have an object that a token is bound to, and has not: it was
 // deleted, or is not there yet.
 func (c *claims) missing(lookup Lookup) bool {
-	err := c.bound(lookup)
-	return err != nil && !errors.Is(err, errNothingCached)
+	_, err := c.cached(lookup)
+	return err != nil
 }

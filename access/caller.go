@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"strconv"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 )
@@ -17,6 +18,36 @@ type Caller struct {
 	// Local is set for a caller that this machine lets in, by the permissions of a file: that of a
 	// socket, or of the agent's own token. It may read all that is cached.
 	Local bool
+}
+
+// ID identifies the caller's user: two callers with the same are the same to the cluster's server. It
+// is empty for Local.
+func (c *Caller) ID() string {
+	if c.Local {
+		return ""
+	}
+	return string(appendUser(nil, c.User.Username, c.User.UID, c.User.Groups, c.User.Extra))
+}
+
+// appendUser appends what identifies a user. What names only the credential is not part of it.
+func appendUser[Values ~[]string](b []byte, name, uid string, groups []string, extra map[string]Values) []byte {
+	b = appendAll(b, name, uid)
+	b = append(appendAll(b, groups...), ';')
+	for _, key := range sortedKeys(extra) {
+		if key != credentialID {
+			b = append(appendAll(appendAll(b, key), extra[key]...), ';')
+		}
+	}
+	return b
+}
+
+// appendAll appends values, with their lengths: no others have the same text.
+func appendAll(b []byte, values ...string) []byte {
+	for _, v := range values {
+		b = append(strconv.AppendInt(b, int64(len(v)), 10), ':')
+		b = append(b, v...)
+	}
+	return b
 }
 
 type callerKey struct{}
