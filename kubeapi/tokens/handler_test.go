@@ -132,6 +132,14 @@ func TestNotRemembered(t *testing.T) {
 			require.Zero(t, w.Store.collection.State().Count)
 		})
 	}
+	t.Run("large with spaces", func(t *testing.T) {
+		w := newWorld(t)
+		r := kubelet(asJSON)
+		r.Body = io.NopCloser(io.MultiReader(r.Body, strings.NewReader(strings.Repeat(" ", maxBytes))))
+		token, _ := w.send(r)
+		require.NotEmpty(t, token)
+		require.Zero(t, w.Store.collection.State().Count)
+	})
 }
 
 // TestTimeAndObjects checks when a token is not repeated any more, though the same is asked for.
