@@ -9,6 +9,10 @@ type Forward struct {
 	Enabled bool `json:"enabled,omitempty"`
 	// Identities are the client certificates for callers that have one, each user once.
 	Identities []Identity `json:"identities,omitempty"`
+	// RememberTokens keeps the service account tokens that the server issues to a kubelet, or to another
+	// user, and repeats them to the same user while the server can't be reached, until they expire. It
+	// needs Encryption.
+	RememberTokens bool `json:"rememberTokens,omitempty"`
 }
 
 // Identity is a client certificate that is used for callers with its user and groups.
@@ -27,9 +31,16 @@ func (f Forward) Kubeconfigs() []string {
 	return files
 }
 
-func (k *KubernetesAPI) validateForward(p *problems) {
+func (c *AgentConfiguration) validateForward(p *problems) {
 	const field = "kubernetesAPI.forward"
+	k := c.KubernetesAPI
 	f := k.Forward
+	switch {
+	case f.RememberTokens && !f.Enabled:
+		p.add(field+".rememberTokens", "tokens are issued by the server, and kubernetesAPI.forward.enabled is not set: set it")
+	case f.RememberTokens && c.Encryption.KeyFile == "":
+		p.add(field+".rememberTokens", "tokens are only stored encrypted, and encryption.keyFile is not set: give a key, or remove this field")
+	}
 	switch {
 	case !f.Enabled && len(f.Identities) > 0:
 		p.add(field+".enabled", "it is false, so that identities have no effect: set it, or remove them")

@@ -177,7 +177,7 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 		p.add("kubernetesAPI.keyFile", "its certificate is missing: give certFile too, or neither for a certificate that the agent makes")
 	}
 	k.validateAccess(p)
-	k.validateForward(p)
+	c.validateForward(p)
 	if k.Address == "" {
 		return
 	}

@@ -17,6 +17,7 @@ type Metrics struct {
 
 	forwarded  *prometheus.CounterVec
 	forwarding prometheus.Gauge
+	repeated   prometheus.Counter
 }
 
 // Refusal is why a client is refused.
@@ -67,11 +68,18 @@ func NewMetrics() *Metrics {
 			Name: "snapcache_kubernetes_api_forwarding",
 			Help: "Requests that are being forwarded to the server, with streams such as those of exec and log.",
 		}),
+		repeated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "snapcache_kubernetes_api_repeated_tokens_total",
+			Help: "Service account tokens that the server has issued before, and that were repeated while it could not be reached.",
+		}),
 	}
 }
 
 // Refused counts what a client was refused.
 func (m *Metrics) Refused(why Refusal) { m.refused.WithLabelValues(string(why)).Inc() }
+
+// Repeated counts a service account token that was issued before and is repeated.
+func (m *Metrics) Repeated() { m.repeated.Inc() }
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
@@ -85,6 +93,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.refused.Collect(ch)
 	m.forwarded.Collect(ch)
 	m.forwarding.Collect(ch)
+	m.repeated.Collect(ch)
 }
 
 // begin counts a request that has begun. The returned function counts its end.

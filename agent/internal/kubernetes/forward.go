@@ -7,15 +7,19 @@ import (
 )
 
 // openForward makes the handler of requests that the cache does not answer, if it is configured.
-func (a *API) openForward(opts *kubeapi.Options) {
+func (a *API) openForward(opts *kubeapi.Options) (err error) {
 	cfg := a.Config().KubernetesAPI.Forward
 	if !cfg.Enabled {
-		return
+		return nil
 	}
 	a.forward = forward.New(forward.Options{
 		Connected: a.connected, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.Clock, Log: a.Log,
 	})
 	opts.Forward = a.forward
+	if cfg.RememberTokens {
+		opts.Forward, err = a.openTokens(a.forward, opts.Metrics)
+	}
+	return err
 }
 
 // connectForward gives that handler its connection to the server.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,6 +55,7 @@ type API struct {
 	refusals    *refusals
 	access      *clusterAccess                   // nil if it is off
 	forward     *forward.Handler                 // nil if it is off
+	tokens      store.DB                         // nil if none are remembered
 	cluster     atomic.Pointer[upstream.Cluster] // nil until it is connected to
 }
 
@@ -79,6 +81,11 @@ func (a *API) Open() error {
 			return fmt.Errorf("kubernetesAPI: OpenAPI documents: %w", err)
 		}
 		a.openAPI, opts.OpenAPI = mirror, mirror
+	}
+	if !cfg.KubernetesAPI.Forward.RememberTokens {
+		if err := os.Remove(a.tokensFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("kubernetesAPI: remembered tokens: %w", err)
+		}
 	}
 	if err := a.openCredentials(&opts); err != nil {
 		return fmt.Errorf("kubernetesAPI: %w", err)
@@ -111,12 +118,20 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 		return fmt.Errorf("access: %w", err)
 	}
 	opts.Authorize = decider.Authorize
-	a.openForward(opts)
+	if err := a.openForward(opts); err != nil {
+		return errors.Join(err, a.Close())
+	}
 	return nil
 }
 
 // Close closes what Open has opened.
-func (a *API) Close() error { return a.access.close() }
+func (a *API) Close() error {
+	err := a.access.close()
+	if a.tokens != nil {
+		err = errors.Join(err, a.tokens.Close())
+	}
+	return err
+}
 
 func (a *API) dir() string         { return serving.Dir(a.Config().Store.Path) }
 func (a *API) versionFile() string { return filepath.Join(a.dir(), "version.json") }
