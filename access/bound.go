@@ -47,16 +47,20 @@ func (c *claims) bound(lookup Lookup) error {
 }
 
 // cached reports whether one of the objects that a token is bound to is in the cache. It returns an
-// error if one is not, though a collection would have it.
+// error if one is not, though a collection would have it. The token of a pod names its node, but is
+// not bound to that: the server does not look for it either.
 func (c *claims) cached(lookup Lookup) (found bool, _ error) {
-	k := &c.Kubernetes
+	k, node := &c.Kubernetes, c.Kubernetes.Node
+	if k.Pod.Name != "" {
+		node = objectID{}
+	}
 	for _, x := range []struct {
 		resource, namespace string
 		objectID
 	}{
 		{"pods", k.Namespace, k.Pod},
 		{"secrets", k.Namespace, k.Secret},
-		{"nodes", "", k.Node},
+		{"nodes", "", node},
 		{"serviceaccounts", k.Namespace, k.ServiceAccount},
 	} {
 		if x.Name == "" {
