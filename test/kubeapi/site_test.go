@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,6 +42,7 @@ type site struct {
 	access     bool     // the cluster's users are let in
 	forward    bool     // what is not cached is forwarded
 	identities []string // kubeconfigs for callers with client certificates
+	tokens     bool     // tokens are remembered, and the store is encrypted
 	partly     string   // more configured resources, which await does not wait for
 
 	// server and cached are paths of kubeconfigs for the kube-apiserver and the agent.
@@ -110,6 +112,11 @@ func (s *site) configure() {
 		for _, file := range s.identities {
 			fmt.Fprintf(&b, "    - kubeconfig: %s\n", file)
 		}
+	}
+	if s.tokens {
+		key := filepath.Join(s.dir, "key")
+		require.NoError(s.t, os.WriteFile(key, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
+		fmt.Fprintf(&b, "    rememberTokens: true\nencryption: {keyFile: %s}\n", key)
 	}
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	fmt.Fprintf(&b, "resources:\n")
