@@ -28,6 +28,10 @@ cross: ## build for every platform that is supported
 dist: ## make the deb and rpm packages of ARCHES (amd64 arm64 armv7), SBOMs and checksums in dist/
 	GO=$(GO) packaging/dist.sh $(ARCHES)
 
+.PHONY: image
+image: ## make the OCI image of all platforms, dist/snapcache-image.tar, without a container daemon
+	GO=$(GO) packaging/image.sh $(ARCHES)
+
 .PHONY: demo
 demo: build bin/controlplane ## show the main job on a real control plane; KEEP=1 leaves it running
 	@bash demo/run.sh

@@ -3,17 +3,7 @@
 # receives them, the bare programs, SBOMs and checksums. The same commit gives the same bytes on any
 # machine.
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
-cd "$root"
-
-export VERSION=${VERSION:-$(git describe --tags --always --dirty)}
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export SOURCE_DATE_EPOCH CGO_ENABLED=0 TZ=UTC LC_ALL=C
-DIST=$(realpath -m "${DIST:-dist}")
-go=${GO:-go}
-stage=$(mktemp -d)
-trap 'rm -rf "$stage"' EXIT
-umask 022
+source "$(dirname "$0")/build.sh"
 
 # tool prints the path of a program that packaging/go.mod names.
 tool() { "$go" tool -C packaging -n "$1"; }
@@ -25,16 +15,6 @@ package_version() {
 	v[0-9]*) sed -E 's/^v//; s/-dirty$/+dirty/; s/-([0-9]+)-g([0-9a-f]+)/+\1.g\2/; s/-/~/g' <<<"$VERSION" ;;
 	*) echo "0.0.0+$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).${VERSION//-/.}" ;;
 	esac
-}
-
-build() { # build ARCH FILE
-	local goarm=
-	case $1 in
-	armv7) goarm=7 ;;
-	amd64 | arm64) ;;
-	*) echo "dist: $1: an architecture is amd64, arm64 or armv7" >&2 && exit 2 ;;
-	esac
-	GOOS=linux GOARCH=${1%v7} GOARM=$goarm "$go" build -trimpath -buildvcs=auto -ldflags "-s -w -X main.version=$VERSION" -o "$2" ./cmd/snapcache
 }
 
 # notices prints the notices of the modules in the program, as their licences require.
