@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -287,6 +288,10 @@ func (a *Agent) openCollections() error {
 func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error) {
 	a.stopping = ctx.Done()
 	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log, OpenStore: a.openSmallStore}
+	if !a.config().Metrics.Disabled {
+		metrics := sync.OnceValue(func() http.Handler { return a.status.Metrics() })
+		a.kube.Scrape = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { metrics().ServeHTTP(w, r) })
+	}
 	if err := a.kube.Open(); err != nil {
 		return err
 	}

@@ -83,6 +83,38 @@ func TestKubernetesAPI(t *testing.T) {
 	require.NoFileExists(t, n.cfg.KubernetesAPI.Socket)
 }
 
+// TestKubernetesAPIMetrics checks that the metrics are served to callers that the API knows, unless they
+// are disabled.
+func TestKubernetesAPIMetrics(t *testing.T) {
+	for _, tc := range []struct {
+		name, metrics string
+		want          int
+	}{
+		{"enabled", "metrics: {address: '127.0.0.1:0'}", http.StatusOK},
+		{"disabled", "metrics: {disabled: true}", http.StatusNotFound},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := newNode(t, podsOnly+"\n"+tc.metrics)
+			n.cfg.KubernetesAPI = config.KubernetesAPI{Address: freeAddress(t)}
+			_, stop := n.run(t, io.Discard)
+			url := "https://" + n.cfg.KubernetesAPI.Address + "/metrics"
+			code, body := get(t, n.kubeClient(t), url)
+			require.Equal(t, tc.want, code)
+			if code == http.StatusOK {
+				require.Contains(t, body, "snapcache_build_info")
+			}
+			ca, _, err := serving.Read(serving.Dir(n.cfg.Store.Path))
+			require.NoError(t, err)
+			stranger, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
+			require.NoError(t, err)
+			t.Cleanup(stranger.CloseIdleConnections)
+			code, _ = get(t, stranger, url)
+			require.Equal(t, http.StatusUnauthorized, code)
+			require.NoError(t, stop())
+		})
+	}
+}
+
 // TestKubernetesAPIWatchesEnd checks that requests that last end with the agent, and at once.
 func TestKubernetesAPIWatchesEnd(t *testing.T) {
 	n := newNode(t, podsOnly)

@@ -47,6 +47,7 @@ func TestAsked(t *testing.T) {
 		return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
 	}
 	w.server.opts.OpenAPI = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { t.Error("OpenAPI") })
+	w.server.opts.Scrape = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { t.Error("metrics") })
 	for _, tc := range []struct{ method, path, want string }{
 		{"GET", "/api/v1/pods", "list,,v1,pods,,,"},
 		{"GET", "/api/v1/pods/", "list,,v1,pods,,,"},

@@ -28,6 +28,9 @@ type Options struct {
 	// OpenAPI answers the paths below /openapi/v3; nil for none.
 	OpenAPI http.Handler
 
+	// Scrape answers /metrics, for callers that may get that path; nil if there are none here.
+	Scrape http.Handler
+
 	// Authorize returns an error, with a Status, unless the caller of a request, which its context has,
 	// may do what it asks for; nil if every caller may do everything. Watches are authorized again
 	// while they last.
@@ -85,6 +88,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case s.opts.OpenAPI != nil && r.Method == http.MethodGet && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
 		if s.allowed(w, r, path{}) {
 			s.opts.OpenAPI.ServeHTTP(w, r)
+		}
+	case s.opts.Scrape != nil && r.Method == http.MethodGet && p == "/metrics":
+		if s.allowed(w, r, path{}) {
+			s.opts.Scrape.ServeHTTP(w, r)
 		}
 	default:
 		s.resource(w, r)

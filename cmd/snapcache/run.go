@@ -25,7 +25,7 @@ func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "run the agent",
-		UsageText: "snapcache run [--config FILE] [--kubeconfig FILE] [--store bolt|memory]",
+		UsageText: "snapcache run [--config FILE] [--kubeconfig FILE] [--store bolt|memory] [--kubernetes-api-address ADDRESS]",
 		Description: `Lists and watches the configured resources and stores them on disk, until it is
 stopped. It answers from disk at once, before it has contacted any server.
 
@@ -33,6 +33,8 @@ stopped. It answers from disk at once, before it has contacted any server.
    snapcache run --config agent.yaml
    snapcache run --config agent.yaml --kubeconfig edge.kubeconfig
    snapcache run --store memory                   without a database, to try it out
+   snapcache run --config hub.yaml --kubernetes-api-address $POD_IP:6445
+                                                  in a pod, whose IP no file knows
 
 SIGINT and SIGTERM stop it cleanly, a second one at once. SIGHUP makes it read the
 configuration file again, as snapcache reload does. It logs to standard error, or to
@@ -42,6 +44,7 @@ wrong.`,
 			configFileFlag(),
 			kubeconfigFlag(),
 			&cli.StringFlag{Name: "store", Usage: "`TYPE` of the store: bolt or memory; overrides the configuration"},
+			&cli.StringFlag{Name: "kubernetes-api-address", Usage: "`ADDRESS` of the Kubernetes API; overrides the configuration"},
 		},
 		Action: atMost(0, run),
 	}
@@ -88,6 +91,9 @@ func runConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	}
 	if s := c.String("store"); s != "" {
 		cfg.Store.Type = config.StoreType(s)
+	}
+	if address := c.String("kubernetes-api-address"); address != "" {
+		cfg.KubernetesAPI.Address = address
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, withCode(exitUsage, err)

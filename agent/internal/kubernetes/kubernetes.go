@@ -41,6 +41,9 @@ type API struct {
 	// OpenStore opens a small store with the settings of the agent's own.
 	OpenStore func(path string) (store.DB, error)
 
+	// Scrape answers /metrics; nil if the agent has none.
+	Scrape http.Handler
+
 	// Metrics and Handler are set by Open.
 	Metrics *kubeapi.Metrics
 	Handler http.Handler
@@ -72,7 +75,7 @@ func (a *API) Open() error {
 		a.version.Store(&body)
 	}
 	opts := kubeapi.Options{
-		Collections: a.served, Pending: a.pending, Version: a.serverVersion,
+		Collections: a.served, Pending: a.pending, Version: a.serverVersion, Scrape: a.Scrape,
 		SpoolDir: filepath.Dir(cfg.Store.Path), Clock: a.Clock, Metrics: kubeapi.NewMetrics(),
 	}
 	if cfg.KubernetesAPI.OpenAPI && cfg.KubernetesAPI.Enabled() {
