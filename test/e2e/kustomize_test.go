@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,67 +20,165 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// TestKustomize renders the manifests with kubectl's kustomize, as `kubectl apply -k` does, and
-// applies them to a server, which must warn of the node's directory and of nothing else. The RBAC
+// TestKustomize renders the manifests with kubectl's kustomize, as `kubectl apply -k` does, and applies
+// them to a server. It must warn of the node's directory, if there is one, and of nothing else. The RBAC
 // rules in them must be those that their configuration needs.
 func TestKustomize(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
+	// The definition of the operator's resource, without its schema.
+	_, err := cp.Kubectl(t.Context(), "apply", "-f", filepath.Join("testdata", "servicemonitors.yaml"))
+	require.NoError(t, err)
+	for _, tc := range []struct {
+		name      string
+		namespace string
+		account   string // empty for one that the manifests do not have
+		objects   []string
+	}{
+		{"base", "snapcache", "snapcache", []string{
+			"Namespace /snapcache", "ServiceAccount snapcache/snapcache", "ClusterRole /snapcache", "ClusterRoleBinding /snapcache",
+			"ConfigMap snapcache/snapcache-", "DaemonSet snapcache/snapcache",
+		}},
+		{"hub", "snapcache-hub", "snapcache-hub", []string{
+			"Namespace /snapcache-hub", "ServiceAccount snapcache-hub/snapcache-hub", "ClusterRole /snapcache-hub", "ClusterRoleBinding /snapcache-hub",
+			"Role kube-system/snapcache-hub", "RoleBinding kube-system/snapcache-hub", "ConfigMap snapcache-hub/snapcache-hub-",
+			"StatefulSet snapcache-hub/snapcache-hub", "Service snapcache-hub/snapcache-hub", "PodDisruptionBudget snapcache-hub/snapcache-hub",
+			"NetworkPolicy snapcache-hub/snapcache-hub",
+		}},
+		{"hub-monitoring", "snapcache-hub", "", []string{
+			"ServiceMonitor snapcache-hub/snapcache-hub", "ClusterRole /snapcache-hub-metrics", "ClusterRoleBinding /snapcache-hub-metrics",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := filepath.Join(deployed(t), tc.name)
+			text, err := cp.Kubectl(t.Context(), "kustomize", dir)
+			require.NoError(t, err)
+			rendered := manifests(t, text)
+			require.ElementsMatch(t, tc.objects, slices.Collect(maps.Keys(rendered)))
+			if tc.account != "" {
+				requireConfigured(t, rendered, tc.namespace, tc.account)
+				applyParts(t, cp, rendered, "Namespace", "ServiceAccount")
+			}
+			warnings := dryRun(t, cp, dir, len(rendered))
+			if tc.name == "base" {
+				require.Contains(t, warnings, `restricted volume types (volume "cache" uses restricted volume type "hostPath")`)
+				for _, other := range []string{"runAsNonRoot", "runAsUser", "seccompProfile", "capabilities", "allowPrivilegeEscalation", "unknown field"} {
+					require.NotContains(t, warnings, other)
+				}
+				return
+			}
+			require.Empty(t, warnings)
+		})
+	}
+
+	t.Run("the restricted standard is enforced for hubs", func(t *testing.T) {
+		text, err := cp.Kubectl(t.Context(), "kustomize", filepath.Join(deployed(t), "hub"))
+		require.NoError(t, err)
+		pod := podOf(manifests(t, text)["StatefulSet snapcache-hub/snapcache-hub"])
+		require.NoError(t, createPod(t, cp, pod))
+		pod["containers"].([]any)[0].(map[string]any)["securityContext"].(map[string]any)["allowPrivilegeEscalation"] = true
+		require.ErrorContains(t, createPod(t, cp, pod), `violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false`)
+	})
+
+	t.Run("an overlay sets another image", func(t *testing.T) {
+		dir := t.TempDir()
+		for _, name := range []string{"base", "hub"} {
+			overlay := fmt.Appendf(nil, "resources: [%s]\nimages: [{name: snapcache, newName: edge/snapcache, newTag: v1}]\n", relative(t, dir, filepath.Join(deployed(t), name)))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o600))
+			text, err := cp.Kubectl(t.Context(), "kustomize", dir)
+			require.NoError(t, err)
+			require.Contains(t, string(text), "image: edge/snapcache:v1\n")
+		}
+	})
+}
+
+// deployed returns the directory of the manifests.
+func deployed(t *testing.T) string {
+	t.Helper()
 	root, err := controlplane.Root()
 	require.NoError(t, err)
-	base := filepath.Join(root, "deploy", "kustomize", "base")
-	text, err := cp.Kubectl(t.Context(), "kustomize", base)
-	require.NoError(t, err)
-	rendered := manifests(t, text)
+	return filepath.Join(root, "deploy", "kustomize")
+}
 
+// requireConfigured checks that the configuration is valid, that the RBAC objects are those that it
+// needs, and that the pod has it, a read-only root file system and an image without a registry's host.
+func requireConfigured(t *testing.T, rendered map[string]map[string]any, namespace, account string) {
+	t.Helper()
+	config := rendered["ConfigMap "+namespace+"/"+account+"-"]
 	x := newSite(t, settings{resources: "- resource: nodes"})
-	var configs []map[string]any
-	for name, o := range rendered {
-		if strings.HasPrefix(name, "ConfigMap snapcache/snapcache-") {
-			configs = append(configs, o)
-		}
-	}
-	require.Len(t, configs, 1)
-	agent := configs[0]["data"].(map[string]any)["agent.yaml"].(string)
-	require.NoError(t, os.WriteFile(x.config, []byte(agent), 0o600))
+	require.NoError(t, os.WriteFile(x.config, []byte(config["data"].(map[string]any)["agent.yaml"].(string)), 0o600))
 	x.must("config", "check")
-	printed := manifests(t, x.must("config", "rbac"))
+	printed := manifests(t, x.must("config", "rbac", "--name", account, "--namespace", namespace))
 	rbac := map[string]map[string]any{}
 	for name, o := range rendered {
 		if strings.HasPrefix(o["apiVersion"].(string), "rbac.") || o["kind"] == "ServiceAccount" {
 			rbac[name] = o
 		}
 	}
-	require.Equal(t, printed, rbac, "make it anew: snapcache config rbac --config agent.yaml > rbac.yaml")
-	require.ElementsMatch(t, []string{
-		"Namespace /snapcache", "ServiceAccount snapcache/snapcache", "ClusterRole /snapcache", "ClusterRoleBinding /snapcache", "DaemonSet apps snapcache/snapcache",
-	}, slices.DeleteFunc(slices.Collect(maps.Keys(rendered)), func(s string) bool { return strings.HasPrefix(s, "ConfigMap") }))
-
-	_, err = cp.Kubectl(t.Context(), "apply", "-f", filepath.Join(base, "namespace.yaml"))
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), "apply", "--server-side", "--dry-run=server", "-k", base, "--kubeconfig", kubeconfig(t, cp, controlplane.Admin))
-	cmd.Env = append(os.Environ(), "HOME="+x.dir)
-	var told bytes.Buffer
-	cmd.Stderr = &told
-	out, err := cmd.Output()
-	require.NoError(t, err, told.String())
-	require.Equal(t, len(rendered), bytes.Count(out, []byte("serverside-applied (server dry run)")), "%s", out)
-	require.Contains(t, told.String(), `restricted volume types (volume "cache" uses restricted volume type "hostPath")`)
-	for _, other := range []string{"runAsNonRoot", "runAsUser", "seccompProfile", "capabilities", "allowPrivilegeEscalation", "unknown field"} {
-		require.NotContains(t, told.String(), other)
+	require.Equal(t, printed, rbac, "generate it again: snapcache config rbac --config agent.yaml --name %s -n %s > rbac.yaml", account, namespace)
+	for _, o := range rendered {
+		if o["kind"] != "DaemonSet" && o["kind"] != "StatefulSet" {
+			continue
+		}
+		pod := podOf(o)
+		container := pod["containers"].([]any)[0].(map[string]any)
+		require.Equal(t, account, pod["serviceAccountName"])
+		require.Equal(t, true, container["securityContext"].(map[string]any)["readOnlyRootFilesystem"])
+		require.Equal(t, "snapcache:latest", container["image"])
+		name := map[string]any{"name": config["metadata"].(map[string]any)["name"]}
+		require.Contains(t, pod["volumes"], map[string]any{"name": "config", "configMap": name}, "a change of the configuration is a roll-out")
 	}
+}
 
-	pod := rendered["DaemonSet apps snapcache/snapcache"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
-	container := pod["containers"].([]any)[0].(map[string]any)
-	require.Equal(t, true, container["securityContext"].(map[string]any)["readOnlyRootFilesystem"])
-	require.Equal(t, "snapcache:latest", container["image"], "no registry's host")
-	require.Equal(t, configs[0]["metadata"].(map[string]any)["name"], pod["volumes"].([]any)[0].(map[string]any)["configMap"].(map[string]any)["name"], "a change of the configuration is a roll-out")
+// podOf returns the specification of a workload's pods.
+func podOf(workload map[string]any) map[string]any {
+	return workload["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+}
 
-	// An overlay sets another image, without an edit of the manifests.
-	require.NoError(t, os.WriteFile(filepath.Join(x.dir, "kustomization.yaml"), fmt.Appendf(nil, "resources: [%s]\nimages: [{name: snapcache, newName: edge/snapcache, newTag: v1}]\n", relative(t, x.dir, base)), 0o600))
-	text, err = cp.Kubectl(t.Context(), "kustomize", x.dir)
+// applyParts applies the objects of some kinds, for what a dry run of the others depends on.
+func applyParts(t *testing.T, cp *controlplane.ControlPlane, rendered map[string]map[string]any, kinds ...string) {
+	t.Helper()
+	for _, kind := range kinds {
+		for _, o := range rendered {
+			if o["kind"] == kind {
+				require.NoError(t, applyObject(t, cp, o))
+			}
+		}
+	}
+}
+
+// createPod creates a pod with the claim of a StatefulSet's template, in a dry run.
+func createPod(t *testing.T, cp *controlplane.ControlPlane, spec map[string]any) error {
+	t.Helper()
+	cache := map[string]any{"name": "cache", "persistentVolumeClaim": map[string]any{"claimName": "cache-0"}}
+	spec = maps.Clone(spec)
+	spec["volumes"] = append(slices.Clone(spec["volumes"].([]any)), cache)
+	return applyObject(t, cp, map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "hub-0", "namespace": "snapcache-hub"}, "spec": spec,
+	}, "--dry-run=server")
+}
+
+func applyObject(t *testing.T, cp *controlplane.ControlPlane, o map[string]any, options ...string) error {
+	t.Helper()
+	text, err := json.Marshal(o)
 	require.NoError(t, err)
-	require.Contains(t, string(text), "image: edge/snapcache:v1\n")
+	path := filepath.Join(t.TempDir(), "object.json")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	_, err = cp.Kubectl(t.Context(), append([]string{"apply", "--server-side", "-f", path}, options...)...)
+	return err
+}
+
+// dryRun applies so many objects of a directory to the server in a dry run, and returns its warnings.
+func dryRun(t *testing.T, cp *controlplane.ControlPlane, dir string, objects int) (warnings string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), "apply", "--server-side", "--dry-run=server", "-k", dir, "--kubeconfig", kubeconfig(t, cp, controlplane.Admin))
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	require.Equal(t, objects, bytes.Count(out, []byte("serverside-applied (server dry run)")), "%s", out)
+	return stderr.String()
 }
 
 func relative(t *testing.T, from, to string) string {
@@ -91,7 +190,8 @@ func relative(t *testing.T, from, to string) string {
 	return path
 }
 
-// manifests returns objects by kind, group if it is not RBAC's, namespace and name.
+// manifests returns objects by kind, namespace and name. The name of a ConfigMap lacks the hash of its
+// content.
 func manifests(t *testing.T, text []byte) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{}
@@ -108,10 +208,10 @@ func manifests(t *testing.T, text []byte) map[string]map[string]any {
 		}
 		meta := o["metadata"].(map[string]any)
 		namespace, _ := meta["namespace"].(string)
-		group := ""
-		if o["apiVersion"] == "apps/v1" {
-			group = "apps "
+		name := meta["name"].(string)
+		if o["kind"] == "ConfigMap" {
+			name = name[:strings.LastIndex(name, "-")+1]
 		}
-		all[fmt.Sprintf("%s %s%s/%s", o["kind"], group, namespace, meta["name"])] = o
+		all[fmt.Sprintf("%s %s/%s", o["kind"], namespace, name)] = o
 	}
 }
