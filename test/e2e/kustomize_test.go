@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
 )
@@ -45,6 +46,10 @@ func TestKustomize(t *testing.T) {
 			"StatefulSet snapcache-hub/snapcache-hub", "Service snapcache-hub/snapcache-hub", "PodDisruptionBudget snapcache-hub/snapcache-hub",
 			"NetworkPolicy snapcache-hub/snapcache-hub",
 		}},
+		{"spoke", "snapcache", "snapcache", []string{
+			"Namespace /snapcache", "ServiceAccount snapcache/snapcache", "ClusterRole /snapcache", "ClusterRoleBinding /snapcache",
+			"ConfigMap snapcache/snapcache-", "DaemonSet snapcache/snapcache",
+		}},
 		{"hub-monitoring", "snapcache-hub", "", []string{
 			"ServiceMonitor snapcache-hub/snapcache-hub", "ClusterRole /snapcache-hub-metrics", "ClusterRoleBinding /snapcache-hub-metrics",
 		}},
@@ -60,7 +65,7 @@ func TestKustomize(t *testing.T) {
 				applyParts(t, cp, rendered, "Namespace", "ServiceAccount")
 			}
 			warnings := dryRun(t, cp, dir, len(rendered))
-			if tc.name == "base" {
+			if tc.namespace == "snapcache" {
 				require.Contains(t, warnings, `restricted volume types (volume "cache" uses restricted volume type "hostPath")`)
 				for _, other := range []string{"runAsNonRoot", "runAsUser", "seccompProfile", "capabilities", "allowPrivilegeEscalation", "unknown field"} {
 					require.NotContains(t, warnings, other)
@@ -80,9 +85,21 @@ func TestKustomize(t *testing.T) {
 		require.ErrorContains(t, createPod(t, cp, pod), `violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false`)
 	})
 
+	t.Run("a spoke falls back to the kube-apiserver", func(t *testing.T) {
+		text, err := cp.Kubectl(t.Context(), "kustomize", filepath.Join(deployed(t), "spoke"))
+		require.NoError(t, err)
+		files := manifests(t, text)["ConfigMap snapcache/snapcache-"]["data"].(map[string]any)
+		require.Contains(t, files["agent.yaml"], "\nkubeconfig: /etc/snapcache/kubeconfig\n")
+		require.Contains(t, files["agent.yaml"], "\nfallbackContext: apiserver\n")
+		servers, err := clientcmd.Load([]byte(files["kubeconfig"].(string)))
+		require.NoError(t, err)
+		require.Equal(t, "https://snapcache-hub.snapcache-hub.svc", servers.Clusters[servers.Contexts[servers.CurrentContext].Cluster].Server)
+		require.Equal(t, "https://kubernetes.default.svc", servers.Clusters[servers.Contexts["apiserver"].Cluster].Server)
+	})
+
 	t.Run("an overlay sets another image", func(t *testing.T) {
 		dir := t.TempDir()
-		for _, name := range []string{"base", "hub"} {
+		for _, name := range []string{"base", "hub", "spoke"} {
 			overlay := fmt.Appendf(nil, "resources: [%s]\nimages: [{name: snapcache, newName: edge/snapcache, newTag: v1}]\n", relative(t, dir, filepath.Join(deployed(t), name)))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o600))
 			text, err := cp.Kubectl(t.Context(), "kustomize", dir)
@@ -104,9 +121,9 @@ func deployed(t *testing.T) string {
 // needs, and that the pod has it, a read-only root file system and an image without a registry's host.
 func requireConfigured(t *testing.T, rendered map[string]map[string]any, namespace, account string) {
 	t.Helper()
-	config := rendered["ConfigMap "+namespace+"/"+account+"-"]
+	files := rendered["ConfigMap "+namespace+"/"+account+"-"]
 	x := newSite(t, settings{resources: "- resource: nodes"})
-	require.NoError(t, os.WriteFile(x.config, []byte(config["data"].(map[string]any)["agent.yaml"].(string)), 0o600))
+	require.NoError(t, os.WriteFile(x.config, []byte(files["data"].(map[string]any)["agent.yaml"].(string)), 0o600))
 	x.must("config", "check")
 	printed := manifests(t, x.must("config", "rbac", "--name", account, "--namespace", namespace))
 	rbac := map[string]map[string]any{}
@@ -125,7 +142,7 @@ func requireConfigured(t *testing.T, rendered map[string]map[string]any, namespa
 		require.Equal(t, account, pod["serviceAccountName"])
 		require.Equal(t, true, container["securityContext"].(map[string]any)["readOnlyRootFilesystem"])
 		require.Equal(t, "snapcache:latest", container["image"])
-		name := map[string]any{"name": config["metadata"].(map[string]any)["name"]}
+		name := map[string]any{"name": files["metadata"].(map[string]any)["name"]}
 		require.Contains(t, pod["volumes"], map[string]any{"name": "config", "configMap": name}, "a change of the configuration is a roll-out")
 	}
 }
