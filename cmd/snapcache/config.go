@@ -43,23 +43,7 @@ be asked or does not grant all permissions.`,
 				Flags:  []cli.Flag{configFileFlag(), kubeconfigFlag()},
 				Action: atMost(0, checkConfig),
 			},
-			{
-				Name:      "show",
-				Usage:     "print a configuration with all that it leaves out",
-				UsageText: "snapcache config show [--config FILE]",
-				Description: `Prints the configuration that an agent with this file has: its settings, the defaults
-for this user and environment, and the resources of its profile.
-
-   snapcache config show --config agent.yaml`,
-				Flags: []cli.Flag{configFileFlag()},
-				Action: atMost(0, func(c *cli.Context) error {
-					cfg, err := validConfig(c)
-					if err != nil {
-						return err
-					}
-					return writeConfig(c, cfg)
-				}),
-			},
+			showCommand(),
 			{
 				Name:      "default",
 				Usage:     "print the default configuration",
@@ -71,6 +55,26 @@ for this user and environment, and the resources of its profile.
 			},
 			rbacCommand(),
 		},
+	}
+}
+
+func showCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "show",
+		Usage:     "print a configuration with all that it leaves out",
+		UsageText: "snapcache config show [--config FILE]",
+		Description: `Prints the configuration that an agent with this file has: its settings, the defaults
+for this user and environment, and the resources of its profile.
+
+   snapcache config show --config agent.yaml`,
+		Flags: []cli.Flag{configFileFlag()},
+		Action: atMost(0, func(c *cli.Context) error {
+			cfg, err := validConfig(c)
+			if err != nil {
+				return err
+			}
+			return writeConfig(c, cfg)
+		}),
 	}
 }
 
