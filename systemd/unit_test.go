@@ -100,6 +100,17 @@ func TestNodeUnits(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), analyze(t), command...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
+	const credential = "LoadCredential=kubelet.pem:/var/lib/kubelet/pki/kubelet-client-current.pem"
+	if !slices.Contains(settings(t, "../examples/node/snapcache.service.d/10-kubelet.conf"), credential) {
+		t.Errorf("%s is missing", credential)
+	}
+	identity, err := os.ReadFile("../examples/node/kubelet-identity.kubeconfig")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(identity, []byte(": /run/credentials/snapcache.service/kubelet.pem\n")); n != 2 {
+		t.Errorf("the credential is named %d times in the kubeconfig, not for certificate and key", n)
+	}
 	lines := settings(t, "../examples/node/kubelet.service.d/10-snapcache.conf")
 	if want := []string{"[Unit]", "After=snapcache.service", "Wants=snapcache.service"}; !slices.Equal(lines, want) {
 		t.Errorf("got %q, want %q: a kubelet starts after snapcache, and also without it", lines, want)
