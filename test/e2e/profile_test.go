@@ -1,0 +1,38 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// TestProfileNode runs an agent with the profile of a node, on a server that has all of its resources:
+// each catches up, and of the pods the node's are cached.
+func TestProfileNode(t *testing.T) {
+	t.Parallel()
+	cp := quietControlPlane(t)
+	const node = "edge-00001.shops.example.com"
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), more: "profile: node\nnodeName: " + node})
+	checked := x.checkConfig()
+	require.Zero(t, checked.code, checked.stderr)
+	require.Contains(t, string(checked.stdout), "18 resources (profile node, of node "+node+"), all served by "+cp.URL())
+
+	a := x.start()
+	cached := a.awaitCaughtUp(anywhere("nodes", "pods", "configmaps", "services", "endpointslices.discovery.k8s.io", "namespaces",
+		"servicecidrs.networking.k8s.io", "runtimeclasses.node.k8s.io",
+		"persistentvolumeclaims", "persistentvolumes", "volumeattachments.storage.k8s.io", "csidrivers.storage.k8s.io", "csinodes.storage.k8s.io",
+		"serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+		"clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io"))
+	onNode := 0
+	for _, pod := range onServer(t, cp, "pods") {
+		if pod["spec"].(map[string]any)["nodeName"] == node {
+			onNode++
+		}
+	}
+	require.NotZero(t, onNode)
+	require.EqualValues(t, onNode, cached["pods"].Objects)
+	require.NotZero(t, cached["clusterroles.rbac.authorization.k8s.io"].Objects)
+	require.NotZero(t, cached["servicecidrs.networking.k8s.io"].Objects)
+}
