@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,12 +13,16 @@ import (
 )
 
 // TestProfileNode runs an agent with the profile of a node, on a server that has all of its resources:
-// each catches up, and of the pods the node's are cached.
+// each catches up, and of the pods the node's are cached. A user of the cluster reads them with the
+// kubeconfig that is printed with that user's credentials; another user may not.
 func TestProfileNode(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	const node = "edge-00001.shops.example.com"
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), more: "profile: node\nnodeName: " + node})
+	x := newSite(t, settings{
+		kubeconfig: kubeconfig(t, cp, controlplane.Admin),
+		more:       "profile: node\nnodeName: " + node + "\nkubernetesAPI: {address: '" + freeAddress(t) + "', access: {enabled: true}}",
+	})
 	checked := x.checkConfig()
 	require.Zero(t, checked.code, checked.stderr)
 	require.Contains(t, string(checked.stdout), "18 resources (profile node, of node "+node+"), all served by "+cp.URL())
@@ -35,4 +43,18 @@ func TestProfileNode(t *testing.T) {
 	require.EqualValues(t, onNode, cached["pods"].Objects)
 	require.NotZero(t, cached["clusterroles.rbac.authorization.k8s.io"].Objects)
 	require.NotZero(t, cached["servicecidrs.networking.k8s.io"].Objects)
+
+	get := func(user string) (string, error) {
+		file := filepath.Join(x.dir, user+".kubeconfig")
+		require.NoError(t, os.WriteFile(file, x.must("kubeconfig", "--from", kubeconfig(t, cp, user)), 0o600))
+		out, err := exec.CommandContext(t.Context(), cp.KubectlPath(), "--kubeconfig", file,
+			"get", "pods", "-A", "-o", "name", "--field-selector", "spec.nodeName="+node).CombinedOutput()
+		return string(out), err
+	}
+	out, err := get(controlplane.Reader)
+	require.NoError(t, err, out)
+	require.Len(t, strings.Fields(out), onNode)
+	out, err = get(controlplane.Nobody)
+	require.Error(t, err)
+	require.Contains(t, out, `cannot list resource "pods"`)
 }
