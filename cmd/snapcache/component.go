@@ -15,6 +15,8 @@ const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token
 // kubeletCertificate has a kubelet's newest client certificate and its key.
 const kubeletCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
+const kubelet = "kubelet"
+
 // component is a client that has credentials of its own on a node.
 type component struct {
 	name string
@@ -22,7 +24,7 @@ type component struct {
 }
 
 var components = []component{
-	{"kubelet", clientcmdapi.AuthInfo{ClientCertificate: kubeletCertificate, ClientKey: kubeletCertificate}},
+	{kubelet, clientcmdapi.AuthInfo{ClientCertificate: kubeletCertificate, ClientKey: kubeletCertificate}},
 	{"kube-proxy", clientcmdapi.AuthInfo{TokenFile: serviceAccountToken}},
 	{"coredns", clientcmdapi.AuthInfo{TokenFile: serviceAccountToken}},
 	{"prometheus", clientcmdapi.AuthInfo{TokenFile: serviceAccountToken}},

@@ -36,7 +36,7 @@ contains the certificates in that file, and has to be printed again when they ch
 With --for it is for a component of the node, which keeps its own credentials: the
 kubelet its client certificate, the others the service account token of their pod. It
 names their files, and contains no token. With --from the credentials are those of an
-existing kubeconfig. Both need kubernetesAPI.access.
+existing kubeconfig. Both need kubernetesAPI.access, and a kubelet kubernetesAPI.forward.
 
    snapcache kubeconfig --config agent.yaml --for kubelet
    snapcache kubeconfig --config agent.yaml --for kubelet --from /etc/kubernetes/kubelet.conf
@@ -55,13 +55,17 @@ func printKubeconfig(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	user, err := credentials(c.String(forFlag), c.String(fromFlag))
+	component := c.String(forFlag)
+	user, err := credentials(component, c.String(fromFlag))
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
 	kubeconfig, err := kubeconfigOf(cfg, user)
 	if err != nil {
 		return err
+	}
+	if component == kubelet && !cfg.KubernetesAPI.Forward.Enabled {
+		return usagef("a kubelet reports its node's status, which would fail: set kubernetesAPI.forward.enabled, and name a kubeconfig with the kubelet's certificate in kubernetesAPI.forward.identities")
 	}
 	b, err := clientcmd.Write(*kubeconfig)
 	if err != nil {
