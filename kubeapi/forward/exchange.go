@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -17,7 +18,10 @@ const (
 	stall = time.Minute
 
 	// leftover is how long net/http may read what is left of a body that the server did not want.
-	leftover = 10 * time.Second
+	leftover = 5 * time.Second
+
+	// unwanted is how long a client may take to send the next part of a body that the server did not want.
+	unwanted = time.Second
 )
 
 // exchange is a request with its answer. Its deadlines are renewed by progress, in place of those of
@@ -25,7 +29,6 @@ const (
 type exchange struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	request *http.Request
 	body    *body       // nil for none
 	sent    atomic.Bool // there was a connection to send it on
 
@@ -35,13 +38,11 @@ type exchange struct {
 // newExchange removes the deadlines of a request. Not every writer has deadlines: those of tests have
 // none.
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{ResponseWriter: w, control: http.NewResponseController(w), request: r}
+	x := &exchange{ResponseWriter: w, control: http.NewResponseController(w)}
 	_ = x.control.SetWriteDeadline(time.Time{})
 	if r.ContentLength != 0 {
 		_ = x.control.SetReadDeadline(time.Time{})
-		x.body = &body{ReadCloser: r.Body, control: x.control}
-		x.request = r.WithContext(r.Context())
-		x.request.Body = x.body
+		x.body = &body{ReadCloser: r.Body, control: x.control, multi: r.ProtoMajor > 1}
 	}
 	return x
 }
@@ -57,12 +58,13 @@ func (x *exchange) end() {
 	}
 }
 
-func (x *exchange) bodyFailed() bool { return x.body != nil && x.body.failed() }
-
 // WriteHeader implements http.ResponseWriter.
 func (x *exchange) WriteHeader(code int) {
 	if h := x.Header(); code >= http.StatusOK && h["Content-Type"] == nil {
 		h["Content-Type"] = nil // else net/http guesses one
+	}
+	if code >= http.StatusOK && x.body != nil {
+		x.body.answer()
 	}
 	x.ResponseWriter.WriteHeader(code)
 }
@@ -112,56 +114,105 @@ func (c hijacked) CloseWrite() error {
 	return c.Close()
 }
 
-// body is the body of a request.
+// body is the body of a request. It is read by a transport, which may do that until after the answer.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
+	multi   bool // the connection has other requests too, as of HTTP/2
 
-	mu   sync.Mutex
-	err  error // of the last Read
-	over bool  // the handler has returned: its writer must not be used
+	mu       sync.Mutex
+	reading  bool
+	answered bool
+	closed   bool  // by the transport
+	over     bool  // the handler has returned: its writer must not be used
+	err      error // of the last Read
+	broken   bool  // the client has not sent the whole body
 }
 
 var errOver = errors.New("the request has been answered")
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
-	if err := b.deadline(time.Now().Add(stall)); err != nil {
+	if err := b.begin(); err != nil {
 		return 0, err
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.mu.Lock()
-	b.err = err
-	b.mu.Unlock()
-	_ = b.deadline(time.Time{}) // the server may take its time; after an error there is none
+	defer b.mu.Unlock()
+	b.reading, b.err = false, err
+	b.broken = err != nil && err != io.EOF && !b.closed
+	if err == nil && !b.over { // at the end of the body net/http begins to wait for the end of the connection
+		b.restLocked()
+	}
 	return n, err
 }
 
-// deadline sets the deadline of reads, unless they have ended.
-func (b *body) deadline(at time.Time) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case b.err != nil: // at the end of the body net/http begins to wait for the end of the connection
-		return b.err
-	case b.over:
-		return errOver
+// restLocked sets the deadline between two reads.
+func (b *body) restLocked() {
+	at := time.Time{} // the server may take its time
+	if b.answered && !b.multi || b.over {
+		at = time.Now().Add(leftover) // net/http reads it
 	}
 	_ = b.control.SetReadDeadline(at)
+}
+
+func (b *body) begin() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil || b.closed || b.over {
+		return cmp.Or(b.err, errOver)
+	}
+	b.reading = true
+	_ = b.control.SetReadDeadline(time.Now().Add(stall))
 	return nil
 }
 
-// failed reports whether the client has not sent its whole body.
-func (b *body) failed() bool {
+// Close ends a Read in progress, for which the transport may wait: if the server answers before it has
+// the whole body, the client may not send the rest.
+func (b *body) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.err != nil && b.err != io.EOF
+	if b.closed || b.err != nil || b.over {
+		return nil
+	}
+	b.closed = true
+	switch {
+	case b.multi:
+		return b.ReadCloser.Close()
+	case b.reading: // the Close of HTTP/1.1 waits for it
+		time.AfterFunc(unwanted, b.cut)
+	}
+	return nil
+}
+
+func (b *body) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.reading && !b.over {
+		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // it has passed
+	}
+}
+
+func (b *body) isBroken() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.broken
+}
+
+// answer begins the answer, for which net/http may read the rest of the body.
+func (b *body) answer() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.answered = true; b.err == nil && !b.reading {
+		b.restLocked()
+	}
 }
 
 // end ends the use of the writer.
 func (b *body) end() {
-	_ = b.deadline(time.Now().Add(leftover))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.over = true
+	if b.over = true; b.err == nil {
+		b.restLocked()
+	}
 }

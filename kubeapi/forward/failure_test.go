@@ -240,3 +240,28 @@ func TestLimits(t *testing.T) {
 	require.NoError(t, a.Body.Close())
 	require.Equal(t, http.StatusOK, a.StatusCode)
 }
+
+// TestEarlyAnswer: an answer to a request whose body the server does not want comes at once, though the
+// client does not send the rest.
+func TestEarlyAnswer(t *testing.T) {
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		t.Run(protocol, func(t *testing.T) {
+			s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = io.WriteString(w, "no")
+			}))
+			from, to := io.Pipe()
+			go func() { _, _ = io.WriteString(to, "first") }()
+			defer to.Close()
+			began := time.Now()
+			a, err := client(t, s.proxy, protocol).Do(request(t, http.MethodPost, s.proxy.URL+"/x", from))
+			require.NoError(t, err)
+			raw, err := io.ReadAll(a.Body)
+			require.NoError(t, err)
+			require.NoError(t, a.Body.Close())
+			require.Equal(t, http.StatusForbidden, a.StatusCode)
+			require.Equal(t, "no", string(raw))
+			require.Less(t, time.Since(began), stall/2)
+		})
+	}
+}

@@ -137,14 +137,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.end()
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }}
 	proxy := httputil.ReverseProxy{
-		Rewrite:       s.rewrite,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			s.rewrite(p)
+			if x.body != nil {
+				p.Out.Body = x.body // ReverseProxy's own does not end when the transport closes it
+			}
+		},
 		Transport:     transport,
 		FlushInterval: -1,
 		BufferPool:    &h.buffers,
 		ErrorLog:      slog.NewLogLogger(h.opts.Log.Handler(), slog.LevelDebug),
 		ErrorHandler:  func(w http.ResponseWriter, r *http.Request, err error) { h.failed(w, r, x, err) },
 	}
-	proxy.ServeHTTP(x, x.request.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	proxy.ServeHTTP(x, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 
 // rewrite addresses a request to the server, with nothing that a client may not say of itself.
@@ -179,7 +184,7 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, x *exchange, er
 	}
 	h.warn("a request could not be forwarded", err)
 	switch {
-	case x.bodyFailed():
+	case x.body != nil && x.body.isBroken():
 		sendError(w, errBody)
 	case !x.sent.Load():
 		sendError(w, errUnreachable)

@@ -215,4 +215,3 @@ func heapDuring(fn func()) (most uint64) {
 	<-over
 	return most
 }
-

@@ -171,13 +171,9 @@ func (c *caller) send(t *testing.T, x step, namespace string) string {
 	if x.accept != "" {
 		r.Header.Set("Accept", x.accept)
 	}
-	began := time.Now()
 	a, err := c.http.Do(r)
 	require.NoError(t, err)
 	defer a.Body.Close()
-	if d := time.Since(began); d > time.Second {
-		t.Log(x.name, c.base, d, a.StatusCode, a.Header)
-	}
 	raw, err := io.ReadAll(a.Body)
 	require.NoError(t, err)
 	var b strings.Builder
