@@ -52,12 +52,17 @@ func (p pipes) dial() net.Conn {
 // inBubble runs fn with a server of h over TLS, in a bubble.
 func inBubble(t *testing.T, h http.Handler, fn func(t *testing.T, p pipes)) {
 	t.Helper()
+	serveInBubble(t, func() *http.Server { return NewServer(h, slog.New(slog.DiscardHandler)) }, fn)
+}
+
+func serveInBubble(t *testing.T, newServer func() *http.Server, fn func(t *testing.T, p pipes)) {
+	t.Helper()
 	c, _ := ensureAt(t, t.TempDir(), now)
 	certificate, err := c.certificate("127.0.0.1")
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		p := make(pipes)
-		s := NewServer(h, slog.New(slog.DiscardHandler))
+		s := newServer()
 		served := make(chan error, 1)
 		go func() {
 			served <- s.Serve(tls.NewListener(p, &tls.Config{
@@ -370,6 +375,31 @@ func TestBodies(t *testing.T) {
 			require.Equal(t, "HTTP/1.1 "+tc.status, string(line), tc.name)
 			_ = c.Close() // the server may have cut it
 		}
+	})
+}
+
+// TestBodyServer checks that a handler gets bodies, of any size, and that one which it does not read is
+// cut in time, so that no client keeps a connection.
+func TestBodyServer(t *testing.T) {
+	got := make(chan int64, 1)
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/read" {
+			n, _ := io.Copy(io.Discard, r.Body)
+			got <- n
+		}
+	})
+	serveInBubble(t, func() *http.Server { return NewBodyServer(h, slog.New(slog.DiscardHandler)) }, func(t *testing.T, p pipes) {
+		c := secure(t, p.dial(), "http/1.1")
+		_, err := fmt.Fprintf(c, "POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", 2*maxBodyBytes, strings.Repeat("x", 2*maxBodyBytes))
+		require.NoError(t, err)
+		require.EqualValues(t, 2*maxBodyBytes, <-got)
+		_ = c.Close()
+		c = secure(t, p.dial(), "http/1.1")
+		after := ended(t, c, func() error {
+			_, err := io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+			return err
+		})
+		require.InDelta(t, readBodyTimeout.Seconds(), after.Seconds(), 6)
 	})
 }
 
