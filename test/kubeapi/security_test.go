@@ -316,10 +316,10 @@ func (v *vault) withdraw(t *testing.T) func(*testing.T) {
 		select {
 		case err := <-gone:
 			require.NoError(t, err, "it ends in good order")
-		case <-time.After(time.Until(began.Add(65 * time.Second))):
+		case <-time.After(time.Until(began.Add(75 * time.Second))):
 			require.Fail(t, "it lasts")
 		}
-		require.Less(t, took, 63*time.Second) // a minute, and a moment for the server's authorizer
+		require.Less(t, took, 70*time.Second) // a minute, and moments of a busy machine
 		require.True(t, v.leaks(seen.String()), "it had begun")
 		require.Empty(t, lasting, "the other one lasts")
 	}
