@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +54,10 @@ type Authenticator struct {
 	// Lookup finds the objects that tokens are bound to.
 	Lookup Lookup
 
+	// Learned is called when Keys has another value because the server has named its audiences; nil for
+	// nothing.
+	Learned func()
+
 	// Refused is called with each request that is refused, and the reason; nil for nothing.
 	Refused func(*http.Request, error)
 
@@ -60,6 +65,7 @@ type Authenticator struct {
 	clock       clock.PassiveClock
 	authorities authorities
 	keys        atomic.Pointer[Keys]
+	learning    sync.Mutex // held while keys is replaced
 	reviews     singleflight.Group
 	seen        *lru.Cache   // of credential to *verdict
 	unknown     *quota.Quota // of addresses, for tokens
@@ -74,8 +80,37 @@ func NewAuthenticator(token string, c clock.PassiveClock) *Authenticator {
 // SetClientCA sets the authorities that client certificates are accepted from, in PEM; empty for none.
 func (a *Authenticator) SetClientCA(pem []byte) error { return a.authorities.set(pem) }
 
-// SetKeys sets what tokens are verified with while the server can't be reached.
-func (a *Authenticator) SetKeys(k *Keys) { a.keys.Store(k) }
+// SetKeys sets what tokens are verified with while the server can't be reached. Keys without audiences
+// get those that are known of the same issuer.
+func (a *Authenticator) SetKeys(k *Keys) {
+	a.learning.Lock()
+	defer a.learning.Unlock()
+	if was := a.keys.Load(); was != nil && k != nil && k.Audiences == nil && k.Issuer == was.Issuer {
+		next := *k
+		next.Audiences = was.Audiences
+		k = &next
+	}
+	a.keys.Store(k)
+}
+
+// Keys returns what tokens are verified with, nil if it is not known.
+func (a *Authenticator) Keys() *Keys { return a.keys.Load() }
+
+// learn notes audiences that the server has named.
+func (a *Authenticator) learn(audiences []string) {
+	a.learning.Lock()
+	was := a.keys.Load()
+	if was == nil || len(audiences) == 0 {
+		a.learning.Unlock()
+		return
+	}
+	k := was.learned(audiences, a.clock.Now())
+	a.keys.Store(k)
+	a.learning.Unlock()
+	if k != was && a.Learned != nil {
+		a.Learned()
+	}
+}
 
 // credential is the hash of a certificate or a token.
 type credential [sha256.Size]byte
@@ -243,6 +278,7 @@ func (a *Authenticator) review(ctx context.Context, id credential, token string,
 		v := &verdict{at: a.clock.Now(), reviewed: true, claims: c, missing: c != nil && c.missing(a.Lookup)}
 		if status.Authenticated {
 			v.user = &status.User
+			a.learn(status.Audiences)
 		} else {
 			v.err = errors.New("the cluster does not accept it")
 		}

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -339,6 +340,81 @@ func TestDeletedWhileConnected(t *testing.T) {
 	clear(w.objects)
 	require.True(t, accepted(), "what no collection would have is the server's business alone")
 	require.Equal(t, 4, w.reviewed)
+}
+
+// TestAudiences: the audiences that the server names in reviews are those that tokens are accepted for
+// without it; the issuer if it has named none.
+func TestAudiences(t *testing.T) {
+	cluster := newAuthority(t)
+	w := newWorld()
+	w.SetKeys(cluster.keys("k1"))
+	learned := 0
+	w.Learned = func() { learned++ }
+	named := []string{}
+	w.review = func(string) (authenticationv1.TokenReviewStatus, error) {
+		return authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "alice"}, Audiences: named}, nil
+	}
+	id := 0
+	accepts := func(audience string) bool {
+		id++
+		w.connected = false
+		_, err := w.Caller(request(cluster.token("k1", claimsOf(func(c map[string]any) {
+			c["aud"], c["jti"], c["exp"] = []string{audience}, strconv.Itoa(id), start.Add(10000*time.Hour).Unix()
+		}))))
+		return err == nil
+	}
+	review := func(audiences ...string) {
+		id++
+		named, w.connected = audiences, true
+		_, err := w.Caller(request("token-" + strconv.Itoa(id)))
+		require.NoError(t, err)
+	}
+	review()
+	require.True(t, accepts(issuer))
+	require.False(t, accepts("api"))
+	require.Zero(t, learned)
+
+	review("api")
+	require.True(t, accepts("api"))
+	require.False(t, accepts(issuer), "the server has another audience")
+	require.False(t, accepts("vault"))
+	review("api", issuer)
+	require.True(t, accepts(issuer))
+	require.Equal(t, 2, learned)
+	for range 10 {
+		review("api")
+	}
+	require.Equal(t, 2, learned, "what is known is not stored again")
+
+	raw, err := json.Marshal(w.Keys())
+	require.NoError(t, err)
+	stored := &Keys{}
+	require.NoError(t, json.Unmarshal(raw, stored))
+	w.SetKeys(nil)
+	w.SetKeys(stored)
+	require.True(t, accepts("api"), "after a restart")
+	w.SetKeys(cluster.keys("k1"))
+	require.True(t, accepts("api"), "with new keys of the same issuer")
+
+	w.clock.SetTime(start.Add(audienceAge - time.Minute))
+	review("api")
+	require.Equal(t, 3, learned)
+	require.True(t, accepts(issuer))
+	w.clock.SetTime(start.Add(2 * audienceAge))
+	review("api")
+	require.True(t, accepts("api"))
+	require.False(t, accepts(issuer), "the server has not named it for long")
+	w.clock.SetTime(start.Add(3 * audienceAge))
+	require.True(t, accepts("api"), "the server has not named another one")
+	require.False(t, accepts(issuer))
+	w.clock.SetTime(start)
+	require.True(t, accepts("api"), "a clock that was set back")
+
+	for i := range 100 {
+		review("api", "many-"+strconv.Itoa(i))
+	}
+	require.Len(t, w.Keys().Audiences, maxAudiences)
+	require.True(t, accepts("many-99"))
 }
 
 func TestLocal(t *testing.T) {

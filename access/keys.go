@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -14,10 +15,54 @@ import (
 // algorithms are those that a kube-apiserver signs tokens with.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512}
 
-// Keys is what the cluster's service account tokens are verified with. As JSON it is stable.
+// Keys is what the cluster's service account tokens are verified with. It is immutable. As JSON it is
+// stable.
 type Keys struct {
 	Issuer string             `json:"issuer"`
 	Set    jose.JSONWebKeySet `json:"keys"`
+
+	// Audiences are those of the cluster's server, as far as its reviews have named them, and when one
+	// did last. Without any, the issuer is the audience, as in a server without --api-audiences.
+	Audiences map[string]time.Time `json:"audiences,omitempty"`
+}
+
+const (
+	// audienceAge is the age at which an audience is forgotten when the server names others.
+	audienceAge = 7 * 24 * time.Hour
+
+	// maxAudiences limits the audiences, whose number a server's administrator decides.
+	maxAudiences = 16
+)
+
+// learned returns keys with audiences that the server has just named, or k if that changes little.
+func (k *Keys) learned(audiences []string, now time.Time) *Keys {
+	next := *k
+	next.Audiences = map[string]time.Time{}
+	for _, x := range audiences[:min(len(audiences), maxAudiences)] {
+		next.Audiences[x] = now.UTC()
+	}
+	changed := false
+	for x := range next.Audiences {
+		age := now.Sub(k.Audiences[x])
+		changed = changed || age >= audienceAge/8 || age < 0
+	}
+	if !changed {
+		return k
+	}
+	for x, at := range k.Audiences {
+		if _, ok := next.Audiences[x]; !ok && now.Sub(at) < audienceAge && len(next.Audiences) < maxAudiences {
+			next.Audiences[x] = at
+		}
+	}
+	return &next
+}
+
+// names reports whether one of a token's audiences is the server's.
+func (k *Keys) names(audiences jwt.Audience) bool {
+	if len(k.Audiences) == 0 {
+		return audiences.Contains(k.Issuer)
+	}
+	return slices.ContainsFunc(audiences, func(x string) bool { _, ok := k.Audiences[x]; return ok })
 }
 
 // ParseKeys reads the keys of an issuer, a JSON Web Key Set.
@@ -75,7 +120,7 @@ func (k *Keys) verify(token string) (*claims, error) {
 	switch {
 	case c.Issuer != k.Issuer:
 		return nil, errors.New("it is of another issuer")
-	case !c.Audience.Contains(k.Issuer): // which is the server's audience, by default
+	case !k.names(c.Audience):
 		return nil, errors.New("it is for another audience")
 	case c.Expiry == nil:
 		return nil, errors.New("it has no expiry")

@@ -205,11 +205,11 @@ func (a *Agent) boltOptions() bolt.Options {
 	}
 }
 
-// openSmallStore opens a store beside the database, with its key. A file that can't be used is set
-// aside.
-func (a *Agent) openSmallStore(path string) (store.DB, error) {
+// openSmallStore opens a store beside the database, with its key, unless ctx ends before. A file that
+// can't be used is set aside.
+func (a *Agent) openSmallStore(ctx context.Context, path string) (store.DB, error) {
 	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Logger: a.log, Keys: a.keys}
-	db, verdict, err := restore.Open(context.Background(), path, opts, restore.Sources{}, a.clock.Now(), nil)
+	db, verdict, err := restore.Open(ctx, path, opts, restore.Sources{}, a.clock.Now(), nil)
 	if err != nil {
 		return nil, openError(err)
 	}
@@ -287,7 +287,8 @@ func (a *Agent) openCollections() error {
 // error.
 func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error) {
 	a.stopping = ctx.Done()
-	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log, OpenStore: a.openSmallStore}
+	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log}
+	a.kube.OpenStore = func(path string) (store.DB, error) { return a.openSmallStore(ctx, path) }
 	if !a.config().Metrics.Disabled {
 		metrics := sync.OnceValue(func() http.Handler { return a.status.Metrics() })
 		a.kube.Scrape = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { metrics().ServeHTTP(w, r) })

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -30,6 +31,7 @@ type clusterAccess struct {
 	callers   *access.Authenticator
 	decisions store.DB
 	asking    chan struct{} // has a value for each question that the server is asked
+	saving    sync.Mutex    // held while the keys are stored
 }
 
 // maxAsked limits the questions that the server is asked at once: strangers with many tokens must not
@@ -52,6 +54,7 @@ func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	callers.Connected, callers.Review, callers.Lookup = a.connected, x.reviewToken, x.lookup
+	callers.Learned = x.learned
 	decider := access.NewAuthorizer()
 	decider.Connected, decider.Review, decider.Decisions, decider.Clock = a.connected, x.reviewAccess, remembered, a.Clock
 	decider.Rules, decider.Log = x.rules(), a.Log
@@ -122,11 +125,24 @@ func (x *clusterAccess) readKeys(ctx context.Context, cluster *upstream.Cluster)
 		return err
 	}
 	x.callers.SetKeys(keys)
-	body, err := json.Marshal(keys)
+	return x.saveKeys()
+}
+
+// saveKeys stores the newest keys.
+func (x *clusterAccess) saveKeys() error {
+	x.saving.Lock()
+	defer x.saving.Unlock()
+	body, err := json.Marshal(x.callers.Keys())
 	if err != nil {
 		return err
 	}
 	return serving.WriteFile(x.keysFile(), body)
+}
+
+func (x *clusterAccess) learned() {
+	if err := x.saveKeys(); err != nil {
+		x.Log.Warn("the audiences of the server can't be remembered", "error", err)
+	}
 }
 
 // close closes the store of decisions. It does nothing if access is off.
