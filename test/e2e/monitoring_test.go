@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,22 +14,27 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
 // TestMonitoringMetrics checks that an agent has every metric of the alert rules and the dashboard,
 // with the labels and values that they select by. The agent has set aside a file, made a snapshot
-// and verified itself against the server, so that it has all metrics there are.
+// and verified itself against the server, and clients have used its Kubernetes API, so that it has all
+// metrics there are.
 func TestMonitoringMetrics(t *testing.T) {
 	t.Parallel()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps"})
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps", more: "kubernetesAPI: {address: '" + freeAddress(t) + "'}"})
 	require.NoError(t, os.MkdirAll(filepath.Dir(x.db), 0o700))
 	require.NoError(t, os.WriteFile(x.db, []byte("no database of ours, and long enough to be looked at"), 0o600))
 	a := x.start()
 	a.awaitCaughtUp(anywhere("configmaps"))
 	x.must("snapshot", "create")
 	x.must("verify")
+	a.beRead("/api/v1/configmaps")
 	resp, err := http.Get("http://" + a.metrics + "/metrics")
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -62,9 +69,38 @@ func TestMonitoringMetrics(t *testing.T) {
 		"snapcache_relists_total reason=initial", "snapcache_relists_total reason=scope-changed", "snapcache_relists_total reason=requested",
 		"snapcache_events_total type=BOOKMARK", "snapcache_snapshots_total result=success", "snapcache_snapshots_total result=failure",
 		"snapcache_store_quarantined reason=foreign", "snapcache_verify_drift_total kind=missing",
+		"snapcache_kubernetes_api_requests_total verb=list", "snapcache_kubernetes_api_resumes_total tier=exact", "snapcache_kubernetes_api_refused_total reason=unauthorized",
 		"snapcache_upstream_errors_total kind=unauthorized", "snapcache_upstream_errors_total kind=untrusted", "snapcache_upstream_errors_total kind=forbidden",
 		"snapcache_upstream_errors_total kind=gone", "snapcache_upstream_errors_total kind=server", "snapcache_upstream_errors_total kind=other",
 	} {
 		require.True(t, values[want], want)
 	}
+}
+
+// beRead lists a resource by the Kubernetes API, watches it for a second from there, and tries it without
+// the token.
+func (a *agent) beRead(path string) {
+	a.t.Helper()
+	config, err := clientcmd.RESTConfigFromKubeConfig(a.must("kubeconfig"))
+	require.NoError(a.t, err)
+	read := func(path string) (code int, body []byte) {
+		client, err := rest.HTTPClientFor(config)
+		require.NoError(a.t, err)
+		defer client.CloseIdleConnections()
+		resp, err := client.Get(config.Host + path)
+		require.NoError(a.t, err)
+		defer resp.Body.Close()
+		body, err = io.ReadAll(resp.Body)
+		require.NoError(a.t, err)
+		return resp.StatusCode, body
+	}
+	code, body := read(path)
+	require.Equal(a.t, http.StatusOK, code, "%s", body)
+	var list metav1.PartialObjectMetadataList
+	require.NoError(a.t, json.Unmarshal(body, &list))
+	code, body = read(path + "?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion=" + list.ResourceVersion)
+	require.Equal(a.t, http.StatusOK, code, "%s", body)
+	config.BearerToken = ""
+	code, _ = read(path)
+	require.Equal(a.t, http.StatusUnauthorized, code)
 }
