@@ -111,7 +111,7 @@ lint: ## run the linters
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 
 .PHONY: controlplane
-controlplane: bin/controlplane ## build etcd, kube-apiserver, kubectl and CoreDNS for tests and demo
+controlplane: bin/controlplane ## build etcd, kube-apiserver, kubectl, CoreDNS, kubelet and kube-proxy for tests
 	bin/controlplane build
 
 .PHONY: bin/controlplane

@@ -54,13 +54,18 @@ var (
 		name: "kubectl", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kubectl", pin: "k8s.io/kubernetes",
 		stamp: true, took: "1 minute",
 	}
+	kubelet = program{
+		name: "kubelet", module: "apiserver", pkg: "./kubelet", pin: "k8s.io/kubernetes",
+		stamp: true, took: "2 minutes",
+	}
+	kubeProxy = program{
+		name: "kube-proxy", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kube-proxy", pin: "k8s.io/kubernetes",
+		stamp: true, took: "30 seconds",
+	}
 	coredns = program{
-		name: "coredns", module: "coredns", pkg: ownMain, pin: "github.com/coredns/coredns", took: "1 to 2 minutes",
+		name: "coredns", module: "coredns", pkg: ".", pin: "github.com/coredns/coredns", took: "1 to 2 minutes",
 	}
 )
-
-// ownMain is the package of a program whose module has its main.go.
-const ownMain = "."
 
 // Build returns the programs of a control plane, and builds the missing ones with the go command.
 // The name of a build has a hash of the module's go.mod and go.sum, so that another version is
@@ -79,6 +84,13 @@ func Build(ctx context.Context, log io.Writer) (Binaries, error) {
 func BuildCoreDNS(ctx context.Context, log io.Writer) (string, error) {
 	paths, err := buildAll(ctx, log, []program{coredns})
 	return paths[coredns.name], err
+}
+
+// BuildNode returns the paths of a kubelet, on a container runtime that runs nothing, and of
+// kube-proxy, and builds them like [Build]: for two minutes, after the apiserver.
+func BuildNode(ctx context.Context, log io.Writer) (kubeletPath, kubeProxyPath string, err error) {
+	paths, err := buildAll(ctx, log, []program{kubelet, kubeProxy})
+	return paths[kubelet.name], paths[kubeProxy.name], err
 }
 
 // buildAll builds the missing programs, and returns the paths of all by their names.
@@ -165,8 +177,8 @@ func (p program) readModule(dir string) (version, hash string, err error) {
 		return "", "", fmt.Errorf("%s does not require %s", filepath.Join(dir, "go.mod"), p.pin)
 	}
 	rest := []string{"go.sum"}
-	if p.pkg == ownMain {
-		rest = append(rest, "main.go")
+	if strings.HasPrefix(p.pkg, ".") { // a main.go of the module's own
+		rest = append(rest, filepath.Join(p.pkg, "main.go"))
 	}
 	hashed := mod
 	for _, name := range rest {

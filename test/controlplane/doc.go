@@ -5,7 +5,8 @@
 // apiserver beside this file, and shared by every process of the machine that
 // works in this checkout (see [Build]). A [ControlPlane] listens on 127.0.0.1
 // only, on ports of its own, so any number of them run side by side.
-// [BuildCoreDNS] builds a CoreDNS in the same way, as a client for tests.
+// [BuildCoreDNS] and [BuildNode] build a CoreDNS, a kubelet and a kube-proxy in the same way, as
+// clients for tests.
 //
 //	cp, err := controlplane.Start(ctx, controlplane.Options{})
 //	if err != nil {
@@ -14,7 +15,7 @@
 //	defer cp.Stop()
 //	kubeconfig, err := cp.Kubeconfig(controlplane.Reader)
 //
-// What it is not: there is no controller-manager, no scheduler and no kubelet.
+// What it is not: there is no controller-manager, no scheduler and, unless a test starts one, no kubelet.
 // Nothing is garbage-collected, a deployment makes no pods, a namespace gets no
 // default service account, and a deleted namespace stays Terminating.
 //
