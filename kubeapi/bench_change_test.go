@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
@@ -29,7 +29,7 @@ func (a applied) Applied(informer.Counts, time.Duration) { a <- struct{}{} }
 func (a applied) StoreFailed(error)                      {}
 
 // BenchmarkChange measures a change of a pod from the queue to the file, without the Kubernetes API
-// and with it, but without a client. A round changes each of 4,000 pods once, and 100 are written at
+// with it but without a client, and with attributes, as after the first watch with a selector. A round changes each of 4,000 pods once, and 100 are written at
 // a time.
 func BenchmarkChange(b *testing.B) {
 	const pods = 4000
@@ -39,17 +39,23 @@ func BenchmarkChange(b *testing.B) {
 	}
 	slices.SortFunc(listed, func(x, y store.Change) int { return compare(x.Key, y.Key) })
 	for _, bb := range []struct {
-		name string
-		api  bool
-	}{{"api=off", false}, {"api=on", true}} {
+		name            string
+		api, attributes bool
+	}{{"api=off", false, false}, {"api=on", true, false}, {"api=on/attributes", true, true}} {
 		b.Run(bb.name, func(b *testing.B) {
 			db, err := bolt.Open(filepath.Join(b.TempDir(), "cache.db"), bolt.Options{})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, db.Close()) }()
 			info := store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Transform: object.NewPrune(object.ManagedFields).ID()}
+			rv, now := 3_000_000, clocktesting.NewFakePassiveClock(time.Now())
+			events := kubeapi.NewEvents(strconv.Itoa(rv), now)
 			var indexes []store.Index
 			if bb.api {
-				indexes = append(indexes, kubeapi.AttributesIndex(info, store.Description{}))
+				x := kubeapi.AttributesIndex(info, store.Description{}, events)
+				if bb.attributes {
+					x.Wanted = nil
+				}
+				indexes = append(indexes, x)
 			}
 			coll, err := db.Open(info, indexes...)
 			require.NoError(b, err)
@@ -58,15 +64,16 @@ func BenchmarkChange(b *testing.B) {
 			for page := range slices.Chunk(listed, 500) {
 				require.NoError(b, r.Apply(page))
 			}
-			rv := 3_000_000
 			require.NoError(b, r.Commit(store.Checkpoint{RV: strconv.Itoa(rv), Cluster: "bench", LastList: time.Now()}))
+
+			now.SetTime(now.Now().Add(time.Hour)) // after a start, clients from before may come back
 
 			queue := deltafifo.New(deltafifo.Options{})
 			queue.Start(strconv.Itoa(rv))
 			observer := make(applied)
 			loop := informer.New(informer.Options{
 				Name: "pods", Queue: queue, Collection: coll, Observer: observer,
-				Recorder: kubeapi.NewEvents(strconv.Itoa(rv), clock.RealClock{}),
+				Recorder: events,
 			})
 			done := make(chan error, 1)
 			go func() { done <- loop.Run(b.Context()) }()

@@ -70,10 +70,11 @@ type Collection struct {
 
 // AttributesIndex returns the index of a collection's history from which a watch with a selector can
 // continue, see [store.Index].History. Without it such watches end with 410 once their
-// resourceVersion is no longer in [Events].
-func AttributesIndex(info store.Info, d store.Description) store.Index {
+// resourceVersion is no longer in [Events]. The history keeps attributes while a client may come back
+// for them, as far as the collection's events are concerned: they cost as much as the rest of a change.
+func AttributesIndex(info store.Info, d store.Description, events *Events) store.Index {
 	f := selector.FieldsOf(info, d)
-	return store.Index{Name: "attributes", Spec: f.Spec(), History: true, Func: func(o *object.Object) []string {
+	return store.Index{Name: "attributes", Spec: f.Spec(), History: true, Wanted: events.attributesWanted, Func: func(o *object.Object) []string {
 		values, _ := f.Values(o) // never fails: objects of a collection that is served are JSON
 		return values
 	}}

@@ -20,6 +20,10 @@ const (
 	// does for a type with many changes.
 	EventsAge = 5 * time.Minute
 
+	// AttributesAge is how long the store's history keeps attributes after the last client with a
+	// selector has watched: longer than any history.
+	AttributesAge = 30 * 24 * time.Hour
+
 	// EventsBytes limits the events of a collection, in bytes.
 	EventsBytes = 8 << 20
 
@@ -41,6 +45,9 @@ type Events struct {
 	readers  int       // that are open
 	until    time.Time // events are kept until then, if no reader is open
 	skipping bool      // a batch is being stored that is not recorded
+
+	attributes time.Time // the history keeps attributes until then; zero if that was never asked
+	bare       bool      // a batch is being stored without attributes
 
 	epoch   int    // counts the times that resourceVersions have lost their meaning
 	floor   string // all events after it are there
@@ -88,18 +95,41 @@ func (e *Events) Wanted() bool {
 
 func (e *Events) wantedLocked() bool { return e.readers > 0 || e.clock.Now().Before(e.until) }
 
-// expect keeps events for a client that may watch soon, from the resourceVersion of its list. If a batch
-// is being stored that is not recorded, the returned channel is closed when that is over: a list of
-// before it would have no events. Otherwise it is nil.
-func (e *Events) expect() <-chan struct{} {
+// expect keeps events for a client that may watch soon, from the resourceVersion of its list, and
+// attributes in the history for that long, zero for a client that needs none. If a batch is being stored
+// without what is kept from now on, the returned channel is closed when that is over: a list of before
+// it would have no events. Otherwise it is nil.
+func (e *Events) expect(attributes time.Duration) <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before := e.wantedLocked()
-	e.until = e.clock.Now().Add(EventsAge)
-	if before || !e.skipping {
+	now := e.clock.Now()
+	lacks := e.skipping && !e.wantedLocked() || e.bare && attributes > 0 && !now.Before(e.attributes)
+	e.until = now.Add(EventsAge)
+	if until := now.Add(attributes); attributes > 0 && until.After(e.attributes) {
+		e.attributes = until
+	}
+	if !lacks {
 		return nil
 	}
 	return e.changedLocked()
+}
+
+// attributesWanted reports whether the history is to keep attributes of the next batch. keeps is set if
+// it kept those of the batch before. The first batches after a start always have them: clients from
+// before may come back.
+func (e *Events) attributesWanted(keeps bool) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.clock.Now()
+	switch {
+	case !e.attributes.IsZero():
+	case keeps:
+		e.attributes = now.Add(AttributesAge)
+	default:
+		e.attributes = now.Add(EventsAge)
+	}
+	e.bare = !now.Before(e.attributes)
+	return !e.bare
 }
 
 // Record adds the events of a batch, in the order of the stream, after which the collection is
@@ -166,7 +196,7 @@ func (e *Events) resetLocked(rv string) {
 
 // advanceLocked moves the head, and wakes those who wait for that.
 func (e *Events) advanceLocked(rv string) {
-	e.head, e.skipping = rv, false
+	e.head, e.skipping, e.bare = rv, false, false
 	if e.changed != nil {
 		close(e.changed)
 		e.changed = nil

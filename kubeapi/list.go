@@ -38,7 +38,7 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request, p path, of [
 		if err != nil {
 			return err
 		}
-		s.expect(r.Context(), q.Events)
+		s.expect(r.Context(), q, v)
 		if v == verbWatch {
 			return s.watch(w, r, q)
 		}
@@ -46,12 +46,19 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request, p path, of [
 	})
 }
 
-// expect keeps the events from now on, for a watch that continues from the answer.
-func (s *Server) expect(ctx context.Context, events *Events) {
-	if events == nil {
+// expect keeps the events and attributes from now on, for a watch that continues from the answer.
+func (s *Server) expect(ctx context.Context, q query, v verb) {
+	if q.Events == nil {
 		return
 	}
-	stored := events.expect()
+	attributes := EventsAge
+	switch {
+	case q.selector.ByKey():
+		attributes = 0
+	case v == verbWatch && q.opts.AllowWatchBookmarks:
+		attributes = AttributesAge // a cache, which may be away for long
+	}
+	stored := q.Events.expect(attributes)
 	if stored == nil {
 		return
 	}

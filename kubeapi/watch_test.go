@@ -429,7 +429,75 @@ func TestExpectedWatch(t *testing.T) {
 		require.Equal(t, w.coll.State().RV, <-listed)
 		w.change("a/x", "web", "n4")
 		require.Len(t, open(t, w, "resourceVersion="+strconv.Itoa(w.rv-1)).texts(), 1)
+
+		require.False(t, w.events.attributesWanted(false)) // as the store does in a batch
+		go func() { listed <- ask(t, w.server, "/api/v1/pods?labelSelector=app").Metadata.ResourceVersion }()
+		synctest.Wait()
+		require.Empty(t, listed, "the history would not have what it needs")
+		w.events.Skip(w.coll.State().RV)
+		require.Equal(t, w.coll.State().RV, <-listed)
 	})
+}
+
+// The history keeps attributes while a client with a selector may come back for them.
+func TestExpectedAttributes(t *testing.T) {
+	const ofNode = "fieldSelector=spec.nodeName%3Dn1&resourceVersion="
+	idle := func(*testing.T, *world) { time.Sleep(2 * EventsAge) } // after a start
+	list := func(t *testing.T, w *world) { ask(t, w.server, "/api/v1/pods?labelSelector=app%3Dweb") }
+	follow := func(t *testing.T, w *world) {
+		open(t, w, ofNode+strconv.Itoa(w.rv)+"&allowWatchBookmarks=true").close()
+	}
+	tests := []struct {
+		name  string
+		steps []func(*testing.T, *world)
+		kept  bool
+	}{
+		{name: "a client of before the start", kept: true},
+		{name: "no client", steps: []func(*testing.T, *world){idle}},
+		{name: "a list", steps: []func(*testing.T, *world){idle, list}, kept: true},
+		{name: "a list long ago", steps: []func(*testing.T, *world){idle, list, idle}},
+		{name: "a cache", steps: []func(*testing.T, *world){idle, follow, idle}, kept: true},
+		{name: "a cache of names", steps: []func(*testing.T, *world){idle, func(t *testing.T, w *world) {
+			open(t, w, "fieldSelector=metadata.name%3Dx&allowWatchBookmarks=true&resourceVersion="+strconv.Itoa(w.rv)).close()
+		}}},
+		{name: "a watch without bookmarks", steps: []func(*testing.T, *world){idle, func(t *testing.T, w *world) {
+			open(t, w, ofNode+strconv.Itoa(w.rv)).close()
+		}, idle}},
+		{name: "a cache of before the start", steps: []func(*testing.T, *world){idle, follow, func(t *testing.T, w *world) {
+			w.change("a/x", "web", "")
+			w.stop(false)
+			w.start()
+		}, idle}, kept: true},
+		{name: "a cache longer ago than any history", steps: []func(*testing.T, *world){idle, follow, func(*testing.T, *world) {
+			time.Sleep(AttributesAge)
+		}}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			stores(t, func(t *testing.T, dir string) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, dir)
+					w.always = false
+					w.start()
+					t.Cleanup(w.close)
+					w.list()
+					synctest.Wait()
+					for _, step := range tc.steps {
+						step(t, w)
+					}
+					w.change("a/x", "web", "n1")
+					rv := strconv.Itoa(w.rv)
+					w.change("a/x", "web", "n2")
+					w.events.Skip(w.coll.State().RV) // the events are gone
+					want := "ERROR 410"
+					if tc.kept {
+						want = "DELETED a/x@" + strconv.Itoa(w.rv)
+					}
+					require.Equal(t, want, open(t, w, ofNode+rv+"&allowWatchBookmarks=true").texts()[0])
+				})
+			})
+		})
+	}
 }
 
 // What was not recorded is not left out.

@@ -89,6 +89,7 @@ type world struct {
 	// repeats lets a batch have a key more than once.
 	repeats bool
 	bare    bool            // the history has no attributes
+	bareTo  int             // there may be changes up to then without attributes, for want of clients
 	queued  map[string]bool // keys of the batch
 
 	offline   bool
@@ -115,16 +116,26 @@ func (w *world) open() {
 	} else if w.db == nil {
 		w.db = memory.New()
 	}
-	indexes := []store.Index{AttributesIndex(pods, store.Description{})}
+	w.events = NewEvents("", clock.RealClock{})
+	if w.always {
+		w.events.until = time.Now().Add(1000 * time.Hour)
+		w.events.attributes = w.events.until
+	}
+	index := AttributesIndex(pods, store.Description{}, w.events)
+	wanted := index.Wanted
+	index.Wanted = func(keeps bool) bool {
+		if !wanted(keeps) {
+			w.bareTo = w.rv
+			return false
+		}
+		return true
+	}
+	indexes := []store.Index{index}
 	if w.bare {
 		indexes = nil
 	}
 	w.coll, err = w.db.Open(pods, indexes...)
 	require.NoError(w.t, err)
-	w.events = NewEvents("", clock.RealClock{})
-	if w.always {
-		w.events.until = time.Now().Add(1000 * time.Hour)
-	}
 	w.events.maxBytes = w.max
 	w.events.Skip(w.coll.State().RV)
 	c := &Collection{

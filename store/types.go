@@ -199,6 +199,11 @@ type Index struct {
 	// history keeps those that it had before, see [Event.AttributesAt]. View does not return such an
 	// index. A collection has at most one.
 	History bool
+
+	// Wanted reports whether the history is to keep values from the next batch on, nil for always;
+	// keeps is set if it does so already. The store calls it for each batch, and must not be used by
+	// it. Of changes that come while they are not wanted, no values are known.
+	Wanted func(keeps bool) bool
 }
 
 // DB is a set of collections. It is safe for concurrent use.

@@ -55,11 +55,13 @@ func (t feedTable) putTombstone(rv string, rec []byte) (int64, error) {
 	return int64(len(key) + len(rec)), t.tombstones.Put(key, bytes.Clone(rec))
 }
 
-func (v *view) decodeHead(raw []byte) (head history.Head, err error) {
-	if err = format.DecodeJSON(v.id, format.KeyHistory, raw, &head); err != nil {
-		return head, corruptValue(v.db.path, v.id, format.KeyHistory, err)
-	}
-	return head, nil
+func (v *view) decodeHead(raw []byte) (history.Head, error) {
+	return decodeOnce(v, format.KeyHistory, raw, func(path, id string, raw []byte) (head history.Head, err error) {
+		if err = format.DecodeJSON(id, format.KeyHistory, raw, &head); err != nil {
+			return head, corruptValue(path, id, format.KeyHistory, err)
+		}
+		return head, nil
+	})
 }
 
 // openLog starts to record writes, if the generation has a history. known is the resourceVersion of
@@ -78,8 +80,16 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 	}
 	if log := history.NewLog(head, g.history, known, next.RV, next.Proven()); log.Recording() {
 		g.log = log
+		g.recordAttributes(head)
 	}
 	return nil
+}
+
+// recordAttributes records the attributes that a history with this head has.
+func (g *generation) recordAttributes(head history.Head) {
+	if g.attributes = g.c.history; head.Attributes == "" {
+		g.attributes = nil
+	}
 }
 
 // recounted returns the head of a history that begins at cp. The head counts the remaining entries
@@ -121,7 +131,7 @@ func (g *generation) highestChange() (rv string, err error) {
 func (g *generation) note(w write, stored []byte, old format.Record, oldObject *object.Object, corrupt bool) error {
 	c := history.Change{Key: w.key, Deletion: w.deletion}
 	if !w.delete {
-		c.New = &history.Version{UID: w.rec.Uid, RV: w.rec.Rv, Attributes: w.history}
+		c.New = g.version(w.rec, w.object)
 	}
 	switch {
 	case corrupt:
@@ -130,14 +140,21 @@ func (g *generation) note(w write, stored []byte, old format.Record, oldObject *
 			return err
 		}
 	case stored != nil:
-		c.Old = &history.Version{UID: old.Uid, RV: old.Rv}
-		if g.c.history != nil {
-			c.Old.Attributes = g.c.history.Values(oldObject)
-		}
+		c.Old = g.version(old, oldObject)
 		c.Bury = func(rv string) (int64, error) { return g.history.putTombstone(rv, stored) }
 	}
 	g.changes = append(g.changes, c)
 	return nil
+}
+
+// version returns the version of a record with its object, which may be nil if the history records no
+// attributes.
+func (g *generation) version(rec format.Record, o *object.Object) *history.Version {
+	v := &history.Version{UID: rec.Uid, RV: rec.Rv}
+	if g.attributes != nil {
+		v.Attributes = g.attributes.Values(o)
+	}
+	return v
 }
 
 // unreadable returns the version of an object whose record is corrupt: its resourceVersion, if
@@ -182,7 +199,11 @@ func (g *generation) closeLog(gap *store.Gap) error {
 	if head == g.head {
 		return nil
 	}
-	return putJSON(g.root, g.c.id, format.KeyHistory, head)
+	if err := putJSON(g.root, g.c.id, format.KeyHistory, head); err != nil {
+		return err
+	}
+	keepDecoded(g.view, format.KeyHistory, g.root.Get(format.KeyHistory), head) // for the next batch
+	return nil
 }
 
 // createHistory creates the buckets and the head of a generation's history.

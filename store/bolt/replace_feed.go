@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
@@ -17,7 +18,7 @@ import (
 func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (history.Head, error) {
 	var head history.Head // of the current generation
 	err := r.c.db.hidden(func(tx *boltfile.Tx) error {
-		_, before, err := r.recorder(tx)
+		_, before, err := r.recorder(tx, head)
 		if err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 	} {
 		for part := range slices.Chunk(keys, copyRecords) {
 			err := r.c.db.hidden(func(tx *boltfile.Tx) error {
-				g, before, err := r.recorder(tx)
+				g, before, err := r.recorder(tx, head)
 				if err != nil {
 					return err
 				}
@@ -72,7 +73,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		}
 	}
 	err = r.c.db.hidden(func(tx *boltfile.Tx) error {
-		g, _, err := r.recorder(tx)
+		g, _, err := r.recorder(tx, head)
 		if err != nil {
 			return err
 		}
@@ -90,13 +91,17 @@ func (r *replacement) generation(tx *boltfile.Tx, n uint64) *boltfile.Bucket {
 	return b.Bucket(format.GenName(n))
 }
 
-// recorder returns the new generation and the current one.
-func (r *replacement) recorder(tx *boltfile.Tx) (now, before *generation, err error) {
+// recorder returns the new generation and the current one, for a history with this head.
+func (r *replacement) recorder(tx *boltfile.Tx, head history.Head) (now, before *generation, err error) {
 	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), format.GenName(r.gen-1)); err != nil {
 		return nil, nil, err
 	}
-	now, err = fileGeneration(r.c, tx, r.generation(tx, r.gen), format.GenName(r.gen))
-	return now, before, err
+	if now, err = fileGeneration(r.c, tx, r.generation(tx, r.gen), format.GenName(r.gen)); err != nil {
+		return nil, nil, err
+	}
+	before.recordAttributes(head)
+	now.recordAttributes(head)
+	return now, before, nil
 }
 
 // change returns the change of a key from generation before to generation now.
@@ -107,7 +112,7 @@ func (r *replacement) change(key string, before, now *generation) (history.Chang
 		if err != nil {
 			return c, now.view.corrupt(key, err)
 		}
-		if c.New, err = now.version(key, rec); err != nil {
+		if c.New, err = now.decodeVersion(key, rec); err != nil {
 			return c, err
 		}
 	}
@@ -117,7 +122,7 @@ func (r *replacement) change(key string, before, now *generation) (history.Chang
 	}
 	rec, err := format.DecodeRecord([]byte(key), stored)
 	if err == nil {
-		c.Old, err = before.version(key, rec)
+		c.Old, err = before.decodeVersion(key, rec)
 	}
 	if err != nil {
 		c.Old, err = now.unreadable(key, c.New)
@@ -127,16 +132,14 @@ func (r *replacement) change(key string, before, now *generation) (history.Chang
 	return c, nil
 }
 
-// version returns the version of a record, with its attributes if the history records them.
-func (g *generation) version(key string, rec format.Record) (*history.Version, error) {
-	v := &history.Version{UID: rec.Uid, RV: rec.Rv}
-	if g.c.history == nil {
-		return v, nil
+// decodeVersion returns the version of a record. It decodes the record if the history records
+// attributes.
+func (g *generation) decodeVersion(key string, rec format.Record) (_ *history.Version, err error) {
+	var o *object.Object
+	if g.attributes != nil {
+		if o, err = g.view.decode(key, rec); err != nil {
+			return nil, err
+		}
 	}
-	o, err := g.view.decode(key, rec)
-	if err != nil {
-		return nil, err
-	}
-	v.Attributes = g.c.history.Values(o)
-	return v, nil
+	return g.version(rec, o), nil
 }

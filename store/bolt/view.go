@@ -133,9 +133,14 @@ func decodeOnce[T any](v *view, name, raw []byte, decode func(path, id string, r
 	}
 	value, err := decode(v.db.path, v.id, raw)
 	if err == nil {
-		v.db.decoded.Store(key, decoded[T]{bytes.Clone(raw), value})
+		keepDecoded(v, name, raw, value)
 	}
 	return value, err
+}
+
+// keepDecoded keeps the value of raw for decodeOnce.
+func keepDecoded[T any](v *view, name, raw []byte, value T) {
+	v.db.decoded.Store(string(name)+v.id, decoded[T]{bytes.Clone(raw), value})
 }
 
 // locate finds the collection's bucket and its current generation.

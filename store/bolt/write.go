@@ -18,9 +18,9 @@ import (
 type write struct {
 	key      string
 	values   [][]string // the object's values in each index, parallel to collection.indexes
-	history  []string   // the object's attributes, if the history records them
 	delete   bool
 	deletion string         // resourceVersion of the deletion, if it is known
+	object   *object.Object // nil for a deletion
 	old      *object.Object // the stored object, if the caller has read it
 	rec      format.Record
 }
@@ -87,7 +87,7 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint, gap *store
 	}
 	db.log.Put(e.cells, len(writes) > 0)
 	raw := e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].Value
-	db.decoded.Store(string(format.KeyState)+c.id, decoded[store.State]{raw, state})
+	keepDecoded(base, format.KeyState, raw, state)
 	base.state = state
 	return state, nil
 }
@@ -120,7 +120,7 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 	}
 	writes := make([]write, 0, len(changes))
 	for _, ch := range changes {
-		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV, old: ch.Old}
+		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV, object: ch.Object, old: ch.Old}
 		if ch.Key == "" {
 			return nil, fmt.Errorf("change without a key")
 		}
@@ -137,9 +137,6 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 			}
 			for _, x := range c.indexes {
 				w.values = append(w.values, x.Values(ch.Object))
-			}
-			if c.history != nil {
-				w.history = c.history.Values(ch.Object)
 			}
 		}
 		writes = append(writes, w)
@@ -161,9 +158,10 @@ type generation struct {
 	lost    bool    // the totals are unknown: they include a corrupt record
 	history feedTable
 
-	log     *history.Log     // nil if the writes are not recorded
-	head    history.Head     // the stored head of the history
-	changes []history.Change // for the log
+	log        *history.Log     // nil if the writes are not recorded
+	attributes *store.Index     // that are recorded with them, nil for none
+	head       history.Head     // the stored head of the history
+	changes    []history.Change // for the log
 }
 
 // memGeneration returns the current generation, for writes to the memtable.
@@ -231,7 +229,7 @@ func (g *generation) write(w write, state *store.State) error {
 		var err error
 		if old, err = format.DecodeRecord(key, stored); err != nil {
 			g.lost = true
-		} else if len(g.indexes) > 0 || g.log != nil && g.c.history != nil {
+		} else if len(g.indexes) > 0 || g.attributes != nil {
 			if oldObject = w.old; !old.IsOf(oldObject) {
 				oldObject, err = g.view.decode(w.key, old)
 			}

@@ -94,6 +94,11 @@ func (c *content) indexValues(o *object.Object) [][]string {
 // is set, it records no history.
 func (c *content) apply(changes []change, b *store.Batch, forgetful bool) error {
 	var log []history.Change
+	if !forgetful {
+		if err := c.feed.begin(); err != nil {
+			return err // in memory it never fails
+		}
+	}
 	for i := range changes {
 		if old := c.set(&changes[i]); !forgetful {
 			log = append(log, c.feed.change(changes[i].Change, old))
@@ -106,7 +111,7 @@ func (c *content) apply(changes []change, b *store.Batch, forgetful bool) error 
 	if forgetful {
 		return nil
 	}
-	return c.feed.record(log, b.Gap, known, &c.state.Checkpoint) // in memory it never fails
+	return c.feed.record(log, b.Gap, known, &c.state.Checkpoint)
 }
 
 // set makes one change and returns the object that was at its key, nil if there was none.

@@ -100,7 +100,7 @@ func (f *feed) version(o *object.Object) *history.Version {
 		return nil
 	}
 	v := &history.Version{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
-	if f.attributes != nil {
+	if f.attributes != nil && f.head.Attributes != "" {
 		v.Attributes = f.attributes.Values(o)
 	}
 	return v
@@ -114,12 +114,12 @@ func (f *feed) highest() (rv string, err error) {
 	return rv, nil
 }
 
+// begin prepares the feed for a batch, before its changes.
+func (f *feed) begin() error { return f.head.Track(f.attributes, f.highest) }
+
 // record adds the changes of a batch, which moves the checkpoint from known to next. gap is nil for
 // none.
 func (f *feed) record(changes []history.Change, gap *store.Gap, known string, next *store.Checkpoint) error {
-	if err := f.head.Track(f.attributes, f.highest); err != nil {
-		return err
-	}
 	proven := next.Proven()
 	log := history.NewLog(f.head, f, known, next.RV, proven)
 	if err := log.Add(changes); err != nil {

@@ -74,6 +74,9 @@ func (r *replacement) recordLocked(cp store.Checkpoint) error {
 		d.feed = newFeed(history.Begin(cp.RV, r.highest, d.feed.attributes, cp.Proven()), d.feed.attributes)
 		return nil
 	}
+	if err := d.feed.begin(); err != nil {
+		return err
+	}
 	var changes []history.Change
 	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
 		ch := store.Change{Key: key, Object: d.object(key), RV: r.touched[key]}

@@ -151,6 +151,33 @@ var attributesRules = []rule{
 		}
 		s.check(t)
 	}},
+	{name: "only while they are wanted", run: func(t *testing.T, h Harness) {
+		wanted, kept, called := false, false, 0
+		x := attributesIndex("v1")
+		values := x.Func
+		x.Func = func(o *object.Object) []string { called++; return values(o) }
+		x.Wanted = func(keeps bool) bool { kept = keeps; return wanted }
+		s := newSubject(t, h, Info("a"), x)
+		s.replace(t, goesOn(10), Put(cm("shop", "x", 4, "app", "a")))
+		s.apply(t, goesOn(12), Put(cm("shop", "x", 12, "app", "b")))
+		s.replace(t, goesOn(13), Put(cm("shop", "x", 12, "app", "b")), Put(cm("shop", "y", 13, "app", "a")))
+		require.Zero(t, called, "a program pays for what it wants")
+		wanted = true
+		s.apply(t, goesOn(14), Put(cm("shop", "x", 14, "app", "c")))
+		require.False(t, kept)
+		s.apply(t, goesOn(15), Put(cm("shop", "y", 15, "app", "b")))
+		require.True(t, kept)
+		require.Equal(t, []string{"14 unknown", "15 unknown"}, attributesAt(t, s, "12"))
+		require.Equal(t, []string{"14 [v1:app=b]", "15 [v1:app=a]"}, attributesAt(t, s, "13"))
+		wanted, called = false, 0
+		s.apply(t, goesOn(16), Put(cm("shop", "x", 16, "app", "d")))
+		require.Zero(t, called)
+		require.Equal(t, []string{"15 unknown", "16 unknown"}, attributesAt(t, s, "14"))
+		wanted = true
+		s.replace(t, goesOn(20), Put(cm("shop", "x", 18, "app", "e")), Put(cm("shop", "y", 15, "app", "b")))
+		require.Equal(t, []string{"18 unknown"}, attributesAt(t, s, "15"))
+		require.Equal(t, []string{"18 [v1:app=d]"}, attributesAt(t, s, "16"))
+	}},
 	{name: "recorded from a list on", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "x", 4, "app", "a")))

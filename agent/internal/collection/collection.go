@@ -230,7 +230,7 @@ func (c *Collection) Open(r upstream.Resource) error {
 	}
 	indexes := c.indexes()
 	if c.opts.Attributes {
-		indexes = append(indexes, kubeapi.AttributesIndex(info, c.Description()))
+		indexes = append(indexes, kubeapi.AttributesIndex(info, c.Description(), c.api.served.Events))
 	}
 	stored, err := c.opts.DB.Open(info, indexes...)
 	if err != nil {

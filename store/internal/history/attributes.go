@@ -10,13 +10,14 @@ import (
 const maxRows = 32
 
 // Track begins to record the attributes of an index, nil for none, unless the history records them
-// already. Those before the highest resourceVersion in the table are unknown then.
+// already or they are not wanted. Those before the highest resourceVersion in the table are unknown
+// then.
 func (h *Head) Track(attributes *store.Index, highest func() (string, error)) error {
-	spec := ""
-	if attributes != nil {
-		spec = attributes.Spec
+	if !h.Recording() {
+		return nil
 	}
-	if !h.Recording() || h.Attributes == spec {
+	spec := wanted(attributes, h.Attributes)
+	if h.Attributes == spec {
 		return nil
 	}
 	h.Attributes, h.AttributesSince = spec, ""
@@ -26,6 +27,15 @@ func (h *Head) Track(attributes *store.Index, highest func() (string, error)) er
 	rv, err := highest()
 	h.AttributesSince = higher(h.RV, rv)
 	return err
+}
+
+// wanted returns the spec of an index, nil for none, if a history that records the attributes of
+// another spec is to record those of the index.
+func wanted(attributes *store.Index, recorded string) string {
+	if attributes == nil || attributes.Wanted != nil && !attributes.Wanted(recorded == attributes.Spec) {
+		return ""
+	}
+	return attributes.Spec
 }
 
 // Of returns the attributes of an entry's object.

@@ -123,11 +123,11 @@ func (l *Log) start(head Head, table Table, known, next string, at time.Time) {
 // Begin returns the head of a history that begins at a checkpoint, with no entries. highest is the
 // highest resourceVersion of an object of the list. If that is past the checkpoint, as some servers
 // allow, the history begins there, because the object has no entry.
-// attributes is the index of the attributes that it records, nil for none.
+// attributes is the index of the attributes that it records if they are wanted, nil for none.
 func Begin(rv, highest string, attributes *store.Index, at time.Time) Head {
 	head := Head{Horizon: store.Horizon{RV: higher(rv, highest), Time: time.Unix(unix(at), 0).UTC()}}
-	if attributes != nil {
-		head.Attributes, head.AttributesSince = attributes.Spec, head.RV
+	if spec := wanted(attributes, ""); spec != "" {
+		head.Attributes, head.AttributesSince = spec, head.RV
 	}
 	return head
 }
