@@ -115,7 +115,7 @@ func (e *Events) expect(attributes time.Duration) <-chan struct{} {
 }
 
 // attributesWanted reports whether the history is to keep attributes of the next batch. keeps is set if
-// it kept those of the batch before. The first batches after a start always have them: clients from
+// it kept those of the batch before. After a restart the first batches always have them: clients from
 // before may come back.
 func (e *Events) attributesWanted(keeps bool) bool {
 	e.mu.Lock()
@@ -125,8 +125,10 @@ func (e *Events) attributesWanted(keeps bool) bool {
 	case !e.attributes.IsZero():
 	case keeps:
 		e.attributes = now.Add(AttributesAge)
-	default:
+	case e.head != "":
 		e.attributes = now.Add(EventsAge)
+	default:
+		e.attributes = now // it is the first list
 	}
 	e.bare = !now.Before(e.attributes)
 	return !e.bare

@@ -442,7 +442,11 @@ func TestExpectedWatch(t *testing.T) {
 // The history keeps attributes while a client with a selector may come back for them.
 func TestExpectedAttributes(t *testing.T) {
 	const ofNode = "fieldSelector=spec.nodeName%3Dn1&resourceVersion="
-	idle := func(*testing.T, *world) { time.Sleep(2 * EventsAge) } // after a start
+	idle := func(*testing.T, *world) { time.Sleep(2 * EventsAge) }
+	restart := func(_ *testing.T, w *world) {
+		w.stop(false)
+		w.start()
+	}
 	list := func(t *testing.T, w *world) { ask(t, w.server, "/api/v1/pods?labelSelector=app%3Dweb") }
 	follow := func(t *testing.T, w *world) {
 		open(t, w, ofNode+strconv.Itoa(w.rv)+"&allowWatchBookmarks=true").close()
@@ -452,23 +456,22 @@ func TestExpectedAttributes(t *testing.T) {
 		steps []func(*testing.T, *world)
 		kept  bool
 	}{
-		{name: "a client of before the start", kept: true},
-		{name: "no client", steps: []func(*testing.T, *world){idle}},
-		{name: "a list", steps: []func(*testing.T, *world){idle, list}, kept: true},
-		{name: "a list long ago", steps: []func(*testing.T, *world){idle, list, idle}},
-		{name: "a cache", steps: []func(*testing.T, *world){idle, follow, idle}, kept: true},
-		{name: "a cache of names", steps: []func(*testing.T, *world){idle, func(t *testing.T, w *world) {
+		{name: "no client"},
+		{name: "after a restart", steps: []func(*testing.T, *world){restart}, kept: true},
+		{name: "long after a restart", steps: []func(*testing.T, *world){restart, list, idle}},
+		{name: "a list", steps: []func(*testing.T, *world){list}, kept: true},
+		{name: "a list long ago", steps: []func(*testing.T, *world){list, idle}},
+		{name: "a cache", steps: []func(*testing.T, *world){follow, idle}, kept: true},
+		{name: "a cache of names", steps: []func(*testing.T, *world){func(t *testing.T, w *world) {
 			open(t, w, "fieldSelector=metadata.name%3Dx&allowWatchBookmarks=true&resourceVersion="+strconv.Itoa(w.rv)).close()
 		}}},
-		{name: "a watch without bookmarks", steps: []func(*testing.T, *world){idle, func(t *testing.T, w *world) {
+		{name: "a watch without bookmarks", steps: []func(*testing.T, *world){func(t *testing.T, w *world) {
 			open(t, w, ofNode+strconv.Itoa(w.rv)).close()
 		}, idle}},
-		{name: "a cache of before the start", steps: []func(*testing.T, *world){idle, follow, func(t *testing.T, w *world) {
+		{name: "a cache of before the start", steps: []func(*testing.T, *world){follow, func(_ *testing.T, w *world) {
 			w.change("a/x", "web", "")
-			w.stop(false)
-			w.start()
-		}, idle}, kept: true},
-		{name: "a cache longer ago than any history", steps: []func(*testing.T, *world){idle, follow, func(*testing.T, *world) {
+		}, restart, idle}, kept: true},
+		{name: "a cache longer ago than any history", steps: []func(*testing.T, *world){follow, func(*testing.T, *world) {
 			time.Sleep(AttributesAge)
 		}}},
 	}
