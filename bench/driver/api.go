@@ -15,7 +15,6 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/test/controlplane"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -23,12 +22,14 @@ import (
 
 // API compares the Kubernetes API of an agent with that of its kube-apiserver.
 type API struct {
-	Idle     int     // rounds of agents without clients
-	Rounds   int     // of lists
-	Gets     int     // in a row
-	Watches  int     // about as many, at once
-	Link     float64 // bits a second to the kube-apiserver, for the start of an informer
-	Few, All Rate    // of changes, if each watch is of one namespace, and if each is of all pods
+	Idle    int     // rounds of agents without clients
+	Rounds  int     // of all else
+	Gets    int     // in a row
+	Watches int     // about as many, at once
+	Link    float64 // bits a second to the kube-apiserver, for the start of an informer
+
+	// Rates of changes: without clients, if each watch is of one namespace, and if each is of all pods.
+	Alone, Few, All Rate
 }
 
 // Rate is a number of changes a second, for some time.
@@ -40,6 +41,7 @@ type Rate struct {
 // The servers that are compared, and the agents without clients.
 const (
 	Server      = "kube-apiserver"
+	Floor       = "net/http alone" // with the agent's TLS and HTTP/2, and the same bytes
 	FarServer   = "kube-apiserver behind the link"
 	AgentAPI    = "agent, API on"  // without clients
 	AgentNoAPI  = "agent, API off" // as in every other plan
@@ -81,7 +83,7 @@ func (f *figures) add(what, of, unit string, value float64) {
 // api measures one comparison.
 func (d *Driver) api(ctx context.Context, s *server, plan API) (_ []result.Figure, err error) {
 	f := figures{log: d.log}
-	if err := d.apiIdle(ctx, s, plan.Idle, plan.Few, &f); err != nil {
+	if err := d.apiIdle(ctx, s, plan.Idle, plan.Alone, &f); err != nil {
 		return nil, err
 	}
 	agent, p, err := d.startAPI(ctx, s)
@@ -99,7 +101,7 @@ func (d *Driver) api(ctx context.Context, s *server, plan API) (_ []result.Figur
 		one  bool
 		rate Rate
 	}{{FewWatches, true, plan.Few}, {AllWatches, false, plan.All}} {
-		if err := d.apiWatches(ctx, s, sides, w.name, plan.Watches, w.one, w.rate, &f); err != nil {
+		if err := d.apiWatches(ctx, s, sides, w.name, plan, w.one, w.rate, &f); err != nil {
 			return nil, fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
@@ -113,10 +115,8 @@ func (d *Driver) api(ctx context.Context, s *server, plan API) (_ []result.Figur
 			}
 		}
 	}
-	for _, x := range sides {
-		if err := x.gets(ctx, s.keys[s.resources[0].Name], plan.Gets, &f); err != nil {
-			return nil, fmt.Errorf("gets of %s: %w", x.name, err)
-		}
+	if err := d.apiGets(ctx, s, sides, plan, &f); err != nil {
+		return nil, err
 	}
 	err = apiInformers(ctx, agent, direct, plan.Link, &f)
 	return f.all, err
@@ -256,44 +256,6 @@ func (x *apiSide) list(ctx context.Context, form, accept string, f *figures) err
 	f.add(what+": last byte", x.name, "s", whole.Seconds())
 	f.add(what+": memory grows by", x.name, "B", float64(peak-before))
 	f.add(what+": size", x.name, "B", float64(n))
-	return nil
-}
-
-// gets reads single pods, one after another. A tenth as many before opens the connection, and lets the
-// server end what the lists have left.
-func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) error {
-	for _, q := range []struct {
-		what, query string
-		atOnce      int
-	}{{"get, resourceVersion=0", "?resourceVersion=0", 1}, {"16 gets at once, resourceVersion=0", "?resourceVersion=0", 16}, {"get, most recent", "", 1}} {
-		read := func(n int) error {
-			var group errgroup.Group
-			group.SetLimit(q.atOnce)
-			for i := range n {
-				namespace, name := filepath.Split(keys[i*7919%len(keys)])
-				group.Go(func() error {
-					answer, err := x.get(ctx, "/api/v1/namespaces/"+namespace+"pods/"+name+q.query, "application/json")
-					if err != nil {
-						return err
-					}
-					_, err = io.Copy(io.Discard, answer.Body)
-					answer.Body.Close()
-					return err
-				})
-			}
-			return group.Wait()
-		}
-		if err := read(max(1, n/10)); err != nil {
-			return err
-		}
-		began := time.Now()
-		cpu, err := x.cpu(func() error { return read(n) })
-		if err != nil {
-			return err
-		}
-		f.add(q.what+": time", x.name, "s", time.Since(began).Seconds()/float64(n))
-		f.add(q.what+": CPU", x.name, "s", cpu/float64(n))
-	}
 	return nil
 }
 

@@ -31,12 +31,13 @@ func (a *arrivals) add(stamp int64, at time.Time) {
 	a.last[stamp] = at
 }
 
-// apiWatches opens watches at each of the servers in turn, while pods change at a rate. If one is
-// set, each watch is of one namespace.
+// apiWatches opens watches at each of the servers in turn, while pods change at a rate, and again in
+// the other order. If one is set, each watch is of one namespace.
 //
 // Each server also works without these watches: the one for the changes, the other to follow them.
-// That work is measured while the watches are at the other server, and subtracted.
-func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, name string, watches int, one bool, rate Rate, f *figures) error {
+// That work is measured while the watches are at the other server, and subtracted. Round by round,
+// because it varies by more than what a few deliveries take.
+func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, name string, plan API, one bool, rate Rate, f *figures) error {
 	var paths []string
 	for _, key := range s.keys[s.resources[0].Name] {
 		namespace, _, _ := strings.Cut(key, "/")
@@ -48,72 +49,82 @@ func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, na
 	if !one {
 		paths = []string{"/api/v1/pods"}
 	}
+	w := watching{name: name, paths: paths, each: max(1, plan.Watches/len(paths)), rate: rate, f: f}
+	for round := range plan.Rounds {
+		w.with, w.without = map[string]float64{}, map[string]float64{}
+		for i := range sides {
+			x, y := sides[(round+i)%2], sides[(round+i+1)%2]
+			if err := d.apiDeliveries(ctx, s, x, y, &w); err != nil {
+				return err
+			}
+			if one && round == 0 { // later ones take what these have left
+				f.add("a watch that waits: memory", x.name, "B", w.memory)
+			}
+		}
+		for _, x := range sides {
+			f.add(name+": CPU with them", x.name, "s", w.with[x.name])
+			f.add(name+": CPU without them", x.name, "s", w.without[x.name])
+			f.add(name+": CPU for a delivery", x.name, "s", (w.with[x.name]-w.without[x.name])/float64(w.delivered))
+		}
+	}
+	return nil
+}
+
+// watching is what apiDeliveries measures.
+type watching struct {
+	name  string
+	paths []string
+	each  int // watches of a path
+	rate  Rate
+	f     *figures
+
+	delivered     int
+	memory        float64            // of a watch
+	with, without map[string]float64 // CPU of each server, with the watches and without them
+}
+
+// apiDeliveries opens watches at x, and changes pods. Meanwhile y works without the watches.
+func (d *Driver) apiDeliveries(ctx context.Context, s *server, x, y *apiSide, w *watching) (err error) {
 	_, marks, err := s.change(ctx, 0)
 	if err != nil {
 		return err
 	}
-	each := max(1, watches/len(paths)) // watches that see a change
-	used := map[*apiSide]map[string]float64{}
-	delivered := 0
-	for _, x := range sides {
-		used[x] = map[string]float64{}
-		all := &arrivals{last: map[int64]time.Time{}}
-		before, err := x.anon()
-		if err != nil {
-			return err
-		}
-		stop, err := x.open(ctx, paths, each, marks[0].RV, all)
-		if err != nil {
-			return err
-		}
-		select {
-		case <-time.After(d.plan.Settle):
-		case <-ctx.Done():
-		}
-		after, err := x.anon()
-		if err != nil {
-			return errors.Join(err, stop())
-		}
-		if one {
-			f.add("a watch that waits: memory", x.name, "B", float64(after-before)/float64(each*len(paths)))
-		}
-		measured := func() error {
-			n, err := s.changeAt(ctx, rate.PerSecond, rate.Duration)
-			delivered = n * each
-			return errors.Join(err, all.await(ctx, delivered))
-		}
-		var server, other float64
-		server, err = x.cpu(func() error {
-			for _, y := range sides {
-				if y != x {
-					other, err = y.cpu(measured)
-				}
-			}
-			return err
+	before, err := x.anon()
+	if err != nil {
+		return err
+	}
+	all := &arrivals{last: map[int64]time.Time{}}
+	stop, err := x.open(ctx, w.paths, w.each, marks[0].RV, all)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	select {
+	case <-time.After(d.plan.Settle):
+	case <-ctx.Done():
+	}
+	after, err := x.anon()
+	if err != nil {
+		return err
+	}
+	w.memory = float64(after-before) / float64(w.each*len(w.paths))
+	w.with[x.name], err = x.cpu(func() (err error) {
+		w.without[y.name], err = y.cpu(func() error {
+			n, err := s.changeAt(ctx, w.rate.PerSecond, w.rate.Duration)
+			w.delivered = n * w.each
+			return errors.Join(err, all.await(ctx, w.delivered))
 		})
-		if err := errors.Join(err, stop()); err != nil {
-			return err
-		}
-		used[x]["with"] = server
-		for _, y := range sides {
-			if y != x {
-				used[x][y.name] = other
-			}
-		}
-		var late []float64
-		for stamp, at := range all.last {
-			late = append(late, at.Sub(time.Unix(0, stamp)).Seconds())
-		}
-		f.add(name+": to the last one, median", x.name, "s", measure.Percentile(late, 50))
-		f.add(name+": to the last one, p99", x.name, "s", measure.Percentile(late, 99))
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	for _, x := range sides {
-		for _, y := range sides {
-			if y != x {
-				f.add(name+": CPU for a delivery", x.name, "s", (used[x]["with"]-used[y][x.name])/float64(delivered))
-			}
-		}
+	var late []float64
+	for stamp, at := range all.last {
+		late = append(late, at.Sub(time.Unix(0, stamp)).Seconds())
 	}
+	w.f.add(w.name+": to the last one, median", x.name, "s", measure.Percentile(late, 50))
+	w.f.add(w.name+": to the last one, p99", x.name, "s", measure.Percentile(late, 99))
 	return nil
 }
 

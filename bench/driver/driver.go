@@ -21,7 +21,7 @@ type Driver struct {
 	binaries binaries
 }
 
-type binaries struct{ agent, peer, before string }
+type binaries struct{ agent, peer, floor, before string }
 
 // Options configure a run.
 type Options struct {
@@ -145,10 +145,11 @@ func (d *Driver) build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	d.binaries = binaries{agent: filepath.Join(dir, "snapcache"), peer: filepath.Join(dir, "peer")}
+	d.binaries = binaries{agent: filepath.Join(dir, "snapcache"), peer: filepath.Join(dir, "peer"), floor: filepath.Join(dir, "floor")}
 	for _, b := range []struct{ out, module, pkg string }{
 		{d.binaries.agent, root, "./cmd/snapcache"},
 		{d.binaries.peer, filepath.Join(root, "bench"), "./cmd/peer"},
+		{d.binaries.floor, filepath.Join(root, "bench"), "./cmd/floor"},
 	} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.out, b.pkg)
 		cmd.Dir = b.module

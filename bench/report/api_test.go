@@ -26,9 +26,10 @@ func apiExample() *result.Run {
 	add(&st, "list, JSON: first byte", "s", map[string]float64{driver.Agent: 0.01, driver.Server: 1})
 	add(&st, "list, JSON: memory grows by", "B", map[string]float64{driver.Agent: 16 << 20, driver.Server: 1 << 30})
 	add(&st, "an informer's start", "s", map[string]float64{driver.Agent: 1, driver.FarServer: 3})
-	add(&st, "get, resourceVersion=0: CPU", "s", map[string]float64{driver.Agent: 100e-6})
-	add(&st, "16 gets at once, resourceVersion=0: CPU", "s", map[string]float64{driver.Agent: 100e-6})
-	add(&st, "get, most recent: CPU", "s", map[string]float64{driver.Agent: 100e-6})
+	for _, what := range driver.Gets {
+		add(&st, what+": CPU", "s", map[string]float64{driver.Agent: 100e-6})
+		add(&st, what+": CPU above net/http's", "s", map[string]float64{driver.Agent: 100e-6})
+	}
 	add(&st, "a watch that waits: memory", "B", map[string]float64{driver.Agent: 40 << 10})
 	for _, name := range []string{driver.FewWatches, driver.AllWatches} {
 		add(&st, name+": CPU for a delivery", "s", map[string]float64{driver.Agent: 20e-6, driver.Server: 20e-6})
@@ -39,7 +40,7 @@ func apiExample() *result.Run {
 
 func TestAPITargets(t *testing.T) {
 	st := apiStage(apiExample())
-	require.Len(t, apiTargets(st), 12)
+	require.Len(t, apiTargets(st), 15)
 	for i, target := range apiTargets(st) {
 		require.Equal(t, "reached", judge(target).text, target.what)
 		worse := apiStage(apiExample())

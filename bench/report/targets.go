@@ -120,6 +120,10 @@ func judge(t target) verdict {
 		v.text = "not measured"
 		return v
 	}
+	if t.theirs.at.Median <= 0 {
+		v.text = "too little to be measured"
+		return v
+	}
 	ours, theirs := t.ours.at.Median, t.theirs.at.Median
 	below := ours < t.floor
 	if below {

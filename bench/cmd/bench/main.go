@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -28,12 +29,16 @@ func run() error {
 	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
 	out := flag.String("out", "../docs/bench", "the `directory` for the pages, charts and figures")
 	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the pages")
-	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, without a run")
+	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, or with -plan api from api.json, without a run")
 	before := flag.String("before", "", "a snapcache `program` of an earlier revision, which plan api compares too")
 	flag.Parse()
 	if *again {
 		var r result.Run
-		if err := result.Read(*out+"/side-by-side.json", &r); err != nil {
+		figures := "side-by-side.json"
+		if *name == "api" {
+			figures = "api.json"
+		}
+		if err := result.Read(filepath.Join(*out, figures), &r); err != nil {
 			return err
 		}
 		return report.Write(&r, *out)
