@@ -447,6 +447,7 @@ func TestExpectedAttributes(t *testing.T) {
 		w.stop(false)
 		w.start()
 	}
+	touch := func(_ *testing.T, w *world) { w.change("a/x", "web", "") }
 	list := func(t *testing.T, w *world) { ask(t, w.server, "/api/v1/pods?labelSelector=app%3Dweb") }
 	follow := func(t *testing.T, w *world) {
 		open(t, w, ofNode+strconv.Itoa(w.rv)+"&allowWatchBookmarks=true").close()
@@ -458,7 +459,7 @@ func TestExpectedAttributes(t *testing.T) {
 	}{
 		{name: "no client"},
 		{name: "after a restart", steps: []func(*testing.T, *world){restart}, kept: true},
-		{name: "long after a restart", steps: []func(*testing.T, *world){restart, list, idle}},
+		{name: "long after a restart", steps: []func(*testing.T, *world){restart, touch, idle}},
 		{name: "a list", steps: []func(*testing.T, *world){list}, kept: true},
 		{name: "a list long ago", steps: []func(*testing.T, *world){list, idle}},
 		{name: "a cache", steps: []func(*testing.T, *world){follow, idle}, kept: true},
@@ -468,9 +469,8 @@ func TestExpectedAttributes(t *testing.T) {
 		{name: "a watch without bookmarks", steps: []func(*testing.T, *world){func(t *testing.T, w *world) {
 			open(t, w, ofNode+strconv.Itoa(w.rv)).close()
 		}, idle}},
-		{name: "a cache of before the start", steps: []func(*testing.T, *world){follow, func(_ *testing.T, w *world) {
-			w.change("a/x", "web", "")
-		}, restart, idle}, kept: true},
+		{name: "a cache of before the start", steps: []func(*testing.T, *world){follow, touch, restart, touch, idle}, kept: true},
+		{name: "a cache, then a list", steps: []func(*testing.T, *world){follow, list, idle}, kept: true},
 		{name: "a cache longer ago than any history", steps: []func(*testing.T, *world){follow, func(*testing.T, *world) {
 			time.Sleep(AttributesAge)
 		}}},
