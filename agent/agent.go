@@ -374,7 +374,7 @@ func (a *Agent) newStatus() *status.Reporter {
 	return &status.Reporter{
 		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.opening.File, Clock: a.clock,
 		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status,
-		Server: a.server, API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
+		Server: a.server, FellBack: a.fellBack, API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
 	}
 }
 
@@ -385,6 +385,12 @@ func (a *Agent) server() string {
 		return ""
 	}
 	return a.cluster.Server()
+}
+
+func (a *Agent) fellBack() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cluster != nil && a.cluster.FellBack()
 }
 
 // snapshotDir returns the directory of the snapshots.

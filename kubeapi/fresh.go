@@ -77,9 +77,22 @@ func (s *Server) await(ctx context.Context, h http.Header, c *served, rv string)
 	case err != nil:
 		return nil, err
 	case past(rv, current):
-		return nil, tooNew(rv, current, connected)
+		return nil, tooNew(rv, current, connected && s.isAhead(ctx, c, rv))
 	}
 	return s.view(ctx, h, c, "0")
+}
+
+// isAhead reports whether a resourceVersion is newer than the server's newest state, and not only than
+// the collection's: that lags by the events that are on their way and, while no object of it changes, by
+// up to the time between two bookmarks.
+func (s *Server) isAhead(ctx context.Context, c *served, rv string) bool {
+	if c.Probe == nil {
+		return true
+	}
+	probing, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	newest, err := c.probes.get(probing, c.Probe)
+	return err == nil && !reached(newest, rv)
 }
 
 // reach waits until the collection is at rv, or the time is over, and returns where it is.

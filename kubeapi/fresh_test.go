@@ -96,6 +96,40 @@ func TestProbe(t *testing.T) {
 	})
 }
 
+// TestAhead pins the answer to a resourceVersion that the cache has not reached: 504, with which a client
+// goes on with an older state, only if the server has not reached it either.
+func TestAhead(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		server  string // its newest state
+		err     error
+		offline bool
+		code    int
+	}{
+		{"the server is behind", "14", nil, false, 504},
+		{"the server is there", "15", nil, false, 429},
+		{"the server is past it", "20", nil, false, 429},
+		{"the server can't be asked", "", errors.New("no route"), false, 429},
+		{"offline", "14", nil, true, 429},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.stop(false)
+				w.probe = func(context.Context) (string, error) { return test.server, test.err }
+				w.offline = test.offline
+				w.start()
+				for _, u := range []string{"?resourceVersion=15", "?limit=1&resourceVersionMatch=NotOlderThan&resourceVersion=15", "?resourceVersionMatch=Exact&resourceVersion=15", "/x?resourceVersion=15"} {
+					began := time.Now()
+					l := ask(t, w.server, "/api/v1/namespaces/a/pods"+u)
+					require.Equal(t, test.code, l.Code, u)
+					require.Equal(t, "1", l.header.Get("Retry-After"), u)
+					require.Equal(t, waitLimit, time.Since(began), u)
+				}
+			})
+		})
+	}
+}
+
 // A request that no collection covers is refused.
 func TestScope(t *testing.T) {
 	info := store.Info{ID: "pods@a", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Namespace: "a", FieldSelector: "spec.nodeName=n1"}

@@ -35,12 +35,12 @@ func badRequest(message string) error {
 	return err
 }
 
-// tooNew is the answer to a request for a resourceVersion that the cache has not reached. While the
-// server can't be reached, a 504 would make client-go continue with an older state; a 429 makes it
+// tooNew is the answer to a request for a resourceVersion that the cache has not reached. Unless it is
+// ahead of the server too, a 504 would make client-go continue with an older state; a 429 makes it
 // wait.
-func tooNew(rv, current string, connected bool) error {
-	if !connected {
-		return later(fmt.Sprintf("resourceVersion %s is newer than the cache, which is at %s and can't reach the server", rv, current))
+func tooNew(rv, current string, ahead bool) error {
+	if !ahead {
+		return later(fmt.Sprintf("resourceVersion %s is newer than the cache, which is at %s", rv, current))
 	}
 	err := failed(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("Timeout: Too large resource version: %s, current: %s", rv, current))
 	err.ErrStatus.Details = &metav1.StatusDetails{

@@ -78,7 +78,7 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 			case err == nil:
 			case asRelist(err) != nil:
 				return err
-			case ctx.Err() != nil, mayPass(err):
+			case ctx.Err() != nil, mayPass(err), errors.Is(err, upstream.ErrLags):
 				return fmt.Errorf("compare with the server: %w", err)
 			case expired(err):
 				compacted = err
@@ -98,9 +98,9 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 // that the server's proves another history. A 410 means that the server has compacted the state at
 // the checkpoint, and that its newest proves nothing. Any other error is that of the request.
 func checkCanary(ctx context.Context, server Versions, stored store.Header, checkpoint string) (same bool, err error) {
-	at := checkpoint
+	at, known := checkpoint, checkpoint
 	if order, ok := object.CompareRV(stored.RV, checkpoint); ok && order > 0 {
-		at = "" // a repaired object
+		at, known = "", stored.RV // a repaired object
 	}
 	now, err := server.Current(ctx, stored.Key, at)
 	var compacted error
@@ -112,9 +112,13 @@ func checkCanary(ctx context.Context, server Versions, stored store.Header, chec
 		at = ""
 	}
 	then := at != "" && now.At == at
+	order, comparable := object.CompareRV(now.ListRV, known)
 	switch {
 	case err != nil:
 		return false, err
+	case !then && comparable && order < 0:
+		// The probe has found the server at the checkpoint: this is another one of several.
+		return false, fmt.Errorf("%w, which is at %s", upstream.ErrLags, now.ListRV)
 	case then && !now.Exists:
 		return false, newRelistError(store.ReasonRVAhead, "%s is not on the server at the checkpoint %s, and was at %s before",
 			stored.Key, checkpoint, stored.RV)
@@ -216,13 +220,41 @@ func (r *Reflector) compare(key string, held, item deltafifo.Version) error {
 	return sameHistory(store.Header{Key: key, UID: held.UID, RV: held.RV}, r.rv, item.UID, item.RV)
 }
 
-// wentBack returns a [*RelistError] if a list, which is of the newest state, is older than the
-// checkpoint.
-func (r *Reflector) wentBack(rv string) error {
-	if order, ok := object.CompareRV(rv, r.rv); r.mustBeOneHistory() && ok && order < 0 {
-		return newRelistError(store.ReasonRVAhead, "the list is of %s, before the checkpoint %s", rv, r.rv)
+// wentBack returns an error if a list, which is of the newest state, is older than the checkpoint. It
+// is a [*RelistError] if the cluster is. Otherwise this is one server of several that lags, such as an
+// agent: a later list is newer.
+func (r *Reflector) wentBack(ctx context.Context, rv string) error {
+	if order, ok := object.CompareRV(rv, r.rv); !r.mustBeOneHistory() || !ok || order >= 0 {
+		return nil
 	}
-	return nil
+	why := fmt.Errorf("the list is of %s, before the checkpoint %s", rv, r.rv)
+	err := r.opts.Source.Probe(ctx, r.rv)
+	if errors.Is(err, upstream.ErrAhead) {
+		return &RelistError{Reason: store.ReasonRVAhead, Err: why}
+	}
+	return lags(why, err)
+}
+
+// confirm returns the error of an item of a list. If that is the proof of another history, but the
+// server refuses the checkpoint at the moment, it lags, as above, and the item proves nothing.
+func (r *Reflector) confirm(ctx context.Context, err error) error {
+	refused := asRelist(err)
+	if refused == nil || refused.Reason != store.ReasonRVAhead {
+		return err
+	}
+	if probe := r.opts.Source.Probe(ctx, r.rv); probe != nil && !errors.Is(probe, upstream.ErrAhead) {
+		return lags(refused.Err, probe)
+	}
+	return err
+}
+
+// lags returns the error for a server whose list is too old. probe, which may be nil, may have the time
+// to wait.
+func lags(why, probe error) error {
+	if probe == nil {
+		return fmt.Errorf("%w: %w", upstream.ErrLags, why)
+	}
+	return fmt.Errorf("%w: %w: %w", upstream.ErrLags, why, probe)
 }
 
 // mayPass reports whether a request may succeed later: the server could not be reached, or refused

@@ -22,6 +22,7 @@ import (
 type serverHas struct {
 	uid, rv string
 	err     error
+	at      string // of the answer; empty if it is not known
 }
 
 // versions are a server's answers by key; other keys have no object. They are of the newest state,
@@ -30,7 +31,7 @@ type versions map[string]serverHas
 
 func (v versions) Current(_ context.Context, key, _ string) (upstream.Current, error) {
 	a, ok := v[key]
-	return upstream.Current{Exists: ok, UID: a.uid, RV: a.rv}, a.err
+	return upstream.Current{Exists: ok, UID: a.uid, RV: a.rv, ListRV: a.at}, a.err
 }
 
 // stored returns a collection with one object for each key, at the checkpoint 50.
@@ -61,26 +62,28 @@ func TestCanary(t *testing.T) {
 		proof  string // empty for none
 		waits  bool
 	}{
-		{"the same", versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}, "", false},
+		{"the same", versions{"a": {uid: "u-a", rv: "40"}, "b": {uid: "u-b", rv: "30"}}, "", false},
 		{"deleted since", nil, "", false},
-		{"changed since", versions{"a": {"u-a", "51", nil}}, "", false},
-		{"created again since", versions{"a": {"u-z", "51", nil}}, "", false},
-		{"lower", versions{"a": {"u-a", "39", nil}}, "a is at 39 on the server, and was at 40 before", false},
-		{"lower, more digits", versions{"b": {"u-b", "9", nil}}, "b is at 9 on the server", false},
-		{"same number, other object", versions{"a": {"u-z", "40", nil}}, "another object", false},
-		{"higher, at the checkpoint", versions{"a": {"u-a", "50", nil}}, "which the checkpoint 50 should have brought", false},
-		{"higher, below it", versions{"a": {"u-a", "41", nil}}, "should have brought", false},
-		{"second", versions{"a": {"u-a", "40", nil}, "b": {"u-b", "29", nil}}, "b is at 29", false},
-		{"opaque", versions{"a": {"u-a", "x41", nil}}, "", false},
+		{"changed since", versions{"a": {uid: "u-a", rv: "51"}}, "", false},
+		{"created again since", versions{"a": {uid: "u-z", rv: "51"}}, "", false},
+		{"lower", versions{"a": {uid: "u-a", rv: "39"}}, "a is at 39 on the server, and was at 40 before", false},
+		{"lower, more digits", versions{"b": {uid: "u-b", rv: "9"}}, "b is at 9 on the server", false},
+		{"same number, other object", versions{"a": {uid: "u-z", rv: "40"}}, "another object", false},
+		{"higher, at the checkpoint", versions{"a": {uid: "u-a", rv: "50"}}, "which the checkpoint 50 should have brought", false},
+		{"higher, below it", versions{"a": {uid: "u-a", rv: "41"}}, "should have brought", false},
+		{"second", versions{"a": {uid: "u-a", rv: "40"}, "b": {uid: "u-b", rv: "29"}}, "b is at 29", false},
+		{"opaque", versions{"a": {uid: "u-a", rv: "x41"}}, "", false},
 		{"forbidden", versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}}, "", false},
-		{"forbidden, then a proof", versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}, "b": {"u-b", "29", nil}}, "b is at 29", false},
+		{"forbidden, then a proof", versions{"a": {err: apierrors.NewForbidden(pods, "a", nil)}, "b": {uid: "u-b", rv: "29"}}, "b is at 29", false},
 		{"no such selector", versions{"a": {err: apierrors.NewBadRequest("field label not supported")}}, "", false},
 		{"resource not served", versions{"a": {err: apierrors.NewNotFound(pods, "")}}, "", false},
 		{"server failed", versions{"a": {err: apierrors.NewInternalError(errors.New("oops"))}}, "", false},
 		{"credential not accepted", versions{"a": {err: apierrors.NewUnauthorized("expired")}}, "", true},
 		{"busy", versions{"a": {err: apierrors.NewTooManyRequests("later", 1)}}, "", true},
 		{"connection broke", versions{"a": {err: context.DeadlineExceeded}}, "", true},
-		{"an older object is missing", versions{"c": {"u-c", "1", nil}}, "", false},
+		{"lower, of a server that lags", versions{"a": {uid: "u-a", rv: "39", at: "49"}}, "", true},
+		{"lower, of a server that does not", versions{"a": {uid: "u-a", rv: "39", at: "50"}}, "a is at 39", false},
+		{"an older object is missing", versions{"c": {uid: "u-c", rv: "1"}}, "", false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c := stored(t, map[string]string{"a": "40", "b": "30", "c": "20"}, "a", "b", "gone")
@@ -105,8 +108,8 @@ func TestCanary(t *testing.T) {
 func TestCanaryOfOpaqueVersions(t *testing.T) {
 	c := stored(t, map[string]string{"a": "x1"}, "a")
 	log := slog.New(slog.DiscardHandler)
-	require.NoError(t, reflector.Canary(c, versions{"a": {"u-a", "x0", nil}}, log)(t.Context()))
-	require.ErrorContains(t, reflector.Canary(c, versions{"a": {"u-z", "x1", nil}}, log)(t.Context()), "another object")
+	require.NoError(t, reflector.Canary(c, versions{"a": {uid: "u-a", rv: "x0"}}, log)(t.Context()))
+	require.ErrorContains(t, reflector.Canary(c, versions{"a": {uid: "u-z", rv: "x1"}}, log)(t.Context()), "another object")
 }
 
 // If a transform drops the UID, a different UID proves nothing.
@@ -121,8 +124,8 @@ func TestCanaryWithoutUID(t *testing.T) {
 	require.NoError(t, r.Apply([]store.Change{{Key: o.Key(), Object: o}}))
 	require.NoError(t, r.Commit(store.Checkpoint{RV: "50", Newest: [store.NewestKeys]string{"a"}}))
 	log := slog.New(slog.DiscardHandler)
-	require.NoError(t, reflector.Canary(c, versions{"a": {"u-a", "40", nil}}, log)(t.Context()))
-	require.Error(t, reflector.Canary(c, versions{"a": {"u-a", "39", nil}}, log)(t.Context()))
+	require.NoError(t, reflector.Canary(c, versions{"a": {uid: "u-a", rv: "40"}}, log)(t.Context()))
+	require.Error(t, reflector.Canary(c, versions{"a": {uid: "u-a", rv: "39"}}, log)(t.Context()))
 }
 
 // Guards run after the probe, before each resume, and not before a list.
@@ -179,8 +182,8 @@ func (p past) Current(ctx context.Context, key, at string) (upstream.Current, er
 // The state at the checkpoint proves another history even if all objects have changed since, as on
 // a busy server that was restored.
 func TestCanaryAtTheCheckpoint(t *testing.T) {
-	busy := versions{"a": {"u-a", "60", nil}}
-	same := versions{"a": {"u-a", "40", nil}, "b": {"u-b", "30", nil}}
+	busy := versions{"a": {uid: "u-a", rv: "60"}}
+	same := versions{"a": {uid: "u-a", rv: "40"}, "b": {uid: "u-b", rv: "30"}}
 	for _, x := range []struct {
 		name   string
 		server past
@@ -189,14 +192,14 @@ func TestCanaryAtTheCheckpoint(t *testing.T) {
 	}{
 		{"forgotten, and all changed", past{versions: busy, err: apierrors.NewResourceExpired("compacted")}, "expired: ", false},
 		{"the same", past{versions: busy, then: same}, "", false},
-		{"not there", past{versions: busy, then: versions{"a": {"u-a", "40", nil}}}, "b is not on the server at the checkpoint 50, and was at 30 before", false},
-		{"older", past{versions: busy, then: versions{"a": {"u-a", "39", nil}}}, "a is at 39 on the server at the checkpoint 50, and was at 40 before", false},
-		{"newer", past{versions: busy, then: versions{"a": {"u-a", "41", nil}}}, "a is at 41", false},
-		{"same number, other object", past{versions: busy, then: versions{"a": {"u-z", "40", nil}}}, "another object", false},
-		{"forgotten", past{versions: versions{"b": {"u-b", "30", nil}}, err: apierrors.NewResourceExpired("compacted")}, "", false},
-		{"forgotten, and contradicted", past{versions: versions{"a": {"u-a", "39", nil}}, err: apierrors.NewResourceExpired("compacted")}, "was at 40 before", false},
+		{"not there", past{versions: busy, then: versions{"a": {uid: "u-a", rv: "40"}}}, "b is not on the server at the checkpoint 50, and was at 30 before", false},
+		{"older", past{versions: busy, then: versions{"a": {uid: "u-a", rv: "39"}}}, "a is at 39 on the server at the checkpoint 50, and was at 40 before", false},
+		{"newer", past{versions: busy, then: versions{"a": {uid: "u-a", rv: "41"}}}, "a is at 41", false},
+		{"same number, other object", past{versions: busy, then: versions{"a": {uid: "u-z", rv: "40"}}}, "another object", false},
+		{"forgotten", past{versions: versions{"b": {uid: "u-b", rv: "30"}}, err: apierrors.NewResourceExpired("compacted")}, "", false},
+		{"forgotten, and contradicted", past{versions: versions{"a": {uid: "u-a", rv: "39"}}, err: apierrors.NewResourceExpired("compacted")}, "was at 40 before", false},
 		{"not understood", past{versions: busy, old: true}, "", false},
-		{"not understood, contradicted", past{versions: versions{"b": {"u-b", "50", nil}}, old: true}, "should have brought", false},
+		{"not understood, contradicted", past{versions: versions{"b": {uid: "u-b", rv: "50"}}, old: true}, "should have brought", false},
 		{"connection broke", past{versions: busy, err: context.DeadlineExceeded}, "", true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -218,5 +221,5 @@ func TestCanaryAtTheCheckpoint(t *testing.T) {
 	}
 	// A repaired object may be ahead of the checkpoint.
 	c := stored(t, map[string]string{"a": "55"}, "a")
-	require.NoError(t, reflector.Canary(c, past{versions: versions{"a": {"u-a", "55", nil}}}, slog.New(slog.DiscardHandler))(t.Context()))
+	require.NoError(t, reflector.Canary(c, past{versions: versions{"a": {uid: "u-a", rv: "55"}}}, slog.New(slog.DiscardHandler))(t.Context()))
 }

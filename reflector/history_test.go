@@ -1,6 +1,7 @@
 package reflector_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -26,21 +27,35 @@ func TestListOfAnotherHistory(t *testing.T) {
 		return map[string]deltafifo.Version{"a": {UID: "u-a", RV: rv}}
 	}
 	again := []string{"begin rv-ahead uid:1 force=true", `list page=500`, "item a@60", "end 100", "watch 100"}
+	const (
+		older = "refused rv-ahead: a is at 60 on the server, and was at 61 before"
+		back  = "refused rv-ahead: the list is of 100, before the checkpoint 150"
+	)
+	ahead, lags := upstream.ErrAhead, apierrors.NewTooManyRequests("later", 1)
+	retried := func(tried []string, then ...string) []string {
+		return slices.Concat(tried, []string{"abort", "begin expired uid:1 force=false", "list page=500"}, tried, []string{"abort"}, then, again)
+	}
+	tried := []string{"item a@60", "probe 150"}
 	for _, x := range []struct {
 		name   string
 		at     string
 		held   string
+		probes []error  // before the list, and after it
 		listed []string // after the first list was begun
 	}{
-		{"the same", "90", "60", []string{"item a@60", "end 100", "watch 100"}},
-		{"changed since", "50", "40", []string{"item a@60", "end 100", "watch 100"}},
-		{"at the checkpoint", "100", "60", []string{"item a@60", "end 100", "watch 100"}},
-		{"before the checkpoint", "150", "60", append([]string{"item a@60", "abort", "refused rv-ahead: the list is of 100, before the checkpoint 150"}, again...)},
-		{"an older object", "90", "61", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, and was at 61 before"}, again...)},
-		{"a change that was not one", "90", "59", append([]string{"abort", "refused rv-ahead: a is at 60 on the server, which the checkpoint 90 should have brought"}, again...)},
+		{"the same", "90", "60", nil, []string{"item a@60", "end 100", "watch 100"}},
+		{"changed since", "50", "40", nil, []string{"item a@60", "end 100", "watch 100"}},
+		{"at the checkpoint", "100", "60", nil, []string{"item a@60", "end 100", "watch 100"}},
+		{"before the checkpoint", "150", "60", []error{nil, ahead}, append([]string{"item a@60", "probe 150", "abort", back}, again...)},
+		{"before the checkpoint, of a server that lags", "150", "60", []error{nil, lags, ahead}, retried(tried, back)},
+		{"before the checkpoint, of one that has lagged", "150", "60", []error{nil, nil, ahead}, retried(tried, back)},
+		{"an older object", "90", "61", nil, append([]string{"probe 90", "abort", older}, again...)},
+		{"an older object, the server is behind", "90", "61", []error{nil, ahead}, append([]string{"probe 90", "abort", older}, again...)},
+		{"an older object, of a server that lags", "90", "61", []error{nil, lags}, retried([]string{"probe 90"}, older)},
+		{"a change that was not one", "90", "59", nil, append([]string{"probe 90", "abort", "refused rv-ahead: a is at 60 on the server, which the checkpoint 90 should have brought"}, again...)},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			s := &script{refusals: true, watches: []answer{{err: gone}}, listItems: []*object.Object{pod("a", 60)}, held: held(x.held)}
+			s := &script{refusals: true, watches: []answer{{err: gone}}, probes: x.probes, listItems: []*object.Object{pod("a", 60)}, held: held(x.held)}
 			log := play(t, s, time.Minute, at(x.at))
 			require.Equal(t, "begin expired uid:1 force=false", log[3])
 			require.Equal(t, x.listed, log[5:])

@@ -379,9 +379,12 @@ func (l *ListWatch) Current(ctx context.Context, key, _ string) (now upstream.Cu
 	if err != nil {
 		return now, err
 	}
+	if m, err := meta.ListAccessor(list); err == nil {
+		now.ListRV = m.GetResourceVersion()
+	}
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		if m, err := meta.Accessor(item); err == nil && object.Key(m.GetNamespace(), m.GetName()) == key {
-			now = upstream.Current{Exists: true, UID: string(m.GetUID()), RV: m.GetResourceVersion()}
+			now.Exists, now.UID, now.RV = true, string(m.GetUID()), m.GetResourceVersion()
 		}
 		return nil
 	})

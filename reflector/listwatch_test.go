@@ -197,19 +197,19 @@ func TestListWatchVersion(t *testing.T) {
 	key := typed("a", 5).Namespace + "/a"
 	now, err := s.Current(t.Context(), key, "3")
 	require.NoError(t, err)
-	require.Equal(t, upstream.Current{Exists: true, UID: string(typed("a", 5).UID), RV: "5"}, now)
+	require.Equal(t, upstream.Current{Exists: true, UID: string(typed("a", 5).UID), RV: "5", ListRV: "9"}, now)
 	require.Equal(t, "metadata.name=a,metadata.namespace="+typed("a", 5).Namespace, selector)
 	require.Equal(t, `list limit=1 rv="" match= continue=""`, c.asked[0], "the newest state")
 	for range 2 {
 		now, err = s.Current(t.Context(), key, "")
 		require.NoError(t, err)
-		require.Equal(t, upstream.Current{}, now)
+		require.Equal(t, upstream.Current{ListRV: "9"}, now)
 	}
 	_, err = s.Current(t.Context(), key, "")
 	require.ErrorContains(t, err, "down")
 	now, err = s.Current(t.Context(), "cluster-scoped", "")
 	require.NoError(t, err)
-	require.Equal(t, upstream.Current{}, now)
+	require.Equal(t, upstream.Current{ListRV: "100"}, now)
 	_, err = s.Current(t.Context(), "a/b/c", "")
 	require.Error(t, err)
 }

@@ -277,12 +277,12 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 			return nil
 		}
 		items++
-		return r.opts.Queue.ReplaceItem(o)
+		return r.confirm(ctx, r.opts.Queue.ReplaceItem(o))
 	})
 	if err != nil {
 		return "", 0, err
 	}
-	if err := r.wentBack(rv); err != nil {
+	if err := r.wentBack(ctx, rv); err != nil {
 		return "", 0, err
 	}
 	return rv, items, r.opts.Queue.EndReplace(rv)

@@ -125,6 +125,11 @@ func (c *Cluster) Anonymous() *rest.Config {
 	return cfg
 }
 
+// FellBack reports whether the server in use is the other one of two.
+func (c *Cluster) FellBack() bool {
+	return c.failover != nil && c.failover.current() != c.failover.preferred
+}
+
 // Close closes the idle connections. Callers end their own lists and watches.
 func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.transport) }
 

@@ -61,7 +61,7 @@ func TestDescribeResource(t *testing.T) {
 		}, ""},
 		{"custom", tills, 200, describedDefinition, full, ""},
 		{"another version", tills, 200, strings.ReplaceAll(describedDefinition, `"v1"`, `"v3"`), custom, ""},
-		{"no definition", tills, 404, statusBody(404, "NotFound", "no", ""), till, ""},
+		{"no definition", tills, 404, statusBody(404, "NotFound", "no", `{"name":"tills.shop.example.com"}`), till, ""},
 		{"definition is forbidden", tills, 403, statusBody(403, "Forbidden", "no", definitionForbidden), custom, ""},
 		{"a proxy forbids", tills, 403, statusBody(403, "Forbidden", "no", ""), store.Description{}, Forbidden},
 		{"down", tills, 503, "down", store.Description{}, Server},

@@ -28,6 +28,9 @@ var (
 	// Wait and try again.
 	ErrLags = errors.New("the server lags behind its cluster")
 
+	// ErrCutOff means that the server is an agent that can't reach its own server at the moment.
+	ErrCutOff = errors.New("the server is an agent that has not reached the cluster")
+
 	// ErrBadList means that the body is not one complete list of the resource. The caller must
 	// discard items delivered before.
 	ErrBadList = errors.New("not a complete list of the resource")
@@ -85,6 +88,8 @@ func Classify(err error) ErrorClass {
 		return ""
 	case errors.Is(err, ErrAhead), isAhead(err):
 		return Ahead
+	case errors.Is(err, ErrCutOff):
+		return Unreachable
 	case errors.As(err, new(*NoResourceError)):
 		return Gone
 	case errors.As(err, &status):

@@ -101,8 +101,9 @@ type Current struct {
 	Exists  bool
 	UID, RV string
 
-	// At is a resourceVersion at which the server had this state.
-	At string
+	// At is a resourceVersion at which the server had this state. ListRV is that of the whole answer:
+	// the server has not shown anything that is newer.
+	At, ListRV string
 }
 
 // Current returns the server's state of key at the resourceVersion at, or the newest if at is
@@ -130,7 +131,7 @@ func (s *Source) current(ctx context.Context, key, at string) (Current, error) {
 	if !list[0].Exists() {
 		return Current{}, ErrBadList
 	}
-	found := Current{At: list[1].Str}
+	found := Current{At: list[1].Str, ListRV: list[1].Str}
 	if item := list[2]; item.Exists() {
 		if sent := object.Key(item.Get("metadata.namespace").Str, item.Get("metadata.name").Str); sent != key {
 			return Current{}, fmt.Errorf("the server sent %s", sent) // it does not support the selector
@@ -164,7 +165,8 @@ func (s *Source) Newest(ctx context.Context) (rv string, err error) {
 }
 
 // first returns a list of the first object in scope, metadata only, at resourceVersion at. If at is
-// empty, the list is a consistent read of the newest state, not one from the server's cache.
+// empty, the list is a consistent read of the newest state, not one from the server's cache. An agent
+// that can't reach its server has no newest state: [ErrCutOff].
 func (s *Source) first(ctx context.Context, at string) (list []byte, err error) {
 	r, err := s.request()
 	if err != nil {
@@ -173,7 +175,12 @@ func (s *Source) first(ctx context.Context, at string) (list []byte, err error) 
 	if at != "" {
 		r.Param("resourceVersion", at).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 	}
-	return readJSON(r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx))
+	ctx, headers := withAnswer(ctx)
+	list, err = readJSON(r.SetHeader("Accept", acceptMetadataList).SetHeader("Accept-Encoding", "gzip").Param("limit", "1").Stream(ctx))
+	if err == nil && at == "" && headers.isOld() {
+		return nil, fmt.Errorf("%w since %s seconds", ErrCutOff, headers.age)
+	}
+	return list, err
 }
 
 // split splits a key. namespace is empty for a cluster-scoped object.

@@ -105,10 +105,10 @@ func TestCurrent(t *testing.T) {
 		want Current
 		err  string
 	}{
-		{"object", SourceOptions{}, "", path, 200, list("9", onePod), Current{true, "u", "7", "7"}, ""},
-		{"none", SourceOptions{}, "", path, 200, list("9", ""), Current{At: "9"}, ""},
-		{"selected", SourceOptions{LabelSelector: "x=y", FieldSelector: "spec.nodeName=n"}, "", selected, 200, list("9", onePod), Current{true, "u", "7", "7"}, ""},
-		{"own namespace", SourceOptions{Namespace: "shop"}, "", path, 200, list("9", onePod), Current{true, "u", "7", "7"}, ""},
+		{"object", SourceOptions{}, "", path, 200, list("9", onePod), Current{true, "u", "7", "7", "9"}, ""},
+		{"none", SourceOptions{}, "", path, 200, list("9", ""), Current{At: "9", ListRV: "9"}, ""},
+		{"selected", SourceOptions{LabelSelector: "x=y", FieldSelector: "spec.nodeName=n"}, "", selected, 200, list("9", onePod), Current{true, "u", "7", "7", "9"}, ""},
+		{"own namespace", SourceOptions{Namespace: "shop"}, "", path, 200, list("9", onePod), Current{true, "u", "7", "7", "9"}, ""},
 		{"other namespace", SourceOptions{Namespace: "mall"}, "", "", 0, "", Current{}, ErrNoObject.Error()},
 		{"no such path", SourceOptions{}, "", path, 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), Current{}, "no"},
 		{"forbidden", SourceOptions{}, "", path, 403, statusBody(403, "Forbidden", "no", ""), Current{}, "no"},
@@ -120,10 +120,10 @@ func TestCurrent(t *testing.T) {
 		{"noise", SourceOptions{}, "", path, 200, "<html>", Current{}, "JSON"},
 		{"over 16 MiB", SourceOptions{}, "", path, 200, list("9", onePod) + strings.Repeat(" ", maxObject), Current{}, ErrTooLarge.Error()},
 
-		{"then", SourceOptions{}, "5", past, 200, list("5", onePod), Current{true, "u", "7", "5"}, ""},
-		{"none then", SourceOptions{}, "5", past, 200, list("5", ""), Current{At: "5"}, ""},
-		{"another state", SourceOptions{}, "5", past, 200, list("9", onePod), Current{true, "u", "7", "9"}, ""},
-		{"none, another state", SourceOptions{}, "5", past, 200, list("9", ""), Current{At: "9"}, ""},
+		{"then", SourceOptions{}, "5", past, 200, list("5", onePod), Current{true, "u", "7", "5", "5"}, ""},
+		{"none then", SourceOptions{}, "5", past, 200, list("5", ""), Current{At: "5", ListRV: "5"}, ""},
+		{"another state", SourceOptions{}, "5", past, 200, list("9", onePod), Current{true, "u", "7", "9", "9"}, ""},
+		{"none, another state", SourceOptions{}, "5", past, 200, list("9", ""), Current{At: "9", ListRV: "9"}, ""},
 		{"compacted", SourceOptions{}, "5", past, 410, statusBody(410, "Expired", "compacted", ""), Current{}, "compacted"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -17,16 +17,19 @@ func TestNewest(t *testing.T) {
 		want string
 		err  ErrorClass
 		is   error
+		age  string // header
 	}{
-		{"empty", 200, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9"},"items":[]}`, "9", "", nil},
-		{"one of many", 200, `{"metadata":{"resourceVersion":"11","continue":"x","remainingItemCount":3},"items":[{"metadata":{"name":"a","resourceVersion":"4"}}]}`, "11", "", nil},
-		{"no resourceVersion", 200, `{"metadata":{},"items":[]}`, "", Other, ErrBadList},
-		{"zero", 200, `{"metadata":{"resourceVersion":"0"},"items":[]}`, "", Other, ErrBadList},
-		{"one object", 200, `{"kind":"Till","metadata":{"resourceVersion":"9"}}`, "", Other, ErrBadList},
-		{"cut", 200, `{"metadata":{"resourceVersion":"9"},"items":[`, "", Other, object.ErrInvalid},
-		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), "", Forbidden, nil},
-		{"busy", 429, "busy", "", Throttled, nil},
-		{"down", 503, "down", "", Server, nil},
+		{"empty", 200, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9"},"items":[]}`, "9", "", nil, ""},
+		{"one of many", 200, `{"metadata":{"resourceVersion":"11","continue":"x","remainingItemCount":3},"items":[{"metadata":{"name":"a","resourceVersion":"4"}}]}`, "11", "", nil, ""},
+		{"no resourceVersion", 200, `{"metadata":{},"items":[]}`, "", Other, ErrBadList, ""},
+		{"zero", 200, `{"metadata":{"resourceVersion":"0"},"items":[]}`, "", Other, ErrBadList, ""},
+		{"one object", 200, `{"kind":"Till","metadata":{"resourceVersion":"9"}}`, "", Other, ErrBadList, ""},
+		{"cut", 200, `{"metadata":{"resourceVersion":"9"},"items":[`, "", Other, object.ErrInvalid, ""},
+		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), "", Forbidden, nil, ""},
+		{"busy", 429, "busy", "", Throttled, nil, ""},
+		{"down", 503, "down", "", Server, nil, ""},
+		{"an agent", 200, `{"metadata":{"resourceVersion":"9"},"items":[]}`, "9", "", nil, "0"},
+		{"an agent that is cut off", 200, `{"metadata":{"resourceVersion":"9"},"items":[]}`, "", Unreachable, ErrCutOff, "7"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			requests := 0
@@ -35,6 +38,9 @@ func TestNewest(t *testing.T) {
 				require.Equal(t, "/apis/shop.example.com/v1/namespaces/shop/tills?fieldSelector=spec.size%3D3&labelSelector=a%3Db&limit=1", r.URL.String())
 				require.Equal(t, acceptMetadataList, r.Header.Get("Accept"))
 				w.Header().Set("Retry-After", "3600")
+				if tc.age != "" {
+					w.Header().Set("Age", tc.age)
+				}
 				reply(w, tc.code, tc.body)
 			})
 			s := c.Source(SourceOptions{Resource: tills, Namespace: "shop", LabelSelector: "a=b", FieldSelector: "spec.size=3", Protobuf: true})

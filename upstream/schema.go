@@ -89,8 +89,11 @@ func (c *Cluster) definition(ctx context.Context, r Resource) (*definition, erro
 	}
 	name := r.GVR.GroupResource().String()
 	body, err := c.get(ctx, "application/json", "apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions", name)
-	if apierrors.IsNotFound(err) {
+	if isGone(err) {
 		return nil, nil
+	}
+	if apierrors.IsNotFound(err) { // the path itself: a kube-apiserver has it
+		return nil, fmt.Errorf("definition of %s: %w: an agent that is asked for it has to cache customresourcedefinitions", name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("definition of %s: %w", name, err)

@@ -64,7 +64,8 @@ func TestNoSchema(t *testing.T) {
 		body string
 		kind ErrorClass
 	}{
-		{"no definition", 404, statusBody(404, "NotFound", "no", ""), ""},
+		{"no definition", 404, statusBody(404, "NotFound", "no", `{"name":"tills.shop.example.com"}`), ""},
+		{"no definitions", 404, "404 page not found", Gone},
 		{"forbidden", 403, statusBody(403, "Forbidden", "no", ""), Forbidden},
 		{"down", 503, "down", Server},
 		{"noise", 200, "<html>", Other},

@@ -104,13 +104,13 @@ func (s *Source) stream(ctx context.Context, build func() (*rest.Request, error)
 	if err != nil {
 		return nil, "", err
 	}
-	with, media := withMediaType(ctx)
+	with, headers := withAnswer(ctx)
 	body, err = r.Stream(with)
 	if asked && apierrors.IsNotAcceptable(err) {
 		s.plain.Store(true)
 		return s.stream(ctx, build)
 	}
-	return body, *media, err
+	return body, headers.mediaType, err
 }
 
 // scoped returns an error of a request with the namespace of the source, if it has one.

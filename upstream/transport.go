@@ -16,29 +16,38 @@ import (
 const acceptEncodings = "zstd, gzip"
 
 // meter is the transport of one source. It counts received bytes, decompresses gzip (net/http does
-// so only if it hides the transferred bytes) and zstd, and stores the media type of an answer if the context
-// has a mediaTypeKey. It is safe for concurrent use.
+// so only if it hides the transferred bytes) and zstd, and stores what the headers of an answer have if
+// the context has an answerKey. It is safe for concurrent use.
 type meter struct {
 	next  http.RoundTripper
 	bytes atomic.Int64
 }
 
-// mediaTypeKey is the context key of a *string that receives the media type of the answer, which
-// rest.Request.Stream does not return.
-type mediaTypeKey struct{}
+// answerKey is the context key of an *answer.
+type answerKey struct{}
 
-func withMediaType(ctx context.Context) (context.Context, *string) {
-	var mediaType string
-	return context.WithValue(ctx, mediaTypeKey{}, &mediaType), &mediaType
+// answer is what the headers of an answer have, which rest.Request.Stream does not return.
+type answer struct {
+	mediaType string
+	age       string // in seconds; an agent sends it, a kube-apiserver does not
 }
+
+func withAnswer(ctx context.Context) (context.Context, *answer) {
+	a := &answer{}
+	return context.WithValue(ctx, answerKey{}, a), a
+}
+
+// isOld reports whether the answer is of an agent that can't reach its server.
+func (a *answer) isOld() bool { return a.age != "" && a.age != "0" }
 
 func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := m.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := req.Context().Value(mediaTypeKey{}).(*string); ok {
-		*p, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if a, ok := req.Context().Value(answerKey{}).(*answer); ok {
+		a.mediaType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		a.age = resp.Header.Get("Age")
 	}
 	resp.Body = &countedBody{resp.Body, &m.bytes}
 	switch resp.Header.Get("Content-Encoding") {

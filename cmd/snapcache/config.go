@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/snapcache/snapcache/config"
@@ -117,12 +118,30 @@ func checkConfig(c *cli.Context) error {
 }
 
 // askServer asks the server for each resource and the permissions on them, and returns the server's
-// address.
+// address. With a fallback context there are two: each is asked for the resources, and the fallback for
+// the permissions, because the other one may be an agent, which has none of its own.
 func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
 	connection, err := upstream.LoadConfig(kubeconfig, "")
 	if err != nil {
 		return "", withCode(exitUsage, err)
 	}
+	if cfg.FallbackContext == "" {
+		return askOne(ctx, cfg, connection, true)
+	}
+	other, err := upstream.LoadConfig(kubeconfig, cfg.FallbackContext)
+	if err != nil {
+		return "", withCode(exitUsage, fmt.Errorf("fallbackContext: %w", err))
+	}
+	preferred, err := askOne(ctx, cfg, connection, false)
+	if err != nil {
+		return "", err
+	}
+	fallback, err := askOne(ctx, cfg, other, true)
+	return preferred + " and " + fallback, err
+}
+
+// askOne asks one server for each resource and, if rights is set, for the permissions on them.
+func askOne(ctx context.Context, cfg *config.AgentConfiguration, connection *rest.Config, rights bool) (string, error) {
 	cluster, err := upstream.New(connection)
 	if err != nil {
 		return "", withCode(exitUsage, err)
@@ -133,8 +152,8 @@ func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig s
 	unanswered := func(err error) error {
 		return fmt.Errorf("the configuration is valid, but %s could not be asked: %s", cluster.Server(), upstream.Describe(err))
 	}
-	if err := checkResources(ctx, cluster, cfg, unanswered); err != nil {
-		return "", err
+	if err := checkResources(ctx, cluster, cfg, unanswered); err != nil || !rights {
+		return cluster.Server(), err
 	}
 	missing, err := missingRights(ctx, cluster, cfg)
 	if err != nil {

@@ -19,6 +19,8 @@ import (
 var (
 	descBuild = informer.Metric("build_info", "1, with the version as a label.", "version")
 
+	descFallback = informer.Metric("fallback", "1 while the server of fallbackContext is used. Absent without one.")
+
 	descReloaded   = informer.Metric("config_last_reload_successful", "1 if the newest configuration that was read is the one in force.")
 	descReloadedAt = informer.Metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")
 
@@ -63,6 +65,9 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	send.Gauge(descOpened, 1, string(m.Verdict.Outcome), m.Verdict.Reason)
 	if m.Verdict.Outcome == restore.Quarantined {
 		send.Gauge(descQuarantine, 1, m.Verdict.Reason)
+	}
+	if m.Config().FallbackContext != "" {
+		send.Flag(descFallback, m.FellBack())
 	}
 	loaded, refusal := m.Loaded()
 	send.Flag(descReloaded, refusal == "")

@@ -31,6 +31,7 @@ type Reporter struct {
 	Corrupt   func(id string) (corrupt, found int64) // records of a collection: now, and ever
 	Snapshots func() *localapi.SnapshotStatus        // nil for none
 	Server    func() string                          // empty until the agent connects
+	FellBack  func() bool                            // the server is that of fallbackContext
 
 	API prometheus.Collector // the metrics of the Kubernetes API; nil for none
 
