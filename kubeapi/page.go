@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -53,7 +56,7 @@ func (s *Server) page(ctx context.Context, h http.Header, q *query) (*page, erro
 			err = pg.goBack(ctx, q, rv, func() error { return continueExpired(from) })
 		}
 	case exact(&q.opts):
-		err = pg.goBack(ctx, q, rv, func() error { return expired("The resourceVersion for the provided list is too old.") })
+		err = pg.goBack(ctx, q, rv, func() error { return pg.expired(rv) })
 	case rv == "0":
 		pg.limit = 0
 	}
@@ -62,6 +65,18 @@ func (s *Server) page(ctx context.Context, h http.Header, q *query) (*page, erro
 		return nil, err
 	}
 	return pg, nil
+}
+
+// expired returns the error for a past state that is not known any more. If the history has all changes
+// since, so that a watch can continue from it, the error has the time at which the history begins:
+// another agent then does not list, if its state is not older than that.
+func (p *page) expired(rv string) error {
+	err := expired("The resourceVersion for the provided list is too old.")
+	if h, failed := p.view.Horizon(); failed == nil && reached(rv, h.RV) {
+		cause := metav1.StatusCause{Type: store.HistorySinceCause, Message: h.Time.UTC().Format(time.RFC3339Nano)}
+		err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{cause}}
+	}
+	return err
 }
 
 // goBack makes the page one of the state at rv. It returns old's error if that state is not known

@@ -63,16 +63,18 @@ type Versions interface {
 // checkpoint. An error that concerns the request proves nothing either, and is logged. If the
 // server can't be reached, or does not serve requests at the moment, the guard returns an error, to
 // be retried. If the server has compacted the checkpoint (410) and no object is as it is stored,
-// the guard asks for a list, because nothing is left to compare.
+// the guard asks for a list, because nothing is left to compare. An agent does not have past states for
+// long, but a history that reaches back to the checkpoint is enough if it began before the checkpoint was
+// made: the agent has followed the cluster since, and begins another history if that is restored.
 func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 	return func(ctx context.Context) error {
-		known, rv, err := newestHeaders(c)
+		known, state, err := newestHeaders(c)
 		if err != nil {
 			return err
 		}
 		anySame, compacted := false, error(nil)
 		for _, h := range known {
-			same, err := checkCanary(ctx, server, h, rv)
+			same, err := checkCanary(ctx, server, h, state)
 			anySame = anySame || same
 			switch {
 			case err == nil:
@@ -97,7 +99,8 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 // checkCanary reports whether a stored object and the server's are the same. A [*RelistError] means
 // that the server's proves another history. A 410 means that the server has compacted the state at
 // the checkpoint, and that its newest proves nothing. Any other error is that of the request.
-func checkCanary(ctx context.Context, server Versions, stored store.Header, checkpoint string) (same bool, err error) {
+func checkCanary(ctx context.Context, server Versions, stored store.Header, state store.State) (same bool, err error) {
+	checkpoint := state.RV
 	at, known := checkpoint, checkpoint
 	if order, ok := object.CompareRV(stored.RV, checkpoint); ok && order > 0 {
 		at, known = "", stored.RV // a repaired object
@@ -105,7 +108,7 @@ func checkCanary(ctx context.Context, server Versions, stored store.Header, chec
 	now, err := server.Current(ctx, stored.Key, at)
 	var compacted error
 	if err != nil && at != "" && ctx.Err() == nil && !mayPass(err) {
-		if expired(err) {
+		if since, ok := upstream.HistorySince(err); expired(err) && !(ok && since.Before(state.Proven())) {
 			compacted = err
 		}
 		now, err = server.Current(ctx, stored.Key, "")
@@ -137,12 +140,12 @@ func checkCanary(ctx context.Context, server Versions, stored store.Header, chec
 	return true, nil
 }
 
-// newestHeaders returns the stored headers of a collection's newest objects, and the checkpoint of
-// the same view. Objects that are missing or corrupt are left out.
-func newestHeaders(c store.Collection) (known []store.Header, rv string, err error) {
+// newestHeaders returns the stored headers of a collection's newest objects, and the state of the same
+// view. Objects that are missing or corrupt are left out.
+func newestHeaders(c store.Collection) (known []store.Header, state store.State, err error) {
 	v, err := c.View()
 	if err != nil {
-		return nil, "", err
+		return nil, state, err
 	}
 	defer v.Close() // before the server is asked
 	for _, key := range v.State().Newest {
@@ -154,10 +157,10 @@ func newestHeaders(c store.Collection) (known []store.Header, rv string, err err
 			known = append(known, h)
 		case errors.Is(err, store.ErrNotFound), errors.As(err, new(*store.CorruptionError)):
 		default:
-			return nil, "", err
+			return nil, state, err
 		}
 	}
-	return known, v.State().RV, nil
+	return known, v.State(), nil
 }
 
 // sameHistory returns nil if the server's version of an object can be of the same history as the

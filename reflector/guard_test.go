@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
@@ -47,7 +48,7 @@ func stored(t *testing.T, objects map[string]string, newest ...string) store.Col
 		o := storetest.Object("", name, "u-"+name, rv, nil, "x")
 		require.NoError(t, r.Apply([]store.Change{{Key: o.Key(), Object: o}}))
 	}
-	cp := store.Checkpoint{RV: "50", Cluster: "uid:1"}
+	cp := store.Checkpoint{RV: "50", Cluster: "uid:1", LastList: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	copy(cp.Newest[:], newest)
 	require.NoError(t, r.Commit(cp))
 	return c
@@ -179,6 +180,13 @@ func (p past) Current(ctx context.Context, key, at string) (upstream.Current, er
 	return now, err
 }
 
+// historySince returns the error of an agent that does not have a past state, but all changes since.
+func historySince(at string) error {
+	err := apierrors.NewResourceExpired("compacted")
+	err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: store.HistorySinceCause, Message: at}}}
+	return err
+}
+
 // The state at the checkpoint proves another history even if all objects have changed since, as on
 // a busy server that was restored.
 func TestCanaryAtTheCheckpoint(t *testing.T) {
@@ -191,6 +199,10 @@ func TestCanaryAtTheCheckpoint(t *testing.T) {
 		waits  bool
 	}{
 		{"forgotten, and all changed", past{versions: busy, err: apierrors.NewResourceExpired("compacted")}, "expired: ", false},
+		{"forgotten, in a history that began before", past{versions: busy, err: historySince("2026-01-02T03:04:04Z")}, "", false},
+		{"forgotten, in a history that began later", past{versions: busy, err: historySince("2026-01-02T03:04:05.5Z")}, "expired: ", false},
+		{"forgotten, in a history of no time", past{versions: busy, err: historySince("soon")}, "expired: ", false},
+		{"forgotten, in a history that contradicts", past{versions: versions{"a": {uid: "u-a", rv: "39"}}, err: historySince("2026-01-02T03:04:04Z")}, "was at 40 before", false},
 		{"the same", past{versions: busy, then: same}, "", false},
 		{"not there", past{versions: busy, then: versions{"a": {uid: "u-a", rv: "40"}}}, "b is not on the server at the checkpoint 50, and was at 30 before", false},
 		{"older", past{versions: busy, then: versions{"a": {uid: "u-a", rv: "39"}}}, "a is at 39 on the server at the checkpoint 50, and was at 40 before", false},

@@ -393,6 +393,10 @@ type View interface {
 	Close()
 }
 
+// HistorySinceCause is the cause in the error of a Kubernetes API served from a store for a past state
+// that is not known, while all changes since are. Its message is the time of the horizon, see [Horizon].
+const HistorySinceCause = "HistorySince"
+
 // IndexEntry is one key under one value of an index.
 type IndexEntry struct{ Value, Key string }
 

@@ -11,11 +11,14 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/snapcache/snapcache/store"
 )
 
 var (
@@ -53,6 +56,17 @@ const ReasonConnectionLost metav1.StatusReason = "ConnectionLost"
 type NoResourceError struct{ text string }
 
 func (e *NoResourceError) Error() string { return e.text }
+
+// HistorySince returns when the history of a server begins that does not have a past state, but all
+// changes since, as an agent does. ok is false for any other error.
+func HistorySince(err error) (since time.Time, ok bool) {
+	cause, found := apierrors.StatusCause(err, store.HistorySinceCause)
+	if !found {
+		return since, false
+	}
+	since, err = time.Parse(time.RFC3339Nano, cause.Message)
+	return since, err == nil
+}
 
 // ErrorClass is the class of a failure, for status and decisions. The set is closed, so a class can
 // be the label of a metric.
