@@ -75,7 +75,7 @@ func TestKills(t *testing.T) {
 		if every := rounds / (restarts + 1); i%every == every-1 && k.restarts < restarts {
 			kill := k.restarts%2 == 0
 			k.restarts++
-			changing.Go(func() error { return k.restartServer(ctx, kill) })
+			changing.Go(func() error { return restartServer(ctx, k.cp, kill) })
 		}
 		k.round(i)
 	}
@@ -241,16 +241,16 @@ func (k *killed) sleep() {
 
 // restartServer compacts etcd and restarts the kube-apiserver, with or without a warning, so that an
 // agent that was behind has to list again.
-func (k *killed) restartServer(ctx context.Context, kill bool) error {
-	if err := k.cp.CompactEtcd(ctx); err != nil {
+func restartServer(ctx context.Context, cp *controlplane.ControlPlane, kill bool) error {
+	if err := cp.CompactEtcd(ctx); err != nil {
 		return err
 	}
 	if kill {
-		if err := k.cp.KillAPIServer(ctx); err != nil {
+		if err := cp.KillAPIServer(ctx); err != nil {
 			return err
 		}
 	}
-	return k.cp.RestartAPIServer(ctx)
+	return cp.RestartAPIServer(ctx)
 }
 
 // settle restores all connections, and starts the agent.

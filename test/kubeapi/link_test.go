@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -11,10 +12,10 @@ import (
 
 // link is the network between an agent and the kube-apiserver, which can be cut while the server
 // keeps running for other tests. To the agent it looks as if the server had stopped: connections are
-// reset, then refused.
+// reset, then refused. With several targets it is a Service: each connection goes to one that accepts it.
 type link struct {
 	address string
-	target  string
+	targets []string
 
 	mu       sync.Mutex
 	listener net.Listener // nil while the link is cut
@@ -22,10 +23,10 @@ type link struct {
 	running  sync.WaitGroup
 }
 
-// newLink returns a working link to target, until the end of the test.
-func newLink(t *testing.T, target string) *link {
+// newLink returns a working link to the targets, until the end of the test.
+func newLink(t *testing.T, targets ...string) *link {
 	t.Helper()
-	l := &link{address: "127.0.0.1:0", target: target, conns: map[net.Conn]struct{}{}}
+	l := &link{address: "127.0.0.1:0", targets: targets, conns: map[net.Conn]struct{}{}}
 	l.restore(t)
 	t.Cleanup(l.cut)
 	return l
@@ -67,8 +68,8 @@ func (l *link) cut() {
 // serve copies between a client and the target until one of them, or the link, ends.
 func (l *link) serve(listener net.Listener, client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", l.target)
-	if err != nil {
+	server := l.dial()
+	if server == nil {
 		return
 	}
 	defer server.Close()
@@ -87,6 +88,16 @@ func (l *link) serve(listener net.Listener, client net.Conn) {
 	defer l.mu.Unlock()
 	delete(l.conns, client)
 	delete(l.conns, server)
+}
+
+// dial connects to one of the targets; nil if none accepts.
+func (l *link) dial() net.Conn {
+	for _, i := range rand.Perm(len(l.targets)) { //nolint:gosec // choices of a test
+		if c, err := net.Dial("tcp", l.targets[i]); err == nil {
+			return c
+		}
+	}
+	return nil
 }
 
 // keep registers connections, to be closed with the link. It returns false if the listener that

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,7 @@ type site struct {
 	address string // of the Kubernetes API
 	metrics string // address
 	link    *link
+	direct  *link  // to the server of the kubeconfig's context "direct", the fallback; nil for none
 	agent   *agent // nil while it is stopped
 
 	resources []*resource
@@ -44,10 +46,16 @@ type site struct {
 	identities []string // kubeconfigs for callers with client certificates
 	tokens     bool     // tokens are remembered, and the store is encrypted
 	partly     string   // more configured resources, which await does not wait for
+	api        string   // more lines of kubernetesAPI in the configuration
+	history    string   // history.retention; empty for the default
+	only       string   // the one namespace of the resources; empty for all
 
 	// server and cached are paths of kubeconfigs for the kube-apiserver and the agent.
 	server, cached string
 }
+
+// directContext is the context and the cluster of the fallback in a kubeconfig.
+const directContext = "direct"
 
 // newSite starts an agent that caches all resources, and waits until it is caught up.
 func newSite(t *testing.T, on *plane) *site {
@@ -98,15 +106,18 @@ func (s *site) configure() {
 	s.t.Helper()
 	config, err := clientcmd.LoadFromFile(s.server)
 	require.NoError(s.t, err)
-	for _, c := range config.Clusters {
+	for name, c := range config.Clusters {
 		c.Server = "https://" + s.link.address
+		if name == directContext {
+			c.Server = "https://" + s.direct.address
+		}
 	}
 	require.NoError(s.t, clientcmd.WriteToFile(*config, filepath.Join(s.dir, "linked.kubeconfig")))
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nresumeJitter: 0s\n")
 	fmt.Fprintf(&b, "kubeconfig: %s/linked.kubeconfig\nmetrics: {address: %s}\n", s.dir, s.metrics)
 	fmt.Fprintf(&b, "store: {path: %s/cache.db, commitInterval: 50ms}\nlocalAPI: {socket: %s/local.sock}\n", s.dir, s.dir)
-	fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  openAPI: true\n  access: {enabled: %t}\n", s.address, s.access)
+	fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  openAPI: true\n  access: {enabled: %t}\n%s", s.address, s.access, s.api)
 	if s.forward {
 		fmt.Fprintf(&b, "  forward:\n    enabled: true\n    identities:\n")
 		for _, file := range s.identities {
@@ -118,10 +129,16 @@ func (s *site) configure() {
 		require.NoError(s.t, os.WriteFile(key, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
 		fmt.Fprintf(&b, "    rememberTokens: true\nencryption: {keyFile: %s}\n", key)
 	}
+	if s.direct != nil {
+		fmt.Fprintf(&b, "fallbackContext: %s\n", directContext)
+	}
+	if s.history != "" {
+		fmt.Fprintf(&b, "history: {retention: %s}\n", s.history)
+	}
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	fmt.Fprintf(&b, "resources:\n")
 	for _, r := range s.resources {
-		fmt.Fprintf(&b, "- {resource: %s, transform: {keepManagedFields: true}}\n", r.name())
+		fmt.Fprintf(&b, "- {resource: %s, transform: {keepManagedFields: true}, namespaces: [%s]}\n", r.name(), s.only)
 	}
 	b.WriteString(s.partly)
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.dir, "agent.yaml"), []byte(b.String()), 0o600))
@@ -170,12 +187,7 @@ type served struct {
 // served reads the metrics of the agent.
 func (s *site) served() served {
 	s.t.Helper()
-	resp, err := http.Get("http://" + s.metrics + "/metrics")
-	require.NoError(s.t, err)
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	require.NoError(s.t, err)
+	families := s.scrape()
 	var all served
 	for _, m := range families["snapcache_kubernetes_api_watches"].GetMetric() {
 		all.watches += int(m.GetGauge().GetValue())
@@ -194,6 +206,26 @@ func (s *site) served() served {
 		all.lists -= int(m.GetCounter().GetValue())
 	}
 	return all
+}
+
+// scrape reads the metrics of the agent.
+func (s *site) scrape() map[string]*dto.MetricFamily {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.metrics + "/metrics")
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	require.NoError(s.t, err)
+	return families
+}
+
+// fallback returns whether the agent uses the server of its fallback context, as its metric has it.
+func (s *site) fallback() float64 {
+	s.t.Helper()
+	metrics := s.scrape()["snapcache_fallback"].GetMetric()
+	require.Len(s.t, metrics, 1)
+	return metrics[0].GetGauge().GetValue()
 }
 
 // requireContinued waits until clients have as many watches open as before, and requires that none

@@ -34,7 +34,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	listener, err := credentials.Listen("127.0.0.1:0", "", "")
+	listener, err := credentials.Listen("127.0.0.1:0", "", "", nil)
 	if err != nil {
 		return err
 	}

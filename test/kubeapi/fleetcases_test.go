@@ -1,0 +1,151 @@
+package kubeapi
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/localapi"
+)
+
+// failoverPatience is longer than it takes until a spoke uses its fallback and asks it: the hubs have to be
+// gone for half a minute, and by then it waits up to a minute between two requests.
+const failoverPatience = 3 * time.Minute
+
+// TestFleetFallback has spokes whose hubs are gone for longer than the failover waits: they continue at
+// the kube-apiserver, and later at the hubs, which are then behind them, without a list. One of them may
+// read a single namespace, and gets nothing else.
+func TestFleetFallback(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // choices of a test
+	f := newFleet(t, random, fleetOptions{spokes: 3, limited: map[int]string{2: "left"}})
+	f.churn()
+	for _, h := range f.hubs {
+		h.kill()
+	}
+	for _, s := range f.spokes {
+		s.awaitServer("https://" + s.direct.address)
+	}
+	f.pause()
+	f.awaitInStep("without hubs")
+	for _, s := range f.spokes {
+		require.Equal(t, 1.0, s.fallback(), s.name)
+	}
+
+	for _, h := range f.hubs { // they are as they were before
+		h.link.cut()
+		h.start()
+	}
+	for _, s := range f.spokes {
+		s.stop()
+		s.stopped(false)
+		s.start()
+		s.awaitServer("https://" + s.link.address)
+		require.Zero(t, s.fallback(), s.name)
+	}
+	for range 20 {
+		for _, s := range f.spokes {
+			s.observe(true) // newer than what the hubs have
+			require.False(t, s.caughtUp(s.resources[0]), s.name)
+		}
+		f.pass(killMax)
+	}
+	f.churn()
+	for _, h := range f.hubs {
+		h.link.restore(t)
+	}
+	f.quiet("with the hubs again")
+
+	stranger := f.newSpoke(3, f.tokens[2], "")
+	err := wait.PollUntilContextTimeout(t.Context(), pollEvery, patience, true, func(context.Context) (bool, error) {
+		c := stranger.collection("configmaps")
+		return c.ProblemKind == "forbidden", nil
+	})
+	require.NoError(t, err, "%+v", stranger.collection("configmaps"))
+	require.Contains(t, stranger.collection("configmaps").Problem, "forbid")
+	require.False(t, stranger.collection("configmaps").Synced)
+	f.check(nil)
+}
+
+// TestFleetHorizon has spokes that come back after the kube-apiserver's window is gone: within the hub's
+// history they don't list, and after it they list once, at the hub.
+func TestFleetHorizon(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // choices of a test
+	f := newFleet(t, random, fleetOptions{spokes: 2, history: "1m"})
+	for _, s := range f.spokes {
+		s.stop()
+	}
+	f.churn()
+	f.pass(5 * time.Second)
+	f.restartHubs()
+	f.quiet("within the horizon")
+	f.check(nil)
+
+	away := f.spokes[0]
+	away.stop()
+	f.churn()
+	f.pass(65 * time.Second)
+	f.restartHubs()
+	f.quiet("after the horizon")
+	f.check(map[string]int{"expired": len(away.resources)})
+	require.Len(t, away.lists(), 2*len(away.resources))
+}
+
+// restartHubs restarts the hubs, so that they have only their files, and trim their history, and the
+// kube-apiserver after them, so that its window is gone.
+func (f *fleet) restartHubs() {
+	f.t.Helper()
+	for _, h := range f.hubs {
+		h.stop()
+		h.start()
+	}
+	for _, h := range f.hubs {
+		h.awaitCaughtUp()
+	}
+	require.NoError(f.t, restartServer(f.t.Context(), f.on.ControlPlane, false))
+}
+
+// awaitServer waits until the spoke uses a server, and has caught up with it if the server can.
+func (s *spoke) awaitServer(server string) {
+	s.t.Helper()
+	using := ""
+	err := wait.PollUntilContextTimeout(s.t.Context(), pollEvery, failoverPatience, true, func(ctx context.Context) (bool, error) {
+		if status, err := s.agent.status.Status(ctx); err == nil && status.Agent != nil {
+			using = status.Agent.Server
+		}
+		return using == server, nil
+	})
+	require.NoError(s.t, err, "%s uses %s, not %s", s.name, using, server)
+}
+
+// collection returns the status of a collection.
+func (s *spoke) collection(resource string) localapi.Collection {
+	status, err := s.agent.status.Status(s.t.Context())
+	if err != nil {
+		return localapi.Collection{}
+	}
+	for _, c := range status.Collections {
+		if c.Resource == resource {
+			return c
+		}
+	}
+	return localapi.Collection{}
+}
+
+// awaitCaughtUp waits until a hub watches all it caches.
+func (h *hub) awaitCaughtUp() {
+	h.t.Helper()
+	missing := "no answer"
+	err := wait.PollUntilContextTimeout(h.t.Context(), pollEvery, patience, true, func(ctx context.Context) (bool, error) {
+		if status, err := h.agent.status.Status(ctx); err == nil {
+			missing = behind(status, h.resources)
+		}
+		return missing == "", nil
+	})
+	require.NoError(h.t, err, missing)
+}
