@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -107,6 +108,35 @@ func TestAsked(t *testing.T) {
 		})
 	}
 }
+
+// TestScrape checks that the metrics are the agent's own, also if other paths are forwarded.
+func TestScrape(t *testing.T) {
+	w := newWorld(t, "")
+	w.start()
+	t.Cleanup(w.close)
+	text := func(s string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) })
+	}
+	w.server.opts.Scrape, w.server.opts.Forward = text("metrics"), everything{text("forwarded")}
+	h := w.server.Forwarding(w.server)
+	for _, tc := range []struct{ method, path, want string }{
+		{"GET", "/metrics", "metrics"},
+		{"POST", "/metrics", "forwarded"},
+		{"GET", "/metrics/slis", "forwarded"},
+	} {
+		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, httptest.NewRequest(tc.method, tc.path, nil))
+			require.Equal(t, tc.want, answer.Body.String())
+		})
+	}
+}
+
+// everything is a Forwarder that takes all requests.
+type everything struct{ http.Handler }
+
+func (everything) Takes(*http.Request) bool   { return true }
+func (everything) Reaches(*http.Request) bool { return true }
 
 // TestWatchIsRefusedLater: a watch ends soon after its caller lost the right to it, and another one's
 // goes on.

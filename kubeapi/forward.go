@@ -44,7 +44,7 @@ func (s *Server) Forwarding(local http.Handler) http.Handler {
 func (s *Server) forwards(r *http.Request) bool {
 	f := s.opts.Forward
 	switch {
-	case isHealth(r.URL.Path), !f.Takes(r):
+	case isHealth(r.URL.Path), s.isScrape(r), !f.Takes(r):
 		return false
 	case r.Method != http.MethodGet, isOdd(r):
 		return true

@@ -89,13 +89,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if s.allowed(w, r, path{}) {
 			s.opts.OpenAPI.ServeHTTP(w, r)
 		}
-	case s.opts.Scrape != nil && r.Method == http.MethodGet && p == "/metrics":
+	case s.isScrape(r):
 		if s.allowed(w, r, path{}) {
 			s.opts.Scrape.ServeHTTP(w, r)
 		}
 	default:
 		s.resource(w, r)
 	}
+}
+
+// isScrape reports whether a request is for the metrics, which are never those of the server.
+func (s *Server) isScrape(r *http.Request) bool {
+	return s.opts.Scrape != nil && r.Method == http.MethodGet && r.URL.Path == "/metrics"
 }
 
 func isHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
