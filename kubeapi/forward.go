@@ -26,17 +26,19 @@ type Forwarder interface {
 // serves the others by local, which is s or a handler around it. Without Options.Forward it is local.
 //
 // A forwarded request is not authorized here: the server does that, by the path and the credentials as
-// they came. Whatever is answered here is authorized here.
+// they came. Whatever is answered here is authorized here, and so are documents wherever they come
+// from: the decision is then remembered for the time without the server.
 func (s *Server) Forwarding(local http.Handler) http.Handler {
 	if s.opts.Forward == nil {
 		return local
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.forwards(r) {
+		switch {
+		case !s.forwards(r):
+			local.ServeHTTP(w, r)
+		case !isDocument(r) || s.allowed(w, r, path{}):
 			s.forward(w, r)
-			return
 		}
-		local.ServeHTTP(w, r)
 	})
 }
 
@@ -48,16 +50,25 @@ func (s *Server) forwards(r *http.Request) bool {
 		return false
 	case r.Method != http.MethodGet, isOdd(r):
 		return true
+	case isDocument(r):
+		return f.Reaches(r) // the server has more documents
 	}
 	p, ok := parsePath(r.URL.Path)
-	if isVersion(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/openapi/") || documented(r.URL.Path) && p.Resource == "" {
-		return f.Reaches(r) // the server's documents have more than what is cached
-	}
 	if !ok {
 		return true
 	}
 	of, _, err := s.catalog.of(p.GroupVersionResource)
 	return err == nil && (len(of) == 0 || !covers(r, p, of))
+}
+
+// isDocument reports whether a request is for a document about what is served.
+func isDocument(r *http.Request) bool {
+	if r.Method != http.MethodGet || isOdd(r) {
+		return false
+	}
+	at := r.URL.Path
+	p, _ := parsePath(at)
+	return isVersion(at) || strings.HasPrefix(at, "/openapi/") || documented(at) && p.Resource == ""
 }
 
 // isOdd reports whether a path is one that servers may read in different ways: the server judges it.

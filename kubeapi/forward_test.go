@@ -41,8 +41,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // partly is a server with pods of one node, config maps of one namespace, and nodes, of which nothing is
-// stored. No caller may do anything.
-func partly(t *testing.T, f *forwarder) (s *Server, asked *[]string) {
+// stored. A caller may do everything, or nothing.
+func partly(t *testing.T, f *forwarder, allowed bool) (s *Server, asked *[]string) {
 	t.Helper()
 	asked = new([]string)
 	var all []*Collection
@@ -62,6 +62,9 @@ func partly(t *testing.T, f *forwarder) (s *Server, asked *[]string) {
 	}
 	opts := Options{Collections: func() []*Collection { return all }, Authorize: func(_ context.Context, ask access.Request) error {
 		*asked = append(*asked, text(ask))
+		if allowed {
+			return nil
+		}
 		return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
 	}}
 	if f != nil {
@@ -149,7 +152,7 @@ func TestForwards(t *testing.T) {
 	} {
 		t.Run(tc.method+" "+tc.uri, func(t *testing.T) {
 			for _, f := range []*forwarder{nil, {}, {takes: true}, {takes: true, reaches: true}} {
-				s, asked := partly(t, f)
+				s, asked := partly(t, f, tc.want == documents && f != nil && f.reaches)
 				w := httptest.NewRecorder()
 				body := ""
 				if tc.method == "POST" {
@@ -160,7 +163,7 @@ func TestForwards(t *testing.T) {
 				if away {
 					require.Equal(t, []string{tc.uri}, f.paths)
 					require.Equal(t, http.StatusTeapot, w.Code)
-					require.Empty(t, *asked)
+					require.Equal(t, tc.want == documents, len(*asked) == 1, "%v", *asked)
 					continue
 				}
 				require.Equal(t, http.StatusForbidden, w.Code)
@@ -171,11 +174,24 @@ func TestForwards(t *testing.T) {
 	}
 }
 
+// TestForwardsDocumentsAllowed: a document is not forwarded for a caller that may not have it here.
+func TestForwardsDocumentsAllowed(t *testing.T) {
+	for _, path := range []string{"/api", "/apis/apps/v1", "/version", "/openapi/v3"} {
+		f := &forwarder{takes: true, reaches: true}
+		s, asked := partly(t, f, false)
+		w := httptest.NewRecorder()
+		s.Forwarding(s).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		require.Equal(t, http.StatusForbidden, w.Code)
+		require.Equal(t, []string{"get " + path}, *asked)
+		require.Empty(t, f.paths)
+	}
+}
+
 // TestForwardsNoHealth: health is the cache's own.
 func TestForwardsNoHealth(t *testing.T) {
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		f := &forwarder{takes: true, reaches: true}
-		s, _ := partly(t, f)
+		s, _ := partly(t, f, false)
 		w := httptest.NewRecorder()
 		s.Forwarding(s).ServeHTTP(w, httptest.NewRequest("POST", path, nil))
 		require.Equal(t, "ok", w.Body.String())
