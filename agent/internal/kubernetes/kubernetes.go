@@ -191,7 +191,7 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		h := a.server.Forwarding(serving.DiscardBody(a.server))
+		h := a.server.Forwarding(serving.DiscardBody(a.Handler))
 		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, a.users.Limit(h)), a.Log)})
 		a.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
