@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -22,12 +23,19 @@ import (
 // Decisions remembers what the cluster's server has allowed, in a store, for the time without it. It is
 // safe for concurrent use. A nil *Decisions remembers nothing.
 type Decisions struct {
+	db         store.DB
 	collection store.Collection
 	log        *slog.Logger
 	expiry     time.Duration
 
-	mu sync.Mutex // held while the collection is written
+	mu       sync.Mutex // held while the collection is written
+	flushing bool       // a flush comes within flushDelay
 }
+
+// flushDelay is how long a decision waits for others before it is durable. By itself the store would
+// wait for a minute: a client that starts again makes the decisions of that minute, and its node may
+// lose its power and the server at once.
+const flushDelay = time.Second
 
 // remembered is a decision as it is stored. Its name is a hash of the request.
 type remembered struct {
@@ -51,7 +59,7 @@ func OpenDecisions(db store.DB, expiry time.Duration, log *slog.Logger) (*Decisi
 	if err != nil {
 		return nil, fmt.Errorf("remembered decisions: %w", err)
 	}
-	return &Decisions{collection: c, log: log, expiry: expiry}, nil
+	return &Decisions{db: db, collection: c, log: log, expiry: expiry}, nil
 }
 
 func decisionName(id string) string {
@@ -120,6 +128,21 @@ func (d *Decisions) note(id, user string, allowed, byRules bool, now time.Time) 
 	err := d.collection.Apply(store.Batch{Changes: append(d.surplus(name, now), change)})
 	if err != nil {
 		d.log.Error("a decision can't be remembered", "error", err)
+		return
+	}
+	if !d.flushing {
+		d.flushing = true
+		time.AfterFunc(flushDelay, d.flush)
+	}
+}
+
+// flush makes the decisions durable, unless the database was closed, which has done it.
+func (d *Decisions) flush() {
+	d.mu.Lock()
+	d.flushing = false
+	d.mu.Unlock()
+	if err := d.db.Flush(); err != nil && !errors.Is(err, store.ErrClosed) {
+		d.log.Error("decisions can't be remembered", "error", err)
 	}
 }
 
