@@ -100,7 +100,7 @@ func newContainerRuntime() (*containerRuntime, error) {
 	return r, nil
 }
 
-// CreateContainer creates a container that has logged its name.
+// CreateContainer creates a container that has logged its name. The kubelet's log has it too.
 func (r *containerRuntime) CreateContainer(ctx context.Context, sandbox string, config *runtimeapi.ContainerConfig, of *runtimeapi.PodSandboxConfig) (string, error) {
 	id, err := r.FakeRuntimeService.CreateContainer(ctx, sandbox, config, of)
 	if err != nil {
@@ -117,7 +117,14 @@ func (r *containerRuntime) CreateContainer(ctx context.Context, sandbox string, 
 	r.Lock()
 	defer r.Unlock()
 	r.Containers[id].LogPath = path
+	log.Printf("created container %s", id)
 	return id, nil
+}
+
+// StopContainer stops a container, and logs its name.
+func (r *containerRuntime) StopContainer(ctx context.Context, id string, timeout int64) error {
+	log.Printf("stopped container %s", id)
+	return r.FakeRuntimeService.StopContainer(ctx, id, timeout)
 }
 
 func (r *containerRuntime) Exec(_ context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
