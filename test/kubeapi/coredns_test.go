@@ -75,7 +75,7 @@ func TestCoreDNS(t *testing.T) {
 	s, n := newSite(t, shared.plane), newNames(t, shared.plane)
 	n.create("coredns-a", 1)
 	n.create("coredns-a", 2)
-	d := startCoreDNS(t, s.cached)
+	d := startCoreDNS(t, s.cached, "verified")
 	d.requireResolves("at the start", n)
 	n.create("coredns-b", 3)
 	d.requireResolves("after changes", n)
@@ -95,7 +95,7 @@ func TestCoreDNS(t *testing.T) {
 	s.start()
 	s.requireContinued("offline", before)
 	d.kill()
-	d = startCoreDNS(t, s.cached)
+	d = startCoreDNS(t, s.cached, "verified")
 	d.requireResolves("started offline", n)
 	before = s.served()
 
@@ -153,8 +153,9 @@ type coreDNS struct {
 	started time.Time
 }
 
-// startCoreDNS starts a CoreDNS, which ends with the test. It need not answer yet.
-func startCoreDNS(t *testing.T, kubeconfig string) *coreDNS {
+// startCoreDNS starts a CoreDNS, which ends with the test. It need not answer yet. The mode of pods is
+// "verified" for those that there are, or "disabled".
+func startCoreDNS(t *testing.T, kubeconfig, podsMode string) *coreDNS {
 	t.Helper()
 	program, err := controlplane.BuildCoreDNS(t.Context(), os.Stderr)
 	require.NoError(t, err)
@@ -167,9 +168,9 @@ func startCoreDNS(t *testing.T, kubeconfig string) *coreDNS {
 		errors
 		kubernetes cluster.local in-addr.arpa ip6.arpa {
 			kubeconfig %s
-			pods verified
+			pods %s
 		}
-	}`, port, kubeconfig), 0o600))
+	}`, port, kubeconfig, podsMode), 0o600))
 	d.cmd = exec.Command(program, "-conf", corefile)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	require.NoError(t, d.cmd.Start())

@@ -79,7 +79,7 @@ type all struct {
 
 func startAll(t *testing.T, s *site, p *place) *all {
 	t.Helper()
-	return &all{t: t, coreDNS: startCoreDNS(t, s.cached), prometheus: discover(t, s.cached, p), programs: startClients(t, s)}
+	return &all{t: t, coreDNS: startCoreDNS(t, s.cached, "verified"), prometheus: discover(t, s.cached, p), programs: startClients(t, s)}
 }
 
 // requireInStep waits until the clients have the objects that truth returns, the targets that

@@ -33,12 +33,11 @@ type plane struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// startPlane starts a control plane, with more arguments of the kube-apiserver.
+// startPlane starts a control plane, with more arguments of its kube-apiserver.
 func startPlane(ctx context.Context, args ...string) (*plane, error) {
 	// The lease by which an apiserver identifies itself would change while answers are compared.
-	o := controlplane.Options{APIServerArgs: []string{"--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"}}
-	o.APIServerArgs = append(o.APIServerArgs, args...)
-	cp, err := controlplane.Start(ctx, o)
+	args = append(args, "--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false")
+	cp, err := controlplane.Start(ctx, controlplane.Options{APIServerArgs: args})
 	if err != nil {
 		return nil, err
 	}

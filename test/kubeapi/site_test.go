@@ -45,6 +45,7 @@ type site struct {
 	forward    bool     // what is not cached is forwarded
 	identities []string // kubeconfigs for callers with client certificates
 	tokens     bool     // tokens are remembered, and the store is encrypted
+	node       string   // whose resources of the profile are cached too; empty for none
 	partly     string   // more configured resources, which await does not wait for
 	api        string   // more lines of kubernetesAPI in the configuration
 	history    string   // history.retention; empty for the default
@@ -136,6 +137,9 @@ func (s *site) configure() {
 		fmt.Fprintf(&b, "history: {retention: %s}\n", s.history)
 	}
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
+	if s.node != "" {
+		fmt.Fprintf(&b, "profile: node\nnodeName: %s\n", s.node)
+	}
 	fmt.Fprintf(&b, "resources:\n")
 	for _, r := range s.resources {
 		fmt.Fprintf(&b, "- {resource: %s, transform: {keepManagedFields: true}, namespaces: [%s]}\n", r.name(), s.only)

@@ -1,0 +1,367 @@
+package kubeapi
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// nodeName is the name of the node of the test, and rebootTime what it has until it works again.
+const (
+	nodeName   = "edge-1"
+	rebootTime = 10 * time.Second
+)
+
+var nodeKills = flag.Int("node.kills", 10, "how often TestNode kills the agent under the components of the node")
+
+// node is a node with a kubelet, kube-proxy, CoreDNS and a controller.
+type node struct {
+	*workload
+	*plane
+	link  *link
+	site  *site  // the agent that the components ask; nil if they ask the kube-apiserver
+	base  string // kubeconfig with what they ask
+	dir   string
+	audit string // file of the kube-apiserver's audit log
+
+	identity *controlplane.Client // of the kubelet
+	files    map[string]string    // kubeconfigs, by component
+	want     wanted
+	issued   map[string]bool
+
+	kubelet    *hollowKubelet
+	proxy      *kubeProxy // nil if it can't be tested on this machine
+	dns        *coreDNS
+	controller *controller
+
+	results []result
+}
+
+// result is a row of the table that the test prints.
+type result struct{ what, outcome string }
+
+// TestNode runs a node whose components reach the cluster through an agent, or by themselves. The
+// kube-apiserver goes out of reach, everything on the node is killed and started again, and the
+// kube-apiserver comes back with 500 changes. What the components do through the agent is what they do
+// with a connection of their own, and they do it while the kube-apiserver is away, too.
+func TestNode(t *testing.T) {
+	if !hasNetworks() {
+		t.Log("without root and nft kube-proxy is left out")
+	}
+	var results [2][]result
+	for i, name := range []string{"direct", "cached"} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, name == "cached")
+			n.online()
+			n.reboot()
+			n.back()
+			if n.site != nil {
+				n.kills(*nodeKills)
+			}
+			results[i] = n.results
+		})
+	}
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+	for i, r := range results[1] {
+		direct := "-"
+		if i < len(results[0]) {
+			direct = results[0][i].outcome
+		}
+		fmt.Fprintf(table, "| %s\t| %s\t| %s\t|\n", r.what, direct, r.outcome)
+	}
+	require.NoError(t, table.Flush())
+	t.Logf("a node with a direct connection, and through the agent:\n%s", &b)
+}
+
+// newNode starts a control plane with the objects of a node, and the agent if the node has one. The
+// node's components are not started yet.
+func newNode(t *testing.T, cached bool) *node {
+	t.Helper()
+	dir := t.TempDir()
+	policy, audit := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	require.NoError(t, os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600))
+	on, err := startPlane(t.Context(), "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
+		"--kubelet-preferred-address-types=InternalIP", "--audit-policy-file="+policy, "--audit-log-path="+audit)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, on.Stop()) })
+	client, err := kubernetes.NewForConfig(on.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	n := &node{workload: &workload{t: t, typed: client}, plane: on, dir: dir, audit: audit, files: map[string]string{}, issued: map[string]bool{}}
+	n.begin()
+	identity, own := newKubelet(t, on, nodeName)
+	n.identity = identity
+	if cached {
+		secrets := &resource{}
+		secrets.Version, secrets.Resource = "v1", "secrets"
+		n.site = newSiteOf(t, on, []*resource{secrets}, func(s *site) {
+			s.access, s.forward, s.tokens, s.node, s.identities = true, true, true, nodeName, []string{own}
+		})
+		n.link, n.base = n.site.link, n.site.cached
+		n.awaitCaughtUp()
+	} else {
+		target, err := url.Parse(on.URL())
+		require.NoError(t, err)
+		n.link = newLink(t, target.Host)
+		config, err := clientcmd.LoadFromFile(own)
+		require.NoError(t, err)
+		for _, c := range config.Clusters {
+			c.Server = "https://" + n.link.address
+		}
+		n.base = filepath.Join(dir, "linked.kubeconfig")
+		require.NoError(t, clientcmd.WriteToFile(*config, n.base))
+	}
+	n.accounts()
+	return n
+}
+
+// awaitCaughtUp waits until the agent has all resources.
+func (n *node) awaitCaughtUp() {
+	n.t.Helper()
+	var status *localapi.Status
+	require.Eventually(n.t, func() bool {
+		var err error
+		if status, err = n.site.agent.status.Status(n.t.Context()); err != nil {
+			return false
+		}
+		for _, c := range status.Collections {
+			if !c.CaughtUp {
+				return false
+			}
+		}
+		return len(status.Collections) > 15
+	}, patience, pollEvery, "the agent is not caught up")
+}
+
+// accounts writes the kubeconfigs of the components, each with credentials of its own.
+func (n *node) accounts() {
+	n.t.Helper()
+	read := func(group string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"get", "list", "watch"}}
+	}
+	discovery, networking := "discovery.k8s.io", "networking.k8s.io"
+	for name, user := range map[string]*clientcmdapi.AuthInfo{
+		"kubelet":    {ClientCertificateData: n.identity.CertPEM, ClientKeyData: n.identity.KeyPEM},
+		"kube-proxy": {Token: n.account("kube-proxy", read("", "services", "nodes"), read(discovery, "endpointslices"), read(networking, "servicecidrs"))},
+		"coredns":    {Token: n.account("coredns", read("", "services", "namespaces"), read(discovery, "endpointslices"))},
+		"controller": {Token: n.account("controller", read("", "services", "configmaps"), read(discovery, "endpointslices"))},
+		"admin":      {Token: n.RESTConfig(controlplane.Admin).BearerToken},
+	} {
+		config, err := clientcmd.LoadFromFile(n.base)
+		require.NoError(n.t, err)
+		for old := range config.AuthInfos {
+			config.AuthInfos[old] = user
+		}
+		n.files[name] = filepath.Join(n.dir, name+".kubeconfig")
+		require.NoError(n.t, clientcmd.WriteToFile(*config, n.files[name]))
+	}
+}
+
+// start starts the components.
+func (n *node) start() {
+	n.t.Helper()
+	n.kubelet = startKubelet(n.t, n.files["kubelet"], filepath.Join(n.dir, "kubelet"))
+	if hasNetworks() {
+		n.proxy = startKubeProxy(n.t, n.files["kube-proxy"])
+	}
+	n.dns = startCoreDNS(n.t, n.files["coredns"], "disabled")
+	n.controller = startController(n.t, n.files["controller"])
+}
+
+// kill ends everything on the node without warning.
+func (n *node) kill() {
+	n.t.Helper()
+	n.kubelet.kill()
+	if n.proxy != nil {
+		n.proxy.kill()
+	}
+	n.dns.kill()
+	n.controller.stop()
+	if n.site != nil {
+		n.site.kill()
+	}
+}
+
+// online starts the components while the kube-apiserver can be reached.
+func (n *node) online() {
+	n.t.Helper()
+	began := time.Now()
+	n.start()
+	n.want = n.now(n.t.Context())
+	n.expect(true, began, patience,
+		check{"the kubelet runs its pods", n.podsRun},
+		check{"their status is at the kube-apiserver", n.reported},
+		check{"the node is ready, and its lease renewed", n.beats(began)},
+		check{"CoreDNS resolves every service", n.resolves},
+		check{"kube-proxy has its rules", n.rules},
+		check{"the controller has its cache", n.cached},
+		check{"a token for a pod", n.getsToken},
+	)
+	n.expect(true, time.Now(), patience,
+		check{"kubectl logs", n.kubectl("this is main of keep-0", "logs", "keep-0")},
+		check{"kubectl exec", n.kubectl("some words", "exec", "keep-0", "--", "some", "words")},
+	)
+}
+
+// reboot makes the kube-apiserver unreachable, and starts everything on the node again.
+func (n *node) reboot() {
+	n.t.Helper()
+	n.want = n.now(n.t.Context())
+	n.link.cut()
+	n.kill()
+	works, began := n.site != nil, time.Now()
+	if n.site != nil {
+		n.site.start()
+	}
+	n.start()
+	n.expect(works, began, rebootTime,
+		check{"without the kube-apiserver: the kubelet runs its pods", n.podsRun},
+		check{"CoreDNS resolves every service", n.resolves},
+		check{"kube-proxy has its rules", n.rules},
+		check{"the controller has its cache", n.cached},
+		check{"a token for a pod", n.getsToken},
+		check{"a write is refused at once", n.refusesWrites},
+	)
+}
+
+// back makes the kube-apiserver reachable, with what has changed meanwhile.
+func (n *node) back() {
+	n.t.Helper()
+	before := n.want
+	n.change()
+	n.want = n.now(n.t.Context())
+	audited, err := os.Stat(n.audit)
+	require.NoError(n.t, err)
+	began := time.Now()
+	n.link.restore(n.t)
+	n.want.pods = without(n.want.pods, "old-0") // the kubelet ends it
+	n.expect(true, began, patience,
+		check{"after 500 changes: the kubelet runs its pods", n.podsRun},
+		check{"their status is at the kube-apiserver", n.reported},
+		check{"the node is ready, and its lease renewed", n.beats(began)},
+		check{"CoreDNS resolves every service", n.resolves},
+		check{"and none that is gone", n.forgets(before)},
+		check{"kube-proxy has its rules", n.rules},
+		check{"the controller has its cache", n.cached},
+	)
+	n.expect(true, time.Now(), patience, check{"kubectl exec", n.kubectl("some words", "exec", "new-0", "--", "some", "words")})
+	n.requireKept()
+	n.requireIssued()
+	lists := n.lists(audited.Size())
+	n.results = append(n.results, result{"lists that the kube-apiserver served to the node since then", fmt.Sprint(len(lists))})
+	if n.site != nil {
+		require.Empty(n.t, lists)
+	} else {
+		require.NotEmpty(n.t, lists, "no list was seen, so that their absence proves nothing")
+	}
+}
+
+// check is a condition. The function returns what is wrong.
+type check struct {
+	what  string
+	wrong func(context.Context) string
+}
+
+// expect waits for conditions until a time since began has passed, and notes when each was met. All of
+// them have to be met, or none.
+func (n *node) expect(works bool, began time.Time, within time.Duration, checks ...check) {
+	n.t.Helper()
+	last := make([]string, len(checks))
+	outcomes := make([]string, len(checks))
+	var waiting sync.WaitGroup
+	for i, c := range checks {
+		waiting.Go(func() {
+			ctx, cancel := context.WithDeadline(n.t.Context(), began.Add(within))
+			defer cancel()
+			last[i], outcomes[i] = "not tried in time", fmt.Sprintf("not in %s", within)
+			err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+				if now := c.wrong(ctx); ctx.Err() == nil {
+					last[i] = now
+				}
+				return last[i] == "", nil
+			})
+			if err == nil {
+				outcomes[i] = fmt.Sprintf("after %.1f s", time.Since(began).Seconds())
+			}
+		})
+	}
+	waiting.Wait()
+	for i, c := range checks {
+		n.t.Logf("%s: %s %s", c.what, outcomes[i], last[i])
+		n.results = append(n.results, result{c.what, outcomes[i]})
+	}
+	for i, c := range checks {
+		require.Equal(n.t, works, last[i] == "", "%s: %s: %s", c.what, outcomes[i], last[i])
+	}
+}
+
+// kills kills the agent at any moment again and again, while the components follow it and objects
+// change. Now and then its link is cut, too. None of them sees an object go back.
+func (n *node) kills(rounds int) {
+	n.t.Helper()
+	random := rand.New(rand.NewPCG(uint64(rounds), 1)) //nolint:gosec // moments of a test
+	for i := range rounds {
+		for j := range 5 {
+			patch := fmt.Appendf(nil, `{"data":{"a":"%d of %d"}}`, j, i)
+			_, err := n.typed.CoreV1().ConfigMaps(shop).Patch(n.t.Context(), fmt.Sprintf("settings-%d", (i+j)%20), types.MergePatchType, patch, metav1.PatchOptions{})
+			n.wrote(err)
+		}
+		if i%5 == 3 {
+			n.link.cut()
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(killMax)))) // the moment is part of the test
+		n.site.kill()
+		if i%5 == 3 {
+			n.link.restore(n.t)
+		}
+		n.site.start()
+	}
+	pods := n.want.pods
+	n.want = n.now(n.t.Context())
+	require.Len(n.t, n.want.pods, len(pods))
+	began := time.Now()
+	n.expect(true, began, patience,
+		check{fmt.Sprintf("after %d kills of the agent: the kubelet runs its pods", rounds), n.podsRun},
+		check{"their status is at the kube-apiserver", n.reported},
+		check{"the lease is renewed", n.beats(began)},
+		check{"CoreDNS resolves every service", n.resolves},
+		check{"kube-proxy has its rules", n.rules},
+		check{"the controller has its cache", n.cached},
+	)
+	n.requireKept()
+	n.controller.requireForward(n.t)
+}
+
+// kubectl returns a check of what a command prints, as the administrator.
+func (n *node) kubectl(want string, args ...string) func(context.Context) string {
+	return func(ctx context.Context) string {
+		cmd := exec.CommandContext(ctx, n.KubectlPath(), append([]string{"-n", shop}, args...)...)
+		cmd.Env = []string{"HOME=" + n.dir, "KUBECONFIG=" + n.files["admin"]}
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
+			return fmt.Sprintf("kubectl %v: %q (%v)", args, out, err)
+		}
+		return ""
+	}
+}
