@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -130,6 +132,39 @@ func TestContinues(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, x.reviewed)
+}
+
+// countedFlushes is a database that counts its flushes.
+type countedFlushes struct {
+	store.DB
+	n atomic.Int32
+}
+
+func (db *countedFlushes) Flush() error {
+	db.n.Add(1)
+	return db.DB.Flush()
+}
+
+// TestDecisionsAreDurable: decisions are durable a second after the first of them, at once.
+func TestDecisionsAreDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &countedFlushes{DB: memory.New()}
+		defer db.Close()
+		d := openDecisions(t, db)
+		for round := range int32(3) {
+			for i := range 10 {
+				d.note(fmt.Sprint(round, i), "alice", true, false, start)
+			}
+			require.Equal(t, round, db.n.Load())
+			time.Sleep(flushDelay)
+			synctest.Wait()
+			require.Equal(t, round+1, db.n.Load())
+		}
+		d.note("bob", "bob", false, false, start)
+		time.Sleep(flushDelay)
+		synctest.Wait()
+		require.Equal(t, int32(3), db.n.Load(), "nothing was stored")
+	})
 }
 
 // TestDecisionsAreBounded: of more decisions than may be remembered, the newest ones stay.
