@@ -178,7 +178,7 @@ func hasNetworks() bool {
 // newNetwork returns a network of its own, until it is closed or the test ends.
 func newNetwork(t *testing.T, address string) *network {
 	t.Helper()
-	n := &network{calls: make(chan func()), link: &link{address: address, target: address, conns: map[net.Conn]struct{}{}}}
+	n := &network{calls: make(chan func()), link: &link{address: address, targets: []string{address}, conns: map[net.Conn]struct{}{}}}
 	made := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // the thread, and with it the namespace, ends with the goroutine
