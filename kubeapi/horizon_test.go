@@ -31,7 +31,7 @@ func TestAwayForADay(t *testing.T) {
 		}
 		l := ask(t, w.server, exact)
 		require.Equal(t, http.StatusGone, l.Code)
-		require.Contains(t, string(l.raw), `"reason":"HistorySince"`)
+		require.Contains(t, l.raw, `"reason":"HistorySince"`)
 		s := open(t, w, "allowWatchBookmarks=true&resourceVersion="+left)
 		texts := s.texts()
 		require.Len(t, texts, objects*3/10+1, "the changes, and a bookmark")
@@ -43,7 +43,7 @@ func TestAwayForADay(t *testing.T) {
 		w.change("a/o-1", "db", "")
 		l = ask(t, w.server, exact)
 		require.Equal(t, http.StatusGone, l.Code)
-		require.NotContains(t, string(l.raw), "HistorySince")
+		require.NotContains(t, l.raw, "HistorySince")
 		require.Equal(t, []string{"ERROR 410"}, open(t, w, "allowWatchBookmarks=true&resourceVersion="+left).texts())
 	})
 }

@@ -128,10 +128,10 @@ func TestPagesExpired(t *testing.T) {
 		require.Equal(t, "13", l.Metadata.ResourceVersion)
 		l = ask(t, w.server, "/api/v1/pods?resourceVersion=12&resourceVersionMatch=Exact")
 		require.Equal(t, http.StatusGone, l.Code)
-		require.Contains(t, string(l.raw), `"causes":[{"reason":"HistorySince","message":"`, "a watch can continue there")
+		require.Contains(t, l.raw, `"causes":[{"reason":"HistorySince","message":"`, "a watch can continue there")
 		l = ask(t, w.server, "/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact")
 		require.Equal(t, http.StatusGone, l.Code)
-		require.NotContains(t, string(l.raw), "HistorySince")
+		require.NotContains(t, l.raw, "HistorySince")
 	})
 }
 

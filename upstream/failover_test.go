@@ -76,6 +76,7 @@ func (s *sites) ask(t *testing.T) string {
 	}
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 	return string(body)
 }
 
@@ -161,7 +162,7 @@ func TestFailover(t *testing.T) {
 			cancel()
 			s.hub.gone.Store(true)
 			for range 60 {
-				_, err := s.send(ctx, "/behind/api")
+				_, err := s.send(ctx, "/behind/api") //nolint:bodyclose // there is none
 				require.Error(t, err)
 				time.Sleep(time.Second)
 			}
@@ -212,5 +213,6 @@ func TestFailoverEndsWatches(t *testing.T) {
 		body, err := io.ReadAll(list.Body)
 		require.NoError(t, err)
 		require.Equal(t, "hub https://hub:1/behind/api/v1/pods", string(body))
+		require.NoError(t, list.Body.Close())
 	})
 }

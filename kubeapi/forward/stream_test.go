@@ -39,7 +39,7 @@ func upgrade(t *testing.T, s *site, method, protocol string) (io.ReadWriteCloser
 		"Upgrade: %s\r\nX-Stream-Protocol-Version: v5.channel.k8s.io\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n", method, token, protocol)
 	require.NoError(t, err)
 	buffer := bufio.NewReader(c)
-	a, err := http.ReadResponse(buffer, nil)
+	a, err := http.ReadResponse(buffer, nil) //nolint:bodyclose // the body is the connection
 	require.NoError(t, err)
 	require.Equal(t, http.StatusSwitchingProtocols, a.StatusCode)
 	require.Equal(t, protocol, a.Header.Get("Upgrade"))
