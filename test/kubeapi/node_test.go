@@ -28,10 +28,13 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// nodeName is the name of the node of the test, and rebootTime what it has until it works again.
+// nodeName is the name of the node of the test, rebootTime what it has until it works again, and
+// lookEvery the time between two looks at it.
 const (
 	nodeName   = "edge-1"
 	rebootTime = 10 * time.Second
+
+	lookEvery = 100 * time.Millisecond
 )
 
 var nodeKills = flag.Int("node.kills", 10, "how often TestNode kills the agent under the components of the node")
@@ -296,7 +299,7 @@ func (n *node) expect(works bool, began time.Time, within time.Duration, checks 
 			ctx, cancel := context.WithDeadline(n.t.Context(), began.Add(within))
 			defer cancel()
 			last[i], outcomes[i] = "not tried in time", fmt.Sprintf("not in %s", within)
-			err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+			err := wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
 				if now := c.wrong(ctx); ctx.Err() == nil {
 					last[i] = now
 				}
