@@ -345,7 +345,7 @@ func (n *node) kills(rounds int) {
 	n.want = n.now(n.t.Context())
 	require.Len(n.t, n.want.pods, len(pods))
 	began := time.Now()
-	n.expect(true, began, patience,
+	n.expect(true, began, 2*patience, // an informer waits up to a minute after so many failures
 		check{fmt.Sprintf("after %d kills of the agent: the kubelet runs its pods", rounds), n.podsRun},
 		check{"their status is at the kube-apiserver", n.reported},
 		check{"the lease is renewed", n.beats(began)},
