@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-jose/go-jose/v4/jwt"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,16 +25,32 @@ type Lookup func(resource schema.GroupResource, namespace, name string) (uid str
 // CheckBound returns an error if an object that a service account token is bound to is not in the
 // cache, though a collection would have it. It verifies nothing else of the token.
 func CheckBound(token string, lookup Lookup) error {
+	c, err := readClaims(token)
+	if err == nil {
+		_, err = c.cached(lookup)
+	}
+	return err
+}
+
+// Expiry returns when a service account token expires; the zero time if that is not known. It verifies
+// nothing of the token.
+func Expiry(token string) time.Time {
+	if c, err := readClaims(token); err == nil && c.Expiry != nil {
+		return c.Expiry.Time()
+	}
+	return time.Time{}
+}
+
+func readClaims(token string) (*claims, error) {
 	c := &claims{}
 	t, err := jwt.ParseSigned(token, algorithms)
 	if err == nil {
 		err = t.UnsafeClaimsWithoutVerification(c)
 	}
 	if err != nil {
-		return errors.New("it is not a token of a service account") // err may have parts of it
+		return nil, errors.New("it is not a token of a service account") // err may have parts of it
 	}
-	_, err = c.cached(lookup)
-	return err
+	return c, nil
 }
 
 // bound returns an error unless the objects that a token is bound to exist in the cache. Those that no

@@ -66,7 +66,7 @@ func refuses(code int) bool {
 // repeat answers with the remembered token, and returns false if there is none.
 func (h *Handler) repeat(w http.ResponseWriter, r *http.Request, ask *request) bool {
 	t := h.Store.get(ask.id)
-	if t == nil || t.Status.ExpirationTimestamp.Time.Sub(h.Clock.Now()) <= margin {
+	if t == nil || expiry(t).Sub(h.Clock.Now()) <= margin {
 		return false
 	}
 	if err := access.CheckBound(t.Status.Token, h.Lookup); err != nil {
@@ -89,6 +89,15 @@ func (h *Handler) repeat(w http.ResponseWriter, r *http.Request, ask *request) b
 		h.Repeated()
 	}
 	return true
+}
+
+// expiry returns when the token of an answer expires. The answer itself has an hour for the token of a
+// pod, after which a kubelet asks for another one, but the server accepts it for up to a year.
+func expiry(t *authenticationv1.TokenRequest) time.Time {
+	if at := access.Expiry(t.Status.Token); !at.IsZero() {
+		return at
+	}
+	return t.Status.ExpirationTimestamp.Time
 }
 
 // encode returns a TokenRequest in the form that a client accepts; nil if there is none.

@@ -153,6 +153,8 @@ func TestTimeAndObjects(t *testing.T) {
 		{"shortly before it expires", func(w *world) { w.clock.SetTime(start.Add(time.Hour - margin - time.Second)) }, true, true},
 		{"too shortly before it expires", func(w *world) { w.clock.SetTime(start.Add(time.Hour - margin)) }, false, true},
 		{"after it has expired", func(w *world) { w.clock.SetTime(start.Add(2 * time.Hour)) }, false, true},
+		{"after the answer's time, before the token's own", func(w *world) { w.clock.SetTime(start.Add(300 * 24 * time.Hour)) }, true, true},
+		{"after the token's own time", func(w *world) { w.clock.SetTime(start.Add(366 * 24 * time.Hour)) }, false, true},
 		{"with a clock that was set back", func(w *world) { w.clock.SetTime(start.Add(-1000 * time.Hour)) }, true, true},
 		{"if nothing is known of its objects", func(w *world) { clear(w.objects) }, true, true},
 		{"if its pod is deleted", func(w *world) { w.objects["pods shop/till-0"] = "-" }, false, false},
@@ -162,6 +164,9 @@ func TestTimeAndObjects(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
+			if strings.Contains(tc.name, "the token's own") {
+				w.expires = start.Add(365 * 24 * time.Hour)
+			}
 			token, _ := w.send(kubelet(packed))
 			w.code = http.StatusServiceUnavailable
 			before := len(w.objects)

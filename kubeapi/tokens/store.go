@@ -162,10 +162,10 @@ func (s *Store) surplus(but string, now time.Time) []store.Change {
 		case err != nil:
 			return nil
 		case o.Key() == but:
-		case o.Into(&r) != nil || !now.Before(r.Answer.Status.ExpirationTimestamp.Time):
+		case o.Into(&r) != nil || !now.Before(expiry(&r.Answer)):
 			out = append(out, store.Change{Key: o.Key()})
 		default:
-			all = append(all, held{o.Key(), r.Caller, r.Answer.Status.ExpirationTimestamp.Time, len(o.Raw())})
+			all = append(all, held{o.Key(), r.Caller, expiry(&r.Answer), len(o.Raw())})
 			of[r.Caller] += len(o.Raw())
 		}
 	}

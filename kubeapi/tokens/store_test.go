@@ -86,7 +86,7 @@ func TestBounds(t *testing.T) {
 	token := func(caller, id string, expires time.Duration, bytes int) (*request, *authenticationv1.TokenRequest) {
 		return &request{caller: caller, namespace: "shop", name: "till", id: digest(caller, id)}, &authenticationv1.TokenRequest{
 			Status: authenticationv1.TokenRequestStatus{
-				Token: newJWT(strings.Repeat("x", bytes)), ExpirationTimestamp: metav1.NewTime(start.Add(expires)),
+				Token: newJWT(strings.Repeat("x", bytes), time.Time{}), ExpirationTimestamp: metav1.NewTime(start.Add(expires)),
 			},
 		}
 	}

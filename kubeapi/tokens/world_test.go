@@ -46,6 +46,7 @@ type world struct {
 	mu      sync.Mutex
 	code    int // that the server answers with; 201 for a token
 	issued  int
+	expires time.Time   // the tokens themselves; unset for not said
 	header  http.Header // of the newest request to the server
 	body    []byte
 	pad     string            // an audience that makes an answer larger
@@ -123,7 +124,7 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	if w.pad != "" {
 		t.Spec.Audiences = append(t.Spec.Audiences, w.pad)
 	}
-	t.Status.Token = newJWT(fmt.Sprint("token-", w.issued))
+	t.Status.Token = newJWT(fmt.Sprint("token-", w.issued), w.expires)
 	t.Status.ExpirationTimestamp = metav1.NewTime(start.Add(time.Hour))
 	if s := t.Spec.ExpirationSeconds; s != nil {
 		t.Status.ExpirationTimestamp = metav1.NewTime(start.Add(time.Duration(*s) * time.Second))
@@ -136,7 +137,7 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 }
 
 // newJWT returns a token for the pod till-0 of the service account till, with a signature that is none.
-func newJWT(id string) string {
+func newJWT(id string, expires time.Time) string {
 	part := func(x any) string {
 		raw, err := json.Marshal(x)
 		if err != nil {
@@ -144,12 +145,16 @@ func newJWT(id string) string {
 		}
 		return base64.RawURLEncoding.EncodeToString(raw)
 	}
-	return part(map[string]any{"alg": "RS256"}) + "." + part(map[string]any{
+	claims := map[string]any{
 		"jti": id,
 		"kubernetes.io": map[string]any{
 			"namespace": "shop", "serviceaccount": map[string]any{"name": "till", "uid": "sa1"}, "pod": map[string]any{"name": "till-0", "uid": "p1"},
 		},
-	}) + "." + part("signature")
+	}
+	if !expires.IsZero() {
+		claims["exp"] = expires.Unix()
+	}
+	return part(map[string]any{"alg": "RS256"}) + "." + part(claims) + "." + part("signature")
 }
 
 // asking is a request of a caller.
