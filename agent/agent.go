@@ -358,7 +358,7 @@ func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
 	for _, c := range a.all() {
 		supervisors.Start(c)
 	}
-	group.Go(func() error { cluster.Run(running); return nil })
+	group.Go(func() error { cluster.Run(running, func() { a.kube.Reconnect(cluster) }); return nil })
 	group.Go(func() error { a.reloadsOn(running, cluster, supervisors); return nil })
 	group.Go(func() error { repair.Repairer{Damages: a.damages, Clock: a.clock, All: a.all}.Run(running); return nil })
 	group.Go(func() error { a.verifier.Run(running); return nil })

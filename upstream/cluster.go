@@ -88,7 +88,7 @@ func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, configError("", fmt.Sprintf("the TLS settings or credentials can't be used: %v", err), "correct the kubeconfig")
 	}
-	return endpoint{base, rt}, nil
+	return endpoint{cfg, base, rt}, nil
 }
 
 func newCluster(cfg *rest.Config, base *url.URL, rt http.RoundTripper) (*Cluster, error) {
@@ -100,27 +100,32 @@ func newCluster(cfg *rest.Config, base *url.URL, rt http.RoundTripper) (*Cluster
 	return c, nil
 }
 
-// Run decides until ctx ends which of two servers is used. It returns at once if there is one.
-func (c *Cluster) Run(ctx context.Context) {
+// Run decides until ctx ends which of two servers is used, and calls changed after each change. It
+// returns at once if there is one.
+func (c *Cluster) Run(ctx context.Context, changed func()) {
 	if c.failover != nil {
-		c.failover.run(ctx)
+		c.failover.run(ctx, changed)
 	}
+}
+
+// using returns the server in use.
+func (c *Cluster) using() endpoint {
+	if c.failover != nil {
+		return c.failover.current()
+	}
+	return endpoint{c.cfg, c.base, c.transport}
 }
 
 // Server returns the address of the server in use, without credentials.
-func (c *Cluster) Server() string {
-	if c.failover != nil {
-		return c.failover.current().base.Redacted()
-	}
-	return c.base.Redacted()
-}
+func (c *Cluster) Server() string { return c.using().base.Redacted() }
 
-// Anonymous returns a configuration for connections of others to the same server: with its address and
+// Anonymous returns a configuration for connections of others to the server in use: with its address and
 // with what makes it trusted, and without the credentials of this connection.
 func (c *Cluster) Anonymous() *rest.Config {
-	base := *c.base
+	e := c.using()
+	base := *e.base
 	base.User = nil
-	cfg := rest.AnonymousClientConfig(c.cfg)
+	cfg := rest.AnonymousClientConfig(e.cfg)
 	cfg.Host, cfg.UserAgent = base.String(), ""
 	return cfg
 }

@@ -13,6 +13,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/internal/sleep"
@@ -37,6 +38,7 @@ const (
 
 // endpoint is a server of the cluster, with the transport that authenticates to it.
 type endpoint struct {
+	cfg       *rest.Config
 	base      *url.URL
 	transport http.RoundTripper
 }
@@ -143,9 +145,9 @@ func (f *failover) failed() bool {
 	return !f.failing.IsZero() && f.clock.Since(f.failing) >= failoverAfter
 }
 
-// run changes the endpoint in use until ctx ends. The preferred one is left only for another that
+// run changes the endpoint in use until ctx ends, and calls changed after each change. The preferred one is left only for another that
 // answers: after an outage of the network a fleet comes back to its hub.
-func (f *failover) run(ctx context.Context) {
+func (f *failover) run(ctx context.Context, changed func()) {
 	var returned time.Time // when the preferred endpoint was used again; unset for never
 	after := returnAfter
 	for {
@@ -161,6 +163,7 @@ func (f *failover) run(ctx context.Context) {
 		}
 		f.log.Warn("the server is gone: another one is used until it is back", "server", f.preferred.base.Redacted(), "other", f.other.base.Redacted())
 		f.use(f.other)
+		changed()
 
 		steady := wait.Jitter(after, 0.5) // spreads the return of a fleet
 		for since := f.clock.Now(); f.clock.Since(since) < steady; {
@@ -173,6 +176,7 @@ func (f *failover) run(ctx context.Context) {
 		}
 		f.log.Info("the server is back, and is used again", "server", f.preferred.base.Redacted())
 		f.use(f.preferred)
+		changed()
 		returned = f.clock.Now()
 	}
 }

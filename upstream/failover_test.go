@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 )
 
@@ -48,6 +49,7 @@ func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
 type sites struct {
 	*failover
 	hub, direct site
+	changes     atomic.Int64
 }
 
 func runSites(t *testing.T, fn func(t *testing.T, s *sites)) {
@@ -55,12 +57,12 @@ func runSites(t *testing.T, fn func(t *testing.T, s *sites)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sites{hub: site{name: "hub"}, direct: site{name: "direct"}}
 		s.failover = newFailover(
-			endpoint{&url.URL{Scheme: "https", Host: "hub:1", Path: "/behind/"}, &s.hub},
-			endpoint{&url.URL{Scheme: "https", Host: "direct:2", Path: "/"}, &s.direct},
+			endpoint{nil, &url.URL{Scheme: "https", Host: "hub:1", Path: "/behind/"}, &s.hub},
+			endpoint{nil, &url.URL{Scheme: "https", Host: "direct:2", Path: "/"}, &s.direct},
 			clock.RealClock{}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); s.run(ctx) }()
+		go func() { defer close(done); s.run(ctx, func() { s.changes.Add(1) }) }()
 		fn(t, s)
 		cancel()
 		<-done
@@ -119,8 +121,10 @@ func TestFailover(t *testing.T) {
 			s.hub.gone.Store(false)
 			s.asking(t, returnAfter-2*failoverInterval)
 			require.Equal(t, fromDirect, s.ask(t))
+			require.Equal(t, int64(1), s.changes.Load())
 			s.asking(t, returnAfter)
 			require.Equal(t, fromHub, s.ask(t))
+			require.Equal(t, int64(2), s.changes.Load())
 		}},
 		{"a short failure", func(t *testing.T, s *sites) {
 			for range 20 {
@@ -215,4 +219,17 @@ func TestFailoverEndsWatches(t *testing.T) {
 		require.Equal(t, "hub https://hub:1/behind/api/v1/pods", string(body))
 		require.NoError(t, list.Body.Close())
 	})
+}
+
+// TestFailoverAnonymous checks that others connect to the server in use, without its credentials.
+func TestFailoverAnonymous(t *testing.T) {
+	c, err := NewFailover(&rest.Config{Host: "https://hub:1/behind", BearerToken: "a"}, &rest.Config{Host: "https://direct:2", BearerToken: "b"}, clock.RealClock{}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	for _, want := range []string{"https://hub:1/behind", "https://direct:2"} {
+		got := c.Anonymous()
+		require.Equal(t, want, got.Host)
+		require.Equal(t, want, c.Server())
+		require.Empty(t, got.BearerToken)
+		c.failover.use(c.failover.other)
+	}
 }

@@ -22,8 +22,8 @@ func (a *API) openForward(opts *kubeapi.Options) (err error) {
 	return err
 }
 
-// connectForward gives that handler its connection to the server.
-func (a *API) connectForward(cluster *upstream.Cluster) {
+// Reconnect forwards to the server that a cluster uses now.
+func (a *API) Reconnect(cluster *upstream.Cluster) {
 	if a.forward == nil {
 		return
 	}

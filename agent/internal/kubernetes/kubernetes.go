@@ -205,7 +205,7 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 		return
 	}
 	a.cluster.Store(cluster)
-	a.connectForward(cluster)
+	a.Reconnect(cluster)
 	if a.access != nil {
 		done := make(chan struct{})
 		go func() { defer close(done); a.access.follow(ctx, cluster) }()
