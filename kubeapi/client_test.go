@@ -302,7 +302,7 @@ func (c *reflector) frame(f *frame) bool {
 	key, version := m.Namespace+"/"+m.Name, m.UID+"@"+m.ResourceVersion
 	if f.Type == "ERROR" {
 		require.Equal(t, http.StatusGone, f.Object.Code, f.raw)
-		require.True(t, !c.bookmarks || c.w.skipped(c.rv) || c.rv < c.w.bareTo, "a client that asks for bookmarks: %s after %v", f.raw, c.got)
+		require.True(t, !c.bookmarks || c.w.skipped(c.rv) || int64(c.rv) < c.w.bareTo.Load(), "a client that asks for bookmarks: %s after %v", f.raw, c.got)
 		return false
 	}
 	rv := number(t, m.ResourceVersion)

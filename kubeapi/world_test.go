@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,7 +90,8 @@ type world struct {
 	// repeats lets a batch have a key more than once.
 	repeats bool
 	bare    bool            // the history has no attributes
-	bareTo  int             // there may be changes up to then without attributes, for want of clients
+	newest  atomic.Int64    // rv, for the goroutine of the loop
+	bareTo  atomic.Int64    // there may be changes up to then without attributes, for want of clients
 	queued  map[string]bool // keys of the batch
 
 	offline   bool
@@ -125,7 +127,7 @@ func (w *world) open() {
 	wanted := index.Wanted
 	index.Wanted = func(keeps bool) bool {
 		if !wanted(keeps) {
-			w.bareTo = w.rv
+			w.bareTo.Store(w.newest.Load())
 			return false
 		}
 		return true
@@ -206,6 +208,7 @@ func (w *world) close() {
 // put creates or updates an object at the server, or deletes it if p is nil.
 func (w *world) put(key string, p *pod) {
 	w.rv++
+	w.newest.Store(int64(w.rv))
 	c := change{rv: w.rv, old: w.objects[key]}
 	w.objects = maps.Clone(w.objects)
 	if p == nil {

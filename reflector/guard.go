@@ -119,7 +119,7 @@ func checkCanary(ctx context.Context, server Versions, stored store.Header, stat
 	switch {
 	case err != nil:
 		return false, err
-	case !then && comparable && order < 0:
+	case !then && comparable && now.ListRV != "0" && order < 0: // a list at 0 is of no state
 		// The probe has found the server at the checkpoint: this is another one of several.
 		return false, fmt.Errorf("%w, which is at %s", upstream.ErrLags, now.ListRV)
 	case then && !now.Exists:
@@ -232,7 +232,7 @@ func (r *Reflector) wentBack(ctx context.Context, rv string) error {
 	}
 	why := fmt.Errorf("the list is of %s, before the checkpoint %s", rv, r.rv)
 	err := r.opts.Source.Probe(ctx, r.rv)
-	if errors.Is(err, upstream.ErrAhead) {
+	if rv == "0" || errors.Is(err, upstream.ErrAhead) { // a list at 0 is of no state: no later one is newer
 		return &RelistError{Reason: store.ReasonRVAhead, Err: why}
 	}
 	return lags(why, err)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/localapi"
@@ -88,12 +90,25 @@ func TestFleetHorizon(t *testing.T) {
 
 	away := f.spokes[0]
 	away.stop()
+	f.createAged()
 	f.churn()
 	f.pass(65 * time.Second)
 	f.restartHubs()
 	f.quiet("after the horizon")
 	f.check(map[string]int{"expired": len(away.resources)})
 	require.Len(t, away.lists(), 2*len(away.resources))
+}
+
+// createAged creates objects that nothing changes later. Of the others the history may have only changes
+// that are younger than its retention.
+func (f *fleet) createAged() {
+	f.t.Helper()
+	aged := &churn{client: f.on.client, random: rand.New(rand.NewPCG(0, 0))} //nolint:gosec // choices of a test
+	for _, of := range []schema.GroupVersionResource{configMaps, pods} {
+		aged.create(f.t.Context(), aged.client.Resource(of).Namespace("left"), of, "aged")
+		_, err := aged.client.Resource(of).Namespace("left").Get(f.t.Context(), "aged", metav1.GetOptions{})
+		require.NoError(f.t, err)
+	}
 }
 
 // restartHubs restarts the hubs, so that they have only their files, and trim their history, and the

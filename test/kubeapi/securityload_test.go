@@ -104,7 +104,7 @@ func TestExhaustion(t *testing.T) {
 // client returns a client without credentials.
 func (v *vault) client(t *testing.T) *http.Client {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: v.tls, ForceAttemptHTTP2: true}
+	transport := &http.Transport{TLSClientConfig: v.tls.Clone(), ForceAttemptHTTP2: true} // it changes its configuration
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: patience}
 }
