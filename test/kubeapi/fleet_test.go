@@ -62,7 +62,6 @@ type hub struct {
 // fleetOptions are the settings of a fleet.
 type fleetOptions struct {
 	spokes  int
-	history string         // history.retention of the hubs
 	limited map[int]string // the one namespace of a spoke
 }
 
@@ -83,7 +82,7 @@ func newFleet(t *testing.T, random *rand.Rand, o fleetOptions) *fleet {
 	api := sharedCertificate(t)
 	for range 2 {
 		s := newSiteOf(t, f.on, resourcesNamed("namespaces.v1.", "serviceaccounts.v1.", "configmaps.v1.", "pods.v1."), func(s *site) {
-			s.access, s.api, s.history = true, api, o.history
+			s.access, s.api = true, api
 		})
 		f.hubs = append(f.hubs, &hub{site: s})
 	}

@@ -48,7 +48,6 @@ type site struct {
 	node       string   // whose resources of the profile are cached too; empty for none
 	partly     string   // more configured resources, which await does not wait for
 	api        string   // more lines of kubernetesAPI in the configuration
-	history    string   // history.retention; empty for the default
 	only       string   // the one namespace of the resources; empty for all
 
 	// server and cached are paths of kubeconfigs for the kube-apiserver and the agent.
@@ -132,9 +131,6 @@ func (s *site) configure() {
 	}
 	if s.direct != nil {
 		fmt.Fprintf(&b, "fallbackContext: %s\n", directContext)
-	}
-	if s.history != "" {
-		fmt.Fprintf(&b, "history: {retention: %s}\n", s.history)
 	}
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	if s.node != "" {
