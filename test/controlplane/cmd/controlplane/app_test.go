@@ -57,7 +57,7 @@ func TestCommands(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"kubeconfig --user reader", filepath.Join(dir, "reader.kubeconfig")},
 		{"seed --configmaps 3 --direct-pods 10", "seed: done"},
-		{"touch --resource configmaps --count 2", "shop-0000/"},
+		{"touch --resource configmaps --count 5", "shop-0000/"}, // 2 are kube-system's,
 		{"save --to " + backup, "save: done"},
 		{"kill-apiserver", "done"},
 		{"start-apiserver", "done"},
