@@ -130,12 +130,18 @@ func (g *generation) highestChange() (rv string, err error) {
 // nil if the history records no attributes.
 func (g *generation) note(w write, stored []byte, old format.Record, oldObject *object.Object, corrupt bool) error {
 	c := history.Change{Key: w.key, Deletion: w.deletion}
-	if !w.delete {
+	var err error
+	switch {
+	case w.delete:
+	case w.object != nil:
 		c.New = g.version(w.rec, w.object)
+	default:
+		if c.New, err = g.decodeVersion(w.key, w.rec); err != nil {
+			return err
+		}
 	}
 	switch {
 	case corrupt:
-		var err error
 		if c.Old, err = g.unreadable(w.key, c.New); err != nil {
 			return err
 		}

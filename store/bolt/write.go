@@ -20,7 +20,7 @@ type write struct {
 	values   [][]string // the object's values in each index, parallel to collection.indexes
 	delete   bool
 	deletion string         // resourceVersion of the deletion, if it is known
-	object   *object.Object // nil for a deletion, and in a replacement without attributes
+	object   *object.Object // nil for a deletion, and in a replacement, whose writes wait for long
 	old      *object.Object // the stored object, if the caller has read it
 	rec      format.Record
 }
@@ -121,7 +121,7 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 	writes := make([]write, 0, len(changes))
 	for _, ch := range changes {
 		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV, old: ch.Old}
-		if !pack || c.history != nil { // the writes of a replacement wait for long
+		if !pack {
 			w.object = ch.Object
 		}
 		if ch.Key == "" {
