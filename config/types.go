@@ -162,6 +162,7 @@ type KubernetesAPI struct {
 	Socket string `json:"socket,omitempty"`
 	// CertFile and KeyFile hold the certificate of Address and its key, in PEM. If both are empty,
 	// the agent makes a certificate and keeps it beside the database.
+	// They are read again when they change.
 	CertFile string `json:"certFile,omitempty"`
 	KeyFile  string `json:"keyFile,omitempty"`
 	// OpenAPI keeps a copy of the server's OpenAPI v3 documents on disk, and serves it.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/seen"
 )
 
 // identify returns the route for a caller that has proven its identity by a client certificate.
@@ -43,7 +43,7 @@ type identity struct {
 	kubeconfig string
 
 	mu     sync.Mutex
-	files  map[string]os.FileInfo // that it was read from; nil if it has to be read
+	files  seen.Files // that it was read from; nil if it has to be read
 	user   *authenticationv1.UserInfo
 	cert   *tls.Certificate
 	server *server // that to leads to
@@ -54,7 +54,7 @@ type identity struct {
 func (x *identity) route(s *server, user *authenticationv1.UserInfo, now time.Time) (*route, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !unchanged(x.files) {
+	if !x.files.Unchanged() {
 		if err := x.read(); err != nil {
 			return nil, err
 		}
@@ -78,17 +78,12 @@ func (x *identity) route(s *server, user *authenticationv1.UserInfo, now time.Ti
 // read reads the certificate. Of the kubeconfig only that is used: its server may be this cache.
 func (x *identity) read() error {
 	x.files, x.to = nil, nil
-	files := map[string]os.FileInfo{}
+	files := seen.Files{}
 	read := func(name string, data []byte) ([]byte, error) {
 		if len(data) > 0 || name == "" {
 			return data, nil
 		}
-		info, err := os.Stat(name) // before it is read, so that no change is missed
-		if err != nil {
-			return nil, err
-		}
-		files[name] = info
-		return os.ReadFile(name)
+		return files.Read(name)
 	}
 	if _, err := read(x.kubeconfig, nil); err != nil {
 		return err
@@ -118,17 +113,6 @@ func (x *identity) read() error {
 	}
 	x.files, x.user, x.cert = files, user, &pair
 	return nil
-}
-
-// unchanged reports whether there are files, and all are as they were.
-func unchanged(files map[string]os.FileInfo) bool {
-	for name, was := range files {
-		now, err := os.Stat(name)
-		if err != nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size() {
-			return false
-		}
-	}
-	return files != nil
 }
 
 // same reports whether two users have the same rights: the same name, UID and groups.

@@ -40,6 +40,7 @@ type Credentials struct {
 
 	ca  *x509.Certificate
 	key crypto.Signer
+	log *slog.Logger
 }
 
 // Dir returns the directory of the credentials of an agent with a database at path.
@@ -54,7 +55,7 @@ func Ensure(dir string, now time.Time, log *slog.Logger) (*Credentials, error) {
 	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs the execute bit
 		return nil, err
 	}
-	c := &Credentials{}
+	c := &Credentials{log: log}
 	var err error
 	if c.key, err = ensure(filepath.Join(dir, keyFile), log, parseKey, newKey); err != nil {
 		return nil, err

@@ -30,20 +30,19 @@ const (
 )
 
 // Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that in the
-// files, or, if their names are empty, a new one for the address. refused is called with the address of
+// files, which may change, or, if their names are empty, a new one for the address. refused is called with the address of
 // each client that has too many connections; nil for nothing.
 func (c *Credentials) Listen(address, certFile, keyFile string, refused func(peer string, err error)) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	var certificate tls.Certificate
-	if certFile != "" {
-		certificate, err = tls.LoadX509KeyPair(certFile, keyFile)
-	} else {
-		certificate, err = c.certificate(host)
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		ClientAuth: tls.RequestClientCert, // as in a kube-apiserver: it is verified with the request
 	}
-	if err != nil {
+	if err := c.setCertificate(config, host, certFile, keyFile); err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	listener, err := net.Listen("tcp", address)
@@ -56,12 +55,21 @@ func (c *Credentials) Listen(address, certFile, keyFile string, refused func(pee
 		return nil, fmt.Errorf("%w: give another address", err)
 	}
 	// The limit is below TLS: net/http recognises HTTP/2 only on a *tls.Conn.
-	return tls.NewListener(netutil.LimitListener(newFairListener(listener, refused), maxConnections), &tls.Config{
-		Certificates: []tls.Certificate{certificate},
-		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"h2", "http/1.1"},
-		ClientAuth:   tls.RequestClientCert, // as in a kube-apiserver: it is verified with the request
-	}), nil
+	return tls.NewListener(netutil.LimitListener(newFairListener(listener, refused), maxConnections), config), nil
+}
+
+func (c *Credentials) setCertificate(config *tls.Config, host, certFile, keyFile string) error {
+	if certFile == "" {
+		own, err := c.certificate(host)
+		config.Certificates = []tls.Certificate{own}
+		return err
+	}
+	files, err := newKeyPair(certFile, keyFile, c.log)
+	if err != nil {
+		return err
+	}
+	config.GetCertificate = files.get
+	return nil
 }
 
 // ListenUnix listens on a unix socket that only this user can connect to, see [localapi.Listen].

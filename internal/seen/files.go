@@ -1,0 +1,29 @@
+// Package seen reads files that other programs replace, such as certificates that are renewed.
+package seen
+
+import "os"
+
+// Files are files that were read, with what they were then. It is not safe for concurrent use.
+type Files map[string]os.FileInfo
+
+// Read reads a file and adds it.
+func (f Files) Read(name string) ([]byte, error) {
+	info, err := os.Stat(name) // before it is read, so that no change is missed
+	if err != nil {
+		return nil, err
+	}
+	f[name] = info
+	return os.ReadFile(name)
+}
+
+// Unchanged reports whether there are files, and all are as they were. A link to another file, as
+// Kubernetes has for a Secret's files in a volume, is a change.
+func (f Files) Unchanged() bool {
+	for name, was := range f {
+		now, err := os.Stat(name)
+		if err != nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size() {
+			return false
+		}
+	}
+	return len(f) > 0
+}

@@ -1,0 +1,64 @@
+package serving
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/snapcache/snapcache/internal/seen"
+)
+
+// keyPair is a certificate with its key in files. They are read again when they have changed, so that a
+// renewed certificate is used from the next connection on. It is safe for concurrent use.
+type keyPair struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	mu    sync.Mutex
+	files seen.Files
+	pair  *tls.Certificate
+	fault string // of the files as they are, empty for none
+}
+
+func newKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
+	k := &keyPair{certFile: certFile, keyFile: keyFile, log: log}
+	return k, k.read()
+}
+
+// get returns the certificate for a connection. If the changed files can't be used, perhaps because
+// only one of them is written yet, that is the previous one.
+func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.files.Unchanged() {
+		fault := ""
+		if err := k.read(); err != nil {
+			fault = err.Error()
+		}
+		if fault != "" && fault != k.fault {
+			k.log.Warn("the changed certificate of kubernetesAPI can't be used, its predecessor is used on", "err", fault)
+		}
+		k.fault = fault
+	}
+	return k.pair, nil
+}
+
+// read reads the files. After an error they are read again when they have changed again.
+func (k *keyPair) read() error {
+	k.files = seen.Files{}
+	cert, err := k.files.Read(k.certFile)
+	if err != nil {
+		return err
+	}
+	key, err := k.files.Read(k.keyFile)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("%s, %s: %w", k.certFile, k.keyFile, err)
+	}
+	k.pair = &pair
+	return nil
+}

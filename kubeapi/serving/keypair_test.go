@@ -1,0 +1,73 @@
+package serving
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// TestKeyPairRenewed: a renewed certificate is used without a restart, and none that does not fit its
+// key.
+func TestKeyPairRenewed(t *testing.T) {
+	c, _ := ensureAt(t, t.TempDir(), now)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	replace := func(name string, content []byte) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(name+".new", content, 0o600))
+		require.NoError(t, os.Rename(name+".new", name))
+	}
+	var pairs []tls.Certificate
+	write := func(what string) {
+		t.Helper()
+		p := pairs[len(pairs)-1]
+		if what == certFile {
+			replace(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate[0]}))
+			return
+		}
+		key, err := keyutil.MarshalPrivateKeyToPEM(p.PrivateKey)
+		require.NoError(t, err)
+		replace(keyFile, key)
+	}
+	renew := func() {
+		t.Helper()
+		p, err := c.certificate("127.0.0.1")
+		require.NoError(t, err)
+		pairs = append(pairs, p)
+	}
+	renew()
+	write(certFile)
+	write(keyFile)
+	var log lockedBuffer
+	k, err := newKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	requirePair := func(want tls.Certificate) {
+		t.Helper()
+		for range 3 {
+			got, err := k.get(nil)
+			require.NoError(t, err)
+			require.Equal(t, want.Certificate[0], got.Certificate[0])
+		}
+	}
+	requirePair(pairs[0])
+	renew()
+	write(certFile)
+	requirePair(pairs[0])
+	require.Equal(t, 1, strings.Count(log.String(), "can't be used"), log.String())
+	write(keyFile)
+	requirePair(pairs[1])
+	require.NoError(t, os.Remove(certFile))
+	requirePair(pairs[1])
+	require.Equal(t, 2, strings.Count(log.String(), "can't be used"), log.String())
+	renew()
+	write(certFile)
+	write(keyFile)
+	requirePair(pairs[2])
+}
