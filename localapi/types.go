@@ -111,6 +111,8 @@ type AgentStatus struct {
 	// Server is the kube-apiserver's URL, Connected whether the last request succeeded.
 	Server    string `json:"server,omitempty"`
 	Connected bool   `json:"connected"`
+	// Fallback reports that Server is that of the configuration's fallbackContext.
+	Fallback bool `json:"fallback,omitempty"`
 
 	// Problem is what keeps the whole agent from catching up, in one line.
 	Problem string `json:"problem,omitempty"`
@@ -119,6 +121,14 @@ type AgentStatus struct {
 	// was refused, in one line.
 	ConfigLoaded  time.Time `json:"configLoaded"`
 	ConfigProblem string    `json:"configProblem,omitempty"`
+}
+
+// ServerText returns the server for people, empty for none.
+func (a *AgentStatus) ServerText() string {
+	if a.Fallback {
+		return a.Server + " (of fallbackContext)"
+	}
+	return a.Server
 }
 
 // StoreStatus describes the database.

@@ -62,8 +62,8 @@ func agentLine(a *localapi.AgentStatus) string {
 	if !a.Started.IsZero() {
 		parts = append(parts, "up since "+a.Started.Local().Format(time.DateTime))
 	}
-	if a.Server != "" {
-		parts = append(parts, "server "+a.Server)
+	if server := a.ServerText(); server != "" {
+		parts = append(parts, "server "+server)
 	}
 	return strings.Join(parts, ", ")
 }

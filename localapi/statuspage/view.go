@@ -142,7 +142,7 @@ func selection(c localapi.Collection) string {
 func agentFacts(s *localapi.Status, now time.Time) facts {
 	var all facts
 	if a := s.Agent; a != nil {
-		all.add("Server", a.Server)
+		all.add("Server", a.ServerText())
 		all.add("Version", a.Version)
 		all.addAt("Started", ago(now, a.Started), a.Started)
 	}

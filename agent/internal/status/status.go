@@ -47,7 +47,7 @@ type Reporter struct {
 func (r *Reporter) Fill(s *localapi.Status) {
 	s.Agent = &localapi.AgentStatus{
 		Version: r.Version, PID: os.Getpid(), Started: r.Started,
-		Server: r.Server(),
+		Server: r.Server(), Fallback: r.FellBack(),
 	}
 	loaded, refusal := r.Loaded()
 	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = loaded.UTC(), refusal
