@@ -37,7 +37,7 @@ func TestTwentyThousandPods(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
 	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, manyPods))
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods", commitInterval: "1s"})
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods", commitInterval: "1s", more: "kubernetesAPI: {address: '" + freeAddress(t) + "'}"})
 
 	t.Run("first sync", func(t *testing.T) {
 		a := x.in(t).start()
