@@ -170,7 +170,7 @@ func TestKubernetesAPIErrors(t *testing.T) {
 		{"port in use", config.KubernetesAPI{Address: taken.Addr().String(), Socket: socket}, "address already in use: another program listens there: end it, or give another address"},
 		{"address of another machine", config.KubernetesAPI{Address: "192.0.2.1:6445", Socket: socket},
 			"this machine does not have it, or not yet: add it to an interface, or give another address"},
-		{"no certificate", config.KubernetesAPI{Address: freeAddress(t), Socket: socket, CertFile: "absent.crt", KeyFile: "absent.key"}, "certificate: stat absent.crt: no such file"},
+		{"no certificate", config.KubernetesAPI{Address: freeAddress(t), Socket: socket, CertFile: "absent.crt", KeyFile: "absent.key"}, "certificate: open absent.crt"},
 		{"no socket", config.KubernetesAPI{Socket: n.dir}, "not a socket"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

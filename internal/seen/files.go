@@ -1,19 +1,27 @@
 // Package seen reads files that other programs replace, such as certificates that are renewed.
 package seen
 
-import "os"
+import (
+	"io"
+	"os"
+)
 
 // Files are files that were read, with what they were then. It is not safe for concurrent use.
 type Files map[string]os.FileInfo
 
 // Read reads a file and adds it.
 func (f Files) Read(name string) ([]byte, error) {
-	info, err := os.Stat(name) // before it is read, so that no change is missed
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	info, err := file.Stat()            // before it is read, so that no change is missed
 	if err != nil {
 		return nil, err
 	}
 	f[name] = info
-	return os.ReadFile(name)
+	return io.ReadAll(file)
 }
 
 // Unchanged reports whether there are files, and all are as they were. A link to another file, as
