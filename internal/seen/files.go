@@ -11,6 +11,7 @@ type Files map[string]os.FileInfo
 
 // Read reads a file and adds it.
 func (f Files) Read(name string) ([]byte, error) {
+	f[name] = nil // a file that can't be read counts as changed
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err

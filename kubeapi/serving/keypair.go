@@ -44,7 +44,8 @@ func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return k.pair, nil
 }
 
-// read reads the files. After an error they are read again when they have changed again.
+// read reads the files. After an error they are read again when they have changed, or if one could not be
+// read.
 func (k *keyPair) read() error {
 	k.files = seen.Files{}
 	cert, err := k.files.Read(k.certFile)

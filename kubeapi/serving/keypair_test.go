@@ -70,4 +70,10 @@ func TestKeyPairRenewed(t *testing.T) {
 	write(certFile)
 	write(keyFile)
 	requirePair(pairs[2])
+	renew()
+	require.NoError(t, os.Remove(keyFile))
+	write(certFile)
+	requirePair(pairs[2])
+	write(keyFile)
+	requirePair(pairs[3])
 }
