@@ -22,12 +22,12 @@ import (
 )
 
 // TestMonitoringMetrics checks that an agent has every metric of the alert rules and the dashboard,
-// with the labels and values that they select by. The agent has set aside a file, made a snapshot
-// and verified itself against the server, and clients have used its Kubernetes API, so that it has all
-// metrics there are.
+// with the labels and values that they select by. The agent has a fallback, set aside a file, made a
+// snapshot and verified itself against the server, and clients have used its Kubernetes API, so that it
+// has all metrics there are.
 func TestMonitoringMetrics(t *testing.T) {
 	t.Parallel()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps", more: "kubernetesAPI: {address: '" + freeAddress(t) + "'}"})
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps", more: "fallbackContext: controlplane\nkubernetesAPI: {address: '" + freeAddress(t) + "'}"})
 	require.NoError(t, os.MkdirAll(filepath.Dir(x.db), 0o700))
 	require.NoError(t, os.WriteFile(x.db, []byte("no database of ours, and long enough to be looked at"), 0o600))
 	a := x.start()
