@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -159,7 +160,7 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 	h.Set("Age", strconv.Itoa(int(age.Seconds())))
 	since := now.Since.UTC().Format(time.RFC3339)
 	if staleness.Policy == Refuse && age > staleness.MaxAge {
-		err := failed(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
+		err := status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
 			"the server can't be reached since %s, and %s that are older than %s are not served", since, groupResource(c.info), staleness.MaxAge))
 		return err
 	}

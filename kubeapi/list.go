@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -94,7 +95,7 @@ func (q *query) cover(r *http.Request, of []*served) (err error) {
 	name, _ := q.selector.Name()
 	switch {
 	case errors.Is(err, selector.ErrNotStored):
-		return notCovered{failed(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: %v: ask the kube-apiserver", groupResource(of[0].info), err))}
+		return notCovered{status.Error(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: %v: ask the kube-apiserver", groupResource(of[0].info), err))}
 	case err != nil:
 		return badRequest(err.Error())
 	case named != "" && named != name:

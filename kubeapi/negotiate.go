@@ -11,6 +11,8 @@ import (
 
 	"github.com/munnerz/goautoneg"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
 // form is the representation of objects in an answer.
@@ -67,11 +69,11 @@ func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 		}
 	}
 	if asked {
-		err := failed(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json")
+		err := status.Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json")
 		err.ErrStatus.Details = nil
 		return f, err
 	}
-	return f, failed(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+	return f, status.Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"406: Not Acceptable\n\nAvailable representations: application/json")
 }
 

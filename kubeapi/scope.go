@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
 // covering returns the collection, of those of one resource, that has every object that a request
@@ -37,7 +38,7 @@ func outOfScope(of []*served) error {
 		has = append(has, s.describeScope())
 	}
 	i := of[0].info
-	err := failed(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
+	err := status.Error(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
 		"%s is forbidden: the request asks for more than is cached here, which is %s: narrow the request, or ask the kube-apiserver",
 		groupResource(i), strings.Join(has, "; ")))
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: i.Group, Kind: i.Resource}

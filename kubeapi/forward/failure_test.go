@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/access"
 )
 
-// status reads the Status of an answer that is an error, which has no credential in it.
-func status(t *testing.T, a *http.Response) metav1.Status {
+// statusOf reads the Status of an answer that is an error, which has no credential in it.
+func statusOf(t *testing.T, a *http.Response) metav1.Status {
 	t.Helper()
 	defer a.Body.Close()
 	raw, err := io.ReadAll(a.Body)
@@ -60,14 +60,14 @@ func TestServerEndsBefore(t *testing.T) {
 					return a
 				}
 				a := send()
-				got := status(t, a)
+				got := statusOf(t, a)
 				require.Equal(t, http.StatusBadGateway, a.StatusCode)
 				require.Empty(t, a.Header.Get("Retry-After"))
 				require.Contains(t, got.Message, "it may have done")
 				s.closeIdle()
 				s.upstream.Close()
 				a = send()
-				got = status(t, a)
+				got = statusOf(t, a)
 				require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 				require.Equal(t, metav1.StatusReasonServiceUnavailable, got.Reason)
 				require.Equal(t, "1", a.Header.Get("Retry-After"))
@@ -125,7 +125,7 @@ func TestDisconnected(t *testing.T) {
 			began := time.Now()
 			a, err := client(t, s.proxy, protocol).Do(request(t, method, s.proxy.URL+"/x", nil))
 			require.NoError(t, err)
-			got := status(t, a)
+			got := statusOf(t, a)
 			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 			require.Equal(t, metav1.StatusReasonServiceUnavailable, got.Reason)
 			require.Equal(t, "1", a.Header.Get("Retry-After"))
@@ -143,7 +143,7 @@ func TestNotConnectedYet(t *testing.T) {
 	before := s.server.Swap(nil)
 	a, err := client(t, s.proxy, "h2").Do(request(t, "POST", s.proxy.URL+"/x", nil))
 	require.NoError(t, err)
-	status(t, a)
+	statusOf(t, a)
 	require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 	s.server.Store(before)
 }
@@ -164,7 +164,7 @@ func TestLocalCaller(t *testing.T) {
 		require.False(t, s.Reaches(requestOf(t, s)))
 		a, err := client(t, s.proxy, "h2").Do(request(t, "POST", s.proxy.URL+"/x", nil))
 		require.NoError(t, err)
-		status(t, a)
+		statusOf(t, a)
 		require.Equal(t, http.StatusForbidden, a.StatusCode)
 	}
 }
@@ -226,7 +226,7 @@ func TestLimits(t *testing.T) {
 	}
 	for _, upgrade := range []bool{false, true} {
 		a := send(upgrade)
-		got := status(t, a)
+		got := statusOf(t, a)
 		require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
 		require.Equal(t, metav1.StatusReasonTooManyRequests, got.Reason)
 		require.Equal(t, "1", a.Header.Get("Retry-After"))

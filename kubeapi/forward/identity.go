@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/seen"
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
 // identify returns the route for a caller that has proven its identity by a client certificate.
@@ -31,7 +32,7 @@ func (h *Handler) identify(s *server, caller *access.Caller) (*route, error) {
 	if err := errors.Join(faults...); err != nil {
 		h.warn("a client certificate for forwarded requests can't be used", err)
 	}
-	return nil, failure(http.StatusForbidden, metav1.StatusReasonForbidden, 0, fmt.Sprintf(
+	return nil, status.Error(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
 		"forbidden: User %q has proven its identity by a client certificate, with which a request can't be forwarded: "+
 			"name a kubeconfig with a client certificate of the same user and groups in kubernetesAPI.forward.identities", caller.User.Username))
 }

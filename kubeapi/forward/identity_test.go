@@ -98,7 +98,7 @@ func TestIdentity(t *testing.T) {
 		a, err := client(t, s.proxy, "http/1.1").Do(r)
 		require.NoError(t, err)
 		if a.StatusCode == http.StatusForbidden {
-			got := status(t, a)
+			got := statusOf(t, a)
 			require.Contains(t, got.Message, "kubernetesAPI.forward.identities")
 			require.Contains(t, got.Message, c.User.Username)
 			require.Nil(t, header, "nothing is sent")
@@ -173,7 +173,7 @@ current-context: x
 		s.caller.Store(node("u"))
 		a, err := client(t, s.proxy, "h2").Do(request(t, "GET", s.proxy.URL+"/x", nil))
 		require.NoError(t, err)
-		require.NotContains(t, status(t, a).Message, "secret")
+		require.NotContains(t, statusOf(t, a).Message, "secret")
 		require.Equal(t, http.StatusForbidden, a.StatusCode)
 		require.NotContains(t, s.log.String(), "secret")
 		require.Contains(t, s.log.String(), "it has no client certificate")

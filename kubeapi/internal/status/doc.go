@@ -1,0 +1,2 @@
+// Package status answers requests that fail with a Status, as a kube-apiserver does.
+package status

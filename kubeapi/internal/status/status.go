@@ -1,0 +1,66 @@
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Error returns an error that is answered with a Status.
+func Error(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{},
+	}}
+}
+
+// Later returns an error that asks the client to repeat its request in a second.
+func Later(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	err := Error(code, reason, message)
+	err.ErrStatus.Details.RetryAfterSeconds = 1
+	return err
+}
+
+// TooMany returns the error of [Later] with 429.
+func TooMany(message string) *apierrors.StatusError {
+	return Later(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, message)
+}
+
+// Of returns the Status of an error: an internal error if it has none.
+func Of(err error) metav1.Status {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		e := Error(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
+		e.ErrStatus.Details = nil
+		known = e
+	}
+	s := known.Status()
+	s.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	return s
+}
+
+// Send answers with a Status, in the form for people if indent is set.
+func Send(w http.ResponseWriter, s metav1.Status, indent bool) {
+	body, err := json.Marshal(s)
+	if indent {
+		body, err = json.MarshalIndent(s, "", "  ")
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if !indent { // a kube-apiserver ends only this form with a line feed
+		body = append(body, '\n')
+	}
+	h := w.Header()
+	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
+	}
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(int(s.Code))
+	_, _ = w.Write(body) // if it fails, the client is gone
+}
