@@ -60,23 +60,21 @@ func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
 	if c.Local {
 		return nil
 	}
-	maxAge := answerAge
-	if ask.Continues {
-		maxAge -= RecheckInterval // at the next time, the answer would be too old
-	}
-	spec := ask.spec(c)
-	d := a.decide(ctx, spec, maxAge)
+	d := a.decide(ctx, ask, ask.spec(c))
 	if d.allowed {
 		return nil
 	}
 	return ask.forbidden(c.User.Username, d.reason)
 }
 
-// decide returns a decision that is younger than maxAge.
-func (a *Authorizer) decide(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, maxAge time.Duration) *decision {
+// decide returns a decision on a request, whose review is spec, that is young enough for it.
+func (a *Authorizer) decide(ctx context.Context, ask Request, spec authorizationv1.SubjectAccessReviewSpec) *decision {
 	id, now, rules := requestID(spec), a.Clock.Now(), a.Rules.version()
-	connected := a.Connected()
-	if x, ok := a.recent.Get(id); ok {
+	connected, maxAge := a.Connected(), answerAge
+	if ask.Continues {
+		maxAge -= RecheckInterval // at the next time, the answer would be too old
+	}
+	if x, ok := a.recent.Get(id); ok && (connected || !ask.Forwarded) {
 		d, _ := x.(*decision)
 		age := now.Sub(d.at)
 		if age >= 0 && age < maxAge && d.rules == rules && d.reviewed == connected {
@@ -86,6 +84,9 @@ func (a *Authorizer) decide(ctx context.Context, spec authorizationv1.SubjectAcc
 	var d *decision
 	if connected {
 		d = a.review(ctx, id, spec, rules)
+	}
+	if d == nil && ask.Forwarded {
+		return &decision{allowed: true} // until the server can be asked
 	}
 	if d == nil {
 		d = a.remembered(id, spec, now)

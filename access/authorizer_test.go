@@ -134,6 +134,25 @@ func TestContinues(t *testing.T) {
 	require.Equal(t, 2, x.reviewed)
 }
 
+// TestForwarded: what the server has let in ends if the server refuses it, but not if it can't be asked.
+func TestForwarded(t *testing.T) {
+	x := newDesk(nil)
+	ctx := WithCaller(context.Background(), &Caller{User: authenticationv1.UserInfo{Username: "alice"}})
+	asked := ask("watch", "pods")
+	asked.Continues, asked.Forwarded = true, true
+	own := asked
+	own.Forwarded = false
+	require.Error(t, x.Authorize(ctx, own), "the control")
+	require.NoError(t, x.Authorize(ctx, asked), "away")
+	x.connected, x.fails = true, true
+	require.NoError(t, x.Authorize(ctx, asked), "without an answer")
+	x.fails = false
+	require.Error(t, x.Authorize(ctx, asked))
+	x.clock.SetTime(start.Add(time.Minute))
+	x.server["alice watch pods"] = true
+	require.NoError(t, x.Authorize(ctx, asked))
+}
+
 // countedFlushes is a database that counts its flushes.
 type countedFlushes struct {
 	store.DB

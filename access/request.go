@@ -20,6 +20,9 @@ type Request struct {
 	// Continues is set for what has been authorized before, and is authorized again each
 	// [RecheckInterval] while it lasts. It ends within a minute after its right was withdrawn.
 	Continues bool
+
+	// Forwarded is set for what the cluster's server itself has let in: only its own refusal counts.
+	Forwarded bool
 }
 
 // RecheckInterval is the time between two authorizations of a watch.

@@ -99,12 +99,13 @@ func readVerb(r *http.Request, p path) verb {
 	return verbList
 }
 
-// mayContinue returns a function that authorizes a watch again; nil if everybody may watch.
-func (s *Server) mayContinue(r *http.Request, p path) func() error {
+// mayContinue returns a function that authorizes a watch, which may be one that is forwarded, again; nil
+// if everybody may watch.
+func (s *Server) mayContinue(r *http.Request, p path, forwarded bool) func() error {
 	if s.opts.Authorize == nil {
 		return nil
 	}
 	ask := asked(r, p)
-	ask.Continues = true
+	ask.Continues, ask.Forwarded = true, forwarded
 	return func() error { return s.opts.Authorize(r.Context(), ask) }
 }

@@ -2,11 +2,14 @@ package kubeapi
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"net/http"
 	urlpath "path"
 	"strconv"
 	"strings"
+
+	"github.com/snapcache/snapcache/access"
 )
 
 // Forwarder sends requests to the server, with the credentials of their callers. It must be safe for
@@ -27,7 +30,8 @@ type Forwarder interface {
 //
 // A forwarded request is not authorized here: the server does that, by the path and the credentials as
 // they came. Whatever is answered here is authorized here, and so are documents wherever they come
-// from: the decision is then remembered for the time without the server.
+// from: the decision is then remembered for the time without the server. A watch is authorized again
+// here while it lasts, wherever its events come from.
 func (s *Server) Forwarding(local http.Handler) http.Handler {
 	if s.opts.Forward == nil {
 		return local
@@ -100,11 +104,14 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 	m := s.opts.Metrics
 	m.forwarding.Inc()
 	counted := &hijackable{counting{ResponseWriter: w}}
+	ctx, cancel := s.whileAllowed(r)
 	ended := false
 	defer func() {
 		m.forwarding.Dec()
 		code := counted.code
 		switch {
+		case r.Context().Err() == nil && ctx.Err() != nil:
+			code = http.StatusForbidden
 		case ended:
 		case r.Context().Err() != nil:
 			code = statusClientClosed
@@ -112,9 +119,37 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 			code = http.StatusBadGateway
 		}
 		m.forwarded.WithLabelValues(forwardedVerb(r), strconv.Itoa(code)).Inc()
+		cancel()
 	}()
-	s.opts.Forward.ServeHTTP(counted, r)
+	s.opts.Forward.ServeHTTP(counted, r.WithContext(ctx))
 	ended = true
+}
+
+// whileAllowed returns a context for a forwarded request. That of a watch ends when the server would
+// refuse it: the server itself decides on a watch only once. The other streams, such as exec and log,
+// last as they do without the cache.
+func (s *Server) whileAllowed(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	p, _ := parsePath(r.URL.Path)
+	mayContinue := s.mayContinue(r, p, true)
+	if mayContinue == nil || p.Resource == "" || requestVerb(r, p) != string(verbWatch) {
+		return ctx, cancel
+	}
+	ticker := s.opts.Clock.NewTicker(access.RecheckInterval)
+	go func() {
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+				if mayContinue() != nil {
+					cancel()
+				}
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 // forwardedVerb returns the verb of a forwarded request, one of a few.

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -250,6 +252,74 @@ func TestForwardsMissing(t *testing.T) {
 				require.Empty(t, a.Header(), "the age is that of the cache")
 			}
 		})
+	}
+}
+
+// TestForwardedWatchIsRefusedLater: a forwarded watch ends soon after the server would refuse it, and
+// nothing else does.
+func TestForwardedWatchIsRefusedLater(t *testing.T) {
+	for _, tc := range []struct {
+		name, method, uri string
+		refused, ends     bool
+	}{
+		{"watch", "GET", "/api/v1/services?watch=true", true, true},
+		{"watch of one", "GET", "/api/v1/services?watch=1&fieldSelector=metadata.name%3Dx", true, true},
+		{"old form", "GET", "/api/v1/watch/namespaces/a/services", true, true},
+		{"not covered", "GET", "/api/v1/namespaces/b/configmaps?watch=1", true, true},
+		{"encoded slash", "GET", "/api/v1/namespaces/a%2Fservices?watch=1", true, true},
+		{"allowed", "GET", "/api/v1/services?watch=1", false, false},
+		{"list", "GET", "/api/v1/services", true, false},
+		{"log", "GET", "/api/v1/namespaces/a/pods/x/log?follow=1", true, false},
+		{"exec", "GET", "/api/v1/namespaces/a/pods/x/exec?watch=1", true, false},
+		{"no resource", "GET", "/logs/x?watch=1", true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var refused atomic.Bool
+				f := &forwarder{takes: true, reaches: true, answer: func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(http.StatusOK)
+					<-r.Context().Done()
+					panic(http.ErrAbortHandler)
+				}}
+				s := New(Options{Collections: func() []*Collection { return nil }, Forward: f, Authorize: func(_ context.Context, ask access.Request) error {
+					require.True(t, ask.Continues && ask.Forwarded)
+					require.Equal(t, "watch", ask.Resource.Verb)
+					if refused.Load() {
+						return errors.New("no")
+					}
+					return nil
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					defer func() { require.Equal(t, http.ErrAbortHandler, recover()) }()
+					s.Forwarding(s).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, tc.method, tc.uri, nil))
+				}()
+				time.Sleep(time.Hour)
+				refused.Store(tc.refused)
+				time.Sleep(access.RecheckInterval + time.Second)
+				synctest.Wait()
+				require.Equal(t, tc.ends, isClosed(over))
+				cancel()
+				<-over
+				code := "499"
+				if tc.ends {
+					code = "403"
+				}
+				verb := forwardedVerb(httptest.NewRequest(tc.method, tc.uri, nil))
+				require.EqualValues(t, 1, valueOf(t, s.opts.Metrics.forwarded.WithLabelValues(verb, code)))
+			})
+		})
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -65,7 +65,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err := q.form.check(); err != nil {
 		return err
 	}
-	wt := &watcher{s: s, q: &q, rv: rv, sent: s.opts.Metrics.sent(q.info.ID), mayContinue: s.mayContinue(r, q.path)}
+	wt := &watcher{s: s, q: &q, rv: rv, sent: s.opts.Metrics.sent(q.info.ID), mayContinue: s.mayContinue(r, q.path, false)}
 	initial := rv == "" || rv == "0"
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send

@@ -179,7 +179,7 @@ func vouches(name string) bool {
 
 // failed answers a request that the server did not answer.
 func (h *Handler) failed(w http.ResponseWriter, r *http.Request, x *exchange, err error) {
-	if r.Context().Err() != nil { // the client is gone, or the agent stops
+	if r.Context().Err() != nil { // the client or its rights are gone, or the agent stops
 		panic(http.ErrAbortHandler)
 	}
 	h.warn("a request could not be forwarded", err)

@@ -112,12 +112,13 @@ func forwardSite(t *testing.T, on *plane, identities ...string) *site {
 // TestForward: what no collection answers is answered as by the kube-apiserver itself, to users with
 // rights and to those without, whatever they have proven their identity with.
 func TestForward(t *testing.T) {
-	users := newUsers(t, "forward", 6)
-	all, none := users[5], users[0]
+	users := newUsers(t, "forward", 14)
+	all, none, leaving := users[5], users[0], users[13]
 	certified := newCertified(t, "forward-certified", "operators")
 	s := forwardSite(t, shared.plane, certified.kubeconfig)
 	s.awaitUsers(users)
 	server, cached := restConfig(t, s.server), restConfig(t, s.cached)
+	withdrawn := withdraw(t, leaving.at(t, cached), certified.at(t, cached), "forward-"+leaving.name)
 	for _, tc := range []struct {
 		name           string
 		direct, cached *caller
@@ -139,6 +140,42 @@ func TestForward(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, allowed, tc.allowed)
 		})
+	}
+	t.Run("a watch after its right was withdrawn", withdrawn)
+}
+
+// withdraw opens forwarded watches of two callers, and deletes the binding of the first. The returned
+// function requires that its watch has ended within a minute, and the other's has not.
+func withdraw(t *testing.T, leaving, staying *caller, binding string) func(*testing.T) {
+	t.Helper()
+	open := func(c *caller) <-chan time.Time {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.base+"/api/v1/services?watch=1", nil)
+		require.NoError(t, err)
+		a, err := c.http.Do(r)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, a.StatusCode)
+		require.Empty(t, a.Header.Get("Age"), "it is forwarded")
+		ended := make(chan time.Time, 1)
+		go func() {
+			defer a.Body.Close()
+			_, _ = io.Copy(io.Discard, a.Body) // until it ends, in any way
+			ended <- time.Now()
+		}()
+		return ended
+	}
+	gone, lasting := open(leaving), open(staying)
+	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	require.NoError(t, client.RbacV1().ClusterRoleBindings().Delete(t.Context(), binding, metav1.DeleteOptions{}))
+	began := time.Now()
+	return func(t *testing.T) {
+		select {
+		case at := <-gone:
+			require.Less(t, at.Sub(began), 70*time.Second) // a minute, and moments of a busy machine
+		case <-time.After(time.Until(began.Add(75 * time.Second))):
+			require.Fail(t, "it lasts")
+		}
+		require.Empty(t, lasting, "the other one lasts")
 	}
 }
 
