@@ -1,2 +1,2 @@
-// Package quota limits how often each of many clients may do something.
+// Package quota limits what each of many clients may do: how often, and how much at once.
 package quota

@@ -12,5 +12,5 @@
 //   - An answer that the server does not finish is cut, so that no client takes a part for the whole.
 //   - A client that does not go on with its body, or with reading its answer, is cut. A stream on which
 //     nothing happens is not, but the number of requests, and of connections that have changed their
-//     protocol, is limited.
+//     protocol, is limited, so that no user takes what others need.
 package forward

@@ -6,13 +6,16 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/quota"
 )
 
 // statusOf reads the Status of an answer that is an error, which has no credential in it.
@@ -191,7 +194,8 @@ func TestHeaders(t *testing.T) {
 	require.Equal(t, strings.TrimPrefix(s.upstream.URL, "https://"), host)
 }
 
-// TestLimits: requests beyond the limits are refused, those within go on, and places are free again.
+// TestLimits: a user that has many requests gets 429 for more of them, while another one gets through,
+// and its own places are free again. Upgrades have places of their own.
 func TestLimits(t *testing.T) {
 	release := make(chan struct{})
 	began := make(chan struct{}, 10)
@@ -199,46 +203,61 @@ func TestLimits(t *testing.T) {
 		began <- struct{}{}
 		<-release
 	}))
-	s.requests, s.upgrades = make(chan struct{}, 2), make(chan struct{}, 1)
+	s.requests, s.upgrades = quota.NewPlaces(4), quota.NewPlaces(2)
 	c := client(t, s.proxy, "http/1.1")
-	send := func(upgrade bool) *http.Response {
+	var held []chan *http.Response
+	send := func(user string, upgrade bool) *http.Response { // nil if it is forwarded
+		s.caller.Store(&access.Caller{User: authenticationv1.UserInfo{Username: user}})
 		r := request(t, "GET", s.proxy.URL+"/x", nil)
 		if upgrade {
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "SPDY/3.1")
 		}
-		a, err := c.Do(r)
-		if err != nil {
-			t.Error(err)
-		}
-		return a
-	}
-	answers := make(chan int, 3)
-	for _, upgrade := range []bool{false, false, true} {
+		answer := make(chan *http.Response, 1)
 		go func() {
-			a := send(upgrade)
-			_ = a.Body.Close()
-			answers <- a.StatusCode
+			a, err := c.Do(r)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- a
 		}()
+		select {
+		case <-began:
+			held = append(held, answer)
+			return nil
+		case a := <-answer:
+			return a
+		}
 	}
-	for range 3 {
-		<-began
-	}
-	for _, upgrade := range []bool{false, true} {
-		a := send(upgrade)
+	hold := func(user string, upgrade bool) { require.Nil(t, send(user, upgrade)) }
+	refused := func(user string, upgrade bool) {
+		t.Helper()
+		a := send(user, upgrade)
+		require.NotNil(t, a, "it is forwarded")
 		got := statusOf(t, a)
 		require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
 		require.Equal(t, metav1.StatusReasonTooManyRequests, got.Reason)
 		require.Equal(t, "1", a.Header.Get("Retry-After"))
 	}
-	close(release)
-	for range 3 {
-		require.Equal(t, http.StatusOK, <-answers)
+	finish := sync.OnceFunc(func() { close(release) })
+	defer finish()
+	hold("greedy", false)
+	hold("greedy", false)
+	hold("greedy", true)
+	for range 10 {
+		refused("greedy", false)
+		refused("greedy", true)
 	}
-	require.Eventually(t, func() bool { return len(s.requests)+len(s.upgrades) == 0 }, time.Minute, time.Millisecond)
-	a := send(true)
-	require.NoError(t, a.Body.Close())
-	require.Equal(t, http.StatusOK, a.StatusCode)
+	hold("other", false)
+	hold("other", true)
+	refused("other", true) // none is left
+	finish()
+	for _, answer := range held {
+		a := <-answer
+		require.NoError(t, a.Body.Close())
+		require.Equal(t, http.StatusOK, a.StatusCode)
+	}
+	require.Eventually(t, func() bool { return s.upgrades.Take("greedy") }, time.Minute, time.Millisecond, "its place is free again")
 }
 
 // TestEarlyAnswer: an answer to a request whose body the server does not want comes at once, though the

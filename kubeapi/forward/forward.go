@@ -16,10 +16,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/quota"
 )
 
 const (
-	// maxRequests limits the requests that are forwarded at once, each of which takes some 100 KiB.
+	// maxRequests limits the requests that are forwarded at once, each of which takes some 100 KiB. Of
+	// these, and of maxUpgrades, a user gets half, or less if others have some.
 	maxRequests = 500
 
 	// maxUpgrades limits those that may change the protocol of their connection, such as exec. Each has
@@ -48,7 +50,7 @@ type Handler struct {
 	buffers    buffers
 	logged     rate.Sometimes
 
-	requests, upgrades chan struct{} // have a value for each one in progress
+	requests, upgrades *quota.Places // by user
 }
 
 // server is where requests are sent to.
@@ -62,7 +64,7 @@ type server struct {
 func New(opts Options) *Handler {
 	h := &Handler{
 		opts: opts, logged: rate.Sometimes{First: 1, Interval: time.Minute},
-		requests: make(chan struct{}, maxRequests), upgrades: make(chan struct{}, maxUpgrades),
+		requests: quota.NewPlaces(maxRequests), upgrades: quota.NewPlaces(maxUpgrades),
 	}
 	for _, file := range opts.Kubeconfigs {
 		h.identities = append(h.identities, &identity{kubeconfig: file})
@@ -122,17 +124,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		sendError(w, err)
 		return
 	}
-	slots, transport := h.requests, to.requests
+	places, transport := h.requests, to.requests
 	if r.Header.Get("Upgrade") != "" {
-		slots, transport = h.upgrades, to.upgrades
+		places, transport = h.upgrades, to.upgrades
 	}
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	default:
+	user := access.CallerOf(r.Context()).User.Username
+	if !places.Take(user) {
 		sendError(w, errTooMany)
 		return
 	}
+	defer places.Leave(user)
 	x := newExchange(w, r)
 	defer x.end()
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }}
