@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -27,4 +28,30 @@ func TestQuota(t *testing.T) {
 		q.Allow(strconv.Itoa(i), now)
 	}
 	require.Equal(t, 3, q.clients.Len(), "the number of clients is bounded")
+}
+
+// TestDelay: a fleet that is refused comes back one after the other.
+func TestDelay(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	q := New(50, 50, 3)
+	const limit = time.Minute
+	perSecond := map[int]int{}
+	for range 2050 {
+		perSecond[int(math.Ceil(q.Delay("fleet", now, limit).Seconds()))]++
+	}
+	require.Equal(t, 50, perSecond[0])
+	for second := 1; second <= 40; second++ {
+		require.InDelta(t, 50, perSecond[second], 1, second)
+	}
+	require.Zero(t, q.Delay("other", now, limit))
+	require.Equal(t, 40*time.Second, q.Delay("fleet", now.Add(20*time.Millisecond), limit).Round(time.Second))
+
+	most, seconds := time.Duration(0), map[int]bool{}
+	for range 10_000 {
+		d := q.Delay("fleet", now, limit)
+		most, seconds[int(d.Seconds())] = max(most, d), true
+	}
+	require.LessOrEqual(t, most, limit)
+	require.Greater(t, len(seconds), 55, "those for whom there is no place any more are spread too")
+	require.Zero(t, q.Delay("fleet", now.Add(2*limit), limit), "later there is")
 }
