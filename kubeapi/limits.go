@@ -1,32 +1,44 @@
 package kubeapi
 
 import (
-	"context"
 	"io"
+	"math"
 	"net/http"
-	"sync"
 	"time"
 
-	"github.com/snapcache/snapcache/access"
-	"github.com/snapcache/snapcache/internal/spool"
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
 // Limits of a [Server], so that its memory, and the disk space of its spools, are bounded. Requests
 // that exceed them get 429, after which client-go repeats them.
 const (
-	// maxRequests limits the requests for resources, with watches, that are answered at once.
+	// maxRequests limits the requests for resources, with watches, that are answered at once, on a
+	// node. A hub that was given more memory takes more of them.
 	maxRequests = 4000
 
-	// maxWatches limits the watches, each of which takes some 30 KiB. A kubelet has one for each Secret
-	// and ConfigMap of its pods.
+	// maxWatches limits the watches, each of which takes some 30 KiB, in the same way. A kubelet has one
+	// for each Secret and ConfigMap of its pods.
 	maxWatches = 2000
 
-	// maxSpools limits the lists, and the initial objects of watches, that are sent at once. A spool
-	// has at most 1 MiB in memory, and a file of at most the collection's size.
-	maxSpools = 32
+	// listSeats limits the lists, and the initial objects of watches, that are sent at once: those of
+	// large collections take several seats. A spool has at most 1 MiB in memory, and seatBytes on disk
+	// for each of its seats, unless it has the most seats.
+	listSeats = 64
+	seatBytes = 16 << 20
+	maxWidth  = listSeats / 4
 
-	// maxUserSpools limits those of one user, which may read them slowly.
-	maxUserSpools = 8
+	// maxWaiting limits the lists that wait for a seat.
+	maxWaiting = 1000
+
+	// replaySeats limits the watches that continue from the stored history at once. They have seats of
+	// their own, so that no list delays them, and the others wait: a client that has an open watch does
+	// not come again.
+	replaySeats = 32
+
+	// retryRate is how many of the refused requests should come again each second, and retryLimit the
+	// longest time that they are asked to wait.
+	retryRate  = 50
+	retryLimit = time.Minute
 )
 
 // limit holds a value for each of those that are limited by its capacity.
@@ -44,83 +56,14 @@ func (l limit) enter() bool {
 
 func (l limit) leave() { <-l }
 
-// share is a user's part of what is limited.
-type share struct {
-	limit
-	requests int // that have the share
-}
-
-// shares are the parts of all users that use theirs. It is safe for concurrent use; the zero value is
-// ready.
-type shares struct {
-	mu sync.Mutex
-	of map[string]*share // by user
-}
-
-// open returns the share of a caller, which done has to follow. Callers that this machine lets in have
-// no limit of their own.
-func (s *shares) open(c *access.Caller, size int) (_ limit, done func()) {
-	if c == nil || c.Local {
-		return make(limit, 1), func() {}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = map[string]*share{}
-	}
-	user := c.User.Username
-	x := s.of[user]
-	if x == nil {
-		x = &share{limit: make(limit, size)}
-		s.of[user] = x
-	}
-	x.requests++
-	return x.limit, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if x.requests--; x.requests == 0 {
-			delete(s.of, user)
-		}
-	}
-}
-
-// newSpool returns a spool, and the function that frees it, which may be called again. The caller's share
-// comes first: one that waits for its own lists keeps no place.
-func (s *Server) newSpool(ctx context.Context) (*spool.Spool, func(), error) {
-	own, closeShare := s.shares.open(access.CallerOf(ctx), maxUserSpools)
-	if err := s.awaitRoom(ctx, own); err != nil {
-		closeShare()
-		return nil, nil, err
-	}
-	if err := s.awaitRoom(ctx, s.spools); err != nil {
-		own.leave()
-		closeShare()
-		return nil, nil, err
-	}
-	sp := spool.New(s.opts.SpoolDir)
-	return sp, sync.OnceFunc(func() {
-		sp.Close()
-		s.spools.leave()
-		own.leave()
-		closeShare()
-	}), nil
-}
-
-// awaitRoom waits until there is room for one more list, but not for long.
-func (s *Server) awaitRoom(ctx context.Context, l limit) error {
-	if l.enter() {
-		return nil
-	}
-	timer := s.opts.Clock.NewTimer(waitLimit)
-	defer timer.Stop()
-	select {
-	case l <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C():
-		return later("too many lists are being sent")
-	}
+// refuse counts a request that is over a limit, and returns its answer: it should come again when those
+// that were refused before it have.
+func (s *Server) refuse(why Refusal, message string) error {
+	s.opts.Metrics.Refused(why)
+	err := status.TooMany(message)
+	d := s.retries.Delay(struct{}{}, s.opts.Clock.Now(), retryLimit)
+	err.ErrStatus.Details.RetryAfterSeconds = int32(max(1, math.Ceil(d.Seconds())))
+	return err
 }
 
 // writeLimit is how long a client may take to accept what is written at once, before its request is

@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/kubeapi/internal/seats"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -301,7 +302,7 @@ func TestWatchIsNotRead(t *testing.T) {
 				require.Zero(t, time.Since(began))
 				synctest.Wait()
 				require.Len(t, s.watches, 2)
-				require.Len(t, s.spools, 1, "only while the initial objects are sent")
+				require.Equal(t, 1, taken(s.lists), "only while the initial objects are sent")
 				require.Zero(t, c.views.Load())
 
 				time.Sleep(writeLimit + time.Second)
@@ -314,7 +315,7 @@ func TestWatchIsNotRead(t *testing.T) {
 				client.CloseIdleConnections()
 				time.Sleep(time.Minute)
 				require.Empty(t, s.watches)
-				require.Empty(t, s.spools)
+				require.Zero(t, taken(s.lists))
 				require.Empty(t, s.requests)
 			})
 		})
@@ -332,6 +333,20 @@ func (w stuckWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
+// taken returns how many seats are taken.
+func taken(s *seats.Seats) int {
+	n, _ := s.Taken()
+	return n
+}
+
+// from returns a GET of a user, on a connection.
+func from(ctx context.Context, user, connection, target string) *http.Request {
+	ctx = access.WithCaller(ctx, &access.Caller{User: authenticationv1.UserInfo{Username: user}})
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	r.RemoteAddr = connection
+	return r
+}
+
 // TestLimits checks what is bounded by numbers: watches, lists that are sent, and requests.
 func TestLimits(t *testing.T) {
 	for _, tc := range []struct {
@@ -339,98 +354,46 @@ func TestLimits(t *testing.T) {
 		limit        int
 		message      string
 		wait         time.Duration
+		reason       Refusal
 	}{
-		{"watches", "/api/v1/configmaps?watch=1&resourceVersion=1", maxWatches, "too many watches", 0},
-		{"lists", "/api/v1/configmaps?resourceVersion=0", maxSpools, "too many lists", waitLimit},
-		{"initial objects", "/api/v1/configmaps?watch=1&resourceVersion=0", maxSpools, "too many lists", waitLimit},
-		{"requests", "/api/v1/namespaces/ns/configmaps/o000001?resourceVersion=0", maxRequests, "too many requests", 0},
+		{"watches", "/api/v1/configmaps?watch=1&resourceVersion=1", maxWatches, "too many watches", 0, RefusedWatches},
+		{"lists", "/api/v1/configmaps?resourceVersion=0", listSeats, "too many lists", waitLimit, RefusedLists},
+		{"initial objects", "/api/v1/configmaps?watch=1&resourceVersion=0", listSeats, "too many lists", waitLimit, RefusedLists},
+		{"requests", "/api/v1/namespaces/ns/configmaps/o000001?resourceVersion=0", maxRequests, "too many requests", 0, RefusedRequests},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newCached(t, memory.New(), 1, 10).server("")
 				ctx, cancel := context.WithCancel(t.Context())
 				w := stuckWriter{httptest.NewRecorder(), make(chan struct{})}
-				serve := func(w http.ResponseWriter) {
+				serve := func(w http.ResponseWriter, user int) {
 					defer func() { _ = recover() }() // of a request that is cancelled
-					s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, tc.target, nil))
+					s.ServeHTTP(w, from(ctx, strconv.Itoa(user), "", tc.target))
 				}
 				before := heap()
-				for range tc.limit {
-					go serve(stuckWriter{httptest.NewRecorder(), w.read})
+				for user := range tc.limit {
+					go serve(stuckWriter{httptest.NewRecorder(), w.read}, user)
 				}
 				synctest.Wait()
 				require.Less(t, (heap()-before)/int64(tc.limit), int64(200<<10))
 				refused, began := httptest.NewRecorder(), time.Now()
-				serve(refused)
+				serve(refused, -1)
 				require.Equal(t, http.StatusTooManyRequests, refused.Code)
 				require.Equal(t, "1", refused.Header().Get("Retry-After"))
 				require.Contains(t, refused.Body.String(), tc.message)
 				require.Equal(t, tc.wait, time.Since(began))
+				require.Equal(t, 1, int(valueOf(t, s.opts.Metrics.refused.WithLabelValues(string(tc.reason)))))
 				cancel()
 				close(w.read)
 				synctest.Wait()
 				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				served := httptest.NewRecorder()
-				serve(served)
+				serve(served, -1)
 				require.Equal(t, http.StatusOK, served.Code, "after the others")
 			})
 		})
 	}
-}
-
-// TestListWaits checks that a list that finds too many others waits for one of them to end.
-func TestListWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newCached(t, memory.New(), 1, 10).server("")
-		for range maxSpools {
-			require.True(t, s.spools.enter())
-		}
-		time.AfterFunc(waitLimit/2, s.spools.leave)
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/configmaps", nil))
-		require.Equal(t, http.StatusOK, w.Code)
-	})
-}
-
-// TestUsersLists: a user that reads its lists slowly does not delay those of another one.
-func TestUsersLists(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newCached(t, memory.New(), 1, 10).server("")
-		read := make(chan struct{})
-		list := func(w http.ResponseWriter, user string) {
-			ctx := access.WithCaller(t.Context(), &access.Caller{User: authenticationv1.UserInfo{Username: user}})
-			s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/configmaps?resourceVersion=0", nil))
-		}
-		for range 10 * maxSpools {
-			go list(stuckWriter{httptest.NewRecorder(), read}, "slow")
-		}
-		synctest.Wait()
-		require.Len(t, s.spools, maxUserSpools)
-		require.Len(t, s.shares.of, 1)
-		w, began := httptest.NewRecorder(), time.Now()
-		list(w, "other")
-		require.Equal(t, http.StatusOK, w.Code)
-		require.Zero(t, time.Since(began))
-		more := httptest.NewRecorder()
-		list(more, "slow")
-		require.Equal(t, http.StatusTooManyRequests, more.Code)
-		close(read)
-		synctest.Wait()
-		require.Empty(t, s.spools)
-		require.Empty(t, s.shares.of)
-
-		read = make(chan struct{})
-		go list(stuckWriter{httptest.NewRecorder(), read}, "slow")
-		synctest.Wait()
-		for range 2 * maxUserSpools { // one after the other
-			last := httptest.NewRecorder()
-			list(last, "slow")
-			require.Equal(t, http.StatusOK, last.Code)
-		}
-		close(read)
-		synctest.Wait()
-	})
 }
 
 // TestHugeTimeout checks that no timeoutSeconds overflows.
@@ -513,7 +476,7 @@ func TestPanic(t *testing.T) {
 				require.Contains(t, logged.String(), "broken")
 				require.NotContains(t, logged.String(), "secret")
 				require.Empty(t, s.watches)
-				require.Empty(t, s.spools)
+				require.Zero(t, taken(s.lists))
 				require.Empty(t, s.requests)
 			})
 		})

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 	"github.com/snapcache/snapcache/object"
@@ -142,32 +141,28 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
 	if err := q.form.check(); err != nil {
 		return err
 	}
-	sp, free, err := s.newSpool(r.Context())
+	pg, err := s.page(r, w.Header(), &q)
 	if err != nil {
 		return err
 	}
-	defer free()
-	pg, err := s.page(r.Context(), w.Header(), &q)
-	if err != nil {
-		return err
-	}
+	defer pg.sp.free()
 	if pg.limit > 0 {
 		// Whether there are more objects is written before the first one.
-		err := q.copy(r.Context(), pg, sp)
+		err := q.copy(r.Context(), pg)
 		pg.view.Close()
 		if err != nil {
 			return err
 		}
-		sp.Finish(nil)
-		return s.sendList(w, r, &q, pg, sp)
+		pg.sp.Finish(nil)
+		return s.sendList(w, r, &q, pg)
 	}
-	defer q.startCopy(r.Context(), pg, sp)() // before the spool is closed
-	return s.sendList(w, r, &q, pg, sp)
+	defer q.startCopy(r.Context(), pg)() // before the spool is closed
+	return s.sendList(w, r, &q, pg)
 }
 
-// startCopy copies a page to a spool beside its reader, and closes its view. The returned function
+// startCopy copies a page to its spool beside the reader of that, and closes its view. The returned function
 // ends that, and panics if that did: here it would end the process, there only the request.
-func (q *query) startCopy(ctx context.Context, pg *page, sp *spool.Spool) (end func()) {
+func (q *query) startCopy(ctx context.Context, pg *page) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	copied := make(chan struct{})
 	var panicked error
@@ -177,10 +172,10 @@ func (q *query) startCopy(ctx context.Context, pg *page, sp *spool.Spool) (end f
 		defer func() {
 			if p := recover(); p != nil {
 				panicked = fmt.Errorf("%v\n%s", p, debug.Stack())
-				sp.Finish(panicked)
+				pg.sp.Finish(panicked)
 			}
 		}()
-		sp.Finish(q.copy(ctx, pg, sp))
+		pg.sp.Finish(q.copy(ctx, pg))
 	}()
 	return func() {
 		cancel()
@@ -190,9 +185,9 @@ func (q *query) startCopy(ctx context.Context, pg *page, sp *spool.Spool) (end f
 	}
 }
 
-// copy copies the objects of a page to a spool: records as they are stored if all are selected, else
+// copy copies the objects of a page to its spool: records as they are stored if all are selected, else
 // the JSON of those that are.
-func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
+func (q *query) copy(ctx context.Context, pg *page) error {
 	var copied int64
 	var buf []byte
 	last := ""
@@ -207,13 +202,13 @@ func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
 			return pg.cut(q, last)
 		}
 		if q.selector.Empty() && len(pg.undo) == 0 { // undone records are not as the view's are stored
-			err = sp.Add(nil, rec)
+			err = pg.sp.Add(nil, rec)
 			copied++
 		} else {
 			var ok bool
 			var raw []byte
 			if raw, ok, err = q.match(rec, &buf); ok {
-				err = sp.Add(raw, store.Record{})
+				err = pg.sp.Add(raw, store.Record{})
 				copied++
 			}
 		}
@@ -226,7 +221,7 @@ func (q *query) copy(ctx context.Context, pg *page, sp *spool.Spool) error {
 }
 
 // eachCopied calls fn with the JSON of each object that copy has put into a spool.
-func eachCopied(ctx context.Context, sp *spool.Spool, fn func(raw []byte) error) error {
+func eachCopied(ctx context.Context, sp *transfer, fn func(raw []byte) error) error {
 	return sp.Each(ctx, func(head, object []byte, err error) error {
 		switch {
 		case err != nil:
@@ -257,8 +252,8 @@ func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err e
 	return o.JSON(), ok, err
 }
 
-// sendList writes a list whose objects come from a spool.
-func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page, sp *spool.Spool) error {
+// sendList writes a list whose objects come from the page's spool.
+func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page) error {
 	size, zstd := writeBufferBytes, acceptsZstd(r)
 	if zstd {
 		w, size = &zstdWriter{ResponseWriter: w}, packBytes
@@ -273,7 +268,7 @@ func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *
 		}
 		return out.begin()
 	}
-	err := eachCopied(r.Context(), sp, func(raw []byte) error {
+	err := eachCopied(r.Context(), pg.sp, func(raw []byte) error {
 		if !started {
 			if err := start(); err != nil {
 				return err

@@ -31,10 +31,12 @@ const (
 	RefusedRate         Refusal = "rate"         // too many requests in a short time
 	RefusedRequests     Refusal = "requests"     // too many requests in progress
 	RefusedConnections  Refusal = "connections"  // too many connections
+	RefusedWatches      Refusal = "watches"      // too many watches of all clients
+	RefusedLists        Refusal = "lists"        // too many lists are being sent
 )
 
 // Refusals are all of them.
-var Refusals = []Refusal{RefusedUnauthorized, RefusedForbidden, RefusedTokens, RefusedRate, RefusedRequests, RefusedConnections}
+var Refusals = []Refusal{RefusedUnauthorized, RefusedForbidden, RefusedTokens, RefusedRate, RefusedRequests, RefusedConnections, RefusedWatches, RefusedLists}
 
 // NewMetrics returns the metrics of one server.
 func NewMetrics() *Metrics {
@@ -58,7 +60,7 @@ func NewMetrics() *Metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "snapcache_kubernetes_api_refused_total",
 			Help: "What clients of the Kubernetes API were refused, by reason: unauthorized (401), forbidden (403); tokens, rate, requests (429), for one " +
-				"client that has too many of them; connections, which are closed.",
+				"client that has too many of them; watches, lists (429), for too many in all; connections, which are closed.",
 		}, []string{"reason"}),
 		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "snapcache_kubernetes_api_forwarded_total",

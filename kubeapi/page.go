@@ -19,6 +19,7 @@ import (
 // resourceVersion, that state with the later changes undone.
 type page struct {
 	view  store.View
+	sp    *transfer
 	meta  listMeta
 	after string    // the key after which it begins
 	limit int64     // 0 for none
@@ -31,8 +32,8 @@ type undoing struct {
 	object *object.Object
 }
 
-// page returns the page that a list asks for. The caller closes its view.
-func (s *Server) page(ctx context.Context, h http.Header, q *query) (*page, error) {
+// page returns the page that a list asks for. The caller closes its view, and frees its transfer.
+func (s *Server) page(r *http.Request, h http.Header, q *query) (*page, error) {
 	rv, from := q.opts.ResourceVersion, token{}
 	if q.opts.Continue != "" {
 		var err error
@@ -44,11 +45,12 @@ func (s *Server) page(ctx context.Context, h http.Header, q *query) (*page, erro
 		}
 		rv = from.at()
 	}
-	v, err := s.view(ctx, h, q.served, rv)
+	v, sp, err := s.admit(r, h, q, rv)
 	if err != nil {
 		return nil, err
 	}
-	pg := &page{view: v, meta: listMeta{RV: v.State().RV}, limit: q.opts.Limit}
+	ctx := r.Context()
+	pg := &page{view: v, sp: sp, meta: listMeta{RV: v.State().RV}, limit: q.opts.Limit}
 	switch {
 	case q.opts.Continue != "":
 		pg.after = q.prefix() + from.after()
@@ -62,6 +64,7 @@ func (s *Server) page(ctx context.Context, h http.Header, q *query) (*page, erro
 	}
 	if err != nil {
 		v.Close()
+		sp.free()
 		return nil, err
 	}
 	return pg, nil

@@ -8,7 +8,6 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -25,11 +24,11 @@ import (
 // selection by then, because each exit has its own place. So if the client continues from that event,
 // it misses no deletion. It may get MODIFIED or DELETED for an object that entered meanwhile.
 func (w *watcher) replay(ctx context.Context) error {
-	sp, free, err := w.s.newSpool(ctx)
+	sp, err := w.admitReplay(ctx)
 	if err != nil {
 		return err
 	}
-	defer free()
+	defer sp.free()
 	v, err := w.q.View()
 	if err != nil {
 		return err
@@ -61,7 +60,7 @@ func (w *watcher) replay(ctx context.Context) error {
 
 // collect copies the changes after w.rv to a spool, with their types. It fails before anything is
 // sent if the history does not have them all.
-func (w *watcher) collect(ctx context.Context, v store.View, sp *spool.Spool) error {
+func (w *watcher) collect(ctx context.Context, v store.View, sp *transfer) error {
 	state, found := v.State(), false
 	if skips, err := v.Skips(w.rv); skips || errors.As(err, new(*store.CorruptionError)) {
 		return tooOld(w.rv, state.RV)

@@ -10,6 +10,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/quota"
+	"github.com/snapcache/snapcache/kubeapi/internal/seats"
 )
 
 // Options are the dependencies of a Server.
@@ -56,8 +58,9 @@ type Server struct {
 	opts    Options
 	catalog catalog
 
-	requests, watches, spools limit
-	shares                    shares // of the spools
+	requests, watches limit
+	lists, replays    *seats.Seats
+	retries           *quota.Quota // places in time for what was refused
 }
 
 // New returns a server.
@@ -68,9 +71,11 @@ func New(opts Options) *Server {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics()
 	}
+	scale := quota.Scale()
 	return &Server{
 		opts: opts, catalog: catalog{collections: opts.Collections},
-		requests: make(limit, maxRequests), watches: make(limit, maxWatches), spools: make(limit, maxSpools),
+		requests: make(limit, maxRequests*scale), watches: make(limit, maxWatches*scale),
+		lists: seats.New(listSeats, maxWaiting), replays: seats.New(replaySeats, 0), retries: quota.New(retryRate, retryRate, 1),
 	}
 }
 
@@ -127,7 +132,7 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 // resource answers a request for a resource, or for a discovery document.
 func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	if !s.requests.enter() {
-		sendError(w, r, later("too many requests are being answered"))
+		sendError(w, r, s.refuse(RefusedRequests, "too many requests are being answered"))
 		return
 	}
 	defer s.requests.leave()

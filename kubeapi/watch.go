@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
-	"github.com/snapcache/snapcache/internal/spool"
+	"github.com/snapcache/snapcache/kubeapi/internal/seats"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -37,10 +37,11 @@ var errWatchOver = errors.New("the watch is over")
 
 // watcher delivers the events of a collection to one client.
 type watcher struct {
-	s   *Server
-	q   *query
-	out *frames
-	rv  string // up to which the client has the events
+	s      *Server
+	q      *query
+	client seats.Client
+	out    *frames
+	rv     string // up to which the client has the events
 
 	sent prometheus.Counter // of events
 
@@ -65,23 +66,15 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err := q.form.check(); err != nil {
 		return err
 	}
-	wt := &watcher{s: s, q: &q, rv: rv, sent: s.opts.Metrics.sent(q.info.ID), mayContinue: s.mayContinue(r, q.path, false)}
+	wt := &watcher{s: s, q: &q, client: seatsFor(r), rv: rv, sent: s.opts.Metrics.sent(q.info.ID), mayContinue: s.mayContinue(r, q.path, false)}
 	initial := rv == "" || rv == "0"
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
 	}
 	if !s.watches.enter() {
-		return later("too many watches are open")
+		return s.refuse(RefusedWatches, "too many watches are open")
 	}
 	defer s.watches.leave()
-	var sp *spool.Spool
-	free := func() {}
-	if initial {
-		if sp, free, err = s.newSpool(r.Context()); err != nil {
-			return err
-		}
-	}
-	defer free()
 	if q.Events != nil { // before the state is read, so that no event is missed
 		wt.reader = q.Events.open(q.place(), q.concerns)
 		defer wt.reader.close()
@@ -93,8 +86,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	wt.out = newFrames(w, r, &q)
 	defer wt.out.dog.end()
 	var v store.View
+	var sp *transfer
 	if initial {
-		v, err = s.view(r.Context(), http.Header{}, q.served, from)
+		v, sp, err = s.admit(r, http.Header{}, &q, from)
 	} else {
 		v, err = s.resumed(q.served)
 	}
@@ -113,8 +107,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	stop := wt.startTimers()
 	defer stop()
 	if initial {
-		err = wt.initial(r.Context(), v, sp)
-		free() // a watch lasts longer than its first objects
+		err = wt.initial(r.Context(), &page{view: v, sp: sp})
 	} else {
 		err = wt.out.start()
 	}
@@ -178,14 +171,16 @@ func (w *watcher) untilBookmark() time.Duration {
 	return bookmarkInterval
 }
 
-// initial sends the objects of a view as additions, closes the view, and notes where the client is.
-func (w *watcher) initial(ctx context.Context, v store.View, sp *spool.Spool) error {
-	w.rv = v.State().RV
-	defer w.q.startCopy(ctx, &page{view: v}, sp)()
+// initial sends the objects of a page as additions, closes its view, frees its transfer, and notes where
+// the client is.
+func (w *watcher) initial(ctx context.Context, pg *page) error {
+	w.rv = pg.view.State().RV
+	defer pg.sp.free() // a watch lasts longer than its first objects
+	defer w.q.startCopy(ctx, pg)()
 	if err := w.out.start(); err != nil {
 		return err
 	}
-	if err := eachCopied(ctx, sp, func(raw []byte) error { return w.out.event(store.Added, raw) }); err != nil {
+	if err := eachCopied(ctx, pg.sp, func(raw []byte) error { return w.out.event(store.Added, raw) }); err != nil {
 		return err
 	}
 	if w.q.opts.AllowWatchBookmarks {

@@ -141,6 +141,13 @@ func (s *sink) finish(err error) {
 	s.more.Broadcast()
 }
 
+// bytes returns the length of the content.
+func (s *sink) bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written
+}
+
 // failure returns the error of finish.
 func (s *sink) failure() error {
 	s.mu.Lock()

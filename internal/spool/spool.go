@@ -80,6 +80,10 @@ func (s *Spool) Finish(err error) {
 	s.sink.finish(err)
 }
 
+// Bytes returns the length of what was added, up to the last few that are still to be written before
+// Finish.
+func (s *Spool) Bytes() int64 { return s.sink.bytes() }
+
 // Each calls fn with every entry: its header, and the JSON of its object, nil for none. Both are
 // valid until fn returns. For a record that can't be decoded, fn gets the error. Each waits for
 // entries that are still to be added, until Finish. It returns the first error of fn unchanged.

@@ -1,0 +1,244 @@
+package seats
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// room is seats whose clients are noted in the order in which they are seated.
+type room struct {
+	t *testing.T
+	*Seats
+
+	mu     sync.Mutex
+	seated []string
+	held   map[string][]*Seat
+}
+
+func newRoom(t *testing.T, total, places int) *room {
+	return &room{t: t, Seats: New(total, places), held: map[string][]*Seat{}}
+}
+
+// ask lets a client, named as user/connection, ask for seats beside others.
+func (r *room) ask(user, connection string, width int, begun bool) {
+	go func() {
+		seat, err := r.Take(r.t.Context(), Client{user, connection}, width, begun, nil)
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		name := user + "/" + connection
+		r.seated = append(r.seated, name)
+		r.held[name] = append(r.held[name], seat)
+	}()
+	synctest.Wait()
+}
+
+// leave ends one seat of a client, and returns which are seated by that.
+func (r *room) leave(name string) []string {
+	r.mu.Lock()
+	seat := r.held[name][0]
+	r.held[name] = r.held[name][1:]
+	r.seated = nil
+	r.mu.Unlock()
+	seat.Leave()
+	seat.Leave() // again
+	synctest.Wait()
+	return r.seated
+}
+
+// TestShares: a user takes half of the seats at most, and a connection a third.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, 60, 0)
+		for range 100 {
+			r.ask("one", "a", 1, false)
+		}
+		require.Len(t, r.held["one/a"], 20)
+		for range 100 {
+			r.ask("one", "b", 1, false)
+		}
+		require.Len(t, r.held["one/b"], 10, "of the same user")
+		for range 100 {
+			r.ask("two", "a", 1, false)
+		}
+		require.Len(t, r.held["two/a"], 10)
+		taken, waiting := r.Taken()
+		require.Equal(t, 40, taken)
+		require.Equal(t, 260, waiting)
+		r.ask("three", "a", 1, false)
+		require.Len(t, r.held["three/a"], 1, "at once, whatever waits")
+	})
+}
+
+// TestOrder: the user that holds the fewest is next, then its connection that holds the fewest, then what
+// has begun and what came first.
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, 12, 0)
+		for _, connection := range []string{"a", "a", "a", "b", "b"} {
+			r.ask("one", connection, 1, false)
+		}
+		r.ask("two", "a", 1, false)
+		r.ask("two", "b", 1, false)
+		r.ask("full", "a", 4, false)
+		require.Len(t, r.seated, 8)
+		r.ask("one", "a", 1, false)
+		r.ask("one", "b", 1, false)
+		r.ask("one", "c", 1, false)
+		r.ask("two", "a", 1, false)
+		r.ask("two", "c", 1, false)
+		r.ask("two", "d", 1, true)
+		require.Equal(t, []string{"two/a", "two/c"}, r.seated[8:], "a user that holds little")
+		r.seated = nil
+		require.Equal(t, []string{"two/d", "one/c"}, r.leave("full/a")[:2])
+		for len(r.held) > 0 {
+			for name, all := range r.held {
+				if len(all) == 0 {
+					delete(r.held, name)
+					continue
+				}
+				r.leave(name)
+			}
+		}
+		require.Empty(t, r.users)
+	})
+}
+
+// TestWide: what is wide gets its seats, though what is narrow comes all the time, and gives back what it
+// does not need.
+func TestWide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, user := range []string{"same", "other"} {
+			t.Run(user, func(t *testing.T) {
+				r := newRoom(t, 8, 0)
+				for i := range 4 {
+					r.ask("same", fmt.Sprint(i), 1, false)
+				}
+				r.ask(user, "wide", 6, false)
+				for i := range 10 {
+					r.ask("same", fmt.Sprint("new ", i), 1, false)
+				}
+				require.Len(t, r.seated, 4, "all are behind what is wide")
+				for i := range 3 {
+					r.leave(fmt.Sprint("same/", i))
+				}
+				require.Contains(t, append(r.seated, r.leave("same/3")...), user+"/wide")
+				wide := r.held[user+"/wide"][0]
+				wide.Narrow(1)
+				synctest.Wait()
+				require.Greater(t, len(r.seated), 1, "the seats that it does not need")
+				wide.Narrow(3)
+				require.Equal(t, 1, wide.width)
+				for taken, _ := r.Taken(); taken > 0; taken, _ = r.Taken() {
+					for name, all := range r.held {
+						if len(all) > 0 {
+							r.leave(name)
+						}
+					}
+				}
+			})
+		}
+		r := newRoom(t, 8, 0)
+		r.ask("one", "a", 100, false)
+		require.Len(t, r.seated, 1, "as many as there are")
+	})
+}
+
+// TestPlaces: those that wait are limited, in all and for each user, and may leave at any time.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(2, 10)
+		all := Client{"holds", "a"}
+		seat, err := s.Take(t.Context(), all, 2, false, nil)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 100)
+		ask := func(user string) {
+			go func() {
+				_, err := s.Take(ctx, Client{user, "a"}, 1, false, nil)
+				ended <- err
+			}()
+			synctest.Wait()
+		}
+		waiting := func() int {
+			_, n := s.Taken()
+			return n
+		}
+		for range 20 {
+			ask("many")
+		}
+		require.Equal(t, 5, waiting())
+		require.Len(t, ended, 15)
+		require.ErrorIs(t, <-ended, ErrNone)
+		ask("other")
+		require.Equal(t, 6, waiting())
+		began := time.Now()
+		_, err = s.Take(t.Context(), Client{"other", "b"}, 1, false, time.After(3*time.Second))
+		require.ErrorIs(t, err, ErrNone)
+		require.Equal(t, 3*time.Second, time.Since(began))
+		cancel()
+		synctest.Wait()
+		require.Zero(t, waiting())
+		require.Len(t, s.users, 1)
+		seat.Leave()
+		require.Empty(t, s.users)
+	})
+}
+
+// TestAbandonedWide: what waits behind one that gives up is seated.
+func TestAbandonedWide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, 4, 0)
+		r.ask("one", "a", 2, false)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			_, err := r.Take(ctx, Client{"two", "a"}, 4, false, nil)
+			gone <- err
+		}()
+		synctest.Wait()
+		r.ask("three", "a", 1, false)
+		require.Len(t, r.seated, 1)
+		cancel()
+		require.ErrorIs(t, <-gone, context.Canceled)
+		synctest.Wait()
+		require.Equal(t, []string{"one/a", "three/a"}, r.seated)
+	})
+}
+
+// TestConcurrent checks, with real concurrency, that there are never more seats than there should be, and
+// that none is lost.
+func TestConcurrent(t *testing.T) {
+	s := New(16, 40)
+	var clients sync.WaitGroup
+	for i := range 50 {
+		clients.Go(func() {
+			for range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Millisecond))
+				seat, err := s.Take(ctx, Client{fmt.Sprint(i % 7), fmt.Sprint(i)}, 1+rand.N(5), i%2 == 0, nil)
+				if err == nil {
+					if taken, _ := s.Taken(); taken > 16 {
+						t.Errorf("%d seats are taken", taken)
+					}
+					time.Sleep(rand.N(100 * time.Microsecond))
+					seat.Narrow(1)
+					seat.Leave()
+				}
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	require.Zero(t, s.taken)
+	require.Zero(t, s.waiting)
+	require.Empty(t, s.users)
+}
