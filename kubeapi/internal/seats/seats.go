@@ -152,14 +152,19 @@ func (s *Seats) forgetLocked(x *connection) {
 // admitLocked seats those that wait, as far as there is room.
 func (s *Seats) admitLocked() {
 	for x := s.nextLocked(); x != nil; x = s.nextLocked() {
-		w := x.queue[0]
-		x.queue = slices.Delete(x.queue, 0, 1)
-		x.of.waiting--
-		s.waiting--
-		s.holdLocked(x, w.width)
-		w.seated = true
-		close(w.admitted)
+		s.seatLocked(x)
 	}
+}
+
+// seatLocked seats the first waiter of a connection.
+func (s *Seats) seatLocked(x *connection) {
+	w := x.queue[0]
+	x.queue = slices.Delete(x.queue, 0, 1)
+	x.of.waiting--
+	s.waiting--
+	s.holdLocked(x, w.width)
+	w.seated = true
+	close(w.admitted)
 }
 
 func (s *Seats) holdLocked(x *connection, width int) {
