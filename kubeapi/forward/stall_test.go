@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -143,6 +144,27 @@ func TestBodyStalls(t *testing.T) {
 	}
 }
 
+// TestServerTakesItsTime: a client whose body the server does not read for long is not taken for one that
+// stalls.
+func TestServerTakesItsTime(t *testing.T) {
+	const size = 8 << 20 // more than all buffers hold
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.CopyN(io.Discard, r.Body, size/2)
+		time.Sleep(time.Hour)
+		rest, _ := io.Copy(io.Discard, r.Body)
+		time.Sleep(time.Hour)
+		_, _ = fmt.Fprint(w, n+rest)
+	})
+	inBubble(t, h, func(t *testing.T, c *http.Client, _ pipes) {
+		a, err := c.Do(request(t, http.MethodPost, "https://agent/x", io.LimitReader(zeros{}, size)))
+		require.NoError(t, err)
+		raw, err := io.ReadAll(a.Body)
+		require.NoError(t, err)
+		require.NoError(t, a.Body.Close())
+		require.Equal(t, fmt.Sprint(size), string(raw))
+	})
+}
+
 // TestAnswerStalls: an answer that its client does not go on with reading is cut after a while. One that is
 // read slowly is not, and neither is one of which nothing comes.
 func TestAnswerStalls(t *testing.T) {
@@ -162,6 +184,9 @@ func TestAnswerStalls(t *testing.T) {
 			h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer func() { ended <- time.Now() }()
 				_ = http.NewResponseController(w).Flush()
+				// ReverseProxy flushes the header in a goroutine, which must not wait for a lock while the first
+				// part is written: the time of a bubble would stand still.
+				time.Sleep(time.Second)
 				for range 10 {
 					time.Sleep(tc.idle)
 					if _, err := w.Write(make([]byte, part)); err != nil {
