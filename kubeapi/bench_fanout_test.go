@@ -3,6 +3,8 @@ package kubeapi_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +32,9 @@ const fanOutWatches = 1000
 // lines of stdin.
 const fanOutClients = "SNAPCACHE_BENCH_CLIENTS"
 
+// packedPath begins a line for a watch that is packed.
+const packedPath = "packed "
+
 func init() {
 	if host := os.Getenv(fanOutClients); host != "" {
 		if err := watchPaths(host); err != nil {
@@ -39,13 +45,21 @@ func init() {
 	}
 }
 
-// watchPaths opens the watches. It writes a line to stdout for each one that is open, and the number of
-// events that it has received then. It ends with stdin.
+// watchPaths opens the watches, packed if the path begins with packedPath. It writes a line to stdout for
+// each one that is open, and the number of events that it has received then. It ends with stdin.
 func watchPaths(host string) error {
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}} //nolint:gosec // the server is ours
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		answer, err := c.Get(host + in.Text()) //nolint:bodyclose // until the process ends
+		path, packed := strings.CutPrefix(in.Text(), packedPath)
+		r, err := http.NewRequest(http.MethodGet, host+path, nil)
+		if err != nil {
+			return err
+		}
+		if packed {
+			r.Header.Set("Accept-Encoding", "zstd, gzip")
+		}
+		answer, err := c.Do(r) //nolint:bodyclose // until the process ends
 		if err != nil {
 			return err
 		}
@@ -54,8 +68,14 @@ func watchPaths(host string) error {
 		}
 		fmt.Println("open")
 		go func() {
+			var body io.Reader = answer.Body
+			if packed {
+				if body, err = gzip.NewReader(answer.Body); err != nil {
+					return
+				}
+			}
 			for buf := make([]byte, 32<<10); ; {
-				n, err := answer.Body.Read(buf)
+				n, err := body.Read(buf)
 				if err != nil {
 					return
 				}
@@ -114,8 +134,8 @@ func (f *fleet) close() {
 }
 
 // BenchmarkFanOut measures the CPU of the server for each event that it delivers to a watch, over
-// HTTP/2 with TLS, if an event concerns few of the watches, or all. Events come at a rate, since those
-// that wait together are cheaper. The events of nodes end after 2,400.
+// HTTP/2 with TLS, if an event concerns few of the watches, or all, plain and packed. Events come at a
+// rate, since those that wait together are cheaper. The events of nodes end after 2,400.
 func BenchmarkFanOut(b *testing.B) {
 	x := newBench(b)
 	version := 2
@@ -131,34 +151,41 @@ func BenchmarkFanOut(b *testing.B) {
 		}, 10 * time.Millisecond},
 		{"all", fanOutWatches, func(int) string { return "/api/v1/pods?" }, 100 * time.Millisecond},
 	} {
-		b.Run(bb.name, func(b *testing.B) {
-			version += 2
-			rv := storetest.PodRV(0, version-1)
-			x.events.Record(nil, rv)
-			paths := make([]string, fanOutWatches)
-			for i := range paths {
-				paths[i] = bb.path(i) + "watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
-			}
-			clients := openFleet(b, x.serve(b), paths)
-			defer clients.close()
-			events := make([]store.Transition, b.N)
-			for i := range events {
-				o := benchPod(b, i, version)
-				events[i] = store.Transition{Type: store.Modified, Key: o.Key(), RV: o.GetResourceVersion(), Object: o, Old: o}
-			}
-			ticker := time.NewTicker(bb.every)
-			defer ticker.Stop()
-			before := cpuTime(b)
-			b.ResetTimer()
-			for _, e := range events {
-				<-ticker.C
-				x.events.Record([]store.Transition{e}, e.RV)
-			}
-			clients.await(b, bb.concerned*b.N)
-			b.StopTimer()
-			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(bb.concerned*b.N), "µs-CPU/delivery")
-		})
+		for _, prefix := range []string{"", packedPath} {
+			b.Run(bb.name+"/"+cmp.Or(strings.TrimSpace(prefix), "plain"), func(b *testing.B) {
+				version += 2
+				rv := storetest.PodRV(0, version-1)
+				x.events.Record(nil, rv)
+				paths := make([]string, fanOutWatches)
+				for i := range paths {
+					paths[i] = prefix + bb.path(i) + "watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
+				}
+				clients := openFleet(b, x.serve(b), paths)
+				defer clients.close()
+				x.fanOut(b, clients, version, bb.concerned, bb.every)
+			})
+		}
 	}
+}
+
+// fanOut delivers an event each time, which concerns so many of the watches.
+func (x *bench) fanOut(b *testing.B, clients *fleet, version, concerned int, every time.Duration) {
+	events := make([]store.Transition, b.N)
+	for i := range events {
+		o := benchPod(b, i, version)
+		events[i] = store.Transition{Type: store.Modified, Key: o.Key(), RV: o.GetResourceVersion(), Object: o, Old: o}
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	before := cpuTime(b)
+	b.ResetTimer()
+	for _, e := range events {
+		<-ticker.C
+		x.events.Record([]store.Transition{e}, e.RV)
+	}
+	clients.await(b, concerned*b.N)
+	b.StopTimer()
+	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(concerned*b.N), "µs-CPU/delivery")
 }
 
 // serve serves over HTTP/2 with TLS until the benchmark ends, and returns the server's URL.

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"hash/maphash"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
@@ -18,7 +20,8 @@ import (
 //
 // A list is packed with zstd. A watch is packed with gzip, by a compressor without state that is given
 // the last bytes of the stream: an event is mostly like the ones before it. Alone, a frame of zstd is
-// three times as long, and one encoder a watch would take half a megabyte.
+// three times as long, and one encoder a watch would take half a megabyte. Watches that follow the same
+// objects share what is packed.
 
 const (
 	// packBytes is how much of a list is packed at a time, without what came before.
@@ -93,7 +96,7 @@ type gzipWriter struct {
 func (w *gzipWriter) Write(p []byte) (int, error) {
 	b := w.begin()
 	defer putBuffer(b)
-	if err := flate.StatelessDeflate(b, p, false, w.history); err != nil {
+	if err := pack(b, w.history, p); err != nil {
 		return 0, err
 	}
 	w.crc, w.size = crc32.Update(w.crc, crc32.IEEETable, p), w.size+uint32(len(p)) //nolint:gosec // modulo
@@ -104,6 +107,42 @@ func (w *gzipWriter) Write(p []byte) (int, error) {
 	w.history = append(w.history, keep...)
 	_, err := w.w.Write(b.Bytes())
 	return len(p), err
+}
+
+// piece is a part of a stream, packed after its history. It is immutable.
+type piece struct{ history, plain, packed []byte }
+
+// pieces are the newest ones. To pack an event takes several times as long as to write it, and watches
+// of the same objects have the same to pack: after a bookmark of its own, a stream has the history of
+// the others again as soon as historyBytes have followed it.
+var (
+	pieces    [16]atomic.Pointer[piece]
+	pieceSeed = maphash.MakeSeed()
+)
+
+// maxPiece limits a piece that is kept, in bytes that are not packed.
+const maxPiece = 2 * writeBufferBytes
+
+// pack appends to b what plain is packed to, after its history.
+func pack(b *bytes.Buffer, history, plain []byte) error {
+	if len(plain) > maxPiece {
+		return flate.StatelessDeflate(b, plain, false, history)
+	}
+	var hash maphash.Hash
+	hash.SetSeed(pieceSeed)
+	_, _ = hash.Write(history)
+	_, _ = hash.Write(plain)
+	place := &pieces[hash.Sum64()%uint64(len(pieces))]
+	if x := place.Load(); x != nil && bytes.Equal(x.plain, plain) && bytes.Equal(x.history, history) {
+		b.Write(x.packed)
+		return nil
+	}
+	begin := b.Len()
+	if err := flate.StatelessDeflate(b, plain, false, history); err != nil {
+		return err
+	}
+	place.Store(&piece{bytes.Clone(history), bytes.Clone(plain), bytes.Clone(b.Bytes()[begin:])})
+	return nil
 }
 
 // end writes the end of the stream.
