@@ -15,6 +15,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store/storetest"
 )
 
 // unpacked returns what the frames of zstd hold.
@@ -81,6 +84,63 @@ func TestPackedWatch(t *testing.T) {
 	})
 }
 
+// putPod delivers the change of a pod as a server has it, without managedFields.
+func (w *world) putPod(t *testing.T, i, version int) {
+	t.Helper()
+	raw, err := object.NewPrune(object.ManagedFields).Append(nil, storetest.Pod(i, version))
+	require.NoError(t, err)
+	o, err := object.FromValid(raw)
+	require.NoError(t, err)
+	require.NoError(t, w.queue.Update(o))
+	w.drain()
+}
+
+// TestPackedBytes checks that a packed watch has at most a quarter of the bytes of another one, of an hour
+// in which little happens, and of a client that returns, whether or not all events are known.
+func TestPackedBytes(t *testing.T) {
+	const query = "allowWatchBookmarks=true&timeoutSeconds=4000&resourceVersion="
+	both := func(t *testing.T, w *world, rv string) (plain, packed *stream) {
+		t.Helper()
+		return open(t, w, query+rv), open(t, w, query+rv, "Accept-Encoding", "zstd")
+	}
+	compare := func(t *testing.T, plain, packed *stream) {
+		t.Helper()
+		all := plain.written()
+		require.True(t, string(all) == gunzipped(t, packed.written(), io.ErrUnexpectedEOF))
+		t.Logf("%d bytes, packed %d", len(all), len(packed.written()))
+		require.Less(t, 4*len(packed.written()), len(all))
+	}
+	t.Run("idle hour", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.putPod(t, 0, 1)
+			plain, packed := both(t, w, storetest.PodRV(0, 1))
+			for i := range 6 {
+				time.Sleep(10 * time.Minute)
+				w.putPod(t, i, 2)
+			}
+			require.GreaterOrEqual(t, strings.Count(string(plain.written()), "BOOKMARK"), 59)
+			compare(t, plain, packed)
+		})
+	})
+	t.Run("return", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			const pods = 100
+			for version := range 2 {
+				for i := range pods {
+					w.putPod(t, i, version+1)
+				}
+			}
+			last := storetest.PodRV(pods-1, 1)
+			for _, tier := range []string{"exact", "coalesced"} {
+				plain, packed := both(t, w, last)
+				require.Equal(t, pods, strings.Count(string(plain.written()), "MODIFIED"), tier)
+				compare(t, plain, packed)
+				w.events.Skip(storetest.PodRV(pods-1, 2)) // of the events of before none is known
+			}
+		})
+	})
+}
+
 // TestPackedList checks that a packed list has the bytes of another one, and which answers are packed.
 func TestPackedList(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -130,4 +190,49 @@ func TestGzipWriter(t *testing.T) {
 	}
 	require.NoError(t, w.end())
 	require.True(t, string(all) == gunzipped(t, rec.Body.Bytes(), nil))
+}
+
+// TestPiecesAreShared checks that streams share what is packed once they have the same history, and not
+// before.
+func TestPiecesAreShared(t *testing.T) {
+	type client struct {
+		*gzipWriter
+		rec *httptest.ResponseRecorder
+		all string
+	}
+	clients := make([]*client, 3*len(pieces))
+	for i := range clients {
+		rec := httptest.NewRecorder()
+		clients[i] = &client{gzipWriter: &gzipWriter{w: rec}, rec: rec}
+	}
+	write := func(c *client, p string) {
+		t.Helper()
+		_, err := c.Write([]byte(p))
+		require.NoError(t, err)
+		c.all += p
+		require.True(t, c.all == gunzipped(t, c.rec.Body.Bytes(), io.ErrUnexpectedEOF))
+	}
+	const event = "an event for all of them"
+	for i, c := range clients {
+		write(c, strings.Repeat(fmt.Sprintf("what only client %d has; ", i), i+1))
+		write(c, event)
+	}
+	for _, c := range clients {
+		write(c, strings.Repeat("as much as the history has; ", historyBytes/20))
+	}
+	packed := func() (all []*piece) {
+		for i := range pieces {
+			if p := pieces[i].Load(); p != nil && string(p.plain) == event && len(p.history) == historyBytes {
+				all = append(all, p)
+			}
+		}
+		return all
+	}
+	write(clients[0], event)
+	once := packed()
+	require.Len(t, once, 1)
+	for _, c := range clients[1:] {
+		write(c, event)
+		require.Same(t, once[0], packed()[0])
+	}
 }
