@@ -89,6 +89,10 @@ bench-library: controlplane ## only the library's targets, in three minutes; wri
 bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in a quarter of an hour; writes docs/bench/api.md
 	cd bench && $(GO) run ./cmd/bench -plan api -command 'make bench-api'
 
+.PHONY: bench-fleet
+bench-fleet: controlplane ## only the return of a fleet to hubs and to a kube-apiserver, in a quarter of an hour; writes docs/bench/fleet.md; FLEET='-nodes 200' has fewer nodes
+	cd bench && $(GO) run ./cmd/bench -plan fleet -command 'make bench-fleet' $(FLEET)
+
 .PHONY: bench-full
 bench-full: controlplane ## the same with all peers at all sizes, more often: an hour and a quarter
 	cd bench && $(GO) run ./cmd/bench -plan full -command 'make bench-full'

@@ -45,8 +45,13 @@ func startAgent(binary string, l launch) (*agent, error) {
 	for _, r := range l.resources {
 		fmt.Fprintf(&b, "- resource: %s\n", r.Name)
 	}
+	if l.hub {
+		for _, name := range hubResources {
+			fmt.Fprintf(&b, "- resource: %s\n", name)
+		}
+	}
 	if l.api != "" {
-		fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n", l.api)
+		fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  access:\n    enabled: %t\n", l.api, l.hub)
 	}
 	config := filepath.Join(l.dir, "agent.yaml")
 	if err := os.WriteFile(config, []byte(b.String()), 0o600); err != nil {
@@ -108,6 +113,9 @@ func (a *agent) caughtUp(ctx context.Context) bool {
 	}
 	at := map[string]localapi.Collection{}
 	for _, c := range status.Collections {
+		if !c.CaughtUp {
+			return false
+		}
 		at[c.ID] = c
 	}
 	for _, m := range a.marks {
@@ -116,7 +124,7 @@ func (a *agent) caughtUp(ctx context.Context) bool {
 			return false
 		}
 		c := at[id]
-		if behind, ok := object.CompareRV(c.ResourceVersion, m.RV); !c.CaughtUp || !ok || behind < 0 {
+		if behind, ok := object.CompareRV(c.ResourceVersion, m.RV); !ok || behind < 0 {
 			return false
 		}
 	}

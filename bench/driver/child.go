@@ -23,9 +23,12 @@ type launch struct {
 	read       peer.Mark
 	marks      []peer.Mark
 	handler    bool
-	nodes      int    // in a fleet
-	binary     string // of the agent; empty for the one of this revision
-	api        string // address of the agent's Kubernetes API; empty for none
+	nodes      int      // in a fleet
+	tokens     string   // file with a token for each node; empty if all have that of the kubeconfig
+	hubs       []string // kubeconfigs of the hubs that the nodes follow; empty for the apiserver
+	hub        bool     // the agent serves nodes, and caches what it lets them in by
+	binary     string   // of the agent; empty for the one of this revision
+	api        string   // address of the agent's Kubernetes API; empty for none
 }
 
 // subject is a running peer: a child or an agent.
@@ -51,6 +54,7 @@ type child struct {
 	*process
 	in     io.WriteCloser
 	events chan peer.Event // closed at the end of the output
+	lists  int             // complete lists, when contents was called
 }
 
 func startChild(binary string, l launch) (*child, error) {
@@ -66,6 +70,12 @@ func startChild(binary string, l launch) (*child, error) {
 	}
 	if l.nodes > 0 {
 		args = append(args, "-nodes", strconv.Itoa(l.nodes))
+	}
+	if l.tokens != "" {
+		args = append(args, "-tokens", l.tokens)
+	}
+	for _, h := range l.hubs {
+		args = append(args, "-hub", h)
 	}
 	cmd := exec.Command(binary, args...)
 	in, err := cmd.StdinPipe()
@@ -129,6 +139,7 @@ func (c *child) ask(ctx context.Context, command string) (peer.Event, error) {
 
 func (c *child) contents(ctx context.Context) (map[string]peer.Content, error) {
 	e, err := c.ask(ctx, peer.Contents)
+	c.lists = e.Lists
 	return e.Contents, err
 }
 

@@ -115,6 +115,11 @@ func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error
 			return done, err
 		}
 	}
+	if st.Return != nil {
+		if done.Returns, err = d.comeBack(ctx, s, *st.Return); err != nil {
+			return done, err
+		}
+	}
 	for i, r := range st.Rounds {
 		turns, err := d.round(ctx, s, i, r)
 		if err != nil {

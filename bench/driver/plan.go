@@ -53,7 +53,8 @@ type Stage struct {
 	// Streams are changes at a rate, with each of the peers by itself.
 	Streams []Stream
 	Fleets  []Fleet
-	API     *API // nil for none
+	API     *API    // nil for none
+	Return  *Return // nil for none
 }
 
 // Round starts each of the peers once.
@@ -76,6 +77,14 @@ type Stream struct {
 type Fleet struct {
 	Nodes  int
 	Rounds int
+}
+
+// Return is a fleet that comes back after an outage of ten minutes.
+type Return struct {
+	Nodes   int     // that follow hubs
+	Listing int     // that list at the apiserver: each takes seconds of the machine's CPUs
+	Hubs    int     // replicas, which share the nodes
+	Share   float64 // of the objects that have changed
 }
 
 // Plans are the existing plans, by name.
@@ -133,6 +142,12 @@ var Plans = map[string]Plan{
 			Idle: 3, Rounds: 5, Gets: 2_000, Watches: 1_000, Link: 20e6,
 			Alone: Rate{100, 10 * time.Second}, Few: Rate{20, 20 * time.Second}, All: Rate{5, 10 * time.Second},
 		}}},
+	},
+	// A quarter of an hour: a fleet of 1,000 nodes comes back to hubs, and a tenth of it to the apiserver.
+	// A hub lets in 192 connections from other machines.
+	"fleet": {
+		Name: "fleet", Settle: 2 * time.Second,
+		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, Return: &Return{Nodes: 1_000, Listing: 100, Hubs: 6, Share: 0.02}}},
 	},
 	// Only checks that everything works. Its figures mean nothing.
 	"smoke": {

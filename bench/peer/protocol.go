@@ -29,6 +29,7 @@ type Event struct {
 
 	// Contents has the content of each resource.
 	Contents map[string]Content `json:"contents,omitempty"`
+	Lists    int                `json:"lists,omitempty"` // complete lists so far, as far as they are counted
 
 	// Handled are the seconds from each change, by its [Stamp], to the handler's call. Durable are
 	// those to the commit that made it durable, if there was one.

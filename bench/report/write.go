@@ -9,13 +9,17 @@ import (
 )
 
 // Write writes the charts, the raw figures, fleets.md and side-by-side.md to a directory; of a run of
-// the Kubernetes API alone, only api.md and its figures. The pages come last, so that they are never newer than their content. Their links expect the directory to be
-// docs/bench.
+// the Kubernetes API alone only api.md and its figures, and of a fleet that comes back fleet.md and its
+// figures. The pages come last, so that they are never newer than their content. Their links expect the
+// directory to be docs/bench.
 func Write(run *result.Run, dir string) error {
 	if st := apiStage(run); st != nil {
-		if err := writeAPI(run, st, dir); err != nil || len(st.Turns) == 0 {
+		if err := writePage(run, dir, "api", API(run, st)); err != nil || len(st.Turns) == 0 {
 			return err
 		}
+	}
+	if st := returnStage(run); st != nil {
+		return writePage(run, dir, "fleet", Return(run, st))
 	}
 	charts, err := Charts(run)
 	if err != nil {
@@ -42,12 +46,13 @@ func Write(run *result.Run, dir string) error {
 	return result.WriteFile(filepath.Join(dir, "side-by-side.md"), []byte(Markdown(run, names)))
 }
 
-func writeAPI(run *result.Run, st *result.Stage, dir string) error {
+// writePage writes a page and the figures of its run.
+func writePage(run *result.Run, dir, name, page string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // documentation
 		return fmt.Errorf("write the report: %w", err)
 	}
-	if err := result.Write(filepath.Join(dir, "api.json"), run); err != nil {
+	if err := result.Write(filepath.Join(dir, name+".json"), run); err != nil {
 		return err
 	}
-	return result.WriteFile(filepath.Join(dir, "api.md"), []byte(API(run, st)))
+	return result.WriteFile(filepath.Join(dir, name+".md"), []byte(page))
 }

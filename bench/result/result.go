@@ -43,6 +43,7 @@ type Stage struct {
 	Streams []Stream `json:"streams,omitempty"`
 	Fleets  []Fleet  `json:"fleets,omitempty"`
 	API     []Figure `json:"api,omitempty"`
+	Returns []Return `json:"returns,omitempty"`
 }
 
 // Figure is what was measured of one server's Kubernetes API, as often as there are values.
@@ -113,6 +114,28 @@ type Fleet struct {
 	Nodes    int            `json:"nodes"`
 	Requests map[string]int `json:"requests"` // requests that the apiserver answered or still answers, by verb
 	Cost
+}
+
+// Return is nodes that come back at once after an outage. What the Cost has of traffic is the
+// apiserver's.
+type Return struct {
+	Way      string          `json:"way"`
+	Changed  int             `json:"changed"` // objects, during the outage
+	Nodes    int             `json:"nodes"`
+	Lists    int             `json:"lists"`          // complete lists, as far as they are counted
+	Requests map[string]int  `json:"requests"`       // that the apiserver answered or still answers, by kind
+	Wire     measure.Traffic `json:"wire"`           // between the nodes and their servers
+	Hubs     []Hub           `json:"hubs,omitempty"` // that the nodes followed
+	Idle     float64         `json:"idleCPU"`        // of the apiserver, as in a stage
+	Cost
+}
+
+// Hub is what the return of its nodes cost one hub.
+type Hub struct {
+	Nodes  int            `json:"nodes"`
+	CPU    float64        `json:"cpu"`    // seconds
+	Before measure.Memory `json:"before"` // the return
+	After  measure.Memory `json:"after"`  // when all nodes were in step
 }
 
 // Write writes v to a file as JSON, atomically.

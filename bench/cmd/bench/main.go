@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -25,18 +26,21 @@ func main() {
 }
 
 func run() error {
-	name := flag.String("plan", "standard", "the `plan`: standard, full, library, api or smoke")
+	name := flag.String("plan", "standard", "the `plan`: standard, full, library, api, fleet or smoke")
 	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
 	out := flag.String("out", "../docs/bench", "the `directory` for the pages, charts and figures")
 	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the pages")
-	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, or with -plan api from api.json, without a run")
+	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, or with -plan api or fleet from api.json or fleet.json, without a run")
+	nodes := flag.Int("nodes", 0, "the `number` of nodes of plan fleet that follow hubs; 0 for the plan's")
+	listing := flag.Int("listing", 0, "the `number` of nodes of plan fleet that list at the kube-apiserver; 0 for the plan's")
+	hubs := flag.Int("hubs", 0, "the `number` of hubs of plan fleet; 0 for the plan's")
 	before := flag.String("before", "", "a snapcache `program` of an earlier revision, which plan api compares too")
 	flag.Parse()
 	if *again {
 		var r result.Run
 		figures := "side-by-side.json"
-		if *name == "api" {
-			figures = "api.json"
+		if *name == "api" || *name == "fleet" {
+			figures = *name + ".json"
 		}
 		if err := result.Read(filepath.Join(*out, figures), &r); err != nil {
 			return err
@@ -46,6 +50,9 @@ func run() error {
 	plan, ok := driver.Plans[*name]
 	if !ok {
 		return fmt.Errorf("there is no plan %q", *name)
+	}
+	if r := plan.Stages[0].Return; r != nil {
+		r.Nodes, r.Listing, r.Hubs = cmp.Or(*nodes, r.Nodes), cmp.Or(*listing, r.Listing), cmp.Or(*hubs, r.Hubs)
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()

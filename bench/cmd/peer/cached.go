@@ -28,6 +28,8 @@ type cached struct {
 	get func(resource, key string) string
 	// versions returns the resourceVersion of each object, by resource and key.
 	versions func() map[string]map[string]string
+	// lists returns the number of complete lists; nil for an unknown one.
+	lists func() int
 	// stop waits for the end. The caller has cancelled the context.
 	stop func() error
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,21 +20,24 @@ import (
 var fleets = map[string]func(ctx context.Context, s settings, d *delays) (*cached, error){
 	"fleet-library": libraryOnBolt,
 	"fleet-typed":   typed,
+	"return-typed":  typedVersions,
+	"return-spoke":  runSpoke,
 }
 
 // runFleet starts all nodes at once. It sends an event when the last one has reached a mark.
 func runFleet(ctx context.Context, s settings, start func(context.Context, settings, *delays) (*cached, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var err error
+	if s.checkpoint, err = load(checkpointFile(s.state)); err != nil {
+		return err
+	}
 	nodes := make([]*cached, s.nodes)
 	var g errgroup.Group
 	for i := range nodes {
 		g.Go(func() error {
 			mine := s
-			mine.config = rest.CopyConfig(s.config)
-			// Its own connection: client-go shares one among clients with byte-identical
-			// certificates.
-			mine.config.CAData = append(slices.Clone(s.config.CAData), strings.Repeat("\n", i)...)
+			mine.config = s.nodeConfig(i)
 			mine.state = filepath.Join(s.state, fmt.Sprintf("node-%04d", i))
 			if err := os.MkdirAll(mine.state, 0o700); err != nil {
 				return err
@@ -53,13 +57,49 @@ func runFleet(ctx context.Context, s settings, start func(context.Context, setti
 	if err := tellMarks(out, s, nodes...); err != nil {
 		return err
 	}
-	if err := obey(nodes[0], nil, out); err != nil {
+	if err := obey(together(nodes), nil, out); err != nil {
 		return err
 	}
 	cancel()
-	var err error
 	for _, c := range nodes {
 		err = errors.Join(err, c.stop())
 	}
 	return err
+}
+
+// nodeConfig returns the connection of a node. It is its own: client-go shares one among clients with
+// byte-identical certificates.
+func (s settings) nodeConfig(node int) *rest.Config {
+	c := rest.CopyConfig(s.config)
+	if len(s.hubs) > 0 {
+		c = rest.CopyConfig(s.hubs[node%len(s.hubs)])
+	}
+	c.CAData = append(slices.Clone(c.CAData), strings.Repeat("\n", node)...)
+	if len(s.tokens) > 0 {
+		c.BearerToken = s.tokens[node]
+	}
+	return c
+}
+
+// together returns the nodes of a fleet as one cache: the first, or one whose content differs from that.
+func together(nodes []*cached) *cached {
+	return &cached{
+		versions: func() map[string]map[string]string {
+			first := nodes[0].versions()
+			for _, n := range nodes[1:] {
+				if all := n.versions(); !maps.EqualFunc(first, all, maps.Equal) {
+					return all
+				}
+			}
+			return first
+		},
+		lists: func() (sum int) {
+			for _, n := range nodes {
+				if n.lists != nil {
+					sum += n.lists()
+				}
+			}
+			return sum
+		},
+	}
 }

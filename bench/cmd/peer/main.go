@@ -31,7 +31,12 @@ type settings struct {
 	handler   bool
 	read      []peer.Mark
 	caughtUp  []peer.Mark
-	nodes     int // in a fleet
+
+	// Of a fleet. Each node has its own token, if there are any, and hubs share the nodes.
+	nodes      int
+	hubs       []*rest.Config
+	tokens     []string
+	checkpoint *checkpoint // of spokes; nil for none
 }
 
 func main() {
@@ -99,6 +104,9 @@ func obey(c *cached, d *delays, out *json.Encoder) error {
 			for name, versions := range c.versions() {
 				e.Contents[name] = peer.ContentOf(versions)
 			}
+			if c.lists != nil {
+				e.Lists = c.lists()
+			}
 		case peer.Delays:
 			e.Handled, e.Durable = d.take()
 		case peer.Reset:
@@ -120,7 +128,13 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.state, "state", "", "the `directory` for durable data")
 	flags.BoolVar(&s.handler, "handler", false, "register an event handler with each informer")
 	flags.IntVar(&s.nodes, "nodes", 1, "number of nodes in a fleet")
+	tokens := flags.String("tokens", "", "the `file` with a token for each node of a fleet, one in a line")
 	each := func(name, usage string, to func(string) error) { flags.Func(name, usage+"; may be repeated", to) }
+	each("hub", "the `kubeconfig` of a hub that nodes of a fleet use", func(path string) error {
+		c, err := clientcmd.BuildConfigFromFlags("", path)
+		s.hubs = append(s.hubs, c)
+		return err
+	})
 	each("resource", "a `resource` to cache", func(v string) error {
 		r, err := peer.ResourceOf(v)
 		s.resources = append(s.resources, r)
@@ -152,7 +166,17 @@ func parse(args []string) (settings, error) {
 	if s.config, err = clientcmd.BuildConfigFromFlags("", *kubeconfig); err != nil {
 		return s, err
 	}
-	s.config.QPS = -1 // client-go's rate limit would delay the start of a cache
-	s.config.UserAgent = "bench-" + s.name
-	return s, nil
+	for _, c := range append(s.hubs, s.config) {
+		c.QPS = -1 // client-go's rate limit would delay the start of a cache
+		c.UserAgent = "bench-" + s.name
+	}
+	if *tokens == "" {
+		return s, nil
+	}
+	b, err := os.ReadFile(*tokens)
+	s.tokens = strings.Fields(string(b))
+	if err == nil && len(s.tokens) < s.nodes {
+		err = fmt.Errorf("%s has %d tokens for %d nodes", *tokens, len(s.tokens), s.nodes)
+	}
+	return s, err
 }
