@@ -114,8 +114,10 @@ func returnTargets(st *result.Stage, hubs string) []target {
 		return target{what: what, ours: one(ours, hubs, of(ours), text), theirs: one(theirs, way, of(theirs), text), ratio: ratio, atMost: true}
 	}
 	step := func(r result.Return) float64 { return r.CaughtUpSeconds }
+	cpu := versus("apiserver's CPU for a node", driver.Informers, serverCPUOf, textOf("s"), 1.0/500)
+	cpu.floor = noise / max(1, float64(returnOf(st, hubs).Nodes))
 	all := []target{
-		versus("apiserver's CPU for a node", driver.Informers, serverCPUOf, textOf("s"), 1.0/500),
+		cpu,
 		versus("bytes to a node", driver.AgentsDirect, bytesOf, size, 1.0/30),
 	}
 	ours, worst := returnOf(st, hubs), target{}
