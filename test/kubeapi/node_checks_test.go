@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/snapcache/snapcache/store"
 )
 
 // podsRun returns what is wrong with the pods that run.
@@ -192,7 +194,7 @@ func (n *node) refusesWrites(ctx context.Context) string {
 
 // requireKept requires that the containers of the pods that should live were created once since the
 // kubelet's start, and never stopped.
-func (n *node) requireKept() {
+func (n *node) requireKept(round int) {
 	n.t.Helper()
 	created, stopped := n.kubelet.containers()
 	for i := range 4 {
@@ -203,14 +205,42 @@ func (n *node) requireKept() {
 	outcome := "none was running"
 	if n.site != nil {
 		outcome = "0"
-		require.NotZero(n.t, stopped[shop+"/old-0"], "no container was stopped, so that it proves nothing")
+		require.NotZero(n.t, stopped[shop+"/"+ends(round)], "no container was stopped, so that it proves nothing")
 	}
 	n.results = append(n.results, result{"pods killed that should have lived", outcome})
 }
 
-// lists returns the lists of the node's components and of its agent since an offset of the audit log.
+// requireLists requires of the lists since an offset of the audit log that there is none, or, if the
+// history was gone, that the agent made one of each collection, for that reason.
+func (n *node) requireLists(offset int64, gone bool) {
+	n.t.Helper()
+	byAgent, byComponents := n.lists(offset)
+	n.results = append(n.results, result{"lists that the kube-apiserver served to the node since then", fmt.Sprint(len(byAgent) + len(byComponents))})
+	if n.site == nil {
+		require.NotEmpty(n.t, byComponents, "no list was seen, so that their absence proves nothing")
+		return
+	}
+	require.Empty(n.t, byComponents)
+	if !gone {
+		require.Empty(n.t, byAgent)
+		return
+	}
+	relists := map[string]int{} // since the agent's start, by reason
+	for _, m := range n.site.scrape()["snapcache_relists_total"].GetMetric() {
+		require.LessOrEqual(n.t, int(m.GetCounter().GetValue()), 1, "%v", m)
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "reason" && m.GetCounter().GetValue() > 0 {
+				relists[l.GetValue()]++
+			}
+		}
+	}
+	require.NotEmpty(n.t, byAgent, "the history was not gone")
+	require.Equal(n.t, map[string]int{string(store.ReasonExpired): len(byAgent)}, relists)
+}
+
+// lists returns the lists of the node's agent and of its components since an offset of the audit log.
 // What is limited to one object is no list: by such requests an agent learns whether it can resume.
-func (n *node) lists(offset int64) (all []string) {
+func (n *node) lists(offset int64) (byAgent, byComponents []string) {
 	n.t.Helper()
 	for line := range bytes.Lines(readAll(n.t, n.audit, offset)) {
 		var e struct {
@@ -220,11 +250,15 @@ func (n *node) lists(offset int64) (all []string) {
 		require.NoError(n.t, json.Unmarshal(line, &e))
 		list := e.Verb == "list" && e.Stage == "ResponseComplete" && !strings.Contains(e.RequestURI+"&", "limit=1&")
 		initial := e.Verb == "watch" && e.Stage == "ResponseStarted" && strings.Contains(e.RequestURI, "sendInitialEvents=true")
-		if own := e.UserAgent == "controlplane" || e.User.Username == "system:apiserver"; (list || initial) && !own {
-			all = append(all, e.User.Username+" "+e.RequestURI)
+		switch seen := e.User.Username + " " + e.RequestURI; {
+		case !list && !initial, e.UserAgent == "controlplane", e.User.Username == "system:apiserver":
+		case strings.HasPrefix(e.UserAgent, "snapcache"):
+			byAgent = append(byAgent, seen)
+		default:
+			byComponents = append(byComponents, seen)
 		}
 	}
-	return all
+	return byAgent, byComponents
 }
 
 // without returns the pods but for one.

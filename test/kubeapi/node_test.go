@@ -52,6 +52,8 @@ type node struct {
 	identity *controlplane.Client // of the kubelet
 	files    map[string]string    // kubeconfigs, by component
 	want     wanted
+	truth    *truth
+	recorded []*recorder // what the components get from the agent
 	issued   map[string]bool
 
 	kubelet    *hollowKubelet
@@ -66,9 +68,13 @@ type node struct {
 type result struct{ what, outcome string }
 
 // TestNode runs a node whose components reach the cluster through an agent, or by themselves. The
-// kube-apiserver goes out of reach, everything on the node is killed and started again, and the
-// kube-apiserver comes back with 500 changes. What the components do through the agent is what they do
-// with a connection of their own, and they do it while the kube-apiserver is away, too.
+// kube-apiserver is killed, everything on the node is killed and started again, and the kube-apiserver
+// comes back as after hours, with 500 changes and without the history before them. Then the network
+// fails, everything on the node is killed and started again, and the network comes back while the
+// kube-apiserver has the history of another 500 changes. What the components do through the agent is
+// what they do with a connection of their own, and they do it while the kube-apiserver is away, too.
+// What they get from the agent is compared with the changes that etcd had. Prometheus is not among
+// them, see TestPrometheus.
 func TestNode(t *testing.T) {
 	if !hasNetworks() {
 		t.Log("without root and nft kube-proxy is left out")
@@ -79,7 +85,10 @@ func TestNode(t *testing.T) {
 			n := newNode(t, name == "cached")
 			n.online()
 			n.reboot()
-			n.back()
+			n.startServer()
+			n.back("hours later, after 500 changes", 0)
+			n.interrupt()
+			n.back("the network back, after 500 changes", 1)
 			if n.site != nil {
 				n.kills(*nodeKills)
 			}
@@ -113,6 +122,11 @@ func newNode(t *testing.T, cached bool) *node {
 	client, err := kubernetes.NewForConfig(on.RESTConfig(controlplane.Admin))
 	require.NoError(t, err)
 	n := &node{workload: &workload{t: t, typed: client}, plane: on, dir: dir, audit: audit, files: map[string]string{}, issued: map[string]bool{}}
+	var kept []string
+	for _, resource := range recordedResources {
+		kept = append(kept, resource)
+	}
+	n.truth = recordTruth(t, on.ControlPlane, kept...)
 	n.begin()
 	identity, own := newKubelet(t, on, nodeName)
 	n.identity = identity
@@ -179,18 +193,57 @@ func (n *node) accounts() {
 		}
 		n.files[name] = filepath.Join(n.dir, name+".kubeconfig")
 		require.NoError(n.t, clientcmd.WriteToFile(*config, n.files[name]))
+		if n.site != nil && name != "admin" {
+			r := newRecorder(n.t, name, n.files[name], n.dir)
+			n.recorded, n.files[name] = append(n.recorded, r), r.kubeconfig
+		}
 	}
 }
 
 // start starts the components.
 func (n *node) start() {
 	n.t.Helper()
+	n.accept()
 	n.kubelet = startKubelet(n.t, n.files["kubelet"], filepath.Join(n.dir, "kubelet"))
 	if hasNetworks() {
 		n.proxy = startKubeProxy(n.t, n.files["kube-proxy"])
 	}
 	n.dns = startCoreDNS(n.t, n.files["coredns"], "disabled")
 	n.controller = startController(n.t, n.files["controller"])
+}
+
+// accept lets the components reach the agent, which has started.
+func (n *node) accept() {
+	n.t.Helper()
+	for _, r := range n.recorded {
+		r.accept(n.t)
+	}
+}
+
+// requireTrue requires that what the components got since their start is right.
+func (n *node) requireTrue() {
+	n.t.Helper()
+	changes := n.truth.complete(n.t, n.ControlPlane)
+	for _, r := range n.recorded {
+		r.requireTrue(n.t, changes)
+	}
+}
+
+// restart kills everything on the node, and starts it again. It returns when that began.
+func (n *node) restart() (began time.Time) {
+	n.t.Helper()
+	n.kill()
+	n.requireTrue()
+	for _, r := range n.recorded {
+		r.refuse()
+		r.forget()
+	}
+	began = time.Now()
+	if n.site != nil {
+		n.site.start()
+	}
+	n.start()
+	return began
 }
 
 // kill ends everything on the node without warning.
@@ -228,18 +281,14 @@ func (n *node) online() {
 	)
 }
 
-// reboot makes the kube-apiserver unreachable, and starts everything on the node again.
+// reboot kills the kube-apiserver, and starts everything on the node again.
 func (n *node) reboot() {
 	n.t.Helper()
 	n.want = n.now(n.t.Context())
-	n.link.cut()
-	n.kill()
-	works, began := n.site != nil, time.Now()
-	if n.site != nil {
-		n.site.start()
-	}
-	n.start()
-	n.expect(works, began, rebootTime,
+	n.link.cut() // until the kube-apiserver is back with all changes
+	require.NoError(n.t, n.KillAPIServer(n.t.Context()))
+	began := n.restart()
+	n.expect(n.site != nil, began, rebootTime,
 		check{"without the kube-apiserver: the kubelet runs its pods", n.podsRun},
 		check{"CoreDNS resolves every service", n.resolves},
 		check{"kube-proxy has its rules", n.rules},
@@ -249,19 +298,41 @@ func (n *node) reboot() {
 	)
 }
 
-// back makes the kube-apiserver reachable, with what has changed meanwhile.
-func (n *node) back() {
+// startServer starts the kube-apiserver as after hours: neither it nor etcd has what was before.
+func (n *node) startServer() {
+	n.t.Helper()
+	require.NoError(n.t, n.CompactEtcd(n.t.Context()))
+	require.NoError(n.t, n.StartAPIServer(n.t.Context()))
+}
+
+// interrupt makes the kube-apiserver unreachable while it runs, and starts everything on the node
+// again.
+func (n *node) interrupt() {
+	n.t.Helper()
+	n.link.cut()
+	began := n.restart()
+	if n.site != nil {
+		n.expect(true, began, rebootTime, check{"without the network: the kubelet runs its pods", n.podsRun})
+	}
+}
+
+// back makes the kube-apiserver reachable, with the changes of a round.
+func (n *node) back(when string, round int) {
 	n.t.Helper()
 	before := n.want
-	n.change()
+	n.change(round)
 	n.want = n.now(n.t.Context())
 	audited, err := os.Stat(n.audit)
 	require.NoError(n.t, err)
+	asked := map[string][]string{}
+	for _, r := range n.recorded {
+		asked[r.component] = r.lists()
+	}
 	began := time.Now()
 	n.link.restore(n.t)
-	n.want.pods = without(n.want.pods, "old-0") // the kubelet ends it
+	n.want.pods = without(n.want.pods, ends(round)) // by the kubelet
 	n.expect(true, began, patience,
-		check{"after 500 changes: the kubelet runs its pods", n.podsRun},
+		check{when + ": the kubelet runs its pods", n.podsRun},
 		check{"their status is at the kube-apiserver", n.reported},
 		check{"the node is ready, and its lease renewed", n.beats(began)},
 		check{"CoreDNS resolves every service", n.resolves},
@@ -269,16 +340,14 @@ func (n *node) back() {
 		check{"kube-proxy has its rules", n.rules},
 		check{"the controller has its cache", n.cached},
 	)
-	n.expect(true, time.Now(), patience, check{"kubectl exec", n.kubectl("some words", "exec", "new-0", "--", "some", "words")})
-	n.requireKept()
+	n.expect(true, time.Now(), patience, check{"kubectl exec", n.kubectl("some words", "exec", begins(round), "--", "some", "words")})
+	n.requireKept(round)
 	n.requireIssued()
-	lists := n.lists(audited.Size())
-	n.results = append(n.results, result{"lists that the kube-apiserver served to the node since then", fmt.Sprint(len(lists))})
-	if n.site != nil {
-		require.Empty(n.t, lists)
-	} else {
-		require.NotEmpty(n.t, lists, "no list was seen, so that their absence proves nothing")
+	n.requireTrue()
+	for _, r := range n.recorded {
+		require.Equal(n.t, asked[r.component], r.lists(), "%s listed again", r.component)
 	}
+	n.requireLists(audited.Size(), round == 0)
 }
 
 // check is a condition. The function returns what is wrong.
@@ -340,6 +409,7 @@ func (n *node) kills(rounds int) {
 			n.link.restore(n.t)
 		}
 		n.site.start()
+		n.accept()
 	}
 	pods := n.want.pods
 	n.want = n.now(n.t.Context())
@@ -353,7 +423,8 @@ func (n *node) kills(rounds int) {
 		check{"kube-proxy has its rules", n.rules},
 		check{"the controller has its cache", n.cached},
 	)
-	n.requireKept()
+	n.requireKept(1)
+	n.requireTrue()
 	n.controller.requireForward(n.t)
 }
 

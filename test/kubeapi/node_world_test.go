@@ -48,15 +48,17 @@ func (w *workload) begin() {
 	w.wrote(err)
 	_, err = w.typed.CoreV1().Secrets(shop).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "password"}, StringData: map[string]string{"a": "b"}}, metav1.CreateOptions{})
 	w.wrote(err)
-	for i := range 30 {
+	for i := range 40 {
 		w.configMap(fmt.Sprintf("settings-%d", i))
+	}
+	for i := range 30 {
 		w.service(i)
 	}
 	for i := range 4 {
 		w.pod(fmt.Sprintf("keep-%d", i))
 	}
 	for i := range 3 {
-		w.pod(fmt.Sprintf("old-%d", i))
+		w.pod(fmt.Sprintf("round-0-%d", i))
 	}
 }
 
@@ -104,43 +106,50 @@ func (w *workload) pod(name string) {
 }
 
 // change makes 500 changes or more: of each kind of objects some are created, changed and deleted, and
-// some created again under their names. The pods "keep" live on.
-func (w *workload) change() {
+// some created again under their names. The pods "keep" live on. Those of a round give way to those of
+// the next one.
+func (w *workload) change(round int) {
 	w.t.Helper()
 	ctx, core, now := w.t.Context(), w.typed.CoreV1(), int64(0)
 	w.writes = 0
+	first := 10 * round // of the objects that are deleted
 	for i := range 10 {
-		name := fmt.Sprintf("web-%d", i)
+		name := fmt.Sprintf("web-%d", first+i)
 		w.wrote(core.Services(shop).Delete(ctx, name, metav1.DeleteOptions{}))
 		w.wrote(w.typed.DiscoveryV1().EndpointSlices(shop).Delete(ctx, name, metav1.DeleteOptions{}))
-		w.wrote(core.ConfigMaps(shop).Delete(ctx, fmt.Sprintf("settings-%d", 20+i), metav1.DeleteOptions{}))
+		w.wrote(core.ConfigMaps(shop).Delete(ctx, fmt.Sprintf("settings-%d", 20+first+i), metav1.DeleteOptions{}))
 	}
 	for i := range 5 {
-		w.service(i)
-		w.configMap(fmt.Sprintf("settings-%d", 20+i))
+		w.service(first + i)
+		w.configMap(fmt.Sprintf("settings-%d", 20+first+i))
 	}
 	for i := range 50 {
-		w.service(30 + i)
+		w.service(30 + 50*round + i)
 	}
 	for i := range 300 {
-		patch := fmt.Appendf(nil, `{"data":{"a":"%d"}}`, i)
+		patch := fmt.Appendf(nil, `{"data":{"a":"%d of round %d"}}`, i, round)
 		_, err := core.ConfigMaps(shop).Patch(ctx, fmt.Sprintf("settings-%d", i%20), types.MergePatchType, patch, metav1.PatchOptions{})
 		w.wrote(err)
 	}
 	for i := range 50 {
-		patch := fmt.Appendf(nil, `{"endpoints":[{"addresses":["10.98.%d.%d"]}]}`, 10+i%20, 2+i/20)
-		_, err := w.typed.DiscoveryV1().EndpointSlices(shop).Patch(ctx, fmt.Sprintf("web-%d", 10+i%20), types.MergePatchType, patch, metav1.PatchOptions{})
+		patch := fmt.Appendf(nil, `{"endpoints":[{"addresses":["10.98.%d.%d"]}]}`, 20+i%10, 2+5*round+i/10)
+		_, err := w.typed.DiscoveryV1().EndpointSlices(shop).Patch(ctx, fmt.Sprintf("web-%d", 20+i%10), types.MergePatchType, patch, metav1.PatchOptions{})
 		w.wrote(err)
 	}
 	for i := range 3 {
-		w.pod(fmt.Sprintf("new-%d", i))
+		w.pod(fmt.Sprintf("round-%d-%d", round+1, i))
 	}
-	w.wrote(core.Pods(shop).Delete(ctx, "old-0", metav1.DeleteOptions{}))                         // the kubelet ends it
-	w.wrote(core.Pods(shop).Delete(ctx, "old-1", metav1.DeleteOptions{GracePeriodSeconds: &now})) // it is gone
-	w.wrote(core.Pods(shop).Delete(ctx, "old-2", metav1.DeleteOptions{GracePeriodSeconds: &now}))
-	w.pod("old-2") // another one of that name
+	pod := func(i int) string { return fmt.Sprintf("round-%d-%d", round, i) }
+	w.wrote(core.Pods(shop).Delete(ctx, ends(round), metav1.DeleteOptions{}))                    // the kubelet ends it
+	w.wrote(core.Pods(shop).Delete(ctx, pod(1), metav1.DeleteOptions{GracePeriodSeconds: &now})) // it is gone
+	w.wrote(core.Pods(shop).Delete(ctx, pod(2), metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	w.pod(pod(2)) // another one of that name
 	require.GreaterOrEqual(w.t, w.writes, 500)
 }
+
+// ends and begins return the names of a pod that the kubelet ends in a round, and of one that it starts.
+func ends(round int) string   { return fmt.Sprintf("round-%d-0", round) }
+func begins(round int) string { return fmt.Sprintf("round-%d-0", round+1) }
 
 // account makes a service account that may read some resources, and returns its token.
 func (w *workload) account(name string, rules ...rbacv1.PolicyRule) string {
