@@ -119,6 +119,13 @@ type checker struct {
 // checkStreams returns what is wrong with the streams of a client, of which the last one ends in the
 // newest state, and how many deletions had a resourceVersion that is not the server's.
 func checkStreams(h *history, exact bool, streams []stream) (problems []string, moved int) {
+	x := followStreams(h, exact, streams)
+	x.requireState("at the end", h.newest())
+	return x.problems, x.moved
+}
+
+// followStreams is checkStreams for streams of which the last one may end in any state.
+func followStreams(h *history, exact bool, streams []stream) *checker {
 	x := &checker{history: h, exact: exact, unsure: map[string]bool{}}
 	for i, s := range streams {
 		before := len(x.problems)
@@ -127,8 +134,7 @@ func checkStreams(h *history, exact bool, streams []stream) (problems []string, 
 			x.problems[j] = fmt.Sprintf("stream %d of %d from %d: %s", i+1, len(streams), s.from, x.problems[j])
 		}
 	}
-	x.requireState("at the end", h.newest())
-	return x.problems, x.moved
+	return x
 }
 
 // story returns the newest events of a key up to the client's resourceVersion.
