@@ -17,8 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -353,6 +351,9 @@ func (n *node) back(when string, round int) {
 	n.results = append(n.results, result{"pods killed that should have lived", outcome})
 	n.requireIssued()
 	n.requireTrue(false)
+	if n.site != nil {
+		n.awaitCaughtUp() // also what no component waits for
+	}
 	for _, r := range n.recorded {
 		require.Equal(n.t, asked[r.component], r.lists(), "%s listed again", r.component)
 	}
@@ -405,17 +406,13 @@ func (n *node) kills(rounds int) {
 	n.t.Helper()
 	random := rand.New(rand.NewPCG(uint64(rounds), 1)) //nolint:gosec // moments of a test
 	for i := range rounds {
-		for j := range 5 {
-			patch := fmt.Appendf(nil, `{"data":{"a":"%d of %d"}}`, j, i)
-			_, err := n.typed.CoreV1().ConfigMaps(shop).Patch(n.t.Context(), fmt.Sprintf("settings-%d", (i+j)%20), types.MergePatchType, patch, metav1.PatchOptions{})
-			n.wrote(err)
-		}
+		n.touch(2 * i)
 		if i%5 == 3 {
 			n.link.cut()
 		}
 		longest := killMax
 		if i%3 == 0 {
-			longest *= 4 // client-go resumes a watch of a second, and lists after a shorter one without events
+			longest *= 4 // client-go waits a second or more until it continues
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(longest)))) // the moment is part of the test
 		if i%10 == 9 {
@@ -423,6 +420,7 @@ func (n *node) kills(rounds int) {
 			continue
 		}
 		n.site.kill()
+		n.touch(2*i + 1)
 		if i%5 == 3 {
 			n.link.restore(n.t)
 		}

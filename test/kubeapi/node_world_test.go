@@ -151,6 +151,29 @@ func (w *workload) change(round int) {
 func ends(round int) string   { return fmt.Sprintf("round-%d-0", round) }
 func begins(round int) string { return fmt.Sprintf("round-%d-0", round+1) }
 
+// touch changes objects of each kind that the components watch: client-go continues a watch that had
+// an event, and lists after one that ended within a second without.
+func (w *workload) touch(number int) {
+	w.t.Helper()
+	ctx, options := w.t.Context(), metav1.PatchOptions{}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"value":"%d"}}}`, number)
+	for i := range 5 {
+		_, err := w.typed.CoreV1().ConfigMaps(shop).Patch(ctx, fmt.Sprintf("settings-%d", i*(number%4)), types.MergePatchType, patch, options)
+		w.wrote(err)
+	}
+	_, err := w.typed.CoreV1().Pods(shop).Patch(ctx, "keep-0", types.MergePatchType, patch, options)
+	w.wrote(err)
+	_, err = w.typed.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, patch, options)
+	w.wrote(err)
+	for i := range 2 {
+		name := fmt.Sprintf("web-%d", 20+(number+i)%10)
+		_, err = w.typed.CoreV1().Services(shop).Patch(ctx, name, types.MergePatchType, patch, options)
+		w.wrote(err)
+		_, err = w.typed.DiscoveryV1().EndpointSlices(shop).Patch(ctx, name, types.MergePatchType, patch, options)
+		w.wrote(err)
+	}
+}
+
 // account makes a service account that may read some resources, and returns its token.
 func (w *workload) account(name string, rules ...rbacv1.PolicyRule) string {
 	w.t.Helper()
