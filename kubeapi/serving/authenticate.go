@@ -3,6 +3,7 @@ package serving
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/snapcache/snapcache/access"
 )
@@ -19,7 +20,7 @@ func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 		case err == nil:
 			h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), caller)))
 		case errors.Is(err, access.ErrTooManyTokens):
-			sendTooMany(w, access.ErrTooManyTokens)
+			sendTooMany(w, access.ErrTooManyTokens, time.Second)
 		default:
 			sendUnauthorized(w)
 		}

@@ -7,12 +7,12 @@ import (
 	"sync"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/quota"
 )
 
-const (
-	maxRemote     = 192 // connections of a listener that come from elsewhere: the rest is for this machine
-	maxPerAddress = 64  // of those, the ones from one address
-)
+// maxRemote limits the connections of a listener that come from elsewhere, on a node, of which an address
+// has at most as many as it leaves to others: a fleet may come from one. The rest is for this machine.
+const maxRemote = 512
 
 // ErrTooManyConnections means that a connection was closed since too many are open from its address, or
 // from all other machines.
@@ -23,14 +23,11 @@ var ErrTooManyConnections = errors.New("too many connections are open from its a
 type fairListener struct {
 	net.Listener
 	refused func(peer string, err error) // nil for nothing
-
-	mu     sync.Mutex
-	remote int
-	open   map[netip.Addr]int
+	remote  *quota.Shares                // of the connections from elsewhere, by address
 }
 
 func newFairListener(l net.Listener, refused func(string, error)) *fairListener {
-	return &fairListener{Listener: l, refused: refused, open: map[netip.Addr]int{}}
+	return &fairListener{Listener: l, refused: refused, remote: quota.NewShares(maxRemote * quota.Scale())}
 }
 
 // Accept implements net.Listener.
@@ -44,33 +41,13 @@ func (l *fairListener) Accept() (net.Conn, error) {
 		if access.SameMachine(peer, own) {
 			return c, nil
 		}
-		if l.enter(peer) {
-			return &fairConn{Conn: c, leave: sync.OnceFunc(func() { l.leave(peer) })}, nil
+		if l.remote.Enter(peer) {
+			return &fairConn{Conn: c, leave: sync.OnceFunc(func() { l.remote.Leave(peer) })}, nil
 		}
 		_ = c.Close() // nothing was sent
 		if l.refused != nil {
 			l.refused(c.RemoteAddr().String(), ErrTooManyConnections)
 		}
-	}
-}
-
-func (l *fairListener) enter(peer netip.Addr) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.remote >= maxRemote || l.open[peer] >= maxPerAddress {
-		return false
-	}
-	l.remote++
-	l.open[peer]++
-	return true
-}
-
-func (l *fairListener) leave(peer netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.remote--
-	if l.open[peer]--; l.open[peer] == 0 {
-		delete(l.open, peer)
 	}
 }
 

@@ -14,12 +14,13 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/localapi"
 )
 
 // Limits against clients that send too much, or too slowly.
 const (
-	maxConnections    = 256      // of each listener; further ones wait
+	maxConnections    = 640      // of each listener, on a node; further ones wait
 	maxStreams        = 1000     // of an HTTP/2 connection, as in a kube-apiserver: a client has its watches on one
 	maxHeaderBytes    = 64 << 10 // of the request line and the header; more is answered with 431
 	maxBodyBytes      = 1 << 20
@@ -55,7 +56,7 @@ func (c *Credentials) Listen(address, certFile, keyFile string, refused func(pee
 		return nil, fmt.Errorf("%w: give another address", err)
 	}
 	// The limit is below TLS: net/http recognises HTTP/2 only on a *tls.Conn.
-	return tls.NewListener(netutil.LimitListener(newFairListener(listener, refused), maxConnections), config), nil
+	return tls.NewListener(netutil.LimitListener(newFairListener(listener, refused), maxConnections*quota.Scale()), config), nil
 }
 
 func (c *Credentials) setCertificate(config *tls.Config, host, certFile, keyFile string) error {
@@ -78,7 +79,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return netutil.LimitListener(listener, maxConnections), nil
+	return netutil.LimitListener(listener, maxConnections*quota.Scale()), nil
 }
 
 // NewServer returns a server of h, which gets requests without their bodies, see [DiscardBody]. Its

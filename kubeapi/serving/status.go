@@ -1,7 +1,9 @@
 package serving
 
 import (
+	"math"
 	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,7 +17,9 @@ func sendUnauthorized(w http.ResponseWriter) {
 	status.Send(w, s, false)
 }
 
-// sendTooMany asks the client to repeat its request in a second.
-func sendTooMany(w http.ResponseWriter, err error) {
-	status.Send(w, status.Of(status.TooMany(err.Error())), false)
+// sendTooMany asks the client to repeat its request after a time, at least a second.
+func sendTooMany(w http.ResponseWriter, err error, after time.Duration) {
+	s := status.Of(status.TooMany(err.Error()))
+	s.Details.RetryAfterSeconds = max(1, int32(math.Ceil(after.Seconds())))
+	status.Send(w, s, false)
 }

@@ -3,20 +3,21 @@ package serving
 import (
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/quota"
 )
 
-// Limits of each of the cluster's users. A kubelet sends some requests for each Secret and ConfigMap of
-// its pods at its start, and keeps a watch on each.
+// Limits of the cluster's users on a node; a hub that was given more memory takes more of them, since all
+// agents of a fleet may be one user. A kubelet sends some requests for each Secret and ConfigMap of its
+// pods at its start, and keeps a watch on each.
 const (
-	userRate    = 100  // requests a second
-	userBurst   = 1000 // requests at once, after a time without
-	maxActive   = 1000 // requests in progress, with watches
-	maxUserRate = 4096 // users whose rate is remembered
+	userRate    = 100         // requests a second of one user
+	userBurst   = 1000        // requests at once of one user, after a time without
+	maxActive   = 2000        // requests in progress of all users, with watches; of one, as many as it leaves to others
+	maxUserRate = 4096        // users whose rate is remembered
+	maxRetry    = time.Minute // after which a user that was refused may come again
 )
 
 // The reasons to refuse a user's request with 429.
@@ -30,19 +31,25 @@ var (
 type Users struct {
 	refused func(r *http.Request, err error) // nil for nothing
 	rates   *quota.Quota
-
-	mu     sync.Mutex
-	active map[string]int // requests in progress, by user
+	active  *quota.Shares // of the requests in progress
+	retries *quota.Quota  // places in time for what was refused
 }
 
 // NewUsers returns the limits of all users. refused is called with each request that is refused, and the
 // reason; nil for nothing.
 func NewUsers(refused func(*http.Request, error)) *Users {
-	return &Users{refused: refused, rates: quota.New(userRate, userBurst, maxUserRate), active: map[string]int{}}
+	scale := quota.Scale()
+	perSecond := float64(userRate * scale)
+	return &Users{
+		refused: refused,
+		rates:   quota.New(perSecond, userBurst*scale, maxUserRate),
+		active:  quota.NewShares(maxActive * scale),
+		retries: quota.New(perSecond, userRate*scale, maxUserRate),
+	}
 }
 
 // Limit returns a handler that serves the requests of callers by h, within their limits. Further ones get
-// 429, and are repeated by clients.
+// 429, and are repeated by clients, one after the other.
 func (u *Users) Limit(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := access.CallerOf(r.Context())
@@ -50,35 +57,25 @@ func (u *Users) Limit(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		if err := u.begin(c.User.Username); err != nil {
+		user := c.User.Username
+		if err := u.begin(user); err != nil {
 			if u.refused != nil {
 				u.refused(r, err)
 			}
-			sendTooMany(w, err)
+			sendTooMany(w, err, u.retries.Delay(user, time.Now(), maxRetry))
 			return
 		}
-		defer u.end(c.User.Username)
+		defer u.active.Leave(user)
 		h.ServeHTTP(w, r)
 	})
 }
 
 func (u *Users) begin(user string) error {
-	if !u.rates.Allow(user, time.Now()) {
+	switch {
+	case !u.rates.Allow(user, time.Now()):
 		return ErrTooFast
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.active[user] >= maxActive {
+	case !u.active.Enter(user):
 		return ErrTooManyNow
 	}
-	u.active[user]++
 	return nil
-}
-
-func (u *Users) end(user string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.active[user]--; u.active[user] == 0 {
-		delete(u.active, user)
-	}
 }
