@@ -22,6 +22,7 @@ import (
 type site struct {
 	name  string
 	gone  atomic.Bool
+	busy  atomic.Bool
 	asked atomic.Int64 // requests other than for its health
 }
 
@@ -32,6 +33,9 @@ func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if s.gone.Load() {
 		return nil, errors.New("connection refused")
+	}
+	if s.busy.Load() {
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody}, nil
 	}
 	pr, pw := io.Pipe()
 	if r.URL.Query().Has("watch") {
@@ -110,6 +114,13 @@ func TestFailover(t *testing.T) {
 		name string
 		fn   func(t *testing.T, s *sites)
 	}{
+		{"busy", func(t *testing.T, s *sites) {
+			s.hub.busy.Store(true)
+			s.asking(t, 10*failoverAfter)
+			s.hub.busy.Store(false)
+			require.Equal(t, fromHub, s.ask(t), "a fleet that a hub asks to wait does not go to the server behind it")
+			require.Zero(t, s.direct.asked.Load())
+		}},
 		{"gone and back", func(t *testing.T, s *sites) {
 			require.Equal(t, fromHub, s.ask(t))
 			s.hub.gone.Store(true)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +92,39 @@ func TestUserActive(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.Code)
 		require.Zero(t, u.active.Used())
 	})
+}
+
+// TestFleetOfOneUser: a hub with the memory of the manifests takes a fleet whose agents are all one user, at
+// one address, and come back at once; a user of its own is served beside it.
+func TestFleetOfOneUser(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
+	synctest.Test(t, func(t *testing.T) {
+		const agents, watches = 1000, 6
+		u := NewUsers(nil)
+		h := u.Limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		ctx, cancel := context.WithCancel(t.Context())
+		for range agents * watches {
+			go h.ServeHTTP(httptest.NewRecorder(), asUser(ctx, "fleet"))
+		}
+		synctest.Wait()
+		require.Equal(t, agents*watches, u.active.Used())
+		for range 1000 {
+			go h.ServeHTTP(httptest.NewRecorder(), asUser(ctx, "other"))
+		}
+		synctest.Wait()
+		require.Equal(t, agents*watches+1000, u.active.Used())
+		cancel()
+		synctest.Wait()
+		require.Zero(t, u.active.Used())
+	})
+	var q queue
+	l := newFairListener(&q, nil)
+	for range 1000 {
+		q = append(q, &conn{peer: "192.0.2.2", own: "192.0.2.1"})
+	}
+	for range 1000 {
+		_, err := l.Accept()
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1000, l.remote.Used())
 }
