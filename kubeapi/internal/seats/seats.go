@@ -186,7 +186,7 @@ func (s *Seats) nextLocked() *connection {
 			next = x
 		}
 	}
-	if next == nil || next.queue[0].width > free-next.of.held {
+	if next == nil || next.queue[0].width > free {
 		return nil
 	}
 	return next

@@ -77,6 +77,13 @@ func TestShares(t *testing.T) {
 		r.ask("three", "a", 1, false)
 		require.Len(t, r.held["three/a"], 1, "at once, whatever waits")
 		r.empty()
+
+		r = newRoom(t, 60, 0)
+		for i := range 100 {
+			r.ask("one", fmt.Sprint(i), 1, false)
+		}
+		require.Len(t, r.seated, 30, "half for one user, however many connections it has")
+		r.empty()
 	})
 }
 
@@ -93,6 +100,7 @@ func TestOrder(t *testing.T) {
 		r.ask("two", "a", 1, false)
 		r.ask("two", "c", 1, true)
 		r.ask("two", "b", 1, false)
+		r.ask("two", "c", 1, true)
 		full := r.held["full/a"][0]
 		var order []string
 		r.Seats.mu.Lock()
@@ -103,7 +111,7 @@ func TestOrder(t *testing.T) {
 		}
 		r.holdLocked(full.owner, full.width)
 		r.Seats.mu.Unlock()
-		require.Equal(t, []string{"one/a 4", "two/c 7", "one/b 5", "two/a 6", "one/a 2", "two/b 8", "one/a 3"}, order)
+		require.Equal(t, []string{"one/a 4", "two/c 7", "two/c 9", "one/b 5", "one/a 2", "two/a 6", "one/a 3", "two/b 8"}, order)
 		synctest.Wait()
 		r.empty()
 	})
@@ -160,6 +168,17 @@ func TestWide(t *testing.T) {
 		r := newRoom(t, 8, 0)
 		r.ask("one", "a", 100, false)
 		require.Len(t, r.seated, 1, "as many as there are")
+		r.empty()
+
+		r = newRoom(t, 20, 0)
+		for range 3 {
+			r.ask("much", "a", 1, false)
+		}
+		r.ask("little", "a", 2, false)
+		r.ask("little", "b", 14, false)
+		require.NotContains(t, r.seated, "little/b", "it may not have so many")
+		r.ask("much", "b", 1, false)
+		require.Contains(t, r.seated, "much/b", "it keeps no other user waiting")
 		r.empty()
 	})
 }
