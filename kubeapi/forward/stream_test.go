@@ -136,18 +136,18 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestMemory: 1 GiB passes in both directions, and through a connection whose protocol has changed, with
-// no more memory than the buffers.
+// TestMemory: 1 GiB (64 MiB in short tests) passes in both directions, and through a connection whose
+// protocol has changed, with no more memory than the buffers.
 func TestMemory(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		size int64
-		tls  bool
-	}{{"TLS", 64 << 20, true}, {"1 GiB", 1 << 30, false}} { // encryption of 1 GiB, two times each way, takes a minute
-		t.Run(tc.name, func(t *testing.T) { testMemory(t, tc.size, tc.tls) })
+	var size int64 = 1 << 30
+	if testing.Short() {
+		size = 64 << 20
 	}
+	t.Run("HTTP/1.1", func(t *testing.T) { testMemory(t, size, false) })
+	t.Run("TLS", func(t *testing.T) { testMemory(t, size, true) })
 }
 
+// testMemory uses HTTP/2 for requests if it uses TLS.
 func testMemory(t *testing.T, size int64, secure bool) {
 	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -178,7 +178,7 @@ func testMemory(t *testing.T, size int64, secure bool) {
 		require.NoError(t, err)
 		require.Equal(t, size, n)
 		require.NoError(t, a.Body.Close())
-		if !secure {
+		if !secure { // upgrades of clients here use TLS
 			return
 		}
 		stream, buffer := upgrade(t, s, "POST", "SPDY/3.1")
