@@ -35,7 +35,7 @@ const (
 	lookEvery = 100 * time.Millisecond
 )
 
-var nodeKills = flag.Int("node.kills", 10, "how often TestNode kills the agent under the components of the node")
+var nodeKills = flag.Int("node.kills", 20, "how often TestNode kills the agent under the components of the node")
 
 // node is a node with a kubelet, kube-proxy, CoreDNS and a controller.
 type node struct {
