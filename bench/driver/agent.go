@@ -57,7 +57,11 @@ func startAgent(binary string, l launch) (*agent, error) {
 	if err := os.WriteFile(config, []byte(b.String()), 0o600); err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}
-	p, err := start(exec.Command(binary, "run", "--config", config, "--kubeconfig", l.kubeconfig), l.name, l.dir)
+	cmd := exec.Command(binary, "run", "--config", config, "--kubeconfig", l.kubeconfig)
+	if l.hub {
+		cmd.Env = []string{fmt.Sprintf("GOMEMLIMIT=%d", HubMemory)}
+	}
+	p, err := start(cmd, l.name, l.dir)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func start(cmd *exec.Cmd, name, dir string) (*process, error) {
 	cmd.Stderr = log
 	cmd.Dir = dir
 	// The environment must not influence the result.
-	cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	cmd.Env = append(cmd.Env, "HOME="+dir, "PATH="+os.Getenv("PATH"), "TMPDIR="+os.TempDir())
 	p.started = time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -27,18 +27,18 @@ import (
 const (
 	Informers     = "client-go on the apiserver"
 	AgentsDirect  = "agents on the apiserver"
-	AgentsSharing = "agents on hubs, 50 to an account" // as the pods of a DaemonSet, within a hub's limits
+	AgentsSharing = "agents on hubs, one account" // as the pods of a DaemonSet
 	AgentsOnHubs  = "agents on hubs, an account each"
 )
-
-// sharing is the number of nodes with one account.
-const sharing = 50
 
 // The peers of a fleet that comes back.
 const (
 	returnTyped = "return-typed"
 	returnSpoke = "return-spoke"
 )
+
+// HubMemory is the memory of a hub, which its limits follow: that of deploy/kustomize/hub.
+const HubMemory = 1 << 30
 
 // hubResources are what a hub caches besides what its nodes do: the cluster's identity, and what it
 // decides by who may read.
@@ -65,7 +65,7 @@ func (d *Driver) comeBack(ctx context.Context, s *server, plan Return) (all []re
 	if err != nil {
 		return nil, err
 	}
-	shared, err := d.newTokens(ctx, client, "shared", plan.Nodes, sharing)
+	shared, err := d.newTokens(ctx, client, "shared", plan.Nodes, plan.Nodes)
 	if err != nil {
 		return nil, err
 	}

@@ -23,8 +23,8 @@ fit in one machine's memory. What they ask for and receive is not reduced.
 - **` + driver.AgentsDirect + `**: source and reflector of the agent, with the checks before a resume, from a stored checkpoint. In
   place of the database there is a map of keys, UIDs and resourceVersions; those of the checkpoint are shared by
   all nodes until they change. The apiserver answers 410, so that they list.
-- **agents on hubs**: the same agents and the same checkpoint, with a service account each, or with one for 50, as the pods of a
-  DaemonSet have one: of [a hub's limits](../kubernetes-api.md#limits) those of one user are too low for all. Each has a token of its own. Hubs are ` + "`snapcache run`" + ` with ` + "`kubernetesAPI.access`" + `, and cache
+- **agents on hubs**: the same agents and the same checkpoint, with a service account each, or with one for all, as the pods of a
+  DaemonSet have one. Each has a token of its own. Hubs have the [limits](../kubernetes-api.md#limits) of the manifests' memory, 1Gi. They are ` + "`snapcache run`" + ` with ` + "`kubernetesAPI.access`" + `, and cache
   what [a hub has to](../fleet.md#what-it-has-to-cache) for these nodes.
 - **The outage of ten minutes is simulated**: objects change, the hubs are restarted, so that they have the changes only in their
   files, and etcd is compacted and the apiserver restarted, so that it has no history. Before each way with hubs they are
@@ -38,9 +38,8 @@ fit in one machine's memory. What they ask for and receive is not reduced.
 
 // Limits of the model.
 const (
-	hubConnections = 192     // of other machines, docs/kubernetes-api.md
-	hubMemory      = 1 << 30 // of deploy/kustomize/hub
-	modelSeconds   = 60      // in which a fleet should be back
+	hubConnections = 4096 // of other machines, with driver.HubMemory: docs/kubernetes-api.md
+	modelSeconds   = 60   // in which a fleet should be back
 )
 
 // returnStage returns the stage with a fleet that comes back, or nil.
@@ -180,11 +179,10 @@ func bounds(r result.Return) (first bound, all []bound) {
 		{"a link of " + size(modelLink) + " a second, in a minute", modelSeconds * modelLink / bytesOf(r)},
 	}
 	if n := float64(r.Nodes); len(r.Hubs) > 0 {
-		cpu, growth, _ := sumOfHubs(r)
-		before := float64(r.Hubs[0].Before.Anon + r.Hubs[0].Before.File)
+		cpu, _, _ := sumOfHubs(r)
 		all = append(all, bound{"connections of one hub", hubConnections},
 			bound{fmt.Sprintf("%d CPUs of one hub, in a minute", modelCPUs), modelSeconds * modelCPUs / (cpu / n)},
-			bound{size(hubMemory) + " of one hub's memory", (hubMemory - before) / max(growth/n, 1)})
+			bound{size(driver.HubMemory) + " of one hub's memory", fitHub(r)})
 	}
 	first = all[0]
 	for _, x := range all {
@@ -195,18 +193,30 @@ func bounds(r result.Return) (first bound, all []bound) {
 	return first, all
 }
 
+// fitHub returns how many nodes the memory of a hub is enough for.
+func fitHub(r result.Return) float64 {
+	_, growth, _ := sumOfHubs(r)
+	before := float64(r.Hubs[0].Before.Anon + r.Hubs[0].Before.File)
+	return (driver.HubMemory - before) / max(growth/float64(r.Nodes), 1)
+}
+
+// replicasFor returns how many hubs n nodes need.
+func replicasFor(n float64, r result.Return) float64 {
+	return math.Ceil(n / min(hubConnections, fitHub(r)))
+}
+
 // returnModel multiplies the cost of a node.
 func returnModel(b *strings.Builder, st *result.Stage) {
 	fmt.Fprintf(b, "What a node cost above, times the number of nodes. The least time is that of an apiserver and of hubs with %d CPUs each to\n"+
-		"themselves, and of links of %s a second, whichever takes longer. A hub has up to %d nodes, the connections that it takes\nfrom other machines.\n\n"+
-		"| nodes | | hubs | bytes | apiserver's CPU | CPU of a hub | memory that a hub grows by | least time |\n|---|---|---|---|---|---|---|---|\n", modelCPUs, size(modelLink), hubConnections)
+		"themselves, and of links of %s a second, whichever takes longer. A hub has as many nodes as\nit takes connections, %s, and has memory for, of %s.\n\n"+
+		"| nodes | | hubs | bytes | apiserver's CPU | CPU of a hub | memory that a hub grows by | least time |\n|---|---|---|---|---|---|---|---|\n", modelCPUs, size(modelLink), humanize.Comma(hubConnections), size(driver.HubMemory))
 	for _, n := range []float64{1_000, 10_000, 100_000} {
 		for _, r := range st.Returns {
 			hubs, hubCPU, hubGrowth := "-", "-", "-"
 			bytes, cpu := n*bytesOf(r), max(0, n*serverCPUOf(r))
 			least := max(bytes/modelLink, cpu/modelCPUs)
 			if len(r.Hubs) > 0 {
-				replicas := math.Ceil(n / hubConnections)
+				replicas := replicasFor(n, r)
 				used, growth, _ := sumOfHubs(r)
 				each := n / replicas / float64(r.Nodes)
 				hubs, hubCPU, hubGrowth = humanize.Comma(int64(replicas)), duration(used*each), size(growth*each)
@@ -224,8 +234,9 @@ func returnModel(b *strings.Builder, st *result.Stage) {
 		}
 		fmt.Fprintf(b, "- **%s**: at %s nodes, by %s. (%s.)\n", r.Way, humanize.Comma(int64(first.nodes)), first.what, strings.Join(texts, "; "))
 	}
-	replicas, each := math.Ceil(100_000/float64(hubConnections)), 0.0
+	replicas, each := 0.0, 0.0
 	if c := returnOf(st, driver.AgentsOnHubs); c.Nodes > 0 {
+		replicas = replicasFor(100_000, c)
 		each = float64(c.Requests["tokenreviews"]+c.Requests["subjectaccessreviews"]) / float64(c.Nodes)
 	}
 	fmt.Fprintf(b, "\nMore hubs take more nodes, but each has all objects and watches of its own: %s of them, for 100,000 nodes, are a fleet themselves.\n"+

@@ -63,9 +63,9 @@ func TestReturnPage(t *testing.T) {
 	require.NotContains(t, page, "%!")
 	require.Contains(t, page, "| apiserver's CPU for a node | an account each: 10 ms | client-go on the apiserver 5.0 s | at most 1/500 | 1/500 | reached |")
 	require.Contains(t, page, "only 10 nodes do, 10.0 times fewer")
-	require.Contains(t, page, "| 100,000 | agents on hubs, an account each | 521 | 100 GB | 17 min | 7.7 s | 201 MB | 2 min |")
+	require.Contains(t, page, "| 100,000 | agents on hubs, an account each | 98 | 100 GB | 17 min | 40.8 s | 1.1 GB | 2 min |")
 	require.Contains(t, page, "- **client-go on the apiserver**: at 96 nodes, by 8 CPUs of the apiserver, in a minute.")
-	require.Contains(t, page, "- **agents on hubs, an account each**: at 192 nodes, by connections of one hub.")
+	require.Contains(t, page, "- **agents on hubs, an account each**: at 1,024 nodes, by 1.1 GB of one hub's memory.")
 	require.Contains(t, page, "7.0 reviews of the token")
 	requireTables(t, page)
 	var run result.Run
