@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -16,23 +16,27 @@ import (
 
 const (
 	directWorkers     = 32
-	podsPerNamespace  = 200 // of SeedPodsDirect: a big shop
+	perNamespace      = 200 // of SeedDirect: a big shop
 	directSeed        = 1
 	namespaceRegistry = "/registry/namespaces/"
-	podRegistry       = "/registry/pods/"
 )
 
-// SeedPodsDirect writes n pods into etcd in the apiserver's storage format, each in a revision of its
-// own: 20,000 take seconds instead of minutes. The apiserver may be running or not; it takes the pods
-// for those of another apiserver. The pods are those of [Pod] with seed 1, 200 a namespace, with
-// status and managedFields. A second call writes the same pods again.
+// SeedPodsDirect is [SeedDirect] of the pods of [Pod], with status and managedFields.
 func SeedPodsDirect(ctx context.Context, cp *controlplane.ControlPlane, n int) error {
+	return SeedDirect(ctx, cp, "pods", n, Pod)
+}
+
+// SeedDirect writes n objects of a resource into etcd in the apiserver's storage format, each in a
+// revision of its own: 20,000 take seconds instead of minutes. The apiserver may be running or not; it
+// takes the objects for those of another apiserver. They are made with seed 1, 200 a namespace, which
+// is written too. A second call writes the same objects again.
+func SeedDirect[T runtime.Object](ctx context.Context, cp *controlplane.ControlPlane, resource string, n int, fn func(namespace string, i int, seed int64) T) error {
 	client, err := cp.EtcdClient()
 	if err != nil {
-		return fmt.Errorf("seed pods: %w", err)
+		return fmt.Errorf("seed %s: %w", resource, err)
 	}
 	defer client.Close()
-	namespaces := (n + podsPerNamespace - 1) / podsPerNamespace
+	namespaces := (n + perNamespace - 1) / perNamespace
 	err = parallel(ctx, directWorkers, namespaces, func(ctx context.Context, i int) error {
 		key := namespaceRegistry + Namespace(i)
 		return put(ctx, client, key, namespaceObject(i, directSeed), clientv3.Compare(clientv3.CreateRevision(key), "=", 0))
@@ -41,16 +45,19 @@ func SeedPodsDirect(ctx context.Context, cp *controlplane.ControlPlane, n int) e
 		return fmt.Errorf("seed namespaces: %w", err)
 	}
 	err = parallel(ctx, directWorkers, n, func(ctx context.Context, i int) error {
-		pod := Pod(Namespace(i%namespaces), i, directSeed)
-		return put(ctx, client, podKey(pod), pod)
+		namespace := Namespace(i % namespaces)
+		o := fn(namespace, i, directSeed)
+		m, err := apimeta.Accessor(o)
+		if err != nil {
+			return err
+		}
+		return put(ctx, client, "/registry/"+resource+"/"+namespace+"/"+m.GetName(), o)
 	})
 	if err != nil {
-		return fmt.Errorf("seed pods: %w", err)
+		return fmt.Errorf("seed %s: %w", resource, err)
 	}
 	return nil
 }
-
-func podKey(pod *corev1.Pod) string { return podRegistry + pod.Namespace + "/" + pod.Name }
 
 // storage encodes as the apiserver does: four magic bytes, then protobuf in an envelope with
 // apiVersion and kind.
