@@ -317,6 +317,7 @@ func TestListRequest(t *testing.T) {
 }
 
 func TestListErrors(t *testing.T) {
+	t.Parallel() // it waits half a minute until a connection that breaks again and again is given up
 	second := func(code int, header http.Header, body string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Query().Get("continue") == "" {

@@ -136,12 +136,12 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestMemory: 1 GiB (64 MiB in short tests) passes in both directions, and through a connection whose
+// TestMemory: 1 GiB (16 MiB in short tests) passes in both directions, and through a connection whose
 // protocol has changed, with no more memory than the buffers.
 func TestMemory(t *testing.T) {
 	var size int64 = 1 << 30
 	if testing.Short() {
-		size = 64 << 20
+		size = 16 << 20
 	}
 	t.Run("HTTP/1.1", func(t *testing.T) { testMemory(t, size, false) })
 	t.Run("TLS", func(t *testing.T) { testMemory(t, size, true) })
