@@ -30,8 +30,11 @@ import (
 
 var (
 	fleetSeed = flag.Uint64("fleet.seed", 0, "what the random choices of TestFleet begin with; 0 for a new one each time")
-	fleetFor  = flag.Duration("fleet.for", 45*time.Second, "how long TestFleet runs, besides its start and its end")
+	fleetFor  = flag.Duration("fleet.for", shortFleet, "how long TestFleet runs, besides its start and its end")
 )
+
+// shortFleet is how long TestFleet runs in a short test.
+const shortFleet = 45 * time.Second
 
 // fleet is a control plane, agents that follow it (hubs), and agents that follow the hubs (spokes) and
 // use the kube-apiserver while those are gone.
