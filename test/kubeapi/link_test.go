@@ -18,6 +18,8 @@ type link struct {
 	targets []string
 
 	mu       sync.Mutex
+	breaks   []int64      // the next connections break after so many bytes of the target each
+	received int64        // bytes of the targets
 	listener net.Listener // nil while the link is cut
 	conns    map[net.Conn]struct{}
 	running  sync.WaitGroup
@@ -78,8 +80,12 @@ func (l *link) serve(listener net.Listener, client net.Conn) {
 	}
 	var copying sync.WaitGroup
 	for from, to := range map[net.Conn]net.Conn{client: server, server: client} {
+		var source io.Reader = from
+		if from == server {
+			source = l.limited(server)
+		}
 		copying.Go(func() {
-			_, _ = io.Copy(to, from) // an error is expected: tests cut connections
+			_, _ = io.Copy(to, source) // an error is expected: tests cut connections
 			_, _ = from.Close(), to.Close()
 		})
 	}
@@ -88,6 +94,35 @@ func (l *link) serve(listener net.Listener, client net.Conn) {
 	defer l.mu.Unlock()
 	delete(l.conns, client)
 	delete(l.conns, server)
+}
+
+// limited returns what comes from a target, until the connection breaks.
+func (l *link) limited(server io.Reader) io.Reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.breaks) > 0 {
+		server = io.LimitReader(server, l.breaks[0])
+		l.breaks = l.breaks[1:]
+	}
+	return io.TeeReader(server, (*received)(l))
+}
+
+// received counts the bytes that a link gets from its targets.
+type received link
+
+// Write implements [io.Writer].
+func (r *received) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.received += int64(len(p))
+	return len(p), nil
+}
+
+// traffic returns how many bytes came from the targets, and how many connections are still to break.
+func (l *link) traffic() (bytes int64, breaks int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.received, len(l.breaks)
 }
 
 // dial connects to one of the targets; nil if none accepts.

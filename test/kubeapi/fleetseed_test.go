@@ -1,0 +1,134 @@
+package kubeapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// seededPods is some pages of a list.
+const seededPods = 3000
+
+// TestFleetSeed has a new spoke whose link breaks several times during its first list. It gets in step
+// by the hubs alone, and a page that has arrived does not come again.
+func TestFleetSeed(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // choices of a test
+	f := newFleet(t, random, fleetOptions{spokes: 2, limited: map[int]string{1: "left"}})
+	require.NoError(t, objects.SeedPodsDirect(t.Context(), f.on.ControlPlane, seededPods))
+	f.awaitInStep("seeded")
+
+	whole, breaks := f.seed()
+	require.Zero(t, breaks)
+	const first = 700_000 // more than a page
+	f.breaks = []int64{first, 300_000, 100_000, 500_000}
+	broken, left := f.seed()
+	require.Zero(t, left, "connections that did not break")
+	t.Logf("%d bytes, and %d over %d connections that broke", whole, broken, len(f.breaks))
+	lost := int64(0) // if each connection began with the first page again
+	for _, n := range f.breaks {
+		lost += n
+	}
+	require.Less(t, broken, whole+lost/2)
+	f.requireNoneDirect()
+
+	f.requireNothingElse(f.tokens[1], "left", "shop-0")
+}
+
+// seed starts a spoke without a file, waits until it is in step, and returns what came over its link.
+func (f *fleet) seed() (received int64, breaks int) {
+	f.t.Helper()
+	s := f.newSpoke(0, f.tokens[0], "")
+	of := s.resources[1]
+	err := wait.PollUntilContextTimeout(f.t.Context(), 5*pollEvery, 2*patience, true, func(context.Context) (bool, error) {
+		c := s.collection(of.Resource)
+		return c.CaughtUp && c.Objects >= seededPods, nil
+	})
+	require.NoError(f.t, err, "%+v", s.collection(of.Resource))
+	received, breaks = s.link.traffic()
+	want, _ := f.spokes[0].read(of)
+	have, synced := s.read(of)
+	require.True(f.t, synced)
+	require.Equal(f.t, want.objects, have.objects)
+	for _, l := range s.lists() {
+		require.Equal(f.t, "initial", l.reason)
+	}
+	s.stop()
+	return received, breaks
+}
+
+// requireNothingElse requires that a user of one namespace gets nothing of another one from a hub, by any
+// request.
+func (f *fleet) requireNothingElse(token, own, other string) {
+	f.t.Helper()
+	config := restConfig(f.t, f.hubs[0].cached)
+	config.BearerToken, config.DisableCompression = token, true
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(f.t, err)
+	defer client.CloseIdleConnections()
+	const watch = "watch=1&allowWatchBookmarks=true&timeoutSeconds=1"
+	for _, tt := range []struct {
+		name, path string
+		code       int
+	}{
+		{"list of all", "/api/v1/pods?resourceVersion=0", http.StatusForbidden},
+		{"page of all", "/api/v1/pods?limit=500", http.StatusForbidden},
+		{"another namespace", "/api/v1/namespaces/" + other + "000/pods?resourceVersion=0", http.StatusForbidden},
+		{"all by a field", "/api/v1/pods?resourceVersion=0&fieldSelector=metadata.namespace%3D" + own, http.StatusForbidden},
+		{"watch of all", "/api/v1/pods?resourceVersion=0&" + watch, http.StatusForbidden},
+		{"resume of all", "/api/v1/pods?resourceVersion=1&" + watch, http.StatusForbidden},
+		{"own list", "/api/v1/namespaces/" + own + "/pods?resourceVersion=0", http.StatusOK},
+		{"own watch", "/api/v1/namespaces/" + own + "/pods?resourceVersion=0&" + watch, http.StatusOK},
+		{"own resume", "/api/v1/namespaces/" + own + "/pods?resourceVersion=%d&" + watch, http.StatusOK},
+		{"own list by another's field", "/api/v1/namespaces/" + own + "/pods?resourceVersion=0&fieldSelector=metadata.namespace%3D" + other + "000", http.StatusOK},
+	} {
+		for _, encoding := range []string{"identity", "zstd"} {
+			path := tt.path
+			if tt.name == "own resume" {
+				path = fmt.Sprintf(path, f.spokes[0].seen["pods"]-100) // before the last seeded pods
+			}
+			r, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, "https://"+f.hubs[0].address+path, nil)
+			require.NoError(f.t, err)
+			r.Header.Set("Accept-Encoding", encoding)
+			resp, err := client.Do(r)
+			require.NoError(f.t, err)
+			body := readUnpacked(f.t, resp)
+			require.Equal(f.t, tt.code, resp.StatusCode, "%s: %s", tt.name, body)
+			require.NotContains(f.t, body, `"namespace":"`+other, tt.name)
+		}
+	}
+}
+
+// readUnpacked reads an answer, which may be packed.
+func readUnpacked(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	switch resp.Header.Get("Content-Encoding") {
+	case "zstd":
+		d, err := zstd.NewReader(bytes.NewReader(body))
+		require.NoError(t, err)
+		defer d.Close()
+		body, err = io.ReadAll(d)
+		require.NoError(t, err)
+	case "gzip":
+		z, err := gzip.NewReader(bytes.NewReader(body))
+		require.NoError(t, err)
+		body, err = io.ReadAll(z)
+		require.NoError(t, err)
+	}
+	return string(body)
+}
