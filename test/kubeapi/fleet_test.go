@@ -187,7 +187,7 @@ func (f *fleet) newSpoke(i int, token, namespace string) *spoke {
 	sp.site = newSiteOf(f.t, f.on, resourcesNamed("configmaps.v1.", "pods.v1."), func(s *site) {
 		s.direct = s.link
 		s.link = newLink(f.t, f.hubs[0].address, f.hubs[1].address)
-		s.link.breaks = f.breaks
+		s.link.breakAfter(f.breaks...)
 		s.server, s.only = path, namespace
 	})
 	return sp

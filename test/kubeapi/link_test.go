@@ -96,6 +96,13 @@ func (l *link) serve(listener net.Listener, client net.Conn) {
 	delete(l.conns, server)
 }
 
+// breakAfter has the next connections break after so many bytes of the target each.
+func (l *link) breakAfter(bytes ...int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.breaks = bytes
+}
+
 // limited returns what comes from a target, until the connection breaks.
 func (l *link) limited(server io.Reader) io.Reader {
 	l.mu.Lock()
