@@ -205,28 +205,40 @@ func TestLimits(t *testing.T) {
 	}))
 	s.requests, s.upgrades = quota.NewPlaces(4), quota.NewPlaces(2)
 	c := client(t, s.proxy, "http/1.1")
-	var held []chan *http.Response
-	send := func(user string, upgrade bool) *http.Response { // nil if it is forwarded
+	type answer struct {
+		code  int
+		retry string
+		body  []byte
+	}
+	var held []chan answer
+	send := func(user string, upgrade bool) *answer { // nil if it is forwarded
 		s.caller.Store(&access.Caller{User: authenticationv1.UserInfo{Username: user}})
 		r := request(t, "GET", s.proxy.URL+"/x", nil)
 		if upgrade {
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "SPDY/3.1")
 		}
-		answer := make(chan *http.Response, 1)
+		answers := make(chan answer, 1)
 		go func() {
+			defer close(answers)
 			a, err := c.Do(r)
 			if err != nil {
 				t.Error(err)
+				return
 			}
-			answer <- a
+			defer a.Body.Close()
+			body, err := io.ReadAll(a.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- answer{a.StatusCode, a.Header.Get("Retry-After"), body}
 		}()
 		select {
 		case <-began:
-			held = append(held, answer)
+			held = append(held, answers)
 			return nil
-		case a := <-answer:
-			return a
+		case a := <-answers:
+			return &a
 		}
 	}
 	hold := func(user string, upgrade bool) { require.Nil(t, send(user, upgrade)) }
@@ -234,10 +246,11 @@ func TestLimits(t *testing.T) {
 		t.Helper()
 		a := send(user, upgrade)
 		require.NotNil(t, a, "it is forwarded")
-		got := statusOf(t, a)
-		require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
+		require.Equal(t, http.StatusTooManyRequests, a.code)
+		require.Equal(t, "1", a.retry)
+		var got metav1.Status
+		require.NoError(t, json.Unmarshal(a.body, &got))
 		require.Equal(t, metav1.StatusReasonTooManyRequests, got.Reason)
-		require.Equal(t, "1", a.Header.Get("Retry-After"))
 	}
 	finish := sync.OnceFunc(func() { close(release) })
 	defer finish()
@@ -252,10 +265,8 @@ func TestLimits(t *testing.T) {
 	hold("other", true)
 	refused("other", true) // none is left
 	finish()
-	for _, answer := range held {
-		a := <-answer
-		require.NoError(t, a.Body.Close())
-		require.Equal(t, http.StatusOK, a.StatusCode)
+	for _, answers := range held {
+		require.Equal(t, http.StatusOK, (<-answers).code)
 	}
 	require.Eventually(t, func() bool { return s.upgrades.Take("greedy") }, time.Minute, time.Millisecond, "its place is free again")
 }

@@ -18,7 +18,7 @@ type link struct {
 	targets []string
 
 	mu       sync.Mutex
-	breaks   []int64      // the next connections break after so many bytes of the target each
+	breaks   []int64      // a connection breaks after so many bytes of the target, then another one
 	received int64        // bytes of the targets
 	listener net.Listener // nil while the link is cut
 	conns    map[net.Conn]struct{}
@@ -96,7 +96,7 @@ func (l *link) serve(listener net.Listener, client net.Conn) {
 	delete(l.conns, server)
 }
 
-// breakAfter has the next connections break after so many bytes of the target each.
+// breakAfter has a connection break after so many bytes of the target, then another one, and so on.
 func (l *link) breakAfter(bytes ...int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,10 +108,29 @@ func (l *link) limited(server io.Reader) io.Reader {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.breaks) > 0 {
-		server = io.LimitReader(server, l.breaks[0])
-		l.breaks = l.breaks[1:]
+		server = &breaking{link: l, server: server, left: l.breaks[0]}
 	}
 	return io.TeeReader(server, (*received)(l))
+}
+
+// breaking is a connection that breaks.
+type breaking struct {
+	link   *link
+	server io.Reader
+	left   int64 // bytes
+}
+
+// Read implements [io.Reader].
+func (b *breaking) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		b.link.mu.Lock()
+		defer b.link.mu.Unlock()
+		b.link.breaks = b.link.breaks[min(1, len(b.link.breaks)):]
+		return 0, io.EOF
+	}
+	n, err := b.server.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // received counts the bytes that a link gets from its targets.
