@@ -91,7 +91,7 @@ bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in
 	cd bench && $(GO) run ./cmd/bench -plan api -command 'make bench-api'
 
 .PHONY: bench-fleet
-bench-fleet: controlplane ## only the return of a fleet to hubs and to a kube-apiserver, in a quarter of an hour; writes docs/bench/fleet.md; FLEET='-nodes 200' has fewer nodes
+bench-fleet: controlplane ## only the return of a fleet to hubs and to a kube-apiserver, in ten minutes; writes docs/bench/fleet.md; FLEET='-nodes 200' has fewer nodes
 	cd bench && $(GO) run ./cmd/bench -plan fleet -command 'make bench-fleet' $(FLEET)
 
 .PHONY: bench-full

@@ -143,10 +143,11 @@ var Plans = map[string]Plan{
 			Alone: Rate{100, 10 * time.Second}, Few: Rate{20, 20 * time.Second}, All: Rate{5, 10 * time.Second},
 		}}},
 	},
-	// A quarter of an hour: a fleet of 1,000 nodes comes back to a hub, and a fiftieth of it to the apiserver.
+	// Ten minutes: a fleet of 1,000 nodes comes back to the two hubs of deploy/kustomize/hub, and a fiftieth of it
+	// to the apiserver.
 	"fleet": {
 		Name: "fleet", Settle: 2 * time.Second,
-		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, Return: &Return{Nodes: 1_000, Listing: 20, Hubs: 1, Share: 0.02}}},
+		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, Return: &Return{Nodes: 1_000, Listing: 20, Hubs: 2, Share: 0.02}}},
 	},
 	// Only checks that everything works. Its figures mean nothing.
 	"smoke": {
