@@ -93,7 +93,8 @@ func TestKubectlFollows(t *testing.T) {
 			contains := func(wanted string) {
 				t.Helper()
 				for _, r := range running {
-					require.Eventually(t, func() bool { return strings.Contains(r.stdout.String()+r.stderr.String(), wanted) }, patience, pollEvery,
+					printed := func() bool { return hasLineWith(r.stdout.String(), wanted) || hasLineWith(r.stderr.String(), wanted) }
+					require.Eventually(t, printed, patience, pollEvery,
 						"kubectl %s does not print %q, but %q and %q", c.args, wanted, &r.stdout, &r.stderr)
 				}
 			}
@@ -108,6 +109,13 @@ func TestKubectlFollows(t *testing.T) {
 			require.Equal(t, c.ends, got.code == 0)
 		})
 	}
+}
+
+// hasLineWith reports whether a text has some words, in a line that is complete: kubectl prints an event in
+// several writes. Any text has no words.
+func hasLineWith(text, words string) bool {
+	_, after, found := strings.Cut(text, words)
+	return words == "" || found && strings.Contains(after, "\n")
 }
 
 // TestKubectlRefused has what an agent does not serve: the error names it.
