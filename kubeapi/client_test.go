@@ -103,7 +103,7 @@ func watch(t require.TestingT, s *Server, slow bool, url string, header ...strin
 	st := &stream{answer: a, t: t, cancel: cancel, done: make(chan struct{})}
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		r.Header.Add(header[i], header[i+1])
 	}
 	go func() {
 		defer close(st.done)
@@ -192,7 +192,7 @@ func ask(t require.TestingT, s *Server, url string, header ...string) *items {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, url, nil)
 	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		r.Header.Add(header[i], header[i+1])
 	}
 	s.ServeHTTP(w, r)
 	l := &items{}

@@ -88,7 +88,8 @@ type served struct {
 	fields  selector.Fields
 	scope   selector.Selector // of the collection
 	printer *table.Printer
-	typed   []byte // how the JSON of an object with its kind begins
+	dropped []string // paths that the collection does not have
+	typed   []byte   // how the JSON of an object with its kind begins
 	probes  probes
 	settled atomic.Pointer[string] // the server's resourceVersion that a read has waited for last, see Server.settle
 
@@ -98,7 +99,8 @@ type served struct {
 func newServed(c *Collection, info store.Info, desc store.Description) (*served, error) {
 	s := &served{
 		Collection: c, info: info, desc: desc, fields: selector.FieldsOf(info, desc), printer: table.For(info, desc),
-		typed: []byte(`{"kind":"` + info.Kind + `","apiVersion":"` + info.APIVersion() + `",`),
+		dropped: object.ParsePrune(info.Transform).Paths(),
+		typed:   []byte(`{"kind":"` + info.Kind + `","apiVersion":"` + info.APIVersion() + `",`),
 	}
 	s.attributes = s.fields.Spec()
 	var err error

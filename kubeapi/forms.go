@@ -66,8 +66,11 @@ func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, err
 		}
 		return append(dst, '}'), nil
 	}
-	return append(dst, raw...), nil
+	return f.drop.Append(dst, raw)
 }
+
+// isStored reports whether objects are sent as they are stored.
+func (f form) isStored() bool { return f.as == "" && f.drop.None() }
 
 // appendBare appends an object without its kind, as a kube-apiserver leaves it out of the items of
 // lists of built-in types.

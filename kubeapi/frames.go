@@ -73,7 +73,7 @@ func (f *frames) flush() error {
 
 // event writes the frame of an object.
 func (f *frames) event(typ store.EventType, raw []byte) error {
-	if f.q.form.as != "" {
+	if !f.q.form.isStored() {
 		var err error
 		if f.buf, err = f.item(f.buf[:0], raw, listMeta{RV: rvOf(raw)}); err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 
 // get answers with one object.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*served) error {
-	f, err := negotiate(r, verbGet, of[0].desc.Custom)
+	f, err := negotiate(r, verbGet, of[0])
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 		return err
 	}
 	body, end := raw, lineFeed
-	if f.as != "" {
+	if !f.isStored() {
 		if body, err = c.formed(raw, f, s.opts.Clock.Now()); err != nil {
 			return err
 		}

@@ -17,7 +17,9 @@ type listWriter struct {
 	now   time.Time
 	items int
 	buf   []byte
-	after []byte // what follows the items
+
+	dropped []byte // the item without what the client drops
+	after   []byte // what follows the items
 }
 
 // begin writes what comes before the items. Lists of custom resources have their keys in
@@ -79,6 +81,12 @@ func (l *listWriter) indent(head []byte) (before, after []byte) {
 func (l *listWriter) item(raw []byte) error {
 	var err error
 	if l.q.form.as == "" && !l.q.desc.Custom {
+		if !l.q.form.drop.None() {
+			if l.dropped, err = l.q.form.drop.Append(l.dropped[:0], raw); err != nil {
+				return err
+			}
+			raw = l.dropped
+		}
 		l.buf = l.q.appendBare(l.buf[:0], raw)
 	} else if l.buf, err = l.q.appendItem(l.buf[:0], raw, l.q.form, l.now); err != nil {
 		return err

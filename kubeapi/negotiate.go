@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
+	"github.com/snapcache/snapcache/object"
 )
 
 // form is the representation of objects in an answer.
@@ -21,6 +22,7 @@ type form struct {
 	version string                     // of asPartial or asTable: meta.k8s.io/v1 or meta.k8s.io/v1beta1
 	include metav1.IncludeObjectPolicy // of a table
 	pretty  bool
+	drop    object.Prune // what the client drops from the objects themselves
 }
 
 const (
@@ -39,13 +41,13 @@ const (
 
 // negotiate returns the form of an answer: the first one in the Accept header that exists. Only JSON
 // does, which every known client accepts.
-func negotiate(r *http.Request, v verb, custom bool) (form, error) {
-	f := form{pretty: pretty(r)}
+func negotiate(r *http.Request, v verb, of *served) (form, error) {
+	f := form{pretty: pretty(r), drop: of.dropFor(r)}
 	header := r.Header.Get("Accept")
 	if header == "" || header == "application/json" { // the usual ones need no parser
 		return f, nil
 	}
-	asked := custom // for another form; a kube-apiserver has one error for both if the resource is a custom one
+	asked := of.desc.Custom // for another form; a kube-apiserver has one error for both if the resource is a custom one
 	for _, clause := range goautoneg.ParseAccept(header) {
 		if !isJSON(clause) {
 			continue
@@ -60,11 +62,11 @@ func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 		switch {
 		case !known:
 		case as == asTable:
-			f.as = asTable
+			f.as, f.drop = asTable, object.Prune{}
 			f.include = metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
 			return f, nil
 		case as == asPartial && v != verbList, as == asPartial+"List" && v == verbList:
-			f.as = asPartial
+			f.as, f.drop = asPartial, object.Prune{}
 			return f, nil
 		}
 	}
@@ -75,6 +77,22 @@ func negotiate(r *http.Request, v verb, custom bool) (form, error) {
 	}
 	return f, status.Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"406: Not Acceptable\n\nAvailable representations: application/json")
+}
+
+// maxDrops limits the paths that are left out for a client. It drops the others itself, and those that
+// are not the paths of fields.
+const maxDrops = 32
+
+// dropFor returns what a client drops, as far as the collection has it.
+func (s *served) dropFor(r *http.Request) object.Prune {
+	paths := r.Header.Values(object.DropHeader)
+	if len(paths) == 0 {
+		return object.Prune{}
+	}
+	paths = slices.DeleteFunc(slices.Clone(paths[:min(len(paths), maxDrops)]), func(path string) bool {
+		return !object.IsPath(path) || slices.Contains(s.dropped, path)
+	})
+	return object.NewPrune(paths...)
 }
 
 // acceptsPlain reports whether a client accepts JSON that is not in another form.

@@ -3,6 +3,7 @@ package object
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,22 @@ import (
 // ManagedFields is the path that is pruned unless the configuration keeps it. The field is half the
 // bytes of a typical pod, and readers of a cache do not need it.
 const ManagedFields = "metadata.managedFields"
+
+// maxPath limits a path, in bytes: the key of a label or annotation may have 317.
+const maxPath = 512
+
+// fieldPath matches the path of a field. The form is chosen so that github.com/tidwall/gjson reads
+// it the same way; characters with a special meaning in gjson are excluded.
+var fieldPath = regexp.MustCompile(`^([A-Za-z0-9_/-]|\\\.)+(\.([A-Za-z0-9_/-]|\\\.)+)*$`)
+
+// IsPath reports whether path is that of a field: keys with dots between them, as in spec.nodeName.
+// Keys consist of ASCII letters, digits, '-', '_', '/' and dots that are escaped with a backslash, as
+// in metadata.annotations.example\.com/owner.
+func IsPath(path string) bool { return len(path) <= maxPath && fieldPath.MatchString(path) }
+
+// DropHeader is the header of a request for objects, one for each path of a [Prune], that the client
+// drops from them. An agent leaves these fields out; a kube-apiserver does not know the header.
+const DropHeader = "Snapcache-Drop"
 
 // Prune is the transform of a collection: the field paths dropped from each object before it is
 // stored. A path is names joined by dots; a dot inside a name is escaped with a backslash. The zero
@@ -38,6 +55,18 @@ func (p Prune) ID() string {
 	}
 	return "drop:" + strings.Join(p.paths, ",")
 }
+
+// ParsePrune returns the transform of an [Prune.ID].
+func ParsePrune(id string) Prune {
+	paths, ok := strings.CutPrefix(id, "drop:")
+	if !ok {
+		return Prune{}
+	}
+	return NewPrune(strings.Split(paths, ",")...)
+}
+
+// Paths returns the paths, in order. They are not to be changed.
+func (p Prune) Paths() []string { return p.paths }
 
 // None reports whether the transform drops nothing.
 func (p Prune) None() bool { return len(p.paths) == 0 }

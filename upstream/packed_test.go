@@ -120,3 +120,25 @@ func TestPackedCut(t *testing.T) {
 		})
 	}
 }
+
+// TestDropHeader checks that lists and watches name what is dropped, for a server that can leave it out.
+func TestDropHeader(t *testing.T) {
+	prune := object.NewPrune(object.ManagedFields, `metadata.annotations.example\.com/a`)
+	requests := 0
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		require.Equal(t, prune.Paths(), r.Header.Values(object.DropHeader))
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":[]}`)
+		}
+	})
+	s := c.Source(SourceOptions{Resource: pods, Prune: prune})
+	_, err := s.List(t.Context(), ListOptions{}, nil)
+	require.NoError(t, err)
+	w, err := s.Watch(t.Context(), "12", time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, collect(w))
+	w.Stop()
+	require.Equal(t, 2, requests)
+}

@@ -87,6 +87,9 @@ func (s *Source) request() (*rest.Request, error) {
 	if s.plain.Load() {
 		r.SetHeader("Accept", runtime.ContentTypeJSON)
 	}
+	if !s.opts.Prune.None() {
+		r.SetHeader(object.DropHeader, s.opts.Prune.Paths()...)
+	}
 	if s.opts.LabelSelector != "" {
 		r.Param("labelSelector", s.opts.LabelSelector)
 	}

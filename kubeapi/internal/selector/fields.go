@@ -32,9 +32,7 @@ func FieldsOf(info store.Info, d store.Description) Fields {
 			f.tree.add(i, strings.Split(x.path, "."))
 		}
 	}
-	if drop, ok := strings.CutPrefix(info.Transform, "drop:"); ok { // see object.Prune.ID
-		f.dropped = strings.Split(drop, ",")
-	}
+	f.dropped = object.ParsePrune(info.Transform).Paths()
 	return f
 }
 
