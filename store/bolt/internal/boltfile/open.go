@@ -70,7 +70,6 @@ func open(path string, opts Options) (*File, error) {
 		// new views for the remap. The mapping takes address space, not memory.
 		InitialMmapSize: mmapBytes(opts.MaxBytes),
 		MaxSize:         int(opts.MaxBytes),
-		Logger:          quietLogger{},
 	})
 	if err == nil {
 		bdb.AllocSize = AllocBytes
@@ -229,19 +228,3 @@ func (f *File) CheckMeta() error {
 		return nil
 	})
 }
-
-// quietLogger drops bbolt's log: bbolt's own logger formats a line for every put.
-type quietLogger struct{}
-
-func (quietLogger) Debug(...any)            {}
-func (quietLogger) Debugf(string, ...any)   {}
-func (quietLogger) Error(...any)            {}
-func (quietLogger) Errorf(string, ...any)   {}
-func (quietLogger) Info(...any)             {}
-func (quietLogger) Infof(string, ...any)    {}
-func (quietLogger) Warning(...any)          {}
-func (quietLogger) Warningf(string, ...any) {}
-func (quietLogger) Fatal(...any)            {}
-func (quietLogger) Fatalf(string, ...any)   {}
-func (quietLogger) Panic(...any)            {}
-func (quietLogger) Panicf(string, ...any)   {}
