@@ -46,8 +46,8 @@ type decision struct {
 	allowed  bool
 	reason   string // of a refusal
 	at       time.Time
-	reviewed bool   // by the server
-	rules    string // the version of the rules at that time
+	reviewed bool         // by the server
+	rules    rulesVersion // at that time
 }
 
 // Authorize returns nil if the context's caller may do what it asks for, and else the error of a
@@ -114,7 +114,7 @@ func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d 
 }
 
 // review asks the server, and returns nil if it gives no answer.
-func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1.SubjectAccessReviewSpec, rules string) *decision {
+func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1.SubjectAccessReviewSpec, rules rulesVersion) *decision {
 	x, _, _ := a.reviews.Do(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 		defer cancel()
@@ -138,7 +138,7 @@ func (a *Authorizer) remembered(id string, spec authorizationv1.SubjectAccessRev
 	if a.Rules.allow(spec) {
 		return &decision{allowed: true}
 	}
-	if a.Decisions.allowed(id, now, a.Rules.version() != "") {
+	if a.Decisions.allowed(id, now, a.Rules.version() != rulesVersion{}) {
 		return &decision{allowed: true}
 	}
 	return &decision{reason: "the cluster can't be asked, and has not allowed it lately"}

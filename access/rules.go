@@ -16,9 +16,22 @@ import (
 
 // Source is a cached collection. Both functions are safe for concurrent use.
 type Source struct {
-	State func() store.State
-	View  func() (store.View, error)
+	// Version identifies the content. It may change later than what View returns, never earlier.
+	Version func() Version
+
+	View func() (store.View, error)
 }
+
+// Version identifies the content of a collection: each change of an object makes another one, and nothing
+// else does. Unlike a resourceVersion, it does not move with bookmarks. The zero Version is that of a
+// collection that is not complete.
+type Version struct {
+	Of      store.Collection
+	Changes int64 // of the objects of Of
+}
+
+// rulesVersion has the versions of the collections of Rules; it is zero if one of them is not complete.
+type rulesVersion [4]Version
 
 // Rules evaluates cached RBAC objects. It is safe for concurrent use. A nil *Rules allows nothing.
 type Rules struct {
@@ -28,26 +41,23 @@ type Rules struct {
 	built *ruleset
 }
 
-// version identifies the state of the objects; it is empty if one of the collections is not complete.
-func (r *Rules) version() string {
+// version identifies the state of the objects; it is zero if one of the collections is not complete.
+func (r *Rules) version() (all rulesVersion) {
 	if r == nil {
-		return ""
+		return rulesVersion{}
 	}
-	var rvs [4]string
-	for i, s := range []Source{r.ClusterRoles, r.ClusterRoleBindings, r.Roles, r.RoleBindings} {
-		state := s.State()
-		if !state.Synced {
-			return ""
+	for i, s := range [...]*Source{&r.ClusterRoles, &r.ClusterRoleBindings, &r.Roles, &r.RoleBindings} {
+		if all[i] = s.Version(); all[i] == (Version{}) {
+			return rulesVersion{}
 		}
-		rvs[i] = state.RV
 	}
-	return strings.Join(rvs[:], ",")
+	return all
 }
 
 // allow reports whether the objects allow a request.
 func (r *Rules) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
 	version := r.version()
-	if version == "" {
+	if version == (rulesVersion{}) {
 		return false
 	}
 	r.mu.Lock()
@@ -64,7 +74,7 @@ func (r *Rules) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
 
 // build reads the objects. A corrupt one allows nothing. They may be newer than the version, which is
 // then read again at the next request.
-func (r *Rules) build(version string) (*ruleset, error) {
+func (r *Rules) build(version rulesVersion) (*ruleset, error) {
 	s := &ruleset{version: version, roles: map[string][]rbacv1.PolicyRule{}, grants: map[string][]grant{}}
 	role := func(o *object.Object) error {
 		var x rbacv1.ClusterRole // a Role has the same rules
@@ -116,7 +126,7 @@ func each(view func() (store.View, error), fn func(*object.Object) error) error 
 
 // ruleset is the RBAC objects of one moment, by what a request is looked up with.
 type ruleset struct {
-	version string
+	version rulesVersion
 	roles   map[string][]rbacv1.PolicyRule // by key
 	grants  map[string][]grant             // by subject
 }

@@ -24,9 +24,15 @@ func rulesOf(t testing.TB) (*Rules, func(resource string, rv string, raw ...stri
 		require.NoError(t, err)
 		collections[resource] = c
 	}
+	versions := map[string]int64{}
 	source := func(resource string) Source {
 		c := collections[resource]
-		return Source{State: c.State, View: c.View}
+		return Source{View: c.View, Version: func() Version {
+			if !c.State().Synced {
+				return Version{}
+			}
+			return Version{Of: c, Changes: versions[resource]}
+		}}
 	}
 	r := &Rules{ClusterRoles: source("clusterroles"), ClusterRoleBindings: source("clusterrolebindings"), Roles: source("roles"), RoleBindings: source("rolebindings")}
 	return r, func(resource, rv string, raw ...string) {
@@ -49,6 +55,7 @@ func rulesOf(t testing.TB) (*Rules, func(resource string, rv string, raw ...stri
 		}
 		require.NoError(t, list.Apply(changes))
 		require.NoError(t, list.Commit(store.Checkpoint{RV: rv}))
+		versions[resource]++
 	}
 }
 

@@ -77,6 +77,14 @@ func (s *Stats) Watching() bool {
 	return s.c.Phase == reflector.PhaseWatching
 }
 
+// Changes returns how many changes of objects were reported. It does not move with bookmarks.
+func (s *Stats) Changes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.c.Counts
+	return int64(n.Added) + int64(n.Updated) + int64(n.Deleted)
+}
+
 // Untrusted returns why a guard refused the checkpoint, until a list has replaced the objects; empty
 // if they are trusted. listPending is the queue's ListPending.
 func (c Counters) Untrusted(listPending bool) store.Reason {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/object"
@@ -201,11 +202,14 @@ func (a *API) connected() bool {
 	return false
 }
 
-// stored iterates over the collections whose resource is known.
-func (x *clusterAccess) stored() iter.Seq[store.Collection] {
-	return func(yield func(store.Collection) bool) {
+// storing iterates over the collections of a resource.
+func (x *clusterAccess) storing(resource schema.GroupResource) iter.Seq2[*collection.Collection, store.Collection] {
+	return func(yield func(*collection.Collection, store.Collection) bool) {
 		for _, c := range x.All() {
-			if stored, _, _, _ := c.Live(); stored != nil && !yield(stored) {
+			if r := c.Resource(); r == nil || r.GVR.Resource != resource.Resource || r.GVR.Group != resource.Group {
+				continue
+			}
+			if stored, _, _, _ := c.Live(); stored != nil && !yield(c, stored) {
 				return
 			}
 		}
@@ -214,9 +218,8 @@ func (x *clusterAccess) stored() iter.Seq[store.Collection] {
 
 // lookup finds an object in the collections.
 func (x *clusterAccess) lookup(resource schema.GroupResource, namespace, name string) (uid string, found access.Presence) {
-	for stored := range x.stored() {
-		info := stored.Info()
-		if info.GVR().GroupResource() != resource || info.Namespace != "" && info.Namespace != namespace || !stored.State().Synced {
+	for _, stored := range x.storing(resource) {
+		if in := stored.Info().Namespace; in != "" && in != namespace || !stored.State().Synced {
 			continue
 		}
 		h, err := stored.Header(object.Key(namespace, name))
@@ -233,15 +236,17 @@ func (x *clusterAccess) lookup(resource schema.GroupResource, namespace, name st
 // rules returns the cached RBAC objects.
 func (x *clusterAccess) rules() *access.Rules {
 	source := func(resource string) access.Source {
+		gr := schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: resource}
 		return access.Source{
-			State: func() store.State {
-				if stored := x.whole(resource); stored != nil {
-					return stored.State()
+			Version: func() access.Version {
+				c, stored := x.whole(gr)
+				if stored == nil || !stored.State().Synced {
+					return access.Version{}
 				}
-				return store.State{}
+				return access.Version{Of: stored, Changes: c.Tracker.Changes()}
 			},
 			View: func() (store.View, error) {
-				if stored := x.whole(resource); stored != nil {
+				if _, stored := x.whole(gr); stored != nil {
 					return stored.View()
 				}
 				return nil, store.ErrNoCollection
@@ -254,13 +259,12 @@ func (x *clusterAccess) rules() *access.Rules {
 	}
 }
 
-// whole returns the collection of all objects of an RBAC resource, nil if there is none.
-func (x *clusterAccess) whole(resource string) store.Collection {
-	for stored := range x.stored() {
-		i := stored.Info()
-		if i.Group == "rbac.authorization.k8s.io" && i.Resource == resource && i.Namespace == "" && i.LabelSelector == "" && i.FieldSelector == "" {
-			return stored
+// whole returns the collection of all objects of a resource, nil if there is none.
+func (x *clusterAccess) whole(resource schema.GroupResource) (*collection.Collection, store.Collection) {
+	for c, stored := range x.storing(resource) {
+		if i := stored.Info(); i.Namespace == "" && i.LabelSelector == "" && i.FieldSelector == "" {
+			return c, stored
 		}
 	}
-	return nil
+	return nil, nil
 }

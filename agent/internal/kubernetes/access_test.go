@@ -1,0 +1,87 @@
+package kubernetes
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRulesChange: the server is asked again about a caller once a cached RBAC object has changed, in
+// whatever way, and not for anything else, as the bookmarks that come each minute.
+func TestRulesChange(t *testing.T) {
+	const roles, bindings = "clusterroles." + rbac, "clusterrolebindings." + rbac
+	for _, tc := range []struct {
+		name   string
+		change func(*world)
+		asks   bool
+	}{
+		{"bookmark", func(w *world) {
+			require.NoError(w.t, w.queues[bindings].Bookmark("200"))
+			w.settle(bindings)
+			require.Equal(w.t, "200", w.stored[bindings].State().RV)
+		}, false},
+		{"relist of the same", func(w *world) {
+			w.list(bindings, "200", w.binding(1, account))
+			require.Equal(w.t, "200", w.stored[bindings].State().RV)
+		}, false},
+		{"event of another collection", func(w *world) {
+			require.NoError(w.t, w.queues["pods"].Add(w.objectOf("shop", "till-1", "p2", 101, nil)))
+			w.settle("pods")
+		}, false},
+		{"creation", func(w *world) {
+			require.NoError(w.t, w.queues["roles."+rbac].Add(w.objectOf("shop", "r", "r2", 101, nil)))
+			w.settle("roles." + rbac)
+		}, true},
+		{"change", func(w *world) {
+			require.NoError(w.t, w.queues[roles].Update(w.reader(101, "pods")))
+			w.settle(roles)
+		}, true},
+		{"deletion", func(w *world) {
+			require.NoError(w.t, w.queues[bindings].Delete(w.binding(101, account)))
+			w.settle(bindings)
+		}, true},
+		{"relist with a change", func(w *world) { w.list(roles, "200", w.reader(150, "pods")) }, true},
+		{"relist with a deletion", func(w *world) { w.list(bindings, "200") }, true},
+		{"repair", func(w *world) { // of the same length, and without any other trace
+			was := w.stored[roles].State()
+			require.NoError(w.t, w.queues[roles].Correct("reader", w.reader(1, "jobs"), "100"))
+			w.settle(roles)
+			require.Equal(w.t, was, w.stored[roles].State())
+		}, true},
+		{"repair by a deletion", func(w *world) {
+			require.NoError(w.t, w.queues[bindings].Correct("readers", nil, "100"))
+			w.settle(bindings)
+		}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.populate()
+			for range 3 {
+				require.True(t, w.may(account, "list", "pods"))
+			}
+			require.Equal(t, 1, w.times(accessReviews))
+			tc.change(w)
+			want := 1
+			if tc.asks {
+				want++
+			}
+			for range 3 {
+				require.True(t, w.may(account, "list", "pods"))
+			}
+			require.Equal(t, want, w.times(accessReviews))
+		})
+	}
+}
+
+// TestRulesWithdrawn: what a binding allows ends with it while the server is away, and what the rules allow
+// is what is cached.
+func TestRulesWithdrawn(t *testing.T) {
+	w := newWorld(t)
+	w.populate()
+	w.disconnect()
+	require.True(t, w.may(account, "list", "pods"))
+	require.False(t, w.may(account, "list", "nodes"))
+	w.list("clusterrolebindings."+rbac, "200")
+	w.disconnect()
+	require.False(t, w.may(account, "list", "pods"))
+}
