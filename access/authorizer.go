@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -44,7 +45,7 @@ func NewAuthorizer() *Authorizer { return &Authorizer{recent: lru.New(maxDecisio
 // decision is what was decided on a request. It is immutable.
 type decision struct {
 	allowed  bool
-	reason   string // of a refusal
+	reason   string
 	at       time.Time
 	reviewed bool         // by the server
 	rules    rulesVersion // at that time
@@ -113,6 +114,9 @@ func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d 
 		"namespace", r.Namespace, "name", r.Name)
 }
 
+// reasonRBAC begins the reason of what RBAC objects have allowed. The cached ones may lag behind those.
+const reasonRBAC = "RBAC: allowed by "
+
 // review asks the server, and returns nil if it gives no answer.
 func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1.SubjectAccessReviewSpec, rules rulesVersion) *decision {
 	x, _, _ := a.reviews.Do(id, func() (any, error) {
@@ -124,7 +128,8 @@ func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1
 		}
 		d := &decision{allowed: status.Allowed && !status.Denied, reason: status.Reason, at: a.Clock.Now(), reviewed: true, rules: rules}
 		a.recent.Add(id, d)
-		a.Decisions.note(id, spec.User, d.allowed, d.allowed && a.Rules.allow(spec), d.at)
+		byRules := d.allowed && (strings.HasPrefix(d.reason, reasonRBAC) || a.Rules.allow(spec))
+		a.Decisions.note(id, spec.User, d.allowed, byRules, d.at)
 		return d, nil
 	})
 	d, _ := x.(*decision)

@@ -32,6 +32,7 @@ type desk struct {
 	reviewed  int
 	fails     bool
 	server    map[string]bool // "user verb resource"
+	reason    string          // of the server
 }
 
 func newDesk(d *Decisions) *desk {
@@ -43,7 +44,7 @@ func newDesk(d *Decisions) *desk {
 		if x.fails {
 			return authorizationv1.SubjectAccessReviewStatus{}, errors.New("timeout")
 		}
-		return authorizationv1.SubjectAccessReviewStatus{Allowed: x.server[s.User+" "+s.ResourceAttributes.Verb+" "+s.ResourceAttributes.Resource]}, nil
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: x.server[s.User+" "+s.ResourceAttributes.Verb+" "+s.ResourceAttributes.Resource], Reason: x.reason}, nil
 	}
 	return x
 }

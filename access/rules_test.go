@@ -2,6 +2,7 @@ package access
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -171,4 +172,39 @@ func TestRulesAndDecisions(t *testing.T) {
 	require.False(t, x.may("alice", "list", "pods"), "a minute has not passed")
 	set("clusterrolebindings", "6")
 	require.True(t, x.may("alice", "list", "pods"), "the rules have changed: the server is asked again")
+}
+
+// TestBindingThatWasNotCached: what RBAC objects have allowed that the cache did not have at that time
+// ends with them too: the caller does not ask again before the server is away.
+func TestBindingThatWasNotCached(t *testing.T) {
+	for _, synced := range []bool{true, false} {
+		t.Run(fmt.Sprintf("synced %v", synced), func(t *testing.T) {
+			r, set := rulesOf(t)
+			db := memory.New()
+			defer db.Close()
+			x := newDesk(openDecisions(t, db))
+			x.Rules, x.connected = r, true
+			fill := func() {
+				for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
+					set(resource, "1")
+				}
+			}
+			if synced {
+				fill()
+			}
+			x.server["alice list pods"], x.server["alice list leases"] = true, true
+			x.reason = `RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`
+			require.True(t, x.may("alice", "list", "pods"))
+			x.reason = ""
+			require.True(t, x.may("alice", "list", "leases"))
+			if !synced {
+				x.connected = false
+				require.True(t, x.may("alice", "list", "pods"), "nothing else is known")
+				fill()
+			}
+			x.connected = false
+			require.False(t, x.may("alice", "list", "pods"))
+			require.True(t, x.may("alice", "list", "leases"), "by something else than RBAC")
+		})
+	}
 }
