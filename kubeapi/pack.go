@@ -53,10 +53,10 @@ func setPacked(h http.Header, encoding string) {
 	h.Add("Vary", "Accept-Encoding")
 }
 
-// packer packs frames of zstd. They have no checksum, because TLS has one.
+// packer packs frames of zstd, with a checksum of what they hold.
 var packer = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(maxPacking),
-		zstd.WithWindowSize(packBytes), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
+		zstd.WithWindowSize(packBytes), zstd.WithEncoderCRC(true), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		panic(err) // the options are constants
 	}

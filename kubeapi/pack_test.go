@@ -161,6 +161,9 @@ func TestPackedList(t *testing.T) {
 		require.True(t, plain.Body.String() == unpacked(t, packed.Body.Bytes()))
 		require.Less(t, packed.Body.Len(), plain.Body.Len()/5)
 		require.Equal(t, "zstd", packed.Header().Get("Content-Encoding"))
+		var frame zstd.Header
+		require.NoError(t, frame.Decode(packed.Body.Bytes()))
+		require.True(t, frame.HasCheckSum)
 		for _, accept := range []string{"", "gzip", "zstd;q=0", "zstd;q=0.0", "zstdx", "*"} {
 			require.Empty(t, get(list, accept).Header().Get("Content-Encoding"), accept)
 		}
