@@ -225,18 +225,22 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	rv, items, err := r.listOnce(ctx, cluster, schema, r.opts.PageSize)
+	list, err := r.listOnce(ctx, cluster, schema, r.opts.PageSize)
 	if expired(err) {
 		// The server compacted the state between two pages. A list in one body can't expire.
-		rv, items, err = r.listOnce(ctx, cluster, schema, 0)
+		list, err = r.listOnce(ctx, cluster, schema, 0)
 	}
 	if err != nil {
 		return r.relistFor(fmt.Errorf("list: %w", err))
 	}
 	took := r.opts.Clock.Since(start)
-	r.opts.Logger.Info("listed", "reason", r.reason, "rv", rv, "items", items, "took", took.Round(time.Millisecond))
-	r.opts.Observer.Listed(r.reason, rv, items, took)
-	r.reached(rv)
+	attrs := []any{"reason", r.reason, "rv", list.rv, "items", list.items, "took", took.Round(time.Millisecond)}
+	if list.seed != "" {
+		attrs = append(attrs, "seed", list.seed)
+	}
+	r.opts.Logger.Info("listed", attrs...)
+	r.opts.Observer.Listed(r.reason, list.rv, list.items, took)
+	r.reached(list.rv)
 	r.cluster, r.schema, r.reason = cluster, schema, ""
 	r.validated, r.resumed, r.ahead, r.silent = true, false, 0, 0
 	r.validatedAt = r.opts.Clock.Now()
@@ -244,9 +248,16 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	return nil
 }
 
+// complete is a list that is complete and queued.
+type complete struct {
+	rv    string
+	items int64
+	seed  string // the server that it came from, if that is not the one in use
+}
+
 // listOnce makes one list into the queue. If it fails after the list has begun, it aborts the
 // queue's list.
-func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSize int64) (rv string, items int64, err error) {
+func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSize int64) (list complete, err error) {
 	replace := deltafifo.Replace{
 		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.guardMassDelete,
 	}
@@ -255,7 +266,7 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 	}
 	err = r.opts.Queue.BeginReplace(ctx, replace)
 	if err != nil {
-		return "", 0, err
+		return list, err
 	}
 	defer func() {
 		if err != nil {
@@ -272,20 +283,29 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 			}
 		},
 	}
-	rv, err = r.opts.Source.List(ctx, opts, func(o *object.Object) error {
+	if r.reason == store.ReasonInitial {
+		opts.Seeded = func(server string, err error) {
+			if err != nil {
+				r.opts.Logger.Warn("the first list does not come from the seed", "seed", server, "error", upstream.Explain(err))
+				return
+			}
+			list.seed = server
+		}
+	}
+	list.rv, err = r.opts.Source.List(ctx, opts, func(o *object.Object) error {
 		if !r.expected(o) {
 			return nil
 		}
-		items++
+		list.items++
 		return r.confirm(ctx, r.opts.Queue.ReplaceItem(o))
 	})
 	if err != nil {
-		return "", 0, err
+		return list, err
 	}
-	if err := r.wentBack(ctx, rv); err != nil {
-		return "", 0, err
+	if err := r.wentBack(ctx, list.rv); err != nil {
+		return list, err
 	}
-	return rv, items, r.opts.Queue.EndReplace(rv)
+	return list, r.opts.Queue.EndReplace(list.rv)
 }
 
 // expected reports whether an object is of the expected type. Others go to Observer.Skipped.

@@ -32,6 +32,7 @@ type Cluster struct {
 	transport http.RoundTripper
 	client    *rest.RESTClient
 	failover  *failover // nil for a cluster with one server
+	seed      *Cluster  // see SeedFrom; nil for none
 
 	mu        sync.Mutex
 	suggested map[schema.GroupResource][]string // see suggest
@@ -136,7 +137,12 @@ func (c *Cluster) FellBack() bool {
 }
 
 // Close closes the idle connections. Callers end their own lists and watches.
-func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.transport) }
+func (c *Cluster) Close() {
+	utilnet.CloseIdleConnectionsFor(c.transport)
+	if c.seed != nil {
+		c.seed.Close()
+	}
+}
 
 // acceptProtobuf asks for protobuf, and accepts JSON from servers that don't have it.
 const acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -38,6 +38,12 @@ type ListOptions struct {
 	// WatchTimeout limits a watch that delivers the list and the events after it. A source that
 	// lists by pages ignores it.
 	WatchTimeout time.Duration
+
+	// Seeded, if not nil, lets the list come from the seed of the cluster, if there is one: see
+	// [Cluster.SeedFrom]. It receives the address of the seed once the list has come from there, or
+	// why it has not. If no item came from the seed, the list then comes from the server in use;
+	// otherwise [Source.List] returns the error, and later lists come from the server in use.
+	Seeded func(server string, err error)
 }
 
 const (
@@ -72,6 +78,17 @@ const (
 // [apierrors.IsResourceExpired]:
 // https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors#IsResourceExpired
 func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.Object) error) (string, error) {
+	if opts.Seeded != nil && s.seed != nil && !s.seed.failed.Load() {
+		if rv, ok, err := s.fromSeed(ctx, opts, each); ok {
+			return rv, err
+		}
+	}
+	rv, _, err := s.list(ctx, opts, each)
+	return rv, err
+}
+
+// list is List at the server in use. It also returns the number of items that came.
+func (s *Source) list(ctx context.Context, opts ListOptions, each func(*object.Object) error) (rv string, items int64, err error) {
 	l := &lister{s: s, opts: opts, each: each}
 	if l.opts.Progress == nil {
 		l.opts.Progress = func(_, _ int64) {}
@@ -88,7 +105,6 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 			l.ahead.close()
 		}
 	}()
-	rv := ""
 	for {
 		p, err := l.page(ctx, now)
 		for attempt, items := 1, l.count; attempt < pageAttempts && isBroken(now, err); attempt++ {
@@ -104,7 +120,7 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 			p, err = l.page(ctx, now)
 		}
 		if err != nil {
-			return "", fmt.Errorf("list %s: %w", s, s.scoped(err))
+			return "", l.count, fmt.Errorf("list %s: %w", s, s.scoped(err))
 		}
 		if rv == "" {
 			// All pages are of one state. If a server breaks that rule, a watch from the oldest
@@ -113,10 +129,10 @@ func (s *Source) List(ctx context.Context, opts ListOptions, each func(*object.O
 		}
 		l.opts.Progress(l.count, p.remaining)
 		if p.next == "" {
-			return rv, nil
+			return rv, l.count, nil
 		}
 		if p.next == now.next {
-			return "", fmt.Errorf("list %s: %w: the server sent one continue token twice", s, ErrBadList)
+			return "", l.count, fmt.Errorf("list %s: %w: the server sent one continue token twice", s, ErrBadList)
 		}
 		now.close()
 		now, l.ahead = l.ahead, nil

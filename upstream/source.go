@@ -45,6 +45,8 @@ type Source struct {
 	client *rest.RESTClient
 	err    error        // why there is no client
 	plain  *atomic.Bool // the server was found not to accept a request for protobuf
+	seed   *seed        // where the first list comes from; nil for the server in use
+	retry  int          // how often a request is repeated if the server names the time to wait (429, 503)
 }
 
 // Source returns the source for opts. It sends no request.
@@ -54,15 +56,22 @@ func (c *Cluster) Source(opts SourceOptions) *Source {
 		meter: &meter{next: c.transport},
 		dec:   decoding{resource: opts.Resource, prune: opts.Prune},
 		plain: &atomic.Bool{},
+		seed:  c.newSeed(opts),
 	}
 	// The client is the source's own, because its meter is. Connections belong to the cluster.
 	s.client, s.err = c.restClient(opts.Resource.GVR.GroupVersion(), s.meter, opts.Protobuf)
 	return s
 }
 
-// BytesReceived returns the size of the bodies received from the server since the source was made,
+// BytesReceived returns the size of the bodies received from the server, and from the seed, since the source was made,
 // in bytes as transferred: compressed for lists. Headers and TLS are not counted.
-func (s *Source) BytesReceived() int64 { return s.meter.bytes.Load() }
+func (s *Source) BytesReceived() int64 {
+	received := s.meter.bytes.Load()
+	if s.seed != nil {
+		received += s.seed.source.BytesReceived()
+	}
+	return received
+}
 
 // String returns the resource and its scope: "deployments.apps", "pods in
 // namespace shop".
@@ -74,8 +83,8 @@ func (s *Source) String() string {
 	return name
 }
 
-// request returns a GET of the resource in the source's scope. It does not retry: the reflector has
-// the only backoff, and reports what it waits for.
+// request returns a GET of the resource in the source's scope. Unless it is for a seed, it does not
+// retry: the reflector has the only backoff, and reports what it waits for.
 func (s *Source) request() (*rest.Request, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -83,7 +92,7 @@ func (s *Source) request() (*rest.Request, error) {
 	r := s.client.Get().
 		NamespaceIfScoped(s.opts.Namespace, s.opts.Namespace != "").
 		Resource(s.opts.Resource.GVR.Resource).
-		MaxRetries(0)
+		MaxRetries(s.retry)
 	if s.plain.Load() {
 		r.SetHeader("Accept", runtime.ContentTypeJSON)
 	}
