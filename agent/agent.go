@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/backup"
@@ -132,22 +133,45 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	return err
 }
 
-// newCluster returns the connection to the server, or to two of them.
+// newCluster returns the connection to the server, or to two of them, and to the seed.
 func (a *Agent) newCluster(cfg *config.AgentConfiguration) (*upstream.Cluster, error) {
-	preferred, err := upstream.LoadConfig(cfg.Kubeconfig, "")
+	cluster, err := a.newServers(cfg)
+	if name := cfg.Restore.Context(); err == nil && name != "" {
+		var seed *rest.Config
+		if seed, err = a.connection(cfg, name); err == nil {
+			err = cluster.SeedFrom(seed)
+		}
+		if err != nil {
+			err = fmt.Errorf("restore.seed names a context, as it has no slash: %w", err)
+		}
+	}
+	return cluster, err
+}
+
+// newServers returns the connection to the server, or to two of them.
+func (a *Agent) newServers(cfg *config.AgentConfiguration) (*upstream.Cluster, error) {
+	preferred, err := a.connection(cfg, "")
 	if err != nil {
 		return nil, err
 	}
-	preferred.UserAgent = "snapcache/" + a.opts.Version
 	if cfg.FallbackContext == "" {
 		return upstream.New(preferred)
 	}
-	other, err := upstream.LoadConfig(cfg.Kubeconfig, cfg.FallbackContext)
+	other, err := a.connection(cfg, cfg.FallbackContext)
 	if err != nil {
 		return nil, fmt.Errorf("fallbackContext: %w", err)
 	}
-	other.UserAgent = preferred.UserAgent
 	return upstream.NewFailover(preferred, other, a.clock, a.log)
+}
+
+// connection returns the configuration of the connection to the server of a context, empty for the
+// current one.
+func (a *Agent) connection(cfg *config.AgentConfiguration, context string) (*rest.Config, error) {
+	c, err := upstream.LoadConfig(cfg.Kubeconfig, context)
+	if err == nil {
+		c.UserAgent = "snapcache/" + a.opts.Version
+	}
+	return c, err
 }
 
 // openStore opens the database, and the configured collections that are in it.
@@ -158,7 +182,7 @@ func (a *Agent) openStore(ctx context.Context) error {
 		return a.openCollections()
 	}
 	opts, path := a.boltOptions(), a.config().Store.Path
-	from := restore.Sources{Seed: a.config().Restore.Seed, Snapshots: a.snapshotDir()}
+	from := restore.Sources{Seed: a.config().Restore.File(), Snapshots: a.snapshotDir()}
 	db, verdict, err := restore.Open(ctx, path, opts, from, a.clock.Now(), a.checking())
 	if err != nil {
 		return openError(err)

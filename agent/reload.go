@@ -124,6 +124,7 @@ func compare(before, next *config.AgentConfiguration) (changes []string, err err
 		collection.Changed("store.path", before.Store.Path, next.Store.Path),
 		collection.Changed("store.maxSize", before.Store.MaxSize, next.Store.MaxSize), // the file is mapped at that size
 		collection.Changed("encryption", before.Encryption, next.Encryption),
+		collection.Changed("restore.seed", before.Restore.Context(), next.Restore.Context()),
 		collection.Changed("snapshots.dir", before.Snapshots.Dir, next.Snapshots.Dir),
 		collection.Changed("localAPI.socket", before.LocalAPI.Socket, next.LocalAPI.Socket),
 		collection.Changed("kubernetesAPI", before.KubernetesAPI, next.KubernetesAPI),

@@ -202,6 +202,7 @@ func TestReloadRefused(t *testing.T) {
 		{"store.path", func(c *config.AgentConfiguration) { c.Store.Path += "2" }},
 		{"store.maxSize", func(c *config.AgentConfiguration) { c.Store.MaxSize.Add(c.Store.MaxSize) }},
 		{"encryption", func(c *config.AgentConfiguration) { c.Encryption.KeyFile = "key" }},
+		{"restore.seed", func(c *config.AgentConfiguration) { c.Restore.Seed = "hub" }},
 		{"snapshots.dir", func(c *config.AgentConfiguration) { c.Snapshots.Dir += "2" }},
 		{"localAPI.socket", func(c *config.AgentConfiguration) { c.LocalAPI.Socket += "2" }},
 		{"kubernetesAPI", func(c *config.AgentConfiguration) { c.KubernetesAPI.Socket = n.dir + "/run/kube.sock" }},

@@ -227,3 +227,18 @@ func TestEncryption(t *testing.T) {
 		t.Errorf("%v, on: %v", err, (c.Encryption.KeyFile != ""))
 	}
 }
+
+func TestRestoreSeed(t *testing.T) {
+	for seed, want := range map[string][2]string{
+		"":                         {"", ""},
+		"hub":                      {"", "hub"},
+		"hub.example.com":          {"", "hub.example.com"},
+		"./seed.snap":              {"./seed.snap", ""},
+		"/etc/snapcache/seed.snap": {"/etc/snapcache/seed.snap", ""},
+	} {
+		r := Restore{Seed: seed}
+		if r.File() != want[0] || r.Context() != want[1] {
+			t.Errorf("%q: file %q, context %q", seed, r.File(), r.Context())
+		}
+	}
+}

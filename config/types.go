@@ -2,6 +2,7 @@ package config
 
 import (
 	"log/slog"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,10 +140,28 @@ type Snapshots struct {
 	Dir string `json:"dir,omitempty"`
 }
 
-// Restore configures the snapshot that a new database is made from.
+// Restore configures what a new database is made from.
 type Restore struct {
-	// Seed is a snapshot that an agent without a database starts from; empty for none.
+	// Seed is a snapshot that an agent without a database starts from; empty for none. A name without
+	// a slash is the context of the kubeconfig whose server, an agent, the first list of each resource
+	// comes from.
 	Seed string `json:"seed,omitempty"`
+}
+
+// File returns the snapshot; empty for none.
+func (r Restore) File() string {
+	if strings.Contains(r.Seed, "/") {
+		return r.Seed
+	}
+	return ""
+}
+
+// Context returns the context of the kubeconfig; empty for none.
+func (r Restore) Context() string {
+	if r.File() != "" {
+		return ""
+	}
+	return r.Seed
 }
 
 // LocalAPI is the agent's own API.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -118,26 +120,37 @@ func checkConfig(c *cli.Context) error {
 }
 
 // askServer asks the server for each resource and the permissions on them, and returns the server's
-// address. With a fallback context there are two: each is asked for the resources, and the fallback for
-// the permissions, because the other one may be an agent, which has none of its own.
+// address. With a fallback context or a seed there are several: each is asked for the resources, and only
+// one for the permissions, the fallback if there is one, because the others may be agents, which have none
+// of their own.
 func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
-	connection, err := upstream.LoadConfig(kubeconfig, "")
-	if err != nil {
-		return "", withCode(exitUsage, err)
+	type server struct{ field, context string }
+	all := []server{{"", ""}}
+	if cfg.FallbackContext != "" {
+		all = append(all, server{"fallbackContext: ", cfg.FallbackContext})
 	}
-	if cfg.FallbackContext == "" {
-		return askOne(ctx, cfg, connection, true)
+	if seed := cfg.Restore.Context(); seed != "" {
+		all = slices.Insert(all, 0, server{"restore.seed names a context, as it has no slash: ", seed})
 	}
-	other, err := upstream.LoadConfig(kubeconfig, cfg.FallbackContext)
-	if err != nil {
-		return "", withCode(exitUsage, fmt.Errorf("fallbackContext: %w", err))
+	connections := make([]*rest.Config, len(all))
+	for i, s := range all {
+		var err error
+		if connections[i], err = upstream.LoadConfig(kubeconfig, s.context); err != nil {
+			return "", withCode(exitUsage, fmt.Errorf("%s%w", s.field, err))
+		}
 	}
-	preferred, err := askOne(ctx, cfg, connection, false)
-	if err != nil {
-		return "", err
+	var asked []string
+	for i, connection := range connections {
+		rights := i == len(connections)-1
+		address, err := askOne(ctx, cfg, connection, rights)
+		if err != nil {
+			return "", err
+		}
+		if !slices.Contains(asked, address) {
+			asked = append(asked, address)
+		}
 	}
-	fallback, err := askOne(ctx, cfg, other, true)
-	return preferred + " and " + fallback, err
+	return strings.Join(asked, " and "), nil
 }
 
 // askOne asks one server for each resource and, if rights is set, for the permissions on them.
