@@ -177,24 +177,36 @@ func newFleetUsers(t *testing.T, config *rest.Config, o fleetOptions) (tokens []
 
 func spokeName(i int) string { return fmt.Sprintf("spoke-%d", i) }
 
-// newSpoke starts a spoke with a token, which caches a namespace, or all if it is empty.
-func (f *fleet) newSpoke(i int, token, namespace string) *spoke {
+// newSpoke starts a spoke with a token, which caches a namespace, or all if it is empty, after changes to
+// its site.
+func (f *fleet) newSpoke(i int, token, namespace string, change ...func(*site)) *spoke {
 	f.t.Helper()
 	config := f.spokeConfig(token)
 	path := filepath.Join(f.t.TempDir(), "spoke.kubeconfig")
 	require.NoError(f.t, clientcmd.WriteToFile(*config, path))
 	sp := &spoke{name: spokeName(i), seen: map[string]uint64{}}
-	sp.site = newSiteOf(f.t, f.on, resourcesNamed("configmaps.v1.", "pods.v1."), func(s *site) {
+	change = slices.Insert(change, 0, func(s *site) {
 		s.direct = s.link
-		s.link = newLink(f.t, f.hubs[0].address, f.hubs[1].address)
+		s.link = f.newHubLink()
 		s.link.breakAfter(f.breaks...)
 		s.server, s.only = path, namespace
 	})
+	sp.site = newSiteOf(f.t, f.on, resourcesNamed("configmaps.v1.", "pods.v1."), change...)
 	return sp
 }
 
-// spokeConfig returns a kubeconfig with the hubs as its current context, and the kube-apiserver as the
-// other one. The addresses are those of the links.
+// newHubLink returns a link to the hubs.
+func (f *fleet) newHubLink() *link {
+	f.t.Helper()
+	var addresses []string
+	for _, h := range f.hubs {
+		addresses = append(addresses, h.address)
+	}
+	return newLink(f.t, addresses...)
+}
+
+// spokeConfig returns a kubeconfig with the hubs as its current context, and contexts of the kube-apiserver
+// and of the hubs as a seed. The addresses are those of the links.
 func (f *fleet) spokeConfig(token string) *clientcmdapi.Config {
 	f.t.Helper()
 	hubs, err := clientcmd.LoadFromFile(f.hubs[0].cached)
@@ -203,9 +215,9 @@ func (f *fleet) spokeConfig(token string) *clientcmdapi.Config {
 	require.NoError(f.t, err)
 	config := clientcmdapi.NewConfig()
 	config.AuthInfos["spoke"] = &clientcmdapi.AuthInfo{Token: token}
-	for name, from := range map[string]*clientcmdapi.Config{"hubs": hubs, directContext: direct} {
+	for name, from := range map[string]*clientcmdapi.Config{"hubs": hubs, directContext: direct, seedContext: hubs} {
 		for _, c := range from.Clusters {
-			config.Clusters[name] = c
+			config.Clusters[name] = c.DeepCopy()
 		}
 		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: "spoke"}
 	}

@@ -210,6 +210,7 @@ func (s *spoke) compare(o observation, changes []change) (later int) {
 type listLine struct {
 	collection, reason string
 	from, to           uint64 // the checkpoint before, and the resourceVersion of the list
+	seed               string // the server that it came from, if that is not the one in use
 }
 
 // lists reads the lists from the log of an agent.
@@ -228,7 +229,7 @@ func (s *site) lists() (all []listLine) {
 		case strings.Contains(line, `msg="relist needed"`):
 			from[id] = rv
 		case strings.Contains(line, "msg=listed"):
-			all = append(all, listLine{id, logged(line, "reason"), from[id], rv})
+			all = append(all, listLine{id, logged(line, "reason"), from[id], rv, logged(line, "seed")})
 			delete(from, id)
 		}
 	}
@@ -293,8 +294,8 @@ func (f *fleet) checkLists(allowed map[string]int) {
 	f.t.Logf("lists of the spokes: %v; of the hubs: %v", counts, gaps)
 }
 
-// requireNoneDirect requires that no spoke has listed at the kube-apiserver. Questions for one object are
-// no lists.
+// requireNoneDirect requires that no spoke, and no hub that has a seed, has listed at the kube-apiserver.
+// Questions for one object are no lists.
 func (f *fleet) requireNoneDirect() {
 	f.t.Helper()
 	log, err := os.Open(f.audit)
@@ -308,7 +309,7 @@ func (f *fleet) requireNoneDirect() {
 			User       struct{ Username string }
 		}
 		require.NoError(f.t, decoder.Decode(&e))
-		if !strings.HasPrefix(e.User.Username, "system:serviceaccount:fleet:spoke-") {
+		if !strings.HasPrefix(e.User.Username, "system:serviceaccount:fleet:") {
 			continue
 		}
 		u, err := url.Parse(e.RequestURI)
@@ -316,5 +317,5 @@ func (f *fleet) requireNoneDirect() {
 		require.Equal(f.t, "1", u.Query().Get("limit"), "%s at the kube-apiserver: %s", e.User.Username, e.RequestURI)
 		questions++
 	}
-	f.t.Logf("%d questions of the spokes to the kube-apiserver, no list", questions)
+	f.t.Logf("%d questions to the kube-apiserver, no list", questions)
 }

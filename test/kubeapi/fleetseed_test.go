@@ -8,12 +8,15 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
@@ -64,6 +67,104 @@ func (f *fleet) seed() (received int64, breaks int) {
 	}
 	s.stop()
 	return received, breaks
+}
+
+// TestFleetSeedHub has a third hub without a volume, while objects change. It gets in step by the other hubs
+// and serves a new spoke, and neither lists at the kube-apiserver.
+func TestFleetSeedHub(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // choices of a test
+	f := newFleet(t, random, fleetOptions{spokes: 1})
+	require.NoError(t, objects.SeedPodsDirect(t.Context(), f.on.ControlPlane, seededPods))
+	f.awaitInStep("seeded")
+	f.churn()
+	third := f.newSeededHub()
+	third.awaitCaughtUp()
+	third.requireSeeded()
+
+	hubs := f.hubs
+	f.hubs = []*hub{third}
+	f.spokes = append(f.spokes, f.newSpoke(0, f.tokens[0], ""))
+	f.hubs = append(hubs, third)
+	f.quiet("with a third hub")
+	f.check(nil)
+}
+
+// newSeededHub starts a hub whose server is the kube-apiserver, and whose first lists come from the others.
+func (f *fleet) newSeededHub() *hub {
+	f.t.Helper()
+	f.kubectl("create", "serviceaccount", "hub", "-n", "fleet")
+	f.kubectl("create", "clusterrolebinding", "hub", "--clusterrole=cluster-admin", "--serviceaccount=fleet:hub")
+	config := f.spokeConfig(f.kubectl("create", "token", "hub", "-n", "fleet"))
+	const server = "apiserver"
+	config.Clusters[server], config.Contexts[server] = config.Clusters[directContext], config.Contexts["hubs"]
+	config.Contexts[server].Cluster, config.CurrentContext = server, server
+	for _, name := range []string{"hubs", directContext} {
+		delete(config.Clusters, name)
+		delete(config.Contexts, name)
+	}
+	path := filepath.Join(f.t.TempDir(), "hub.kubeconfig")
+	require.NoError(f.t, clientcmd.WriteToFile(*config, path))
+	return &hub{site: newSiteOf(f.t, f.on, f.hubs[0].resources, func(s *site) {
+		s.access, s.api, s.server, s.seed = true, f.hubs[0].api, path, f.newHubLink()
+	})}
+}
+
+func (f *fleet) kubectl(args ...string) string {
+	f.t.Helper()
+	out, err := f.on.Kubectl(f.t.Context(), args...)
+	require.NoError(f.t, err)
+	return strings.TrimSpace(string(out))
+}
+
+// requireSeeded requires that an agent has listed each resource once, from its seed.
+func (s *site) requireSeeded() {
+	s.t.Helper()
+	lists := s.lists()
+	require.Len(s.t, lists, len(s.resources))
+	for _, l := range lists {
+		require.Equal(s.t, "https://"+s.seed.address, l.seed, "%+v", l)
+	}
+}
+
+// TestFleetSeedFallback has new spokes that use the kube-apiserver, because they don't reach the hubs where
+// their current context is. They begin with what the hubs have, by another context, while objects change.
+// One may read a single namespace, and gets nothing else.
+func TestFleetSeedFallback(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // choices of a test
+	f := newFleet(t, random, fleetOptions{spokes: 2, limited: map[int]string{1: "left"}})
+	f.kubectl("create", "clusterrole", "identity", "--verb=get", "--resource=namespaces", "--resource-name=kube-system")
+	f.kubectl("create", "clusterrolebinding", "identity", "--clusterrole=identity", "--group=system:serviceaccounts:fleet")
+	require.NoError(t, objects.SeedPodsDirect(t.Context(), f.on.ControlPlane, seededPods))
+	f.awaitInStep("seeded")
+	f.churn()
+	for i, only := range []string{"", "left"} {
+		f.spokes = append(f.spokes, f.newSpoke(i, f.tokens[i], only, func(s *site) {
+			s.seed = f.newHubLink()
+			s.link.cut()
+		}))
+	}
+	seeded := f.spokes[2:]
+	for _, s := range seeded {
+		s.awaitServer("https://" + s.direct.address)
+	}
+	stranger := f.newSpoke(1, f.tokens[1], "", func(s *site) { s.seed = f.newHubLink() })
+	f.pause()
+	f.awaitInStep("by a seed")
+	for _, s := range seeded {
+		require.Equal(t, 1.0, s.fallback(), s.name)
+		s.requireSeeded()
+		for _, r := range s.resources {
+			o, _ := s.read(r)
+			require.NotEmpty(t, o.objects)
+			require.EqualValues(t, len(o.objects), s.collection(r.Resource).Objects, "%s: %s", s.name, r.Resource)
+		}
+	}
+	require.Less(t, seeded[1].collection("pods").Objects, int64(seededPods))
+	require.Equal(t, "forbidden", stranger.collection("pods").ProblemKind)
+	require.False(t, stranger.collection("pods").Synced)
+	f.check(nil)
 }
 
 // requireNothingElse requires that a user of one namespace gets nothing of another one from a hub, by any

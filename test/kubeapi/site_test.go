@@ -37,6 +37,7 @@ type site struct {
 	metrics string // address
 	link    *link
 	direct  *link  // to the server of the kubeconfig's context "direct", the fallback; nil for none
+	seed    *link  // to the server of the kubeconfig's context "seed", for first lists; nil for none
 	agent   *agent // nil while it is stopped
 
 	resources []*resource
@@ -54,8 +55,12 @@ type site struct {
 	server, cached string
 }
 
-// directContext is the context and the cluster of the fallback in a kubeconfig.
-const directContext = "direct"
+// directContext and seedContext are the contexts and the clusters of the fallback and of the seed in a
+// kubeconfig.
+const (
+	directContext = "direct"
+	seedContext   = "seed"
+)
 
 // newSite starts an agent that caches all resources, and waits until it is caught up.
 func newSite(t *testing.T, on *plane) *site {
@@ -108,8 +113,11 @@ func (s *site) configure() {
 	require.NoError(s.t, err)
 	for name, c := range config.Clusters {
 		c.Server = "https://" + s.link.address
-		if name == directContext {
+		switch {
+		case name == directContext:
 			c.Server = "https://" + s.direct.address
+		case name == seedContext && s.seed != nil:
+			c.Server = "https://" + s.seed.address
 		}
 	}
 	require.NoError(s.t, clientcmd.WriteToFile(*config, filepath.Join(s.dir, "linked.kubeconfig")))
@@ -131,6 +139,9 @@ func (s *site) configure() {
 	}
 	if s.direct != nil {
 		fmt.Fprintf(&b, "fallbackContext: %s\n", directContext)
+	}
+	if s.seed != nil {
+		fmt.Fprintf(&b, "restore: {seed: %s}\n", seedContext)
 	}
 	fmt.Fprintf(&b, "secrets:\n  storeOnDisk: I understand that Secrets will be stored unencrypted on this node's disk\n")
 	if s.node != "" {
