@@ -280,3 +280,12 @@ func TestSeedSchema(t *testing.T) {
 		})
 	}
 }
+
+// TestSeedUnknownCluster checks that two equal digests of an address are not enough.
+func TestSeedUnknownCluster(t *testing.T) {
+	cfg := &rest.Config{Host: "http://server", Transport: &member{}}
+	c, err := New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, c.SeedFrom(cfg))
+	require.ErrorContains(t, c.Source(SourceOptions{Resource: pods}).seed.check(t.Context(), pods), "known by the namespace kube-system")
+}
