@@ -341,6 +341,10 @@ type View interface {
 	// Get returns the object at key, or ErrNotFound, or a *CorruptionError.
 	Get(key string) (*object.Object, error)
 
+	// Raw returns a copy of [object.Object.Raw] of the object at key, in buf if it fits. It does not
+	// parse the object.
+	Raw(key string, buf []byte) ([]byte, error)
+
 	// Header returns the header of the object at key, without decoding the object.
 	Header(key string) (Header, error)
 

@@ -170,6 +170,8 @@ func TestCorruptRecord(t *testing.T) {
 	_, err = v.Get("ns/o-07")
 	require.ErrorAs(t, err, &corrupt)
 	require.Equal(t, "ns/o-07", corrupt.Key)
+	_, err = v.Raw("ns/o-07", nil)
+	require.ErrorAs(t, err, &corrupt)
 	_, err = v.Header("ns/o-07")
 	require.ErrorAs(t, err, &corrupt)
 	served, reported := 0, 0

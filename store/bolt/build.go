@@ -194,7 +194,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	if objs == nil || root == nil {
 		return nil, 0, c.damage("a bucket is missing")
 	}
-	v := &view{db: c.db, tx: tx, over: writeback.NoOverlay(), id: c.id, gen: name}
+	v := &view{db: c.db, tx: tx, over: writeback.NoOverlay(), id: c.id, base: format.GenPath(c.id, name)}
 	entries := make([][]string, len(indexes))
 	after, size := []byte(build.After), 0
 	cur := objs.Cursor()

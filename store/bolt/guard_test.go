@@ -17,6 +17,7 @@ var readsOfView = []struct {
 	read func(v store.View) error
 }{
 	{"Get", func(v store.View) error { _, err := v.Get("ns/o-1"); return err }},
+	{"Raw", func(v store.View) error { _, err := v.Raw("ns/o-1", nil); return err }},
 	{"Header", func(v store.View) error { _, err := v.Header("ns/o-1"); return err }},
 	{"Horizon", func(v store.View) error { _, err := v.Horizon(); return err }},
 	{"Indexes", func(v store.View) error { v.Indexes(); return nil }},

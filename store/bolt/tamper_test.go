@@ -327,6 +327,8 @@ func TestTampering_MovedValue_IsRefused(t *testing.T) {
 		require.NoError(t, err)
 		_, err = v.Get("shop/a")
 		require.ErrorAs(t, err, new(*store.CorruptionError), what)
+		_, err = v.Raw("shop/a", nil)
+		require.ErrorAs(t, err, new(*store.CorruptionError), what)
 		v.Close()
 		require.NoError(t, db.Close())
 	}

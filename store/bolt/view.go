@@ -27,7 +27,7 @@ type view struct {
 	tx      *boltfile.Tx
 	over    *writeback.Overlay
 	id      string
-	gen     []byte // name of the current generation
+	base    [][]byte // path of the current generation
 	info    store.Info
 	state   store.State
 	indexes []store.Index // that the collection was opened with, if it is open
@@ -153,7 +153,7 @@ func (v *view) locate() (*boltfile.Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.gen = format.GenName(gen)
+	v.base = format.GenPath(v.id, format.GenName(gen))
 	if v.bucket(v.path(format.BucketObjects)) == nil || v.bucket(v.path(format.BucketIndex)) == nil {
 		return nil, v.corrupt("", errBucketMissing)
 	}
@@ -176,7 +176,10 @@ func (c *collection) Header(key string) (store.Header, error) {
 
 // path returns the path of a bucket of the view's generation.
 func (v *view) path(names ...[]byte) [][]byte {
-	return append([][]byte{format.BucketCollections, []byte(v.id), v.gen}, names...)
+	if len(names) == 0 {
+		return v.base
+	}
+	return slices.Concat(v.base, names)
 }
 
 // Info returns the identity of the objects.
@@ -253,10 +256,29 @@ func (v *view) object(key, b []byte) (*object.Object, error) {
 	return v.decode(string(key), r)
 }
 
-func (v *view) decode(key string, r format.Record) (*object.Object, error) {
-	raw, err := v.db.codecs.Decode(r, dictLookup(v.tx), nil)
+// Raw returns a copy of the bytes of the object at key, in buf if it fits.
+func (v *view) Raw(key string, buf []byte) ([]byte, error) {
+	return getRecord(v, key, func(key, b []byte) ([]byte, error) {
+		r, err := format.DecodeRecord(key, b)
+		if err != nil {
+			return nil, v.corrupt(string(key), err)
+		}
+		return v.unpack(string(key), r, buf)
+	})
+}
+
+func (v *view) unpack(key string, r format.Record, buf []byte) ([]byte, error) {
+	raw, err := v.db.codecs.Decode(r, dictLookup(v.tx), buf)
 	if err != nil {
 		return nil, v.corrupt(key, err)
+	}
+	return raw, nil
+}
+
+func (v *view) decode(key string, r format.Record) (*object.Object, error) {
+	raw, err := v.unpack(key, r, nil)
+	if err != nil {
+		return nil, err
 	}
 	o, err := object.FromValid(raw)
 	if err != nil {

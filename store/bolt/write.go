@@ -191,7 +191,7 @@ func fileGeneration(c *collection, tx *boltfile.Tx, gen *boltfile.Bucket, name [
 		return nil, missing
 	}
 	g := &generation{
-		c: c, view: &view{db: c.db, tx: tx, over: writeback.NoOverlay(), id: c.id, gen: name}, root: gen, objects: objects,
+		c: c, view: &view{db: c.db, tx: tx, over: writeback.NoOverlay(), id: c.id, base: format.GenPath(c.id, name)}, root: gen, objects: objects,
 		history: feedTable{feed, tombs},
 	}
 	for _, x := range c.indexes {

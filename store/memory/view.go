@@ -38,6 +38,15 @@ func (v *view) Get(key string) (*object.Object, error) {
 	return r.object, nil
 }
 
+// Raw implements [store.View].
+func (v *view) Raw(key string, buf []byte) ([]byte, error) {
+	o, err := v.Get(key)
+	if err != nil {
+		return nil, err
+	}
+	return append(buf[:0], o.Raw()...), nil
+}
+
 // Header implements [store.View].
 func (v *view) Header(key string) (store.Header, error) {
 	o, err := v.Get(key)

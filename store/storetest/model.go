@@ -261,6 +261,14 @@ func (m *Model) diffGet(v store.View) error {
 		if !sameObject(got, want) {
 			return fmt.Errorf("Get(%q): %s, want %s", key, show(got), show(want))
 		}
+		buf := make([]byte, 1, 64) // too small for some
+		raw, err := v.Raw(key, buf)
+		if err != nil {
+			return fmt.Errorf("Raw(%q): %w", key, err)
+		}
+		if !bytes.Equal(raw, want.Raw()) {
+			return fmt.Errorf("Raw(%q): %s, want %s", key, raw, want.Raw())
+		}
 		h, err := v.Header(key)
 		if err != nil {
 			return fmt.Errorf("Header(%q): %w", key, err)
@@ -275,6 +283,10 @@ func (m *Model) diffGet(v store.View) error {
 		}
 		_, err := v.Get(key)
 		if err := diffError("Get of an absent key", err, store.ErrNotFound); err != nil {
+			return err
+		}
+		_, err = v.Raw(key, nil)
+		if err := diffError("Raw of an absent key", err, store.ErrNotFound); err != nil {
 			return err
 		}
 		_, err = v.Header(key)

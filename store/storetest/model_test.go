@@ -21,6 +21,7 @@ type view struct {
 	info    func(store.Info) store.Info
 	state   func(store.State) store.State
 	get     func(*object.Object, error) (*object.Object, error)
+	raw     func([]byte, error) ([]byte, error)
 	header  func(store.Header) store.Header
 	objects func(iter.Seq2[*object.Object, error]) iter.Seq2[*object.Object, error]
 	headers func(iter.Seq2[store.Header, error]) iter.Seq2[store.Header, error]
@@ -48,6 +49,14 @@ func (v view) Get(key string) (*object.Object, error) {
 		return o, err
 	}
 	return v.get(o, err)
+}
+
+func (v view) Raw(key string, buf []byte) ([]byte, error) {
+	raw, err := v.View.Raw(key, buf)
+	if v.raw == nil {
+		return raw, err
+	}
+	return v.raw(raw, err)
 }
 
 func (v view) Header(key string) (store.Header, error) {
@@ -133,6 +142,9 @@ func TestModelSeesEveryDifference(t *testing.T) {
 		"another object":     {get: func(_ *object.Object, err error) (*object.Object, error) { return other, err }},
 		"an error":           {get: func(o *object.Object, _ error) (*object.Object, error) { return o, store.ErrNotFound }},
 		"an object too many": {get: func(*object.Object, error) (*object.Object, error) { return other, nil }},
+		"other bytes":        {raw: func(_ []byte, err error) ([]byte, error) { return other.Raw(), err }},
+		"no bytes":           {raw: func(raw []byte, _ error) ([]byte, error) { return raw, store.ErrNotFound }},
+		"bytes too many":     {raw: func([]byte, error) ([]byte, error) { return other.Raw(), nil }},
 		"header's RV":        {header: func(h store.Header) store.Header { h.RV = ""; return h }},
 		"header's UID":       {header: func(h store.Header) store.Header { h.UID = ""; return h }},
 		"header's bytes":     {header: func(h store.Header) store.Header { h.Bytes++; return h }},

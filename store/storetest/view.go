@@ -108,6 +108,20 @@ var viewRules = []rule{
 		_, err = s.coll.Header("shop/x")
 		require.ErrorIs(t, err, store.ErrClosed)
 	}},
+	{name: "the bytes of an object are a copy", run: func(t *testing.T, h Harness) {
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)), Put(cm("shop", "y", 1)))
+		v := s.view(t)
+		x, err := v.Raw("shop/x", make([]byte, 0, 4096))
+		require.NoError(t, err)
+		y, err := v.Raw("shop/y", x)
+		require.NoError(t, err)
+		require.Same(t, &x[0], &y[0], "the buffer is used")
+		v.Close()
+		require.Equal(t, s.model.Objects["shop/y"].Raw(), y)
+		clear(y)
+		s.check(t)
+	}},
 	{name: "a record is decoded after the view, its object and the store are gone", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)), Put(cm("shop", "y", 1)))
@@ -175,6 +189,8 @@ var viewRules = []rule{
 		v.Close()
 		require.True(t, sameObject(o, x))
 		_, err = v.Get("shop/x")
+		require.ErrorIs(t, err, store.ErrClosed)
+		_, err = v.Raw("shop/x", nil)
 		require.ErrorIs(t, err, store.ErrClosed)
 		_, err = v.Header("shop/x")
 		require.ErrorIs(t, err, store.ErrClosed)

@@ -2,7 +2,8 @@ package format
 
 import (
 	"bytes"
-	"fmt"
+	"strconv"
+	"strings"
 )
 
 // Buckets and keys of a file, see the package comment of store/bolt for the tree.
@@ -65,14 +66,31 @@ const (
 func CollectionPath(id string) [][]byte { return [][]byte{BucketCollections, []byte(id)} }
 
 // GenName returns the name of a generation's bucket.
-func GenName(n uint64) []byte { return fmt.Appendf(nil, "g%d", n) }
+func GenName(n uint64) []byte { return strconv.AppendUint([]byte{'g'}, n, 10) }
+
+// GenPath returns the path of a generation's bucket.
+func GenPath(id string, gen []byte) [][]byte {
+	return [][]byte{BucketCollections, []byte(id), gen}
+}
 
 // Address returns the address of a key in a file: the names of its buckets,
 // joined by 0x01, then 0x00 and the key. Names of buckets have neither byte.
 func Address(path [][]byte, key []byte) string {
-	b := bytes.Join(path, []byte{1})
-	b = append(b, 0)
-	return string(append(b, key...))
+	n := len(path) + len(key)
+	for _, name := range path {
+		n += len(name)
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for i, name := range path {
+		if i > 0 {
+			b.WriteByte(1)
+		}
+		b.Write(name)
+	}
+	b.WriteByte(0)
+	b.Write(key)
+	return b.String()
 }
 
 // Locate returns the path and the key of an address.
