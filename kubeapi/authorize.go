@@ -87,13 +87,13 @@ func requestVerb(r *http.Request, p path) string {
 
 // readVerb returns the verb of a request that reads.
 func readVerb(r *http.Request, p path) verb {
-	query := r.URL.Query()
 	switch {
 	case p.watch:
 		return verbWatch
 	case p.name != "":
 		return verbGet
-	case query.Has("watch") && isTrue(query.Get("watch")):
+	}
+	if query := queryOf(r); query.Has("watch") && isTrue(query.Get("watch")) {
 		return verbWatch
 	}
 	return verbList

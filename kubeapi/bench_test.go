@@ -57,9 +57,12 @@ func newBench(b *testing.B) *bench {
 	}
 	rv := storetest.PodRV(0, 2)
 	require.NoError(b, r.Commit(store.Checkpoint{RV: rv, Cluster: "bench", LastList: time.Now()}))
+	few := store.Batch{Changes: []store.Change{storetest.Put(benchPod(b, 0, 2))}} // as an agent has in memory
+	require.NoError(b, coll.Apply(few))
 	x.events = kubeapi.NewEvents(rv, clock.RealClock{})
+	var description store.Description
 	served := &kubeapi.Collection{
-		Info: func() store.Info { return info }, Description: func() store.Description { return store.Description{} }, View: coll.View,
+		Info: func() store.Info { return info }, Description: func() *store.Description { return &description }, View: coll.View,
 		Freshness: func() kubeapi.Freshness { return kubeapi.Freshness{Connected: true} },
 		Probe:     func(context.Context) (string, error) { return rv, nil },
 		Changed:   func() <-chan struct{} { return nil }, Events: x.events,

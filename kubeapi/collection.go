@@ -3,7 +3,6 @@ package kubeapi
 import (
 	"context"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -47,9 +46,10 @@ type Freshness struct {
 
 // Collection is a stored collection that is served. All functions must be safe for concurrent use.
 type Collection struct {
-	// Info and Description are those of the stored objects, View their newest state.
+	// Info and Description are those of the stored objects, View their newest state. The description
+	// has the same address until it changes.
 	Info        func() store.Info
-	Description func() store.Description
+	Description func() *store.Description
 	View        func() (store.View, error)
 
 	// Freshness reports how current the collection is; nil for a file, which no server changes.
@@ -84,7 +84,7 @@ func AttributesIndex(info store.Info, d store.Description, events *Events) store
 type served struct {
 	*Collection
 	info    store.Info
-	desc    store.Description
+	desc    *store.Description
 	fields  selector.Fields
 	scope   selector.Selector // of the collection
 	printer *table.Printer
@@ -96,9 +96,9 @@ type served struct {
 	attributes string // the spec of AttributesIndex
 }
 
-func newServed(c *Collection, info store.Info, desc store.Description) (*served, error) {
+func newServed(c *Collection, info store.Info, desc *store.Description) (*served, error) {
 	s := &served{
-		Collection: c, info: info, desc: desc, fields: selector.FieldsOf(info, desc), printer: table.For(info, desc),
+		Collection: c, info: info, desc: desc, fields: selector.FieldsOf(info, *desc), printer: table.For(info, *desc),
 		dropped: object.ParsePrune(info.Transform).Paths(),
 		typed:   []byte(`{"kind":"` + info.Kind + `","apiVersion":"` + info.APIVersion() + `",`),
 	}
@@ -140,8 +140,8 @@ func (c *catalog) all() ([]*served, error) {
 func byID(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) }
 
 // servedLocked returns a collection as it is now.
-func (c *catalog) servedLocked(x *Collection, info store.Info, desc store.Description) (*served, error) {
-	if s := c.known[x]; s != nil && s.info == info && reflect.DeepEqual(s.desc, desc) {
+func (c *catalog) servedLocked(x *Collection, info store.Info, desc *store.Description) (*served, error) {
+	if s := c.known[x]; s != nil && s.info == info && s.desc == desc {
 		return s, nil
 	}
 	s, err := newServed(x, info, desc)

@@ -21,7 +21,7 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request, pending, buil
 		sendError(w, r, notAllowed())
 	case pending && documented(r.URL.Path):
 		sendError(w, r, notReady()) // clients keep documents for hours
-	case !d.Serve(w, r, pretty(r)):
+	case !d.Serve(w, r, pretty(r, queryOf(r))):
 		noSuchPath(w, r, builtIn)
 	}
 }
@@ -42,7 +42,7 @@ func (c *catalog) documents() (*discovery.Documents, error) {
 	if c.docs == nil || !slices.Equal(c.documented, all) {
 		resources := make([]discovery.Resource, len(all))
 		for i, s := range all {
-			resources[i] = discovery.Resource{Info: s.info, Description: s.desc}
+			resources[i] = discovery.Resource{Info: s.info, Description: *s.desc}
 		}
 		c.docs, c.documented = discovery.New(resources), all
 	}

@@ -59,7 +59,7 @@ func partly(t *testing.T, f *forwarder, allowed bool) (s *Server, asked *[]strin
 		require.NoError(t, err)
 		all = append(all, &Collection{
 			Info: func() store.Info { return info }, View: coll.View,
-			Description: func() store.Description { return store.Description{Subresources: []string{"status"}} },
+			Description: described(store.Description{Subresources: []string{"status"}}),
 		})
 	}
 	opts := Options{Collections: func() []*Collection { return all }, Authorize: func(_ context.Context, ask access.Request) error {

@@ -141,7 +141,7 @@ func TestScope(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
 	c := &Collection{
-		Info: func() store.Info { return info }, Description: func() store.Description { return store.Description{} }, View: coll.View,
+		Info: func() store.Info { return info }, Description: described(store.Description{}), View: coll.View,
 		Events: NewEvents("10", clock.RealClock{}),
 	}
 	s := New(Options{Collections: func() []*Collection { return []*Collection{c} }})

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,34 +20,38 @@ import (
 
 // get answers with one object.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*served) error {
-	f, err := negotiate(r, verbGet, of[0])
+	query := queryOf(r)
+	f, err := negotiate(r, query, verbGet, of[0])
 	if err != nil {
 		return err
 	}
 	if faults := content.IsPathSegmentName(p.name); len(faults) > 0 {
 		return badRequest(fmt.Sprintf("Name parameter invalid: %q: %s", p.name, strings.Join(faults, ";")))
 	}
-	rv, err := parseRV(r.URL.Query().Get("resourceVersion"), verbGet)
+	rv, err := parseRV(query.Get("resourceVersion"), verbGet)
 	if err != nil {
 		return err
 	}
-	c, raw, err := s.find(w, r, p, of, rv)
+	buf := getBuffer()
+	c, err := s.find(w, r, p, of, rv, buf)
 	if err != nil {
 		return err
 	}
 	if err := f.check(); err != nil {
 		return err
 	}
-	body, end := raw, lineFeed
+	body, end := buf.Bytes(), lineFeed
 	if !f.isStored() {
-		if body, err = c.formed(raw, f, s.opts.Clock.Now()); err != nil {
+		if body, err = c.formed(body, f, s.opts.Clock.Now()); err != nil {
 			return err
 		}
 	}
 	if f.pretty {
 		body, end = indented(body), nil
 	}
-	send(w, http.StatusOK, body, end)
+	if send(w, http.StatusOK, body, end) == nil {
+		putBuffer(buf) // else HTTP/2 may still be sending it
+	}
 	return nil
 }
 
@@ -67,37 +72,40 @@ func (s *served) formed(raw []byte, f form, now time.Time) (body []byte, err err
 	return append(body, "]}"...), nil
 }
 
-// find returns the object that a request names, from the first collection that has it. It does not
-// exist only if a collection would have it.
-func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*served, rv string) (*served, []byte, error) {
+// find reads the object that a request names into buf, from the first collection that has it, which it
+// returns. The object does not exist only if a collection would have it.
+func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*served, rv string, buf *bytes.Buffer) (*served, error) {
 	for _, c := range of {
 		if c.info.Namespace != "" && c.info.Namespace != p.namespace {
 			continue
 		}
-		raw, err := s.read(w, r, c, object.Key(p.namespace, p.name), rv)
+		err := s.read(w, r, c, object.Key(p.namespace, p.name), rv, buf)
 		switch {
 		case err == nil:
-			return c, raw, nil
+			return c, nil
 		case !errors.Is(err, store.ErrNotFound):
-			return nil, nil, err
+			return nil, err
 		case c.complete(p.namespace):
-			return nil, nil, apierrors.NewNotFound(groupResource(c.info), p.name)
+			return nil, apierrors.NewNotFound(groupResource(c.info), p.name)
 		}
 	}
-	return nil, nil, outOfScope(of)
+	return nil, outOfScope(of)
 }
 
-func (s *Server) read(w http.ResponseWriter, r *http.Request, c *served, key, rv string) ([]byte, error) {
+func (s *Server) read(w http.ResponseWriter, r *http.Request, c *served, key, rv string, buf *bytes.Buffer) error {
 	v, err := s.view(r.Context(), w.Header(), c, rv)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer v.Close()
-	o, err := v.Get(key)
-	if err != nil {
-		return nil, err
+	raw, err := v.Raw(key, buf.AvailableBuffer())
+	if err == nil {
+		raw, err = object.JSON(raw) // a file may have protobuf
 	}
-	return o.JSON(), nil
+	if err == nil {
+		buf.Write(raw)
+	}
+	return err
 }
 
 // parseRV returns the resourceVersion of a request without leading zeros, or the error of a

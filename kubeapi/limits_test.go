@@ -67,7 +67,7 @@ func newCached(t testing.TB, db store.DB, n, size int) *cached {
 	}
 	require.NoError(t, r.Commit(storetest.Checkpoint(max(1, c.rv))))
 	c.Collection = &Collection{
-		Info: stored.Info, Description: func() store.Description { return store.Description{Singular: "configmap"} },
+		Info: stored.Info, Description: described(store.Description{Singular: "configmap"}),
 		View: func() (store.View, error) {
 			v, err := stored.View()
 			if err != nil {

@@ -74,7 +74,7 @@ func (s *Server) expect(ctx context.Context, q query, v verb) {
 // newQuery reads the options of a request, and finds the collection that covers it.
 func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error) {
 	v, q.path = readVerb(r, p), p // the verb that was authorized
-	if q.form, err = negotiate(r, v, of[0]); err != nil {
+	if q.form, err = negotiate(r, queryOf(r), v, of[0]); err != nil {
 		return q, v, err
 	}
 	if q.opts, err = parseOptions(r); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,8 +42,8 @@ const (
 
 // negotiate returns the form of an answer: the first one in the Accept header that exists. Only JSON
 // does, which every known client accepts.
-func negotiate(r *http.Request, v verb, of *served) (form, error) {
-	f := form{pretty: pretty(r), drop: of.dropFor(r)}
+func negotiate(r *http.Request, query url.Values, v verb, of *served) (form, error) {
+	f := form{pretty: pretty(r, query), drop: of.dropFor(r)}
 	header := r.Header.Get("Accept")
 	if header == "" || header == "application/json" { // the usual ones need no parser
 		return f, nil
@@ -63,7 +64,7 @@ func negotiate(r *http.Request, v verb, of *served) (form, error) {
 		case !known:
 		case as == asTable:
 			f.as, f.drop = asTable, object.Prune{}
-			f.include = metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
+			f.include = metav1.IncludeObjectPolicy(query.Get("includeObject"))
 			return f, nil
 		case as == asPartial && v != verbList, as == asPartial+"List" && v == verbList:
 			f.as, f.drop = asPartial, object.Prune{}
@@ -123,9 +124,17 @@ func (f form) check() error {
 		"Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", f.include))
 }
 
+// queryOf returns the parameters of a request. Parsing them is a part of the cost of a small answer.
+func queryOf(r *http.Request) url.Values {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	return r.URL.Query()
+}
+
 // pretty reports whether the answer is for a person to read, as a kube-apiserver decides it.
-func pretty(r *http.Request) bool {
-	if p := r.URL.Query().Get("pretty"); p != "" {
+func pretty(r *http.Request, query url.Values) bool {
+	if p := query.Get("pretty"); p != "" {
 		b, err := strconv.ParseBool(p)
 		return err == nil && b
 	}
@@ -135,21 +144,23 @@ func pretty(r *http.Request) bool {
 
 // sendJSON answers with one JSON document.
 func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
-	if pretty(r) {
+	if pretty(r, queryOf(r)) {
 		body = indented(body)
 	}
-	send(w, code, body, nil)
+	_ = send(w, code, body, nil) // a disconnected client needs no answer
 }
 
 // send answers with JSON that ends with end, for which a stored object is not copied.
-func send(w http.ResponseWriter, code int, body, end []byte) {
+func send(w http.ResponseWriter, code int, body, end []byte) error {
 	h := w.Header()
 	setJSON(h)
 	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	w.WriteHeader(code)
-	if _, err := w.Write(body); err == nil && len(end) > 0 {
-		_, _ = w.Write(end) // a disconnected client needs no answer
+	_, err := w.Write(body)
+	if err == nil && len(end) > 0 {
+		_, err = w.Write(end)
 	}
+	return err
 }
 
 // setJSON sets the headers of an answer that is JSON.

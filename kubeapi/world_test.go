@@ -100,6 +100,11 @@ type world struct {
 	since     time.Time
 }
 
+// described returns a function for Collection.Description.
+func described(d store.Description) func() *store.Description {
+	return func() *store.Description { return &d }
+}
+
 // newWorld returns a world whose agent has not started. An empty dir stands for a store in memory.
 func newWorld(t require.TestingT, dir string) *world {
 	w := &world{t: t, always: true, max: EventsBytes, rv: 10, objects: state{}}
@@ -141,7 +146,7 @@ func (w *world) open() {
 	w.events.maxBytes = w.max
 	w.events.Skip(w.coll.State().RV)
 	c := &Collection{
-		Info: func() store.Info { return pods }, Description: func() store.Description { return store.Description{} },
+		Info: func() store.Info { return pods }, Description: described(store.Description{}),
 		View: w.coll.View, Events: w.events,
 		Freshness: func() Freshness { return Freshness{Connected: !w.offline, Since: w.since} },
 		Staleness: func() Staleness { return w.staleness },

@@ -26,7 +26,7 @@ func apiHandler(db store.DB) (http.Handler, error) {
 		description, proven := about(db, info.ID) // a file does not change
 		collections[i] = &kubeapi.Collection{
 			Info:        func() store.Info { return info },
-			Description: func() store.Description { return description },
+			Description: func() *store.Description { return &description },
 			View:        func() (store.View, error) { return db.View(info.ID) },
 			Freshness:   func() kubeapi.Freshness { return kubeapi.Freshness{Since: proven} },
 			Staleness:   func() kubeapi.Staleness { return kubeapi.Staleness{Policy: kubeapi.Serve} }, // a file is asked for its own time

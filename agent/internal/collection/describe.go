@@ -13,12 +13,7 @@ import (
 )
 
 // Description returns what the server publishes about the resource, as it was last read.
-func (c *Collection) Description() store.Description {
-	if d := c.api.description.Load(); d != nil {
-		return *d
-	}
-	return store.Description{}
-}
+func (c *Collection) Description() store.Description { return *c.api.description.Load() }
 
 // loadDescription reads the stored description, if there is one.
 func (c *Collection) loadDescription() error {

@@ -13,7 +13,7 @@ import (
 // api is what a collection has for the Kubernetes API.
 type api struct {
 	served      *kubeapi.Collection
-	description atomic.Pointer[store.Description] // nil until it is known
+	description atomic.Pointer[store.Description] // empty until it is known
 }
 
 // errNoSource means that the collection has not run yet.
@@ -21,9 +21,10 @@ var errNoSource = errors.New("the server was not asked yet")
 
 // newServed returns the collection for the Kubernetes API.
 func (c *Collection) newServed() *kubeapi.Collection {
+	c.api.description.Store(&store.Description{})
 	return &kubeapi.Collection{
 		Info:        func() store.Info { stored, _, _, _ := c.Live(); return stored.Info() },
-		Description: c.Description,
+		Description: c.api.description.Load,
 		View:        func() (store.View, error) { stored, _, _, _ := c.Live(); return stored.View() },
 		Freshness:   c.freshness,
 		Probe: func(ctx context.Context) (string, error) {

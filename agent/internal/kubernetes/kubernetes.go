@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -148,8 +149,9 @@ func (a *API) serverVersion() []byte {
 
 // served returns the collections whose resource is known.
 func (a *API) served() []*kubeapi.Collection {
-	var served []*kubeapi.Collection
-	for _, c := range a.All() {
+	all := a.All()
+	served := make([]*kubeapi.Collection, 0, len(all))
+	for _, c := range all {
 		if s := c.Served(); s != nil {
 			served = append(served, s)
 		}
@@ -158,7 +160,9 @@ func (a *API) served() []*kubeapi.Collection {
 }
 
 // pending reports whether the server has not named all resources yet.
-func (a *API) pending() bool { return len(a.served()) < len(a.All()) }
+func (a *API) pending() bool {
+	return slices.ContainsFunc(a.All(), func(c *collection.Collection) bool { return c.Served() == nil })
+}
 
 // Listener is a place that the API is served at.
 type Listener struct {
