@@ -2,12 +2,17 @@ package objects
 
 import (
 	"context"
+	"maps"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/snapcache/snapcache/test/controlplane"
@@ -78,6 +83,75 @@ func TestSeedPodsDirect(t *testing.T) {
 	}
 	if _, err := client.CoreV1().Pods(first.Namespace).Get(t.Context(), first.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the deleted pod: %v, want not found", err)
+	}
+}
+
+// TestTouchDirect checks that a watch of the apiserver delivers what was changed in etcd, with all else as
+// it was, and that changes of one object at once are all made.
+func TestTouchDirect(t *testing.T) {
+	t.Parallel()
+	cp, client := start(t)
+	if err := SeedPodsDirect(t.Context(), cp, 2); err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := list.Items[0]
+	w, err := client.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	etcd, err := cp.EtcdClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	var mu sync.Mutex
+	written := map[string]string{} // annotations by resourceVersion
+	const changes = 8
+	err = parallel(t.Context(), changes, changes, func(ctx context.Context, i int) error {
+		name := "touched-" + strconv.Itoa(i)
+		rv, err := TouchDirect(ctx, etcd, "pods", key(was.Namespace, was.Name), name, "now")
+		mu.Lock()
+		defer mu.Unlock()
+		written[rv] = name
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *corev1.Pod
+	for range changes {
+		event := <-w.ResultChan()
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok || event.Type != watch.Modified {
+			t.Fatalf("event %s %v", event.Type, event.Object)
+		}
+		if name := written[pod.ResourceVersion]; pod.Annotations[name] != "now" {
+			t.Errorf("resourceVersion %s without annotation %q: %v", pod.ResourceVersion, name, pod.Annotations)
+		}
+		last = pod
+	}
+	for _, name := range written {
+		if last.Annotations[name] != "now" {
+			t.Errorf("annotation %s is lost", name)
+		}
+		delete(last.Annotations, name)
+	}
+	last.ResourceVersion, was.ResourceVersion = "", ""
+	was.APIVersion, was.Kind = last.APIVersion, last.Kind // items of a list have none
+	if len(written) != changes || !maps.Equal(last.Annotations, was.Annotations) {
+		t.Errorf("%d changes, annotations %v, want %v", len(written), last.Annotations, was.Annotations)
+	}
+	last.Annotations, was.Annotations = nil, nil
+	if got, want := encode(t, last), encode(t, &was); got != want {
+		t.Errorf("changed to\n%s\nfrom\n%s", got, want)
+	}
+	if _, err := TouchDirect(t.Context(), etcd, "pods", "none/none", "x", "y"); err == nil {
+		t.Error("no error for an object that does not exist")
 	}
 }
 

@@ -3,7 +3,9 @@ package objects
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -39,7 +41,8 @@ func SeedDirect[T runtime.Object](ctx context.Context, cp *controlplane.ControlP
 	namespaces := (n + perNamespace - 1) / perNamespace
 	err = parallel(ctx, directWorkers, namespaces, func(ctx context.Context, i int) error {
 		key := namespaceRegistry + Namespace(i)
-		return put(ctx, client, key, namespaceObject(i, directSeed), clientv3.Compare(clientv3.CreateRevision(key), "=", 0))
+		_, err := put(ctx, client, key, namespaceObject(i, directSeed), clientv3.Compare(clientv3.CreateRevision(key), "=", 0))
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("seed namespaces: %w", err)
@@ -51,7 +54,8 @@ func SeedDirect[T runtime.Object](ctx context.Context, cp *controlplane.ControlP
 		if err != nil {
 			return err
 		}
-		return put(ctx, client, "/registry/"+resource+"/"+namespace+"/"+m.GetName(), o)
+		_, err = put(ctx, client, "/registry/"+resource+"/"+namespace+"/"+m.GetName(), o)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("seed %s: %w", resource, err)
@@ -63,14 +67,54 @@ func SeedDirect[T runtime.Object](ctx context.Context, cp *controlplane.ControlP
 // apiVersion and kind.
 var storage = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
-// put stores an object if all conditions hold.
-func put(ctx context.Context, client *clientv3.Client, key string, object runtime.Object, conditions ...clientv3.Cmp) error {
+// put stores an object if all conditions hold, and returns its revision; 0 if they don't.
+func put(ctx context.Context, client *clientv3.Client, key string, object runtime.Object, conditions ...clientv3.Cmp) (revision int64, err error) {
 	var value bytes.Buffer
 	if err := storage.Encode(object, &value); err != nil {
-		return fmt.Errorf("encode %s: %w", key, err)
+		return 0, fmt.Errorf("encode %s: %w", key, err)
 	}
-	if _, err := client.Txn(ctx).If(conditions...).Then(clientv3.OpPut(key, value.String())).Commit(); err != nil {
-		return fmt.Errorf("put %s: %w", key, err)
+	done, err := client.Txn(ctx).If(conditions...).Then(clientv3.OpPut(key, value.String())).Commit()
+	if err != nil {
+		return 0, fmt.Errorf("put %s: %w", key, err)
 	}
-	return nil
+	if done.Succeeded {
+		revision = done.Header.Revision
+	}
+	return revision, nil
+}
+
+// TouchDirect sets an annotation of an object of [SeedDirect] in etcd, so that the apiserver only
+// follows the change, and returns its resourceVersion. It does not change managedFields.
+func TouchDirect(ctx context.Context, client *clientv3.Client, resource, key, annotation, value string) (string, error) {
+	path := "/registry/" + resource + "/" + key
+	for {
+		read, err := client.Get(ctx, path)
+		if err == nil && len(read.Kvs) == 0 {
+			err = errors.New("there is no such object")
+		}
+		if err != nil {
+			return "", fmt.Errorf("touch %s: %w", path, err)
+		}
+		o, _, err := storage.Decode(read.Kvs[0].Value, nil, nil)
+		if err != nil {
+			return "", fmt.Errorf("touch %s: %w", path, err)
+		}
+		m, err := apimeta.Accessor(o)
+		if err != nil {
+			return "", fmt.Errorf("touch %s: %w", path, err)
+		}
+		all := m.GetAnnotations()
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[annotation] = value
+		m.SetAnnotations(all)
+		revision, err := put(ctx, client, path, o, clientv3.Compare(clientv3.ModRevision(path), "=", read.Kvs[0].ModRevision))
+		if err != nil {
+			return "", err
+		}
+		if revision > 0 {
+			return strconv.FormatInt(revision, 10), nil
+		}
+	}
 }
