@@ -66,8 +66,8 @@ var differences = []difference{
 		what: "A list at exactly an older resourceVersion is answered with 410 if the state of that time is not known any more.",
 		why:  "The cache has what it saw; a kube-apiserver reads etcd's history.",
 		adapt: func(q request, server, cached *answer) bool {
-			old := q.has("resourceVersionMatch", "Exact") || q.has("limit") || q.has("continue")
-			return refused(q, server, cached, http.StatusGone, old)
+			exact := q.has("resourceVersionMatch", "Exact") || q.has("limit")
+			return refused(q, server, cached, http.StatusGone, exact && isBeforeAgent(q))
 		},
 	},
 	{
@@ -150,7 +150,8 @@ var differences = []difference{
 				*server = *cached
 				return true
 			}
-			return refused(q, server, cached, http.StatusNotAcceptable, strings.Contains(q.accept, "as=PartialObjectMetadata")) ||
+			wrong := ended || server.Status >= http.StatusBadRequest
+			return refused(q, server, cached, http.StatusNotAcceptable, wrong && strings.Contains(q.accept, "as=PartialObjectMetadata")) ||
 				late && sameMessage(http.StatusNotAcceptable, "you requested PartialObjectMetadata")(q, server, cached)
 		},
 	},
@@ -392,11 +393,16 @@ func adaptBookmarks(_ request, server, _ *answer) bool {
 	return found
 }
 
+// isBeforeAgent reports whether a request is for a resourceVersion from before the agent's first list, of
+// which it can't know the state.
+func isBeforeAgent(q request) bool {
+	return slices.ContainsFunc(shared.resources, func(r *resource) bool { return q.has("resourceVersion", r.before, "1") })
+}
+
 // adaptOldWatch makes the answers to a watch equal that ended with 410 since it was from before the
 // agent.
 func adaptOldWatch(q request, server, cached *answer) bool {
-	old := slices.ContainsFunc(shared.resources, func(r *resource) bool { return q.has("resourceVersion", r.before, "1") })
-	if !old || server.Status != http.StatusOK || cached.Status != http.StatusOK || len(cached.Body) != 1 {
+	if !isBeforeAgent(q) || server.Status != http.StatusOK || cached.Status != http.StatusOK || len(cached.Body) != 1 {
 		return false
 	}
 	if at(cached.Body[0], "type") != "ERROR" || at(cached.Body[0], "object", "code") != json.Number("410") {

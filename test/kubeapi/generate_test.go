@@ -86,7 +86,9 @@ func (g *generator) basics() []request {
 		for _, accept := range []string{"", acceptKubectl, acceptMetadataList} {
 			add(r.path(""), "", accept)
 			add(r.path(""), "resourceVersion=0", accept)
-			add(r.path(""), "resourceVersionMatch=Exact&resourceVersion="+r.before, accept)
+			for _, rv := range []string{r.before, r.old, r.newest} {
+				add(r.path(""), "resourceVersionMatch=Exact&resourceVersion="+rv, accept)
+			}
 		}
 		for _, accept := range []string{"", acceptKubectl, acceptMetadata} {
 			add(r.path(""), "watch=1&timeoutSeconds=1&resourceVersion=0", accept)
