@@ -3,8 +3,10 @@ package kubeapi
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -88,6 +90,9 @@ func TestKubectl(t *testing.T) {
 	s.requireWarning(true)
 	s.stop()
 	s.start()
+	cache := filepath.Join(s.dir, ".kube", "cache", "discovery")
+	require.DirExists(t, cache)
+	require.NoError(t, os.RemoveAll(cache)) // a new kubectl has to get all of it from the agent
 	t.Run("started offline", func(t *testing.T) { requireSameOutput(t, s, false) })
 	s.link.restore(t)
 	s.requireWarning(false)
@@ -105,6 +110,47 @@ func requireSameOutput(t *testing.T, s *site, online bool) {
 			require.Equal(t, !online && !c.noObjects, warned, "whether there was a warning")
 		})
 	}
+	t.Run("api-resources", func(t *testing.T) { requireSameResources(t, s) })
+}
+
+// requireSameResources compares the list of resources with the kube-apiserver's: it has those that are
+// cached, with the verbs that are served.
+func requireSameResources(t *testing.T, s *site) {
+	t.Helper()
+	const args = "api-resources -o wide --no-headers --sort-by=name"
+	served := map[string]string{} // name, API version and namespaced, and all but the verbs
+	for _, line := range strings.Split(strings.TrimSpace(s.kubectl(s.server, args).stdout), "\n") {
+		served[withoutVerbs(line)] = line
+	}
+	lines := strings.Split(strings.TrimSpace(s.kubectl(s.cached, args).stdout), "\n")
+	require.Len(t, lines, len(s.resources))
+	for _, line := range lines {
+		require.Contains(t, served, withoutVerbs(line))
+		require.Contains(t, line, " get,list,watch ")
+	}
+}
+
+// withoutVerbs returns a line of api-resources without the verbs and the widths of columns.
+func withoutVerbs(line string) string {
+	fields := strings.Fields(line)
+	kept := fields[:0]
+	for _, f := range fields {
+		if !strings.Contains(f, "list") {
+			kept = append(kept, f)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+// TestKubeconfigThroughPipe reads with a kubeconfig that is not a file.
+func TestKubeconfigThroughPipe(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, shared.plane)
+	want := s.kubectl(s.cached, "get nodes")
+	require.Zero(t, want.code, want.stderr)
+	script := fmt.Sprintf("%s --kubeconfig <(%s kubeconfig --config %s/agent.yaml) get nodes", s.KubectlPath(), binary, s.dir)
+	got := s.startProgram(t.Context(), "", "bash", "-c", script).wait()
+	require.Equal(t, want.settled(), got.settled())
 }
 
 // requireWarning waits until kubectl warns, or no longer warns, that the answers may be stale.
@@ -148,7 +194,13 @@ func (s *site) startKubectl(ctx context.Context, kubeconfig, args string) *kubec
 	if _, err := os.Stat(s.KubectlPath()); err != nil {
 		s.t.Skipf("there is no kubectl: %v", err)
 	}
-	r := &kubectlRun{cmd: exec.CommandContext(ctx, s.KubectlPath(), strings.Fields(args)...)}
+	return s.startProgram(ctx, kubeconfig, s.KubectlPath(), strings.Fields(args)...)
+}
+
+// startProgram starts kubectl, or a program that prints the same.
+func (s *site) startProgram(ctx context.Context, kubeconfig, name string, args ...string) *kubectlRun {
+	s.t.Helper()
+	r := &kubectlRun{cmd: exec.CommandContext(ctx, name, args...)}
 	r.cmd.Env = []string{"HOME=" + s.dir, "KUBECONFIG=" + kubeconfig}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	require.NoError(s.t, r.cmd.Start())

@@ -140,33 +140,3 @@ func TestKubectlRefused(t *testing.T) {
 		})
 	}
 }
-
-// TestKubectlAPIResources compares the list of resources with the kube-apiserver's: it has those that
-// are cached, with the verbs that are served.
-func TestKubectlAPIResources(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, shared.plane)
-	const args = "api-resources -o wide --no-headers --sort-by=name"
-	served := map[string]string{} // name, API version and namespaced, and all but the verbs
-	for _, line := range strings.Split(strings.TrimSpace(s.kubectl(s.server, args).stdout), "\n") {
-		served[withoutVerbs(line)] = line
-	}
-	lines := strings.Split(strings.TrimSpace(s.kubectl(s.cached, args).stdout), "\n")
-	require.Len(t, lines, len(s.resources))
-	for _, line := range lines {
-		require.Contains(t, served, withoutVerbs(line))
-		require.Contains(t, line, " get,list,watch ")
-	}
-}
-
-// withoutVerbs returns a line of api-resources without the verbs and the widths of columns.
-func withoutVerbs(line string) string {
-	fields := strings.Fields(line)
-	kept := fields[:0]
-	for _, f := range fields {
-		if !strings.Contains(f, "list") {
-			kept = append(kept, f)
-		}
-	}
-	return strings.Join(kept, " ")
-}
