@@ -223,7 +223,7 @@ func (c *Client) ask(ctx context.Context, method string, query url.Values, path 
 	if failed, isError, err := asWireError(body); err == nil && isError {
 		return nil, fromWire(failed)
 	}
-	return nil, fmt.Errorf("agent on %s: HTTP %s for %s: it may have another version", c.socket, resp.Status, req.URL.Path)
+	return nil, fmt.Errorf("agent on %s: HTTP %s for %s: %w", c.socket, resp.Status, req.URL.Path, ErrOtherServer)
 }
 
 // noAnswer returns a short error for a failed connection: net/http's text repeats a URL that means

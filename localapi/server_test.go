@@ -233,7 +233,8 @@ func TestNoAgent(t *testing.T) {
 func TestOtherServer(t *testing.T) {
 	socket := serveHandler(t, http.NotFoundHandler())
 	_, err := NewClient(socket).Status(context.Background())
-	require.ErrorContains(t, err, "404 Not Found for /v1alpha1/status")
+	require.ErrorContains(t, err, "404 Not Found for /v1alpha1/status: it may have another version")
+	require.ErrorIs(t, err, ErrOtherServer)
 	socket = serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello\n")
 	}))

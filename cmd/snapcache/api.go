@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -52,7 +54,11 @@ func about(db store.DB, id string) (d store.Description, proven time.Time) {
 // api returns the way to the Kubernetes API of the cache: that of the agent, or one that is served
 // in this process, until done is called, from the file or the snapshot.
 func (l *lookup) api(ctx context.Context) (cfg *rest.Config, done func(), err error) {
-	if _, _, err := l.open(ctx); err != nil {
+	_, _, err = l.open(ctx)
+	if errors.Is(err, localapi.ErrOtherServer) {
+		l.answered, err = l.socket, nil // that of snapcache serve, which has nothing but this API
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	cfg = &rest.Config{Host: "http://snapcache", UserAgent: "snapcache/" + programVersion()}

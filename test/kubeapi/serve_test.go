@@ -1,0 +1,82 @@
+package kubeapi
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestServe reads a database file and a snapshot of an agent that has ended, at the address and on the
+// socket of `snapcache serve`, which leaves nothing when it is interrupted.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, shared.plane)
+	config := filepath.Join(s.dir, "agent.yaml")
+	made, err := exec.Command(binary, "snapshot", "create", "--config", config).Output()
+	require.NoError(t, err)
+	file, _, _ := strings.Cut(string(made), ": ")
+	s.stop()
+	const args = "get pods,widgets,configmaps,nodes -n ns"
+	want := s.kubectl(s.server, args+" -o json")
+	require.Zero(t, want.code, want.stderr)
+	for name, from := range map[string]string{"database": filepath.Join(s.dir, "cache.db"), "snapshot": filepath.Base(file)} {
+		t.Run(name, func(t *testing.T) {
+			serving, end := s.serve(t, "--from", from, "--config", config)
+			kubeconfig := serving(`kubectl --kubeconfig (\S+) get all -A\n`)
+			require.Equal(t, want, s.kubectl(kubeconfig, args+" -o json"))
+			require.Equal(t, s.kubectl(s.server, args).settled(), s.kubectl(kubeconfig, args).settled())
+			info, err := os.Stat(filepath.Dir(kubeconfig))
+			require.NoError(t, err)
+			require.Equal(t, os.ModeDir|0o700, info.Mode())
+			watch := s.startKubectl(t.Context(), kubeconfig, "get pods -n ns -w")
+			require.Eventually(t, func() bool { return watch.stdout.String() != "" }, patience, pollEvery)
+			end()
+			watch.wait()
+			require.NoDirExists(t, filepath.Dir(kubeconfig))
+		})
+		t.Run(name+" on a socket", func(t *testing.T) {
+			socket := filepath.Join(s.dir, "served.sock")
+			serving, end := s.serve(t, "--from", from, "--config", config, "--socket", socket)
+			printed := strings.Fields(serving(`snapcache (get all -A --socket \S+)\n`))
+			all := s.startProgram(t.Context(), "", binary, printed...).wait()
+			require.Zero(t, all.code, all.stderr)
+			got := s.startProgram(t.Context(), "", binary, append(strings.Fields(args), "-o", "json", "--socket", socket)...).wait()
+			require.Equal(t, want, got)
+			info, err := os.Stat(socket)
+			require.NoError(t, err)
+			require.Equal(t, os.ModeSocket|0o600, info.Mode())
+			end()
+			require.NoFileExists(t, socket)
+		})
+	}
+}
+
+// serve starts `snapcache serve`. serving waits until it has printed the usage that a pattern matches, and
+// returns what its group does; end interrupts it.
+func (s *site) serve(t *testing.T, args ...string) (serving func(pattern string) string, end func()) {
+	t.Helper()
+	r := s.startProgram(t.Context(), "", binary, append([]string{"serve"}, args...)...)
+	serving = func(pattern string) (found string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			match := regexp.MustCompile(pattern).FindStringSubmatch(r.stderr.String())
+			if match != nil {
+				found = match[1]
+			}
+			return match != nil
+		}, patience, pollEvery, "%s has printed %s", r.cmd, &r.stderr)
+		return found
+	}
+	return serving, func() {
+		t.Helper()
+		require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
+		ended := r.wait()
+		require.Zero(t, ended.code, ended.stderr)
+	}
+}
