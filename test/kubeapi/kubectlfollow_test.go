@@ -17,24 +17,29 @@ const (
  status: {observedGeneration: 1, replicas: 3, updatedReplicas: 3, readyReplicas: 3, availableReplicas: 3}}`
 )
 
+// followed is a command that follows changes.
+type followed struct {
+	name   string
+	args   string
+	before string // manifests
+	begun  string // what the command prints before the changes, or logs with -v=6
+	change func()
+	last   string // what it prints at last
+	ends   bool   // whether the command ends then
+}
+
+// configMap returns the manifest of a ConfigMap with one key.
+func configMap(name, key string) string {
+	return `{apiVersion: v1, kind: ConfigMap, metadata: {name: ` + name + `}, data: {` + key + `: x}}`
+}
+
 // TestKubectlFollows compares commands that follow changes, while the changes are made.
 func TestKubectlFollows(t *testing.T) {
 	t.Parallel()
 	p, s := newPlace(t, shared.plane, "follow"), newSite(t, shared.plane)
 	const pod = `{apiVersion: v1, kind: Pod, metadata: {name: slow}, spec: {containers: [{name: c, image: i}]}}`
 	const ready = `{apiVersion: v1, kind: Pod, metadata: {name: slow}, status: {phase: Running, conditions: [{type: Ready, status: "True"}]}}`
-	configMap := func(name, value string) string {
-		return `{apiVersion: v1, kind: ConfigMap, metadata: {name: ` + name + `}, data: {` + value + `: x}}`
-	}
-	for _, c := range []struct {
-		name   string
-		args   string
-		before string // manifests
-		begun  string // what the command prints before the changes, or logs with -v=6
-		change func()
-		last   string // what it prints at last
-		ends   bool   // whether the command ends then
-	}{
+	for _, c := range []followed{
 		{
 			name: "table", args: "get configmaps -w", before: configMap("table", "a"), begun: "table",
 			change: func() {
@@ -53,6 +58,10 @@ func TestKubectlFollows(t *testing.T) {
 				p.remove(widgets, "w")
 			},
 			last: "DELETED",
+		},
+		{
+			name: "no objects at first", args: "get configmaps --watch-only -v=6", before: configMap("old", "a"), begun: "watch=true",
+			change: func() { p.apply(configMap("old", "b")); p.apply(configMap("stop", "a")) }, last: "stop ",
 		},
 		{
 			name: "field selector", args: "get pods -w --output-watch-events --field-selector status.phase!=Running", before: pod, begun: "slow",
@@ -78,37 +87,96 @@ func TestKubectlFollows(t *testing.T) {
 			name: "rollout", args: "rollout status deployment/rolling --timeout=60s", before: incomplete, begun: "1 out of 3",
 			change: func() { p.apply(complete) }, last: "successfully rolled out", ends: true,
 		},
+		{
+			name: "condition over a restart", args: "wait pod/slow --for=condition=Initialized --timeout=60s -v=6", begun: "watch=true", before: pod,
+			change: func() { s.restart(func() { p.apply(strings.Replace(ready, "Ready", "Initialized", 1)) }) },
+			last:   "condition met", ends: true,
+		},
+		{
+			name: "rollout over a restart", args: "rollout status deployment/rolling --timeout=60s", before: incomplete, begun: "1 out of 3",
+			change: func() { s.restart(func() { p.apply(complete) }) }, last: "successfully rolled out", ends: true,
+		},
 	} {
-		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
-			p.t = t
-			if c.before != "" {
-				p.apply(c.before)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var running []*kubectlRun
-			for _, kubeconfig := range []string{s.server, s.cached} {
-				running = append(running, s.startKubectl(ctx, kubeconfig, c.args+" -n "+p.namespace))
-			}
-			contains := func(wanted string) {
-				t.Helper()
-				for _, r := range running {
-					printed := func() bool { return hasLineWith(r.stdout.String(), wanted) || hasLineWith(r.stderr.String(), wanted) }
-					require.Eventually(t, printed, patience, pollEvery,
-						"kubectl %s does not print %q, but %q and %q", c.args, wanted, &r.stdout, &r.stderr)
-				}
-			}
-			contains(c.begun)
-			c.change()
-			contains(c.last)
-			if !c.ends {
-				cancel()
-			}
-			want, got := running[0].wait(), running[1].wait()
-			require.Equal(t, want.settled().stdout, got.settled().stdout, "kubectl %s", c.args)
-			require.Equal(t, c.ends, got.code == 0)
-		})
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) { c.compare(t, s, p) })
 	}
+}
+
+// TestKubectlFollowsOffline starts commands that follow changes without the kube-apiserver. They print the
+// changes that were made meanwhile once the agent has them.
+func TestKubectlFollowsOffline(t *testing.T) {
+	t.Parallel()
+	p, s := newPlace(t, shared.plane, "followoffline"), newSite(t, shared.plane)
+	p.apply(configMap("before", "a"))
+	p.apply(configMap("changed", "a"))
+	require.Eventually(t, func() bool {
+		return strings.Count(s.kubectl(s.cached, "get configmaps --no-headers -n "+p.namespace).stdout, "\n") == 2
+	}, patience, pollEvery)
+	s.link.cut()
+	s.stop()
+	s.start()
+	followed{
+		args: "get configmaps -w --output-watch-events", begun: "changed",
+		change: func() {
+			p.apply(configMap("changed", "b"))
+			p.remove(configMaps, "before")
+			p.apply(configMap("end", "a"))
+			s.link.restore(t)
+		},
+		last: " end ",
+	}.compare(t, s, p)
+}
+
+// restart restarts the agent and calls change in between.
+func (s *site) restart(change func()) {
+	s.t.Helper()
+	s.stop()
+	change()
+	s.start()
+}
+
+// compare compares what the command prints from the kube-apiserver and from the agent; if it is get, with
+// what the same command of snapcache prints too.
+func (c followed) compare(t *testing.T, s *site, p *place) {
+	t.Helper()
+	p.t = t
+	if c.before != "" {
+		p.apply(c.before)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	args := c.args + " -n " + p.namespace
+	running := []*kubectlRun{s.startKubectl(ctx, s.server, args), s.startKubectl(ctx, s.cached, args)}
+	contains := func(wanted string) {
+		t.Helper()
+		for _, r := range running {
+			printed := func() bool { return hasLineWith(r.stdout.String(), wanted) || hasLineWith(r.stderr.String(), wanted) }
+			require.Eventually(t, printed, patience, pollEvery, "%s does not print %q, but %q and %q", r.cmd, wanted, &r.stdout, &r.stderr)
+		}
+	}
+	contains(c.begun)
+	if strings.HasPrefix(args, "get ") {
+		args = strings.Replace(args, " -v=6", "", 1) + " --config " + s.dir + "/agent.yaml"
+		running = append(running, s.startProgram(ctx, "", binary, strings.Fields(args)...))
+		s.requireWatches(t, 2)
+	}
+	c.change()
+	contains(c.last)
+	if !c.ends {
+		cancel()
+	}
+	want := running[0].wait()
+	for _, r := range running[1:] {
+		got := r.wait()
+		require.Equal(t, want.settled().stdout, got.settled().stdout, "%s", r.cmd)
+		require.Equal(t, c.ends, got.code == 0)
+	}
+	s.requireWatches(t, 0)
+}
+
+// requireWatches waits until clients have n watches open.
+func (s *site) requireWatches(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.served().watches == n }, patience, pollEvery, "%d watches", n)
 }
 
 // hasLineWith reports whether a text has some words, in a line that is complete: kubectl prints an event in
