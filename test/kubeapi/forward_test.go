@@ -230,20 +230,27 @@ func (c *caller) send(t *testing.T, x step, namespace string) string {
 // certified is a user with a client certificate.
 type certified struct {
 	*controlplane.Client
-	kubeconfig string
+	name, kubeconfig string
 }
 
 // newCertified makes a user that may do everything, by its group.
 func newCertified(t *testing.T, name, group string) certified {
 	t.Helper()
-	c, err := shared.IssueClient(name, []string{group, "others"}, time.Hour)
-	require.NoError(t, err)
+	c := issueCertified(t, name, group)
 	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
 	require.NoError(t, err)
 	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
 	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return c
+}
+
+// issueCertified makes a user in two groups, without rights.
+func issueCertified(t *testing.T, name, group string) certified {
+	t.Helper()
+	c, err := shared.IssueClient(name, []string{group, "others"}, time.Hour)
 	require.NoError(t, err)
 	// Only the certificate of the file is used: its server does not exist.
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -254,7 +261,7 @@ func newCertified(t *testing.T, name, group string) certified {
 		CurrentContext: "x",
 	}, path))
 	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "client.pem"), append(c.CertPEM, c.KeyPEM...), 0o600))
-	return certified{c, path}
+	return certified{c, name, path}
 }
 
 // at returns the user as a caller of a server.
@@ -265,5 +272,5 @@ func (c certified) at(t *testing.T, config *rest.Config) *caller {
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
-	return &caller{name: "certified", http: client, base: config.Host}
+	return &caller{name: c.name, http: client, base: config.Host}
 }
