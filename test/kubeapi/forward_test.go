@@ -74,6 +74,9 @@ var forwardedSteps = []step{
 	{name: "not cached", method: "GET", path: "/api/v1/namespaces/NS/resourcequotas"},
 	{name: "one that is not cached", method: "GET", path: "/api/v1/namespaces/NS/events/e"},
 	{name: "not cached, as a table", method: "GET", path: "/api/v1/namespaces/NS/events", accept: "application/json;as=Table;v=v1;g=meta.k8s.io"},
+	{name: "quota", method: "POST", path: "/api/v1/namespaces/NS/resourcequotas", body: `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"}}`},
+	{name: "watch", method: "GET", path: "/api/v1/namespaces/NS/resourcequotas?watch=1&timeoutSeconds=1"},
+	{name: "watch with a bookmark", method: "GET", path: "/api/v1/namespaces/NS/resourcequotas?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"},
 	{name: "another version", method: "GET", path: "/apis/lab.example.com/v1alpha1/namespaces/NS/widgets/w"},
 	{name: "not covered", method: "GET", path: "/api/v1/namespaces/NS/endpoints"},
 	{name: "not covered, one", method: "GET", path: "/api/v1/namespaces/NS/endpoints/none"},
@@ -114,11 +117,11 @@ func forwardSite(t *testing.T, on *plane, identities ...string) *site {
 func TestForward(t *testing.T) {
 	users := newUsers(t, "forward", 14)
 	all, none, leaving := users[5], users[0], users[13]
-	certified := newCertified(t, "forward-certified", "operators")
-	s := forwardSite(t, shared.plane, certified.kubeconfig)
+	named := newCertified(t, "forward-certified", "operators")
+	s := forwardSite(t, shared.plane, named.kubeconfig)
 	s.awaitUsers(users)
 	server, cached := restConfig(t, s.server), restConfig(t, s.cached)
-	withdrawn := withdraw(t, leaving.at(t, cached), certified.at(t, cached), "forward-"+leaving.name)
+	withdrawn := withdraw(t, leaving.at(t, cached), named.at(t, cached), "forward-"+leaving.name)
 	for _, tc := range []struct {
 		name           string
 		direct, cached *caller
@@ -126,7 +129,7 @@ func TestForward(t *testing.T) {
 	}{
 		{"token-all", all.at(t, server), all.at(t, cached), 30},
 		{"token-none", none.at(t, server), none.at(t, cached), 5},
-		{"certificate", certified.at(t, server), certified.at(t, cached), 30},
+		{"certificate", named.at(t, server), named.at(t, cached), 30},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			direct, through := newNamespace(t, "fwd-"+tc.name+"-direct"), newNamespace(t, "fwd-"+tc.name+"-cached")
@@ -134,6 +137,8 @@ func TestForward(t *testing.T) {
 			for _, x := range forwardedSteps {
 				want, got := tc.direct.send(t, x, direct), tc.cached.send(t, x, through)
 				require.Equal(t, want, got, x.name)
+				watched := strings.Contains(x.path, "watch=1") && strings.HasPrefix(want, "200")
+				require.Equal(t, watched, strings.Contains(want, `"type":"ADDED"`), x.name)
 				if strings.HasPrefix(want, "2") {
 					allowed++
 				}
@@ -141,6 +146,23 @@ func TestForward(t *testing.T) {
 			require.GreaterOrEqual(t, allowed, tc.allowed)
 		})
 	}
+	t.Run("a certificate that no kubeconfig has", func(t *testing.T) {
+		namespace := newNamespace(t, "fwd-unnamed")
+		create := step{method: "POST", path: configMapsPath, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`}
+		get := step{method: "GET", path: configMapsPath + "/a"}
+		for name, u := range map[string]certified{
+			"of another user":             newCertified(t, "forward-unnamed", "forward-unnamed"),
+			"of the user in other groups": newCertified(t, named.name, "forward-managers"),
+		} {
+			got := u.at(t, cached).send(t, create, namespace)
+			require.Equal(t, "403", got[:3], "%s: %s", name, got)
+			require.Contains(t, got, "with which a request can't be forwarded", name)
+			direct := u.at(t, server)
+			require.Equal(t, "404", direct.send(t, get, namespace)[:3], "%s: it was made", name)
+			dry := step{method: "POST", path: create.path + "?dryRun=All", body: create.body}
+			require.Equal(t, "201", direct.send(t, dry, namespace)[:3], "%s may make it", name)
+		}
+	})
 	t.Run("a watch after its right was withdrawn", withdrawn)
 }
 
@@ -240,7 +262,7 @@ func newCertified(t *testing.T, name, group string) certified {
 	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
 	require.NoError(t, err)
 	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		ObjectMeta: metav1.ObjectMeta{Name: group}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
