@@ -123,9 +123,6 @@ func (n *node) forgets(before wanted) func(context.Context) string {
 
 // rules returns what is wrong with the rules of kube-proxy.
 func (n *node) rules(ctx context.Context) string {
-	if n.proxy == nil {
-		return ""
-	}
 	ports, endpoints := map[string]bool{}, map[string]bool{}
 	for _, s := range n.want.services {
 		for _, p := range s.Spec.Ports {
