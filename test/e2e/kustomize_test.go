@@ -91,10 +91,17 @@ func TestKustomize(t *testing.T) {
 		files := manifests(t, text)["ConfigMap snapcache/snapcache-"]["data"].(map[string]any)
 		require.Contains(t, files["agent.yaml"], "\nkubeconfig: /etc/snapcache/kubeconfig\n")
 		require.Contains(t, files["agent.yaml"], "\nfallbackContext: apiserver\n")
-		servers, err := clientcmd.Load([]byte(files["kubeconfig"].(string)))
+		require.Contains(t, files["agent.yaml"], "\nrestore: {seed: hub}\n")
+		requireServers(t, files["kubeconfig"].(string), "hub")
+	})
+
+	t.Run("a hub begins with what another one has", func(t *testing.T) {
+		text, err := cp.Kubectl(t.Context(), "kustomize", filepath.Join(deployed(t), "hub"))
 		require.NoError(t, err)
-		require.Equal(t, "https://snapcache-hub.snapcache-hub.svc", servers.Clusters[servers.Contexts[servers.CurrentContext].Cluster].Server)
-		require.Equal(t, "https://kubernetes.default.svc", servers.Clusters[servers.Contexts["apiserver"].Cluster].Server)
+		files := manifests(t, text)["ConfigMap snapcache-hub/snapcache-hub-"]["data"].(map[string]any)
+		require.Contains(t, files["agent.yaml"], "\nkubeconfig: /etc/snapcache/kubeconfig\n")
+		require.Contains(t, files["agent.yaml"], "\nrestore: {seed: hub}\n")
+		requireServers(t, files["kubeconfig"].(string), "apiserver")
 	})
 
 	t.Run("an overlay sets another image", func(t *testing.T) {
@@ -107,6 +114,16 @@ func TestKustomize(t *testing.T) {
 			require.Contains(t, string(text), "image: edge/snapcache:v1\n")
 		}
 	})
+}
+
+// requireServers checks the contexts of a kubeconfig.
+func requireServers(t *testing.T, kubeconfig, current string) {
+	t.Helper()
+	servers, err := clientcmd.Load([]byte(kubeconfig))
+	require.NoError(t, err)
+	require.Equal(t, current, servers.CurrentContext)
+	require.Equal(t, "https://snapcache-hub.snapcache-hub.svc", servers.Clusters[servers.Contexts["hub"].Cluster].Server)
+	require.Equal(t, "https://kubernetes.default.svc", servers.Clusters[servers.Contexts["apiserver"].Cluster].Server)
 }
 
 // deployed returns the directory of the manifests.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +56,8 @@ func (c *container) serve(t *testing.T) {
 	for _, name := range []string{"hub", "spoke"} {
 		kubectl("apply", "--server-side", "-k", filepath.Join(manifests, name))
 	}
+	// The address of the Service refuses connections, as it has no replica that is ready.
+	servers := strings.NewReplacer("https://kubernetes.default.svc", cp.URL(), "https://snapcache-hub.snapcache-hub.svc", "https://127.0.0.1:1")
 	var set statefulSet
 	for document := range strings.SplitSeq(kubectl("kustomize", filepath.Join(manifests, "hub")), "\n---\n") {
 		var o statefulSet
@@ -64,12 +65,11 @@ func (c *container) serve(t *testing.T) {
 		switch o.Kind {
 		case "ConfigMap":
 			c.write(t, "/etc/snapcache/agent.yaml", []byte(o.Data["agent.yaml"]))
+			c.write(t, "/etc/snapcache/kubeconfig", []byte(servers.Replace(o.Data["kubeconfig"])))
 		case "StatefulSet":
 			set = o
 		}
 	}
-	server, err := url.Parse(cp.URL())
-	require.NoError(t, err)
 	ip := fmt.Sprintf("127.77.%d.%d", os.Getpid()>>8&0xff, os.Getpid()&0xff)
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
 	c.write(t, account+"token", []byte(kubectl("create", "token", "snapcache-hub", "-n", "snapcache-hub")))
@@ -78,8 +78,8 @@ func (c *container) serve(t *testing.T) {
 	require.NoError(t, err)
 	c.write(t, "/etc/tls/tls.crt", certificate)
 	c.write(t, "/etc/tls/tls.key", key)
-	c.env = append(c.env, "SNAPCACHE_CONFIG=/etc/snapcache/agent.yaml",
-		"KUBERNETES_SERVICE_HOST="+server.Hostname(), "KUBERNETES_SERVICE_PORT="+server.Port())
+	c.write(t, "/etc/tls/ca.crt", certificate)
+	c.env = append(c.env, "SNAPCACHE_CONFIG=/etc/snapcache/agent.yaml")
 
 	container := set.Spec.Template.Spec.Containers[0]
 	require.Contains(t, c.env, "PATH=/")
