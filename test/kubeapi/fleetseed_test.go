@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,7 +86,7 @@ func TestFleetSeedHub(t *testing.T) {
 	hubs := f.hubs
 	f.hubs = []*hub{third}
 	f.spokes = append(f.spokes, f.newSpoke(0, f.tokens[0], ""))
-	f.hubs = append(hubs, third)
+	f.hubs = slices.Concat(hubs, f.hubs)
 	f.quiet("with a third hub")
 	f.check(nil)
 }
