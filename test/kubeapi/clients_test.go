@@ -111,9 +111,15 @@ func TestClients(t *testing.T) {
 // starting is held while clients start: the feature gates are those of the process.
 var starting sync.Mutex
 
-// startClients starts all programs. Whether an informer begins with a WatchList is decided when it
-// starts.
+// startClients starts all programs.
 func startClients(t *testing.T, s *site) []*run {
+	t.Helper()
+	return startClientsAt(t, s, s.address)
+}
+
+// startClientsAt starts all programs at another address of the agent. Whether an informer begins with a
+// WatchList is decided when it starts.
+func startClientsAt(t *testing.T, s *site, address string) []*run {
 	t.Helper()
 	starting.Lock()
 	defer starting.Unlock()
@@ -124,6 +130,7 @@ func startClients(t *testing.T, s *site) []*run {
 	for _, p := range programs {
 		require.NoError(t, gates.Set(clientfeatures.WatchListClient, !p.noWatchList))
 		config, seen := restConfig(t, s.cached), &requests{}
+		config.Host = "https://" + address
 		config.Wrap(seen.wrap)
 		all = append(all, &run{name: p.name, views: p.start(t, config), requests: seen})
 	}
