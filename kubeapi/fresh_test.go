@@ -164,6 +164,10 @@ func TestScope(t *testing.T) {
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.url, nil))
 			require.Equal(t, test.code, w.Code, w.Body.String())
+			if test.code == http.StatusForbidden {
+				require.Contains(t, w.Body.String(), `"message":"pods is forbidden: the request asks for more than is cached here, `+
+					`which is pods in the namespace a with the fields spec.nodeName=n1: narrow the request, or ask the kube-apiserver"`)
+			}
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -135,6 +136,17 @@ func ended(t *testing.T, c net.Conn, write func() error) time.Duration {
 // TestSlowClients checks that a client which does not go on with what it has begun is cut.
 func TestSlowClients(t *testing.T) {
 	head := "GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n"
+	watch := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	half := func(t *testing.T, p pipes, sent string) time.Duration {
+		c := secure(t, p.dial(), "http/1.1")
+		return ended(t, c, func() error {
+			_, err := io.WriteString(c, sent)
+			return errors.Join(err, c.(*tls.Conn).CloseWrite()) //nolint:forcetypeassert // see secure
+		})
+	}
 	drip := func(c net.Conn, before, each string) func() error {
 		return func() error {
 			_, err := io.WriteString(c, before)
@@ -170,6 +182,12 @@ func TestSlowClients(t *testing.T) {
 			c := secure(t, p.dial(), "http/1.1")
 			return ended(t, c, drip(c, head+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"))
 		}, readBodyTimeout},
+		{"half-closed without a request", func(t *testing.T, p pipes) time.Duration { return half(t, p, "") }, 0},
+		{"half-closed in its header", func(t *testing.T, p pipes) time.Duration { return half(t, p, head) }, 0},
+		{"half-closed in its body", func(t *testing.T, p pipes) time.Duration {
+			return half(t, p, head+"Content-Length: 100\r\n\r\nx")
+		}, 0},
+		{"half-closed in its watch", func(t *testing.T, p pipes) time.Duration { return half(t, p, head+"\r\n") }, 0},
 		{"no request over HTTP/2", func(t *testing.T, p pipes) time.Duration {
 			c := newH2(t, p)
 			return ended(t, c.conn, func() error { return c.WriteSettings() })
@@ -183,7 +201,7 @@ func TestSlowClients(t *testing.T) {
 		}, idleTimeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, pods, func(t *testing.T, p pipes) {
+			inBubble(t, watch, func(t *testing.T, p pipes) {
 				require.InDelta(t, tc.want.Seconds(), tc.fn(t, p).Seconds(), 2.1)
 			})
 		})
@@ -458,14 +476,15 @@ func TestManyConnections(t *testing.T) {
 	_, config := serve(t, pods)
 	address, err := url.Parse(config.Host)
 	require.NoError(t, err)
-	before := descriptors(t)
+	before, used := descriptors(t), memory()
 	var all []net.Conn
 	for range 2000 {
 		c, err := net.Dial("tcp", address.Host)
 		require.NoError(t, err)
 		all = append(all, c)
 	}
-	require.LessOrEqual(t, descriptors(t), before+len(all)+maxConnections)
+	require.Eventually(t, func() bool { return descriptors(t) == before+len(all)+maxConnections }, time.Minute, time.Millisecond, "the others wait")
+	require.Less(t, (memory()-used)/maxConnections, int64(32<<10), "of each that is served, with those of the test")
 	for _, c := range all {
 		require.NoError(t, c.Close())
 	}
@@ -474,6 +493,14 @@ func TestManyConnections(t *testing.T) {
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 	require.NoError(t, answer.Body.Close())
 	require.Eventually(t, func() bool { return descriptors(t) <= before+2 }, time.Minute, time.Millisecond)
+}
+
+// memory returns how many bytes the heap and the stacks take.
+func memory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // far below
 }
 
 func descriptors(t *testing.T) int {
