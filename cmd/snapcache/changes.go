@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -21,6 +22,7 @@ since then are left out.
 
    snapcache changes pods --since 1h                  received in the last hour
    snapcache changes pods --since 48211 -n shop       all since that resourceVersion
+   snapcache changes pods till-1 till-2 --since 1h    of two of them
    snapcache changes pods --since 2026-01-02T15:04:05Z
    snapcache changes pods --since 10m --follow        ... and later changes, until Ctrl-C
    snapcache changes pods --since 6h --from 20260304T050607.000Z   from a snapshot
@@ -48,7 +50,7 @@ func changesCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "changes",
 		Usage:       "what was added, modified and deleted",
-		UsageText:   "snapcache changes RESOURCE --since RV|DURATION|TIME [-n NAMESPACE] [--follow] [-o table|json]",
+		UsageText:   "snapcache changes RESOURCE [NAME...] --since RV|DURATION|TIME [-n NAMESPACE] [--follow] [-o table|json]",
 		Description: changesDescription,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "since", Usage: "changes after `RV`, or within a duration, or since a time"},
@@ -57,7 +59,7 @@ func changesCommand() *cli.Command {
 			allNamespacesFlag(),
 			newOutputFlag("changes"),
 		}, readFlags()...),
-		Action: atMost(1, changes),
+		Action: changes,
 	}
 }
 
@@ -73,6 +75,7 @@ func changes(c *cli.Context) error {
 		ctx = interrupted
 	}
 	printer := newChangePrinter(c.String(outputFlag), c.App.Writer, query.Follow)
+	printer.names = c.Args().Tail()
 	err = printChanges(ctx, c, query, printer)
 	if query.Follow && ctx.Err() != nil {
 		err = nil // the normal end of --follow
@@ -144,6 +147,7 @@ type changePrinter struct {
 	follow bool          // flush w, if it has a buffer, after each batch
 	lines  *json.Encoder // nil for a table
 	table  *table        // nil for lines
+	names  []string      // of the objects; empty for all
 
 	at string // resourceVersion to continue from; empty if the output contains it
 }
@@ -161,6 +165,7 @@ func newChangePrinter(format string, w io.Writer, follow bool) *changePrinter {
 
 func (p *changePrinter) change(c localapi.Change) (err error) {
 	switch {
+	case c.Type != localapi.Bookmark && len(p.names) > 0 && !slices.Contains(p.names, c.Name):
 	case p.lines != nil:
 		err = p.lines.Encode(c)
 	case c.Type == localapi.Bookmark:

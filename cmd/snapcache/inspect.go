@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
@@ -20,6 +21,7 @@ database file: the collections with their checkpoints, an index, or keys.
    snapcache inspect pods --index namespace shop    the keys of a namespace
    snapcache inspect pods --index node edge-1       the keys under a value of a configured index
    snapcache inspect pods --keys                    all keys with resourceVersion and size
+   snapcache inspect pods till-1 till-2             those of two names, in any namespace
    snapcache inspect --db copy-of-cache.db          only this file
    snapcache inspect --from 20260304T050607.000Z    a snapshot
 
@@ -31,7 +33,7 @@ func inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "inspect",
 		Usage:       "show checkpoints, indexes and keys of the cache",
-		UsageText:   "snapcache inspect [RESOURCE] [--index NAME [VALUE]] [--keys] [-o table|json]",
+		UsageText:   "snapcache inspect [RESOURCE [NAME...]] [--index NAME [VALUE]] [--keys] [-o table|json]",
 		Description: inspectDescription,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: indexFlag, Usage: "the values of index `NAME`, or with a VALUE after it the keys with that value"},
@@ -40,27 +42,30 @@ func inspectCommand() *cli.Command {
 			allNamespacesFlag(),
 			newOutputFlag("inspect"),
 		}, readFlags()...),
-		Action: atMost(1, inspect),
+		Action: inspect,
 	}
 }
 
 func inspect(c *cli.Context) error {
 	resource, index := c.Args().First(), c.String(indexFlag)
+	in := inspection{w: c.App.Writer, json: c.String(outputFlag) == "json", names: c.Args().Tail()}
+	in.absent = sets.New(in.names...)
+	keys := c.Bool("keys") || len(in.names) > 0
 	query := localapi.KeyQuery{Index: index, Value: c.String(valueFlag)}
 	switch {
 	case c.IsSet(indexFlag) && index == "":
 		return usagef("--index needs the name of an index, such as %s", store.NamespaceIndex)
 	case c.IsSet(valueFlag) && index == "":
 		return usagef("--value needs an --index")
-	case c.Bool("keys") && index != "" && !c.IsSet(valueFlag):
-		return usagef("--keys of index %s: give a value after --index %s", index, index)
+	case keys && index != "" && !c.IsSet(valueFlag):
+		return usagef("keys of index %s: give a value after --index %s", index, index)
 	}
 	src, status, done, err := openCache(c.Context, c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if index == "" && !c.Bool("keys") {
+	if index == "" && !keys {
 		return inspectCollections(c, status, resource)
 	}
 	readable, missing, err := readableCollections(status, resource, "")
@@ -72,8 +77,8 @@ func inspect(c *cli.Context) error {
 			return err
 		}
 	}
-	in := inspection{src: src, w: c.App.Writer, json: c.String(outputFlag) == "json", collections: readable}
-	if c.IsSet(valueFlag) || c.Bool("keys") {
+	in.src, in.collections = src, readable
+	if c.IsSet(valueFlag) || keys {
 		err = in.keys(c.Context, query)
 	} else {
 		err = in.index(c.Context, index)
@@ -81,7 +86,7 @@ func inspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(corrupt(in.damage), notSynced(missing))
+	return errors.Join(corrupt(in.damage), notSynced(missing), notFound(resource, sets.List(in.absent)))
 }
 
 // withIndex drops the collections that don't have an index.

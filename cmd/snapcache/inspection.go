@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
@@ -18,6 +22,8 @@ type inspection struct {
 	w           io.Writer
 	json        bool
 	collections []localapi.Collection
+	names       []string                      // of the objects; empty for all
+	absent      sets.Set[string]              // those of names that were not found so far
 	damage      *localapi.CorruptRecordsError // the corruption found so far, nil for none
 }
 
@@ -86,7 +92,7 @@ func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 		return in.keysJSON(ctx, query)
 	}
 	t := newTable(in.w, "COLLECTION", "KEY", ">RV", ">BYTES")
-	err := in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
+	err := in.eachKey(ctx, query, func(collection string, k localapi.Key) error {
 		t.row(collection, k.Key, k.ResourceVersion, strconv.Itoa(k.Bytes))
 		return t.err
 	})
@@ -94,6 +100,18 @@ func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 		return err
 	}
 	return t.flush()
+}
+
+// eachKey calls fn for the keys of the names.
+func (in *inspection) eachKey(ctx context.Context, query localapi.KeyQuery, fn func(collection string, k localapi.Key) error) error {
+	return in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
+		name := k.Key[strings.LastIndexByte(k.Key, '/')+1:]
+		if len(in.names) > 0 && !slices.Contains(in.names, name) {
+			return nil
+		}
+		in.absent.Delete(name)
+		return fn(collection, k)
+	})
 }
 
 // keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], one key per line.
@@ -107,7 +125,7 @@ func (in *inspection) keysJSON(ctx context.Context, query localapi.KeyQuery) err
 		}
 		return text
 	}
-	err := in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
+	err := in.eachKey(ctx, query, func(collection string, k localapi.Key) error {
 		text := begin(collection) + separator + "\n    "
 		separator = ","
 		b, err := json.Marshal(k)
