@@ -25,6 +25,10 @@ const (
 	// answerAge is how long an answer of the cluster's server is used.
 	answerAge = time.Minute
 
+	// failedAge is how long what was decided here is used after the server has given no answer, so that not
+	// each request asks it, and perhaps waits for it.
+	failedAge = 5 * time.Second
+
 	// missingAge is that time for the token of an object that the cache has not.
 	missingAge = 10 * time.Second
 
@@ -48,8 +52,9 @@ type Authenticator struct {
 	// Connected reports whether the cluster's server can be reached; nil for never.
 	Connected func() bool
 
-	// Review asks the server whose token this is. If it fails, the token is verified here.
-	Review func(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error)
+	// Review asks the server whose token this is, for a client, which a comparable value identifies. If it
+	// fails, the token is verified here, but ErrBusy refuses it for now.
+	Review func(ctx context.Context, client any, token string) (authenticationv1.TokenReviewStatus, error)
 
 	// Lookup finds the objects that tokens are bound to.
 	Lookup Lookup
@@ -57,6 +62,10 @@ type Authenticator struct {
 	// Learned is called when Keys has another value because the server has named its audiences; nil for
 	// nothing.
 	Learned func()
+
+	// Rotated is called when the server has accepted a token of the issuer of Keys that none of them has
+	// signed; nil for nothing.
+	Rotated func()
 
 	// Refused is called with each request that is refused, and the reason; nil for nothing.
 	Refused func(*http.Request, error)
@@ -120,6 +129,7 @@ type verdict struct {
 	at       time.Time
 	by       any // what it was verified with, unless the server has answered
 	reviewed bool
+	failed   time.Time                  // when the server was asked, and gave no answer; zero if it was not
 	user     *authenticationv1.UserInfo // nil for none
 	claims   *claims                    // of a token that the cluster has signed
 	missing  bool                       // the cache had not what it is bound to, and the server has accepted it
@@ -140,6 +150,11 @@ var errNotLocal = errors.New("the agent's own token is good on this machine only
 // ErrTooManyTokens means that so many tokens that the cluster may not know have come from an address that
 // no more of them are looked at for now. Tokens that are known, or signed by the cluster, still are.
 var ErrTooManyTokens = errors.New("too many unknown tokens come from its address")
+
+// ErrBusy means that the cluster's server could not be asked about a client, because so many questions
+// about that one wait for an answer. What is known here does not count then: a client could choose it by
+// asking often.
+var ErrBusy = errors.New("too many questions about it wait for the cluster's server")
 
 // Caller returns who has sent a request. The error is why it is refused; it has no secret in it.
 func (a *Authenticator) Caller(r *http.Request) (*Caller, error) {
@@ -206,7 +221,9 @@ func (a *Authenticator) certificate(chain []*x509.Certificate) *verdict {
 	v := &verdict{at: now, by: pool}
 	v.user, v.err = a.authorities.user(chain, now)
 	v.err = brief(v.err)
-	a.seen.Add(id, v)
+	if v.user != nil { // others could displace what is known of tokens
+		a.seen.Add(id, v)
+	}
 	return v
 }
 
@@ -231,12 +248,10 @@ func (a *Authenticator) token(r *http.Request, token string) *verdict {
 	if v == nil && signed.err != nil && !a.unknown.Allow(originOf(r), a.clock.Now()) {
 		return &verdict{err: ErrTooManyTokens} // a flood of them leaves no trace, and does not reach the server
 	}
-	if connected {
-		if answer := a.review(r.Context(), id, token, signed.claims); answer != nil {
-			return answer
-		}
-	}
-	if signed != v {
+	switch {
+	case connected && a.clock.Now().Sub(signed.failed) >= failedAge:
+		signed = a.review(r, id, token, signed)
+	case signed != v:
 		a.seen.Add(id, signed)
 	}
 	return a.verify(signed)
@@ -264,22 +279,31 @@ func (a *Authenticator) signature(v *verdict, token string) *verdict {
 	return v
 }
 
-// review asks the server, and returns nil if it gives no answer. The claims are those of a token that the
-// cluster has signed, else nil.
-func (a *Authenticator) review(ctx context.Context, id credential, token string, c *claims) *verdict {
+// review asks the server, and returns its verdict, or that on the signature if it gives no answer.
+func (a *Authenticator) review(r *http.Request, id credential, token string, signed *verdict) *verdict {
 	x, _, _ := a.reviews.Do(string(id[:]), func() (any, error) {
 		// One caller's end must not be that of those who wait with it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reviewTimeout)
 		defer cancel()
-		status, err := a.Review(ctx, token)
-		if err != nil {
-			return (*verdict)(nil), nil //nolint:nilerr // the token is verified here
+		c, client := signed.claims, any(originOf(r))
+		if c != nil {
+			client = c.Subject
 		}
+		status, err := a.Review(ctx, client, token)
 		v := &verdict{at: a.clock.Now(), reviewed: true, claims: c, missing: c != nil && c.missing(a.Lookup)}
-		if status.Authenticated {
+		switch {
+		case errors.Is(err, ErrBusy):
+			return &verdict{err: ErrBusy}, nil
+		case err != nil:
+			failed := *signed
+			failed.failed, v = v.at, &failed
+		case status.Authenticated:
 			v.user = &status.User
 			a.learn(status.Audiences)
-		} else {
+			if c == nil && a.Rotated != nil && a.keys.Load().lack(token) {
+				a.Rotated()
+			}
+		default:
 			v.err = errors.New("the cluster does not accept it")
 		}
 		a.seen.Add(id, v)
@@ -289,10 +313,10 @@ func (a *Authenticator) review(ctx context.Context, id credential, token string,
 	return v
 }
 
-// verify returns the verdict on a token without the server; v is that on its signature. Only that is
-// remembered: time passes, and objects are deleted.
+// verify returns the verdict on a token without the server, unless that has answered; v is that on its
+// signature. Only that is remembered: time passes, and objects are deleted.
 func (a *Authenticator) verify(v *verdict) *verdict {
-	if v.err != nil {
+	if v.reviewed || v.err != nil {
 		return v
 	}
 	err := v.claims.validAt(a.clock.Now())

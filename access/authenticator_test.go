@@ -129,7 +129,7 @@ func newWorld() *world {
 	}
 	w.Authenticator = NewAuthenticator("local", w.clock)
 	w.Connected = func() bool { return w.connected }
-	w.Review = func(_ context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
+	w.Review = func(_ context.Context, _ any, token string) (authenticationv1.TokenReviewStatus, error) {
 		w.reviewed++
 		return w.review(token)
 	}
@@ -621,6 +621,7 @@ func TestCertificates(t *testing.T) {
 				require.Equal(t, tc.uid, c.User.UID)
 				require.Equal(t, []string{"system:nodes", "system:authenticated"}, c.User.Groups)
 			}
+			require.Equal(t, tc.want == "", w.seen.Len() == 1, "others displace nothing that is known")
 			require.NoError(t, w.SetClientCA(other.pem()))
 			_, err = w.Caller(request("", tc.chain...))
 			require.Equal(t, tc.name == "another CA", err == nil, "the authorities in force count at once")

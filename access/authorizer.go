@@ -3,15 +3,19 @@ package access
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+
+	"github.com/snapcache/snapcache/internal/quota"
 )
 
 // maxDecisions limits the decisions that are held in memory.
@@ -23,7 +27,8 @@ type Authorizer struct {
 	// Connected reports whether the cluster's server can be reached.
 	Connected func() bool
 
-	// Review asks the server for its decision.
+	// Review asks the server for its decision. If it fails, the decision is made here, but ErrBusy refuses
+	// the request for now.
 	Review func(context.Context, authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error)
 
 	// Rules are the cached RBAC objects; nil for none.
@@ -35,12 +40,18 @@ type Authorizer struct {
 	Clock clock.PassiveClock
 	Log   *slog.Logger
 
-	reviews singleflight.Group
-	recent  *lru.Cache // of request to *decision
+	deciding singleflight.Group
+	recent   *lru.Cache   // of request to *decision
+	logged   *quota.Quota // of requests, for lines about refusals
 }
 
+// maxLogged is the number of refused requests that are remembered, so that each is logged once a minute.
+const maxLogged = 1000
+
 // NewAuthorizer returns an Authorizer without fields.
-func NewAuthorizer() *Authorizer { return &Authorizer{recent: lru.New(maxDecisions)} }
+func NewAuthorizer() *Authorizer {
+	return &Authorizer{recent: lru.New(maxDecisions), logged: quota.New(1/answerAge.Seconds(), 1, maxLogged)}
+}
 
 // decision is what was decided on a request. It is immutable.
 type decision struct {
@@ -48,7 +59,23 @@ type decision struct {
 	reason   string
 	at       time.Time
 	reviewed bool         // by the server
+	failed   bool         // the server was asked, and gave no answer
 	rules    rulesVersion // at that time
+}
+
+// counts reports whether a decision is young enough for a request, and was made as it would be now.
+func (d *decision) counts(ask Request, now time.Time, rules rulesVersion, connected bool) bool {
+	maxAge := answerAge
+	switch {
+	case d.rules != rules, d.reviewed != connected && !d.failed:
+		return false
+	case d.failed:
+		maxAge = failedAge
+	case ask.Continues:
+		maxAge -= RecheckInterval // at the next time, it would be too old
+	}
+	age := now.Sub(d.at)
+	return age >= 0 && age < maxAge
 }
 
 // Authorize returns nil if the context's caller may do what it asks for, and else the error of a
@@ -61,48 +88,50 @@ func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
 	if c.Local {
 		return nil
 	}
-	d := a.decide(ctx, ask, ask.spec(c))
-	if d.allowed {
+	spec := ask.spec(c)
+	id := requestID(spec)
+	d, err := a.decide(ctx, ask, id, spec)
+	switch {
+	case err != nil:
+		return apierrors.NewTooManyRequests(err.Error(), 1)
+	case d.allowed, ask.Forwarded && !d.reviewed: // the latter until the server can be asked
 		return nil
+	}
+	if a.logged.Allow(id, a.Clock.Now()) {
+		a.logRefusal(spec, d)
 	}
 	return ask.forbidden(c.User.Username, d.reason)
 }
 
-// decide returns a decision on a request, whose review is spec, that is young enough for it.
-func (a *Authorizer) decide(ctx context.Context, ask Request, spec authorizationv1.SubjectAccessReviewSpec) *decision {
-	id, now, rules := requestID(spec), a.Clock.Now(), a.Rules.version()
-	connected, maxAge := a.Connected(), answerAge
-	if ask.Continues {
-		maxAge -= RecheckInterval // at the next time, the answer would be too old
-	}
-	if x, ok := a.recent.Get(id); ok && (connected || !ask.Forwarded) {
-		d, _ := x.(*decision)
-		age := now.Sub(d.at)
-		if age >= 0 && age < maxAge && d.rules == rules && d.reviewed == connected {
-			return d
+// decide returns a decision on a request, with its ID and its review, that is young enough for it. The
+// error is ErrBusy.
+func (a *Authorizer) decide(ctx context.Context, ask Request, id string, spec authorizationv1.SubjectAccessReviewSpec) (*decision, error) {
+	now, rules, connected := a.Clock.Now(), a.Rules.version(), a.Connected()
+	if x, ok := a.recent.Get(id); ok {
+		if d, _ := x.(*decision); d.counts(ask, now, rules, connected) {
+			return d, nil
 		}
 	}
-	var d *decision
-	if connected {
-		d = a.review(ctx, id, spec, rules)
-	}
-	if d == nil && ask.Forwarded {
-		return &decision{allowed: true} // until the server can be asked
-	}
-	if d == nil {
-		d = a.remembered(id, spec, now)
-		d.at, d.rules = now, rules
-		if !connected { // otherwise, the server is asked again at the next request
-			a.recent.Add(id, d)
+	x, err, _ := a.deciding.Do(id, func() (any, error) {
+		var d *decision
+		if connected {
+			var err error
+			if d, err = a.review(ctx, id, spec); err != nil {
+				return d, err
+			}
 		}
-	}
-	if !d.allowed {
-		a.logRefusal(spec, d)
-	}
-	return d
+		if d == nil {
+			d = a.remembered(id, spec, now)
+			d.failed = connected
+		}
+		d.at, d.rules = a.Clock.Now(), rules
+		a.recent.Add(id, d)
+		return d, nil
+	})
+	d, _ := x.(*decision)
+	return d, err
 }
 
-// logRefusal logs a refusal when it is decided: at most once a minute for each request.
 func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d *decision) {
 	log := a.Log.With("user", spec.User, "reason", d.reason)
 	if n := spec.NonResourceAttributes; n != nil {
@@ -117,23 +146,21 @@ func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d 
 // reasonRBAC begins the reason of what RBAC objects have allowed. The cached ones may lag behind those.
 const reasonRBAC = "RBAC: allowed by "
 
-// review asks the server, and returns nil if it gives no answer.
-func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1.SubjectAccessReviewSpec, rules rulesVersion) *decision {
-	x, _, _ := a.reviews.Do(id, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
-		defer cancel()
-		status, err := a.Review(ctx, spec)
-		if err != nil {
-			return (*decision)(nil), nil //nolint:nilerr // it is decided here
-		}
-		d := &decision{allowed: status.Allowed && !status.Denied, reason: status.Reason, at: a.Clock.Now(), reviewed: true, rules: rules}
-		a.recent.Add(id, d)
-		byRules := d.allowed && (strings.HasPrefix(d.reason, reasonRBAC) || a.Rules.allow(spec))
-		a.Decisions.note(id, spec.User, d.allowed, byRules, d.at)
-		return d, nil
-	})
-	d, _ := x.(*decision)
-	return d
+// review asks the server, and returns nil if it gives no answer. The error is ErrBusy.
+func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1.SubjectAccessReviewSpec) (*decision, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+	defer cancel()
+	status, err := a.Review(ctx, spec)
+	switch {
+	case errors.Is(err, ErrBusy):
+		return nil, ErrBusy
+	case err != nil:
+		return nil, nil //nolint:nilnil,nilerr // it is decided here
+	}
+	d := &decision{allowed: status.Allowed && !status.Denied, reason: status.Reason, reviewed: true}
+	byRules := d.allowed && (strings.HasPrefix(d.reason, reasonRBAC) || a.Rules.allow(spec))
+	a.Decisions.note(id, spec.User, d.allowed, byRules, a.Clock.Now())
+	return d, nil
 }
 
 // remembered decides without the server. What the rules allowed when the server was asked, the rules

@@ -31,6 +31,7 @@ type desk struct {
 	connected bool
 	reviewed  int
 	fails     bool
+	busy      bool
 	server    map[string]bool // "user verb resource"
 	reason    string          // of the server
 }
@@ -41,7 +42,10 @@ func newDesk(d *Decisions) *desk {
 	x.Connected = func() bool { return x.connected }
 	x.Review = func(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
 		x.reviewed++
-		if x.fails {
+		switch {
+		case x.busy:
+			return authorizationv1.SubjectAccessReviewStatus{}, fmt.Errorf("a question: %w", ErrBusy)
+		case x.fails:
 			return authorizationv1.SubjectAccessReviewStatus{}, errors.New("timeout")
 		}
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: x.server[s.User+" "+s.ResourceAttributes.Verb+" "+s.ResourceAttributes.Resource], Reason: x.reason}, nil
@@ -148,8 +152,9 @@ func TestForwarded(t *testing.T) {
 	x.connected, x.fails = true, true
 	require.NoError(t, x.Authorize(ctx, asked), "without an answer")
 	x.fails = false
+	x.clock.SetTime(start.Add(failedAge))
 	require.Error(t, x.Authorize(ctx, asked))
-	x.clock.SetTime(start.Add(time.Minute))
+	x.clock.SetTime(start.Add(2 * time.Minute))
 	x.server["alice watch pods"] = true
 	require.NoError(t, x.Authorize(ctx, asked))
 }

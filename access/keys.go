@@ -132,6 +132,17 @@ func (k *Keys) verify(token string) (*claims, error) {
 	return c, nil
 }
 
+// lack reports whether a token, which the server has accepted, is of the issuer and names none of the keys:
+// the cluster has new ones.
+func (k *Keys) lack(token string) bool {
+	t, err := jwt.ParseSigned(token, algorithms)
+	if err != nil || k == nil {
+		return false
+	}
+	var c jwt.Claims
+	return t.UnsafeClaimsWithoutVerification(&c) == nil && c.Issuer == k.Issuer && len(k.Set.Key(t.Headers[0].KeyID)) == 0
+}
+
 // validAt returns an error unless a token is valid at a time, give or take a minute, as in a
 // kube-apiserver.
 func (c *claims) validAt(now time.Time) error {

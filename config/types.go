@@ -198,7 +198,7 @@ type Access struct {
 	// Enabled turns it on.
 	Enabled bool `json:"enabled,omitempty"`
 	// ClientCAFile holds the authorities, in PEM, that client certificates are accepted from; empty for
-	// those that the cluster's server publishes.
+	// those that the cluster's server publishes. It is read again when it changes.
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 	// RememberFor is how long the server's decisions are used while it can't be reached.
 	RememberFor metav1.Duration `json:"rememberFor,omitzero"`

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -18,11 +19,16 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, p path) bool {
 		return true
 	}
 	err := s.opts.Authorize(r.Context(), asked(r, p))
-	if err != nil {
-		s.opts.Metrics.Refused(RefusedForbidden)
-		sendError(w, r, err)
+	if err == nil {
+		return true
 	}
-	return err == nil
+	why := RefusedForbidden
+	if apierrors.IsTooManyRequests(err) {
+		why = RefusedRequests
+	}
+	s.opts.Metrics.Refused(why)
+	sendError(w, r, err)
+	return false
 }
 
 // asked returns what a request asks for, as a kube-apiserver describes it.

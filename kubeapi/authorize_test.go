@@ -47,6 +47,7 @@ func TestAsked(t *testing.T) {
 		asked = append(asked, text(ask))
 		return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
 	}
+	forbidden := w.server.opts.Metrics.refused.WithLabelValues(string(RefusedForbidden))
 	w.server.opts.OpenAPI = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { t.Error("OpenAPI") })
 	w.server.opts.Scrape = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { t.Error("metrics") })
 	for _, tc := range []struct{ method, path, want string }{
@@ -96,16 +97,38 @@ func TestAsked(t *testing.T) {
 	} {
 		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
 			asked = nil
+			before := valueOf(t, forbidden)
 			answer := httptest.NewRecorder()
 			w.server.ServeHTTP(answer, httptest.NewRequest(tc.method, tc.path, nil))
+			counted := valueOf(t, forbidden) - before
 			if tc.want == "" {
 				require.Empty(t, asked)
 				require.Equal(t, http.StatusOK, answer.Code)
+				require.Zero(t, counted)
 				return
 			}
 			require.Equal(t, []string{tc.want}, asked)
 			require.Equal(t, http.StatusForbidden, answer.Code)
+			require.InDelta(t, 1, counted, 0)
 		})
+	}
+}
+
+// TestBusy: a caller about which too many questions wait is asked to come again, which is no refusal of a
+// right.
+func TestBusy(t *testing.T) {
+	w := newWorld(t, "")
+	w.start()
+	t.Cleanup(w.close)
+	w.server.opts.Authorize = func(context.Context, access.Request) error {
+		return apierrors.NewTooManyRequests(access.ErrBusy.Error(), 1)
+	}
+	answer := httptest.NewRecorder()
+	w.server.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
+	require.Equal(t, http.StatusTooManyRequests, answer.Code)
+	require.Equal(t, "1", answer.Header().Get("Retry-After"))
+	for why, want := range map[Refusal]float64{RefusedForbidden: 0, RefusedRequests: 1} {
+		require.InDelta(t, want, valueOf(t, w.server.opts.Metrics.refused.WithLabelValues(string(why))), 0, why)
 	}
 }
 

@@ -68,20 +68,21 @@ func (c *Cluster) review(ctx context.Context, review any, of *metav1.TypeMeta, r
 
 // ClientCA returns the certificates, in PEM, that the server accepts clients' certificates from, as it
 // publishes them for other servers: see kubectl get configmap -n kube-system
-// extension-apiserver-authentication. It is empty if the server accepts none.
-func (c *Cluster) ClientCA(ctx context.Context) ([]byte, error) {
+// extension-apiserver-authentication. They are empty if the server accepts none; ok is false if it
+// publishes nothing about that.
+func (c *Cluster) ClientCA(ctx context.Context) (pem []byte, ok bool, err error) {
 	body, err := c.get(ctx, "application/json", "api", "v1", "namespaces", "kube-system", "configmaps", "extension-apiserver-authentication")
 	if apierrors.IsNotFound(err) {
-		return nil, nil // a server that accepts none may publish nothing
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("client CA: %w", err)
+		return nil, false, fmt.Errorf("client CA: %w", err)
 	}
 	var config struct{ Data map[string]string }
 	if err := json.Unmarshal(body, &config); err != nil {
-		return nil, fmt.Errorf("client CA: %w", err)
+		return nil, false, fmt.Errorf("client CA: %w", err)
 	}
-	return []byte(config.Data["client-ca-file"]), nil
+	return []byte(config.Data["client-ca-file"]), true, nil
 }
 
 // SigningKeys returns the issuer of the cluster's service account tokens, and the keys that it signs

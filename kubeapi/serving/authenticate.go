@@ -21,6 +21,8 @@ func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 			h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), caller)))
 		case errors.Is(err, access.ErrTooManyTokens):
 			sendTooMany(w, access.ErrTooManyTokens, time.Second)
+		case errors.Is(err, access.ErrBusy):
+			sendTooMany(w, access.ErrBusy, time.Second)
 		default:
 			sendUnauthorized(w)
 		}

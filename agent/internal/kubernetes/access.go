@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,19 +30,22 @@ import (
 // beside the database.
 type clusterAccess struct {
 	*API
-	callers   *access.Authenticator
-	decisions store.DB
-	asking    chan struct{} // has a value for each question that the server is asked
-	saving    sync.Mutex    // held while the keys are stored
+	callers     *access.Authenticator
+	decisions   store.DB
+	authorities *authorityFile // nil for those that the server publishes
+	questions   *questions
+	failed      rate.Sometimes // limits the lines about questions without an answer
+	busy        rate.Sometimes // limits those about questions that could not be asked
+	rotated     chan struct{}  // has a value if the cluster signs with a key that is not known
+	saving      sync.Mutex     // held while the keys are stored
 }
-
-// maxAsked limits the questions that the server is asked at once: strangers with many tokens must not
-// fill a thin link.
-const maxAsked = 16
 
 // openAccess opens what is kept of the cluster, and makes the Authorizer.
 func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access.Authorizer, error) {
-	x := &clusterAccess{API: a, callers: callers, asking: make(chan struct{}, maxAsked)}
+	x := &clusterAccess{
+		API: a, callers: callers, questions: newQuestions(), rotated: make(chan struct{}, 1),
+		failed: rate.Sometimes{First: 1, Interval: time.Minute}, busy: rate.Sometimes{First: 1, Interval: time.Minute},
+	}
 	db, err := a.OpenStore(filepath.Join(a.dir(), "decisions.db"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("remembered decisions: %w", err)
@@ -56,27 +60,24 @@ func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access
 	}
 	callers.Connected, callers.Review, callers.Lookup = a.connected, x.reviewToken, x.lookup
 	callers.Learned = x.learned
+	callers.Rotated = func() {
+		select {
+		case x.rotated <- struct{}{}:
+		default:
+		}
+	}
 	decider := access.NewAuthorizer()
 	decider.Connected, decider.Review, decider.Decisions, decider.Clock = a.connected, x.reviewAccess, remembered, a.Clock
 	decider.Rules, decider.Log = x.rules(), a.Log
 	return x, decider, nil
 }
 
-func (x *clusterAccess) clientCAFile() string { return filepath.Join(x.dir(), "client-ca.crt") }
-func (x *clusterAccess) keysFile() string     { return filepath.Join(x.dir(), "token-keys.json") }
+func (x *clusterAccess) keysFile() string { return filepath.Join(x.dir(), "token-keys.json") }
 
-// load reads what is kept of the cluster, and the configured authorities.
+// load reads the authorities, and what is kept of the cluster.
 func (x *clusterAccess) load() error {
-	file := x.Config().KubernetesAPI.Access.ClientCAFile
-	if file == "" {
-		file = x.clientCAFile()
-	}
-	pem, err := os.ReadFile(file)
-	if err == nil {
-		err = x.callers.SetClientCA(pem)
-	}
-	if err != nil && (x.Config().KubernetesAPI.Access.ClientCAFile != "" || !errors.Is(err, fs.ErrNotExist)) {
-		return fmt.Errorf("%s: %w", file, err)
+	if err := x.loadClientCA(); err != nil {
+		return err
 	}
 	body, err := os.ReadFile(x.keysFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,27 +94,47 @@ func (x *clusterAccess) load() error {
 	return nil
 }
 
-// follow keeps the cluster's authorities and keys current until ctx ends.
+// follow keeps the authorities and the cluster's keys current until ctx ends.
 func (x *clusterAccess) follow(ctx context.Context, cluster *upstream.Cluster) {
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	if x.authorities != nil {
+		tasks.Go(func() { x.authorities.follow(ctx, x.Clock) })
+	}
+	tasks.Go(func() { x.renew(ctx, cluster) })
 	sleep.Daily(ctx, x.Clock, x.Log, 0, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		return upstream.Explain(errors.Join(x.readClientCA(ctx, cluster), x.readKeys(ctx, cluster)))
 	})
 }
 
-func (x *clusterAccess) readClientCA(ctx context.Context, cluster *upstream.Cluster) error {
-	if x.Config().KubernetesAPI.Access.ClientCAFile != "" {
-		return nil
+const (
+	// readTimeout is how long the server may take to answer with its authorities and its keys.
+	readTimeout = time.Minute
+
+	// renewEvery is the least time between two reads of keys because of new ones.
+	renewEvery = time.Minute
+)
+
+// renew reads the keys again when the cluster signs with a new one, until ctx ends.
+func (x *clusterAccess) renew(ctx context.Context, cluster *upstream.Cluster) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-x.rotated:
+		}
+		reading, cancel := context.WithTimeout(ctx, readTimeout)
+		err := x.readKeys(reading, cluster)
+		cancel()
+		if err != nil {
+			x.Log.Warn("the cluster signs tokens with a new key, and its keys can't be read", "error", upstream.Explain(err))
+		}
+		if sleep.For(ctx, x.Clock, renewEvery) != nil {
+			return
+		}
 	}
-	pem, err := cluster.ClientCA(ctx)
-	if err != nil {
-		return err
-	}
-	if err := x.callers.SetClientCA(pem); err != nil {
-		return err
-	}
-	return serving.WriteFile(x.clientCAFile(), pem)
 }
 
 func (x *clusterAccess) readKeys(ctx context.Context, cluster *upstream.Cluster) error {
@@ -157,8 +178,8 @@ func (x *clusterAccess) close() error {
 // errNotConnected means that there is no connection to ask the server by.
 var errNotConnected = errors.New("the agent has not connected to the server yet")
 
-func (x *clusterAccess) reviewToken(ctx context.Context, token string) (status authenticationv1.TokenReviewStatus, err error) {
-	err = x.ask(ctx, func(c *upstream.Cluster) (err error) {
+func (x *clusterAccess) reviewToken(ctx context.Context, client any, token string) (status authenticationv1.TokenReviewStatus, err error) {
+	err = x.ask(ctx, client, func(c *upstream.Cluster) (err error) {
 		status, err = c.ReviewToken(ctx, token)
 		return err
 	})
@@ -166,28 +187,34 @@ func (x *clusterAccess) reviewToken(ctx context.Context, token string) (status a
 }
 
 func (x *clusterAccess) reviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (status authorizationv1.SubjectAccessReviewStatus, err error) {
-	err = x.ask(ctx, func(c *upstream.Cluster) (err error) {
+	err = x.ask(ctx, spec.User, func(c *upstream.Cluster) (err error) {
 		status, err = c.ReviewAccess(ctx, spec)
 		return err
 	})
 	return status, err
 }
 
-// ask asks the server, and logs why that fails.
-func (x *clusterAccess) ask(ctx context.Context, question func(*upstream.Cluster) error) error {
+// ask asks the server about a client, and logs why that fails.
+func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upstream.Cluster) error) error {
 	cluster := x.cluster.Load()
 	if cluster == nil {
 		return errNotConnected
 	}
-	select {
-	case x.asking <- struct{}{}:
-		defer func() { <-x.asking }()
-	case <-ctx.Done():
-		return ctx.Err()
+	err := x.questions.begin(ctx, client)
+	if errors.Is(err, access.ErrBusy) {
+		x.busy.Do(func() {
+			x.Log.Warn("refused a client; others of this minute are not logged", "client", client, "reason", err)
+		})
 	}
-	err := question(cluster)
 	if err != nil {
-		x.Log.Warn("the server can't be asked about a caller: it is decided here", "error", upstream.Explain(err))
+		return err
+	}
+	err = question(cluster)
+	x.questions.end(client, ctx.Err() == nil)
+	if err != nil {
+		x.failed.Do(func() {
+			x.Log.Warn("the server can't be asked about a caller: it is decided here; other failures of this minute are not logged", "error", upstream.Explain(err))
+		})
 	}
 	return err
 }

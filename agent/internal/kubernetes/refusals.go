@@ -38,7 +38,7 @@ func (f *refusals) note(peer, user string, err error) {
 
 func refusalOf(err error) kubeapi.Refusal {
 	switch {
-	case errors.Is(err, access.ErrTooManyTokens):
+	case errors.Is(err, access.ErrTooManyTokens), errors.Is(err, access.ErrBusy):
 		return kubeapi.RefusedTokens
 	case errors.Is(err, serving.ErrTooFast):
 		return kubeapi.RefusedRate

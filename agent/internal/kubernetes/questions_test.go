@@ -1,0 +1,122 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/snapcache/snapcache/access"
+)
+
+// TestQuestions: however many questions about one client wait, those about others find a place at once, and
+// the former fail in a way that does not look like a server that is away.
+func TestQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuestions()
+		var busy, begun int
+		var mu sync.Mutex
+		var greedy sync.WaitGroup
+		for range 1000 {
+			greedy.Go(func() {
+				err := q.begin(t.Context(), "greedy")
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					require.ErrorIs(t, err, access.ErrBusy)
+					busy++
+					return
+				}
+				begun++
+			})
+		}
+		synctest.Wait()
+		require.Equal(t, maxAsked/2, begun)
+		for i := range 100 {
+			began := time.Now()
+			client := fmt.Sprint("other", i)
+			require.NoError(t, q.begin(t.Context(), client))
+			require.Zero(t, time.Since(began))
+			q.end(client, true)
+		}
+		q.end("greedy", true)
+		synctest.Wait()
+		require.Equal(t, maxAsked/2+1, begun, "the next one")
+		began := time.Now()
+		greedy.Wait()
+		require.Equal(t, maxWait, time.Since(began))
+		require.Equal(t, 1000-begun, busy)
+	})
+}
+
+// TestQuestionsOfASilentServer: if it answers no one, no client is to blame.
+func TestQuestionsOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuestions()
+		for range maxAsked / 2 {
+			require.NoError(t, q.begin(t.Context(), "kubelet"))
+		}
+		require.ErrorIs(t, q.begin(t.Context(), "kubelet"), context.DeadlineExceeded)
+		for range maxAsked / 2 {
+			q.end("kubelet", false)
+		}
+		require.NoError(t, q.begin(t.Context(), "kubelet"))
+		q.end("kubelet", true)
+	})
+}
+
+// TestFloodKeepsNoRight: a user whose right was withdrawn can't keep it by asking so often that the server
+// is not asked about it in time, and others are answered meanwhile.
+func TestFloodKeepsNoRight(t *testing.T) {
+	w := newWorld(t)
+	w.x.questions.wait = 100 * time.Millisecond
+	require.True(t, w.may("mallory", "list", "secrets"), "it is remembered")
+	waiting, released := make(chan struct{}, 4*maxAsked), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	defer release()
+	w.mu.Lock()
+	w.denied["mallory list secrets"] = true
+	w.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte(`"resource":"flood`)) {
+			waiting <- struct{}{}
+			<-released
+		}
+		return false
+	}
+	w.mu.Unlock()
+	w.clock.Step(2 * time.Minute)
+	w.list("pods", "200") // connected
+	var flood sync.WaitGroup
+	for i := range 4 * maxAsked {
+		flood.Go(func() { _ = w.may("mallory", "list", fmt.Sprint("flood", i)) })
+	}
+	for range maxAsked / 2 {
+		<-waiting
+	}
+	done := make(chan error)
+	go func() { done <- w.ask("mallory", "list", "secrets") }()
+	var refused error
+	for i := 0; refused == nil; i++ {
+		select {
+		case refused = <-done:
+			require.Error(t, refused, "it was decided without the server")
+		default:
+			require.True(t, w.may(fmt.Sprint("alice", i), "list", "pods"))
+		}
+	}
+	require.True(t, apierrors.IsTooManyRequests(refused), refused)
+	release()
+	flood.Wait()
+	w.clock.Step(2 * time.Minute)
+	require.True(t, apierrors.IsForbidden(w.ask("mallory", "list", "secrets")))
+}
