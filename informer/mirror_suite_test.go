@@ -38,7 +38,7 @@ type mirrorHarness struct {
 }
 
 func (h *mirrorHarness) open(t storetest.T) {
-	db, err := bolt.Open(h.path, bolt.Options{ViewLimit: time.Hour})
+	db, err := bolt.Open(h.path, bolt.Options{ViewLimit: time.Hour, HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
 	h.db = &mirrorDB{DB: db, opened: map[string]openedMirror{}}
 }

@@ -58,7 +58,9 @@ func TestCopySuite(t *testing.T) {
 			storetest.Run(t, func(t storetest.T) storetest.Harness {
 				dir, err := os.MkdirTemp("", "bolt")
 				require.NoError(t, err)
-				h := &copied{harness: harness{path: filepath.Join(dir, "cache.db"), opts: bolt.Options{ReplaceBudget: budget, ViewLimit: time.Hour}}}
+				h := &copied{harness: harness{path: filepath.Join(dir, "cache.db"), opts: bolt.Options{
+					ReplaceBudget: budget, ViewLimit: time.Hour, HistoryRetention: storetest.HistoryRetention,
+				}}}
 				h.open(t)
 				t.Cleanup(func() {
 					_ = h.db.Close() // some tests have closed it

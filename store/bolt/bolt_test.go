@@ -84,6 +84,7 @@ func TestSuiteEncryptedFolding(t *testing.T) { suite(t, bolt.Options{Keys: keysO
 // suite runs the shared suite. After each of its tests it checks the file.
 func suite(t *testing.T, opts bolt.Options, folding bool) {
 	opts.ViewLimit = time.Hour // some tests read a large view for longer than the limit
+	opts.HistoryRetention = storetest.HistoryRetention
 	opts = bolt.InSteps(opts, 5)
 	if folding {
 		opts = bolt.CompactAnyway(opts)

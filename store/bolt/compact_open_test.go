@@ -176,7 +176,7 @@ func TestCompactOpenEnds(t *testing.T) {
 			boom := errors.New("boom")
 			crashed := filepath.Join(t.TempDir(), "cache.db")
 			var path string
-			opts := bolt.CompactSteps(bolt.Options{}, func(s string) error {
+			opts := bolt.CompactSteps(bolt.Options{HistoryRetention: storetest.HistoryRetention}, func(s string) error {
 				if s != step {
 					return nil
 				}
@@ -212,12 +212,12 @@ func TestCompactOpenEnds(t *testing.T) {
 			change(t, c, model, 7001, storetest.Put(storetest.Object("ns", "after", "u", "7001", nil, "x")))
 			require.NoError(t, db.Fold())
 			require.NoError(t, db.Close())
-			reopened, err := bolt.Open(path, bolt.Options{})
+			reopened, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 			require.NoError(t, err)
 			sameAs(t, reopened, model)
 			require.NoError(t, reopened.Close())
 
-			left, err := bolt.Open(crashed, bolt.Options{})
+			left, err := bolt.Open(crashed, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 			require.NoError(t, err)
 			sameAs(t, left, flushed)
 			require.NoError(t, left.Close())
@@ -294,7 +294,7 @@ func TestCompactOpenWithoutRoom(t *testing.T) {
 
 // Readers and a writer go on beside one compaction after the other.
 func TestCompactBesideReadersAndWriter(t *testing.T) {
-	db, c, model, path := bloated(t, bolt.CompactAnyway(bolt.Options{}))
+	db, c, model, path := bloated(t, bolt.CompactAnyway(bolt.Options{HistoryRetention: storetest.HistoryRetention}))
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	for range 2 {
@@ -344,7 +344,7 @@ func TestCompactBesideReadersAndWriter(t *testing.T) {
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)
-	db, err = bolt.Open(path, bolt.Options{})
+	db, err = bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
 	defer db.Close()
 	sameAs(t, db, model)

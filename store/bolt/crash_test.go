@@ -75,7 +75,7 @@ func drawIndexes(t *rapid.T) (indexes []store.Index) {
 func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 
 func (l *life) open(t *rapid.T) {
-	opts := bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys}, 3))
+	opts := bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys, HistoryRetention: storetest.HistoryRetention}, 3))
 	db, err := bolt.Open(l.path, bolt.InSlices(opts, l.slice, l.betweenSlices))
 	require.NoError(t, err)
 	l.db = db

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +82,40 @@ func TestHistoryRetention(t *testing.T) {
 		require.Empty(t, report.Problems)
 		require.Empty(t, report.Notes)
 	})
+}
+
+// A database that is closed trims its histories, however short it was open: an agent that is restarted
+// more often than trimInterval would never do it otherwise.
+func TestHistoryTrimmedAtClose(t *testing.T) {
+	for name, opts := range map[string]bolt.Options{"retention": {HistoryRetention: time.Hour}, "bytes": {HistoryBytes: 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "cache.db")
+				reopen := func(opts bolt.Options) (*bolt.DB, store.Collection) {
+					db, err := bolt.Open(path, opts)
+					require.NoError(t, err)
+					c, err := db.Open(storetest.Info("a"))
+					require.NoError(t, err)
+					return db, c
+				}
+				db, c := reopen(bolt.Options{})
+				replaceAll(t, c, []store.Change{put(0, 1)}, 10)
+				require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(1, 100)}, Checkpoint: now(100)}))
+				require.NoError(t, db.Close())
+				time.Sleep(61 * time.Minute)
+
+				db, c = reopen(opts)
+				require.Equal(t, "10", horizonOf(t, c).RV)
+				require.NoError(t, db.Close())
+				db, c = reopen(bolt.Options{})
+				require.Equal(t, "100", horizonOf(t, c).RV)
+				require.NoError(t, db.Close())
+				report, err := bolt.Check(path, bolt.Keyring{}, nil)
+				require.NoError(t, err)
+				require.Empty(t, report.Problems)
+			})
+		})
+	}
 }
 
 // A history stays within its size, apart from the entries between two folds.
@@ -170,7 +205,7 @@ func TestHistoryOfCorruptRecord(t *testing.T) {
 		}
 		return nil
 	})
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
 	defer db.Close()
 	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)

@@ -65,7 +65,7 @@ func count(t *testing.T, path string, needles [][]byte) (n int) {
 func TestPurge(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	open := func() *bolt.DB {
-		db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour})
+		db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, HistoryRetention: storetest.HistoryRetention})
 		require.NoError(t, err)
 		return db
 	}

@@ -105,7 +105,7 @@ func TestRekeyKilled(t *testing.T) {
 				whole := contentOf(t, path, keys[0])
 				crashed := filepath.Join(t.TempDir(), "cache.db")
 				boom := errors.New("boom")
-				opts := bolt.CompactSteps(bolt.ByHand(bolt.Options{Keys: keys[1]}, 100), func(s string) error {
+				opts := bolt.CompactSteps(bolt.ByHand(bolt.Options{Keys: keys[1], HistoryRetention: storetest.HistoryRetention}, 100), func(s string) error {
 					if s != step {
 						return nil
 					}
@@ -128,7 +128,7 @@ func TestRekeyKilled(t *testing.T) {
 				require.Equal(t, whole, contentOf(t, path, keys[1]), "an error")
 				require.Equal(t, whole, contentOf(t, crashed, keys[1]), "a kill")
 
-				db, err = bolt.Open(crashed, bolt.ByHand(bolt.Options{Keys: keys[1]}, 100))
+				db, err = bolt.Open(crashed, bolt.ByHand(bolt.Options{Keys: keys[1], HistoryRetention: storetest.HistoryRetention}, 100))
 				require.NoError(t, err)
 				require.NoFileExists(t, crashed+".compact")
 				require.Equal(t, step != "named", db.Stats().EncryptionDue)

@@ -14,7 +14,7 @@ const (
 	// trimmed the next time.
 	trimEntries = 20_000
 
-	// trimInterval is how long a history may grow past its bounds if there is no fold.
+	// trimInterval is how long a history may grow past its bounds if there is no fold and no restart.
 	trimInterval = time.Hour
 )
 
@@ -26,7 +26,7 @@ func (db locked) trimIfDue() {
 }
 
 // trimHistories trims each collection's history to the bounds of the options. The log calls it
-// before a flush or a fold, so that it costs no write of its own.
+// before a flush, a fold or its end, so that it costs no write of its own.
 func (db locked) trimHistories() {
 	db.trimmedAt = db.opts.Clock.Now()
 	var ids []string

@@ -18,7 +18,7 @@ import (
 // foldedSample is sampleFile with its journal in the buckets.
 func foldedSample(t *testing.T) string {
 	path := sampleFile(t)
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
 	require.NoError(t, db.Fold())
 	require.NoError(t, db.Close())

@@ -57,6 +57,10 @@ func Delete(key string) store.Change {
 	return store.Change{Key: key}
 }
 
+// HistoryRetention is longer than the checkpoints of [Checkpoint] are old: a store with it, that goes by
+// the time of the day, does not trim the histories of a test when it is closed.
+const HistoryRetention = 100 * 365 * 24 * time.Hour
+
 // Checkpoint returns a checkpoint whose every field is set and differs from that of another RV. Its
 // times are whole seconds in UTC.
 func Checkpoint(rv int) store.Checkpoint {

@@ -66,7 +66,7 @@ type Options struct {
 // Hooks are called by the writer's goroutine.
 type Hooks struct {
 	BeforeFlush func()       // before a flush; it may Put
-	BeforeFold  func()       // before a fold that the journal's size calls for; it may Put
+	BeforeFold  func()       // before a fold that the journal's size or age, or Close, calls for; it may Put
 	MayFold     func() bool  // reports whether a flush may fold
 	AfterFold   func()       // after a fold
 	FoldStep    func() error // between two slices of a fold; its error ends the fold
@@ -224,7 +224,8 @@ func (l *Log) Err() error {
 
 // Close folds, or at least appends to the journal, and stops the timer.
 func (l *Log) Close() error {
-	l.stopTimer()
+	l.opts.BeforeFold()
+	l.stopTimer() // what BeforeFold has put has set it
 	err := l.Fold()
 	if err != nil {
 		// An append needs less disk space than a fold.
