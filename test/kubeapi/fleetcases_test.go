@@ -82,12 +82,19 @@ func TestFleetWindow(t *testing.T) {
 	}
 	f.churn()
 	f.pass(5 * time.Second)
-	f.restartHubs()
+	f.loseWindow()
 	f.quiet("with the window gone")
 	f.check(nil)
 }
 
-// restartHubs restarts the hubs, so that they have only their files, and the kube-apiserver after them, so that its window is gone.
+// loseWindow restarts the hubs, and the kube-apiserver after them, so that its window is gone.
+func (f *fleet) loseWindow() {
+	f.t.Helper()
+	f.restartHubs()
+	require.NoError(f.t, restartServer(f.t.Context(), f.on.ControlPlane, false))
+}
+
+// restartHubs restarts the hubs, so that they have only their files.
 func (f *fleet) restartHubs() {
 	f.t.Helper()
 	for _, h := range f.hubs {
@@ -97,7 +104,6 @@ func (f *fleet) restartHubs() {
 	for _, h := range f.hubs {
 		h.awaitCaughtUp()
 	}
-	require.NoError(f.t, restartServer(f.t.Context(), f.on.ControlPlane, false))
 }
 
 // awaitServer waits until the spoke uses a server, and has caught up with it if the server can.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,8 @@ const dayObjects = 100
 
 // TestFleetDay has spokes that are away while 30 % of the objects change, and come back when the
 // kube-apiserver has nothing of it in its window and the hubs have only their files, as after a day: they
-// don't list.
+// don't list. After that the hubs' histories have less than their time away, and each lists each collection
+// once, at a hub.
 func TestFleetDay(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // choices of a test
@@ -26,11 +28,45 @@ func TestFleetDay(t *testing.T) {
 	require.NoError(t, objects.Seed(t.Context(), f.on.ControlPlane, objects.SeedOptions{ConfigMaps: dayObjects, Pods: dayObjects}))
 	f.awaitInStep("seeded")
 
-	f.away(f.restartHubs)
+	f.away(f.loseWindow)
 	f.check(nil)
 	for _, s := range f.spokes {
 		require.Len(t, s.lists(), len(s.resources), "%s listed when it came back", s.name)
 	}
+
+	listed := 0
+	f.away(func() {
+		listed = f.hubLists()
+		f.pass(time.Minute + 2*time.Second) // longer than the retention
+		for _, h := range f.hubs {
+			h.retention = "1m"
+			h.configure()
+		}
+		f.restartHubs()
+		f.restartHubs() // the histories are trimmed when they stop
+	})
+	f.check(map[string]int{"expired": len(f.spokes) * len(f.spokes[0].resources)})
+	require.Equal(t, listed, f.hubLists(), "a list of a hub leaves a gap, and then that is why the spokes list")
+	for _, s := range f.spokes {
+		expired := map[string]int{}
+		for _, l := range s.lists() {
+			if l.reason == "expired" {
+				expired[l.collection]++
+			}
+		}
+		require.Len(t, expired, len(s.resources), s.name)
+		for id, n := range expired {
+			require.Equal(t, 1, n, "%s: lists of %s after the horizon", s.name, id)
+		}
+	}
+}
+
+// hubLists returns how many lists the hubs have made.
+func (f *fleet) hubLists() (n int) {
+	for _, h := range f.hubs {
+		n += len(h.lists())
+	}
+	return n
 }
 
 // away changes 30 % of the objects while the spokes are stopped, does what else happens until they come

@@ -50,6 +50,7 @@ type site struct {
 	partly     string   // more configured resources, which await does not wait for
 	api        string   // more lines of kubernetesAPI in the configuration
 	only       string   // the one namespace of the resources; empty for all
+	retention  string   // of the history; empty for the default
 
 	// server and cached are paths of kubeconfigs for the kube-apiserver and the agent.
 	server, cached string
@@ -136,6 +137,9 @@ func (s *site) configure() {
 		key := filepath.Join(s.dir, "key")
 		require.NoError(s.t, os.WriteFile(key, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
 		fmt.Fprintf(&b, "    rememberTokens: true\nencryption: {keyFile: %s}\n", key)
+	}
+	if s.retention != "" {
+		fmt.Fprintf(&b, "history: {retention: %s}\n", s.retention)
 	}
 	if s.direct != nil {
 		fmt.Fprintf(&b, "fallbackContext: %s\n", directContext)
