@@ -31,7 +31,7 @@ type frames struct {
 
 func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
 	f := &frames{rw: w, out: w, dog: newWatchdog(w), q: q}
-	if acceptsZstd(r) {
+	if acceptsCoding(r, "zstd") && acceptsCoding(r, "gzip") {
 		f.out = &gzipWriter{w: w}
 	}
 	return f

@@ -254,7 +254,7 @@ func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err e
 
 // sendList writes a list whose objects come from the page's spool.
 func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page) error {
-	size, zstd := writeBufferBytes, acceptsZstd(r)
+	size, zstd := writeBufferBytes, acceptsCoding(r, "zstd")
 	if zstd {
 		w, size = &zstdWriter{ResponseWriter: w}, packBytes
 	}

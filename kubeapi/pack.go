@@ -18,7 +18,7 @@ import (
 // for gzip at most, which net/http does by itself: they are on the same machine, where packing costs
 // more than it saves.
 //
-// A list is packed with zstd. A watch is packed with gzip, by a compressor without state that is given
+// A list is packed with zstd. A watch is packed with gzip, if the client accepts that too, by a compressor without state that is given
 // the last bytes of the stream: an event is mostly like the ones before it. Alone, a frame of zstd is
 // three times as long, and one encoder a watch would take half a megabyte. Watches that follow the same
 // objects share what is packed.
@@ -34,12 +34,12 @@ const (
 	historyBytes = 8 << 10
 )
 
-// acceptsZstd reports whether a client accepts zstd. A weight other than 0 is ignored.
-func acceptsZstd(r *http.Request) bool {
+// acceptsCoding reports whether a client accepts a coding. A weight other than 0 is ignored.
+func acceptsCoding(r *http.Request, coding string) bool {
 	for _, field := range r.Header.Values("Accept-Encoding") {
-		for coding := range strings.SplitSeq(field, ",") {
-			name, weight, _ := strings.Cut(coding, ";")
-			if strings.EqualFold(strings.TrimSpace(name), "zstd") {
+		for accepted := range strings.SplitSeq(field, ",") {
+			name, weight, _ := strings.Cut(accepted, ";")
+			if strings.EqualFold(strings.TrimSpace(name), coding) {
 				return weight == "" || strings.Trim(strings.TrimPrefix(strings.TrimSpace(weight), "q="), "0.") != ""
 			}
 		}

@@ -193,7 +193,7 @@ func (f *fleet) requireNothingElse(token, own, other string) {
 		{"own resume", "/api/v1/namespaces/" + own + "/pods?resourceVersion=%d&" + watch, http.StatusOK},
 		{"own list by another's field", "/api/v1/namespaces/" + own + "/pods?resourceVersion=0&fieldSelector=metadata.namespace%3D" + other + "000", http.StatusOK},
 	} {
-		for _, encoding := range []string{"identity", "zstd"} {
+		for _, encoding := range []string{"identity", "zstd, gzip"} {
 			path := tt.path
 			if tt.name == "own resume" {
 				path = fmt.Sprintf(path, f.spokes[0].seen["pods"]-100) // before the last seeded pods
