@@ -83,7 +83,7 @@ func options(t *testing.T, storeType string) Options {
 
 func newBolt(t *testing.T) (*bolt.DB, string) {
 	path := filepath.Join(t.TempDir(), "cache.db")
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db, path

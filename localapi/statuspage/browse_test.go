@@ -357,7 +357,7 @@ func TestBrowse_Changes(t *testing.T) {
 // Corrupt records are named, and don't hide the others.
 func TestBrowse_CorruptRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
 	cached(t, db)
 	require.NoError(t, db.Close())
