@@ -111,10 +111,9 @@ func TestNode(t *testing.T) {
 func newNode(t *testing.T, cached bool) *node {
 	t.Helper()
 	dir := t.TempDir()
-	policy, audit := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	require.NoError(t, os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600))
-	on, err := startPlane(t.Context(), "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
-		"--kubelet-preferred-address-types=InternalIP", "--audit-policy-file="+policy, "--audit-log-path="+audit)
+	audit, args := audited(t, dir)
+	on, err := startPlane(t.Context(), append(args, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
+		"--kubelet-preferred-address-types=InternalIP")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, on.Stop()) })
 	client, err := kubernetes.NewForConfig(on.RESTConfig(controlplane.Admin))

@@ -48,6 +48,14 @@ func startPlane(ctx context.Context, args ...string) (*plane, error) {
 	return p, nil
 }
 
+// audited returns the path of an audit log, and the arguments with which a kube-apiserver writes it.
+func audited(t *testing.T, dir string) (path string, args []string) {
+	t.Helper()
+	policy, path := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	require.NoError(t, os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600))
+	return path, []string{"--audit-policy-file=" + policy, "--audit-log-path=" + path}
+}
+
 func (p *plane) define(ctx context.Context) error {
 	config := p.RESTConfig(controlplane.Admin)
 	var err error

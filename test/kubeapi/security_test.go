@@ -48,24 +48,20 @@ func TestSecurity(t *testing.T) {
 	withdrawn := v.withdraw(t)
 
 	strangers := v.strangers(t, alive, dead, again, limited)
-	online := func(t *testing.T) {
-		for _, s := range strangers {
-			t.Run(s.name, func(t *testing.T) {
-				for _, target := range []string{secrets, secrets + "/x0", "/api/v1/secrets", "/version", "/api", secrets + "?watch=1&timeoutSeconds=1"} {
-					var code int
-					var body string
-					require.Eventually(t, func() bool { // what was deleted may take a moment to arrive
-						code, body = v.send(t, s.as, http.MethodGet, target)
-						return code == s.code || s.code == http.StatusForbidden && code == http.StatusOK && !strings.Contains(target, "secrets")
-					}, 30*time.Second, 100*time.Millisecond, target)
-					require.False(t, v.leaks(body))
-				}
-				v.allowed(t, "right", s.right, secrets)
-			})
-		}
-	}
-	t.Run("strangers", online)
+	t.Run("strangers", func(t *testing.T) { v.testStrangers(t, strangers) })
 	t.Run("paths", func(t *testing.T) { v.testPaths(t, limited, reader) })
+	t.Run("forwarding", func(t *testing.T) {
+		f := *v
+		f.serve(t, v.plane, true)
+		f.testStrangers(t, f.strangers(t, alive, dead, again, limited))
+		f.testPaths(t, limited, reader)
+		require.Empty(t, f.reached(t, asNoOne), "a request without valid credentials is not forwarded")
+		got := f.reached(t, asUser)
+		require.NotEmpty(t, got, "the control: one with valid credentials is")
+		for _, x := range got {
+			require.Regexp(t, "^system:serviceaccount:"+mine+`:limited ([34]\d\d .*|200 get /(version|api))$`, x, "it is that user's, and refused")
+		}
+	})
 	t.Run("scopes", func(t *testing.T) { v.testScopes(t, limited, reader) })
 	t.Run("methods", func(t *testing.T) {
 		for _, method := range []string{"HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "get"} {
@@ -109,7 +105,7 @@ func TestSecurity(t *testing.T) {
 	v.link.cut()
 	v.stop()
 	v.start()
-	t.Run("strangers without the server", online)
+	t.Run("strangers without the server", func(t *testing.T) { v.testStrangers(t, strangers) })
 	log, err := os.ReadFile(filepath.Join(v.dir, "log"))
 	require.NoError(t, err)
 	for _, s := range strangers {
@@ -118,6 +114,44 @@ func TestSecurity(t *testing.T) {
 		}
 	}
 	require.False(t, v.leaks(string(log)))
+}
+
+// The user agents of attempts: without valid credentials, and with those of a user.
+const (
+	asNoOne = "no one"
+	asUser  = "a user"
+)
+
+// testStrangers: no request of a stranger is answered.
+func (v *vault) testStrangers(t *testing.T, strangers []stranger) {
+	type attempt struct{ method, target string }
+	attempts := []attempt{
+		{"GET", secrets}, {"GET", secrets + "/x0"}, {"GET", "/api/v1/secrets"}, {"GET", "/version"}, {"GET", "/api"}, {"GET", secrets + "?watch=1&timeoutSeconds=1"},
+	}
+	if v.forward { // what is not in the cache
+		const in = "/api/v1/namespaces/" + other
+		attempts = append(attempts, attempt{"GET", in + "/services"}, attempt{"GET", "/api/v1/services?watch=1"}, attempt{"POST", secrets}, attempt{"DELETE", secrets},
+			attempt{"PATCH", secrets + "/x0"}, attempt{"POST", in + "/pods/x/exec?command=ls"}, attempt{"GET", in + "/pods/x/log"}, attempt{"POST", in + "/serviceaccounts/default/token"},
+			attempt{"GET", "/"}, attempt{"GET", "/metrics"}, attempt{"OPTIONS", secrets}, attempt{"CONNECT", secrets})
+	}
+	for _, s := range strangers {
+		t.Run(s.name, func(t *testing.T) {
+			agent := asNoOne
+			if s.code == http.StatusForbidden {
+				agent = asUser
+			}
+			for _, x := range attempts {
+				var code int
+				var body string
+				require.Eventually(t, func() bool { // what was deleted may take a moment to arrive
+					code, body = v.send(t, s.as.with("User-Agent", agent), x.method, x.target)
+					return code == s.code || s.code == http.StatusForbidden && code == http.StatusOK && !strings.Contains(x.target, "secrets")
+				}, 30*time.Second, 100*time.Millisecond, "%v", x)
+				require.False(t, v.leaks(body))
+			}
+			v.allowed(t, "right", s.right, secrets)
+		})
+	}
 }
 
 // allowed requires that a request is answered with what is secret: the control of attempts that fail.
@@ -229,14 +263,18 @@ func (v *vault) testPaths(t *testing.T, limited, reader proof) {
 		}
 	}
 	for _, path := range paths {
-		code, body := v.send(t, limited, http.MethodGet, path)
+		code, body := v.send(t, limited.with("User-Agent", asUser), http.MethodGet, path)
 		require.False(t, v.leaks(body), "%s: %d %s", path, code, body)
 		// Only two kinds of answers are not a refusal: paths of discovery, and a namespace of that name.
 		require.NotEqual(t, http.StatusOK, code, "%s: %s", path, body)
-		code, body = v.send(t, proof{}, http.MethodGet, path)
+		code, body = v.send(t, proof{}.with("User-Agent", asNoOne), http.MethodGet, path)
 		require.Contains(t, []int{http.StatusUnauthorized, http.StatusBadRequest}, code, "%s without credentials: %s", path, body)
 	}
-	for _, path := range []string{"/api/v1/secrets", "//api/v1/secrets", "/api/v1/secrets/", "/%61pi/v1/secrets", "https://kubernetes/api/v1/secrets", "/api/v1/namespaces/" + other + "%2fsecrets"} {
+	controls := []string{"/api/v1/secrets", "/api/v1/secrets/", "/%61pi/v1/secrets", "https://kubernetes/api/v1/secrets"}
+	if !v.forward { // else the kube-apiserver judges odd paths
+		controls = append(controls, "//api/v1/secrets", "/api/v1/namespaces/"+other+"%2fsecrets")
+	}
+	for _, path := range controls {
 		v.allowed(t, path, reader, path)
 	}
 	code, _ := v.send(t, limited, http.MethodGet, "/api/v1/namespaces/"+mine+"/secrets")

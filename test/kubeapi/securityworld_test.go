@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hmac"
@@ -50,6 +51,7 @@ type vault struct {
 	admin  kubernetes.Interface
 	tls    *tls.Config
 	marker string // is in everything of the namespace other
+	audit  string // file of the kube-apiserver's audit log
 
 	accountKey *ecdsa.PrivateKey // of the cluster's service accounts
 }
@@ -57,10 +59,11 @@ type vault struct {
 // newVault starts the servers, and waits until the agent is caught up.
 func newVault(t *testing.T) *vault {
 	t.Helper()
-	on, err := startPlane(t.Context())
+	audit, args := audited(t, t.TempDir())
+	on, err := startPlane(t.Context(), args...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, on.Stop()) })
-	v := &vault{marker: "TOP-SECRET-" + rand.Text()}
+	v := &vault{marker: "TOP-SECRET-" + rand.Text(), audit: audit}
 	v.admin, err = kubernetes.NewForConfig(on.RESTConfig(controlplane.Admin))
 	require.NoError(t, err)
 	raw, err := os.ReadFile(filepath.Join(on.Dir(), "pki", "service-account.key"))
@@ -71,15 +74,39 @@ func newVault(t *testing.T) *vault {
 	for _, namespace := range []string{mine, other} {
 		v.fill(t, namespace)
 	}
+	v.serve(t, on, false)
+	return v
+}
+
+// serve starts an agent for the vault, which forwards or does not, and waits until it is caught up.
+func (v *vault) serve(t *testing.T, on *plane, forward bool) {
+	t.Helper()
 	resources := accessResources(false)
 	for _, name := range []string{"events", "namespaces"} {
 		resources = append(resources, &resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}})
 	}
-	v.site = newSiteOf(t, on, resources, func(s *site) { s.access = true })
+	v.site = newSiteOf(t, on, resources, func(s *site) { s.access, s.forward = true, forward })
 	require.NoError(t, v.agent.await(t.Context(), v.resources))
+	var err error
 	v.tls, err = rest.TLSConfigFor(restConfig(t, v.cached))
 	require.NoError(t, err)
-	return v
+}
+
+// reached returns the requests of a user agent that the kube-apiserver has got: user, code, verb and URI.
+func (v *vault) reached(t *testing.T, agent string) (all []string) {
+	t.Helper()
+	for line := range bytes.Lines(readAll(t, v.audit, 0)) {
+		var e struct {
+			Stage, UserAgent, Verb, RequestURI string
+			User                               struct{ Username string }
+			ResponseStatus                     struct{ Code int }
+		}
+		require.NoError(t, json.Unmarshal(line, &e))
+		if e.UserAgent == agent && e.Stage == "ResponseComplete" {
+			all = append(all, fmt.Sprintf("%s %d %s %s", e.User.Username, e.ResponseStatus.Code, e.Verb, e.RequestURI))
+		}
+	}
+	return all
 }
 
 // fill makes a namespace and its content, which contains the marker if it is the other one.
