@@ -53,7 +53,7 @@ func TestKills(t *testing.T) {
 	}
 	t.Logf("the random choices are those of -kills.seed=%d", seed)
 	random := func(of uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, of)) } //nolint:gosec // choices of a test
-	rounds, restarts, kills := 230, 5, 200 // each round ends in a kill, but one of ten in a stop
+	rounds, restarts, kills := 230, 5, 200                                          // each round ends in a kill, but one of ten in a stop
 	if testing.Short() {
 		rounds, restarts, kills = 20, 1, 15
 	}
