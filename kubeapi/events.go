@@ -62,7 +62,7 @@ type Events struct {
 	followers map[string]map[*reader]struct{} // the readers that follow, by prefix
 }
 
-// event is one event with what watches derive from it. It is immutable but for its attributes.
+// event is one event with what watches derive from it, once for all of them. It is immutable but for that.
 type event struct {
 	store.Transition
 	at    time.Time
@@ -71,6 +71,9 @@ type event struct {
 	once        sync.Once
 	now, before selector.Attributes
 	err         error
+
+	located  sync.Once
+	metadata []byte // a part of the object's JSON, so that it takes no memory
 }
 
 // NewEvents returns the events of a collection that is at the resourceVersion rv.
@@ -301,4 +304,10 @@ func (x *event) attributes(f selector.Fields) (before, now selector.Attributes, 
 		}
 	})
 	return x.before, x.now, x.err
+}
+
+// partial returns the metadata of the object.
+func (x *event) partial() []byte {
+	x.located.Do(func() { x.metadata = metadataOf(x.Object.JSON()) })
+	return x.metadata
 }

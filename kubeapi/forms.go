@@ -19,8 +19,13 @@ func metadataOf(raw []byte) []byte {
 
 // appendPartial appends an object's metadata as a PartialObjectMetadata.
 func (f form) appendPartial(dst, raw []byte) []byte {
+	return f.appendMetadata(dst, metadataOf(raw))
+}
+
+// appendMetadata appends metadata as a PartialObjectMetadata.
+func (f form) appendMetadata(dst, metadata []byte) []byte {
 	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"`+f.version+`","metadata":`...)
-	dst = append(dst, metadataOf(raw)...)
+	dst = append(dst, metadata...)
 	return append(dst, '}')
 }
 

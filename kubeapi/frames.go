@@ -83,6 +83,18 @@ func (f *frames) event(typ store.EventType, raw []byte) error {
 	return f.frame(string(typ), raw)
 }
 
+// transition writes the frame of an event that has a type for the client.
+func (f *frames) transition(typ store.EventType, x *event) error {
+	switch {
+	case typ == store.Deleted && (x.Type != store.Deleted || x.Object == nil):
+		return f.event(typ, withRV(x.Old.JSON(), x.RV))
+	case f.q.form.as == asPartial:
+		f.buf = f.q.form.appendMetadata(f.buf[:0], x.partial())
+		return f.frame(string(typ), f.buf)
+	}
+	return f.event(typ, x.Object.JSON())
+}
+
 // item appends an object in the watch's form, which is not the object itself.
 func (f *frames) item(dst, raw []byte, meta listMeta) ([]byte, error) {
 	if f.q.form.as != asTable {

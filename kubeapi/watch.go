@@ -325,7 +325,7 @@ func (w *watcher) deliver(events []*event) error {
 		if !strings.HasPrefix(x.Key, w.q.prefix()) {
 			continue
 		}
-		typ, raw, err := w.q.transition(x)
+		typ, err := w.q.typeFor(x)
 		if err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func (w *watcher) deliver(events []*event) error {
 			continue
 		}
 		sent = true
-		if err := w.out.event(typ, raw); err != nil {
+		if err := w.out.transition(typ, x); err != nil {
 			return err
 		}
 		w.sent.Inc()
@@ -342,19 +342,6 @@ func (w *watcher) deliver(events []*event) error {
 		return nil
 	}
 	return w.out.flush()
-}
-
-// transition returns what an event is for a client that sees only what the query selects; an empty
-// type if it is nothing.
-func (q *query) transition(x *event) (store.EventType, []byte, error) {
-	typ, err := q.typeFor(x)
-	switch {
-	case typ == "" || err != nil:
-		return "", nil, err
-	case typ == store.Deleted && (x.Type != store.Deleted || x.Object == nil):
-		return typ, withRV(x.Old.JSON(), x.RV), nil
-	}
-	return typ, x.Object.JSON(), nil
 }
 
 // typeFor returns the type of an event for a client that sees only what the query selects; empty if the

@@ -257,33 +257,6 @@ func TestWatchSelectorExit(t *testing.T) {
 	})
 }
 
-func TestWatchForms(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		s := open(t, w, "allowWatchBookmarks=true", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-		w.change("a/x", "web", "n2")
-		frames := s.frames(9)
-		require.Len(t, frames, 4)
-		for _, f := range frames {
-			require.Equal(t, "PartialObjectMetadata", f.Object.Kind)
-			require.Empty(t, f.Object.Spec.NodeName)
-		}
-		require.Equal(t, "BOOKMARK end@12", frames[2].String())
-		require.Equal(t, "MODIFIED a/x@13", frames[3].String())
-
-		s = open(t, w, "allowWatchBookmarks=true", "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
-		w.change("a/x", "web", "n3")
-		frames = s.frames(9)
-		require.Len(t, frames, 4)
-		for i, f := range frames {
-			require.Equal(t, "Table", f.Object.Kind)
-			require.Equal(t, i == 0, f.Object.ColumnDefinitions != nil, "only the first has columns")
-			require.Len(t, f.Object.Rows, 1)
-		}
-		require.Equal(t, "14", frames[3].Object.Metadata.ResourceVersion)
-		require.Equal(t, "x", frames[3].Object.Rows[0].Object.Metadata.Name)
-	})
-}
-
 // Changes that no event can describe end the watches that are open.
 func TestWatchEnds(t *testing.T) {
 	tests := []struct {
