@@ -109,6 +109,13 @@ func (c Counters) LastProven(proven time.Time) time.Time {
 	return proven
 }
 
+// LastProven is [Counters.LastProven], without a copy of the counters.
+func (s *Stats) LastProven(proven time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c.LastProven(proven)
+}
+
 func (s *Stats) update(f func(c *Counters)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

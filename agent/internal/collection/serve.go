@@ -26,7 +26,7 @@ func (c *Collection) newServed() *kubeapi.Collection {
 		Info:        func() store.Info { stored, _, _, _ := c.Live(); return stored.Info() },
 		Description: c.api.description.Load,
 		View:        func() (store.View, error) { stored, _, _, _ := c.Live(); return stored.View() },
-		Freshness:   c.freshness,
+		Freshness:   func() kubeapi.Freshness { stored, _, _, _ := c.Live(); return c.freshness(stored) },
 		Probe: func(ctx context.Context) (string, error) {
 			_, source, _, _ := c.Live()
 			if source == nil {
@@ -56,13 +56,18 @@ func (c *Collection) Served() *kubeapi.Collection {
 // the next one begins at once.
 const connectedFor = 5 * time.Second
 
-func (c *Collection) freshness() kubeapi.Freshness {
-	stored, _, _, _ := c.Live()
+func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
 	if c.Watching() {
 		return kubeapi.Freshness{Connected: true}
 	}
-	since := c.Tracker.Stats().LastProven(stored.State().Proven())
-	return kubeapi.Freshness{Connected: !c.ListPending() && c.opts.Clock.Since(since) < connectedFor, Since: since}
+	since := c.Tracker.LastProven(stored.State().Proven())
+	return kubeapi.Freshness{Connected: c.opts.Clock.Since(since) < connectedFor && !c.ListPending(), Since: since}
+}
+
+// Connected reports whether the collection follows the server.
+func (c *Collection) Connected() bool {
+	stored, _, _, _ := c.Live()
+	return stored != nil && c.freshness(stored).Connected
 }
 
 // EndWatches ends the watches of clients: the collection is no longer configured.

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/lru"
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/agent/internal/collection"
@@ -37,13 +39,14 @@ type clusterAccess struct {
 	failed      rate.Sometimes // limits the lines about questions without an answer
 	busy        rate.Sometimes // limits those about questions that could not be asked
 	rotated     chan struct{}  // has a value if the cluster signs with a key that is not known
+	looked      *lru.Cache     // of collection and key to looked
 	saving      sync.Mutex     // held while the keys are stored
 }
 
 // openAccess opens what is kept of the cluster, and makes the Authorizer.
 func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access.Authorizer, error) {
 	x := &clusterAccess{
-		API: a, callers: callers, questions: newQuestions(), rotated: make(chan struct{}, 1),
+		API: a, callers: callers, questions: newQuestions(), rotated: make(chan struct{}, 1), looked: lru.New(maxLooked),
 		failed: rate.Sometimes{First: 1, Interval: time.Minute}, busy: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	db, err := a.OpenStore(filepath.Join(a.dir(), "decisions.db"))
@@ -221,12 +224,7 @@ func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upst
 
 // connected reports whether the server can be reached: one of the collections follows it.
 func (a *API) connected() bool {
-	for _, c := range a.All() {
-		if s := c.Served(); s != nil && s.Freshness().Connected {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.All(), (*collection.Collection).Connected)
 }
 
 // storing iterates over the collections of a resource.
@@ -245,19 +243,59 @@ func (x *clusterAccess) storing(resource schema.GroupResource) iter.Seq2[*collec
 
 // lookup finds an object in the collections.
 func (x *clusterAccess) lookup(resource schema.GroupResource, namespace, name string) (uid string, found access.Presence) {
-	for _, stored := range x.storing(resource) {
+	for c, stored := range x.storing(resource) {
 		if in := stored.Info().Namespace; in != "" && in != namespace || !stored.State().Synced {
 			continue
 		}
-		h, err := stored.Header(object.Key(namespace, name))
-		switch {
-		case err == nil:
-			return h.UID, access.Present
-		case errors.Is(err, store.ErrNotFound):
+		switch o := x.look(versionOf(c, stored), object.Key(namespace, name)); o.presence {
+		case access.Present:
+			return o.uid, access.Present
+		case access.Missing:
 			found = access.Missing
 		}
 	}
 	return "", found
+}
+
+// maxLooked limits the objects that are remembered: those that tokens are bound to.
+const maxLooked = 2048
+
+// looked is what was found of an object in a version of its collection. It is immutable.
+type looked struct {
+	version  access.Version
+	uid      string
+	presence access.Presence
+}
+
+// look finds an object in a collection, as of a version or later. It reads the store only if that has
+// changed since it did last.
+func (x *clusterAccess) look(version access.Version, key string) looked {
+	id := struct {
+		of  store.Collection
+		key string
+	}{version.Of, key}
+	if was, _ := x.looked.Get(id); was != nil {
+		if o, _ := was.(looked); o.version == version {
+			return o
+		}
+	}
+	o := looked{version: version}
+	h, err := version.Of.Header(key)
+	switch {
+	case err == nil:
+		o.uid, o.presence = h.UID, access.Present
+	case errors.Is(err, store.ErrNotFound):
+		o.presence = access.Missing
+	default:
+		return o // it may be repaired, or readable at the next time
+	}
+	x.looked.Add(id, o)
+	return o
+}
+
+// versionOf returns the version of a collection, which is complete.
+func versionOf(c *collection.Collection, stored store.Collection) access.Version {
+	return access.Version{Of: stored, Changes: c.Tracker.Changes()}
 }
 
 // rules returns the cached RBAC objects.
@@ -270,7 +308,7 @@ func (x *clusterAccess) rules() *access.Rules {
 				if stored == nil || !stored.State().Synced {
 					return access.Version{}
 				}
-				return access.Version{Of: stored, Changes: c.Tracker.Changes()}
+				return versionOf(c, stored)
 			},
 			View: func() (store.View, error) {
 				if _, stored := x.whole(gr); stored != nil {

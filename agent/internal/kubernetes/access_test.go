@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/access"
 )
 
 // TestRulesChange: the server is asked again about a caller once a cached RBAC object has changed, in
@@ -84,4 +87,36 @@ func TestRulesWithdrawn(t *testing.T) {
 	w.list("clusterrolebindings."+rbac, "200")
 	w.disconnect()
 	require.False(t, w.may(account, "list", "pods"))
+}
+
+// TestLookup: what is found of an object is what the cache has, after each change of it.
+func TestLookup(t *testing.T) {
+	w := newWorld(t)
+	pods := schema.GroupResource{Resource: "pods"}
+	check := func(want string, found access.Presence) {
+		t.Helper()
+		w.settle("pods")
+		for range 2 {
+			uid, p := w.x.lookup(pods, "shop", "till-0")
+			require.Equal(t, found, p)
+			require.Equal(t, want, uid)
+		}
+	}
+	check("", access.Missing)
+	require.NoError(t, w.queues["pods"].Add(w.objectOf("shop", "till-0", "p1", 101, nil)))
+	check("p1", access.Present)
+	require.NoError(t, w.queues["pods"].Delete(w.objectOf("shop", "till-0", "p1", 102, nil)))
+	check("", access.Missing)
+	require.NoError(t, w.queues["pods"].Add(w.objectOf("shop", "till-0", "p2", 103, nil)))
+	check("p2", access.Present)
+	require.NoError(t, w.queues["pods"].Bookmark("110"))
+	check("p2", access.Present)
+	w.list("pods", "200", w.objectOf("shop", "till-0", "p3", 150, nil))
+	check("p3", access.Present)
+	require.NoError(t, w.queues["pods"].Correct("shop/till-0", w.objectOf("shop", "till-0", "p4", 150, nil), "200"))
+	check("p4", access.Present)
+	w.list("pods", "300")
+	check("", access.Missing)
+	_, p := w.x.lookup(schema.GroupResource{Resource: "secrets"}, "shop", "till")
+	require.Equal(t, access.Unknown, p)
 }

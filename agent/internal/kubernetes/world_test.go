@@ -156,8 +156,10 @@ func (w *world) follow(c *collection.Collection) {
 // settle waits until a collection has all that was queued.
 func (w *world) settle(id string) {
 	w.t.Helper()
-	require.NoError(w.t, w.queues[id].BeginReplace(w.t.Context(), deltafifo.Replace{}))
-	w.queues[id].AbortReplace()
+	queue := w.queues[id]
+	require.NoError(w.t, queue.BeginReplace(w.t.Context(), deltafifo.Replace{}))
+	queue.AbortReplace()
+	require.Eventually(w.t, func() bool { return !queue.ListPending() }, patience, time.Millisecond)
 }
 
 // list makes a list that becomes the content of a collection.
@@ -201,11 +203,19 @@ func (w *world) binding(rv int, user string) *object.Object {
 	})
 }
 
-// populate caches a pod with its service account, and its right to list pods.
-func (w *world) populate() {
+// populate caches a pod with its service account, and its right to list pods, among so many others.
+func (w *world) populate(others ...int) {
 	w.t.Helper()
-	w.list("pods", "100", w.objectOf("shop", "till-0", "p1", 1, nil))
-	w.list("serviceaccounts", "100", w.objectOf("shop", "till", "sa1", 1, nil))
+	pods, accounts := []*object.Object{w.objectOf("shop", "till-0", "p1", 1, nil)}, []*object.Object{w.objectOf("shop", "till", "sa1", 1, nil)}
+	for _, n := range others {
+		for i := range n {
+			name := fmt.Sprintf("other-%04d", i)
+			pods = append(pods, w.objectOf("shop", name, "p-"+name, 1, nil))
+			accounts = append(accounts, w.objectOf("shop", name, "sa-"+name, 1, nil))
+		}
+	}
+	w.list("pods", "100", pods...)
+	w.list("serviceaccounts", "100", accounts...)
 	w.list("clusterroles."+rbac, "100", w.reader(1, "pods"))
 	w.list("clusterrolebindings."+rbac, "100", w.binding(1, account))
 }
