@@ -280,13 +280,18 @@ func (x *checker) deletion(f frame, held, selected bool) {
 
 // cutInReplay is the one exception of the coalesced tier. Before its bookmark a replay is no state of a
 // resourceVersion: a client that is cut there, and continues from its last event, may get wrong types
-// for the objects of which it has not got the newest state. It must not miss a deletion. events are
-// those since the last bookmark.
+// for the objects of which it has not got the newest state. If an object has left the selection and come
+// back, the exit has its own place, and the newest state comes later. The client must not miss a deletion.
+// events are those since the last bookmark.
 func (x *checker) cutInReplay(events []frame) {
+	last := map[string]string{} // types of the newest events
+	for _, f := range events {
+		last[f.key] = f.typ
+	}
 	for key := range x.byKey {
-		got := slices.ContainsFunc(events, func(f frame) bool { return f.key == key })
+		typ, got := last[key]
 		want, selected := x.objectAt(key, x.now.rv)
-		if has, held := x.now.has[key]; !got && (held != selected || has.rv != want.rv) {
+		if has, held := x.now.has[key]; (!got || typ == "DELETED") && (held != selected || has.rv != want.rv) {
 			x.unsure[key] = true
 		}
 	}

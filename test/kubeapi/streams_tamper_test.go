@@ -56,6 +56,7 @@ func TestCheckStreams(t *testing.T) {
 	}
 	coalesced := []string{"DELETED deleted u3 a 13", "ADDED again u5 a 18", "ADDED comes u4 a 19", "DELETED leaves u1 b 20", "BOOKMARK 20"}
 	inPlace := []string{"DELETED deleted u3 a 13", "DELETED leaves u1 b 17", "ADDED again u5 a 18", "ADDED comes u4 a 19", "BOOKMARK 20"}
+	const inPlaceExit = "DELETED again u2 b 12"
 	replace := func(lines []string, i int, with ...string) []string {
 		return slices.Replace(slices.Clone(lines), i, i+1, with...)
 	}
@@ -104,6 +105,10 @@ func TestCheckStreams(t *testing.T) {
 		{name: "DELETED of what exists", bookmarks: true, list: list, watch: replace(coalesced, 3, "DELETED again u5 a 19"), want: "comes after 19"},
 		{name: "MODIFIED of what was created again", bookmarks: true, list: list, watch: replace(coalesced, 1, "MODIFIED again u5 a 18"), want: "which the client does not have"},
 		{name: "cut in a replay", bookmarks: true, list: list, watch: inPlace, cut: 3, from: 18, then: []string{"MODIFIED comes u4 a 19", "BOOKMARK 20"}},
+		{name: "cut in a replay after an exit, before the object is there again", bookmarks: true, list: list, watch: []string{inPlaceExit, inPlace[0], "ADDED comes u4 a 15"}, cut: 3, from: 15,
+			then: []string{"DELETED again u2 a 16", "DELETED leaves u1 b 17", "ADDED again u5 a 18", "MODIFIED comes u4 a 19", "BOOKMARK 20"}},
+		{name: "missing after an exit and a cut", bookmarks: true, list: list, watch: []string{inPlaceExit, inPlace[0], "ADDED comes u4 a 15"}, cut: 3, from: 15,
+			then: []string{"DELETED leaves u1 b 17", "MODIFIED comes u4 a 19", "BOOKMARK 20"}, want: "n/again at 18 is missing"},
 		{name: "missing after a cut in a replay", bookmarks: true, list: list, watch: inPlace, cut: 3, from: 18, then: []string{"BOOKMARK 20"}, want: "n/comes at 19 is missing"},
 		{name: "missing DELETED after a cut in a replay", bookmarks: true, list: list, watch: coalesced, cut: 2, from: 18, then: []string{"MODIFIED comes u4 a 19", "BOOKMARK 20"},
 			want: "has n/leaves at 9, which the server has not"},
