@@ -25,6 +25,8 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, p path) bool {
 	why := RefusedForbidden
 	if apierrors.IsTooManyRequests(err) {
 		why = RefusedRequests
+	} else {
+		w.Header().Set("X-Content-Type-Options", "nosniff") // as a kube-apiserver does
 	}
 	s.opts.Metrics.Refused(why)
 	sendError(w, r, err)
