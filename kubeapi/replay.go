@@ -23,6 +23,10 @@ import (
 // change comes later is as it was before the replay. But no object is there that has left the
 // selection by then, because each exit has its own place. So if the client continues from that event,
 // it misses no deletion. It may get MODIFIED or DELETED for an object that entered meanwhile.
+//
+// The exception is a replay over a list of the agent. A client that stops in it gets 410 here, and continues
+// at another server. The deletions have the lowest free resourceVersions, so that they come first: of those
+// that come after its last event it misses the ones that happened before that.
 func (w *watcher) replay(ctx context.Context) error {
 	sp, err := w.admitReplay(ctx)
 	if err != nil {

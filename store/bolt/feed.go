@@ -193,13 +193,8 @@ func (g *generation) closeLog(gap *store.Gap) error {
 	if g.log == nil {
 		return nil
 	}
-	if err := g.log.Add(g.changes); err != nil {
+	if err := g.log.Add(g.changes, gap); err != nil {
 		return err
-	}
-	if gap != nil {
-		if err := g.log.Skip(*gap); err != nil {
-			return err
-		}
 	}
 	head := g.log.End()
 	if head == g.head {

@@ -41,46 +41,54 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		}
 	}
 	var log *history.Log
-	keys := slices.Sorted(maps.Keys(r.touched))
-	for _, add := range []func(history.Change) error{
-		func(c history.Change) error { return log.Upsert(c) },
-		func(c history.Change) error { return log.Delete(c) },
-	} {
-		for part := range slices.Chunk(keys, copyRecords) {
-			err := r.c.db.hidden(func(tx *boltfile.Tx) error {
-				g, before, err := r.recorder(tx, head)
-				if err != nil {
-					return err
-				}
-				if log == nil {
-					log = history.NewLog(head, g.history, known, cp.RV, cp.Proven())
-				}
-				log.Rebind(g.history)
-				for _, key := range part {
-					c, err := r.change(key, before, g)
-					if err != nil {
-						return fmt.Errorf("%s: %w", key, err)
-					}
-					if err := add(c); err != nil {
-						return fmt.Errorf("%s: %w", key, err)
-					}
-				}
-				return nil
-			})
-			if err != nil {
-				return head, err
-			}
-		}
-	}
 	err = r.c.db.hidden(func(tx *boltfile.Tx) error {
 		g, _, err := r.recorder(tx, head)
 		if err != nil {
 			return err
 		}
-		log.Rebind(g.history)
+		log = history.NewLog(head, g.history, known, cp.RV, cp.Proven())
 		return log.Skip(store.Gap{})
 	})
+	if err != nil {
+		return head, err
+	}
+	keys := slices.Sorted(maps.Keys(r.touched))
+	if err := r.record(keys, head, log, log.Upsert); err != nil {
+		return head, err
+	}
+	placed := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return r.touched[key] == "" && !log.Replaced(key) })
+	if err := r.record(placed, head, log, log.DeletePlaced); err != nil {
+		return head, err
+	}
+	err = r.record(keys, head, log, log.DeleteUnplaced)
 	return log.End(), err
+}
+
+// record calls add with the changes of keys, in transactions of bounded size.
+func (r *replacement) record(keys []string, head history.Head, log *history.Log, add func(history.Change) error) error {
+	for part := range slices.Chunk(keys, copyRecords) {
+		err := r.c.db.hidden(func(tx *boltfile.Tx) error {
+			g, before, err := r.recorder(tx, head)
+			if err != nil {
+				return err
+			}
+			log.Rebind(g.history)
+			for _, key := range part {
+				c, err := r.change(key, before, g)
+				if err == nil {
+					err = add(c)
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", key, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *replacement) generation(tx *boltfile.Tx, n uint64) *boltfile.Bucket {

@@ -122,13 +122,8 @@ func (f *feed) begin() error { return f.head.Track(f.attributes, f.highest) }
 func (f *feed) record(changes []history.Change, gap *store.Gap, known string, next *store.Checkpoint) error {
 	proven := next.Proven()
 	log := history.NewLog(f.head, f, known, next.RV, proven)
-	if err := log.Add(changes); err != nil {
+	if err := log.Add(changes, gap); err != nil {
 		return err
-	}
-	if gap != nil {
-		if err := log.Skip(*gap); err != nil {
-			return err
-		}
 	}
 	f.head = log.End()
 	f.trim(proven.Add(-store.DefaultHistoryRetention).Unix())

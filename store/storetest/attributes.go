@@ -128,8 +128,8 @@ var attributesRules = []rule{
 		s.replace(t, goesOn(10), Put(cm("shop", "x", 4, "app", "a")), Put(cm("shop", "y", 5, "app", "a")), Put(cm("shop", "z", 6, "app", "a")))
 		s.apply(t, goesOn(12), Put(cm("shop", "x", 12, "app", "b")))
 		s.replace(t, goesOn(20), Put(cm("shop", "x", 18, "app", "c")), Put(cm("shop", "y", 19, "app", "a")), Delete("shop/z"))
-		require.Equal(t, []string{"18 [v1:app=a]", "19 same", "20 same"}, attributesAt(t, s, "10"))
-		require.Equal(t, []string{"18 [v1:app=b]", "19 same", "20 same"}, attributesAt(t, s, "12"))
+		require.Equal(t, []string{"13 same", "18 [v1:app=a]", "19 same"}, attributesAt(t, s, "10"))
+		require.Equal(t, []string{"13 same", "18 [v1:app=b]", "19 same"}, attributesAt(t, s, "12"))
 		s.check(t)
 	}},
 	{name: "unknown before the index", run: func(t *testing.T, h Harness) {

@@ -20,6 +20,7 @@ package history
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -99,6 +100,8 @@ type Log struct {
 	now   int64  // time of the batch
 	lost  string // the highest resourceVersion that could not be recorded
 	free  string // the resourceVersion from which the search for a free one continues; empty before the first search
+
+	unseen bool // no reader can be at a resourceVersion between known and next
 
 	recording bool
 	replaced  map[string]Entry // entries of objects whose key another object has now
@@ -190,23 +193,26 @@ func unix(t time.Time) int64 { return max(1, t.Unix()) }
 // resourceVersions are opaque.
 func (l *Log) Recording() bool { return l.recording }
 
-// Add records the changes of a batch.
-func (l *Log) Add(changes []Change) error {
-	for _, c := range changes {
-		if err := l.Upsert(c); err != nil {
+// Add records the changes of a batch and its gap, nil for none.
+func (l *Log) Add(changes []Change, gap *store.Gap) error {
+	if gap != nil {
+		if err := l.Skip(*gap); err != nil {
 			return err
 		}
 	}
-	for _, c := range changes {
-		if err := l.Delete(c); err != nil {
-			return err
+	for _, add := range []func(Change) error{l.Upsert, l.DeletePlaced, l.DeleteUnplaced} {
+		for _, c := range changes {
+			if err := add(c); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // Upsert records the new object of a change, if it has one. All changes of a batch go through
-// Upsert before the first goes through Delete, which looks for free resourceVersions.
+// Upsert before the first goes through DeletePlaced, then all go through DeleteUnplaced: each looks for
+// resourceVersions that those before have left free.
 func (l *Log) Upsert(c Change) error {
 	if !l.Recording() || c.New == nil || c.Old != nil && c.Old.UID == c.New.UID && c.Old.RV == c.New.RV {
 		return nil
@@ -233,27 +239,8 @@ func (l *Log) Upsert(c Change) error {
 	return l.put(c, e)
 }
 
-// Delete records the deletion of a change's old object, if it was deleted or replaced by another
-// object of the same name.
-func (l *Log) Delete(c Change) error {
-	switch {
-	case !l.Recording(), c.Old == nil:
-		return nil
-	case c.New == nil:
-		was, err := l.forget(c.Key, c.Old.RV)
-		if err != nil {
-			return err
-		}
-		return l.deleted(c, was)
-	case c.Old.UID != c.New.UID:
-		from := before(c.New.RV)
-		return l.putTombstone(c, l.replaced[c.Key], &from)
-	}
-	return nil
-}
-
-// Skip records a gap. Without a first or last resourceVersion it begins after the checkpoint before
-// the batch, or ends at the one after it; it does not reach past these.
+// Skip records a gap, before the deletions. Without a first or last resourceVersion it begins after the
+// checkpoint before the batch, or ends at the one after it; it does not reach past these.
 func (l *Log) Skip(g store.Gap) error {
 	from, to := higher(l.known, before(g.First)), g.Last
 	if !decimal(to) || after(to, l.next) {
@@ -262,6 +249,7 @@ func (l *Log) Skip(g store.Gap) error {
 	if !l.Recording() || !after(before(to), from) {
 		return nil
 	}
+	l.unseen = from == l.known && to == l.next
 	was, ok, err := l.table.Get(GapKey(to))
 	if ok && err == nil { // from before the checkpoint went back
 		err = l.drop(GapKey(to))
@@ -310,51 +298,6 @@ func (l *Log) put(c Change, e Entry) error {
 		return nil
 	}
 	return l.set(Key(rv), e)
-}
-
-// deleted records that a key's object was deleted.
-func (l *Log) deleted(c Change, was Entry) error {
-	if after(c.Deletion, l.known) && !after(c.Old.RV, c.Deletion) {
-		from := digits(c.Deletion)
-		return l.putTombstone(c, was, &from)
-	}
-	// The resourceVersion is not known, except that it is at or before the batch's checkpoint. A
-	// batch may have many such deletions, so the search continues where the previous one ended.
-	if l.free == "" {
-		l.free = digits(l.next)
-	}
-	return l.putTombstone(c, was, &l.free)
-}
-
-// putTombstone records the deletion of a key's object under a free resourceVersion. It searches
-// downward from *from; the number must be past the checkpoint before the batch and past the
-// object's resourceVersion. It updates *from for the next search, empty if no number is left.
-func (l *Log) putTombstone(c Change, was Entry, from *string) error {
-	above := higher(l.known, c.Old.RV)
-	deletion := was
-	deletion.Key, deletion.Deleted, deletion.Time = c.Key, true, l.now
-	for c.Bury != nil && after(*from, above) {
-		rv := *from
-		_, taken, err := l.table.Get(Key(rv))
-		if err != nil {
-			return err
-		}
-		if taken {
-			*from = before(rv)
-			continue
-		}
-		if err := l.set(Key(rv), deletion); err != nil {
-			return err
-		}
-		n, err := c.Bury(rv)
-		l.head.Bytes += n
-		return err
-	}
-	l.lose(c.Old.RV)
-	if c.New != nil {
-		l.lose(c.New.RV)
-	}
-	return nil
 }
 
 func (l *Log) set(key []byte, e Entry) error {
@@ -421,6 +364,18 @@ func before(rv string) string {
 	}
 	n, _ := new(big.Int).SetString(rv, 10)
 	return n.Sub(n, big.NewInt(1)).String()
+}
+
+// successor returns the number after rv; empty if rv is no number.
+func successor(rv string) string {
+	if n, err := strconv.ParseUint(rv, 10, 64); err == nil && n < math.MaxUint64 {
+		return strconv.FormatUint(n+1, 10)
+	}
+	n, ok := new(big.Int).SetString(rv, 10)
+	if !ok {
+		return ""
+	}
+	return n.Add(n, big.NewInt(1)).String()
 }
 
 // after reports whether a and b are numbers and a is past b.
