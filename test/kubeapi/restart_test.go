@@ -29,6 +29,10 @@ var restartObjects = flag.Int("restart.objects", 2000, "how many objects the hub
 const (
 	restarts = 6
 
+	// restartLimit is for the median of the times from the start of a hub of manyObjects, at least, until it serves.
+	restartLimit = time.Second
+	manyObjects  = 100_000
+
 	// restartMemory limits the memory of a hub that has just begun to serve, in bytes: it does not
 	// depend on the number of objects.
 	restartMemory = 32 << 20
@@ -78,6 +82,9 @@ func TestHubRestart(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("%d objects: the median of %d restarts is %v", *restartObjects, restarts, took[restarts/2])
+	if *restartObjects >= manyObjects {
+		require.Less(t, took[restarts/2], restartLimit)
+	}
 }
 
 // restarted is a hub and a client of it.
