@@ -42,6 +42,8 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func getBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) } //nolint:forcetypeassert // see buffers
 
+// putBuffer gives a buffer back. After the error of a write HTTP/2 may still be sending it, so that
+// no other answer may use it.
 func putBuffer(b *bytes.Buffer) {
 	if b.Cap() <= 2*writeBufferBytes { // others would make the pool grow
 		b.Reset()
@@ -174,7 +176,9 @@ func (f *frames) write() error {
 	}
 	f.pending = nil
 	_, err := f.out.Write(b.Bytes())
-	putBuffer(b)
+	if err == nil {
+		putBuffer(b)
+	}
 	return err
 }
 

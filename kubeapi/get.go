@@ -50,7 +50,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 		body, end = indented(body), nil
 	}
 	if send(w, http.StatusOK, body, end) == nil {
-		putBuffer(buf) // else HTTP/2 may still be sending it
+		putBuffer(buf)
 	}
 	return nil
 }

@@ -88,3 +88,23 @@ func TestGetsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestFramesCut has a watch cut while HTTP/2 still has its frames to send: they stay as they are while
+// other watches write.
+func TestFramesCut(t *testing.T) {
+	for _, encoding := range []string{"", "zstd"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept-Encoding", encoding)
+		cut, others := &keeping{header: http.Header{}}, httptest.NewRecorder()
+		for range 20 { // a pool may forget, and does so under the race detector
+			f := newFrames(cut, r, &query{})
+			require.NoError(t, f.event(store.Added, []byte(`{"some":"object"}`)))
+			require.Error(t, f.flush())
+			kept := bytes.Clone(cut.body)
+			other := newFrames(others, r, &query{})
+			require.NoError(t, other.event(store.Deleted, []byte(`{"another":"one"}`)))
+			require.NoError(t, other.flush())
+			require.Equal(t, kept, cut.body, "encoding %q", encoding)
+		}
+	}
+}

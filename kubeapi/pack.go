@@ -95,7 +95,6 @@ type gzipWriter struct {
 // Write implements [io.Writer].
 func (w *gzipWriter) Write(p []byte) (int, error) {
 	b := w.begin()
-	defer putBuffer(b)
 	if err := pack(b, w.history, p); err != nil {
 		return 0, err
 	}
@@ -105,8 +104,11 @@ func (w *gzipWriter) Write(p []byte) (int, error) {
 		w.history = w.history[:copy(w.history, w.history[over:])]
 	}
 	w.history = append(w.history, keep...)
-	_, err := w.w.Write(b.Bytes())
-	return len(p), err
+	if _, err := w.w.Write(b.Bytes()); err != nil {
+		return len(p), err
+	}
+	putBuffer(b)
+	return len(p), nil
 }
 
 // piece is a part of a stream, packed after its history. It is immutable.
@@ -148,7 +150,6 @@ func pack(b *bytes.Buffer, history, plain []byte) error {
 // end writes the end of the stream.
 func (w *gzipWriter) end() error {
 	b := w.begin()
-	defer putBuffer(b)
 	if err := flate.StatelessDeflate(b, nil, true, nil); err != nil {
 		return err
 	}
