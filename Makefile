@@ -87,8 +87,14 @@ bench-library: controlplane ## only the library's targets, in three minutes; wri
 	cd bench && $(GO) run ./cmd/bench -plan library -out ../.build/bench-library -command 'make bench-library'
 
 .PHONY: bench-api
-bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in a quarter of an hour; writes docs/bench/api.md
-	cd bench && $(GO) run ./cmd/bench -plan api -command 'make bench-api'
+bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in a quarter of an hour; writes docs/bench/api.md; BEFORE=REVISION also compares the agent without clients with that revision's
+ifdef BEFORE
+	rm -rf .build/before && mkdir -p .build/before/src
+	git archive '$(BEFORE)' | tar -x -C .build/before/src
+	cd .build/before/src && $(GOBUILD) -buildvcs=false -ldflags '-s -w' -o ../snapcache ./cmd/snapcache
+	rm -rf .build/before/src
+endif
+	cd bench && $(GO) run ./cmd/bench -plan api $(if $(BEFORE),-before $(CURDIR)/.build/before/snapcache) -command 'make bench-api$(if $(BEFORE), BEFORE=$(BEFORE))'
 
 .PHONY: bench-fleet
 bench-fleet: controlplane ## only the return of a fleet to hubs and to a kube-apiserver, in ten minutes; writes docs/bench/fleet.md; FLEET='-nodes 200' has fewer nodes

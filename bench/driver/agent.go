@@ -51,7 +51,7 @@ func startAgent(binary string, l launch) (*agent, error) {
 		}
 	}
 	if l.api != "" {
-		fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  access:\n    enabled: %t\n", l.api, l.hub)
+		fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  socket: %s\n  access:\n    enabled: %t\n", l.api, apiSocket(l.dir), l.hub)
 	}
 	config := filepath.Join(l.dir, "agent.yaml")
 	if err := os.WriteFile(config, []byte(b.String()), 0o600); err != nil {
@@ -67,6 +67,9 @@ func startAgent(binary string, l launch) (*agent, error) {
 	}
 	return &agent{process: p, launch: l, client: localapi.NewClient(socket)}, nil
 }
+
+// apiSocket returns the socket of the Kubernetes API of the agent in a directory.
+func apiSocket(dir string) string { return filepath.Join(dir, "k") }
 
 // collection returns the agent's name of a resource.
 func collection(name string) (string, error) {

@@ -54,6 +54,14 @@ const (
 	AllWatches = "watches of all pods"
 )
 
+// The figures that describe the watches of a kind, which are the same for each server.
+const (
+	EachServer = "each server"
+	Watches    = ": watches"
+	Changes    = ": changes a second"
+	Reached    = ": watches that a change reaches"
+)
+
 // apiSide is one of the two servers.
 type apiSide struct {
 	name   string
@@ -61,6 +69,7 @@ type apiSide struct {
 	idle   float64 // seconds of CPU a second
 	config *rest.Config
 	http   *http.Client
+	socket bool // http uses its unix socket
 }
 
 // figures collects the figures of a comparison.
@@ -122,13 +131,16 @@ func (d *Driver) api(ctx context.Context, s *server, plan API) (_ []result.Figur
 	return f.all, err
 }
 
+// apiDir is the directory of the agent with the Kubernetes API.
+func (d *Driver) apiDir() string { return filepath.Join(d.scratch, "api") }
+
 // startAPI starts an agent with the Kubernetes API, and waits until it is caught up.
 func (d *Driver) startAPI(ctx context.Context, s *server) (*apiSide, subject, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, nil, err
 	}
-	dir := filepath.Join(d.scratch, "api")
+	dir := d.apiDir()
 	p, _, err := d.apiAgent(ctx, s, launch{name: Agent, dir: dir, api: address})
 	if err != nil {
 		return nil, nil, err

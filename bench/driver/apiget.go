@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,31 +19,66 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Gets are the kinds of reads of single objects.
-var Gets = []string{"get, resourceVersion=0", "16 gets at once, resourceVersion=0", "get, most recent"}
+// atOnce is how many single objects are read at once, if not one after another.
+const atOnce = 16
+
+// gets are the kinds of reads of single objects.
+var gets = []struct {
+	name, query string
+	atOnce      int
+	share       int  // of API.Gets: one of so many
+	socket      bool // on a unix socket, with HTTP/1.1
+}{
+	{"get, resourceVersion=0", "?resourceVersion=0", 1, 1, false},
+	{"16 gets at once, resourceVersion=0", "?resourceVersion=0", atOnce, 1, false},
+	{"get, most recent", "", 1, 4, false}, // each waits for the kube-apiserver
+	{"get on the socket, resourceVersion=0", "?resourceVersion=0", 1, 1, true},
+	{"16 gets at once on the socket, resourceVersion=0", "?resourceVersion=0", atOnce, 1, true},
+}
+
+// Gets returns the names of the kinds of reads of single objects.
+func Gets() (names []string) {
+	for _, g := range gets {
+		names = append(names, g.name)
+	}
+	return names
+}
 
 // apiGets measures reads of single objects: of each side, and of a server whose handler does nothing
-// else than write such an object.
-func (d *Driver) apiGets(ctx context.Context, s *server, sides []*apiSide, plan API, f *figures) (err error) {
+// else than write such an object. Those on the agent's socket have such a server too.
+func (d *Driver) apiGets(ctx context.Context, s *server, sides []*apiSide, plan API, f *figures) error {
 	keys := s.keys[s.resources[0].Name]
-	floor, stop, err := d.startFloor(ctx, sides[0], podPath(keys[0]))
-	if err != nil {
-		return err
+	agent := sides[0]
+	for _, sides := range [][]*apiSide{sides, {agent.onSocket(apiSocket(d.apiDir()))}} {
+		floor, stop, err := d.startFloor(ctx, agent, podPath(keys[0]), sides[0].socket)
+		if err != nil {
+			return err
+		}
+		for range plan.Rounds {
+			if err = readOne(ctx, floor, sides, keys, plan.Gets, f); err != nil {
+				break
+			}
+		}
+		if err := errors.Join(err, stop()); err != nil {
+			return err
+		}
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	sides = append([]*apiSide{floor}, sides...)
-	var least map[string]float64
-	for range plan.Rounds {
-		for _, x := range sides {
-			cpu, err := x.gets(ctx, keys, plan.Gets, f)
-			if err != nil {
-				return fmt.Errorf("gets of %s: %w", x.name, err)
-			}
-			if x == floor {
-				least = cpu
-				continue
-			}
-			for _, what := range Gets {
+	return nil
+}
+
+// readOne reads single objects of floor, then of each side.
+func readOne(ctx context.Context, floor *apiSide, sides []*apiSide, keys []string, n int, f *figures) error {
+	least, err := floor.gets(ctx, keys, n, f)
+	if err != nil {
+		return fmt.Errorf("gets of %s: %w", floor.name, err)
+	}
+	for _, x := range sides {
+		cpu, err := x.gets(ctx, keys, n, f)
+		if err != nil {
+			return fmt.Errorf("gets of %s: %w", x.name, err)
+		}
+		for _, what := range Gets() {
+			if _, ok := cpu[what]; ok {
 				f.add(what+": CPU above net/http's", x.name, "s", cpu[what]-least[what])
 			}
 		}
@@ -54,8 +91,21 @@ func podPath(key string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
 }
 
-// startFloor starts a server whose answer to each request is the object that x has at a path.
-func (d *Driver) startFloor(ctx context.Context, x *apiSide, path string) (_ *apiSide, stop func() error, err error) {
+// onSocket returns the same server at its unix socket.
+func (x *apiSide) onSocket(path string) *apiSide {
+	on := *x
+	on.socket, on.config = true, &rest.Config{Host: "http://socket"}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+	on.http = &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: atOnce, DisableCompression: true}}
+	return &on
+}
+
+// startFloor starts a server whose answer to each request is the object that x has at a path: on a socket,
+// or with TLS.
+func (d *Driver) startFloor(ctx context.Context, x *apiSide, path string, socket bool) (_ *apiSide, stop func() error, err error) {
 	dir, err := os.MkdirTemp(d.scratch, "floor")
 	if err != nil {
 		return nil, nil, err
@@ -74,6 +124,10 @@ func (d *Driver) startFloor(ctx context.Context, x *apiSide, path string) (_ *ap
 		return nil, nil, err
 	}
 	cmd := exec.Command(d.binaries.floor, "-body", file, "-dir", dir)
+	if socket {
+		cmd.Args = append(cmd.Args, "-socket", apiSocket(dir))
+	}
+	cmd.Env = []string{"GOGC=50"} // as the agent's, see gcPercent of cmd/snapcache
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err
@@ -93,6 +147,10 @@ func (d *Driver) startFloor(ctx context.Context, x *apiSide, path string) (_ *ap
 	if err != nil {
 		return nil, nil, errors.Join(p.failed(err), p.kill())
 	}
+	x = &apiSide{name: Floor, pid: p.pid()}
+	if socket {
+		return x.onSocket(apiSocket(dir)), stop, nil
+	}
 	ca, _, err := serving.Read(dir)
 	if err == nil {
 		x, err = newSide(Floor, p.pid(), 0, &rest.Config{Host: "https://" + strings.TrimSpace(address), TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
@@ -103,21 +161,21 @@ func (d *Driver) startFloor(ctx context.Context, x *apiSide, path string) (_ *ap
 	return x, stop, nil
 }
 
-// gets reads single pods. A tenth as many before opens the connection, and lets the server end what the
+// gets reads single pods. A tenth as many before opens the connections, and lets the server end what the
 // lists have left. It returns the CPU of each kind of read.
 func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) (map[string]float64, error) {
 	each := map[string]float64{}
-	for i, q := range []struct {
-		query  string
-		atOnce int
-	}{{"?resourceVersion=0", 1}, {"?resourceVersion=0", 16}, {"", 1}} {
+	for _, g := range gets {
+		if g.socket != x.socket {
+			continue
+		}
 		read := func(n int) error {
 			var group errgroup.Group
-			group.SetLimit(q.atOnce)
+			group.SetLimit(g.atOnce)
 			for k := range n {
 				path := podPath(keys[k*7919%len(keys)])
 				group.Go(func() error {
-					answer, err := x.get(ctx, path+q.query, "application/json")
+					answer, err := x.get(ctx, path+g.query, "application/json")
 					if err != nil {
 						return err
 					}
@@ -128,6 +186,7 @@ func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) (m
 			}
 			return group.Wait()
 		}
+		n := max(1, n/g.share)
 		if err := read(max(1, n/10)); err != nil {
 			return nil, err
 		}
@@ -136,9 +195,9 @@ func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) (m
 		if err != nil {
 			return nil, err
 		}
-		each[Gets[i]] = cpu / float64(n)
-		f.add(Gets[i]+": time", x.name, "s", time.Since(began).Seconds()/float64(n))
-		f.add(Gets[i]+": CPU", x.name, "s", each[Gets[i]])
+		each[g.name] = cpu / float64(n)
+		f.add(g.name+": time", x.name, "s", time.Since(began).Seconds()/float64(n))
+		f.add(g.name+": CPU", x.name, "s", each[g.name])
 	}
 	return each, nil
 }

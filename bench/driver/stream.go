@@ -49,7 +49,7 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 		}
 	}
 	began := time.Now()
-	changes, err := s.changeAt(ctx, st.Rate, st.Duration)
+	changes, err := s.changeAt(ctx, st.Rate, st.Duration, s.touch)
 	if err != nil {
 		return nil, err
 	}
@@ -118,9 +118,9 @@ func allDelays(ctx context.Context, p subject, changes, wanted int) (handled, du
 	}
 }
 
-// changeAt changes one pod after another at an even rate, and returns how many. If the server is
+// changeAt changes one pod after another at an even rate by touch, and returns how many. If the server is
 // slower, it is fewer.
-func (s *server) changeAt(ctx context.Context, rate float64, d time.Duration) (int, error) {
+func (s *server) changeAt(ctx context.Context, rate float64, d time.Duration, touch toucher) (int, error) {
 	pods := s.resources[0]
 	keys := s.keys[pods.Name][1:] // the first is that of readMark
 	order := s.random.Perm(len(keys))
@@ -138,7 +138,7 @@ func (s *server) changeAt(ctx context.Context, rate float64, d time.Duration) (i
 		// Consecutive changes are of different objects: a cache would merge two quick changes of
 		// one.
 		g.Go(func() error {
-			rv, err := s.touch(ctx, pods, keys[order[i%len(order)]])
+			rv, err := touch(ctx, pods, keys[order[i%len(order)]])
 			results[i] = rv
 			return err
 		})

@@ -18,13 +18,17 @@ agent caches all pods without managedFields, as it does by default; the kube-api
 - **CPU** is that of the server's process. From the kube-apiserver's, what it takes with no client is taken off.
 - **list**: all pods with resourceVersion=0, so from both servers' memory or disk and not from etcd. Its memory is the
   highest growth of the process's own resident memory.
-- **gets**: single pods with resourceVersion=0, one after another and 16 at once, and most recent ones.
-  net/http alone is a server with the agent's TLS and HTTP/2 settings, whose handler only writes a pod from memory.
+- **gets**: single pods with resourceVersion=0, one after another and 16 at once, and most recent ones. Those on the socket
+  are HTTP/1.1 on the agent's unix socket, 16 at once on as many connections.
+  net/http alone is a server with the agent's settings of TLS and HTTP/2, or on a socket, and of the garbage collector,
+  whose handler only writes a pod from memory.
 - **an informer's start**: client-go's typed informer with its defaults, from its start until it has synced.
-- **watches**: from the moment at which a change is sent to the kube-apiserver until the last of the watches that select
-  the object has its event. From the CPU, what the server takes for the same changes without these watches is taken off,
-  round by round: the servers take turns, and each works without watches while the other one has them.
-- **without clients**: agents with and without the Kubernetes API, each without stored data.
+- **watches**: from the moment at which a change is written to etcd until the last of the watches that select the object
+  has its event. The kube-apiserver makes no change itself, which would take far more CPU than its deliveries. From the CPU, what the server takes for the same changes without these watches is taken off,
+  round by round: the servers take turns, and each works without watches while the other one has them. The kube-apiserver
+  collects its garbage before each of them, else that would be part of one figure and not of the next.
+- **without clients**: agents with and without the Kubernetes API, each without stored data. "agent before" is one of the
+  revision BEFORE of the command.
 `
 
 // apiStage returns the stage with figures of the Kubernetes API, or nil.
@@ -52,23 +56,31 @@ func API(run *result.Run, st *result.Stage) string {
 		fmt.Fprintf(&b, "| %s | %s | %s %s | at most %.2fx | %s | %s |\n", t.what, withSpread(t.ours.at, t.ours.text),
 			t.theirs.of, withSpread(t.theirs.at, t.theirs.text), t.ratio, got, v.text)
 	}
-	b.WriteString("\n## What is measured\n\n" + apiExplained + "\n## Figures\n\n| | of | |\n|---|---|---|\n")
+	b.WriteString("\n## What is measured\n\n" + apiExplained)
+	for _, name := range []string{driver.FewWatches, driver.AllWatches} {
+		n := func(what string) string { return number(figureOf(st, name+what, driver.EachServer).at.Median) }
+		fmt.Fprintf(&b, "- **%s**: %s, and %s changes a second, each of which reaches %s of them.\n", name, n(driver.Watches), n(driver.Changes), n(driver.Reached))
+	}
+	b.WriteString("\n## Figures\n\n| | of | |\n|---|---|---|\n")
 	for _, f := range st.API {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.Of, withSpread(measure.SpreadOf(f.Values), textOf(f.Unit)))
 	}
 	return b.String()
 }
 
+// figureOf returns a figure of a server.
+func figureOf(st *result.Stage, what, server string) figure {
+	for _, f := range st.API {
+		if f.What == what && f.Of == server {
+			return figure{server, measure.SpreadOf(f.Values), textOf(f.Unit)}
+		}
+	}
+	return figure{of: server, text: size}
+}
+
 // apiTargets returns the targets of the Kubernetes API.
 func apiTargets(st *result.Stage) []target {
-	of := func(what, server string) figure {
-		for _, f := range st.API {
-			if f.What == what && f.Of == server {
-				return figure{server, measure.SpreadOf(f.Values), textOf(f.Unit)}
-			}
-		}
-		return figure{of: server, text: size}
-	}
+	of := func(what, server string) figure { return figureOf(st, what, server) }
 	versus := func(what, ours, theirs string, ratio float64) target {
 		return target{what: what, ours: of(what, ours), theirs: of(what, theirs), ratio: ratio, atMost: true}
 	}
@@ -82,7 +94,7 @@ func apiTargets(st *result.Stage) []target {
 		limit("list, JSON: memory grows by", 16<<20),
 		versus("an informer's start", driver.Agent, driver.FarServer, 1.0/3),
 	}
-	for _, what := range driver.Gets {
+	for _, what := range driver.Gets() {
 		whole := limit(what+": CPU", 100e-6)
 		if floor := of(what+": CPU", driver.Floor); floor.at.Median > 100e-6 {
 			whole.why = "net/http alone takes " + floor.text(floor.at.Median)
@@ -91,7 +103,9 @@ func apiTargets(st *result.Stage) []target {
 	}
 	all = append(all, limit("a watch that waits: memory", 40<<10))
 	for _, name := range []string{driver.FewWatches, driver.AllWatches} {
-		all = append(all, versus(name+": CPU for a delivery", driver.Agent, driver.Server, 1), versus(name+": to the last one, p99", driver.Agent, driver.Server, 1.5))
+		cpu := versus(name+": CPU for a delivery", driver.Agent, driver.Server, 1)
+		cpu.difference = true
+		all = append(all, cpu, versus(name+": to the last one, p99", driver.Agent, driver.Server, 1.5))
 	}
 	for _, what := range []string{"CPU of a first sync", "memory after a first sync", "CPU of changes", "memory after changes"} {
 		what = "without clients: " + what
@@ -107,8 +121,11 @@ func apiTargets(st *result.Stage) []target {
 }
 
 func textOf(unit string) func(float64) string {
-	if unit == "B" {
+	switch unit {
+	case "B":
 		return size
+	case "":
+		return number
 	}
 	return func(s float64) string {
 		if math.Abs(s) < 0.00095 {

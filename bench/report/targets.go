@@ -29,6 +29,7 @@ type target struct {
 	atMost       bool
 	floor        float64 // the smallest value of ours that can be measured; 0 for none
 	why          string  // the reason why it may not be reached; empty if none is known
+	difference   bool    // theirs is a small difference of two large figures
 }
 
 // figure is one side of a ratio.
@@ -118,6 +119,10 @@ func judge(t target) verdict {
 	v := verdict{target: t, got: math.NaN()}
 	if t.ours.at.Count == 0 || t.theirs.at.Count == 0 {
 		v.text = "not measured"
+		return v
+	}
+	if at := t.theirs.at; t.difference && (at.Median <= 0 || at.High-at.Low > at.Median) {
+		v.text = "too noisy to judge"
 		return v
 	}
 	if t.theirs.at.Median <= 0 {

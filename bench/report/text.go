@@ -28,6 +28,9 @@ func size(n float64) string {
 	return humanize.Bytes(uint64(n))
 }
 
+// number formats a number of things.
+func number(n float64) string { return humanize.Comma(int64(math.Round(n))) }
+
 // times formats a ratio.
 func times(r float64) string {
 	switch {

@@ -50,7 +50,7 @@ type Stage struct {
 type Figure struct {
 	What   string    `json:"what"`
 	Of     string    `json:"of"`
-	Unit   string    `json:"unit"` // "s" or "B"
+	Unit   string    `json:"unit"` // "s" or "B"; empty for a number
 	Values []float64 `json:"values"`
 }
 
