@@ -103,7 +103,8 @@ func covers(r *http.Request, p path, of []*served) bool {
 func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 	m := s.opts.Metrics
 	m.forwarding.Inc()
-	counted := &hijackable{counting{ResponseWriter: w}}
+	v := forwardedVerb(r)
+	counted := &hijackable{counting{ResponseWriter: w, sent: m.bytes.WithLabelValues(v)}}
 	ctx, cancel := s.whileAllowed(r)
 	ended := false
 	defer func() {
@@ -118,7 +119,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		default: // the answer was cut
 			code = http.StatusBadGateway
 		}
-		m.forwarded.WithLabelValues(forwardedVerb(r), strconv.Itoa(code)).Inc()
+		m.forwarded.WithLabelValues(v, strconv.Itoa(code)).Inc()
 		cancel()
 	}()
 	s.opts.Forward.ServeHTTP(counted, r.WithContext(ctx))

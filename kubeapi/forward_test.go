@@ -379,6 +379,7 @@ func TestForwardedMetrics(t *testing.T) {
 		require.Eventually(t, func() bool { return valueOf(t, counter) == before+1 }, time.Minute, time.Millisecond, "%+v", tc)
 		require.Zero(t, valueOf(t, s.opts.Metrics.forwarding))
 	}
+	require.EqualValues(t, len("ok"), valueOf(t, s.opts.Metrics.bytes.WithLabelValues("list")))
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 

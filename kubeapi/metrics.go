@@ -12,6 +12,7 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	watches  *prometheus.GaugeVec
 	events   *prometheus.CounterVec
+	bytes    *prometheus.CounterVec
 	resumes  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
 
@@ -53,6 +54,10 @@ func NewMetrics() *Metrics {
 			Name: "snapcache_kubernetes_api_events_total",
 			Help: "Events sent to watches of the Kubernetes API, without bookmarks.",
 		}, []string{"collection"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "snapcache_kubernetes_api_sent_bytes_total",
+			Help: "Bytes of the answers of the Kubernetes API as sent, which may be compressed, by verb.",
+		}, []string{"verb"}),
 		resumes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "snapcache_kubernetes_api_resumes_total",
 			Help: "Watches that continued from a resourceVersion, by tier: exact from memory, coalesced from the stored history, expired (410).",
@@ -91,6 +96,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.requests.Collect(ch)
 	m.watches.Collect(ch)
 	m.events.Collect(ch)
+	m.bytes.Collect(ch)
 	m.resumes.Collect(ch)
 	m.refused.Collect(ch)
 	m.forwarded.Collect(ch)

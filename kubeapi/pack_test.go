@@ -124,6 +124,7 @@ func TestPackedBytes(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, strings.Count(string(plain.written()), "BOOKMARK"), 60)
 			compare(t, plain, packed)
+			require.EqualValues(t, len(plain.written())+len(packed.written()), valueOf(t, w.server.opts.Metrics.bytes.WithLabelValues("watch")))
 		})
 	})
 	t.Run("return", func(t *testing.T) {
@@ -167,6 +168,7 @@ func TestPackedList(t *testing.T) {
 		var frame zstd.Header
 		require.NoError(t, frame.Decode(packed.Body.Bytes()))
 		require.True(t, frame.HasCheckSum)
+		require.EqualValues(t, plain.Body.Len()+packed.Body.Len(), valueOf(t, w.server.opts.Metrics.bytes.WithLabelValues("list")))
 		for _, accept := range []string{"", "gzip", "zstd;q=0", "zstd;q=0.0", "zstdx", "*"} {
 			require.Empty(t, get(list, accept).Header().Get("Content-Encoding"), accept)
 		}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
@@ -235,7 +236,7 @@ func knownSubresource(name string) bool {
 // observe counts a request, and answers with a Status if fn returns an error before it has written
 // anything. After that the connection is cut, so that no client takes a part for the whole.
 func (s *Server) observe(w http.ResponseWriter, r *http.Request, v verb, c *served, fn func(http.ResponseWriter) error) {
-	counted := &counting{ResponseWriter: w}
+	counted := &counting{ResponseWriter: w, sent: s.opts.Metrics.bytes.WithLabelValues(string(v))}
 	done := s.opts.Metrics.begin(v, c.info.ID)
 	ended := false
 	defer func() {
@@ -262,10 +263,11 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request, v verb, c *serv
 // statusClientClosed stands in metrics for a client that did not wait for its answer.
 const statusClientClosed = 499
 
-// counting notes the status code of an answer.
+// counting notes the status code of an answer, and counts its bytes.
 type counting struct {
 	http.ResponseWriter
 	code int
+	sent prometheus.Counter
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -279,7 +281,9 @@ func (c *counting) Write(p []byte) (int, error) {
 	if c.code == 0 {
 		c.code = http.StatusOK
 	}
-	return c.ResponseWriter.Write(p)
+	n, err := c.ResponseWriter.Write(p)
+	c.sent.Add(float64(n))
+	return n, err
 }
 
 // Unwrap is for [http.ResponseController].

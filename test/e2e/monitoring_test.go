@@ -69,7 +69,7 @@ func TestMonitoringMetrics(t *testing.T) {
 		"snapcache_relists_total reason=initial", "snapcache_relists_total reason=scope-changed", "snapcache_relists_total reason=requested",
 		"snapcache_events_total type=BOOKMARK", "snapcache_snapshots_total result=success", "snapcache_snapshots_total result=failure",
 		"snapcache_store_quarantined reason=foreign", "snapcache_verify_drift_total kind=missing",
-		"snapcache_kubernetes_api_requests_total verb=list", "snapcache_kubernetes_api_resumes_total tier=exact", "snapcache_kubernetes_api_refused_total reason=unauthorized",
+		"snapcache_kubernetes_api_requests_total verb=list", "snapcache_kubernetes_api_sent_bytes_total verb=watch", "snapcache_kubernetes_api_resumes_total tier=exact", "snapcache_kubernetes_api_refused_total reason=unauthorized",
 		"snapcache_upstream_errors_total kind=unauthorized", "snapcache_upstream_errors_total kind=untrusted", "snapcache_upstream_errors_total kind=forbidden",
 		"snapcache_upstream_errors_total kind=gone", "snapcache_upstream_errors_total kind=server", "snapcache_upstream_errors_total kind=other",
 	} {
