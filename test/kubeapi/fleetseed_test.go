@@ -15,7 +15,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -118,6 +120,23 @@ func (f *fleet) kubectl(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// awaitIdentity waits until the hubs let a user read the identity of the cluster. A refusal of before counts
+// for a minute.
+func (f *fleet) awaitIdentity(token string) {
+	f.t.Helper()
+	for _, h := range f.hubs {
+		config := restConfig(f.t, h.cached)
+		config.BearerToken = token
+		client, err := kubernetes.NewForConfig(config)
+		require.NoError(f.t, err)
+		err = wait.PollUntilContextTimeout(f.t.Context(), 5*pollEvery, 2*patience, true, func(ctx context.Context) (bool, error) {
+			_, err = client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+			return err == nil, nil
+		})
+		require.NoError(f.t, err)
+	}
+}
+
 // requireSeeded requires that an agent has listed each resource once, from its seed.
 func (s *site) requireSeeded() {
 	s.t.Helper()
@@ -139,6 +158,7 @@ func TestFleetSeedFallback(t *testing.T) {
 	f.kubectl("create", "clusterrolebinding", "identity", "--clusterrole=identity", "--group=system:serviceaccounts:fleet")
 	require.NoError(t, objects.SeedPodsDirect(t.Context(), f.on.ControlPlane, seededPods))
 	f.awaitInStep("seeded")
+	f.awaitIdentity(f.tokens[1])
 	f.churn()
 	for i, only := range []string{"", "left"} {
 		f.spokes = append(f.spokes, f.newSpoke(i, f.tokens[i], only, func(s *site) {
