@@ -213,12 +213,16 @@ func TestFormat(t *testing.T) {
 		if keys.Primary != nil {
 			secret = bytes.Repeat([]byte{7}, 32)
 		}
-		t.Run(filepath.Base(file), func(t *testing.T) { readFormat(t, golden(t, file, keys), secret) })
-		t.Run(filepath.Base(file)+", fresh", func(t *testing.T) { readFormat(t, fresh, secret) })
+		// A deletion of a list whose resourceVersion is unknown was filed under the highest free one when
+		// the golden files were written, and is under the lowest now.
+		t.Run(filepath.Base(file), func(t *testing.T) { readFormat(t, golden(t, file, keys), secret, "1200", "1197") })
+		t.Run(filepath.Base(file)+", fresh", func(t *testing.T) { readFormat(t, fresh, secret, "1197", "1200") })
 	}
 }
 
-func readFormat(t *testing.T, path string, secret []byte) {
+// readFormat reads a golden database. unknown and replaced are the resourceVersions under which the history
+// has the deletion at an unknown one, and that of an object with a successor.
+func readFormat(t *testing.T, path string, secret []byte, unknown, replaced string) {
 	p := readPlainly(t, path, secret)
 	require.Equal(t, "snapcache", string(p.cells["meta\x00magic"]))
 	format := byte(1)
@@ -237,13 +241,13 @@ func readFormat(t *testing.T, path string, secret []byte) {
 		p.compare(t, id, model)
 	}
 	p.compareHistory(t, "pods@shop", map[string]string{
-		"1197": "deleted shop/till-06 +1  false", // the change of the new one covers it
-		"1198": "deleted shop/till-03 +1  false",
-		"1200": "deleted shop/till-04 +1  false", // the time of the deletion is unknown
-		"1201": "put shop/till-05 +1  false",
-		"1202": "put shop/till-06 +1 1202 true",
-		"1203": "put shop/till-07 +2  false",
-		"1204": "put shop/till-08 +2  false",
+		replaced: "deleted shop/till-06 +1  false", // the change of the new one covers it
+		"1198":   "deleted shop/till-03 +1  false",
+		unknown:  "deleted shop/till-04 +1  false", // the time of the deletion is unknown
+		"1201":   "put shop/till-05 +1  false",
+		"1202":   "put shop/till-06 +1 1202 true",
+		"1203":   "put shop/till-07 +2  false",
+		"1204":   "put shop/till-08 +2  false",
 	}, "1100")
 	p.compareHistory(t, "secrets", map[string]string{}, "")
 	codec, first := p.record(t, "pods@shop", "shop/till-05")
