@@ -21,7 +21,6 @@ import (
 // Limits against clients that send too much, or too slowly.
 const (
 	maxConnections    = 640      // of each listener, on a node; further ones wait
-	maxStreams        = 1000     // of an HTTP/2 connection, as in a kube-apiserver: a client has its watches on one
 	maxHeaderBytes    = 64 << 10 // of the request line and the header; more is answered with 431
 	maxBodyBytes      = 1 << 20
 	readHeaderTimeout = 10 * time.Second // and that of the TLS handshake
@@ -29,6 +28,11 @@ const (
 	writeTimeout      = time.Minute     // of an answer; lists and watches renew it
 	idleTimeout       = 2 * time.Minute // of a connection without a request
 )
+
+// maxStreams limits the streams of an HTTP/2 connection, after which a client opens another one. A
+// kube-apiserver has 1,000. For a frame that it reads or writes, net/http may look at all streams for
+// one that has something to write: with 1,000 watches that is half of the cost of an event.
+const maxStreams = 250
 
 // Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that in the
 // files, which may change, or, if their names are empty, a new one for the address. refused is called with the address of
