@@ -137,10 +137,10 @@ var Plans = map[string]Plan{
 	// A quarter of an hour: the agent's Kubernetes API beside the kube-apiserver's. Each change reaches
 	// 10 of the watches of a namespace, or all of those of all pods.
 	"api": {
-		Name: "api", Settle: 5 * time.Second,
+		Name: "api", Settle: 3 * time.Second,
 		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, API: &API{
 			Idle: 3, Rounds: 5, Gets: 2_000, Watches: 1_000, Link: 20e6,
-			Alone: Rate{100, 10 * time.Second}, Few: Rate{100, 20 * time.Second}, All: Rate{5, 10 * time.Second},
+			Alone: Rate{100, 10 * time.Second}, Few: Rate{100, 20 * time.Second}, All: Rate{5, 8 * time.Second},
 		}}},
 	},
 	// Ten minutes: a fleet of 1,000 nodes comes back to the two hubs of deploy/kustomize/hub, and a fiftieth of it

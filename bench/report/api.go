@@ -24,9 +24,10 @@ agent caches all pods without managedFields, as it does by default; the kube-api
   whose handler only writes a pod from memory.
 - **an informer's start**: client-go's typed informer with its defaults, from its start until it has synced.
 - **watches**: from the moment at which a change is written to etcd until the last of the watches that select the object
-  has its event. The kube-apiserver makes no change itself, which would take far more CPU than its deliveries. From the CPU, what the server takes for the same changes without these watches is taken off,
-  round by round: the servers take turns, and each works without watches while the other one has them. The kube-apiserver
-  collects its garbage before each of them, else that would be part of one figure and not of the next.
+  has its event. The kube-apiserver makes no change itself, which would take far more CPU than its deliveries. From the CPU,
+  what the server takes for the same changes without these watches is taken off, round by round: the servers take turns, and
+  each works without watches while the other one has them. The kube-apiserver collects its garbage before each of them, else
+  that would be part of one figure and not of the next.
 - **without clients**: agents with and without the Kubernetes API, each without stored data. "agent before" is one of the
   revision BEFORE of the command.
 `
