@@ -28,8 +28,7 @@ agent caches all pods without managedFields, as it does by default; the kube-api
   what the server takes for the same changes without these watches is taken off, round by round: the servers take turns, and
   each works without watches while the other one has them. The kube-apiserver collects its garbage before each of them, else
   that would be part of one figure and not of the next.
-- **without clients**: agents with and without the Kubernetes API, each without stored data. "agent before" is one of the
-  revision BEFORE of the command.
+- **without clients**: agents with and without the Kubernetes API, each without stored data.
 `
 
 // apiStage returns the stage with figures of the Kubernetes API, or nil.
@@ -58,6 +57,9 @@ func API(run *result.Run, st *result.Stage) string {
 			t.theirs.of, withSpread(t.theirs.at, t.theirs.text), t.ratio, got, v.text)
 	}
 	b.WriteString("\n## What is measured\n\n" + apiExplained)
+	if figureOf(st, "without clients: CPU of a first sync", driver.AgentBefore).at.Count > 0 {
+		fmt.Fprintf(&b, "- **%s** is that of the revision BEFORE in the command.\n", driver.AgentBefore)
+	}
 	for _, name := range []string{driver.FewWatches, driver.AllWatches} {
 		n := func(what string) string { return number(figureOf(st, name+what, driver.EachServer).at.Median) }
 		fmt.Fprintf(&b, "- **%s**: %s, and %s changes a second, each of which reaches %s of them.\n", name, n(driver.Watches), n(driver.Changes), n(driver.Reached))

@@ -90,6 +90,14 @@ func TestAPIPage(t *testing.T) {
 	require.Contains(t, string(page), "| get, most recent: CPU | agent | 100 µs (100 µs to 5.0 ms) |")
 	require.False(t, strings.Contains(string(page), "agent before"), "no earlier program was compared")
 	requireTables(t, string(page))
+	compared := apiExample()
+	what := "without clients: CPU of a first sync"
+	for _, of := range []string{driver.AgentNoAPI, driver.AgentAPI, driver.AgentBefore} {
+		compared.Stages[0].API = append(compared.Stages[0].API, result.Figure{What: what, Of: of, Unit: "s", Values: []float64{1}})
+	}
+	with := API(compared, &compared.Stages[0])
+	require.Contains(t, with, "- **agent before** is that of the revision BEFORE in the command.\n")
+	require.Contains(t, with, "| "+what+" (agent, API on) | 1.0 s | agent before 1.0 s | at most 1.05x | 1.00x | reached |")
 	var run result.Run
 	require.NoError(t, result.Read(filepath.Join(dir, "api.json"), &run))
 	require.Equal(t, apiExample().Stages, run.Stages)
