@@ -37,8 +37,13 @@ func apiExample() *result.Run {
 	add(&st, "a watch that waits: memory", "B", map[string]float64{driver.Agent: 40 << 10})
 	for _, name := range []string{driver.FewWatches, driver.AllWatches} {
 		add(&st, name+": CPU for a delivery", "s", map[string]float64{driver.Agent: 20e-6, driver.Server: 20e-6})
-		for what, n := range map[string]float64{driver.Watches: 1000, driver.Changes: 99.6, driver.Reached: 10} {
-			st.API = append(st.API, result.Figure{What: name + what, Of: driver.EachServer, Values: []float64{n}})
+		for _, f := range []result.Figure{
+			{What: name + driver.Watches, Values: []float64{1000}},
+			{What: name + driver.Changes, Values: []float64{99.6}},
+			{What: name + driver.Reached, Values: []float64{10}},
+		} {
+			f.Of = driver.EachServer
+			st.API = append(st.API, f)
 		}
 		add(&st, name+": to the last one, p99", "s", map[string]float64{driver.Agent: 0.15, driver.Server: 0.1})
 	}
