@@ -76,7 +76,10 @@ func faultIndexes() []store.Index {
 
 // options returns options with which only the test makes changes durable.
 func (x *faultyStore) options() bolt.Options {
-	return bolt.Options{FlushInterval: time.Hour, ViewLimit: time.Hour, ReplaceBudget: 6000, Keys: x.keys}
+	return bolt.Options{
+		FlushInterval: time.Hour, ViewLimit: time.Hour, ReplaceBudget: 6000, Keys: x.keys,
+		HistoryRetention: storetest.HistoryRetention, // the model's clock is not that of the file
+	}
 }
 
 // later returns a time that no other call returned, for names.
