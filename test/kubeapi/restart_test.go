@@ -29,7 +29,7 @@ var restartObjects = flag.Int("restart.objects", 2000, "how many objects the hub
 const (
 	restarts = 6
 
-	// restartLimit is for the median of the times from the start of a hub of manyObjects, at least, until it serves.
+	// restartLimit is for the median of the times until a hub of manyObjects, or more, serves.
 	restartLimit = time.Second
 	manyObjects  = 100_000
 
@@ -116,7 +116,7 @@ func (s *restarted) version(r *resource) string {
 	return list.ResourceVersion
 }
 
-// serves waits until a collection is listed and a watch of it continues.
+// serves waits until a collection is listed, as most recent, and a watch of it continues.
 func (s *restarted) serves(r *resource, rv string) error {
 	path := r.prefix() + "/" + r.Resource
 	for _, query := range []string{"?limit=500", "?watch=1&timeoutSeconds=1&resourceVersion=" + rv} {
@@ -126,10 +126,12 @@ func (s *restarted) serves(r *resource, rv string) error {
 				return false, nil // it has not begun to listen
 			}
 			defer answer.Body.Close()
+			recent := true
 			if strings.HasPrefix(query, "?limit") {
+				recent = answer.Header.Get("Age") == "0"
 				_, err = io.Copy(io.Discard, answer.Body)
 			}
-			return answer.StatusCode == http.StatusOK, err
+			return answer.StatusCode == http.StatusOK && recent, err
 		})
 		if err != nil {
 			return fmt.Errorf("%s%s: %w", path, query, err)
