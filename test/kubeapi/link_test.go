@@ -25,10 +25,11 @@ type link struct {
 	running  sync.WaitGroup
 }
 
-// newLink returns a working link to the targets, until the end of the test.
+// newLink returns a working link to the targets, until the end of the test. No other program takes its
+// address while it is cut.
 func newLink(t *testing.T, targets ...string) *link {
 	t.Helper()
-	l := &link{address: "127.0.0.1:0", targets: targets, conns: map[net.Conn]struct{}{}}
+	l := &link{address: freeAddress(t), targets: targets, conns: map[net.Conn]struct{}{}}
 	l.restore(t)
 	t.Cleanup(l.cut)
 	return l
@@ -40,7 +41,7 @@ func (l *link) restore(t *testing.T) {
 	listener, err := net.Listen("tcp", l.address)
 	require.NoError(t, err)
 	l.mu.Lock()
-	l.listener, l.address = listener, listener.Addr().String()
+	l.listener = listener
 	l.mu.Unlock()
 	l.running.Go(func() {
 		for {
