@@ -137,7 +137,7 @@ func TestFollow(t *testing.T) {
 		f.hears("23 DELETED b/m", "BOOKMARK 23")
 		replace(t, f.c, goesOn(30), storetest.Delete("b/z"), put("b", "k", "u7", 28))
 		f.bell.ring()
-		f.hears("28 ADDED b/k", "30 DELETED b/z", "BOOKMARK 30")
+		f.hears("24 DELETED b/z", "28 ADDED b/k", "BOOKMARK 30") // a deletion of a list has the lowest free resourceVersion
 	})
 }
 
