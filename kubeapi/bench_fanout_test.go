@@ -24,9 +24,6 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// fanOutWatches is how many watches BenchmarkFanOut has.
-const fanOutWatches = 1000
-
 // fanOutClients is the environment variable that makes this program the clients of BenchmarkFanOut, so
 // that their CPU is not the server's. Its value is the server's URL; the paths of the watches are the
 // lines of stdin.
@@ -134,29 +131,33 @@ func (f *fleet) close() {
 }
 
 // BenchmarkFanOut measures the CPU of the server for each event that it delivers to a watch, over
-// HTTP/2 with TLS, if an event concerns few of the watches, or all, plain and packed. Events come at a
+// HTTP/2 with TLS, if an event concerns one or few of the watches, or all, plain and packed. Events come at a
 // rate, since those that wait together are cheaper. The events of nodes end after 2,400.
 func BenchmarkFanOut(b *testing.B) {
 	x := newBench(b)
 	version := 2
+	shop := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/shop-%04d/pods?", i) } // each has its events
 	for _, bb := range []struct {
 		name      string
+		watches   int
 		concerned int // watches, of each event
 		path      func(i int) string
 		every     time.Duration
 	}{
-		{"namespaces", 10, func(i int) string { return fmt.Sprintf("/api/v1/namespaces/shop-%04d/pods?", i/10) }, 10 * time.Millisecond},
-		{"nodes", 10, func(i int) string {
+		{"one", 40, 1, shop, 10 * time.Millisecond},
+		{"one-fast", 40, 1, shop, 500 * time.Microsecond},
+		{"namespaces", 1000, 10, func(i int) string { return fmt.Sprintf("/api/v1/namespaces/shop-%04d/pods?", i/10) }, 10 * time.Millisecond},
+		{"nodes", 1000, 10, func(i int) string {
 			return fmt.Sprintf("/api/v1/pods?fieldSelector=spec.nodeName%%3Dedge-%05d.shops.example.com&", i/10)
 		}, 10 * time.Millisecond},
-		{"all", fanOutWatches, func(int) string { return "/api/v1/pods?" }, 100 * time.Millisecond},
+		{"all", 1000, 1000, func(int) string { return "/api/v1/pods?" }, 100 * time.Millisecond},
 	} {
 		for _, prefix := range []string{"", packedPath} {
 			b.Run(bb.name+"/"+cmp.Or(strings.TrimSpace(prefix), "plain"), func(b *testing.B) {
 				version += 2
 				rv := storetest.PodRV(0, version-1)
 				x.events.Record(nil, rv)
-				paths := make([]string, fanOutWatches)
+				paths := make([]string, bb.watches)
 				for i := range paths {
 					paths[i] = prefix + bb.path(i) + "watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
 				}
