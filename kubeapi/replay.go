@@ -24,9 +24,10 @@ import (
 // selection by then, because each exit has its own place. So if the client continues from that event,
 // it misses no deletion. It may get MODIFIED or DELETED for an object that entered meanwhile.
 //
-// The exception is a replay over a list of the agent. A client that stops in it gets 410 here, and continues
-// at another server. The deletions have the lowest free resourceVersions, so that they come first: of those
-// that come after its last event it misses the ones that happened before that.
+// The exception is a replay over a gap, of a list or of a batch with several changes of an object. A client
+// that stops in it gets 410 here, unless a kill has made the agent lose the gap, and continues at another
+// server. Of the deletions and exits that come after its last event it misses the ones that happened
+// before that. Deletions that a list found come first, so that these are few.
 func (w *watcher) replay(ctx context.Context) error {
 	sp, err := w.admitReplay(ctx)
 	if err != nil {
