@@ -70,7 +70,7 @@ test-cross-arm64 test-cross-armv7: test-cross-%:
 test-faults: controlplane ## run the fault tests at full length (docs/reliability.md): some hours
 	cd test/e2e && $(GO) test -run '^TestFault' -timeout 12h -v . -faults.full
 	cd test/kubeapi && $(GO) test -run '^TestNode$$' -timeout 30m -v . -node.kills=200
-	cd test/kubeapi && $(GO) test -run '^TestFleet$$' -timeout 80m -v . -fleet.for=1h
+	cd test/kubeapi && $(GO) test -run '^TestFleet$$' -timeout 80m -v . -fleet.for=1h -fleet.spokes=10
 	cd test/kubeapi && $(GO) test -run '^TestHubRestart$$' -timeout 30m -v . -restart.objects=100000
 
 .PHONY: bench-store

@@ -26,10 +26,12 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
 var (
 	fleetSeed = flag.Uint64("fleet.seed", 0, "what the random choices of TestFleet begin with; 0 for a new one each time")
+	fleetSize = flag.Int("fleet.spokes", 10, "how many spokes TestFleet has")
 	fleetFor  = flag.Duration("fleet.for", shortFleet, "how long TestFleet runs, besides its start and its end")
 )
 
@@ -44,6 +46,7 @@ type fleet struct {
 	truth  *truth
 	random *rand.Rand
 	tokens []string // of the spokes
+	cached []string // names of the resources that spokes cache
 	hubs   []*hub
 	spokes []*spoke
 	breaks []int64 // those of the links of new spokes
@@ -67,6 +70,7 @@ type hub struct {
 type fleetOptions struct {
 	spokes  int
 	limited map[int]string // the one namespace of a spoke
+	custom  bool           // a custom resource is cached too
 }
 
 // newFleet starts a fleet, and waits until it is in step.
@@ -81,11 +85,20 @@ func newFleet(t *testing.T, random *rand.Rand, o fleetOptions) *fleet {
 	require.NoError(t, err)
 	f := &fleet{t: t, on: &plane{ControlPlane: cp, client: client}, random: random, audit: audit}
 	f.tokens = newFleetUsers(t, config, o)
-	f.truth = recordTruth(t, cp, "configmaps", "pods")
+	f.cached = []string{"configmaps.v1.", "pods.v1."}
+	ofHubs := []string{"namespaces.v1.", "serviceaccounts.v1."}
+	recorded := []string{"configmaps", "pods"}
+	if o.custom {
+		require.NoError(t, objects.InstallWidgets(t.Context(), config))
+		f.cached = append(f.cached, "widgets.v1.example.com")
+		ofHubs = append(ofHubs, "customresourcedefinitions.v1.apiextensions.k8s.io")
+		recorded = append(recorded, "widgets")
+	}
+	f.truth = recordTruth(t, cp, recorded...)
 
 	api := sharedCertificate(t)
 	for range 2 {
-		s := newSiteOf(t, f.on, resourcesNamed("namespaces.v1.", "serviceaccounts.v1.", "configmaps.v1.", "pods.v1."), func(s *site) {
+		s := newSiteOf(t, f.on, resourcesNamed(append(ofHubs, f.cached...)...), func(s *site) {
 			s.access, s.api = true, api
 		})
 		f.hubs = append(f.hubs, &hub{site: s})
@@ -150,6 +163,8 @@ func newFleetUsers(t *testing.T, config *rest.Config, o fleetOptions) (tokens []
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps", "pods"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"}},
+		{APIGroups: []string{"example.com"}, Resources: []string{"widgets"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get"}},
 	}
 	_, err = client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -191,7 +206,7 @@ func (f *fleet) newSpoke(i int, token, namespace string, change ...func(*site)) 
 		s.link.breakAfter(f.breaks...)
 		s.server, s.only = path, namespace
 	})
-	sp.site = newSiteOf(f.t, f.on, resourcesNamed("configmaps.v1.", "pods.v1."), change...)
+	sp.site = newSiteOf(f.t, f.on, resourcesNamed(f.cached...), change...)
 	return sp
 }
 
@@ -273,7 +288,7 @@ func TestFleet(t *testing.T) {
 		seed = rand.Uint64() //nolint:gosec // choices of a test
 	}
 	t.Logf("the random choices are those of -fleet.seed=%d", seed)
-	f := newFleet(t, rand.New(rand.NewPCG(seed, 0)), fleetOptions{spokes: 6}) //nolint:gosec // choices of a test
+	f := newFleet(t, rand.New(rand.NewPCG(seed, 0)), fleetOptions{spokes: *fleetSize}) //nolint:gosec // choices of a test
 	end := time.Now().Add(*fleetFor)
 	for n := 0; n < 3 || time.Now().Before(end); n++ {
 		f.churn()

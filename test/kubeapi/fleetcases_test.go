@@ -7,9 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
 // failoverPatience is longer than it takes until a spoke uses its fallback and asks it: the hubs have to be
@@ -72,19 +77,42 @@ func TestFleetFallback(t *testing.T) {
 }
 
 // TestFleetWindow has spokes that come back after the kube-apiserver's window is gone: they don't list,
-// because the hubs have their files.
+// because the hubs have their files. When the definition of the custom resource has changed meanwhile, they
+// list that one, and nothing else: they ask the hubs for it.
 func TestFleetWindow(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // choices of a test
-	f := newFleet(t, random, fleetOptions{spokes: 2})
+	f := newFleet(t, random, fleetOptions{spokes: 2, custom: true})
+	config := f.on.RESTConfig(controlplane.Admin)
+	require.NoError(t, objects.Seed(t.Context(), f.on.ControlPlane, objects.SeedOptions{Widgets: 5}))
+	f.awaitInStep("seeded")
 	for _, s := range f.spokes {
 		s.stop()
 	}
 	f.churn()
+	_, err := objects.Touch(t.Context(), config, "widgets", 3)
+	require.NoError(t, err)
 	f.pass(5 * time.Second)
 	f.loseWindow()
 	f.quiet("with the window gone")
 	f.check(nil)
+
+	for _, s := range f.spokes {
+		s.stop()
+	}
+	definitions := f.on.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/note","value":{"type":"string"}}]`
+	_, err = definitions.Patch(t.Context(), objects.WidgetResource.GroupResource().String(), types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+	f.restartHubs() // they list the widgets before a spoke does
+	for _, s := range f.spokes {
+		s.start()
+	}
+	f.awaitInStep("with another schema")
+	f.check(map[string]int{"schema-changed": len(f.spokes)})
+	for _, s := range f.spokes {
+		require.Len(t, s.lists(), len(s.resources)+1, s.name)
+	}
 }
 
 // loseWindow restarts the hubs, and the kube-apiserver after them, so that its window is gone.

@@ -80,7 +80,7 @@ type truth struct {
 }
 
 // recordTruth begins with the content of etcd, and follows it until the test ends. Resources are those
-// of the core group.
+// of the core group, and custom ones.
 func recordTruth(t *testing.T, cp *controlplane.ControlPlane, resources ...string) *truth {
 	t.Helper()
 	x := &truth{changes: map[string][]change{}, current: map[string]map[string]version{}}
@@ -130,6 +130,9 @@ var storedForm = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 func (x *truth) add(e *clientv3.Event) error {
 	x.newest = uint64(e.Kv.ModRevision) //nolint:gosec // never negative
 	resource, key, _ := strings.Cut(strings.TrimPrefix(string(e.Kv.Key), "/registry/"), "/")
+	if strings.Contains(resource, ".") { // the group of a custom resource
+		resource, key, _ = strings.Cut(key, "/")
+	}
 	current, wanted := x.current[resource]
 	if !wanted {
 		return nil
@@ -137,13 +140,15 @@ func (x *truth) add(e *clientv3.Event) error {
 	c := change{version: current[key], deleted: true}
 	delete(current, key)
 	if e.Type == clientv3.EventTypePut {
-		o, _, err := storedForm.Decode(e.Kv.Value, nil, nil)
-		if err != nil {
-			return err
-		}
-		encoded, err := json.Marshal(o)
-		if err != nil {
-			return err
+		encoded := e.Kv.Value
+		if !json.Valid(encoded) { // as custom resources are
+			o, _, err := storedForm.Decode(encoded, nil, nil)
+			if err != nil {
+				return err
+			}
+			if encoded, err = json.Marshal(o); err != nil {
+				return err
+			}
 		}
 		v, err := parseVersion(encoded)
 		if err != nil {
