@@ -139,6 +139,39 @@ func TestContinues(t *testing.T) {
 	require.Equal(t, 2, x.reviewed)
 }
 
+// TestListOfOneName: who may list all objects may list one by its name, and the server is asked about the
+// former alone. Everybody else needs the right to the one.
+func TestListOfOneName(t *testing.T) {
+	x := newDesk(nil)
+	x.connected = true
+	review := x.Review
+	x.Review = func(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+		if a := s.ResourceAttributes; s.User == "bob" && (a.Namespace != "shop" || a.Name != "till") {
+			return authorizationv1.SubjectAccessReviewStatus{}, nil
+		}
+		return review(ctx, s)
+	}
+	list := func(user, namespace, name string) error {
+		asked := ask("list", "pods")
+		asked.Resource.Namespace, asked.Resource.Name = namespace, name
+		asked.Resource.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=" + name}
+		return x.Authorize(WithCaller(context.Background(), &Caller{User: authenticationv1.UserInfo{Username: user}}), asked)
+	}
+	x.server["alice list pods"], x.server["bob list pods"] = true, true
+	for _, name := range []string{"a", "b", "c"} {
+		require.NoError(t, list("alice", "shop", name))
+		require.NoError(t, list("alice", "bar", name))
+	}
+	require.Equal(t, 1, x.reviewed)
+	require.NoError(t, list("bob", "shop", "till"))
+	require.Error(t, list("bob", "shop", "other"))
+	require.Error(t, list("bob", "bar", "till"))
+
+	x.server["alice list pods"] = false
+	x.clock.SetTime(start.Add(answerAge))
+	require.Error(t, list("alice", "shop", "a"))
+}
+
 // TestForwarded: what the server has let in ends if the server refuses it, but not if it can't be asked.
 func TestForwarded(t *testing.T) {
 	x := newDesk(nil)

@@ -46,6 +46,20 @@ func (r Request) spec(c *Caller) authorizationv1.SubjectAccessReviewSpec {
 	return spec
 }
 
+// all returns the list of all objects of a resource for the list of one object by its name. Who may do the
+// former may do the latter: an agent that follows a hub asks for several objects before each resume, and
+// the cluster's server is asked about one right in place of one for each of them.
+func (r Request) all() (Request, bool) {
+	a := r.Resource
+	if a == nil || a.Verb != "list" || a.Name == "" || r.Forwarded {
+		return Request{}, false
+	}
+	return Request{
+		Resource:  &authorizationv1.ResourceAttributes{Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource},
+		Continues: r.Continues,
+	}, true
+}
+
 // forbidden returns the error of a refused request, in the words of a kube-apiserver.
 func (r Request) forbidden(user, reason string) error {
 	if n := r.NonResource; n != nil {
