@@ -124,7 +124,7 @@ lint: ## run the linters
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 
 .PHONY: controlplane
-controlplane: bin/controlplane ## build etcd, kube-apiserver, kubectl, CoreDNS, kubelet and kube-proxy for tests
+controlplane: bin/controlplane ## build etcd, kube-apiserver, kubectl, CoreDNS, Prometheus, kubelet and kube-proxy for tests
 	bin/controlplane build
 
 .PHONY: bin/controlplane

@@ -35,6 +35,7 @@ type program struct {
 	module string // folder of the module that pins it
 	pkg    string // its main package
 	pin    string // module whose version it carries
+	tags   string // build tags
 	stamp  bool   // whether the linker must set its version
 	took   string // duration of the first build, for the progress line
 }
@@ -65,6 +66,10 @@ var (
 	coredns = program{
 		name: "coredns", module: "coredns", pkg: ".", pin: "github.com/coredns/coredns", took: "1 to 2 minutes",
 	}
+	prometheus = program{
+		name: "prometheus", module: "prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", pin: "github.com/prometheus/prometheus",
+		tags: "remove_all_sd,enable_kubernetes_sd", took: "2 minutes",
+	}
 )
 
 // Build returns the programs of a control plane, and builds the missing ones with the go command.
@@ -84,6 +89,13 @@ func Build(ctx context.Context, log io.Writer) (Binaries, error) {
 func BuildCoreDNS(ctx context.Context, log io.Writer) (string, error) {
 	paths, err := buildAll(ctx, log, []program{coredns})
 	return paths[coredns.name], err
+}
+
+// BuildPrometheus returns the path of a Prometheus that discovers targets in Kubernetes alone, and builds
+// it like [Build].
+func BuildPrometheus(ctx context.Context, log io.Writer) (string, error) {
+	paths, err := buildAll(ctx, log, []program{prometheus})
+	return paths[prometheus.name], err
 }
 
 // BuildNode returns the paths of a kubelet, on a container runtime that runs nothing, and of
@@ -200,7 +212,7 @@ func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 		return fmt.Errorf("build %s: %w", m.name, err)
 	}
 	partial := m.target + ".partial"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", m.ldflags(), "-o", partial, m.pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", m.tags, "-ldflags", m.ldflags(), "-o", partial, m.pkg)
 	cmd.Dir = m.source
 	// The caller's flags and workspace are not for this module.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")

@@ -5,8 +5,8 @@
 // apiserver beside this file, and shared by every process of the machine that
 // works in this checkout (see [Build]). A [ControlPlane] listens on 127.0.0.1
 // only, on ports of its own, so any number of them run side by side.
-// [BuildCoreDNS] and [BuildNode] build a CoreDNS, a kubelet and a kube-proxy in the same way, as
-// clients for tests.
+// [BuildCoreDNS], [BuildPrometheus] and [BuildNode] build a CoreDNS, a Prometheus, a kubelet and a
+// kube-proxy in the same way, as clients for tests.
 //
 //	cp, err := controlplane.Start(ctx, controlplane.Options{})
 //	if err != nil {

@@ -33,7 +33,7 @@ func TestOutage(t *testing.T) {
 		{name: "client-go", views: directViews(t, restConfig(t, s.cached)), requests: &requests{}},
 		{name: "kubectl", views: s.kubectlViews(), requests: &requests{}},
 	}
-	server, running := discover(t, s.server, p), startAll(t, s, p)
+	server, running := startPrometheus(t, s.server, p), startAll(t, s, p)
 	running.requireInStep("at the start", everything, server, n, "first")
 	change("second", 2)
 	running.requireInStep("after changes", everything, server, n, "second")
@@ -73,18 +73,18 @@ func TestOutage(t *testing.T) {
 type all struct {
 	t          *testing.T
 	programs   []*run
-	prometheus *discovered
+	prometheus *prometheus
 	coreDNS    *coreDNS
 }
 
 func startAll(t *testing.T, s *site, p *place) *all {
 	t.Helper()
-	return &all{t: t, coreDNS: startCoreDNS(t, s.cached, "verified"), prometheus: discover(t, s.cached, p), programs: startClients(t, s)}
+	return &all{t: t, coreDNS: startCoreDNS(t, s.cached, "verified"), prometheus: startPrometheus(t, s.cached, p), programs: startClients(t, s)}
 }
 
 // requireInStep waits until the clients have the objects that truth returns, the targets that
 // Prometheus discovers at the kube-apiserver, one of them of the named objects, and the Services.
-func (a *all) requireInStep(when string, truth func(schema.GroupVersionResource) []*unstructured.Unstructured, server *discovered, n *names, name string) {
+func (a *all) requireInStep(when string, truth func(schema.GroupVersionResource) []*unstructured.Unstructured, server *prometheus, n *names, name string) {
 	a.t.Helper()
 	requireInStep(a.t, when, a.programs, truth)
 	requireSameTargets(a.t, when, server, a.prometheus, name)

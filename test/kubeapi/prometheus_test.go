@@ -2,19 +2,21 @@ package kubeapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	prometheusclient "github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/discovery"
-	"github.com/prometheus/prometheus/discovery/kubernetes"
-	"github.com/prometheus/prometheus/discovery/targetgroup"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/snapcache/snapcache/test/controlplane"
 )
 
 // scraped are objects of which each role makes a target. The slice does not refer to the Pod: its
@@ -29,27 +31,41 @@ const scraped = `{apiVersion: v1, kind: Pod, metadata: {name: NAME, labels: {app
 {apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: NAME, labels: {kubernetes.io/service-name: NAME}}, addressType: IPv4,
  endpoints: [{addresses: [10.3.0.1], nodeName: edge-1}], ports: [{name: http, port: 80}]}`
 
-// TestPrometheus compares the targets that Prometheus' service discovery finds through an agent with
-// those that it finds at the kube-apiserver: at its start, after a restart of the agent with changes,
-// and started while the agent has no connection. It uses the package of Prometheus because Debian's
-// program is built without it: promtool 2.42 refuses kubernetes_sd_configs as an unknown field.
+// TestPrometheus compares the targets that a Prometheus discovers through an agent with those of one at
+// the kube-apiserver: at its start, after a restart of the agent with changes, started while the agent has
+// no connection, and when it has one again. The program is Prometheus with its Kubernetes discovery alone,
+// and not Debian's, which is built without it: promtool 2.42 refuses kubernetes_sd_configs.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	p, s := newPlace(t, shared.plane, "prometheus"), newSite(t, shared.plane)
 	p.scrape("first")
-	server, cached := discover(t, s.server, p), discover(t, s.cached, p)
+	server, cached := startPrometheus(t, s.server, p), startPrometheus(t, s.cached, p)
 	requireSameTargets(t, "at the start", server, cached, "first")
+	before := s.served()
+	require.GreaterOrEqual(t, before.lists, before.watches, "no list was seen, so that their absence proves nothing")
+	before.lists = 0 // since the start of the next agent
+
 	s.stop()
 	p.scrape("second")
 	p.remove(pods, "first")
 	s.start()
 	requireSameTargets(t, "after a restart of the agent", server, cached, "second")
+	s.requireContinued("after a restart of the agent", before)
 
 	s.link.cut()
 	s.stop()
 	s.start()
-	requireSameTargets(t, "offline", server, discover(t, s.cached, p), "second")
+	s.requireContinued("offline", before)
 	requireSameTargets(t, "offline, started before", server, cached, "second")
+	late := startPrometheus(t, s.cached, p)
+	requireSameTargets(t, "started offline", server, late, "second")
+	before = s.served()
+
+	p.scrape("third")
+	s.link.restore(t)
+	requireSameTargets(t, "after the link is back", server, cached, "third")
+	requireSameTargets(t, "after the link is back, started offline", server, late, "third")
+	s.requireContinued("after the link is back", before)
 }
 
 // scrape creates objects of which each role makes a target.
@@ -58,85 +74,94 @@ func (p *place) scrape(name string) {
 	p.apply(strings.NewReplacer("NAMESPACE", p.namespace, "NAME", name).Replace(scraped))
 }
 
-var roles = []kubernetes.Role{kubernetes.RoleNode, kubernetes.RolePod, kubernetes.RoleService, kubernetes.RoleEndpointSlice}
+var roles = []string{"node", "pod", "service", "endpointslice"}
 
-// discovered are the targets that were discovered, with all labels, by role and source.
-type discovered struct {
-	place  *place
-	mu     sync.Mutex
-	groups map[string]targetgroup.Group
+// prometheus is a Prometheus that discovers targets of each role. It scrapes none of them: they have
+// addresses of no machine.
+type prometheus struct {
+	place   *place
+	address string
 }
 
-// discover discovers targets until the end of the test.
-func discover(t *testing.T, kubeconfig string, p *place) *discovered {
+// startPrometheus starts a Prometheus, which ends with the test. It need not answer yet.
+func startPrometheus(t *testing.T, kubeconfig string, p *place) *prometheus {
 	t.Helper()
-	d := &discovered{place: p, groups: map[string]targetgroup.Group{}}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
+	program, err := controlplane.BuildPrometheus(t.Context(), os.Stderr)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	config := []byte("scrape_configs:\n")
 	for _, role := range roles {
-		config := &kubernetes.SDConfig{Role: role, KubeConfig: kubeconfig}
-		registry := prometheusclient.NewRegistry()
-		discoverer, err := config.NewDiscoverer(discovery.DiscovererOptions{
-			Metrics: config.NewDiscovererMetrics(registry, discovery.NewRefreshMetrics(registry)),
-		})
-		require.NoError(t, err)
-		updates := make(chan []*targetgroup.Group)
-		running.Go(func() { discoverer.Run(ctx, updates) })
-		running.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case groups := <-updates:
-					d.take(role, groups)
-				}
-			}
-		})
+		config = fmt.Appendf(config, "- {job_name: %s, kubernetes_sd_configs: [{role: %s, kubeconfig_file: %s}], relabel_configs: [{action: drop}]}\n", role, role, kubeconfig)
 	}
-	return d
+	file := filepath.Join(dir, "prometheus.yml")
+	require.NoError(t, os.WriteFile(file, config, 0o600))
+	x := &prometheus{place: p, address: freeAddress(t)}
+	log := &lockedBuffer{}
+	cmd := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+x.address)
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // an error is expected: it was killed
+		if t.Failed() {
+			t.Logf("the log of Prometheus:\n%s", log)
+		}
+	})
+	return x
 }
 
-func (d *discovered) take(role kubernetes.Role, groups []*targetgroup.Group) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, g := range groups {
-		key := fmt.Sprintf("%s %s", role, g.Source)
-		if len(g.Targets) == 0 { // the object is gone
-			delete(d.groups, key)
-			continue
-		}
-		d.groups[key] = *g
+// targets returns the labels of the targets that were discovered of the test's objects.
+func (x *prometheus) targets(ctx context.Context) (own []map[string]string, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+x.address+"/api/v1/targets?state=dropped", nil)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// own returns the targets of the test's objects.
-func (d *discovered) own() map[string]targetgroup.Group {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := map[string]targetgroup.Group{}
-	for key, g := range d.groups {
-		if g.Labels[model.LabelName("__meta_kubernetes_namespace")] == model.LabelValue(d.place.namespace) || strings.Contains(g.Source, "/"+d.place.namespace+"-") {
-			own[key] = g
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Data struct {
+			DroppedTargets []struct {
+				DiscoveredLabels map[string]string `json:"discoveredLabels"`
+			} `json:"droppedTargets"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return nil, err
+	}
+	for _, d := range answer.Data.DroppedTargets {
+		labels := d.DiscoveredLabels
+		if labels["__meta_kubernetes_namespace"] == x.place.namespace || strings.HasPrefix(labels["__meta_kubernetes_node_name"], x.place.namespace+"-") {
+			own = append(own, labels)
 		}
 	}
-	return own
+	slices.SortFunc(own, func(a, b map[string]string) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return own, nil
 }
 
 // requireSameTargets waits until both have the same targets, and one of the named object for each
 // role.
-func requireSameTargets(t *testing.T, when string, server, cached *discovered, name string) {
+func requireSameTargets(t *testing.T, when string, server, cached *prometheus, name string) {
 	t.Helper()
 	var missing string
-	err := wait.PollUntilContextTimeout(t.Context(), pollEvery, patience, true, func(context.Context) (bool, error) {
-		want := server.own()
-		missing = cmp.Diff(want, cached.own())
+	err := wait.PollUntilContextTimeout(t.Context(), pollEvery, patience, true, func(ctx context.Context) (bool, error) {
+		want, err := server.targets(ctx)
+		if err != nil {
+			missing = err.Error()
+			return false, nil
+		}
+		got, err := cached.targets(ctx)
+		if err != nil {
+			missing = err.Error()
+			return false, nil
+		}
+		missing = cmp.Diff(want, got)
 		for _, role := range roles {
-			found := false
-			for key := range want {
-				found = found || strings.HasPrefix(key, string(role)+" ") && strings.HasSuffix(key, name)
-			}
-			if !found {
+			if !slices.ContainsFunc(want, func(labels map[string]string) bool {
+				return labels["job"] == role && strings.HasSuffix(labels["__meta_kubernetes_"+role+"_name"], name)
+			}) {
 				missing += fmt.Sprintf("no %s of the kube-apiserver's named %s\n", role, name)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 func buildCommand() *cli.Command {
 	return &cli.Command{
 		Name:   "build",
-		Usage:  "build etcd, kube-apiserver, kubectl, CoreDNS, kubelet and kube-proxy, unless they are there",
+		Usage:  "build etcd, kube-apiserver, kubectl, CoreDNS, Prometheus, kubelet and kube-proxy, unless they are there",
 		Before: noArguments,
 		Action: func(c *cli.Context) error {
 			bin, err := controlplane.Build(c.Context, os.Stderr)
@@ -24,11 +24,15 @@ func buildCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			prometheus, err := controlplane.BuildPrometheus(c.Context, os.Stderr)
+			if err != nil {
+				return err
+			}
 			kubelet, kubeProxy, err := controlplane.BuildNode(c.Context, os.Stderr)
 			if err != nil {
 				return err
 			}
-			for _, path := range []string{bin.Etcd, bin.Etcdutl, bin.APIServer, bin.Kubectl, coredns, kubelet, kubeProxy} {
+			for _, path := range []string{bin.Etcd, bin.Etcdutl, bin.APIServer, bin.Kubectl, coredns, prometheus, kubelet, kubeProxy} {
 				fmt.Fprintln(c.App.Writer, path)
 			}
 			return nil
