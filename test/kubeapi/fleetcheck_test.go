@@ -226,7 +226,7 @@ func (s *site) lists() (all []listLine) {
 	for lines.Scan() {
 		line := lines.Text()
 		rv, _ := strconv.ParseUint(logged(line, "rv"), 10, 64)
-		id := logged(line, "collection")
+		id, _, _ := strings.Cut(logged(line, "collection"), "@") // a hub has the collections of all namespaces
 		switch {
 		case strings.Contains(line, `msg="relist needed"`):
 			from[id] = rv
@@ -306,7 +306,7 @@ func (f *fleet) checkLists(allowed map[string]int) {
 // skips reports whether a hub's history lacks the state from which a spoke would have continued.
 func (h *hub) skips(l listLine) bool {
 	h.t.Helper()
-	i := slices.IndexFunc(h.resources, func(r *resource) bool { return r.Resource == l.collection })
+	i := slices.IndexFunc(h.resources, func(r *resource) bool { return r.GroupResource().String() == l.collection })
 	require.GreaterOrEqual(h.t, i, 0, l.collection)
 	client, err := rest.HTTPClientFor(restConfig(h.t, h.cached))
 	require.NoError(h.t, err)
