@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -329,12 +330,23 @@ func (db *DB) Flush() error {
 	return db.log.Flush()
 }
 
-// flushOnTime flushes if it is due. The log's timer calls it.
+// flushOnTime flushes if it is due. The log's timer calls it. Changes are compressed first, a few at a
+// time, so that others that come meanwhile are not held up.
 func (db *DB) flushOnTime() {
+	var unpacked []string
+	db.whileOpen(func() { unpacked = db.log.Unpacked() })
+	for addrs := range slices.Chunk(unpacked, writeback.PackCells) {
+		db.whileOpen(func() { _ = db.log.Pack(addrs) }) // an error is that of the flush
+	}
+	db.whileOpen(db.log.FlushIfDue)
+}
+
+// whileOpen calls fn with the write lock held, unless the database is closed.
+func (db *DB) whileOpen(fn func()) {
 	l := db.lock()
 	defer l.unlock()
 	if !db.handle.Closed() {
-		db.log.FlushIfDue()
+		fn()
 	}
 }
 

@@ -100,3 +100,51 @@ func TestFlush_SmallBatch_Waits(t *testing.T) {
 	clock.step(25 * time.Second)
 	require.True(t, flushed())
 }
+
+// TestFlushBesideWrites changes a few objects again and again while the timer flushes them: between two
+// parts of a flush they are changed, deleted or flushed by another. What is read back is the newest state.
+func TestFlushBesideWrites(t *testing.T) {
+	const keys, versions = 40, 4000
+	clock := newSimClock()
+	db, path := newDB(t, bolt.Options{Clock: clock, ViewLimit: 24 * time.Hour})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range versions / 10 {
+			clock.step(time.Minute)
+		}
+	}()
+	want := map[string]string{}
+	for v := 2; v < versions; v++ {
+		key := fmt.Sprint("o-", v%keys)
+		change := storetest.Put(storetest.Object("ns", key, "u", fmt.Sprint(v), nil, incompressible(v)))
+		if want[key] = fmt.Sprint(v); v%7 == 0 {
+			delete(want, key)
+			change = store.Change{Key: "ns/" + key}
+		}
+		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{change}, Checkpoint: goingOn(v)}))
+		if v%100 == 0 {
+			require.NoError(t, db.Flush())
+		}
+	}
+	<-ended
+	require.NoError(t, db.Close())
+
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	c, err = db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	v, err := c.View()
+	require.NoError(t, err)
+	defer v.Close()
+	require.EqualValues(t, len(want), v.State().Count)
+	for key, rv := range want {
+		o, err := v.Get("ns/" + key)
+		require.NoError(t, err)
+		require.Equal(t, rv, o.GetResourceVersion())
+	}
+}

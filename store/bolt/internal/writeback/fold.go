@@ -42,7 +42,7 @@ func (l *Log) foldDue() bool {
 // file and journal together are the same state as before the fold, because putting the same cells
 // into a bucket again changes nothing. So a fold that was interrupted starts over.
 func (l *Log) Fold() error {
-	if err := l.pack(); err != nil {
+	if err := l.packAll(); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
 	if l.mem.cells() == 0 && l.journal.bytes == 0 && l.journal.damage == nil {

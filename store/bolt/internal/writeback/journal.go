@@ -27,7 +27,7 @@ func (l *Log) append() error {
 	if len(l.dirty) == 0 {
 		return nil
 	}
-	if err := l.pack(); err != nil {
+	if err := l.packAll(); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
 	addrs := make([]string, 0, len(l.dirty))

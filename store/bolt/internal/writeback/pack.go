@@ -2,6 +2,7 @@ package writeback
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
@@ -15,18 +16,29 @@ const (
 	// counted as they will be written.
 	packRatio = 4
 
-	// packCells is how many packed cells are put into the memtable at a time: a reader that takes a
-	// view waits for them. Readers see the same content, packed or not.
-	packCells = 128
+	// PackCells is how many cells are packed at a time: readers that take a view wait while they are put
+	// into the memtable, and the writer packs no more before it lets others write. Readers see the same
+	// content, packed or not.
+	PackCells = 16
 )
 
-// pack compresses the dirty cells that have a Pack function.
-func (l *Log) pack() error {
-	over := l.mem.snapshot()
-	packed := map[string]Cell{}
+// Unpacked returns the addresses of the dirty cells that are to be packed before they are written.
+func (l *Log) Unpacked() (addrs []string) {
+	live := l.mem.live()
 	for addr := range l.dirty {
-		x, ok := over.Get(addr)
-		if !ok || x.Pack == nil {
+		if x, ok := live.Get(addr); ok && x.Pack != nil {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
+// Pack compresses those of the cells that are still unpacked.
+func (l *Log) Pack(addrs []string) error {
+	live, packed := l.mem.live(), make(map[string]Cell, len(addrs))
+	for _, addr := range addrs {
+		x, ok := live.Get(addr)
+		if _, dirty := l.dirty[addr]; !ok || !dirty || x.Pack == nil {
 			continue
 		}
 		_, key := format.Locate(addr)
@@ -38,11 +50,17 @@ func (l *Log) pack() error {
 		more := len(value) - len(x.Value)/packRatio // the packed size, less the estimate
 		l.schedule.bytes += more
 		l.dirty[addr] += more
-		if len(packed) == packCells {
-			l.mem.put(packed)
-			clear(packed)
-		}
 	}
 	l.mem.put(packed)
+	return nil
+}
+
+// packAll compresses all cells that are not packed.
+func (l *Log) packAll() error {
+	for addrs := range slices.Chunk(l.Unpacked(), PackCells) {
+		if err := l.Pack(addrs); err != nil {
+			return err
+		}
+	}
 	return nil
 }
