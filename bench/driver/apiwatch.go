@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,25 +34,26 @@ func (a *arrivals) add(stamp int64, at time.Time) {
 }
 
 // apiWatches opens watches at each of the servers in turn, while pods change at a rate, and again in
-// the other order. If one is set, each watch is of one namespace.
+// the other order. If one is set, each watch is of one namespace, of a tenth of them, in which all changes
+// are: with more namespaces, deliveries would take less than the apiserver's other work varies by.
 //
 // The pods are changed in etcd, because the writes of an apiserver take far more than its deliveries.
 // Each server also works without these watches, to follow the changes. That work is measured while the
 // watches are at the other server, and subtracted. Round by round, because it varies by more than what
 // a few deliveries take.
 func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, name string, plan API, one bool, rate Rate, f *figures) error {
-	var paths []string
-	for _, key := range s.keys[s.resources[0].Name] {
-		namespace, _, _ := strings.Cut(key, "/")
-		path := "/api/v1/namespaces/" + namespace + "/pods"
-		if len(paths) == 0 || one && paths[len(paths)-1] != path {
-			paths = append(paths, path)
+	paths, keys := []string{"/api/v1/pods"}, s.changing()
+	if one {
+		paths = nil
+		keys = keys[:len(keys)/10]
+		for _, key := range keys {
+			namespace, _, _ := strings.Cut(key, "/")
+			if path := "/api/v1/namespaces/" + namespace + "/pods"; !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
 		}
 	}
-	if !one {
-		paths = []string{"/api/v1/pods"}
-	}
-	w := watching{name: name, paths: paths, each: max(1, plan.Watches/len(paths)), rate: rate, f: f}
+	w := watching{name: name, paths: paths, keys: keys, each: max(1, plan.Watches/len(paths)), rate: rate, f: f}
 	f.add(name+Watches, EachServer, "", float64(w.each*len(paths)))
 	f.add(name+Reached, EachServer, "", float64(w.each))
 	for round := range plan.Rounds {
@@ -78,7 +80,8 @@ func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, na
 type watching struct {
 	name  string
 	paths []string
-	each  int // watches of a path
+	keys  []string // of the pods that change
+	each  int      // watches of a path
 	rate  Rate
 	f     *figures
 
@@ -123,7 +126,7 @@ func (d *Driver) apiDeliveries(ctx context.Context, s *server, x, y *apiSide, w 
 	w.with[x.name], err = x.cpu(func() (err error) {
 		w.without[y.name], err = y.cpu(func() error {
 			began := time.Now()
-			n, err := s.changeAt(ctx, w.rate.PerSecond, w.rate.Duration, s.touchDirect)
+			n, err := s.changeAt(ctx, w.keys, w.rate.PerSecond, w.rate.Duration, s.touchDirect)
 			w.f.add(w.name+Changes, EachServer, "", float64(n)/time.Since(began).Seconds())
 			w.delivered = n * w.each
 			return errors.Join(err, all.await(ctx, w.delivered))
@@ -260,7 +263,7 @@ func (d *Driver) apiIdle(ctx context.Context, s *server, n int, rate Rate, f *fi
 			}
 			before, err := measure.CPU(p.pid())
 			if err == nil {
-				_, err = s.changeAt(ctx, rate.PerSecond, rate.Duration, s.touch)
+				_, err = s.changeAt(ctx, s.changing(), rate.PerSecond, rate.Duration, s.touch)
 			}
 			after, errCPU := measure.CPU(p.pid())
 			memory, errMemory := measure.ReadMemory(p.pid())

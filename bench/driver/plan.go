@@ -135,7 +135,7 @@ var Plans = map[string]Plan{
 		}},
 	},
 	// A quarter of an hour: the agent's Kubernetes API beside the kube-apiserver's. Each change reaches
-	// 10 of the watches of a namespace, or all of those of all pods.
+	// 100 of the watches of a namespace, or all of those of all pods.
 	"api": {
 		Name: "api", Settle: 3 * time.Second,
 		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, API: &API{

@@ -49,7 +49,7 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 		}
 	}
 	began := time.Now()
-	changes, err := s.changeAt(ctx, st.Rate, st.Duration, s.touch)
+	changes, err := s.changeAt(ctx, s.changing(), st.Rate, st.Duration, s.touch)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +118,13 @@ func allDelays(ctx context.Context, p subject, changes, wanted int) (handled, du
 	}
 }
 
-// changeAt changes one pod after another at an even rate by touch, and returns how many. If the server is
-// slower, it is fewer.
-func (s *server) changeAt(ctx context.Context, rate float64, d time.Duration, touch toucher) (int, error) {
+// changing returns the keys of the pods that change at a rate: all but that of readMark, the first.
+func (s *server) changing() []string { return s.keys[s.resources[0].Name][1:] }
+
+// changeAt changes one pod after another of those with the keys at an even rate by touch, and returns how
+// many. If the server is slower, it is fewer.
+func (s *server) changeAt(ctx context.Context, keys []string, rate float64, d time.Duration, touch toucher) (int, error) {
 	pods := s.resources[0]
-	keys := s.keys[pods.Name][1:] // the first is that of readMark
 	order := s.random.Perm(len(keys))
 	n := int(rate * d.Seconds())
 	results := make([]string, n)
