@@ -40,23 +40,22 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	if err := f.check(); err != nil {
 		return err
 	}
-	body, end := buf.Bytes(), lineFeed
+	body := buf.Bytes()
 	if !f.isStored() {
 		if body, err = c.formed(body, f, s.opts.Clock.Now()); err != nil {
 			return err
 		}
 	}
 	if f.pretty {
-		body, end = indented(body), nil
+		body = indented(body)
+	} else {
+		body = append(body, '\n')
 	}
-	if send(w, http.StatusOK, body, end) == nil {
+	if send(w, http.StatusOK, body) == nil {
 		putBuffer(buf)
 	}
 	return nil
 }
-
-// lineFeed ends an answer that is not for people.
-var lineFeed = []byte("\n")
 
 // formed returns an object in the form of an answer that is not the object itself.
 func (s *served) formed(raw []byte, f form, now time.Time) (body []byte, err error) {

@@ -147,19 +147,16 @@ func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	if pretty(r, queryOf(r)) {
 		body = indented(body)
 	}
-	_ = send(w, code, body, nil) // a disconnected client needs no answer
+	_ = send(w, code, body) // a disconnected client needs no answer
 }
 
-// send answers with JSON that ends with end, for which a stored object is not copied.
-func send(w http.ResponseWriter, code int, body, end []byte) error {
+// send answers with JSON.
+func send(w http.ResponseWriter, code int, body []byte) error {
 	h := w.Header()
 	setJSON(h)
-	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	_, err := w.Write(body)
-	if err == nil && len(end) > 0 {
-		_, err = w.Write(end)
-	}
 	return err
 }
 
