@@ -18,17 +18,21 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/cmd/snapcache/internal/bundle"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/snapshot"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-const serveDescription = `Serves a snapshot or a database file as a read-only Kubernetes API, until it is
-interrupted: for kubectl and other clients that read. The file is not changed. No agent
-can have it open meanwhile: a running agent serves the same API on its socket.
+const serveDescription = `Serves a snapshot, a database file or a support bundle of Troubleshoot (troubleshoot.sh)
+as a read-only Kubernetes API, until it is interrupted: for kubectl and other clients that
+read. The file is not changed. No agent can have it open meanwhile: a running agent serves
+the same API on its socket. A bundle is read into memory.
 
    snapcache serve --from 20260304T050607.000Z
    snapcache serve --from copy-of-cache.db --address 127.0.0.1:8001
+   snapcache serve --from support-bundle-2026-03-04T05_06_07.tar.gz
    snapcache serve --from seed.snap --socket /run/user/1000/seed.sock
 
 It prints how to reach it. --address has TLS and a token; both are in a kubeconfig for
@@ -40,11 +44,11 @@ const shutdownTimeout = 2 * time.Second
 func serveCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "serve",
-		Usage:       "serve a snapshot or a database file as a Kubernetes API",
+		Usage:       "serve a snapshot, a database file or a support bundle as a Kubernetes API",
 		UsageText:   "snapcache serve --from SNAPSHOT|FILE [--address HOST:PORT] [--socket PATH]",
 		Description: serveDescription,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: fromFlag, Usage: "serve this `SNAPSHOT` or database file", TakesFile: true},
+			&cli.StringFlag{Name: fromFlag, Usage: "serve this `SNAPSHOT`, database file or support bundle", TakesFile: true},
 			&cli.StringFlag{Name: addressFlag, Usage: "listen on `HOST:PORT`; default: a free port of 127.0.0.1, or none with --socket"},
 			&cli.StringFlag{Name: socketFlag, Usage: "listen on this `PATH`", TakesFile: true},
 			configFileFlag(), encryptionFlag(),
@@ -56,12 +60,12 @@ func serveCommand() *cli.Command {
 func serveFile(c *cli.Context) error {
 	ctx, stop := interruptible(c.Context)
 	defer stop()
-	l, err := openServed(ctx, c)
+	db, err := openServed(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	handler, err := apiHandler(l.kept)
+	defer func() { _ = db.Close() }() // opened for reading
+	handler, err := apiHandler(db)
 	if err != nil {
 		return err
 	}
@@ -121,10 +125,10 @@ func writeKubeconfig(dir, address string) (path string, err error) {
 	return path, serving.WriteFile(path, b)
 }
 
-// openServed opens the snapshot or the database file of --from, until the lookup is closed.
-func openServed(ctx context.Context, c *cli.Context) (*lookup, error) {
+// openServed opens what --from names.
+func openServed(ctx context.Context, c *cli.Context) (store.DB, error) {
 	if c.String(fromFlag) == "" {
-		return nil, usagef("--from is needed: a snapshot or a database file")
+		return nil, usagef("--from is needed: a snapshot, a database file or a support bundle")
 	}
 	cfg, err := loadConfig(c)
 	if err != nil {
@@ -132,6 +136,9 @@ func openServed(ctx context.Context, c *cli.Context) (*lookup, error) {
 	}
 	dir := snapshot.Dir{Path: cfg.Snapshots.Dir}
 	l := &lookup{from: dir.Find(c.String(fromFlag)), keys: func() (bolt.Keyring, error) { return readKeys(c) }}
+	if bundle.Is(l.from) {
+		return bundle.Open(l.from)
+	}
 	_, _, err = l.open(ctx)
 	if errors.Is(err, snapshot.ErrForeign) {
 		l = &lookup{db: l.from, onlyFile: true, keys: l.keys}
@@ -141,7 +148,7 @@ func openServed(ctx context.Context, c *cli.Context) (*lookup, error) {
 		l.close()
 		return nil, err
 	}
-	return l, nil
+	return l.kept, nil
 }
 
 // usageOf returns how clients use a socket and a kubeconfig; an empty one is not there.

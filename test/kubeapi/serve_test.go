@@ -1,6 +1,10 @@
 package kubeapi
 
 import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,10 +14,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/discovery"
 )
 
-// TestServe reads a database file and a snapshot of an agent that has ended, at the address and on the
-// socket of `snapcache serve`, which leaves nothing when it is interrupted.
+// TestServe reads a database file and a snapshot of an agent that has ended, and a support bundle, at the
+// address and on the socket of `snapcache serve`, which leaves nothing when it is interrupted.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, shared.plane)
@@ -25,7 +30,7 @@ func TestServe(t *testing.T) {
 	const args = "get pods,widgets,configmaps,nodes -n ns"
 	want := s.kubectl(s.server, args+" -o json")
 	require.Zero(t, want.code, want.stderr)
-	for name, from := range map[string]string{"database": filepath.Join(s.dir, "cache.db"), "snapshot": filepath.Base(file)} {
+	for name, from := range map[string]string{"database": filepath.Join(s.dir, "cache.db"), "snapshot": filepath.Base(file), "support bundle": s.supportBundle(t)} {
 		t.Run(name, func(t *testing.T) {
 			serving, end := s.serve(t, "--from", from, "--config", config)
 			kubeconfig := serving(`kubectl --kubeconfig (\S+) get all -A\n`)
@@ -55,6 +60,50 @@ func TestServe(t *testing.T) {
 			require.NoFileExists(t, socket)
 		})
 	}
+}
+
+// supportBundle makes a support bundle in the form that Troubleshoot gives it: for each resource an array of
+// objects without their kinds, and what the server serves. Custom resources have kinds.
+func (s *site) supportBundle(t *testing.T) string {
+	t.Helper()
+	config := restConfig(t, s.server)
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	require.NoError(t, err)
+	_, served, err := client.ServerGroupsAndResources()
+	require.NoError(t, err)
+	files := map[string]any{"resources": served, "pods-errors": map[string]string{"other": "forbidden"}}
+	for resource, name := range map[string]string{
+		"pods": "pods/ns", "configmaps": "configmaps/ns", "nodes": "nodes", "customresourcedefinitions": "custom-resource-definitions",
+		"widgets": "custom-resources/widgets.example.com/ns",
+	} {
+		out := s.kubectl(s.server, "get -n ns --show-managed-fields -o json "+resource)
+		require.Zero(t, out.code, out.stderr)
+		var list struct{ Items []map[string]json.RawMessage }
+		require.NoError(t, json.Unmarshal([]byte(out.stdout), &list))
+		for _, o := range list.Items {
+			if resource != "widgets" {
+				delete(o, "kind")
+				delete(o, "apiVersion")
+			}
+		}
+		files[name] = list.Items
+	}
+	path := filepath.Join(s.dir, "support-bundle.tar.gz")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	packed := gzip.NewWriter(f)
+	archive := tar.NewWriter(packed)
+	for name, content := range files {
+		body, err := json.MarshalIndent(content, "", "  ")
+		require.NoError(t, err)
+		require.NoError(t, archive.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: "support-bundle/cluster-resources/" + name + ".json", Mode: 0o600, Size: int64(len(body)),
+		}))
+		_, err = archive.Write(body)
+		require.NoError(t, err)
+	}
+	require.NoError(t, errors.Join(archive.Close(), packed.Close(), f.Close()))
+	return path
 }
 
 // serve starts `snapcache serve`. serving waits until it has printed the usage that a pattern matches, and

@@ -1,0 +1,213 @@
+package bundle
+
+import (
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/store"
+)
+
+// resources are those that a bundle has objects of.
+type resources struct {
+	served []*metav1.APIResourceList
+	found  map[schema.GroupKind]*resource // in one version
+}
+
+// resource is what a bundle has of a resource.
+type resource struct {
+	info        store.Info
+	description store.Description
+	objects     map[string]*object.Object // by key
+}
+
+func newResources(served []*metav1.APIResourceList) *resources {
+	return &resources{served: served, found: map[schema.GroupKind]*resource{}}
+}
+
+// add adds the objects of a file: an array, a list or one object. What is none of these, such as the errors
+// of a collector, is left out.
+func (rs *resources) add(name string, body []byte) error {
+	var list struct {
+		metav1.TypeMeta
+		Items []json.RawMessage `json:"items"`
+	}
+	switch {
+	case len(body) == 0:
+		return nil
+	case body[0] == '[':
+		if err := json.Unmarshal(body, &list.Items); err != nil {
+			return err
+		}
+	case body[0] != '{':
+		return nil
+	default:
+		if err := json.Unmarshal(body, &list); err != nil {
+			return err
+		}
+		if !strings.HasSuffix(list.Kind, "List") {
+			list.Items = []json.RawMessage{body}
+		}
+	}
+	of := schema.FromAPIVersionAndKind(list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
+	if of.Kind == "" {
+		of = rs.namedLike(name)
+	}
+	for _, raw := range list.Items {
+		if raw[0] != '{' {
+			return nil
+		}
+		if err := rs.addObject(raw, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namedLike returns the kind of the resource that a file is named after: some versions of Troubleshoot
+// leave out what the objects are. It is empty if there is none.
+func (rs *resources) namedLike(name string) schema.GroupVersionKind {
+	name, _, _ = strings.Cut(strings.TrimPrefix(name, folder), "/")
+	name = strings.ReplaceAll(strings.TrimSuffix(name, path.Ext(name)), "-", "")
+	for _, l := range rs.served {
+		for _, r := range l.APIResources {
+			if r.Name == name || r.SingularName == name {
+				return schema.FromAPIVersionAndKind(l.GroupVersion, r.Kind)
+			}
+		}
+	}
+	return schema.GroupVersionKind{}
+}
+
+// addObject adds an object, of a kind unless it has its own.
+func (rs *resources) addObject(raw json.RawMessage, of schema.GroupVersionKind) error {
+	var o map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return err
+	}
+	var m metav1.PartialObjectMetadata
+	if err := json.Unmarshal(raw, &m); err != nil || m.Name == "" {
+		return nil //nolint:nilerr // no object
+	}
+	if m.Kind != "" && m.APIVersion != "" {
+		of = m.GroupVersionKind()
+	}
+	if of.Kind == "" {
+		return nil
+	}
+	o["apiVersion"], o["kind"] = quoted(of.GroupVersion().String()), quoted(of.Kind)
+	whole, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	parsed, err := object.Parse(whole)
+	if err != nil {
+		return err
+	}
+	r := rs.found[of.GroupKind()]
+	if r == nil {
+		r = rs.resource(of, m.Namespace != "")
+		rs.found[of.GroupKind()] = r
+	}
+	if r.info.Version == of.Version {
+		r.objects[parsed.Key()] = parsed
+	}
+	return nil
+}
+
+func quoted(s string) json.RawMessage {
+	b, _ := json.Marshal(s) // of a string, always
+	return b
+}
+
+// resource returns what the server said of a kind. If the bundle does not have that, names are guessed.
+func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) *resource {
+	guess, _ := meta.UnsafeGuessKindToResource(of)
+	r := &resource{objects: map[string]*object.Object{}}
+	r.info = store.Info{Group: of.Group, Version: of.Version, Resource: guess.Resource, Kind: of.Kind, Namespaced: namespaced}
+	for _, l := range rs.served {
+		if l.GroupVersion != of.GroupVersion().String() {
+			continue
+		}
+		for _, x := range l.APIResources {
+			switch {
+			case x.Kind == of.Kind && !strings.Contains(x.Name, "/"):
+				r.info.Resource, r.info.Namespaced = x.Name, x.Namespaced
+				r.description.Singular, r.description.ShortNames, r.description.Categories = x.SingularName, x.ShortNames, x.Categories
+			case x.Kind == of.Kind && strings.HasSuffix(x.Name, "/status"):
+				r.description.Subresources = []string{"status"}
+			}
+		}
+	}
+	r.info.ID = r.info.GVR().GroupResource().String()
+	return r
+}
+
+// store stores the objects. Their newest resourceVersion is the collection's.
+func (r *resource) store(db store.DB, at time.Time) error {
+	c, err := db.Open(r.info)
+	if err != nil {
+		return err
+	}
+	list, err := c.Replace()
+	if err != nil {
+		return err
+	}
+	var changes []store.Change
+	rv := "1"
+	for key, o := range r.objects {
+		changes = append(changes, store.Change{Key: key, Object: o})
+		if order, ok := object.CompareRV(o.GetResourceVersion(), rv); ok && order > 0 {
+			rv = o.GetResourceVersion()
+		}
+	}
+	if err := list.Apply(changes); err != nil {
+		return err
+	}
+	if err := list.Commit(store.Checkpoint{RV: rv, LastList: at}); err != nil {
+		return err
+	}
+	return c.Describe(r.description)
+}
+
+// columns sets the columns of custom resources, from their definitions in the bundle.
+func (rs *resources) columns() {
+	for kind, r := range rs.found {
+		if kind.Kind != "CustomResourceDefinition" {
+			continue
+		}
+		for _, o := range r.objects {
+			rs.define(o.JSON())
+		}
+	}
+}
+
+func (rs *resources) define(raw []byte) {
+	var d struct {
+		Spec struct {
+			Group string `json:"group"`
+			Names struct {
+				Kind string `json:"kind"`
+			} `json:"names"`
+			Versions []struct {
+				Name    string         `json:"name"`
+				Columns []store.Column `json:"additionalPrinterColumns"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	if json.Unmarshal(raw, &d) != nil {
+		return
+	}
+	for _, v := range d.Spec.Versions {
+		if r := rs.found[schema.GroupKind{Group: d.Spec.Group, Kind: d.Spec.Names.Kind}]; r != nil && r.info.Version == v.Name {
+			r.description.Custom, r.description.Columns = true, slices.Clone(v.Columns)
+		}
+	}
+}
