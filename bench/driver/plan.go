@@ -139,7 +139,7 @@ var Plans = map[string]Plan{
 	"api": {
 		Name: "api", Settle: 3 * time.Second,
 		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, API: &API{
-			Idle: 3, Rounds: 5, Gets: 2_000, Watches: 1_000, Link: 20e6,
+			Idle: 5, Rounds: 5, Gets: 2_000, Watches: 1_000, Link: 20e6,
 			Alone: Rate{100, 10 * time.Second}, Few: Rate{100, 20 * time.Second}, All: Rate{5, 8 * time.Second},
 		}}},
 	},
