@@ -50,8 +50,8 @@ func Is(file string) bool {
 	return err == nil && string(head) == "\x1f\x8b"
 }
 
-// Open reads the objects of a bundle into memory, as a collection for each resource of which there is an
-// object. The time of the archive is that of the collections. The error is ErrNone if there are none.
+// Open reads the objects of a bundle into memory, as a collection for each resource that it has a list of.
+// The time of the archive is that of the collections. The error is ErrNone if there is none.
 func Open(file string) (store.DB, error) {
 	f, err := os.Open(file)
 	if err != nil {

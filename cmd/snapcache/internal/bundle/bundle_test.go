@@ -70,6 +70,8 @@ func TestOpen(t *testing.T) {
 			"a custom resource as YAML", map[string]string{"custom-resources/widgets.example.com/shop.yaml": "- {apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}}\n"},
 			"widgets.example.com", []string{"shop/w"},
 		},
+		{"an empty list", map[string]string{"pods/shop.json": `{"kind":"PodList","apiVersion":"v1","items":null}`}, "pods", nil},
+		{"an empty array", map[string]string{"pods/shop.json": `[]`}, "pods", nil},
 		{"what are no objects", map[string]string{
 			"pods-errors.json": `{"shop":"forbidden"}`, "auth-cani-list/shop.json": `[{"verbs":["get"]}]`, "groups.json": `null`, "empty.json": "", "text.json": `["forbidden"]`,
 			"image-pull-secrets/shop/x.json": `{"registry":"user"}`, "pods/shop.json": `[` + pod + `]`,

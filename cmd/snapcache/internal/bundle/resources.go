@@ -60,6 +60,9 @@ func (rs *resources) add(name string, body []byte) error {
 	if of.Kind == "" {
 		of = rs.namedLike(name)
 	}
+	if of.Kind != "" && len(list.Items) == 0 {
+		rs.resource(of, strings.Contains(strings.TrimPrefix(name, folder), "/")) // there are none
+	}
 	for _, raw := range list.Items {
 		if raw[0] != '{' {
 			return nil
@@ -111,11 +114,7 @@ func (rs *resources) addObject(raw json.RawMessage, of schema.GroupVersionKind) 
 	if err != nil {
 		return err
 	}
-	r := rs.found[of.GroupKind()]
-	if r == nil {
-		r = rs.resource(of, m.Namespace != "")
-		rs.found[of.GroupKind()] = r
-	}
+	r := rs.resource(of, m.Namespace != "")
 	if r.info.Version == of.Version {
 		r.objects[parsed.Key()] = parsed
 	}
@@ -127,10 +126,15 @@ func quoted(s string) json.RawMessage {
 	return b
 }
 
-// resource returns what the server said of a kind. If the bundle does not have that, names are guessed.
+// resource returns the resource of a kind, which has no objects at first. What it is called is what the
+// server said, or a guess if the bundle does not have that.
 func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) *resource {
+	if r := rs.found[of.GroupKind()]; r != nil {
+		return r
+	}
 	guess, _ := meta.UnsafeGuessKindToResource(of)
 	r := &resource{objects: map[string]*object.Object{}}
+	rs.found[of.GroupKind()] = r
 	r.info = store.Info{Group: of.Group, Version: of.Version, Resource: guess.Resource, Kind: of.Kind, Namespaced: namespaced}
 	for _, l := range rs.served {
 		if l.GroupVersion != of.GroupVersion().String() {
