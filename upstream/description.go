@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,9 +42,23 @@ func (c *Cluster) Describe(ctx context.Context, r Resource) (store.Description, 
 	case err != nil:
 		return store.Description{}, fmt.Errorf("describe %s: %w", name, err)
 	case definition != nil:
-		d.Custom = true
-		d.Columns, d.SelectableFields = definition.version(r.GVR.Version)
+		definition.describe(r.GVR.Version, &d)
 	}
+	return d, nil
+}
+
+// DescribeOffline returns what [Cluster.Describe] does, from the resources of the version in the discovery
+// document and the definition as JSON, which is nil if there is none.
+func DescribeOffline(list []metav1.APIResource, crd []byte, r schema.GroupVersionResource) (store.Description, error) {
+	d, _ := describe(list, r.Resource)
+	if crd == nil {
+		return d, nil
+	}
+	var parsed definition
+	if err := json.Unmarshal(crd, &parsed); err != nil {
+		return d, fmt.Errorf("definition of %s: %w", r.GroupResource(), err)
+	}
+	parsed.describe(r.Version, &d)
 	return d, nil
 }
 
@@ -63,16 +78,17 @@ func describe(list []metav1.APIResource, resource string) (d store.Description, 
 	return d, ok
 }
 
-// version returns the columns and the selectable fields of a version.
-func (d *definition) version(name string) (columns []store.Column, fields []string) {
+// describe adds to a description that the resource is a custom one, and the columns and the selectable
+// fields of a version.
+func (d *definition) describe(version string, to *store.Description) {
+	to.Custom = true
 	for _, v := range d.Spec.Versions {
-		if v.Name != name {
+		if v.Name != version {
 			continue
 		}
+		to.Columns = v.Columns
 		for _, f := range v.SelectableFields {
-			fields = append(fields, f.JSONPath)
+			to.SelectableFields = append(to.SelectableFields, f.JSONPath)
 		}
-		return v.Columns, fields
 	}
-	return nil, nil
 }

@@ -27,7 +27,7 @@ func TestServe(t *testing.T) {
 	require.NoError(t, err)
 	file, _, _ := strings.Cut(string(made), ": ")
 	s.stop()
-	const args = "get pods,widgets,configmaps,nodes -n ns -l app=web" // other tests make nodes meanwhile
+	const args = "get pods,widgets,configmaps,nodes -n ns -l !zone,!round" // other tests make nodes with these labels
 	want := s.kubectl(s.server, args+" -o json")
 	require.Zero(t, want.code, want.stderr)
 	for name, from := range map[string]string{"database": filepath.Join(s.dir, "cache.db"), "snapshot": filepath.Base(file), "support bundle": s.supportBundle(t)} {

@@ -126,10 +126,13 @@ func load(files map[string][]byte, at time.Time) (store.DB, error) {
 	if len(all.found) == 0 {
 		return nil, fmt.Errorf("%w: it has no objects in %s", ErrNone, folder)
 	}
-	all.columns()
 	db := memory.New(memory.WithoutHistory())
 	for _, r := range all.found {
-		if err := r.store(db, at); err != nil {
+		description, err := all.describe(r)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.store(db, description, at); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.info.ID, err)
 		}
 	}

@@ -104,7 +104,8 @@ func TestDescription(t *testing.T) {
 		"b" + folder + "w1.json": `[{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}]`,
 		"b" + folder + "w2.json": `[{"apiVersion":"example.com/v2","kind":"Widget","metadata":{"name":"of another version"}}]`,
 		"b" + folder + "c.json": `[{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com",
-			"names":{"kind":"Widget"},"versions":[{"name":"v2"},{"name":"v1","additionalPrinterColumns":[{"name":"Size","type":"integer","jsonPath":".spec.size"}]}]}}]`,
+			"names":{"kind":"Widget"},"versions":[{"name":"v2"},{"name":"v1","additionalPrinterColumns":[{"name":"Size","type":"integer","jsonPath":".spec.size"}],
+			"selectableFields":[{"jsonPath":".spec.size"}]}]}}]`,
 	})
 	at := time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
 	require.NoError(t, os.Chtimes(file, at, at))
@@ -130,6 +131,7 @@ func TestDescription(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, d.Custom)
 	require.Equal(t, []store.Column{{Name: "Size", Type: "integer", JSONPath: ".spec.size"}}, d.Columns)
+	require.Equal(t, []string{".spec.size"}, d.SelectableFields)
 }
 
 // TestOpenRefuses what is no bundle, or only a part of one.

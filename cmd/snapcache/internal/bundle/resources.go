@@ -3,7 +3,6 @@ package bundle
 import (
 	"encoding/json"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // resources are those that a bundle has objects of.
@@ -23,9 +23,8 @@ type resources struct {
 
 // resource is what a bundle has of a resource.
 type resource struct {
-	info        store.Info
-	description store.Description
-	objects     map[string]*object.Object // by key
+	info    store.Info
+	objects map[string]*object.Object // by key
 }
 
 func newResources(served []*metav1.APIResourceList) *resources {
@@ -136,26 +135,38 @@ func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) *reso
 	r := &resource{objects: map[string]*object.Object{}}
 	rs.found[of.GroupKind()] = r
 	r.info = store.Info{Group: of.Group, Version: of.Version, Resource: guess.Resource, Kind: of.Kind, Namespaced: namespaced}
-	for _, l := range rs.served {
-		if l.GroupVersion != of.GroupVersion().String() {
-			continue
-		}
-		for _, x := range l.APIResources {
-			switch {
-			case x.Kind == of.Kind && !strings.Contains(x.Name, "/"):
-				r.info.Resource, r.info.Namespaced = x.Name, x.Namespaced
-				r.description.Singular, r.description.ShortNames, r.description.Categories = x.SingularName, x.ShortNames, x.Categories
-			case x.Kind == of.Kind && strings.HasSuffix(x.Name, "/status"):
-				r.description.Subresources = []string{"status"}
-			}
+	for _, x := range rs.version(of.GroupVersion()) {
+		if x.Kind == of.Kind && !strings.Contains(x.Name, "/") {
+			r.info.Resource, r.info.Namespaced = x.Name, x.Namespaced
 		}
 	}
 	r.info.ID = r.info.GVR().GroupResource().String()
 	return r
 }
 
+// version returns what the server served of a version.
+func (rs *resources) version(v schema.GroupVersion) []metav1.APIResource {
+	for _, l := range rs.served {
+		if l.GroupVersion == v.String() {
+			return l.APIResources
+		}
+	}
+	return nil
+}
+
+// describe returns what the bundle has about a resource beside its objects.
+func (rs *resources) describe(r *resource) (store.Description, error) {
+	var definition []byte
+	if all := rs.found[schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}]; all != nil {
+		if o := all.objects[r.info.ID]; o != nil {
+			definition = o.JSON()
+		}
+	}
+	return upstream.DescribeOffline(rs.version(r.info.GVR().GroupVersion()), definition, r.info.GVR())
+}
+
 // store stores the objects. Their newest resourceVersion is the collection's.
-func (r *resource) store(db store.DB, at time.Time) error {
+func (r *resource) store(db store.DB, description store.Description, at time.Time) error {
 	c, err := db.Open(r.info)
 	if err != nil {
 		return err
@@ -178,40 +189,5 @@ func (r *resource) store(db store.DB, at time.Time) error {
 	if err := list.Commit(store.Checkpoint{RV: rv, LastList: at}); err != nil {
 		return err
 	}
-	return c.Describe(r.description)
-}
-
-// columns sets the columns of custom resources, from their definitions in the bundle.
-func (rs *resources) columns() {
-	for kind, r := range rs.found {
-		if kind.Kind != "CustomResourceDefinition" {
-			continue
-		}
-		for _, o := range r.objects {
-			rs.define(o.JSON())
-		}
-	}
-}
-
-func (rs *resources) define(raw []byte) {
-	var d struct {
-		Spec struct {
-			Group string `json:"group"`
-			Names struct {
-				Kind string `json:"kind"`
-			} `json:"names"`
-			Versions []struct {
-				Name    string         `json:"name"`
-				Columns []store.Column `json:"additionalPrinterColumns"`
-			} `json:"versions"`
-		} `json:"spec"`
-	}
-	if json.Unmarshal(raw, &d) != nil {
-		return
-	}
-	for _, v := range d.Spec.Versions {
-		if r := rs.found[schema.GroupKind{Group: d.Spec.Group, Kind: d.Spec.Names.Kind}]; r != nil && r.info.Version == v.Name {
-			r.description.Custom, r.description.Columns = true, slices.Clone(v.Columns)
-		}
-	}
+	return c.Describe(description)
 }
