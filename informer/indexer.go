@@ -42,6 +42,7 @@ type Indexer struct {
 
 	fed     atomic.Bool            // an informer runs or has run: its checkpoint is used, not rv
 	writing sync.Mutex             // held by writes of callers, so that rv is the newest write's
+	one     [1]store.Change        // the change that is being written, with writing locked
 	rv      atomic.Pointer[string] // of a caller's newest write; nil for none
 	feed    *feed                  // nil for none
 

@@ -40,7 +40,10 @@ func (x *Indexer) apply(change store.Change, obj any) error {
 	}
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if err := x.coll.Apply(store.Batch{Changes: []store.Change{change}}); err != nil {
+	x.one[0] = change
+	err := x.coll.Apply(store.Batch{Changes: x.one[:]})
+	x.one[0] = store.Change{} // which would keep the object
+	if err != nil {
 		return err
 	}
 	x.written()

@@ -287,8 +287,8 @@ type Collection interface {
 
 	// Apply makes the batch's changes and checkpoint visible as one unit: after an error none
 	// of them is. The store makes them durable, as one unit too, within its flush interval or
-	// at DB.Flush. It returns ErrScope if the collection waits for a Replacement to bring it to
-	// the scope it was opened with.
+	// at DB.Flush. It does not keep the slice of changes. It returns ErrScope if the collection
+	// waits for a Replacement to bring it to the scope it was opened with.
 	Apply(Batch) error
 
 	// Replace begins the replacement of the collection's content with a complete list, under

@@ -130,6 +130,7 @@ func (s *subject) applyBatch(t T, b store.Batch) {
 	s.model.Apply(b)
 	b.Changes = slices.Clone(b.Changes)
 	require.NoError(t, s.coll.Apply(b))
+	clear(b.Changes) // the store does not keep them
 }
 
 // replace replaces the content of the collection and its model.
