@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"reflect"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,10 +50,10 @@ func newCustomPrinter(columns []store.Column) ([]metav1.TableColumnDefinition, *
 	return definitions, p
 }
 
-func (p *customPrinter) print(raw []byte, now clock) ([]any, []metav1.TableRowCondition, error) {
+func (p *customPrinter) cells(raw []byte, now time.Time) ([]any, error) {
 	var o unstructured.Unstructured
 	if err := json.Unmarshal(raw, &o.Object); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,12 +61,12 @@ func (p *customPrinter) print(raw []byte, now clock) ([]any, []metav1.TableRowCo
 	for i := range p.paths {
 		cells = append(cells, p.cell(i, o.Object, now))
 	}
-	return cells, nil, nil
+	return cells, nil
 }
 
 // cell returns the first value of a column's path, or nil if there is none or it has another type. A
 // string column takes any value.
-func (p *customPrinter) cell(i int, content map[string]any, now clock) any {
+func (p *customPrinter) cell(i int, content map[string]any, now time.Time) any {
 	results, err := p.paths[i].FindResults(content)
 	if err != nil || len(results) == 0 || len(results[0]) == 0 {
 		return nil
@@ -102,7 +103,7 @@ func (p *customPrinter) cell(i int, content map[string]any, now clock) any {
 			if err := t.UnmarshalQueryParameter(text); err != nil {
 				return "<invalid>"
 			}
-			return now.since(t.Time)
+			return since(t.Time, now)
 		}
 	}
 	return nil

@@ -1,10 +1,15 @@
 package table
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // The texts of cells without a value.
@@ -14,58 +19,147 @@ const (
 	unknown = "<unknown>"
 )
 
-// object is the part that all kinds have. Each kind's type has only the fields that its row needs.
+// object is an object whose row is printed: its fields, which are found once for all of its cells.
 type object struct {
-	Metadata struct {
-		Name              string                  `json:"name"`
-		Labels            map[string]string       `json:"labels"`
-		Annotations       map[string]string       `json:"annotations"`
-		CreationTimestamp metav1.Time             `json:"creationTimestamp"`
-		DeletionTimestamp *metav1.Time            `json:"deletionTimestamp"`
-		OwnerReferences   []metav1.OwnerReference `json:"ownerReferences"`
-	} `json:"metadata"`
+	fields map[string]gjson.Result
+	now    time.Time
 }
 
-func (o *object) name() string         { return o.Metadata.Name }
-func (o *object) age(now clock) string { return now.since(o.Metadata.CreationTimestamp.Time) }
-func (o *object) deleted() bool        { return o.Metadata.DeletionTimestamp != nil }
-
-// cells returns those of a kind with name and age alone.
-func (o *object) cells(now clock) []any { return []any{o.name(), o.age(now)} }
-
-// defaultCells returns those of defaultColumns.
-func (o *object) defaultCells(clock) []any {
-	return []any{o.name(), o.Metadata.CreationTimestamp.UTC().Format(time.RFC3339)}
+// get returns the value at a path.
+func (o object) get(path string) gjson.Result {
+	field, rest, nested := strings.Cut(path, ".")
+	if !nested {
+		return o.fields[field]
+	}
+	return o.fields[field].Get(rest)
 }
 
-// clock prints times as seen from one point in time.
-type clock struct{ now time.Time }
+func (o object) text(path string) string { return o.get(path).String() }
+
+// has reports whether the object has a value, other than null, at a path.
+func (o object) has(path string) bool { return o.get(path).Type != gjson.Null }
+
+func (o object) deleted() bool { return o.has("metadata.deletionTimestamp") }
+
+func (o object) annotation(key string) gjson.Result {
+	return o.get("metadata.annotations." + gjson.Escape(key))
+}
+
+// texts returns the elements of a list, or a field of each.
+func texts(list gjson.Result, field string) []string {
+	var values []string
+	for _, element := range list.Array() {
+		if field != "" {
+			element = element.Get(field)
+		}
+		values = append(values, element.String())
+	}
+	return values
+}
+
+// condition returns a condition of the status, which does not exist if the object has none of that type.
+func (o object) condition(kind string) gjson.Result {
+	for _, c := range o.get("status.conditions").Array() {
+		if c.Get("type").String() == kind {
+			return c
+		}
+	}
+	return gjson.Result{}
+}
+
+func (o object) isTrue(kind string) bool { return o.condition(kind).Get("status").String() == "True" }
 
 // since returns the time since t for people, such as "5m30s".
-func (c clock) since(t time.Time) string {
+func since(t, now time.Time) string {
 	if t.IsZero() {
 		return unknown
 	}
-	return duration.HumanDuration(c.now.Sub(t))
+	return duration.HumanDuration(now.Sub(t))
 }
 
-// condition is a condition of a status.
-type condition struct {
-	Type   string `json:"type"`
-	Status string `json:"status"`
-	Reason string `json:"reason"`
-}
+// cell returns the value of an object in one column.
+type cell func(object) any
 
-func find(conditions []condition, kind string) (condition, bool) {
-	for _, c := range conditions {
-		if c.Type == kind {
-			return c, true
+// row returns the printer of a kind with the given cells.
+func row(cells ...cell) func(object) []any {
+	return func(o object) []any {
+		values := make([]any, len(cells))
+		for i, c := range cells {
+			values[i] = c(o)
 		}
+		return values
 	}
-	return condition{}, false
 }
 
-func isTrue(conditions []condition, kind string) bool {
-	c, _ := find(conditions, kind)
-	return c.Status == string(metav1.ConditionTrue)
+func name(o object) any { return o.text("metadata.name") }
+
+func age(o object) any { return since(o.get("metadata.creationTimestamp").Time(), o.now) }
+
+func created(o object) any {
+	return o.get("metadata.creationTimestamp").Time().UTC().Format(time.RFC3339)
+}
+
+// text returns the cell of a text, which may be empty.
+func text(path string) cell { return filled(path, "") }
+
+// filled returns the cell of a text, with another one in place of an empty one.
+func filled(path, empty string) cell {
+	return func(o object) any { return cmp.Or(o.text(path), empty) }
+}
+
+// optional returns the cell of a text, which may be empty, with another one if there is none.
+func optional(path, without string) cell {
+	return func(o object) any {
+		if !o.has(path) {
+			return without
+		}
+		return o.text(path)
+	}
+}
+
+func number(path string) cell { return func(o object) any { return o.get(path).Int() } }
+
+func boolean(path string) cell { return func(o object) any { return o.get(path).Bool() } }
+
+// count returns the cell with the number of elements of lists or maps.
+func count(paths ...string) cell {
+	return func(o object) any {
+		n := 0
+		for _, path := range paths {
+			if r := o.get(path); r.IsArray() {
+				n += len(r.Array())
+			} else {
+				n += len(r.Map())
+			}
+		}
+		return int64(n)
+	}
+}
+
+// joined returns the cell with a field of each element of a list.
+func joined(list, field string) cell {
+	return func(o object) any { return strings.Join(texts(o.get(list), field), ",") }
+}
+
+// labelMap returns the cell of a map of labels.
+func labelMap(path string) cell {
+	return func(o object) any {
+		set := map[string]string{}
+		for key, value := range o.get(path).Map() {
+			set[key] = value.String()
+		}
+		return labels.FormatLabels(set)
+	}
+}
+
+// labelSelector returns the label selector at a path; nil if there is none.
+func (o object) labelSelector(path string) (s *metav1.LabelSelector) {
+	if r := o.get(path); r.IsObject() {
+		_ = json.Unmarshal([]byte(r.Raw), &s) // a server has checked it
+	}
+	return s
+}
+
+func selector(path string) cell {
+	return func(o object) any { return metav1.FormatLabelSelector(o.labelSelector(path)) }
 }

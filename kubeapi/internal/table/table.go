@@ -1,12 +1,13 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -15,11 +16,9 @@ import (
 type Printer struct {
 	resource schema.GroupResource
 	columns  []metav1.TableColumnDefinition
-	print    printFunc
+	cells    func(object) []any
+	custom   *customPrinter // in place of cells
 }
-
-// printFunc returns the cells of an object, from its JSON, and the row's conditions.
-type printFunc func(raw []byte, now clock) ([]any, []metav1.TableRowCondition, error)
 
 // For returns the printer of a collection's resource: that of the built-in kind, or of the columns of
 // its CustomResourceDefinition, or else one with name and time of creation. A custom resource without
@@ -29,12 +28,11 @@ func For(info store.Info, d store.Description) *Printer {
 	builtin, known := printers[p.resource.String()]
 	switch {
 	case d.Custom:
-		columns, custom := newCustomPrinter(d.Columns)
-		p.columns, p.print = columns, custom.print
+		p.columns, p.custom = newCustomPrinter(d.Columns)
 	case known:
-		p.columns, p.print = builtinColumns()[p.resource.String()], builtin
+		p.columns, p.cells = builtinColumns()[p.resource.String()], builtin
 	default:
-		p.columns, p.print = defaultColumns, rowOf((*object).defaultCells)
+		p.columns, p.cells = defaultColumns, row(name, created)
 	}
 	return p
 }
@@ -45,20 +43,20 @@ func (p *Printer) Columns() []metav1.TableColumnDefinition { return p.columns }
 // Row returns the cells of an object, from its JSON, and the row's conditions. Ages are those at the
 // time now.
 func (p *Printer) Row(raw []byte, now time.Time) (cells []any, conditions []metav1.TableRowCondition, err error) {
-	cells, conditions, err = p.print(raw, clock{now})
+	switch {
+	case p.custom != nil:
+		cells, err = p.custom.cells(raw, now)
+	case !gjson.ValidBytes(raw):
+		err = errors.New("the object is not JSON")
+	default:
+		o := object{gjson.ParseBytes(raw).Map(), now}
+		cells = p.cells(o)
+		if p.resource == (schema.GroupResource{Resource: "pods"}) {
+			conditions = podConditions(o)
+		}
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("table row of %s: %w", p.resource, err)
 	}
 	return cells, conditions, nil
-}
-
-// rowOf returns the printFunc of a kind from the function that returns the cells of its objects.
-func rowOf[O any](cells func(*O, clock) []any) printFunc {
-	return func(raw []byte, now clock) ([]any, []metav1.TableRowCondition, error) {
-		var o O
-		if err := json.Unmarshal(raw, &o); err != nil {
-			return nil, nil, err
-		}
-		return cells(&o, now), nil, nil
-	}
 }
