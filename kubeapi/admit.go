@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/seats"
 	"github.com/snapcache/snapcache/internal/spool"
-	"github.com/snapcache/snapcache/kubeapi/internal/seats"
 	"github.com/snapcache/snapcache/store"
 )
 

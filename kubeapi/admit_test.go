@@ -22,8 +22,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/seats"
 	"github.com/snapcache/snapcache/internal/spool"
-	"github.com/snapcache/snapcache/kubeapi/internal/seats"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"

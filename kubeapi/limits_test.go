@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
-	"github.com/snapcache/snapcache/kubeapi/internal/seats"
+	"github.com/snapcache/snapcache/internal/seats"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"

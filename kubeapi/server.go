@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/quota"
-	"github.com/snapcache/snapcache/kubeapi/internal/seats"
+	"github.com/snapcache/snapcache/internal/seats"
 )
 
 // Options are the dependencies of a Server.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
-	"github.com/snapcache/snapcache/kubeapi/internal/seats"
+	"github.com/snapcache/snapcache/internal/seats"
 	"github.com/snapcache/snapcache/store"
 )
 

@@ -37,6 +37,10 @@ func TestShares(t *testing.T) {
 	}
 	require.Zero(t, s.Used())
 	require.Empty(t, s.held)
+
+	one := NewShares(1)
+	require.True(t, one.Enter("a"))
+	require.False(t, one.Enter("b"))
 }
 
 func TestScale(t *testing.T) {

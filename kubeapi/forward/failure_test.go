@@ -203,7 +203,7 @@ func TestLimits(t *testing.T) {
 		began <- struct{}{}
 		<-release
 	}))
-	s.requests, s.upgrades = quota.NewPlaces(4), quota.NewPlaces(2)
+	s.requests, s.upgrades = quota.NewShares(4), quota.NewShares(2)
 	c := client(t, s.proxy, "http/1.1")
 	type answer struct {
 		code  int
@@ -268,7 +268,7 @@ func TestLimits(t *testing.T) {
 	for _, answers := range held {
 		require.Equal(t, http.StatusOK, (<-answers).code)
 	}
-	require.Eventually(t, func() bool { return s.upgrades.Take("greedy") }, time.Minute, time.Millisecond, "its place is free again")
+	require.Eventually(t, func() bool { return s.upgrades.Enter("greedy") }, time.Minute, time.Millisecond, "its place is free again")
 }
 
 // TestEarlyAnswer: an answer to a request whose body the server does not want comes at once, though the

@@ -50,7 +50,7 @@ type Handler struct {
 	buffers    buffers
 	logged     rate.Sometimes
 
-	requests, upgrades *quota.Places // by user
+	requests, upgrades *quota.Shares // by user
 }
 
 // server is where requests are sent to.
@@ -64,7 +64,7 @@ type server struct {
 func New(opts Options) *Handler {
 	h := &Handler{
 		opts: opts, logged: rate.Sometimes{First: 1, Interval: time.Minute},
-		requests: quota.NewPlaces(maxRequests), upgrades: quota.NewPlaces(maxUpgrades),
+		requests: quota.NewShares(maxRequests), upgrades: quota.NewShares(maxUpgrades),
 	}
 	for _, file := range opts.Kubeconfigs {
 		h.identities = append(h.identities, &identity{kubeconfig: file})
@@ -129,7 +129,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		places, transport = h.upgrades, to.upgrades
 	}
 	user := access.CallerOf(r.Context()).User.Username
-	if !places.Take(user) {
+	if !places.Enter(user) {
 		sendError(w, errTooMany)
 		return
 	}

@@ -203,7 +203,7 @@ func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upst
 	if cluster == nil {
 		return errNotConnected
 	}
-	err := x.questions.begin(ctx, client)
+	seat, err := x.questions.begin(ctx, client)
 	if errors.Is(err, access.ErrBusy) {
 		x.busy.Do(func() {
 			x.Log.Warn("refused a client; others of this minute are not logged", "client", client, "reason", err)
@@ -213,7 +213,7 @@ func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upst
 		return err
 	}
 	err = question(cluster)
-	x.questions.end(client, ctx.Err() == nil)
+	x.questions.end(seat, ctx.Err() == nil)
 	if err != nil {
 		x.failed.Do(func() {
 			x.Log.Warn("the server can't be asked about a caller: it is decided here; other failures of this minute are not logged", "error", upstream.Explain(err))

@@ -2,11 +2,12 @@ package kubernetes
 
 import (
 	"context"
-	"sync"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/snapcache/snapcache/access"
-	"github.com/snapcache/snapcache/internal/quota"
+	"github.com/snapcache/snapcache/internal/seats"
 )
 
 const (
@@ -22,56 +23,34 @@ const (
 // questions limits the questions to the server, and shares them among the clients that they are about. It
 // is safe for concurrent use.
 type questions struct {
-	places *quota.Places
-	wait   time.Duration // for a place, at most
-
-	mu       sync.Mutex
-	left     chan struct{} // closed when a place becomes free
-	answered int           // how many questions the server has answered
+	seats    *seats.Seats
+	wait     time.Duration // for a place, at most
+	asked    atomic.Int64
+	answered atomic.Int64 // how many questions the server has answered
 }
 
-func newQuestions() *questions {
-	return &questions{places: quota.NewPlaces(maxAsked), wait: maxWait, left: make(chan struct{})}
-}
+func newQuestions() *questions { return &questions{seats: seats.New(maxAsked, 0), wait: maxWait} }
 
 // begin waits for a place for a question about a client. If there is none in time, the error is
 // [access.ErrBusy], unless the server has answered no one meanwhile: then it is as good as away. After
 // success, end has to follow.
-func (q *questions) begin(ctx context.Context, client any) error {
+func (q *questions) begin(ctx context.Context, client any) (*seats.Seat, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
-	_, before := q.state()
-	for {
-		left, answered := q.state()
-		switch {
-		case q.places.Take(client):
-			return nil
-		case ctx.Err() != nil && answered != before:
-			return access.ErrBusy
-		case ctx.Err() != nil:
-			return ctx.Err()
-		}
-		select {
-		case <-left:
-		case <-ctx.Done():
-		}
+	before := q.answered.Load()
+	// A connection for each, since one connection gets fewer seats than its user.
+	about := seats.Client{User: fmt.Sprintf("%T %v", client, client), Connection: fmt.Sprint(q.asked.Add(1))}
+	seat, err := q.seats.Take(ctx, about, 1, false, nil)
+	if err != nil && q.answered.Load() != before {
+		err = access.ErrBusy
 	}
+	return seat, err
 }
 
-func (q *questions) state() (left <-chan struct{}, answered int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.left, q.answered
-}
-
-// end ends a question about a client; answered is set if the server did not let it wait.
-func (q *questions) end(client any, answered bool) {
-	q.places.Leave(client)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// end ends a question; answered is set if the server did not let it wait.
+func (q *questions) end(seat *seats.Seat, answered bool) {
 	if answered {
-		q.answered++
+		q.answered.Add(1)
 	}
-	close(q.left)
-	q.left = make(chan struct{})
+	seat.Leave()
 }

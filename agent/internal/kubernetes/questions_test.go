@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/seats"
 )
 
 // TestQuestions: however many questions about one client wait, those about others find a place at once, and
@@ -25,9 +26,10 @@ func TestQuestions(t *testing.T) {
 		var busy, begun int
 		var mu sync.Mutex
 		var greedy sync.WaitGroup
+		var held []*seats.Seat
 		for range 1000 {
 			greedy.Go(func() {
-				err := q.begin(t.Context(), "greedy")
+				seat, err := q.begin(t.Context(), "greedy")
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -36,6 +38,7 @@ func TestQuestions(t *testing.T) {
 					return
 				}
 				begun++
+				held = append(held, seat)
 			})
 		}
 		synctest.Wait()
@@ -43,11 +46,12 @@ func TestQuestions(t *testing.T) {
 		for i := range 100 {
 			began := time.Now()
 			client := fmt.Sprint("other", i)
-			require.NoError(t, q.begin(t.Context(), client))
+			seat, err := q.begin(t.Context(), client)
+			require.NoError(t, err)
 			require.Zero(t, time.Since(began))
-			q.end(client, true)
+			q.end(seat, true)
 		}
-		q.end("greedy", true)
+		q.end(held[0], true)
 		synctest.Wait()
 		require.Equal(t, maxAsked/2+1, begun, "the next one")
 		began := time.Now()
@@ -61,15 +65,20 @@ func TestQuestions(t *testing.T) {
 func TestQuestionsOfASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuestions()
+		var held []*seats.Seat
 		for range maxAsked / 2 {
-			require.NoError(t, q.begin(t.Context(), "kubelet"))
+			seat, err := q.begin(t.Context(), "kubelet")
+			require.NoError(t, err)
+			held = append(held, seat)
 		}
-		require.ErrorIs(t, q.begin(t.Context(), "kubelet"), context.DeadlineExceeded)
-		for range maxAsked / 2 {
-			q.end("kubelet", false)
+		_, err := q.begin(t.Context(), "kubelet")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		for _, seat := range held {
+			q.end(seat, false)
 		}
-		require.NoError(t, q.begin(t.Context(), "kubelet"))
-		q.end("kubelet", true)
+		seat, err := q.begin(t.Context(), "kubelet")
+		require.NoError(t, err)
+		q.end(seat, true)
 	})
 }
 
