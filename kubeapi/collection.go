@@ -126,67 +126,39 @@ func (c *catalog) all() ([]*served, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range list {
-		if _, err := c.servedLocked(x, x.Info(), x.Description()); err != nil {
+		info, desc := x.Info(), x.Description()
+		if s := c.known[x]; s != nil && s.info == info && s.desc == desc {
+			continue
+		}
+		s, err := newServed(x, info, desc)
+		if err != nil {
 			return nil, err
 		}
+		c.known[x], c.ordered = s, nil
 	}
-	c.forgetLocked(list)
-	if c.ordered == nil {
-		c.ordered = slices.SortedFunc(maps.Values(c.known), byID)
-	}
-	return c.ordered, nil
-}
-
-func byID(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) }
-
-// servedLocked returns a collection as it is now.
-func (c *catalog) servedLocked(x *Collection, info store.Info, desc *store.Description) (*served, error) {
-	if s := c.known[x]; s != nil && s.info == info && s.desc == desc {
-		return s, nil
-	}
-	s, err := newServed(x, info, desc)
-	if err != nil {
-		return nil, err
-	}
-	if c.known == nil {
-		c.known = make(map[*Collection]*served)
-	}
-	c.known[x], c.ordered = s, nil
-	return s, nil
-}
-
-// forgetLocked forgets the collections that are not in list.
-func (c *catalog) forgetLocked(list []*Collection) {
 	if len(c.known) > len(list) {
 		maps.DeleteFunc(c.known, func(x *Collection, _ *served) bool { return !slices.Contains(list, x) })
 		c.ordered = nil
 	}
+	if c.ordered == nil {
+		c.ordered = slices.SortedFunc(maps.Values(c.known), func(a, b *served) int { return strings.Compare(a.info.ID, b.info.ID) })
+	}
+	return c.ordered, nil
 }
 
 // of returns the collections of a resource, ordered by ID, and whether its group is known as one that
 // is built in, not made by a CustomResourceDefinition.
 func (c *catalog) of(gvr schema.GroupVersionResource) (found []*served, builtIn bool, err error) {
+	all, err := c.all()
 	builtIn = gvr.Group == ""
-	list := c.collections()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forgetLocked(list)
-	for _, x := range list {
-		info := x.Info()
-		if info.Group != gvr.Group {
+	for _, s := range all {
+		if s.info.Group != gvr.Group {
 			continue
 		}
-		desc := x.Description()
-		builtIn = builtIn || !desc.Custom
-		if info.GVR() != gvr {
-			continue
+		builtIn = builtIn || !s.desc.Custom
+		if s.info.GVR() == gvr {
+			found = append(found, s)
 		}
-		s, err := c.servedLocked(x, info, desc)
-		if err != nil {
-			return nil, builtIn, err
-		}
-		found = append(found, s)
 	}
-	slices.SortFunc(found, byID)
-	return found, builtIn, nil
+	return found, builtIn, err
 }

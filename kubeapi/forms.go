@@ -74,6 +74,22 @@ func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, err
 	return f.drop.Append(dst, raw)
 }
 
+// appendAlone appends an object in the form of an answer that is not the object itself: a table has it as its
+// only row. That of a watch has its columns only in its first frame.
+func (s *served) appendAlone(dst, raw []byte, f form, columns bool, now time.Time) ([]byte, error) {
+	if f.as != asTable {
+		return s.appendItem(dst, raw, f, now)
+	}
+	dst, err := s.appendTableHead(dst, f, listMeta{RV: gjson.GetBytes(raw, "metadata.resourceVersion").String()}, columns)
+	if err != nil {
+		return nil, err
+	}
+	if dst, err = s.appendItem(dst, raw, f, now); err != nil {
+		return nil, err
+	}
+	return append(dst, "]}"...), nil
+}
+
 // isStored reports whether objects are sent as they are stored.
 func (f form) isStored() bool { return f.as == "" && f.drop.None() }
 
@@ -97,21 +113,19 @@ func appendJSON(dst []byte, v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// tableHead returns the beginning of a Table up to its rows. A table of a watch has its columns only
-// in its first frame.
-func (s *served) tableHead(f form, meta listMeta, columns bool) ([]byte, error) {
-	out, err := appendJSON([]byte(`{"kind":"Table","apiVersion":"`+f.version+`","metadata":`), meta)
-	if err != nil {
-		return nil, err
+// appendTableHead appends the beginning of a Table up to its rows.
+func (s *served) appendTableHead(dst []byte, f form, meta listMeta, columns bool) ([]byte, error) {
+	head := struct {
+		Kind              string                         `json:"kind"`
+		APIVersion        string                         `json:"apiVersion"`
+		Metadata          listMeta                       `json:"metadata"`
+		ColumnDefinitions []metav1.TableColumnDefinition `json:"columnDefinitions"`
+	}{Kind: asTable, APIVersion: f.version, Metadata: meta}
+	if columns {
+		head.ColumnDefinitions = s.printer.Columns()
 	}
-	out = append(out, `,"columnDefinitions":`...)
-	if !columns {
-		return append(out, `null,"rows":[`...), nil
-	}
-	if out, err = appendJSON(out, s.printer.Columns()); err != nil {
-		return nil, err
-	}
-	return append(out, `,"rows":[`...), nil
+	dst, err := appendJSON(dst, head)
+	return append(bytes.TrimSuffix(dst, []byte("}")), `,"rows":[`...), err
 }
 
 // listMeta is the metadata of a list.

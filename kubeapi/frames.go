@@ -25,7 +25,7 @@ type frames struct {
 	pending *bytes.Buffer // frames that are not written yet; nil for none
 	q       *query
 	buf     []byte
-	heads   int // of tables: the columns are only in the first one
+	headed  bool // a table had the columns
 	started bool
 }
 
@@ -77,7 +77,7 @@ func (f *frames) flush() error {
 func (f *frames) event(typ store.EventType, raw []byte) error {
 	if !f.q.form.isStored() {
 		var err error
-		if f.buf, err = f.item(f.buf[:0], raw, listMeta{RV: rvOf(raw)}); err != nil {
+		if f.buf, err = f.item(f.buf[:0], raw); err != nil {
 			return err
 		}
 		raw = f.buf
@@ -98,19 +98,10 @@ func (f *frames) transition(typ store.EventType, x *event) error {
 }
 
 // item appends an object in the watch's form, which is not the object itself.
-func (f *frames) item(dst, raw []byte, meta listMeta) ([]byte, error) {
-	if f.q.form.as != asTable {
-		return f.q.appendItem(dst, raw, f.q.form, time.Now())
-	}
-	head, err := f.q.tableHead(f.q.form, meta, f.heads == 0)
-	if err != nil {
-		return nil, err
-	}
-	f.heads++
-	if dst, err = f.q.appendItem(append(dst, head...), raw, f.q.form, time.Now()); err != nil {
-		return nil, err
-	}
-	return append(dst, "]}"...), nil
+func (f *frames) item(dst, raw []byte) ([]byte, error) {
+	columns := !f.headed
+	f.headed = true
+	return f.q.appendAlone(dst, raw, f.q.form, columns, time.Now())
 }
 
 // bookmark writes a bookmark. The initial one follows the objects that the watch began with.
@@ -126,7 +117,7 @@ func (f *frames) bookmark(rv string, initial bool) error {
 		object = f.q.form.appendPartial(nil, object)
 	case asTable:
 		var err error
-		if object, err = f.item(nil, object, listMeta{RV: rv}); err != nil {
+		if object, err = f.item(nil, object); err != nil {
 			return err
 		}
 	}

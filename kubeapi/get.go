@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -42,12 +42,12 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	}
 	body := buf.Bytes()
 	if !f.isStored() {
-		if body, err = c.formed(body, f, s.opts.Clock.Now()); err != nil {
+		if body, err = c.appendAlone(nil, body, f, true, s.opts.Clock.Now()); err != nil {
 			return err
 		}
 	}
 	if f.pretty {
-		body = indented(body)
+		body = status.Indented(body)
 	} else {
 		body = append(body, '\n')
 	}
@@ -55,20 +55,6 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 		putBuffer(buf)
 	}
 	return nil
-}
-
-// formed returns an object in the form of an answer that is not the object itself.
-func (s *served) formed(raw []byte, f form, now time.Time) (body []byte, err error) {
-	if f.as != asTable {
-		return s.appendItem(nil, raw, f, now)
-	}
-	if body, err = s.tableHead(f, listMeta{RV: rvOf(raw)}, true); err != nil {
-		return nil, err
-	}
-	if body, err = s.appendItem(body, raw, f, now); err != nil {
-		return nil, err
-	}
-	return append(body, "]}"...), nil
 }
 
 // find reads the object that a request names into buf, from the first collection that has it, which it

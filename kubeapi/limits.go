@@ -41,21 +41,6 @@ const (
 	retryLimit = time.Minute
 )
 
-// limit holds a value for each of those that are limited by its capacity.
-type limit chan struct{}
-
-// enter reports whether there is room. If so, leave has to follow.
-func (l limit) enter() bool {
-	select {
-	case l <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (l limit) leave() { <-l }
-
 // refuse counts a request that is over a limit, and returns its answer: it should come again when those
 // that were refused before it have.
 func (s *Server) refuse(why Refusal, message string) error {

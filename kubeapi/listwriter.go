@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"time"
-
-	"github.com/tidwall/gjson"
 )
 
 // listWriter writes a list item by item, in the form of a query.
@@ -33,7 +31,7 @@ func (l *listWriter) begin() error {
 	kind, version := l.q.info.Kind+"List", l.q.info.APIVersion()
 	switch {
 	case l.q.form.as == asTable:
-		if head, err = l.q.tableHead(l.q.form, l.meta, true); err != nil {
+		if head, err = l.q.appendTableHead(nil, l.q.form, l.meta, true); err != nil {
 			return err
 		}
 		l.after = []byte("]}\n")
@@ -121,5 +119,3 @@ func (l *listWriter) end() error {
 	}
 	return l.w.Flush()
 }
-
-func rvOf(raw []byte) string { return gjson.GetBytes(raw, "metadata.resourceVersion").String() }

@@ -1,8 +1,6 @@
 package kubeapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -71,13 +69,7 @@ func negotiate(r *http.Request, query url.Values, v verb, of *served) (form, err
 			return f, nil
 		}
 	}
-	if asked {
-		err := status.Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json")
-		err.ErrStatus.Details = nil
-		return f, err
-	}
-	return f, status.Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"406: Not Acceptable\n\nAvailable representations: application/json")
+	return f, status.NotAcceptable(asked)
 }
 
 // maxDrops limits the paths that are left out for a client. It drops the others itself, and those that
@@ -145,7 +137,7 @@ func pretty(r *http.Request, query url.Values) bool {
 // sendJSON answers with one JSON document.
 func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	if pretty(r, queryOf(r)) {
-		body = indented(body)
+		body = status.Indented(body)
 	}
 	_ = send(w, code, body) // a disconnected client needs no answer
 }
@@ -164,14 +156,4 @@ func send(w http.ResponseWriter, code int, body []byte) error {
 func setJSON(h http.Header) {
 	h.Set("Cache-Control", "no-cache, private")
 	h.Set("Content-Type", "application/json")
-}
-
-// indented returns a JSON document in the form for people, which, unlike the other, does not end with
-// a line feed.
-func indented(body []byte) []byte {
-	var b bytes.Buffer
-	if json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ") != nil {
-		return body
-	}
-	return b.Bytes()
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
@@ -59,7 +62,7 @@ type Server struct {
 	opts    Options
 	catalog catalog
 
-	requests, watches limit
+	requests, watches *semaphore.Weighted
 	lists, replays    *seats.Seats
 	retries           *quota.Quota // places in time for what was refused
 }
@@ -72,10 +75,10 @@ func New(opts Options) *Server {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics()
 	}
-	scale := quota.Scale()
+	scale := int64(quota.Scale())
 	return &Server{
-		opts: opts, catalog: catalog{collections: opts.Collections},
-		requests: make(limit, maxRequests*scale), watches: make(limit, maxWatches*scale),
+		opts: opts, catalog: catalog{collections: opts.Collections, known: map[*Collection]*served{}},
+		requests: semaphore.NewWeighted(maxRequests * scale), watches: semaphore.NewWeighted(maxWatches * scale),
 		lists: seats.New(listSeats, maxWaiting), replays: seats.New(replaySeats, 0), retries: quota.New(retryRate, retryRate, 1),
 	}
 }
@@ -132,11 +135,11 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 
 // resource answers a request for a resource, or for a discovery document.
 func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
-	if !s.requests.enter() {
+	if !s.requests.TryAcquire(1) {
 		sendError(w, r, s.refuse(RefusedRequests, "too many requests are being answered"))
 		return
 	}
-	defer s.requests.leave()
+	defer s.requests.Release(1)
 	pending := s.pending() // before the collections are read: one may come between
 	p, ok := parsePath(r.URL.Path)
 	if !s.allowed(w, r, p) {
@@ -185,9 +188,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*se
 	switch {
 	case one.misplaced(p):
 		noSuchPath(w, r, !one.desc.Custom)
-	case !whole && !knownSubresource(p.subresource) && one.desc.Custom:
+	case !whole && !knownSubresources.Has(p.subresource) && one.desc.Custom:
 		sendError(w, r, apierrors.NewNotFound(groupResource(one.info), p.name))
-	case !whole && !knownSubresource(p.subresource):
+	case !whole && !knownSubresources.Has(p.subresource):
 		sendError(w, r, notServed())
 	case r.Method != http.MethodGet || !whole:
 		sendError(w, r, notAllowed())
@@ -215,23 +218,12 @@ func (s *served) misplaced(p path) bool {
 
 // wholeObject reports whether a GET of a subresource returns the object itself.
 func (s *served) wholeObject(subresource string) bool {
-	for _, x := range s.desc.Subresources {
-		if x == subresource {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.desc.Subresources, subresource)
 }
 
-// knownSubresource reports whether a kube-apiserver has a subresource of that name that is not the
-// object, which is not served here.
-func knownSubresource(name string) bool {
-	switch name {
-	case "attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "scale", "token", "finalize", "approval":
-		return true
-	}
-	return false
-}
+// knownSubresources are those of a kube-apiserver that are not the object, which are not served here.
+var knownSubresources = sets.New(
+	"attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "scale", "token", "finalize", "approval")
 
 // observe counts a request, and answers with a Status if fn returns an error before it has written
 // anything. After that the connection is cut, so that no client takes a part for the whole.

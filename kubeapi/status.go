@@ -22,9 +22,7 @@ func notAllowed() error {
 }
 
 func badRequest(message string) error {
-	err := status.Error(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
-	err.ErrStatus.Details = nil
-	return err
+	return status.Bare(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
 // tooNew is the answer to a request for a resourceVersion that the cache has not reached. Unless it is
@@ -43,9 +41,7 @@ func tooNew(rv, current string, ahead bool) error {
 func later(message string) error { return status.TooMany(message) }
 
 func expired(message string) *apierrors.StatusError {
-	err := status.Error(http.StatusGone, metav1.StatusReasonExpired, message)
-	err.ErrStatus.Details = nil
-	return err
+	return status.Bare(http.StatusGone, metav1.StatusReasonExpired, message)
 }
 
 // tooOld ends a watch whose resourceVersion is before the stored history.
@@ -59,9 +55,7 @@ func invalidRV(rv string, err error, v verb) error {
 	if v == verbList {
 		return badRequest("invalid resource version: " + text)
 	}
-	f := status.Error(http.StatusInternalServerError, "", text)
-	f.ErrStatus.Details = nil
-	return f
+	return status.Bare(http.StatusInternalServerError, "", text)
 }
 
 // statusOf returns the Status for an error.

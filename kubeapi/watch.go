@@ -71,10 +71,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
 	}
-	if !s.watches.enter() {
+	if !s.watches.TryAcquire(1) {
 		return s.refuse(RefusedWatches, "too many watches are open")
 	}
-	defer s.watches.leave()
+	defer s.watches.Release(1)
 	if q.Events != nil { // before the state is read, so that no event is missed
 		wt.reader = q.Events.open(q.place(), q.concerns)
 		defer wt.reader.close()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -129,13 +128,4 @@ func read(f *os.File, path string) (document, error) {
 	}
 	d.size, err = io.Copy(io.Discard, zr)
 	return d, err
-}
-
-// syncDir makes the names of the files in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(filepath.Clean(dir))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -12,9 +12,7 @@ import (
 
 // sendUnauthorized answers as a kube-apiserver does to a request whose caller is not known.
 func sendUnauthorized(w http.ResponseWriter) {
-	s := status.Of(status.Error(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"))
-	s.Details = nil
-	status.Send(w, s, false)
+	status.Send(w, status.Of(status.Bare(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")), false)
 }
 
 // sendTooMany asks the client to repeat its request after a time, at least a second.

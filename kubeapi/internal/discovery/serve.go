@@ -1,8 +1,6 @@
 package discovery
 
 import (
-	"bytes"
-	"encoding/json"
 	"mime"
 	"net/http"
 	"strings"
@@ -10,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
 // aggregatedType is the media type of aggregated documents, as a kube-apiserver sends it.
@@ -31,7 +31,7 @@ func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, pretty bool) (
 		body = apiVersions(r.Host)
 	}
 	if pretty {
-		body = indented(body)
+		body = status.Indented(body)
 	}
 	legacy, aggregated, anyJSON := accepts(r.Header.Get("Accept"))
 	h := w.Header()
@@ -40,12 +40,8 @@ func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, pretty bool) (
 	switch {
 	case aggregated && doc.aggregated != nil:
 		doc.serveAggregated(w, r)
-	case !legacy && anyJSON:
-		w.WriteHeader(http.StatusNotAcceptable)
-		_, _ = w.Write(otherForm)
 	case !legacy:
-		w.WriteHeader(http.StatusNotAcceptable)
-		_, _ = w.Write(otherEncoding)
+		status.Send(w, status.Of(status.NotAcceptable(anyJSON)), true)
 	default:
 		_, _ = w.Write(body)
 	}
@@ -103,26 +99,4 @@ func apiVersions(address string) []byte {
 			{ClientCIDR: "0.0.0.0/0", ServerAddress: address},
 		},
 	})
-}
-
-// otherForm and otherEncoding are the bodies of a 406.
-var (
-	otherForm     = notAcceptable("only the following media types are accepted: "+runtime.ContentTypeJSON, nil)
-	otherEncoding = notAcceptable("406: Not Acceptable\n\nAvailable representations: "+runtime.ContentTypeJSON, &metav1.StatusDetails{})
-)
-
-func notAcceptable(message string, details *metav1.StatusDetails) []byte {
-	return indented(encode(metav1.Status{
-		TypeMeta: typeMeta("Status"), Status: metav1.StatusFailure, Code: http.StatusNotAcceptable,
-		Reason: metav1.StatusReasonNotAcceptable, Message: message, Details: details,
-	}))
-}
-
-// indented returns a document in the form for people, which does not end with a line feed.
-func indented(body []byte) []byte {
-	var b bytes.Buffer
-	if json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ") != nil {
-		return body
-	}
-	return b.Bytes()
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -15,6 +16,22 @@ func Error(code int32, reason metav1.StatusReason, message string) *apierrors.St
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{},
 	}}
+}
+
+// Bare returns an error as Error does, whose Status has no details.
+func Bare(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	err := Error(code, reason, message)
+	err.ErrStatus.Details = nil
+	return err
+}
+
+// NotAcceptable returns the error for a client that accepts no JSON or, if form is set, that accepts JSON in
+// other forms.
+func NotAcceptable(form bool) *apierrors.StatusError {
+	if form {
+		return Bare(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json")
+	}
+	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: application/json")
 }
 
 // Later returns an error that asks the client to repeat its request in a second.
@@ -33,9 +50,7 @@ func TooMany(message string) *apierrors.StatusError {
 func Of(err error) metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
-		e := Error(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
-		e.ErrStatus.Details = nil
-		known = e
+		known = Bare(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
 	}
 	s := known.Status()
 	s.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -63,4 +78,14 @@ func Send(w http.ResponseWriter, s metav1.Status, indent bool) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(int(s.Code))
 	_, _ = w.Write(body) // if it fails, the client is gone
+}
+
+// Indented returns a JSON document in the form for people, which, unlike the other, does not end with a
+// line feed.
+func Indented(body []byte) []byte {
+	var b bytes.Buffer
+	if json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ") != nil {
+		return body
+	}
+	return b.Bytes()
 }
