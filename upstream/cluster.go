@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -155,7 +156,7 @@ func (c *Cluster) restClient(gv schema.GroupVersion, rt http.RoundTripper, proto
 		AcceptContentTypes:   runtime.ContentTypeJSON,
 		ContentType:          runtime.ContentTypeJSON,
 		GroupVersion:         &gv,
-		NegotiatedSerializer: newSerializer(),
+		NegotiatedSerializer: metascheme.Codecs.WithoutConversion(), // for error answers: a Status in JSON or protobuf
 	}
 	if protobuf {
 		cfg.AcceptContentTypes = acceptProtobuf

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
@@ -121,47 +120,6 @@ func (d decoding) event(typ watch.EventType, raw []byte) runtime.Object {
 		return st
 	}
 	return &InvalidObject{Err: err}
-}
-
-// newSerializer returns the serializer of a rest client, which decodes the bodies of error answers:
-// a Status in JSON or in protobuf. This package reads lists and watches itself.
-func newSerializer() runtime.NegotiatedSerializer {
-	var s answers
-	for _, t := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
-		typ, sub, _ := strings.Cut(t, "/")
-		s = append(s, runtime.SerializerInfo{
-			MediaType: t, MediaTypeType: typ, MediaTypeSubType: sub, Serializer: runtime.NoopEncoder{Decoder: statusDecoder{}},
-		})
-	}
-	return s
-}
-
-// answers are the media types of error answers.
-type answers []runtime.SerializerInfo
-
-// SupportedMediaTypes implements [runtime.NegotiatedSerializer].
-func (a answers) SupportedMediaTypes() []runtime.SerializerInfo { return a }
-
-// EncoderForVersion implements [runtime.NegotiatedSerializer].
-func (answers) EncoderForVersion(e runtime.Encoder, _ runtime.GroupVersioner) runtime.Encoder {
-	return e
-}
-
-// DecoderToVersion implements [runtime.NegotiatedSerializer].
-func (answers) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
-	return d
-}
-
-type statusDecoder struct{}
-
-// Decode implements [runtime.Decoder]. It fails if the body is not a Status.
-func (statusDecoder) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	if object.IsProtobuf(data) || validJSON(data) {
-		if st := status(data); st != nil {
-			return st, nil, nil
-		}
-	}
-	return nil, nil, errors.New("the body is not a Status")
 }
 
 // status decodes raw, which is protobuf or valid JSON, as a Status, or returns nil if it is not one.

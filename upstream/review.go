@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,40 +16,32 @@ import (
 // Allowed asks the server whether this user may make a request, with a SelfSubjectAccessReview,
 // which every authenticated user may create.
 func (c *Cluster) Allowed(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
-	review := authorizationv1.SelfSubjectAccessReview{
-		TypeMeta: typeOfReview(authorizationv1.SchemeGroupVersion, "SelfSubjectAccessReview"),
-		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
-	}
-	err := c.review(ctx, &review, &review.TypeMeta, "selfsubjectaccessreviews")
+	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what}}
+	err := c.review(ctx, authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), &review, &review.TypeMeta)
 	return review.Status.Allowed, err
 }
 
 // ReviewAccess asks the server whether a user may make a request, with a SubjectAccessReview. This
 // needs the permission to create subjectaccessreviews.
 func (c *Cluster) ReviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
-	review := authorizationv1.SubjectAccessReview{TypeMeta: typeOfReview(authorizationv1.SchemeGroupVersion, "SubjectAccessReview"), Spec: spec}
-	err := c.review(ctx, &review, &review.TypeMeta, "subjectaccessreviews")
+	review := authorizationv1.SubjectAccessReview{Spec: spec}
+	err := c.review(ctx, authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), &review, &review.TypeMeta)
 	return review.Status, err
 }
 
 // ReviewToken asks the server whose bearer token this is, with a TokenReview for the server's own
 // audiences. This needs the permission to create tokenreviews. No error has the token in it.
 func (c *Cluster) ReviewToken(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
-	review := authenticationv1.TokenReview{
-		TypeMeta: typeOfReview(authenticationv1.SchemeGroupVersion, "TokenReview"),
-		Spec:     authenticationv1.TokenReviewSpec{Token: token},
-	}
-	err := c.review(ctx, &review, &review.TypeMeta, "tokenreviews")
+	review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	err := c.review(ctx, authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), &review, &review.TypeMeta)
 	return review.Status, err
 }
 
-func typeOfReview(gv schema.GroupVersion, kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: gv.String(), Kind: kind}
-}
-
-// review posts a review and decodes the server's answer into it. of is the review's own type.
-func (c *Cluster) review(ctx context.Context, review any, of *metav1.TypeMeta, resource string) error {
-	gv, kind := of.GroupVersionKind().GroupVersion(), of.Kind
+// review posts a review of a kind and decodes the server's answer into it. of is the review's own type.
+func (c *Cluster) review(ctx context.Context, gvk schema.GroupVersionKind, review any, of *metav1.TypeMeta) error {
+	of.SetGroupVersionKind(gvk)
+	gv, kind := gvk.GroupVersion(), gvk.Kind
+	resource := strings.ToLower(kind) + "s"
 	body, err := json.Marshal(review)
 	if err != nil {
 		return err
