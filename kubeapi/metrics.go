@@ -4,11 +4,14 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Metrics counts the requests of a [Server]. It is a [prometheus.Collector], and safe for concurrent
 // use. Its labels are bounded: verbs, collections, status codes.
 type Metrics struct {
+	prometheus.Collector
+
 	requests *prometheus.CounterVec
 	watches  *prometheus.GaugeVec
 	events   *prometheus.CounterVec
@@ -41,42 +44,36 @@ var Refusals = []Refusal{RefusedUnauthorized, RefusedForbidden, RefusedTokens, R
 
 // NewMetrics returns the metrics of one server.
 func NewMetrics() *Metrics {
+	const prefix = "snapcache_kubernetes_api_"
+	registry := prometheus.NewRegistry()
+	made := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return made.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	}
 	return &Metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "snapcache_kubernetes_api_requests_total",
-			Help: "Requests to the Kubernetes API that have ended, by verb, collection and status code.",
-		}, []string{"verb", "collection", "code"}),
-		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "snapcache_kubernetes_api_watches",
-			Help: "Watches of the Kubernetes API that are open.",
+		Collector: registry,
+		requests: counter("requests_total",
+			"Requests to the Kubernetes API that have ended, by verb, collection and status code.", "verb", "collection", "code"),
+		watches: made.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "watches", Help: "Watches of the Kubernetes API that are open.",
 		}, []string{"collection"}),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "snapcache_kubernetes_api_events_total",
-			Help: "Events sent to watches of the Kubernetes API, without bookmarks.",
-		}, []string{"collection"}),
-		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "snapcache_kubernetes_api_sent_bytes_total",
-			Help: "Bytes of the answers of the Kubernetes API as sent, which may be compressed, by verb.",
-		}, []string{"verb"}),
-		resumes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "snapcache_kubernetes_api_resumes_total",
-			Help: "Watches that continued from a resourceVersion, by tier: exact from memory, coalesced from the stored history, expired (410).",
-		}, []string{"collection", "tier"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "snapcache_kubernetes_api_refused_total",
-			Help: "What clients of the Kubernetes API were refused, by reason: unauthorized (401), forbidden (403); tokens, rate, requests (429), for one " +
-				"client that has too many of them; watches, lists (429), for too many in all; connections, which are closed.",
-		}, []string{"reason"}),
-		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "snapcache_kubernetes_api_forwarded_total",
-			Help: "Requests forwarded to the server, or refused because they can't be, that have ended, by verb and status code.",
-		}, []string{"verb", "code"}),
-		forwarding: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "snapcache_kubernetes_api_forwarding",
+		events: counter("events_total", "Events sent to watches of the Kubernetes API, without bookmarks.", "collection"),
+		bytes: counter("sent_bytes_total",
+			"Bytes of the answers of the Kubernetes API as sent, which may be compressed, by verb.", "verb"),
+		resumes: counter("resumes_total",
+			"Watches that continued from a resourceVersion, by tier: exact from memory, coalesced from the stored history, expired (410).",
+			"collection", "tier"),
+		refused: counter("refused_total",
+			"What clients of the Kubernetes API were refused, by reason: unauthorized (401), forbidden (403); tokens, rate, requests (429), for one "+
+				"client that has too many of them; watches, lists (429), for too many in all; connections, which are closed.", "reason"),
+		forwarded: counter("forwarded_total",
+			"Requests forwarded to the server, or refused because they can't be, that have ended, by verb and status code.", "verb", "code"),
+		forwarding: made.NewGauge(prometheus.GaugeOpts{
+			Name: prefix + "forwarding",
 			Help: "Requests that are being forwarded to the server, with streams such as those of exec and log.",
 		}),
-		repeated: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "snapcache_kubernetes_api_repeated_tokens_total",
+		repeated: made.NewCounter(prometheus.CounterOpts{
+			Name: prefix + "repeated_tokens_total",
 			Help: "Service account tokens that the server has issued before, and that were repeated while it could not be reached.",
 		}),
 	}
@@ -87,22 +84,6 @@ func (m *Metrics) Refused(why Refusal) { m.refused.WithLabelValues(string(why)).
 
 // Repeated counts a service account token that was issued before and is repeated.
 func (m *Metrics) Repeated() { m.repeated.Inc() }
-
-// Describe implements prometheus.Collector.
-func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
-// Collect implements prometheus.Collector.
-func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	m.requests.Collect(ch)
-	m.watches.Collect(ch)
-	m.events.Collect(ch)
-	m.bytes.Collect(ch)
-	m.resumes.Collect(ch)
-	m.refused.Collect(ch)
-	m.forwarded.Collect(ch)
-	m.forwarding.Collect(ch)
-	m.repeated.Collect(ch)
-}
 
 // begin counts a request that has begun. The returned function counts its end.
 func (m *Metrics) begin(v verb, collection string) func(code int) {

@@ -48,7 +48,7 @@ func negotiate(r *http.Request, query url.Values, v verb, of *served) (form, err
 	}
 	asked := of.desc.Custom // for another form; a kube-apiserver has one error for both if the resource is a custom one
 	for _, clause := range goautoneg.ParseAccept(header) {
-		if !isJSON(clause) {
+		if !status.IsJSON(clause) {
 			continue
 		}
 		as := clause.Params["as"]
@@ -86,20 +86,6 @@ func (s *served) dropFor(r *http.Request) object.Prune {
 		return !object.IsPath(path) || slices.Contains(s.dropped, path)
 	})
 	return object.NewPrune(paths...)
-}
-
-// acceptsPlain reports whether a client accepts JSON that is not in another form.
-func acceptsPlain(header string) bool {
-	if header == "" {
-		return true
-	}
-	return slices.ContainsFunc(goautoneg.ParseAccept(header), func(a goautoneg.Accept) bool {
-		return isJSON(a) && a.Params["as"] == ""
-	})
-}
-
-func isJSON(a goautoneg.Accept) bool {
-	return a.Type == "*" || a.Type == "application" && (a.SubType == "json" || a.SubType == "*")
 }
 
 // check returns an error if a table is to include what it can't. A kube-apiserver finds that out after

@@ -69,7 +69,7 @@ func statusOf(err error) metav1.Status {
 // sendError answers with the Status for an error, readable if the client accepts no plain JSON: a
 // kube-apiserver has no other form for it.
 func sendError(w http.ResponseWriter, r *http.Request, err error) {
-	status.Send(w, statusOf(err), pretty(r, queryOf(r)) || !acceptsPlain(r.Header.Get("Accept")))
+	status.Send(w, statusOf(err), pretty(r, queryOf(r)) || !status.AcceptsJSON(r.Header.Get("Accept"), true))
 }
 
 // gone reports whether a store's error means that a resourceVersion has no meaning here any more.

@@ -28,12 +28,10 @@ import (
 // Cluster is the connection to one cluster's kube-apiserver. Its sources share one HTTP/2
 // connection. It is safe for concurrent use.
 type Cluster struct {
-	cfg       *rest.Config
-	base      *url.URL
-	transport http.RoundTripper
-	client    *rest.RESTClient
-	failover  *failover // nil for a cluster with one server
-	seed      *Cluster  // see SeedFrom; nil for none
+	endpoint // the preferred server's; with two servers, the transport sends to the one in use
+	client   *rest.RESTClient
+	failover *failover // nil for a cluster with one server
+	seed     *Cluster  // see SeedFrom; nil for none
 
 	mu        sync.Mutex
 	suggested map[schema.GroupResource][]string // see suggest
@@ -45,43 +43,31 @@ type Cluster struct {
 // bound them, and HTTP/2 health checks find dead connections. cfg.QPS is not used either, as in
 // [LoadConfig].
 func New(cfg *rest.Config) (*Cluster, error) {
-	cfg = connection(cfg)
 	e, err := newEndpoint(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return newCluster(cfg, e.base, e.transport)
+	return newCluster(e, nil)
 }
 
 // NewFailover returns a Cluster with two servers of one cluster: requests go to the preferred one, and
 // to the other while that is gone, as [Cluster.Run] decides. Otherwise it is as [New].
 func NewFailover(preferred, other *rest.Config, c clock.Clock, log *slog.Logger) (*Cluster, error) {
-	preferred = connection(preferred)
 	first, err := newEndpoint(preferred)
 	if err != nil {
 		return nil, err
 	}
-	second, err := newEndpoint(connection(other))
+	second, err := newEndpoint(other)
 	if err != nil {
 		return nil, err
 	}
-	f := newFailover(first, second, c, log)
-	cluster, err := newCluster(preferred, first.base, f)
-	if err != nil {
-		return nil, err
-	}
-	cluster.failover = f
-	return cluster, nil
+	return newCluster(first, newFailover(first, second, c, log))
 }
 
-// connection returns a copy of cfg without what is not used.
-func connection(cfg *rest.Config) *rest.Config {
+// newEndpoint returns the endpoint of a copy of cfg, without what is not used.
+func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout, cfg.QPS = 0, -1
-	return cfg
-}
-
-func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return endpoint{}, configError("", fmt.Sprintf("the server's address %q can't be used: %v", redact(cfg.Host), err), "correct server in the kubeconfig")
@@ -93,11 +79,14 @@ func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	return endpoint{cfg, base, rt}, nil
 }
 
-func newCluster(cfg *rest.Config, base *url.URL, rt http.RoundTripper) (*Cluster, error) {
-	c := &Cluster{cfg: cfg, base: base, transport: rt, suggested: make(map[schema.GroupResource][]string)}
+func newCluster(e endpoint, f *failover) (*Cluster, error) {
+	c := &Cluster{endpoint: e, failover: f, suggested: make(map[schema.GroupResource][]string)}
+	if f != nil {
+		c.transport = f
+	}
 	var err error
-	if c.client, err = c.restClient(schema.GroupVersion{Version: "v1"}, rt, false); err != nil {
-		return nil, fmt.Errorf("client for %s: %w", base.Host, err)
+	if c.client, err = c.restClient(schema.GroupVersion{Version: "v1"}, c.transport, false); err != nil {
+		return nil, fmt.Errorf("client for %s: %w", e.base.Host, err)
 	}
 	return c, nil
 }
@@ -115,7 +104,7 @@ func (c *Cluster) using() endpoint {
 	if c.failover != nil {
 		return c.failover.current()
 	}
-	return endpoint{c.cfg, c.base, c.transport}
+	return c.endpoint
 }
 
 // Server returns the address of the server in use, without credentials.

@@ -3,7 +3,6 @@ package openapi
 import (
 	"encoding/json"
 	"io"
-	"mime"
 	"net/http"
 	"os"
 	"strconv"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
 // ServeHTTP answers a GET of the index, or of one document. Like a kube-apiserver it redirects a
@@ -30,7 +31,7 @@ func (m *Mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Vary", "Accept, Accept-Encoding")
-	if !acceptsJSON(r.Header.Get("Accept")) {
+	if !status.AcceptsJSON(r.Header.Get("Accept"), false) {
 		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	}
@@ -72,20 +73,6 @@ func (d document) serve(w http.ResponseWriter, r *http.Request, f *os.File, path
 	if zr, err := gzip.NewReader(f); err == nil {
 		_, _ = io.Copy(w, zr)
 	}
-}
-
-// acceptsJSON reports whether a client accepts JSON. There is no other form.
-func acceptsJSON(header string) bool {
-	if header == "" {
-		return true
-	}
-	for clause := range strings.SplitSeq(header, ",") {
-		switch mediaType, _, _ := mime.ParseMediaType(clause); mediaType {
-		case runtime.ContentTypeJSON, "application/*", "*/*", "*":
-			return true
-		}
-	}
-	return false
 }
 
 // acceptsGzip reports whether a client accepts gzip. As with a kube-apiserver, a weight means that it

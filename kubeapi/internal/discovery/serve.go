@@ -1,10 +1,10 @@
 package discovery
 
 import (
-	"mime"
 	"net/http"
 	"strings"
 
+	"github.com/munnerz/goautoneg"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -69,18 +69,12 @@ func accepts(header string) (legacy, aggregated, anyJSON bool) {
 	if header == "" {
 		return true, false, true
 	}
-	for clause := range strings.SplitSeq(header, ",") {
-		mediaType, params, err := mime.ParseMediaType(clause)
-		if err != nil {
-			continue
-		}
-		switch mediaType {
-		case runtime.ContentTypeJSON, "application/*", "*/*", "*":
-		default:
+	for _, clause := range goautoneg.ParseAccept(header) {
+		if !status.IsJSON(clause) {
 			continue
 		}
 		anyJSON = true
-		switch (schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]}) {
+		switch (schema.GroupVersionKind{Group: clause.Params["g"], Version: clause.Params["v"], Kind: clause.Params["as"]}) {
 		case schema.GroupVersionKind{}:
 			legacy = true
 		case aggregatedKind:

@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ type kind struct {
 	fields      []field           // without metadata.name and metadata.namespace
 	aliases     map[string]string // further names of fields
 	noNamespace bool              // metadata.namespace can't be selected
-	unknown     string            // the error for any other field, a format
+	unknown     string            // the error for any other field, a format; empty for the usual one
 }
 
 // index returns the place of a field, -1 if the kind has none of that name.
@@ -28,75 +29,62 @@ type field struct {
 	absent string // the value if the object has none
 }
 
-// The errors of a kube-apiserver for a field that can't be selected. They differ by resource.
-const (
-	unknownLabel = "field label not supported: %s"
-	unknownOfJob = "field label %q not supported for Job"
-	unknownField = `%q is not a known field selector: only "metadata.name", "metadata.namespace"`
-)
+// kinds are the built-in resources with fields, by resource and group. The table is that of
+// kube-apiserver 1.36; its sources are the functions passed to AddFieldLabelConversionFunc (which names are
+// accepted) and the GetAttrs of each registry (their values).
+var kinds = map[string]kind{
+	"pods": {
+		fields: append(
+			stored("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+				"status.phase", "status.podIP", "status.nominatedNodeName"),
+			field{name: "spec.hostNetwork", path: "spec.hostNetwork", absent: "false"},
+			field{name: "status.podIPs"}),
+		aliases: map[string]string{"spec.host": "spec.nodeName"},
+	},
+	"events": {fields: append(
+		append(reference("involvedObject"), stored("reason", "reportingComponent", "type")...),
+		field{name: "source", path: "source.component", or: "reportingComponent"})},
+	"events.events.k8s.io": {fields: append(reference("regarding"), stored("reason", "reportingController", "type")...)},
+	"namespaces":           {fields: stored("status.phase"), noNamespace: true},
+	"nodes": {
+		fields:      []field{{name: "spec.unschedulable", path: "spec.unschedulable", absent: "false"}},
+		noNamespace: true,
+	},
+	"secrets":                {fields: stored("type")},
+	"services":               {fields: stored("spec.clusterIP", "spec.type")},
+	"replicationcontrollers": {fields: []field{{name: "status.replicas", path: "status.replicas", absent: "0"}}},
+	"jobs.batch": {
+		fields:  []field{{name: "status.successful", path: "status.succeeded", absent: "0"}},
+		unknown: "field label %q not supported for Job",
+	},
+	"certificatesigningrequests.certificates.k8s.io": {fields: stored("spec.signerName"), noNamespace: true},
+	"clustertrustbundles.certificates.k8s.io":        {fields: stored("spec.signerName"), noNamespace: true},
+	"podcertificaterequests.certificates.k8s.io": {
+		fields:      stored("spec.signerName", "spec.podName", "spec.nodeName"),
+		noNamespace: true,
+	},
+	"resourceslices.resource.k8s.io": {
+		fields:      stored("spec.nodeName", "spec.driver"),
+		noNamespace: true,
+		unknown:     "field label not supported for resource.k8s.io/VERSION, Kind=ResourceSlice: %s",
+	},
+}
 
-// kindOf returns the kind of a collection's resource. The table is that of kube-apiserver 1.36; its
-// sources are the functions passed to AddFieldLabelConversionFunc (which names are accepted) and the
-// GetAttrs of each registry (their values).
+// kindOf returns the kind of a collection's resource, with a kube-apiserver's error for a field that can't
+// be selected.
 func kindOf(info store.Info, d store.Description) kind {
-	if d.Custom {
-		k := kind{noNamespace: !info.Namespaced, unknown: unknownLabel}
+	k, known := kinds[info.GVR().GroupResource().String()]
+	switch {
+	case d.Custom:
+		k = kind{noNamespace: !info.Namespaced}
 		for _, path := range d.SelectableFields {
 			k.fields = append(k.fields, stored(strings.TrimPrefix(path, "."))...)
 		}
-		return k
+	case !known:
+		return kind{unknown: `%q is not a known field selector: only "metadata.name", "metadata.namespace"`}
 	}
-	switch info.GVR().GroupResource().String() {
-	case "pods":
-		return kind{
-			fields: append(
-				stored("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-					"status.phase", "status.podIP", "status.nominatedNodeName"),
-				field{name: "spec.hostNetwork", path: "spec.hostNetwork", absent: "false"},
-				field{name: "status.podIPs"}),
-			aliases: map[string]string{"spec.host": "spec.nodeName"},
-			unknown: unknownLabel,
-		}
-	case "events":
-		return kind{
-			fields: append(
-				append(reference("involvedObject"), stored("reason", "reportingComponent", "type")...),
-				field{name: "source", path: "source.component", or: "reportingComponent"}),
-			unknown: unknownLabel,
-		}
-	case "events.events.k8s.io":
-		return kind{
-			fields:  append(reference("regarding"), stored("reason", "reportingController", "type")...),
-			unknown: unknownLabel,
-		}
-	case "namespaces":
-		return kind{fields: stored("status.phase"), noNamespace: true, unknown: unknownLabel}
-	case "nodes":
-		return kind{
-			fields:      []field{{name: "spec.unschedulable", path: "spec.unschedulable", absent: "false"}},
-			noNamespace: true,
-			unknown:     unknownLabel,
-		}
-	case "secrets":
-		return kind{fields: stored("type"), unknown: unknownLabel}
-	case "services":
-		return kind{fields: stored("spec.clusterIP", "spec.type"), unknown: unknownLabel}
-	case "replicationcontrollers":
-		return kind{fields: []field{{name: "status.replicas", path: "status.replicas", absent: "0"}}, unknown: unknownLabel}
-	case "jobs.batch":
-		return kind{fields: []field{{name: "status.successful", path: "status.succeeded", absent: "0"}}, unknown: unknownOfJob}
-	case "certificatesigningrequests.certificates.k8s.io", "clustertrustbundles.certificates.k8s.io":
-		return kind{fields: stored("spec.signerName"), noNamespace: true, unknown: unknownLabel}
-	case "podcertificaterequests.certificates.k8s.io":
-		return kind{fields: stored("spec.signerName", "spec.podName", "spec.nodeName"), noNamespace: true, unknown: unknownLabel}
-	case "resourceslices.resource.k8s.io":
-		return kind{
-			fields:      stored("spec.nodeName", "spec.driver"),
-			noNamespace: true,
-			unknown:     "field label not supported for resource.k8s.io/" + info.Version + ", Kind=ResourceSlice: %s",
-		}
-	}
-	return kind{unknown: unknownField}
+	k.unknown = strings.ReplaceAll(cmp.Or(k.unknown, "field label not supported: %s"), "VERSION", info.Version)
+	return k
 }
 
 // stored returns fields whose names are their paths.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 
+	"github.com/munnerz/goautoneg"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -88,4 +90,16 @@ func Indented(body []byte) []byte {
 		return body
 	}
 	return b.Bytes()
+}
+
+// AcceptsJSON reports whether a client accepts JSON; if plain is set, in no other form such as a Table.
+func AcceptsJSON(header string, plain bool) bool {
+	return header == "" || slices.ContainsFunc(goautoneg.ParseAccept(header), func(a goautoneg.Accept) bool {
+		return IsJSON(a) && !(plain && a.Params["as"] != "")
+	})
+}
+
+// IsJSON reports whether a clause of an Accept header includes JSON.
+func IsJSON(a goautoneg.Accept) bool {
+	return a.Type == "*" || a.Type == "application" && (a.SubType == "json" || a.SubType == "*")
 }
