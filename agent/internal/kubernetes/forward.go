@@ -1,8 +1,14 @@
 package kubernetes
 
 import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/kubeapi/forward"
+	"github.com/snapcache/snapcache/kubeapi/tokens"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -31,3 +37,30 @@ func (a *API) Reconnect(cluster *upstream.Cluster) {
 		a.Log.Error("requests can't be forwarded", "error", err)
 	}
 }
+
+func (a *API) tokensFile() string { return filepath.Join(a.dir(), "tokens.db") }
+
+// openTokens returns a Forwarder that remembers the tokens in the answers of next.
+func (a *API) openTokens(next kubeapi.Forwarder, m *kubeapi.Metrics) (kubeapi.Forwarder, error) {
+	db, err := a.OpenStore(a.tokensFile())
+	if err != nil {
+		return nil, fmt.Errorf("remembered tokens: %w", err)
+	}
+	remembered, err := tokens.Open(db, a.Log)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("remembered tokens: %s: %w", a.tokensFile(), err), db.Close())
+	}
+	a.tokens = db
+	return forwarder{next, &tokens.Handler{
+		Next: next, Store: remembered, Lookup: a.access.lookup, Clock: a.Clock, Log: a.Log, Repeated: m.Repeated,
+	}}, nil
+}
+
+// forwarder is a Forwarder with another handler around it.
+type forwarder struct {
+	kubeapi.Forwarder
+	handler http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (f forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }

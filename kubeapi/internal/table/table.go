@@ -1,8 +1,11 @@
 package table
 
 import (
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -60,3 +63,99 @@ func (p *Printer) Row(raw []byte, now time.Time) (cells []any, conditions []meta
 	}
 	return cells, conditions, nil
 }
+
+// printers are the built-in kinds with columns of their own, by resource and group. Each has the cells of
+// its columns in columnsJSON.
+var printers = map[string]func(object) []any{
+	"configmaps": row(name, count("data", "binaryData"), age),
+	"endpoints":  row(name, endpointAddresses, age),
+	"events": eventRow(
+		"involvedObject", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reportingComponent"),
+	"namespaces": row(name, text("status.phase"), age),
+	"nodes": row(name, nodeState, nodeRoles, age, text("status.nodeInfo.kubeletVersion"), nodeAddress("InternalIP"),
+		nodeAddress("ExternalIP"), filled("status.nodeInfo.osImage", unknown), kernel,
+		filled("status.nodeInfo.containerRuntimeVersion", unknown)),
+	"persistentvolumeclaims": row(name, volumePhase, text("spec.volumeName"), ifBound(filled("status.capacity.storage", "0")),
+		ifBound(modes("status.accessModes")), volumeClass, optional("spec.volumeAttributesClassName", unset), age,
+		optional("spec.volumeMode", unset)),
+	"persistentvolumes": row(name, filled("spec.capacity.storage", "0"), modes("spec.accessModes"),
+		text("spec.persistentVolumeReclaimPolicy"), volumePhase, volumeClaim, volumeClass,
+		optional("spec.volumeAttributesClassName", unset), text("status.reason"), age, optional("spec.volumeMode", unset)),
+	"pods": podCells,
+	"replicationcontrollers": row(name, number("spec.replicas"), number("status.replicas"), number("status.readyReplicas"), age,
+		containers, images, labelMap("spec.selector")),
+	"resourcequotas":  row(name, quota(false), quota(true), age),
+	"secrets":         row(name, text("type"), count("data"), age),
+	"serviceaccounts": row(name, age),
+	"services": row(name, text("spec.type"), optional("spec.clusterIPs.0", none), external, servicePorts, age,
+		labelMap("spec.selector")),
+	"controllerrevisions.apps": row(name, controller, number("revision"), age),
+	"daemonsets.apps": row(name, number("status.desiredNumberScheduled"), number("status.currentNumberScheduled"),
+		number("status.numberReady"), number("status.updatedNumberScheduled"), number("status.numberAvailable"),
+		labelMap("spec.template.spec.nodeSelector"), age, containers, images, selector("spec.selector")),
+	"deployments.apps": row(name, ready, number("status.updatedReplicas"), number("status.availableReplicas"), age,
+		containers, images, deploymentSelector),
+	"replicasets.apps": row(name, number("spec.replicas"), number("status.replicas"), number("status.readyReplicas"), age,
+		containers, images, selector("spec.selector")),
+	"statefulsets.apps": row(name, ready, age, containers, images),
+	"cronjobs.batch": row(name, text("spec.schedule"), optional("spec.timeZone", none), suspended, count("status.active"),
+		lastScheduled, age, joined("spec.jobTemplate.spec.template.spec.containers", "name"),
+		joined("spec.jobTemplate.spec.template.spec.containers", "image"), selector("spec.jobTemplate.spec.selector")),
+	"jobs.batch": row(name, jobState, jobCompletions, jobDuration, age, containers, images,
+		selector("spec.selector")),
+	"leases.coordination.k8s.io":      row(name, text("spec.holderIdentity"), age),
+	"endpointslices.discovery.k8s.io": row(name, text("addressType"), slicePorts, sliceAddresses, age),
+	"events.events.k8s.io": eventRow("regarding", "note", "deprecatedSource", "deprecatedFirstTimestamp",
+		"deprecatedLastTimestamp", "deprecatedCount", "reportingController"),
+	"ingressclasses.networking.k8s.io": row(named("ingressclass.kubernetes.io/is-default-class"), text("spec.controller"),
+		classParameters, age),
+	"ingresses.networking.k8s.io": row(name, optional("spec.ingressClassName", none), ingressHosts, ingressAddresses,
+		ingressPorts, age),
+	"networkpolicies.networking.k8s.io": row(name, selector("spec.podSelector"), age),
+	"runtimeclasses.node.k8s.io":        row(name, text("handler"), age),
+	"poddisruptionbudgets.policy": row(name, optional("spec.minAvailable", "N/A"), optional("spec.maxUnavailable", "N/A"),
+		number("status.disruptionsAllowed"), age),
+	"clusterrolebindings.rbac.authorization.k8s.io": bindingRow,
+	"rolebindings.rbac.authorization.k8s.io":        bindingRow,
+	"priorityclasses.scheduling.k8s.io":             row(name, number("value"), boolean("globalDefault"), age, text("preemptionPolicy")),
+	"csinodes.storage.k8s.io":                       row(name, count("spec.drivers"), age),
+	"storageclasses.storage.k8s.io": row(
+		named("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"),
+		text("provisioner"), filled("reclaimPolicy", "Delete"), filled("volumeBindingMode", "Immediate"),
+		boolean("allowVolumeExpansion"), age),
+	"volumeattachments.storage.k8s.io": row(name, text("spec.attacher"), text("spec.source.persistentVolumeName"),
+		text("spec.nodeName"), boolean("status.attached"), age),
+}
+
+var (
+	bindingRow = row(name, roleRef, age, subjects("User"), subjects("Group"), subjects("ServiceAccount"))
+	containers = joined("spec.template.spec.containers", "name")
+	images     = joined("spec.template.spec.containers", "image")
+)
+
+// columnsJSON has the columns of the kinds in printers, as a kube-apiserver v1.36 defines them.
+//
+//go:embed columns.json
+var columnsJSON []byte
+
+// builtinColumns returns the content of columnsJSON. It is parsed once, when the first table is asked for.
+var builtinColumns = sync.OnceValue(func() map[string][]metav1.TableColumnDefinition {
+	var columns map[string][]metav1.TableColumnDefinition
+	if err := json.Unmarshal(columnsJSON, &columns); err != nil {
+		panic(fmt.Sprintf("columns.json: %v", err)) // a broken build
+	}
+	return columns
+})
+
+var (
+	nameColumn = metav1.TableColumnDefinition{
+		Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"],
+	}
+
+	creationDescription = metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]
+
+	// defaultColumns are those of a built-in kind without a printer, such as Roles.
+	defaultColumns = []metav1.TableColumnDefinition{
+		nameColumn, {Name: "Created At", Type: "date", Description: creationDescription},
+	}
+)
