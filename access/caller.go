@@ -2,6 +2,8 @@ package access
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -33,7 +35,7 @@ func (c *Caller) ID() string {
 func appendUser[Values ~[]string](b []byte, name, uid string, groups []string, extra map[string]Values) []byte {
 	b = appendAll(b, name, uid)
 	b = append(appendAll(b, groups...), ';')
-	for _, key := range sortedKeys(extra) {
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		if key != credentialID {
 			b = append(appendAll(appendAll(b, key), extra[key]...), ';')
 		}

@@ -3,8 +3,6 @@ package access
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -84,5 +82,3 @@ func because(text, reason string) error {
 	}
 	return errors.New(text)
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

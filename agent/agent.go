@@ -82,9 +82,8 @@ type Agent struct {
 	settings  *settings
 	watchdog  watchdog
 
-	mu          sync.Mutex               // guards the fields below
+	mu          sync.Mutex               // guards collections
 	collections []*collection.Collection // a new slice when a reload changes it
-	cluster     *upstream.Cluster
 }
 
 // opening is what was found when the database was opened.
@@ -321,7 +320,11 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, a.kube.Close()) }()
-	a.status = a.newStatus()
+	a.status = &status.Reporter{
+		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.opening.File, Clock: a.clock,
+		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status, Cluster: cluster,
+		API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
+	}
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.config().Store.Type), Verdict: a.opening.File.String(),
 		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.status.Fill,
@@ -370,9 +373,6 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 // follow runs the collections until ctx ends, and returns once they have stored the queued changes.
 // The database must stay open until then.
 func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
-	a.mu.Lock()
-	a.cluster = cluster
-	a.mu.Unlock()
 	a.log.Info("connecting", "server", cluster.Server())
 	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Secrets.PurgeAfter.Duration
@@ -392,29 +392,6 @@ func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
 	<-running.Done()
 	a.tell(systemd.Stopping("storing the last changes"))
 	return group.Wait()
-}
-
-func (a *Agent) newStatus() *status.Reporter {
-	return &status.Reporter{
-		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.opening.File, Clock: a.clock,
-		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status,
-		Server: a.server, FellBack: a.fellBack, API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
-	}
-}
-
-func (a *Agent) server() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.cluster == nil {
-		return ""
-	}
-	return a.cluster.Server()
-}
-
-func (a *Agent) fellBack() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.cluster != nil && a.cluster.FellBack()
 }
 
 // snapshotDir returns the directory of the snapshots.

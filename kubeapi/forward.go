@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	urlpath "path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,12 +92,7 @@ func covers(r *http.Request, p path, of []*served) bool {
 	if p.name == "" || p.watch {
 		return !isNotCovered(q.cover(r, of))
 	}
-	for _, s := range of {
-		if s.info.Namespace == "" || s.info.Namespace == p.namespace {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(of, func(s *served) bool { return s.has(p.namespace) })
 }
 
 // forward forwards a request, and counts it.
@@ -169,7 +165,6 @@ func forwardedVerb(r *http.Request) string {
 // hijackable is a counting for a connection that changes its protocol.
 type hijackable struct{ counting }
 
-// Hijack implements http.Hijacker.
 func (h *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffer, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	if err == nil {

@@ -160,9 +160,8 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 	h.Set("Age", strconv.Itoa(int(age.Seconds())))
 	since := now.Since.UTC().Format(time.RFC3339)
 	if staleness.Policy == Refuse && age > staleness.MaxAge {
-		err := status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
+		return status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
 			"the server can't be reached since %s, and %s that are older than %s are not served", since, groupResource(c.info), staleness.MaxAge))
-		return err
 	}
 	if staleness.Policy != Serve {
 		h.Set("Warning", fmt.Sprintf(`299 - "snapcache: the server can't be reached: this is the state of %s"`, since))

@@ -61,7 +61,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 // returns. The object does not exist only if a collection would have it.
 func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*served, rv string, buf *bytes.Buffer) (*served, error) {
 	for _, c := range of {
-		if c.info.Namespace != "" && c.info.Namespace != p.namespace {
+		if !c.has(p.namespace) {
 			continue
 		}
 		err := s.read(w, r, c, object.Key(p.namespace, p.name), rv, buf)

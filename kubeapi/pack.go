@@ -69,7 +69,6 @@ type zstdWriter struct {
 	buf []byte
 }
 
-// Write implements [io.Writer].
 func (w *zstdWriter) Write(p []byte) (int, error) {
 	w.buf = packer().EncodeAll(p, w.buf[:0])
 	if _, err := w.ResponseWriter.Write(w.buf); err != nil {
@@ -92,7 +91,6 @@ type gzipWriter struct {
 	size    uint32 // of the stream, modulo 2^32
 }
 
-// Write implements [io.Writer].
 func (w *gzipWriter) Write(p []byte) (int, error) {
 	b := w.begin()
 	if err := pack(b, w.history, p); err != nil {

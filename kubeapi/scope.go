@@ -17,7 +17,7 @@ import (
 // selects.
 func covering(of []*served, namespace string, sel selector.Selector) (*served, error) {
 	for _, s := range of {
-		if (s.info.Namespace == "" || s.info.Namespace == namespace) && sel.Within(s.scope) {
+		if s.has(namespace) && sel.Within(s.scope) {
 			return s, nil
 		}
 	}
@@ -63,5 +63,10 @@ func (s *served) describeScope() string {
 // complete reports whether the collection has every object of its resource in a namespace, so that
 // an object that is not there does not exist.
 func (s *served) complete(namespace string) bool {
-	return s.scope.Empty() && (s.info.Namespace == "" || s.info.Namespace == namespace)
+	return s.scope.Empty() && s.has(namespace)
+}
+
+// has reports whether the collection has objects of a namespace, empty for all.
+func (s *served) has(namespace string) bool {
+	return s.info.Namespace == "" || s.info.Namespace == namespace
 }

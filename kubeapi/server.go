@@ -262,13 +262,11 @@ type counting struct {
 	sent prometheus.Counter
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (c *counting) WriteHeader(code int) {
 	c.code = code
 	c.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter.
 func (c *counting) Write(p []byte) (int, error) {
 	if c.code == 0 {
 		c.code = http.StatusOK

@@ -85,12 +85,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	}
 	wt.out = newFrames(w, r, &q)
 	defer wt.out.dog.end()
-	var v store.View
-	var sp *transfer
+	pg := &page{}
 	if initial {
-		v, sp, err = s.admit(r, http.Header{}, &q, from)
+		pg.view, pg.sp, err = s.admit(r, http.Header{}, &q, from)
 	} else {
-		v, err = s.resumed(q.served)
+		err = wt.resume()
 	}
 	switch {
 	case initial && isTooNew(err):
@@ -98,16 +97,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	case err != nil:
 		return err
 	}
-	if !initial {
-		if rv == "" || rv == "0" {
-			wt.rv = v.State().RV
-		}
-		v.Close()
-	}
 	stop := wt.startTimers()
 	defer stop()
 	if initial {
-		err = wt.initial(r.Context(), &page{view: v, sp: sp})
+		err = wt.initial(r.Context(), pg)
 	} else {
 		err = wt.out.start()
 	}
@@ -123,18 +116,17 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	return err
 }
 
-// resumed returns the newest state for a watch that continues. Its age does not matter: the client has
-// that state, and waits for what comes.
-func (s *Server) resumed(c *served) (store.View, error) {
-	v, err := c.View()
-	if err != nil {
-		return nil, err
+// resume begins a watch without initial objects: at the newest state, if the client names none. Its age does
+// not matter: the client has that state, and waits for what comes.
+func (w *watcher) resume() error {
+	state, err := stateOf(w.q.served)
+	if err == nil && !state.Synced {
+		err = later("storage is (re)initializing")
 	}
-	if !v.State().Synced {
-		v.Close()
-		return nil, later("storage is (re)initializing")
+	if w.rv == "" || w.rv == "0" {
+		w.rv = state.RV
 	}
-	return v, nil
+	return err
 }
 
 // startTimers starts the timers of the watch.

@@ -215,7 +215,6 @@ type watchBody struct {
 	release func()
 }
 
-// Close implements [io.Closer].
 func (b *watchBody) Close() error {
 	defer b.release()
 	return b.ReadCloser.Close()

@@ -34,17 +34,19 @@ func parsePage(r io.Reader, more func(next string), item func([]byte) error) (pa
 	// every other client accepts such objects.
 	dec := jsontext.NewDecoder(lim, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	p := page{remaining: -1}
-	if err := p.parse(dec, lim, more, item); err != nil {
-		var stop *itemError
-		if errors.As(err, &stop) {
-			return p, stop.err
-		}
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // the body is empty
-		}
-		return p, fmt.Errorf("%w: %w", ErrBadList, err)
+	err := p.parse(dec, lim, more, item)
+	return p, badList(err)
+}
+
+// badList returns the error of a parser for the caller: that of item, or one that wraps [ErrBadList].
+func badList(err error) error {
+	if err == nil {
+		return nil
 	}
-	return p, nil
+	if stop, ok := errors.AsType[*itemError](err); ok {
+		return stop.err
+	}
+	return fmt.Errorf("%w: %w", ErrBadList, cutOff(err)) // an empty body ends at once
 }
 
 // itemError carries an error of item out of the parser, to distinguish it from an error in the
@@ -125,12 +127,18 @@ func (p *page) readMetadata(dec *jsontext.Decoder) error {
 	}
 	fields := gjson.GetManyBytes(v, "resourceVersion", "continue", "remainingItemCount")
 	p.rv, p.next = fields[0].String(), fields[1].String()
-	if n, err := strconv.ParseInt(fields[2].Raw, 10, 64); err == nil && n >= 0 {
+	n, err := strconv.ParseInt(fields[2].Raw, 10, 64)
+	p.setRemaining(n, err == nil)
+	return nil
+}
+
+// setRemaining notes the number of objects after this page, if the server has named one.
+func (p *page) setRemaining(n int64, named bool) {
+	if named && n >= 0 {
 		p.remaining = n
 	} else if p.next == "" {
 		p.remaining = 0
 	}
-	return nil
 }
 
 func readItems(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) error {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -27,14 +28,7 @@ func parseProtobufPage(r io.Reader, resource Resource, more func(next string), i
 	p := page{remaining: -1}
 	body := messageReader{r: bufio.NewReaderSize(r, frameBuffer), left: math.MaxInt64}
 	err := p.parseProtobuf(&body, object.NewEnvelope(resource.APIVersion(), resource.Kind), more, item)
-	var stop *itemError
-	switch {
-	case errors.As(err, &stop):
-		return p, stop.err
-	case err != nil:
-		return p, fmt.Errorf("%w: %w", ErrBadList, err)
-	}
-	return p, nil
+	return p, badList(err)
 }
 
 func (p *page) parseProtobuf(body *messageReader, envelope object.Envelope, more func(string), item func([]byte) error) error {
@@ -92,11 +86,7 @@ func (p *page) parseProtobufList(list *messageReader, envelope object.Envelope, 
 				return err
 			}
 			p.rv, p.next = m.ResourceVersion, m.Continue
-			if n := m.RemainingItemCount; n != nil && *n >= 0 {
-				p.remaining = *n
-			} else if p.next == "" {
-				p.remaining = 0
-			}
+			p.setRemaining(ptr.Deref(m.RemainingItemCount, 0), m.RemainingItemCount != nil)
 			more(p.next)
 		case field == listItems:
 			if list.size > maxObject {

@@ -78,7 +78,6 @@ type watcher struct {
 	cancel context.CancelFunc
 }
 
-// ResultChan implements [watch.Interface].
 func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
 
 // Stop implements [watch.Interface]. It waits for the goroutine that reads the stream.

@@ -50,7 +50,6 @@ type repeated struct {
 	suppressed int
 }
 
-// Handle implements slog.Handler.
 func (s rateLimited) Handle(ctx context.Context, r slog.Record) error {
 	pass, suppressed := s.lines.pass(kind{r.Level, s.of, r.Message}, r.Time)
 	if !pass {
@@ -84,7 +83,6 @@ func (l *lines) pass(k kind, now time.Time) (pass bool, suppressed int) {
 	return true, suppressed
 }
 
-// WithAttrs implements slog.Handler.
 func (s rateLimited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	s.Handler = s.Handler.WithAttrs(attrs)
 	for _, a := range attrs {
@@ -93,7 +91,6 @@ func (s rateLimited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return s
 }
 
-// WithGroup implements slog.Handler.
 func (s rateLimited) WithGroup(name string) slog.Handler {
 	s.Handler = s.Handler.WithGroup(name)
 	s.of += name + ".\n"

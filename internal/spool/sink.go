@@ -61,7 +61,6 @@ func unlinkedIn(dir string) func() (*os.File, error) {
 	}
 }
 
-// Write implements io.Writer.
 func (s *sink) Write(p []byte) (int, error) {
 	s.buf = append(s.buf[:0], p...)
 	s.seal.XORKeyStream(s.buf, s.buf)
@@ -118,7 +117,6 @@ func (s *sink) moveLocked() error {
 
 type readerAt func(p []byte, at int64) (int, error)
 
-// ReadAt implements io.ReaderAt.
 func (r readerAt) ReadAt(p []byte, at int64) (int, error) { return r(p, at) }
 
 // readLocked reads the content as it is stored.
@@ -164,7 +162,6 @@ type sealed struct {
 	at   int64
 }
 
-// Read implements io.Reader.
 func (r *sealed) Read(p []byte) (int, error) {
 	s := r.sink
 	s.mu.Lock()

@@ -58,7 +58,6 @@ func (x *exchange) end() {
 	}
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (x *exchange) WriteHeader(code int) {
 	if h := x.Header(); code >= http.StatusOK && h["Content-Type"] == nil {
 		h["Content-Type"] = nil // else net/http guesses one
@@ -69,7 +68,6 @@ func (x *exchange) WriteHeader(code int) {
 	x.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter.
 func (x *exchange) Write(p []byte) (int, error) {
 	_ = x.control.SetWriteDeadline(time.Now().Add(stall))
 	return x.ResponseWriter.Write(p)
@@ -86,7 +84,6 @@ func (x *exchange) FlushError() error {
 	return err
 }
 
-// Hijack implements http.Hijacker.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffer, err := x.control.Hijack()
 	if err != nil {
@@ -100,7 +97,6 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // accepted.
 type hijacked struct{ net.Conn }
 
-// Write implements net.Conn.
 func (c hijacked) Write(p []byte) (int, error) {
 	_ = c.SetWriteDeadline(time.Now().Add(stall))
 	return c.Conn.Write(p)
@@ -131,7 +127,6 @@ type body struct {
 
 var errOver = errors.New("the request has been answered")
 
-// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if err := b.begin(); err != nil {
 		return 0, err

@@ -204,7 +204,6 @@ type buffers struct{ pool sync.Pool }
 
 const bufferBytes = 32 << 10
 
-// Get implements httputil.BufferPool.
 func (b *buffers) Get() []byte {
 	if p, ok := b.pool.Get().(*[bufferBytes]byte); ok {
 		return p[:]
@@ -212,5 +211,4 @@ func (b *buffers) Get() []byte {
 	return make([]byte, bufferBytes)
 }
 
-// Put implements httputil.BufferPool.
 func (b *buffers) Put(p []byte) { b.pool.Put((*[bufferBytes]byte)(p)) }

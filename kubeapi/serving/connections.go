@@ -30,7 +30,6 @@ func newFairListener(l net.Listener, refused func(string, error)) *fairListener 
 	return &fairListener{Listener: l, refused: refused, remote: quota.NewShares(maxRemote * quota.Scale())}
 }
 
-// Accept implements net.Listener.
 func (l *fairListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -57,7 +56,6 @@ type fairConn struct {
 	leave func()
 }
 
-// Close implements net.Conn.
 func (c *fairConn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()

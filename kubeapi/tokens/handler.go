@@ -127,17 +127,14 @@ type answer struct {
 	passed bool
 }
 
-// Header implements http.ResponseWriter.
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(code int) {
 	if a.code == 0 && code >= 200 {
 		a.code = code
 	}
 }
 
-// Write implements http.ResponseWriter.
 func (a *answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	if a.body.Len()+len(p) > maxBytes {

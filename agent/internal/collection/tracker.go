@@ -145,8 +145,8 @@ func (t *Tracker) StoreFailed(err error) {
 	t.counted.StoreFailed(err)
 }
 
-// Drifted counts n confirmed differences from the server.
-func (t *Tracker) Drifted(k DriftKind, n int64) { t.update(func(s *Stats) { s.Drifts[k] += n }) }
+// Drifted counts a confirmed difference from the server.
+func (t *Tracker) Drifted(k DriftKind) { t.update(func(s *Stats) { s.Drifts[k]++ }) }
 
 // Verified notes the result of a comparison with the server.
 func (t *Tracker) Verified(v localapi.Verification) {

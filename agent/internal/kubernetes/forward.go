@@ -62,5 +62,4 @@ type forwarder struct {
 	handler http.Handler
 }
 
-// ServeHTTP implements http.Handler.
 func (f forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }

@@ -67,7 +67,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 		send.Gauge(descQuarantine, 1, m.Verdict.Reason)
 	}
 	if m.Config().FallbackContext != "" {
-		send.Flag(descFallback, m.FellBack())
+		send.Flag(descFallback, m.Cluster.FellBack())
 	}
 	loaded, refusal := m.Loaded()
 	send.Flag(descReloaded, refusal == "")

@@ -31,8 +31,7 @@ type Reporter struct {
 	All       func() []*collection.Collection
 	Corrupt   func(id string) (corrupt, found int64) // records of a collection: now, and ever
 	Snapshots func() *localapi.SnapshotStatus        // nil for none
-	Server    func() string                          // empty until the agent connects
-	FellBack  func() bool                            // the server is that of fallbackContext
+	Cluster   *upstream.Cluster
 
 	API prometheus.Collector // the metrics of the Kubernetes API; nil for none
 
@@ -48,7 +47,7 @@ type Reporter struct {
 func (r *Reporter) Fill(s *localapi.Status) {
 	s.Agent = &localapi.AgentStatus{
 		Version: r.Version, PID: os.Getpid(), Started: r.Started,
-		Server: r.Server(), Fallback: r.FellBack(),
+		Server: r.Cluster.Server(), Fallback: r.Cluster.FellBack(),
 	}
 	loaded, refusal := r.Loaded()
 	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = loaded.UTC(), refusal

@@ -319,7 +319,7 @@ func (v *comparison) drifted(key string, kind collection.DriftKind) {
 	case collection.DriftStale:
 		v.result.Stale++
 	}
-	v.Tracker.Drifted(kind, 1)
+	v.Tracker.Drifted(kind)
 	v.Log.Warn("a stored object differs from the server", "key", key, "kind", string(kind))
 }
 
