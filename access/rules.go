@@ -14,13 +14,9 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Source is a cached collection. Both functions are safe for concurrent use.
-type Source struct {
-	// Version identifies the content. It may change later than what View returns, never earlier.
-	Version func() Version
-
-	View func() (store.View, error)
-}
+// Source returns the version of a cached collection, safe for concurrent use. It may change later than what
+// the collection's View returns, never earlier.
+type Source func() Version
 
 // Version identifies the content of a collection: each change of an object makes another one, and nothing
 // else does. Unlike a resourceVersion, it does not move with bookmarks. The zero Version is that of a
@@ -31,7 +27,7 @@ type Version struct {
 }
 
 // rulesVersion has the versions of the collections of Rules; it is zero if one of them is not complete.
-type rulesVersion [4]Version
+type rulesVersion [4]Version // of roles, then of bindings
 
 // Rules evaluates cached RBAC objects. It is safe for concurrent use. A nil *Rules allows nothing.
 type Rules struct {
@@ -46,8 +42,8 @@ func (r *Rules) version() (all rulesVersion) {
 	if r == nil {
 		return rulesVersion{}
 	}
-	for i, s := range [...]*Source{&r.ClusterRoles, &r.ClusterRoleBindings, &r.Roles, &r.RoleBindings} {
-		if all[i] = s.Version(); all[i] == (Version{}) {
+	for i, version := range [...]Source{r.ClusterRoles, r.Roles, r.ClusterRoleBindings, r.RoleBindings} {
+		if all[i] = version(); all[i] == (Version{}) {
 			return rulesVersion{}
 		}
 	}
@@ -63,7 +59,7 @@ func (r *Rules) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.built == nil || r.built.version != version {
-		built, err := r.build(version)
+		built, err := build(version)
 		if err != nil {
 			return false
 		}
@@ -74,7 +70,7 @@ func (r *Rules) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
 
 // build reads the objects. A corrupt one allows nothing. They may be newer than the version, which is
 // then read again at the next request.
-func (r *Rules) build(version rulesVersion) (*ruleset, error) {
+func build(version rulesVersion) (*ruleset, error) {
 	s := &ruleset{version: version, roles: map[string][]rbacv1.PolicyRule{}, grants: map[string][]grant{}}
 	role := func(o *object.Object) error {
 		var x rbacv1.ClusterRole // a Role has the same rules
@@ -92,11 +88,8 @@ func (r *Rules) build(version rulesVersion) (*ruleset, error) {
 		s.bind(o.GetNamespace(), x.RoleRef, x.Subjects)
 		return nil
 	}
-	for _, c := range []struct {
-		Source
-		add func(*object.Object) error
-	}{{r.ClusterRoles, role}, {r.Roles, role}, {r.ClusterRoleBindings, binding}, {r.RoleBindings, binding}} {
-		if err := each(c.View, c.add); err != nil {
+	for i, add := range []func(*object.Object) error{role, role, binding, binding} {
+		if err := each(version[i].Of.View, add); err != nil {
 			return nil, err
 		}
 	}

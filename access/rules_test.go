@@ -28,12 +28,12 @@ func rulesOf(t testing.TB) (*Rules, func(resource string, rv string, raw ...stri
 	versions := map[string]int64{}
 	source := func(resource string) Source {
 		c := collections[resource]
-		return Source{View: c.View, Version: func() Version {
+		return func() Version {
 			if !c.State().Synced {
 				return Version{}
 			}
 			return Version{Of: c, Changes: versions[resource]}
-		}}
+		}
 	}
 	r := &Rules{ClusterRoles: source("clusterroles"), ClusterRoleBindings: source("clusterrolebindings"), Roles: source("roles"), RoleBindings: source("rolebindings")}
 	return r, func(resource, rv string, raw ...string) {

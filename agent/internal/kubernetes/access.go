@@ -298,38 +298,21 @@ func versionOf(c *collection.Collection, stored store.Collection) access.Version
 	return access.Version{Of: stored, Changes: c.Tracker.Changes()}
 }
 
-// rules returns the cached RBAC objects.
+// rules returns the cached RBAC objects, of collections that have all of a resource.
 func (x *clusterAccess) rules() *access.Rules {
 	source := func(resource string) access.Source {
 		gr := schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: resource}
-		return access.Source{
-			Version: func() access.Version {
-				c, stored := x.whole(gr)
-				if stored == nil || !stored.State().Synced {
-					return access.Version{}
+		return func() access.Version {
+			for c, stored := range x.storing(gr) {
+				if i := stored.Info(); i.Namespace == "" && i.LabelSelector == "" && i.FieldSelector == "" && stored.State().Synced {
+					return versionOf(c, stored)
 				}
-				return versionOf(c, stored)
-			},
-			View: func() (store.View, error) {
-				if _, stored := x.whole(gr); stored != nil {
-					return stored.View()
-				}
-				return nil, store.ErrNoCollection
-			},
+			}
+			return access.Version{}
 		}
 	}
 	return &access.Rules{
 		ClusterRoles: source("clusterroles"), ClusterRoleBindings: source("clusterrolebindings"),
 		Roles: source("roles"), RoleBindings: source("rolebindings"),
 	}
-}
-
-// whole returns the collection of all objects of a resource, nil if there is none.
-func (x *clusterAccess) whole(resource schema.GroupResource) (*collection.Collection, store.Collection) {
-	for c, stored := range x.storing(resource) {
-		if i := stored.Info(); i.Namespace == "" && i.LabelSelector == "" && i.FieldSelector == "" {
-			return c, stored
-		}
-	}
-	return nil, nil
 }
