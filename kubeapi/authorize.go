@@ -73,24 +73,20 @@ func selectedName(s string) string {
 	return name
 }
 
-// requestVerb returns the verb of a request, as a kube-apiserver names it.
+// writeVerbs are the verbs of requests that write, as a kube-apiserver names them.
+var writeVerbs = map[string]string{
+	http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+}
+
+// requestVerb returns the verb of a request; empty for an unknown method.
 func requestVerb(r *http.Request, p path) string {
-	switch r.Method {
-	case http.MethodPost:
-		return "create"
-	case http.MethodPut:
-		return "update"
-	case http.MethodPatch:
-		return "patch"
-	case http.MethodDelete:
-		if p.name == "" {
-			return "deletecollection"
-		}
-		return "delete"
-	case http.MethodGet, http.MethodHead:
+	switch {
+	case r.Method == http.MethodGet, r.Method == http.MethodHead:
 		return string(readVerb(r, p))
+	case r.Method == http.MethodDelete && p.name == "":
+		return "deletecollection"
 	}
-	return ""
+	return writeVerbs[r.Method]
 }
 
 // readVerb returns the verb of a request that reads.

@@ -98,7 +98,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 func NewBodyServer(h http.Handler, log *slog.Logger) *http.Server {
 	requests, cancel := context.WithCancel(context.Background())
 	s := &http.Server{
-		Handler:           refuseAfter(requests, limitBody(h)),
+		Handler:           limited(requests, h),
 		ReadHeaderTimeout: readHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
@@ -111,26 +111,21 @@ func NewBodyServer(h http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-// refuseAfter returns a handler that serves requests by h until ctx ends. A client of HTTP/2 may send
-// requests after its watches have ended and before it reads that the connection is closing. A watch
-// would end at once without an event, after which an informer lists again; a request that is
-// refused with 429 it repeats.
-func refuseAfter(ctx context.Context, h http.Handler) http.Handler {
+// limited returns a handler that serves requests by h until ctx ends, with a deadline for their body.
+//
+// A client of HTTP/2 may send requests after its watches have ended and before it reads that the connection
+// is closing. A watch would end at once without an event, after which an informer lists again; a request
+// that is refused with 429 it repeats.
+//
+// Without the deadline a client could keep a request for ever with a body that does not end, which net/http
+// waits for after the answer.
+func limited(ctx context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "the server is stopping", http.StatusTooManyRequests)
 			return
 		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-// limitBody returns a handler that serves requests by h with a deadline for their body. Without it a
-// client could keep a request for ever with a body that does not end, which net/http waits for after
-// the answer.
-func limitBody(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limitBodyTime(w, r)
 		h.ServeHTTP(w, r)
 	})

@@ -101,20 +101,19 @@ func newChange(ask *request, t *authenticationv1.TokenRequest) (store.Change, er
 
 // put stores the answer to a request, durably: the next start may be without the server.
 func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	change, err := newChange(ask, t)
 	if err == nil {
-		err = s.apply(change, now)
+		err = s.apply(append(s.surplus(ask.id, now), change)...)
 	}
 	if err != nil {
 		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
 	}
 }
 
-func (s *Store) apply(change store.Change, now time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.collection.Apply(store.Batch{Changes: append(s.surplus(change.Key, now), change)})
-	if err != nil {
+func (s *Store) apply(changes ...store.Change) error {
+	if err := s.collection.Apply(store.Batch{Changes: changes}); err != nil {
 		return err
 	}
 	return s.db.Flush()
@@ -127,11 +126,7 @@ func (s *Store) remove(id string) {
 	if _, err := s.collection.Header(id); errors.Is(err, store.ErrNotFound) {
 		return
 	}
-	err := s.collection.Apply(store.Batch{Changes: []store.Change{{Key: id}}})
-	if err == nil {
-		err = s.db.Flush()
-	}
-	if err != nil {
+	if err := s.apply(store.Change{Key: id}); err != nil {
 		s.log.Error("a token can't be forgotten", "error", err)
 	}
 }

@@ -82,13 +82,6 @@ func suspended(o object) any {
 	return "False"
 }
 
-func lastScheduled(o object) any {
-	if !o.has("status.lastScheduleTime") {
-		return none
-	}
-	return since(o.get("status.lastScheduleTime").Time(), o.now)
-}
-
 // quota returns the cell with the resources of a quota that are limits, or those that are not.
 func quota(limits bool) cell {
 	return func(o object) any {

@@ -93,8 +93,6 @@ func row(cells ...cell) func(object) []any {
 
 func name(o object) any { return o.text("metadata.name") }
 
-func age(o object) any { return since(o.get("metadata.creationTimestamp").Time(), o.now) }
-
 func created(o object) any {
 	return o.get("metadata.creationTimestamp").Time().UTC().Format(time.RFC3339)
 }
@@ -114,6 +112,16 @@ func optional(path, without string) cell {
 			return without
 		}
 		return o.text(path)
+	}
+}
+
+// ago returns the cell with the time since a time, or a text if there is none.
+func ago(path, without string) cell {
+	return func(o object) any {
+		if !o.has(path) {
+			return without
+		}
+		return since(o.get(path).Time(), o.now)
 	}
 }
 

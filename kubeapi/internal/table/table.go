@@ -99,7 +99,7 @@ var printers = map[string]func(object) []any{
 		containers, images, selector("spec.selector")),
 	"statefulsets.apps": row(name, ready, age, containers, images),
 	"cronjobs.batch": row(name, text("spec.schedule"), optional("spec.timeZone", none), suspended, count("status.active"),
-		lastScheduled, age, joined("spec.jobTemplate.spec.template.spec.containers", "name"),
+		ago("status.lastScheduleTime", none), age, joined("spec.jobTemplate.spec.template.spec.containers", "name"),
 		joined("spec.jobTemplate.spec.template.spec.containers", "image"), selector("spec.jobTemplate.spec.selector")),
 	"jobs.batch": row(name, jobState, jobCompletions, jobDuration, age, containers, images,
 		selector("spec.selector")),
@@ -128,6 +128,7 @@ var printers = map[string]func(object) []any{
 }
 
 var (
+	age        = ago("metadata.creationTimestamp", unknown)
 	bindingRow = row(name, roleRef, age, subjects("User"), subjects("Group"), subjects("ServiceAccount"))
 	containers = joined("spec.template.spec.containers", "name")
 	images     = joined("spec.template.spec.containers", "image")
