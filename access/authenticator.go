@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-jose/go-jose/v4/jwt"
 	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/utils/clock"
@@ -319,7 +320,8 @@ func (a *Authenticator) verify(v *verdict) *verdict {
 	if v.reviewed || v.err != nil {
 		return v
 	}
-	err := v.claims.validAt(a.clock.Now())
+	// Give or take a minute, as in a kube-apiserver.
+	err := v.claims.ValidateWithLeeway(jwt.Expected{Time: a.clock.Now()}, jwt.DefaultLeeway)
 	if err == nil {
 		err = v.claims.bound(a.Lookup)
 	}

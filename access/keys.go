@@ -143,12 +143,6 @@ func (k *Keys) lack(token string) bool {
 	return t.UnsafeClaimsWithoutVerification(&c) == nil && c.Issuer == k.Issuer && len(k.Set.Key(t.Headers[0].KeyID)) == 0
 }
 
-// validAt returns an error unless a token is valid at a time, give or take a minute, as in a
-// kube-apiserver.
-func (c *claims) validAt(now time.Time) error {
-	return c.ValidateWithLeeway(jwt.Expected{Time: now}, jwt.DefaultLeeway)
-}
-
 // user returns the user of a token, as the cluster's server describes it.
 func (c *claims) user() *authenticationv1.UserInfo {
 	k := &c.Kubernetes

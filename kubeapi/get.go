@@ -51,7 +51,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	} else {
 		body = append(body, '\n')
 	}
-	if send(w, http.StatusOK, body) == nil {
+	if send(w, body) == nil {
 		putBuffer(buf)
 	}
 	return nil

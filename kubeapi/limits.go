@@ -62,10 +62,6 @@ type impatient struct {
 	http *http.ResponseController
 }
 
-func newImpatient(w http.ResponseWriter) impatient {
-	return impatient{w: w, http: http.NewResponseController(w)}
-}
-
 // Write implements io.Writer. Not every writer has deadlines: those of tests have none.
 func (i impatient) Write(p []byte) (int, error) {
 	_ = i.http.SetWriteDeadline(time.Now().Add(writeLimit))

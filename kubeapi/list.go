@@ -258,7 +258,7 @@ func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *
 	if zstd {
 		w, size = &zstdWriter{ResponseWriter: w}, packBytes
 	}
-	out := &listWriter{w: bufio.NewWriterSize(newImpatient(w), size), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
+	out := &listWriter{w: bufio.NewWriterSize(impatient{w, http.NewResponseController(w)}, size), q: q, meta: pg.meta, now: s.opts.Clock.Now()}
 	started := false
 	start := func() error {
 		started = true

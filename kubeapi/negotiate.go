@@ -120,20 +120,12 @@ func pretty(r *http.Request, query url.Values) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// sendJSON answers with one JSON document.
-func sendJSON(w http.ResponseWriter, r *http.Request, code int, body []byte) {
-	if pretty(r, queryOf(r)) {
-		body = status.Indented(body)
-	}
-	_ = send(w, code, body) // a disconnected client needs no answer
-}
-
 // send answers with JSON.
-func send(w http.ResponseWriter, code int, body []byte) error {
+func send(w http.ResponseWriter, body []byte) error {
 	h := w.Header()
 	setJSON(h)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(code)
+	w.WriteHeader(http.StatusOK)
 	_, err := w.Write(body)
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/internal/seats"
+	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
 // Options are the dependencies of a Server.
@@ -126,7 +127,10 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.opts.Version != nil {
 		if body := s.opts.Version(); body != nil {
-			sendJSON(w, r, http.StatusOK, body)
+			if pretty(r, queryOf(r)) {
+				body = status.Indented(body)
+			}
+			_ = send(w, body) // a client that is gone needs no answer
 			return
 		}
 	}

@@ -28,7 +28,7 @@ func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 		case errors.Is(err, access.ErrBusy):
 			sendTooMany(w, access.ErrBusy, time.Second)
 		default:
-			sendUnauthorized(w)
+			status.Send(w, status.Of(status.Bare(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")), false)
 		}
 	})
 }
@@ -41,11 +41,6 @@ func Local(h http.Handler) http.Handler {
 }
 
 func isHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
-
-// sendUnauthorized answers as a kube-apiserver does to a request whose caller is not known.
-func sendUnauthorized(w http.ResponseWriter) {
-	status.Send(w, status.Of(status.Bare(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")), false)
-}
 
 // sendTooMany asks the client to repeat its request after a time, at least a second.
 func sendTooMany(w http.ResponseWriter, err error, after time.Duration) {

@@ -43,7 +43,7 @@ func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKin
 	var answer upstream.Current
 	var have at
 	for try := range maxTries {
-		again, err := v.ask(ctx, key)
+		again, err := request(ctx, v, func(ctx context.Context) (upstream.Current, error) { return v.source.Current(ctx, key, "") })
 		if err != nil {
 			return "", err
 		}
@@ -69,10 +69,6 @@ func (v *comparison) drift(ctx context.Context, key string) (collection.DriftKin
 	}
 	v.result.Undecided++
 	return "", nil
-}
-
-func (v *comparison) ask(ctx context.Context, key string) (upstream.Current, error) {
-	return request(ctx, v, func(ctx context.Context) (upstream.Current, error) { return v.source.Current(ctx, key, "") })
 }
 
 // request sends a request for a single key, at the pace of the comparison.
