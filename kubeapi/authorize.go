@@ -97,7 +97,8 @@ func readVerb(r *http.Request, p path) verb {
 	case p.name != "":
 		return verbGet
 	}
-	if query := queryOf(r); query.Has("watch") && isTrue(query.Get("watch")) {
+	// As for a kube-apiserver, everything but 0 and false is true.
+	if query := queryOf(r); query.Has("watch") && query.Get("watch") != "0" && !strings.EqualFold(query.Get("watch"), "false") {
 		return verbWatch
 	}
 	return verbList

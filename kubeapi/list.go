@@ -109,24 +109,12 @@ func (q *query) cover(r *http.Request, of []*served) (err error) {
 	return err
 }
 
-// isTrue reads a boolean of a query as a kube-apiserver does: everything but 0 and false is true.
-func isTrue(s string) bool { return s != "0" && !strings.EqualFold(s, "false") }
-
 // prefix returns the prefix of the keys that the query selects.
 func (q *query) prefix() string {
 	if q.namespace == "" || !q.info.Namespaced {
 		return ""
 	}
 	return q.namespace + "/"
-}
-
-// selects reports whether the query selects the object at a key under its prefix.
-func (q *query) selects(o *object.Object) (bool, error) {
-	if q.selector.Empty() {
-		return true, nil
-	}
-	a, err := q.fields.Of(o)
-	return err == nil && q.selector.Matches(o.Key(), a), err
 }
 
 // list answers with the selected objects.
@@ -248,8 +236,11 @@ func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err e
 			return nil, false, err
 		}
 	}
-	ok, err = q.selects(o)
-	return o.JSON(), ok, err
+	if q.selector.Empty() {
+		return o.JSON(), true, nil
+	}
+	a, err := q.fields.Of(o)
+	return o.JSON(), err == nil && q.selector.Matches(o.Key(), a), err
 }
 
 // sendList writes a list whose objects come from the page's spool.

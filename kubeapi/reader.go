@@ -113,18 +113,12 @@ func (e *Events) unfollowLocked(r *reader) {
 
 // notifyLocked wakes the readers that the newest event, which is after the head, concerns.
 func (e *Events) notifyLocked(x *event) {
-	e.notifyAtLocked("", x)
-	e.notifyAtLocked(x.Key, x)
-	if slash := strings.IndexByte(x.Key, '/'); slash >= 0 {
-		e.notifyAtLocked(x.Key[:slash+1], x)
-	}
-}
-
-func (e *Events) notifyAtLocked(prefix string, x *event) {
-	for r := range e.followers[prefix] {
-		if r.first == none && r.wants(x) {
-			r.rv, r.first = e.head, e.added-1
-			r.look()
+	for _, prefix := range [...]string{"", x.Key[:strings.IndexByte(x.Key, '/')+1], x.Key} {
+		for r := range e.followers[prefix] {
+			if r.first == none && r.wants(x) {
+				r.rv, r.first = e.head, e.added-1
+				r.look()
+			}
 		}
 	}
 }

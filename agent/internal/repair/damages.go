@@ -15,14 +15,9 @@ const maxCorrupt = 1000
 type Damages struct {
 	noticed chan struct{} // has a value if there is a new record
 
-	mu   sync.Mutex
-	byID map[string]*damage
-}
-
-// damage holds the corrupt records of one collection.
-type damage struct {
-	keys  map[string]record
-	found int64 // records noted since the start of the agent, with the repaired ones
+	mu      sync.Mutex
+	records map[string]map[string]record // by collection and key
+	found   map[string]int64             // records noted since the start of the agent, with the repaired ones
 }
 
 // record is what was done about a corrupt record.
@@ -34,7 +29,7 @@ type record struct {
 
 // NewDamages returns an empty set.
 func NewDamages() *Damages {
-	return &Damages{noticed: make(chan struct{}, 1), byID: map[string]*damage{}}
+	return &Damages{noticed: make(chan struct{}, 1), records: map[string]map[string]record{}, found: map[string]int64{}}
 }
 
 // Note adds a record that the store found corrupt. It is called from within reads, so the rest is left
@@ -42,16 +37,16 @@ func NewDamages() *Damages {
 func (d *Damages) Note(collection, key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x := d.byID[collection]
-	if x == nil {
-		x = &damage{keys: map[string]record{}}
-		d.byID[collection] = x
-	}
-	if _, known := x.keys[key]; known || len(x.keys) >= maxCorrupt {
+	keys := d.records[collection]
+	if _, known := keys[key]; known || len(keys) >= maxCorrupt {
 		return
 	}
-	x.keys[key] = record{}
-	x.found++
+	if keys == nil {
+		keys = map[string]record{}
+		d.records[collection] = keys
+	}
+	keys[key] = record{}
+	d.found[collection]++
 	select {
 	case d.noticed <- struct{}{}:
 	default:
@@ -63,34 +58,25 @@ func (d *Damages) Note(collection, key string) {
 func (d *Damages) Count(collection string) (corrupt, found int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x := d.byID[collection]
-	if x == nil {
-		return 0, 0
-	}
-	return int64(len(x.keys)), x.found
+	return int64(len(d.records[collection])), d.found[collection]
 }
 
 // keys returns a collection's corrupt records.
 func (d *Damages) keys(collection string) map[string]record {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x := d.byID[collection]
-	if x == nil {
-		return nil
-	}
-	return maps.Clone(x.keys)
+	return maps.Clone(d.records[collection])
 }
 
-// set replaces what is known of a corrupt record; nil for a record that can be read again.
+// set replaces what is known of a corrupt record; nil for a record that can be read again. It does nothing
+// for a collection that was forgotten.
 func (d *Damages) set(collection, key string, r *record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch x := d.byID[collection]; {
-	case x == nil: // forgotten
-	case r == nil:
-		delete(x.keys, key)
-	default:
-		x.keys[key] = *r
+	if keys := d.records[collection]; r == nil {
+		delete(keys, key)
+	} else if keys != nil {
+		keys[key] = *r
 	}
 }
 
@@ -98,5 +84,6 @@ func (d *Damages) set(collection, key string, r *record) {
 func (d *Damages) Forget(collection string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.byID, collection)
+	delete(d.records, collection)
+	delete(d.found, collection)
 }

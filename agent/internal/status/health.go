@@ -50,21 +50,17 @@ func answer(w http.ResponseWriter, r *http.Request, name string, checks []check)
 	_, _ = w.Write([]byte(body)) // a client that is gone needs no answer
 }
 
-// live checks whether the agent works at all.
+// live checks whether the agent works at all: whether the database can be read, and whether changes from the
+// server reach it.
 func (r *Reporter) live() []check {
-	database := check{name: "database", is: "ok"}
+	checks := []check{{name: "database", is: "ok"}, {name: "pipeline", is: "ok"}}
 	if _, err := r.DB.Collections(); err != nil {
-		database = check{"database", "failed: it does not answer", true}
+		checks[0] = check{"database", "failed: it does not answer", true}
 	}
-	return []check{database, r.pipeline()}
-}
-
-// pipeline checks whether changes from the server reach the store.
-func (r *Reporter) pipeline() check {
 	if stuck := r.Stalled(); stuck != "" {
-		return check{"pipeline", "failed: " + stuck, true}
+		checks[1] = check{"pipeline", "failed: " + stuck, true}
 	}
-	return check{name: "pipeline", is: "ok"}
+	return checks
 }
 
 // fresh checks for each collection whether it can be read, and is as fresh as configured.

@@ -62,13 +62,9 @@ func (r *Reporter) Fill(s *localapi.Status) {
 		s.Store.Problem = stats.FlushError.Error()
 	}
 	s.Snapshots = r.Snapshots()
-	byID := map[string]int{}
-	for i, c := range s.Collections {
-		byID[c.ID] = i
-	}
 	for _, c := range r.All() {
-		i, ok := byID[c.ID]
-		if !ok {
+		i := slices.IndexFunc(s.Collections, func(x localapi.Collection) bool { return x.ID == c.ID })
+		if i < 0 {
 			// Configured, and the server has not named the resource yet.
 			i = len(s.Collections)
 			entry := c.Configured()

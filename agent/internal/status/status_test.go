@@ -8,14 +8,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPipelineCheck_Stuck(t *testing.T) {
 	what := "changes of pods do not get into the store"
-	r := Reporter{Stalled: func() string { return what }}
-	require.Equal(t, check{"pipeline", "failed: " + what, true}, r.pipeline())
+	r := Reporter{DB: memory.New(), Stalled: func() string { return what }}
+	require.Equal(t, check{"pipeline", "failed: " + what, true}, r.live()[1])
 }
 
 func TestFreshness(t *testing.T) {
