@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -24,27 +25,29 @@ type listWriter struct {
 // alphabetical order, with the metadata after the items.
 func (l *listWriter) begin() error {
 	var head []byte
-	meta, err := appendJSON(nil, l.meta)
-	if err != nil {
-		return err
-	}
+	var err error
 	kind, version := l.q.info.Kind+"List", l.q.info.APIVersion()
+	if l.q.form.as == asPartial {
+		kind, version = asPartial+"List", l.q.form.version
+	}
+	l.after = []byte("]}\n")
 	switch {
 	case l.q.form.as == asTable:
-		if head, err = l.q.appendTableHead(nil, l.q.form, l.meta, true); err != nil {
-			return err
-		}
-		l.after = []byte("]}\n")
-	case l.q.form.as == asPartial:
-		head = append([]byte(`{"kind":"PartialObjectMetadataList","apiVersion":"`+l.q.form.version+`","metadata":`), meta...)
-		head, l.after = append(head, `,"items":[`...), []byte("]}\n")
-	case l.q.desc.Custom:
+		head, err = l.q.appendTableHead(nil, l.q.form, l.meta, true)
+	case l.q.form.as == "" && l.q.desc.Custom:
 		head = []byte(`{"apiVersion":"` + version + `","items":[`)
-		l.after = append([]byte(`],"kind":"`+kind+`","metadata":`), l.customMeta()...)
+		l.after, err = appendJSON([]byte(`],"kind":"`+kind+`","metadata":`), struct { // it always has continue
+			Continue  string `json:"continue"`
+			Remaining *int64 `json:"remainingItemCount,omitempty"`
+			RV        string `json:"resourceVersion"`
+		}{l.meta.Continue, l.meta.Remaining, l.meta.RV})
 		l.after = append(l.after, "}\n"...)
 	default:
-		head = append([]byte(`{"kind":"`+kind+`","apiVersion":"`+version+`","metadata":`), meta...)
-		head, l.after = append(head, `,"items":[`...), []byte("]}\n")
+		head, err = appendJSON([]byte(`{"kind":"`+kind+`","apiVersion":"`+version+`","metadata":`), l.meta)
+		head = append(head, `,"items":[`...)
+	}
+	if err != nil {
+		return err
 	}
 	if l.q.form.pretty {
 		head, l.after = l.indent(head)
@@ -53,26 +56,15 @@ func (l *listWriter) begin() error {
 	return err
 }
 
-// customMeta returns the metadata of a list of custom resources, whose keys are in order, and which
-// always has continue.
-func (l *listWriter) customMeta() []byte {
-	m := map[string]any{"continue": l.meta.Continue, "resourceVersion": l.meta.RV}
-	if l.meta.Remaining != nil {
-		m["remainingItemCount"] = *l.meta.Remaining
-	}
-	b, _ := json.Marshal(m) // never fails
-	return b
-}
-
 // indent splits the indented form of the list without its items in two.
 func (l *listWriter) indent(head []byte) (before, after []byte) {
 	var b bytes.Buffer
-	if json.Indent(&b, append(append([]byte(nil), head...), bytes.TrimSuffix(l.after, []byte("\n"))...), "", "  ") != nil {
+	if json.Indent(&b, slices.Concat(head, bytes.TrimSuffix(l.after, []byte("\n"))), "", "  ") != nil {
 		return head, l.after
 	}
 	const empty = ": []"
 	i := bytes.LastIndex(b.Bytes(), []byte(empty)) + len(empty) - 1
-	return append([]byte(nil), b.Bytes()[:i]...), append([]byte(nil), b.Bytes()[i:]...)
+	return b.Bytes()[:i], b.Bytes()[i:]
 }
 
 // item writes an item.

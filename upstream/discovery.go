@@ -132,8 +132,7 @@ func (c *Cluster) search(ctx context.Context, gr schema.GroupResource) []string 
 	var groups metav1.APIGroupList
 	_ = c.discover(ctx, &groups, "apis")
 	core := metav1.APIGroup{PreferredVersion: metav1.GroupVersionForDiscovery{Version: "v1"}}
-	// Exact plurals first, then other names; within each, the requested group first.
-	var plural, other []string
+	var found [3][]string // exact plurals first, then other names, those of the requested group first
 	for _, g := range append([]metav1.APIGroup{core}, groups.Groups...) {
 		versions := groupVersions(g)
 		if g.Name != gr.Group {
@@ -142,28 +141,25 @@ func (c *Cluster) search(ctx context.Context, gr schema.GroupResource) []string 
 		for i, v := range versions {
 			list, _ := c.resources(ctx, schema.GroupVersion{Group: g.Name, Version: v})
 			for _, r := range list {
-				full := suggestion(r.Name, v, g.Name, i == 0)
+				rank := 2
 				switch {
 				case r.Name == gr.Resource:
-					plural = append(plural, full)
-				case i == 0 && alsoCalled(r, gr.Resource) && g.Name == gr.Group:
-					other = slices.Insert(other, 0, full)
-				case i == 0 && alsoCalled(r, gr.Resource):
-					other = append(other, full)
+					rank = 0
+				case i > 0 || !alsoCalled(r, gr.Resource):
+					continue
+				case g.Name == gr.Group:
+					rank = 1
 				}
+				name := r.Name
+				if i > 0 { // not the preferred version
+					name += "." + v
+				}
+				found[rank] = append(found[rank], schema.GroupResource{Group: g.Name, Resource: name}.String())
 			}
 		}
 	}
-	found := slices.Concat(plural, other)
-	return found[:min(len(found), maxSuggestions)]
-}
-
-// suggestion names a resource as kubectl does, with its version unless that is the preferred one.
-func suggestion(resource, version, group string, preferred bool) string {
-	if !preferred {
-		resource += "." + version
-	}
-	return schema.GroupResource{Group: group, Resource: resource}.String()
+	all := slices.Concat(found[:]...)
+	return all[:min(len(all), maxSuggestions)]
 }
 
 // alsoCalled reports whether name is another name of r: its plural in other case, its singular,
