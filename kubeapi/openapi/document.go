@@ -129,3 +129,12 @@ func read(f *os.File, path string) (document, error) {
 	d.size, err = io.Copy(io.Discard, zr)
 	return d, err
 }
+
+// syncDir makes the names of the files in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

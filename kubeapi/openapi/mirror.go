@@ -13,8 +13,6 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/snapcache/snapcache/store/bolt"
 )
 
 // root is the path of the index; those of the documents are below it.
@@ -100,7 +98,7 @@ func (m *Mirror) Refresh(ctx context.Context, get func(ctx context.Context, path
 			break
 		}
 	}
-	return errors.Join(append(errs, m.removeOthers(wanted), bolt.SyncDir(m.dir))...)
+	return errors.Join(append(errs, m.removeOthers(wanted), syncDir(m.dir))...)
 }
 
 func fetchIndex(ctx context.Context, get func(context.Context, string) (io.ReadCloser, error)) (server index, err error) {
