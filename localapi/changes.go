@@ -67,6 +67,7 @@ func encodeChange(c Change) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
+// decodeChange decodes a copy of the bytes.
 func decodeChange(b []byte) (Change, error) {
 	var c struct {
 		Change
@@ -128,11 +129,9 @@ type position struct {
 
 // next takes a view and sends its changes, then a bookmark.
 func (t *changeStream) next(ctx context.Context, each func(Change) error) error {
-	sp := spool.New(t.r.opts.SpoolDir)
-	defer sp.Close()
 	var corrupt damage
 	before, anything := t.state.RV, !t.begun
-	err := t.r.views([]string{t.collection}, func(_ store.DB, v store.View) error {
+	read := func(v store.View, sp *spool.Spool) error {
 		return t.collect(ctx, v, &corrupt, func(c Change) error {
 			anything = true
 			b, err := encodeChange(c)
@@ -141,21 +140,14 @@ func (t *changeStream) next(ctx context.Context, each func(Change) error) error 
 			}
 			return sp.Add(b, store.Record{})
 		})
-	})
-	if err != nil {
-		return err
 	}
-	sp.Finish(nil)
-	err = sp.Each(ctx, corrupt.skip(func(b, _ []byte) error {
-		c, err := decodeChange(bytes.Clone(b))
+	err := t.r.spooled(ctx, []string{t.collection}, &corrupt, read, func(_ string, head, _ []byte) error {
+		c, err := decodeChange(head)
 		if err != nil {
 			return fmt.Errorf("spool: %w", err)
 		}
 		return each(c)
-	}))
-	if err == nil {
-		err = corrupt.err()
-	}
+	})
 	if err != nil || !anything && t.state.RV == before {
 		// After a corrupt entry there is no bookmark: the changes so far are not complete.
 		return err

@@ -165,7 +165,7 @@ func (m *mirror) hear(c Change, strict bool) error {
 func TestChangesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
-		src := &reader{open: func() (store.DB, error) { return unclosed{w.db}, nil }, opts: Options{}}
+		src := FromDB(w.db, Options{}).(*reader)
 		asks, follows := &mirror{t: t}, &mirror{t: t}
 		var follow changeStream
 		beginFollowing := func() {

@@ -94,12 +94,13 @@ func told(src Source, q ChangeQuery) (lines []string, err error) {
 
 // Every Source delivers the same changes.
 func TestChanges(t *testing.T) {
-	file, path := newBolt(t)
-	eventful(t, file)
-	require.NoError(t, file.Close())
-	ways := map[string]Source{"file": FromOpener(func() (store.DB, error) {
-		return bolt.Open(path, bolt.Options{ReadOnly: true})
-	}, options(t, "bolt"))}
+	closed, path := newBolt(t)
+	eventful(t, closed)
+	require.NoError(t, closed.Close())
+	file, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	ways := map[string]Source{"file": FromDB(file, options(t, "bolt"))}
 	for name, s := range stores(t) {
 		ways[name] = FromDB(s.DB, options(t, name))
 		ways["socket on "+name] = serve(t, ways[name])

@@ -69,11 +69,7 @@ func (c *Client) Index(ctx context.Context, collections []string, index string) 
 	all := make([][]IndexValue, 0, len(collections))
 	err := inEach(collections, func(id string) error {
 		values := []IndexValue{}
-		err := c.stream(ctx, http.MethodGet, nil, func(line []byte) error {
-			var v IndexValue
-			if err := json.Unmarshal(line, &v); err != nil {
-				return c.wrap(ctx, err)
-			}
+		err := lines(ctx, c, http.MethodGet, nil, func(v IndexValue) error {
 			values = append(values, v)
 			return nil
 		}, "collections", id, "index", index)
@@ -104,26 +100,15 @@ func inEach(collections []string, query func(id string) error) error {
 
 // Keys implements [Source].
 func (c *Client) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
-	query := q.values()
 	return inEach(collections, func(id string) error {
-		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
-			var k Key
-			if err := json.Unmarshal(line, &k); err != nil {
-				return c.wrap(ctx, err)
-			}
-			return each(id, k)
-		}, "collections", id, "keys")
+		return lines(ctx, c, http.MethodGet, q.parameters(), func(k Key) error { return each(id, k) }, "collections", id, "keys")
 	})
 }
 
 // Objects implements [Source].
 func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
-	query := parameters(map[string]string{"namespace": q.Namespace, "labelSelector": q.LabelSelector, "key": q.Key})
-	for _, name := range q.Names {
-		query.Add("name", name)
-	}
 	return inEach(collections, func(id string) error {
-		return c.stream(ctx, http.MethodGet, query, func(line []byte) error {
+		return c.stream(ctx, http.MethodGet, q.parameters(), func(line []byte) error {
 			if len(line) == 0 || line[0] != '{' || line[len(line)-1] != '}' { // not from an agent
 				return c.wrap(ctx, object.ErrInvalid)
 			}
@@ -134,7 +119,7 @@ func (c *Client) Objects(ctx context.Context, collections []string, q ObjectQuer
 
 // Changes implements [Source].
 func (c *Client) Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error {
-	return c.stream(ctx, http.MethodGet, q.values(), func(line []byte) error {
+	return c.stream(ctx, http.MethodGet, q.parameters(), func(line []byte) error {
 		change, err := decodeChange(line)
 		if err != nil {
 			return c.wrap(ctx, err)
@@ -143,66 +128,65 @@ func (c *Client) Changes(ctx context.Context, collection string, q ChangeQuery, 
 	}, "collections", collection, "changes")
 }
 
+// lines calls each for the lines of a stream, decoded.
+func lines[T any](ctx context.Context, c *Client, method string, p parameters, each func(T) error, path ...string) error {
+	return c.stream(ctx, method, p, func(line []byte) error {
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			return c.wrap(ctx, err)
+		}
+		return each(v)
+	}, path...)
+}
+
 // stream calls each for the lines of a stream, which are valid until it returns. Errors of each are
 // returned unchanged.
-func (c *Client) stream(ctx context.Context, method string, query url.Values, each func([]byte) error, path ...string) error {
-	body, err := c.ask(ctx, method, query, path...)
+func (c *Client) stream(ctx context.Context, method string, p parameters, each func([]byte) error, path ...string) error {
+	body, err := c.ask(ctx, method, p, path...)
 	if err != nil {
 		return err
 	}
 	defer closeBody(body)
-	r := bufio.NewReaderSize(body, streamBufferBytes)
-	var long []byte
-	for {
-		line, err := readLine(r, &long)
-		if errors.Is(err, io.EOF) && len(line) == 0 {
-			return nil
-		}
-		if err != nil {
-			return c.wrap(ctx, err)
-		}
-		failed, isError, err := asWireError(line)
+	r := bufio.NewScanner(body)
+	r.Buffer(make([]byte, streamBufferBytes), maxLineBytes)
+	r.Split(splitLine)
+	for r.Scan() {
+		failed, isError, err := asWireError(r.Bytes())
 		switch {
 		case err != nil:
 			return c.wrap(ctx, err)
 		case isError:
 			return fromWire(failed)
 		}
-		if err := each(line); err != nil {
+		if err := each(r.Bytes()); err != nil {
 			return err
 		}
 	}
+	if err := r.Err(); err != nil {
+		return c.wrap(ctx, err)
+	}
+	return nil
 }
 
-// readLine returns the next line without its end. The line is in r's buffer, or in long if it does
-// not fit there.
-func readLine(r *bufio.Reader, long *[]byte) ([]byte, error) {
-	line, err := r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		*long = append((*long)[:0], line...)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			if len(*long) > maxLineBytes {
-				return nil, fmt.Errorf("a line is longer than %d bytes", maxLineBytes)
-			}
-			line, err = r.ReadSlice('\n')
-			*long = append(*long, line...)
-		}
-		line = *long
+// splitLine is a [bufio.SplitFunc] for lines, of which the last one has an end too.
+func splitLine(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	if end := bytes.IndexByte(data, '\n'); end >= 0 {
+		return end + 1, data[:end], nil
 	}
-	if errors.Is(err, io.EOF) && len(line) > 0 {
-		return nil, io.ErrUnexpectedEOF
+	if atEOF && len(data) > 0 {
+		return 0, nil, io.ErrUnexpectedEOF
 	}
-	return bytes.TrimSuffix(line, []byte("\n")), err
+	return 0, nil, nil
 }
 
 // ask sends a request and returns the body of a successful answer.
-func (c *Client) ask(ctx context.Context, method string, query url.Values, path ...string) (io.ReadCloser, error) {
+func (c *Client) ask(ctx context.Context, method string, p parameters, path ...string) (io.ReadCloser, error) {
 	target := "http://snapcache" + apiPath
 	for _, segment := range path {
 		target += "/" + url.PathEscape(segment)
 	}
-	if len(query) > 0 {
-		target += "?" + query.Encode()
+	if len(p) > 0 {
+		target += "?" + p.encode().Encode()
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {

@@ -101,13 +101,14 @@ func sources(t *testing.T) map[string]Source {
 	closed, path := newBolt(t)
 	fixture(t, closed)
 	require.NoError(t, closed.Close())
+	file, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
 
 	return map[string]Source{
-		"memory": FromDB(mem, options(t, "memory")),
-		"bolt":   FromDB(db, options(t, "bolt")),
-		"file": FromOpener(func() (store.DB, error) {
-			return bolt.Open(path, bolt.Options{ReadOnly: true})
-		}, options(t, "bolt")),
+		"memory":           FromDB(mem, options(t, "memory")),
+		"bolt":             FromDB(db, options(t, "bolt")),
+		"file":             FromDB(file, options(t, "bolt")),
 		"socket on memory": serve(t, FromDB(mem, options(t, "memory"))),
 		"socket on bolt":   serve(t, FromDB(db, options(t, "bolt"))),
 	}

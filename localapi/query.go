@@ -7,68 +7,81 @@ import (
 	"time"
 )
 
-// parameters returns URL parameters, without those that are empty.
-func parameters(all map[string]string) url.Values {
+// parameters are those of a URL, each with the field of a query that has its value.
+type parameters map[string]any
+
+func (q *KeyQuery) parameters() parameters {
+	return parameters{
+		"index": &q.Index, "value": &q.Value, "namespace": &q.Namespace, "namePrefix": &q.NamePrefix, "after": &q.After, "limit": &q.Limit,
+	}
+}
+
+func (q *ObjectQuery) parameters() parameters {
+	return parameters{"namespace": &q.Namespace, "labelSelector": &q.LabelSelector, "name": &q.Names, "key": &q.Key}
+}
+
+func (q *ChangeQuery) parameters() parameters {
+	return parameters{
+		"since": &q.Since, "sinceTime": &q.SinceTime, "namespace": &q.Namespace, "key": &q.Key, "objects": &q.Objects, "follow": &q.Follow,
+	}
+}
+
+func (q *VerifyQuery) parameters() parameters {
+	return parameters{"collection": &q.Collections, "repair": &q.Repair}
+}
+
+// encode returns the parameters that are not empty.
+func (p parameters) encode() url.Values {
 	v := url.Values{}
-	for name, value := range all {
-		if value != "" {
-			v.Set(name, value)
-		}
-	}
-	return v
-}
-
-// values encodes a query as URL parameters.
-func (q KeyQuery) values() url.Values {
-	v := parameters(map[string]string{
-		"index": q.Index, "value": q.Value, "namespace": q.Namespace, "namePrefix": q.NamePrefix, "after": q.After,
-	})
-	if q.Limit > 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
-	}
-	return v
-}
-
-// parseKeyQuery decodes the parameters made by values.
-func parseKeyQuery(v url.Values) (KeyQuery, error) {
-	q := KeyQuery{
-		Index: v.Get("index"), Value: v.Get("value"), Namespace: v.Get("namespace"), NamePrefix: v.Get("namePrefix"), After: v.Get("after"),
-	}
-	if s := v.Get("limit"); s != "" {
-		var err error
-		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 0 {
-			return q, fmt.Errorf("%w: limit: a number expected, found %q", ErrBadQuery, s)
-		}
-	}
-	return q, nil
-}
-
-// values encodes a query as URL parameters.
-func (q ChangeQuery) values() url.Values {
-	v := parameters(map[string]string{
-		"since": q.Since, "namespace": q.Namespace, "key": q.Key,
-		"objects": strconv.FormatBool(q.Objects), "follow": strconv.FormatBool(q.Follow),
-	})
-	if !q.SinceTime.IsZero() {
-		v.Set("sinceTime", q.SinceTime.Format(time.RFC3339Nano))
-	}
-	return v
-}
-
-// parseChangeQuery decodes the parameters made by values.
-func parseChangeQuery(v url.Values) (q ChangeQuery, err error) {
-	q.Since, q.Namespace, q.Key = v.Get("since"), v.Get("namespace"), v.Get("key")
-	if s := v.Get("sinceTime"); s != "" {
-		if q.SinceTime, err = time.Parse(time.RFC3339, s); err != nil {
-			return q, fmt.Errorf("%w: sinceTime: %w", ErrBadQuery, err)
-		}
-	}
-	for name, flag := range map[string]*bool{"objects": &q.Objects, "follow": &q.Follow} {
-		if s := v.Get(name); s != "" {
-			if *flag, err = strconv.ParseBool(s); err != nil {
-				return q, fmt.Errorf("%w: %s: true or false expected, found %q", ErrBadQuery, name, s)
+	for name, field := range p {
+		text := ""
+		switch x := field.(type) {
+		case *string:
+			text = *x
+		case *[]string:
+			v[name] = *x
+		case *int:
+			text = strconv.Itoa(*x)
+		case *bool:
+			text = strconv.FormatBool(*x)
+		case *time.Time:
+			if !x.IsZero() {
+				text = x.Format(time.RFC3339Nano)
 			}
 		}
+		if text != "" {
+			v.Set(name, text)
+		}
 	}
-	return q, nil
+	return v
+}
+
+// decode sets the fields to the values in v. Those of empty and missing ones stay as they are.
+func (p parameters) decode(v url.Values) (err error) {
+	for name, field := range p {
+		text, expected := v.Get(name), ""
+		if list, ok := field.(*[]string); ok {
+			*list = v[name]
+		} else if text == "" {
+			continue
+		}
+		switch x := field.(type) {
+		case *string:
+			*x = text
+		case *int:
+			var n uint64
+			n, err = strconv.ParseUint(text, 10, 31)
+			*x, expected = int(n), "a number"
+		case *bool:
+			*x, err = strconv.ParseBool(text)
+			expected = "true or false"
+		case *time.Time:
+			*x, err = time.Parse(time.RFC3339, text)
+			expected = "a time such as 2026-01-02T15:04:05Z"
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s: %s expected, found %q", ErrBadQuery, name, expected, text)
+		}
+	}
+	return nil
 }

@@ -31,6 +31,10 @@ type Options struct {
 	// is empty or not writable, os.TempDir is used.
 	SpoolDir string
 
+	// Read, if not nil, is called when a query other than Status has read the database, before its
+	// answer is delivered: a file that is closed then is not locked while a slow client reads.
+	Read func()
+
 	// Changed returns a channel that is closed at the next change of a collection. If it is nil,
 	// changes can't be followed. Done is closed when no more changes will come; it ends the
 	// followers.
@@ -43,26 +47,15 @@ type Options struct {
 
 // FromDB answers from an open database, which the caller closes.
 func FromDB(db store.DB, opts Options) Source {
-	return FromOpener(func() (store.DB, error) { return unclosed{db}, nil }, opts)
-}
-
-// FromOpener answers from a database that is opened for each query and closed before the answer is
-// delivered, so that a slow client does not hold the lock on a file.
-func FromOpener(open func() (store.DB, error), opts Options) Source {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	return &reader{open: open, opts: opts}
+	return &reader{db: db, opts: opts}
 }
-
-// unclosed is a database whose Close does nothing: the caller of [FromDB] closes it.
-type unclosed struct{ store.DB }
-
-func (unclosed) Close() error { return nil }
 
 // reader is the Source on a database. It is safe for concurrent use.
 type reader struct {
-	open func() (store.DB, error)
+	db   store.DB
 	opts Options
 }
 
@@ -70,9 +63,9 @@ type reader struct {
 func (r *reader) Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error) {
 	var all [][]IndexValue
 	var corrupt damage
-	err := r.views(collections, func(db store.DB, v store.View) error {
+	err := r.views(collections, func(v store.View) error {
 		values := map[string]*IndexValue{}
-		for e, err := range readable(ctx, &corrupt, entries(db, v, index)) {
+		for e, err := range readable(ctx, &corrupt, r.entries(v, index)) {
 			if err != nil {
 				return err
 			}
@@ -104,7 +97,7 @@ type entry struct {
 }
 
 // entries yields all entries of an index.
-func entries(db store.DB, v store.View, index string) iter.Seq2[entry, error] {
+func (r *reader) entries(v store.View, index string) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if index == store.NamespaceIndex {
 			// Keys start with their namespace, so one scan of the headers is enough.
@@ -122,7 +115,7 @@ func entries(db store.DB, v store.View, index string) iter.Seq2[entry, error] {
 		for e, err := range v.IndexEntries(index, "", store.IndexEntry{}) {
 			var h store.Header
 			if err == nil {
-				h, err = header(db, v, index, e.Key)
+				h, err = r.header(v, index, e.Key)
 			}
 			if !yield(entry{e.Value, h}, err) {
 				return
@@ -134,9 +127,9 @@ func entries(db store.DB, v store.View, index string) iter.Seq2[entry, error] {
 // Keys implements [Source].
 func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
 	var corrupt damage
-	read := func(db store.DB, v store.View, sp *spool.Spool) error {
+	read := func(v store.View, sp *spool.Spool) error {
 		n := 0
-		for h, err := range readable(ctx, &corrupt, headers(db, v, q)) {
+		for h, err := range readable(ctx, &corrupt, r.headers(v, q)) {
 			if err == nil && !q.matches(h.Key, v.Info().Namespaced) {
 				continue
 			}
@@ -163,10 +156,10 @@ func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 }
 
 // spooled fills a spool for each of the collections with read, and calls each with all entries once
-// the database is closed.
+// the views are closed.
 func (r *reader) spooled(
 	ctx context.Context, collections []string, corrupt *damage,
-	read func(store.DB, store.View, *spool.Spool) error, each func(id string, head, object []byte) error,
+	read func(store.View, *spool.Spool) error, each func(id string, head, object []byte) error,
 ) error {
 	var spools []*spool.Spool
 	defer func() {
@@ -174,10 +167,10 @@ func (r *reader) spooled(
 			sp.Close()
 		}
 	}()
-	err := r.views(collections, func(db store.DB, v store.View) error {
+	err := r.views(collections, func(v store.View) error {
 		sp := spool.New(r.opts.SpoolDir)
 		spools = append(spools, sp)
-		err := read(db, v, sp)
+		err := read(v, sp)
 		sp.Finish(err)
 		return err
 	})
@@ -202,7 +195,7 @@ func (q KeyQuery) matches(key string, namespaced bool) bool {
 
 // headers yields the headers of the keys after q.After that q.Index selects. Others that the rest of
 // q leaves out may be among them.
-func headers(db store.DB, v store.View, q KeyQuery) iter.Seq2[store.Header, error] {
+func (r *reader) headers(v store.View, q KeyQuery) iter.Seq2[store.Header, error] {
 	if q.Index == "" {
 		prefix := ""
 		if q.Namespace != "" && v.Info().Namespaced {
@@ -218,7 +211,7 @@ func headers(db store.DB, v store.View, q KeyQuery) iter.Seq2[store.Header, erro
 		for key, err := range v.IndexKeys(q.Index, q.Value, q.After) {
 			var h store.Header
 			if err == nil {
-				h, err = header(db, v, q.Index, key)
+				h, err = r.header(v, q.Index, key)
 			}
 			if !yield(h, err) {
 				return
@@ -235,7 +228,7 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 	}
 	var corrupt damage
 	var buf []byte
-	read := func(_ store.DB, v store.View, sp *spool.Spool) error {
+	read := func(v store.View, sp *spool.Spool) error {
 		for rec, err := range readable(ctx, &corrupt, records(v, q)) {
 			if err == nil && len(q.Names) > 0 && !slices.Contains(q.Names, rec.Key[strings.LastIndexByte(rec.Key, '/')+1:]) {
 				continue
@@ -309,20 +302,21 @@ func readable[T any](ctx context.Context, corrupt *damage, items iter.Seq2[T, er
 }
 
 // views calls fn with a view of each of the collections, which are synced, and adds the collection's
-// name to fn's errors. The views and the database are closed when it returns.
-func (r *reader) views(collections []string, fn func(store.DB, store.View) error) error {
-	return r.database(func(db store.DB) error {
-		for _, id := range collections {
-			if err := view(db, id, fn); err != nil {
-				return err
-			}
+// name to fn's errors. The views are closed when it returns.
+func (r *reader) views(collections []string, fn func(store.View) error) error {
+	if r.opts.Read != nil {
+		defer r.opts.Read()
+	}
+	for _, id := range collections {
+		if err := r.view(id, fn); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-func view(db store.DB, id string, fn func(store.DB, store.View) error) error {
-	v, err := db.View(id)
+func (r *reader) view(id string, fn func(store.View) error) error {
+	v, err := r.db.View(id)
 	if err != nil {
 		return err
 	}
@@ -330,19 +324,10 @@ func view(db store.DB, id string, fn func(store.DB, store.View) error) error {
 	if !v.State().Synced {
 		return fmt.Errorf("collection %s: %w", id, ErrNotSynced)
 	}
-	if err := fn(db, v); err != nil {
+	if err := fn(v); err != nil {
 		return fmt.Errorf("collection %s: %w", id, err)
 	}
 	return nil
-}
-
-func (r *reader) database(fn func(store.DB) error) (err error) {
-	db, err := r.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	return fn(db)
 }
 
 // checkIndex returns an error if the collection has no index of that name. It lists the existing
@@ -357,11 +342,11 @@ func checkIndex(v store.View, index string) error {
 
 // header looks up a key from an index. Index and objects are one state, so a key that is only in
 // the index is corruption.
-func header(db store.DB, v store.View, index, key string) (store.Header, error) {
+func (r *reader) header(v store.View, index, key string) (store.Header, error) {
 	h, err := v.Header(key)
 	if errors.Is(err, store.ErrNotFound) {
 		return h, &store.CorruptionError{
-			Path: db.Stats().Path, Collection: v.Info().ID, Key: key,
+			Path: r.db.Stats().Path, Collection: v.Info().ID, Key: key,
 			Reason: fmt.Sprintf("it is in index %s, but not stored", index),
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -15,38 +14,30 @@ const phaseStored = "stored"
 
 // Status implements [Source].
 func (r *reader) Status(ctx context.Context) (*Status, error) {
-	var status *Status
-	err := r.database(func(db store.DB) error {
-		infos, err := db.Collections()
-		if err != nil {
-			return err
-		}
-		stats := db.Stats()
-		status = &Status{
-			Store: StoreStatus{
-				Type: r.opts.StoreType, Path: stats.Path, FileBytes: stats.FileBytes, Verdict: r.opts.Verdict,
-				EncryptionKey: stats.EncryptionKey, EncryptionDue: stats.EncryptionDue,
-			},
-			Collections: make([]Collection, 0, len(infos)),
-		}
-		now := r.opts.Clock.Now()
-		for _, info := range infos {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			c, err := describe(db, info, now)
-			if errors.Is(err, store.ErrNoCollection) {
-				continue // dropped meanwhile
-			}
-			if err != nil {
-				return err
-			}
-			status.Collections = append(status.Collections, c)
-		}
-		return nil
-	})
+	infos, err := r.db.Collections()
 	if err != nil {
 		return nil, err
+	}
+	stats := r.db.Stats()
+	status := &Status{
+		Store: StoreStatus{
+			Type: r.opts.StoreType, Path: stats.Path, FileBytes: stats.FileBytes, Verdict: r.opts.Verdict,
+			EncryptionKey: stats.EncryptionKey, EncryptionDue: stats.EncryptionDue,
+		},
+		Collections: make([]Collection, 0, len(infos)),
+	}
+	for _, info := range infos {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		c, err := r.describe(info)
+		if errors.Is(err, store.ErrNoCollection) {
+			continue // dropped meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		status.Collections = append(status.Collections, c)
 	}
 	if r.opts.Status != nil {
 		r.opts.Status(status)
@@ -57,8 +48,8 @@ func (r *reader) Status(ctx context.Context) (*Status, error) {
 
 // describe returns the status of a stored collection. Corruption of one collection must not hide
 // the others, so it becomes part of that collection's status.
-func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
-	v, err := db.View(info.ID)
+func (r *reader) describe(info store.Info) (Collection, error) {
+	v, err := r.db.View(info.ID)
 	if errors.As(err, new(*store.CorruptionError)) {
 		c := identity(info)
 		c.Problem, c.Corrupt = err.Error(), true
@@ -83,7 +74,7 @@ func describe(db store.DB, info store.Info, now time.Time) (Collection, error) {
 	}
 	if c.Proven = state.Proven(); !c.Proven.IsZero() {
 		// If the clock was set back, the age is 0.
-		c.AgeSeconds = max(0, now.Sub(c.Proven).Seconds())
+		c.AgeSeconds = max(0, r.opts.Clock.Since(c.Proven).Seconds())
 	}
 	return c, nil
 }

@@ -2,7 +2,6 @@ package localapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 )
@@ -24,24 +23,19 @@ type reloadAnswer struct {
 // ReloadHandler reloads for each request. It answers once the new configuration is in force. If the
 // configuration is refused, the answer has the reason Refused and status 422.
 func ReloadHandler(reload Reload) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := newStream(w)
+	return streamed(func(r *http.Request, s *stream) error {
 		changes, err := reload(r.Context())
-		if err == nil {
-			err = s.value(reloadAnswer{changes})
+		if err != nil {
+			return err
 		}
-		s.end(err)
+		return s.value(reloadAnswer{changes})
 	})
 }
 
 // Reload makes the agent read its configuration again, and returns the changes. If the previous
 // configuration stays in force, the error is [ErrRefused].
 func (c *Client) Reload(ctx context.Context) (changes []string, err error) {
-	err = c.stream(ctx, http.MethodPost, nil, func(line []byte) error {
-		var a reloadAnswer
-		if err := json.Unmarshal(line, &a); err != nil {
-			return c.wrap(ctx, err)
-		}
+	err = lines(ctx, c, http.MethodPost, nil, func(a reloadAnswer) error {
 		changes = a.Changes
 		return nil
 	}, "reload")

@@ -51,12 +51,13 @@ const progressEvery = 200 * time.Millisecond
 // A slow client does not block the store, so the server needs no write timeout.
 func Handler(src Source) http.Handler {
 	h := handler{src}
+	const collection = "GET " + apiPath + "/collections/{id}/"
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+apiPath+"/status", h.status)
-	mux.HandleFunc("GET "+apiPath+"/collections/{id}/index/{index}", h.index)
-	mux.HandleFunc("GET "+apiPath+"/collections/{id}/keys", h.keys)
-	mux.HandleFunc("GET "+apiPath+"/collections/{id}/objects", h.objects)
-	mux.HandleFunc("GET "+apiPath+"/collections/{id}/changes", h.changes)
+	mux.Handle(collection+"index/{index}", streamed(h.index))
+	mux.Handle(collection+"keys", streamed(h.keys))
+	mux.Handle(collection+"objects", streamed(h.objects))
+	mux.Handle(collection+"changes", streamed(h.changes))
 	return mux
 }
 
@@ -71,43 +72,46 @@ func (h handler) status(w http.ResponseWriter, r *http.Request) {
 	send(w, http.StatusOK, status)
 }
 
-func (h handler) index(w http.ResponseWriter, r *http.Request) {
-	s := newStream(w)
+// streamed returns a handler that answers with the stream that fill fills.
+func streamed(fill func(*http.Request, *stream) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &stream{w: w, buf: bufio.NewWriterSize(w, streamBufferBytes)}
+		s.end(fill(r, s))
+	})
+}
+
+func (h handler) index(r *http.Request, s *stream) error {
 	values, err := h.src.Index(r.Context(), []string{r.PathValue("id")}, r.PathValue("index"))
 	for _, v := range slices.Concat(values...) {
 		if err := s.value(v); err != nil {
 			break // end reports it
 		}
 	}
-	s.end(err)
+	return err
 }
 
-func (h handler) keys(w http.ResponseWriter, r *http.Request) {
-	s := newStream(w)
-	q, err := parseKeyQuery(r.URL.Query())
-	if err != nil {
-		s.end(err)
-		return
+func (h handler) keys(r *http.Request, s *stream) error {
+	var q KeyQuery
+	if err := q.parameters().decode(r.URL.Query()); err != nil {
+		return err
 	}
-	s.end(h.src.Keys(r.Context(), []string{r.PathValue("id")}, q, func(_ string, k Key) error { return s.value(k) }))
+	return h.src.Keys(r.Context(), []string{r.PathValue("id")}, q, func(_ string, k Key) error { return s.value(k) })
 }
 
-func (h handler) objects(w http.ResponseWriter, r *http.Request) {
-	s := newStream(w)
-	q := ObjectQuery{
-		Namespace: r.FormValue("namespace"), LabelSelector: r.FormValue("labelSelector"), Key: r.FormValue("key"), Names: r.URL.Query()["name"],
+func (h handler) objects(r *http.Request, s *stream) error {
+	var q ObjectQuery
+	if err := q.parameters().decode(r.URL.Query()); err != nil {
+		return err
 	}
-	s.end(h.src.Objects(r.Context(), []string{r.PathValue("id")}, q, s.line))
+	return h.src.Objects(r.Context(), []string{r.PathValue("id")}, q, s.line)
 }
 
-func (h handler) changes(w http.ResponseWriter, r *http.Request) {
-	s := newStream(w)
-	q, err := parseChangeQuery(r.URL.Query())
-	if err != nil {
-		s.end(err)
-		return
+func (h handler) changes(r *http.Request, s *stream) error {
+	var q ChangeQuery
+	if err := q.parameters().decode(r.URL.Query()); err != nil {
+		return err
 	}
-	s.end(h.src.Changes(r.Context(), r.PathValue("id"), q, func(c Change) error {
+	return h.src.Changes(r.Context(), r.PathValue("id"), q, func(c Change) error {
 		line, err := encodeChange(c)
 		if err == nil {
 			err = s.line(line)
@@ -116,7 +120,7 @@ func (h handler) changes(w http.ResponseWriter, r *http.Request) {
 			err = s.flush()
 		}
 		return err
-	}))
+	})
 }
 
 // stream is an answer of many lines. Until the first line is sent it can still become an error
@@ -127,10 +131,6 @@ type stream struct {
 	started bool
 	lost    error     // why the client can't be reached
 	shown   time.Time // when progress was sent
-}
-
-func newStream(w http.ResponseWriter) *stream {
-	return &stream{w: w, buf: bufio.NewWriterSize(w, streamBufferBytes)}
 }
 
 func (s *stream) start() {

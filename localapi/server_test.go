@@ -65,7 +65,11 @@ func TestFileIsNotHeld(t *testing.T) {
 	db, path := newBolt(t)
 	fixture(t, db)
 	require.NoError(t, db.Close())
-	src := FromOpener(func() (store.DB, error) { return bolt.Open(path, bolt.Options{ReadOnly: true}) }, options(t, "bolt"))
+	file, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	opts := options(t, "bolt")
+	opts.Read = func() { require.NoError(t, file.Close()) }
+	src := FromDB(file, opts)
 	tried := false
 	require.NoError(t, src.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error {
 		if tried {

@@ -2,7 +2,6 @@ package localapi
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"time"
@@ -53,27 +52,21 @@ type snapshotLine struct {
 // SnapshotHandler makes a snapshot for each request, and aborts it if the client disconnects. The
 // answer is a stream like those of [Handler].
 func SnapshotHandler(create CreateSnapshot) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := newStream(w)
+	return streamed(func(r *http.Request, s *stream) error {
 		made, err := create(r.Context(), func(step string, done, total int64) {
 			s.progress(snapshotLine{Step: step, Done: done, Total: total})
 		})
-		if err == nil {
-			err = s.value(snapshotLine{Snapshot: made})
+		if err != nil {
+			return err
 		}
-		s.end(err)
+		return s.value(snapshotLine{Snapshot: made})
 	})
 }
 
 // CreateSnapshot makes the agent create a snapshot. progress may be nil. When ctx ends, the agent
 // aborts the snapshot.
-func (c *Client) CreateSnapshot(ctx context.Context, progress func(step string, done, total int64)) (*Snapshot, error) {
-	var made *Snapshot
-	err := c.stream(ctx, http.MethodPost, nil, func(line []byte) error {
-		var l snapshotLine
-		if err := json.Unmarshal(line, &l); err != nil {
-			return c.wrap(ctx, err)
-		}
+func (c *Client) CreateSnapshot(ctx context.Context, progress func(step string, done, total int64)) (made *Snapshot, err error) {
+	err = lines(ctx, c, http.MethodPost, nil, func(l snapshotLine) error {
 		if l.Snapshot != nil {
 			made = l.Snapshot
 		} else if progress != nil {

@@ -2,11 +2,8 @@ package localapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -86,37 +83,29 @@ type verifyLine struct {
 // VerifyHandler verifies for each request, and stops if the client disconnects. The answer is a
 // stream like those of [Handler].
 func VerifyHandler(verify Verify) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := newStream(w)
-		err := r.ParseForm()
-		q := VerifyQuery{Collections: r.Form["collection"]}
-		if text := r.Form.Get("repair"); err == nil && text != "" {
-			q.Repair, err = strconv.ParseBool(text)
+	return streamed(func(r *http.Request, s *stream) error {
+		var q VerifyQuery
+		if err := r.ParseForm(); err != nil {
+			return errors.Join(ErrBadQuery, err)
 		}
-		if err != nil {
-			s.end(errors.Join(ErrBadQuery, err))
-			return
+		if err := q.parameters().decode(r.Form); err != nil {
+			return err
 		}
-		s.end(verify(r.Context(), q, func(p VerifyProgress) {
+		return verify(r.Context(), q, func(p VerifyProgress) {
 			s.progress(verifyLine{Progress: &p})
 		}, func(v Verification) error {
 			if err := s.value(verifyLine{Result: &v}); err != nil {
 				return err
 			}
 			return s.flush()
-		}))
+		})
 	})
 }
 
 // Verify makes the agent compare stored objects with the server, and calls each for each
 // collection's result. progress may be nil.
 func (c *Client) Verify(ctx context.Context, q VerifyQuery, progress func(VerifyProgress), each func(Verification) error) error {
-	query := url.Values{"collection": q.Collections, "repair": {strconv.FormatBool(q.Repair)}}
-	return c.stream(ctx, http.MethodPost, query, func(line []byte) error {
-		var l verifyLine
-		if err := json.Unmarshal(line, &l); err != nil {
-			return c.wrap(ctx, err)
-		}
+	return lines(ctx, c, http.MethodPost, q.parameters(), func(l verifyLine) error {
 		switch {
 		case l.Result != nil:
 			return each(*l.Result)

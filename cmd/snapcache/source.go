@@ -40,8 +40,7 @@ type lookup struct {
 	// answered is the socket of the agent that returned its status.
 	answered string
 
-	// kept is the open database of a snapshot, or the database file between the status and the
-	// query; nil while there is none.
+	// kept is the open database of a file or a snapshot; nil for none.
 	kept *bolt.DB
 
 	// keys returns the keys that open a file.
@@ -104,18 +103,16 @@ func (l *lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, e
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		missing = l.socket
 	}
-	file := l.file(missing)
-	status, fileErr := file.Status(ctx)
+	src, status, fileErr := l.openDB(ctx, missing)
 	if fileErr != nil {
 		return nil, nil, fmt.Errorf("%w; and %w", err, fileErr)
 	}
-	return file, status, nil
+	return src, status, nil
 }
 
 // openFile reads the given file, or asks the agent that has it open.
 func (l *lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Status, error) {
-	file := l.file(l.socketFallback)
-	status, err := file.Status(ctx)
+	file, status, err := l.openDB(ctx, l.socketFallback)
 	if !errors.Is(err, store.ErrLocked) || l.socketFallback == "" {
 		return file, status, err
 	}
@@ -124,6 +121,20 @@ func (l *lookup) openFile(ctx context.Context) (localapi.Source, *localapi.Statu
 		return nil, nil, err
 	}
 	return src, status, nil
+}
+
+// openDB reads the database file. It is closed when a query has read it, before the answer is printed,
+// so that an agent can start. socket is a path that is known to have no agent, or empty.
+func (l *lookup) openDB(ctx context.Context, socket string) (localapi.Source, *localapi.Status, error) {
+	keys, err := l.keys()
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := bolt.Open(l.db, bolt.Options{ReadOnly: true, Keys: keys})
+	if err != nil {
+		return nil, nil, fileError(l.db, socket, err)
+	}
+	return l.read(ctx, db, localapi.Options{SpoolDir: filepath.Dir(l.db), Read: l.close})
 }
 
 // openSnapshot reads the given snapshot, until close.
@@ -138,12 +149,15 @@ func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.S
 	if err != nil {
 		return nil, nil, restore.WithHint(err)
 	}
-	l.kept = db
-	src := localapi.FromDB(db, localapi.Options{
-		StoreType: string(config.StoreBolt), Verdict: "snapshot of " + m.Created.Local().Format(time.DateTime),
-		SpoolDir: filepath.Dir(l.from),
-		Status:   func(s *localapi.Status) { s.Store.Path, s.Store.FileBytes = l.from, m.Database.Bytes },
+	return l.read(ctx, db, localapi.Options{
+		Verdict: "snapshot of " + m.Created.Local().Format(time.DateTime), SpoolDir: filepath.Dir(l.from),
+		Status: func(s *localapi.Status) { s.Store.Path, s.Store.FileBytes = l.from, m.Database.Bytes },
 	})
+}
+
+func (l *lookup) read(ctx context.Context, db *bolt.DB, opts localapi.Options) (localapi.Source, *localapi.Status, error) {
+	l.kept, opts.StoreType = db, string(config.StoreBolt)
+	src := localapi.FromDB(db, opts)
 	status, err := src.Status(ctx)
 	return src, status, err
 }
@@ -151,6 +165,7 @@ func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.S
 func (l *lookup) close() {
 	if l.kept != nil {
 		_ = l.kept.Close() // opened for reading
+		l.kept = nil
 	}
 }
 
@@ -169,35 +184,6 @@ func (l *lookup) openSocket(ctx context.Context, socket string) (localapi.Source
 	}
 	l.answered = socket
 	return client, status, nil
-}
-
-// unclosed is a database whose Close does nothing.
-type unclosed struct{ *bolt.DB }
-
-func (unclosed) Close() error { return nil }
-
-// file returns a source on the database file. Opening the file replays its journal, so it is opened
-// once and stays open from the status until the query has read it. It is closed before the answer
-// is printed, so that an agent can start. socket is a path that is known to have no agent, or
-// empty.
-func (l *lookup) file(socket string) localapi.Source {
-	open := func() (store.DB, error) {
-		if db := l.kept; db != nil {
-			l.kept = nil
-			return db, nil
-		}
-		keys, err := l.keys()
-		if err != nil {
-			return nil, err
-		}
-		db, err := bolt.Open(l.db, bolt.Options{ReadOnly: true, Keys: keys})
-		if err != nil {
-			return nil, fileError(l.db, socket, err)
-		}
-		l.kept = db
-		return unclosed{db}, nil
-	}
-	return localapi.FromOpener(open, localapi.Options{StoreType: string(config.StoreBolt), SpoolDir: filepath.Dir(l.db)})
 }
 
 // fileError adds the next step to an error for a database that can't be opened.
