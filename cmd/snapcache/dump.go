@@ -73,13 +73,13 @@ func dump(c *cli.Context) error {
 	absent := sets.New(names...)
 	err = src.Objects(c.Context, ids(readable), query, func(raw []byte) error {
 		absent.Delete(gjson.GetBytes(raw, "metadata.name").Str)
-		return printer.object(raw)
+		return printer.Add(raw)
 	})
 	var damage *localapi.CorruptRecordsError
 	if err != nil && !errors.As(err, &damage) {
 		return err // the output stays without its end, so that no reader takes it for complete
 	}
-	if err := printer.end(); err != nil {
+	if err := printer.End(); err != nil {
 		return err
 	}
 	return errors.Join(corrupt(damage), notSynced(missing), notFound(resource, sets.List(absent)))

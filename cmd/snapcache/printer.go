@@ -3,69 +3,32 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/snapcache/snapcache/cmd/snapcache/internal/kubectl"
 	"github.com/snapcache/snapcache/cmd/snapcache/internal/yamltext"
-	"github.com/snapcache/snapcache/object"
 )
 
-// printer prints objects, given as JSON, one by one. Until end is called, the output is not
-// complete, and in most formats not valid.
-type printer struct {
-	w      io.Writer
-	encode func(b *bytes.Buffer, raw []byte) error
-
-	// head is printed before the first object, between before each further one, tail after the
-	// last. none is the whole output if there are no objects.
-	head, between, tail, none string
-
-	buf   bytes.Buffer
-	begun bool
-}
-
-func newPrinter(output string, w io.Writer) (*printer, error) {
+// newPrinter returns what prints objects in one of dump's formats.
+func newPrinter(output string, w io.Writer) (*kubectl.TextList, error) {
 	format, template, _ := strings.Cut(output, "=")
 	switch format {
-	case "json": // one List, as kubectl get -o json prints it
-		const head, tail = "{\n    \"apiVersion\": \"v1\",\n    \"items\": [", "],\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n"
-		return &printer{w: w, encode: writeItem, head: head, between: ",", tail: "\n    " + tail, none: head + tail}, nil
+	case "json":
+		return kubectl.JSONList(w, writeItem), nil
 	case "ndjson":
-		return &printer{w: w, encode: writeLine}, nil
+		return &kubectl.TextList{W: w, Encode: writeLine}, nil
 	case "name":
-		return &printer{w: w, encode: writeName}, nil
+		return &kubectl.TextList{W: w, Encode: kubectl.WriteName}, nil
 	case "jsonpath":
 		encode, err := writeJSONPath(template)
-		return &printer{w: w, encode: encode}, err
+		return &kubectl.TextList{W: w, Encode: encode}, err
 	default:
-		return &printer{w: w, encode: yamltext.Write, between: "---\n"}, nil
+		return &kubectl.TextList{W: w, Encode: yamltext.Write, Between: "---\n"}, nil
 	}
-}
-
-func (p *printer) object(raw []byte) error {
-	p.buf.Reset()
-	if p.begun {
-		p.buf.WriteString(p.between)
-	} else {
-		p.buf.WriteString(p.head)
-	}
-	p.begun = true
-	if err := p.encode(&p.buf, raw); err != nil {
-		return fmt.Errorf("%.200s: %w", raw, err)
-	}
-	_, err := p.w.Write(p.buf.Bytes())
-	return err
-}
-
-func (p *printer) end() error {
-	if p.begun {
-		return writeStrings(p.w, p.tail)
-	}
-	return writeStrings(p.w, p.none)
 }
 
 func writeItem(b *bytes.Buffer, raw []byte) error {
@@ -100,18 +63,4 @@ func writeJSONPath(template string) (func(*bytes.Buffer, []byte) error, error) {
 		b.WriteByte('\n')
 		return err
 	}, nil
-}
-
-// writeName writes the name as kubectl get -o name does.
-func writeName(b *bytes.Buffer, raw []byte) error {
-	o, err := object.FromValid(raw)
-	if err != nil {
-		return err
-	}
-	kind := strings.ToLower(o.Kind())
-	if group, _, ok := strings.Cut(o.APIVersion(), "/"); ok {
-		kind += "." + group
-	}
-	_, err = fmt.Fprintf(b, "%s/%s\n", kind, o.GetName())
-	return err
 }

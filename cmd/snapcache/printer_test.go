@@ -16,9 +16,9 @@ func TestYAMLDocuments(t *testing.T) {
 	p, err := newPrinter("yaml", &out)
 	require.NoError(t, err)
 	for range 2 {
-		require.NoError(t, p.object([]byte(`{"metadata":{"name":"a"}}`)))
+		require.NoError(t, p.Add([]byte(`{"metadata":{"name":"a"}}`)))
 	}
-	require.NoError(t, p.end())
+	require.NoError(t, p.End())
 	require.Equal(t, "metadata:\n  name: a\n---\nmetadata:\n  name: a\n", out.String())
 }
 
@@ -30,10 +30,10 @@ func TestListIsWholeOrNot(t *testing.T) {
 	p, err := newPrinter("json", &out)
 	require.NoError(t, err)
 	for range 3 {
-		require.NoError(t, p.object(o.JSON()))
+		require.NoError(t, p.Add(o.JSON()))
 		require.False(t, json.Valid(out.Bytes()))
 	}
-	require.NoError(t, p.end())
+	require.NoError(t, p.End())
 	var list struct{ Items []json.RawMessage }
 	require.NoError(t, json.Unmarshal(out.Bytes(), &list))
 	require.Len(t, list.Items, 3)
@@ -45,6 +45,6 @@ func TestLinesAreLines(t *testing.T) {
 	var out bytes.Buffer
 	p, err := newPrinter("ndjson", &out)
 	require.NoError(t, err)
-	require.NoError(t, p.object(o.JSON()))
+	require.NoError(t, p.Add(o.JSON()))
 	require.Equal(t, `{"metadata":{"name":"a"}}`+"\n", out.String())
 }

@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
@@ -107,20 +106,5 @@ func readPage(ctx context.Context, q *rest.Request, r *resource, each func(item)
 }
 
 func (c *client) selecting(q *rest.Request) *rest.Request {
-	if c.opts.LabelSelector != "" {
-		q.Param("labelSelector", c.opts.LabelSelector)
-	}
-	if c.opts.FieldSelector != "" {
-		q.Param("fieldSelector", c.opts.FieldSelector)
-	}
-	return q
-}
-
-// discover reads a discovery document.
-func (c *client) discover(ctx context.Context, into any, accept, path string) error {
-	raw, err := do(ctx, c.rest.Get().AbsPath(path).SetHeader("Accept", accept))
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, into)
+	return q.Param("labelSelector", c.opts.LabelSelector).Param("fieldSelector", c.opts.FieldSelector)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,9 +14,10 @@ import (
 // Error is one or more failures, in kubectl's words.
 type Error struct{ errs []error }
 
-// newError returns an [*Error], nil if there is no failure.
+// newError returns an [*Error] of the errors that are not nil, nil for none.
 func newError(errs ...error) error {
-	if len(errs) == 0 || errors.Join(errs...) == nil {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) == 0 {
 		return nil
 	}
 	return &Error{errs}

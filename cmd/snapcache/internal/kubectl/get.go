@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -89,40 +88,29 @@ func (g *getter) printList(ctx context.Context, t targets) error {
 	}
 	var errs []error
 	n := 0
-	add := func(raw []byte, of *resource) error {
+	add := func(raw []byte) error {
 		n++
-		return p.add(raw, of)
+		return p.Add(raw)
 	}
 	for _, x := range t.objects {
 		raw, err := g.get(ctx, x)
 		if err == nil && raw != nil {
-			err = add(object.WithType(raw, x.apiVersion(), x.kind), x.resource)
+			err = add(object.WithType(raw, x.apiVersion(), x.kind))
 		}
 		errs = append(errs, err)
 	}
 	for _, r := range t.types {
 		before := n
-		_, err := g.client.list(ctx, r, func(i item) error { return add(i.raw, r) })
+		_, err := g.client.list(ctx, r, func(i item) error { return add(i.raw) })
 		if err != nil && n > before {
 			return newError(err) // the output stays without its end, so that no reader takes it for complete
 		}
 		errs = append(errs, err)
 	}
 	if n > 0 || !g.opts.IgnoreNotFound {
-		errs = append(errs, p.end())
+		errs = append(errs, p.End())
 	}
-	return joined(errs)
-}
-
-// joined returns an [*Error] of those that are not nil.
-func joined(errs []error) error {
-	var failed []error
-	for _, err := range errs {
-		if err != nil {
-			failed = append(failed, err)
-		}
-	}
-	return newError(failed...)
+	return newError(errs...)
 }
 
 // noResources reports that nothing was found.
@@ -146,5 +134,3 @@ func (g *getter) flush() error {
 	}
 	return nil
 }
-
-var errOneType = errors.New("you may only specify a single resource type")

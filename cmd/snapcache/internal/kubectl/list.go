@@ -1,13 +1,16 @@
 package kubectl
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/snapcache/snapcache/object"
@@ -80,6 +83,24 @@ func readItems(d *jsontext.Decoder, each func([]byte) error) error {
 	}
 	_, err := d.ReadToken()
 	return err
+}
+
+// readOne calls each for an object, or for the row of its Table.
+func readOne(raw []byte, of *resource, each func(item) error) error {
+	if gjson.GetBytes(raw, "kind").Str == "Table" {
+		_, err := readList(bytes.NewReader(raw), of, each)
+		return err
+	}
+	return each(item{raw: object.WithType(raw, of.apiVersion(), of.kind)})
+}
+
+// object returns an item as printers take it: a row in a Table of its own.
+func (i item) object() (runtime.Object, error) {
+	if !i.isRow {
+		return decode(i.raw)
+	}
+	row, err := decodeRow(i.raw)
+	return &metav1.Table{ColumnDefinitions: i.columns, Rows: []metav1.TableRow{row}}, err
 }
 
 // decode returns an object as printers take it: with integers as int64.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/liggitt/tabwriter"
-	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/printers"
 
@@ -17,10 +16,10 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// listPrinter prints a List, object by object. Until end is called, the output is not complete.
+// listPrinter prints a List, object by object. Until End is called, the output is not complete.
 type listPrinter interface {
-	add(raw []byte, of *resource) error
-	end() error
+	Add(raw []byte) error
+	End() error
 }
 
 func newListPrinter(o Options, w io.Writer) (listPrinter, error) {
@@ -33,19 +32,27 @@ func newListPrinter(o Options, w io.Writer) (listPrinter, error) {
 }
 
 func newUnsorted(o Options, w io.Writer) (listPrinter, error) {
-	var pruned object.Prune
-	if !o.ShowManagedFields {
-		pruned = object.NewPrune(object.ManagedFields)
+	pruned := func(encode func(*bytes.Buffer, []byte) error) func(*bytes.Buffer, []byte) error {
+		if o.ShowManagedFields {
+			return encode
+		}
+		var buf []byte
+		prune := object.NewPrune(object.ManagedFields)
+		return func(b *bytes.Buffer, raw []byte) (err error) {
+			if buf, err = prune.Append(buf[:0], raw); err != nil {
+				return err
+			}
+			return encode(b, buf)
+		}
 	}
 	switch o.Output {
 	case "json":
-		const head, tail = "{\n    \"apiVersion\": \"v1\",\n    \"items\": [", "],\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n"
-		return &textList{w: w, encode: writeJSON, head: head, between: ",", tail: "\n    " + tail, none: head + tail, pruned: pruned}, nil
+		return JSONList(w, pruned(writeJSON)), nil
 	case "yaml":
 		const head, tail = "apiVersion: v1\nitems:", "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
-		return &textList{w: w, encode: writeYAML, head: head + "\n", tail: tail, none: head + " []\n" + tail, pruned: pruned}, nil
+		return &TextList{W: w, Encode: pruned(yamltext.WriteItem), Head: head + "\n", Tail: tail, None: head + " []\n" + tail}, nil
 	case "name":
-		return &textList{w: w, encode: writeName}, nil
+		return &TextList{W: w, Encode: WriteName}, nil
 	}
 	p, err := newPrinter(o)
 	if err != nil {
@@ -57,51 +64,54 @@ func newUnsorted(o Options, w io.Writer) (listPrinter, error) {
 	return &wholeList{printer: p, w: w}, nil
 }
 
-// textList prints one object after the other. none is the whole output if there are no objects.
-type textList struct {
-	w                         io.Writer
-	encode                    func(b *bytes.Buffer, raw []byte, of *resource) error
-	head, between, tail, none string
-	pruned                    object.Prune
+// TextList prints objects, given as JSON, one after the other. Until End is called, the output is not
+// complete, and in most formats not valid.
+type TextList struct {
+	W      io.Writer
+	Encode func(b *bytes.Buffer, raw []byte) error
+
+	// Head is printed before the first object, Between before each further one, Tail after the
+	// last. None is the whole output if there are no objects.
+	Head, Between, Tail, None string
 
 	begun bool
 	buf   bytes.Buffer
-	raw   []byte // of the pruned object
 }
 
-func (p *textList) add(raw []byte, of *resource) error {
-	if !p.pruned.None() {
-		var err error
-		if p.raw, err = p.pruned.Append(p.raw[:0], raw); err != nil {
-			return err
-		}
-		raw = p.raw
-	}
+// JSONList returns a TextList of one List, whose items encode indents.
+func JSONList(w io.Writer, encode func(*bytes.Buffer, []byte) error) *TextList {
+	const head, tail = "{\n    \"apiVersion\": \"v1\",\n    \"items\": [", "],\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n"
+	return &TextList{W: w, Encode: encode, Head: head, Between: ",", Tail: "\n    " + tail, None: head + tail}
+}
+
+// Add prints an object.
+func (p *TextList) Add(raw []byte) error {
 	p.buf.Reset()
 	if p.begun {
-		p.buf.WriteString(p.between)
+		p.buf.WriteString(p.Between)
 	} else {
-		p.buf.WriteString(p.head)
+		p.buf.WriteString(p.Head)
 	}
 	p.begun = true
-	if err := p.encode(&p.buf, raw, of); err != nil {
+	if err := p.Encode(&p.buf, raw); err != nil {
 		return fmt.Errorf("%.200s: %w", raw, err)
 	}
-	_, err := p.w.Write(p.buf.Bytes())
+	_, err := p.W.Write(p.buf.Bytes())
 	return err
 }
 
-func (p *textList) end() error {
-	text := p.none
+// End prints the end.
+func (p *TextList) End() error {
+	text := p.None
 	if p.begun {
-		text = p.tail
+		text = p.Tail
 	}
-	_, err := io.WriteString(p.w, text)
+	_, err := io.WriteString(p.W, text)
 	return err
 }
 
 // writeJSON writes an object with sorted keys, as an item of a list.
-func writeJSON(b *bytes.Buffer, raw []byte, _ *resource) error {
+func writeJSON(b *bytes.Buffer, raw []byte) error {
 	const indent = "        "
 	o, err := decode(raw)
 	if err != nil {
@@ -113,17 +123,17 @@ func writeJSON(b *bytes.Buffer, raw []byte, _ *resource) error {
 	return err
 }
 
-// writeYAML writes an object as an item of a list.
-func writeYAML(b *bytes.Buffer, raw []byte, _ *resource) error {
-	return yamltext.WriteItem(b, raw)
-}
-
-func writeName(b *bytes.Buffer, raw []byte, of *resource) error {
-	kind := strings.ToLower(of.kind)
-	if of.group != "" {
-		kind += "." + of.group
+// WriteName writes the name of an object with its kind and group, and ends the line.
+func WriteName(b *bytes.Buffer, raw []byte) error {
+	o, err := object.FromValid(raw)
+	if err != nil {
+		return err
 	}
-	_, err := fmt.Fprintf(b, "%s/%s\n", kind, gjson.GetBytes(raw, "metadata.name").Str)
+	kind := strings.ToLower(o.Kind())
+	if group, _, ok := strings.Cut(o.APIVersion(), "/"); ok {
+		kind += "." + group
+	}
+	_, err = fmt.Fprintf(b, "%s/%s\n", kind, o.GetName())
 	return err
 }
 
@@ -133,7 +143,7 @@ type columnsList struct {
 	w       *tabwriter.Writer
 }
 
-func (p *columnsList) add(raw []byte, _ *resource) error {
+func (p *columnsList) Add(raw []byte) error {
 	o, err := decode(raw)
 	if err != nil {
 		return err
@@ -141,7 +151,7 @@ func (p *columnsList) add(raw []byte, _ *resource) error {
 	return p.columns.PrintObj(o, p.w)
 }
 
-func (p *columnsList) end() error { return errors.Join(p.columns.head(p.w), p.w.Flush()) }
+func (p *columnsList) End() error { return errors.Join(p.columns.head(p.w), p.w.Flush()) }
 
 // wholeList collects the objects for a printer that needs all of them.
 type wholeList struct {
@@ -150,44 +160,39 @@ type wholeList struct {
 	items   []unstructured.Unstructured
 }
 
-func (p *wholeList) add(raw []byte, _ *resource) error {
+func (p *wholeList) Add(raw []byte) error {
 	o, err := decode(raw)
 	p.items = append(p.items, *o)
 	return err
 }
 
-func (p *wholeList) end() error { return p.printer.PrintObj(newList(p.items), p.w) }
+func (p *wholeList) End() error { return p.printer.PrintObj(newList(p.items), p.w) }
 
 // sortedList collects the objects and prints them in order.
 type sortedList struct {
 	to     listPrinter
 	sorter *sorter
-	items  []sortedItem
+	items  [][]byte
 }
 
-type sortedItem struct {
-	raw []byte
-	of  *resource
-}
-
-func (p *sortedList) add(raw []byte, of *resource) error {
+func (p *sortedList) Add(raw []byte) error {
 	o, err := decode(raw)
 	if err != nil {
 		return err
 	}
-	p.items = append(p.items, sortedItem{bytes.Clone(raw), of})
+	p.items = append(p.items, bytes.Clone(raw))
 	return p.sorter.add(o.Object)
 }
 
-func (p *sortedList) end() error {
+func (p *sortedList) End() error {
 	order, err := p.sorter.order()
 	if err != nil {
 		return err
 	}
-	for _, i := range inOrder(p.items, order) {
-		if err := p.to.add(i.raw, i.of); err != nil {
+	for _, raw := range inOrder(p.items, order) {
+		if err := p.to.Add(raw); err != nil {
 			return err
 		}
 	}
-	return p.to.end()
+	return p.to.End()
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -74,11 +73,6 @@ func (p jsonPathPrinter) PrintObj(o runtime.Object, w io.Writer) error {
 		return fmt.Errorf("error executing jsonpath %q: %w", p.template, err)
 	}
 	return nil
-}
-
-// event returns a watch event for a printer.
-func event(eventType string, o runtime.Object) *metav1.WatchEvent {
-	return &metav1.WatchEvent{Type: eventType, Object: runtime.RawExtension{Object: o}}
 }
 
 // newList returns a List of objects, as kubectl makes it.

@@ -1,10 +1,7 @@
 package kubectl
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"io"
 
 	"github.com/liggitt/tabwriter"
@@ -59,7 +56,7 @@ func newTablePrinter(r *resource, o Options, withKind bool) printers.ResourcePri
 // add adds a row. A server that does not print sends objects; they get name and age.
 func (t *table) add(i item) error {
 	if !i.isRow {
-		o, err := decode(i.raw)
+		o, err := i.object()
 		if err != nil {
 			return err
 		}
@@ -83,6 +80,9 @@ func (t *table) add(i item) error {
 func (t *table) flush() error {
 	rows := t.rows
 	t.rows = nil
+	if len(rows) == 0 {
+		return nil
+	}
 	if t.sorted != nil && len(rows) > 1 {
 		order, err := t.sorted.order()
 		if err != nil {
@@ -107,16 +107,13 @@ func (g *getter) printTables(ctx context.Context, t targets) error {
 			return err
 		}
 		_, err = g.client.list(ctx, r, tab.add)
-		errs = append(errs, err)
-		if len(tab.rows) > 0 {
-			errs = append(errs, tab.flush())
-		}
+		errs = append(errs, err, tab.flush())
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if err := errors.Join(errs...); err != nil {
-		return joined(errs)
+	if err := newError(errs...); err != nil {
+		return err
 	}
 	if !s.written && !g.opts.IgnoreNotFound {
 		return g.noResources(t)
@@ -145,14 +142,11 @@ func (g *getter) objectTables(ctx context.Context, t targets, s *sections, w *ta
 	withKind := false
 	for _, x := range t.objects {
 		raw, err := g.get(ctx, x)
-		if err != nil {
-			errs = append(errs, err)
+		errs = append(errs, err)
+		if raw != nil {
+			answers = append(answers, answer{x.resource, raw})
+			withKind = withKind || x.resource != answers[0].of
 		}
-		if raw == nil {
-			continue
-		}
-		answers = append(answers, answer{x.resource, raw})
-		withKind = withKind || x.resource != answers[0].of
 	}
 	var tab *table
 	for i, a := range answers {
@@ -162,30 +156,7 @@ func (g *getter) objectTables(ctx context.Context, t targets, s *sections, w *ta
 				return append(errs, err)
 			}
 		}
-		if err := tab.addObject(a.raw, a.of); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, readOne(a.raw, a.of, tab.add), tab.flush())
 	}
 	return errs
-}
-
-// addObject prints the answer to a get: a Table of one row, or an object.
-func (t *table) addObject(raw []byte, of *resource) error {
-	isTable, err := isTable(raw)
-	if err != nil {
-		return err
-	}
-	if !isTable {
-		return t.add(item{raw: raw})
-	}
-	if _, err := readList(bytes.NewReader(raw), of, t.add); err != nil {
-		return err
-	}
-	return t.flush()
-}
-
-func isTable(raw []byte) (bool, error) {
-	var m metav1.TypeMeta
-	err := json.Unmarshal(raw, &m)
-	return m.Kind == "Table", err
 }

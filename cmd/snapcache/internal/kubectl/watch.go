@@ -1,7 +1,6 @@
 package kubectl
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/printers"
-
-	"github.com/snapcache/snapcache/object"
 )
 
 // watch prints what there is, unless only the watch is requested, and then each change.
@@ -43,10 +40,8 @@ func (g *getter) watch(ctx context.Context, t targets) error {
 		if err != nil || raw == nil {
 			return newError(err)
 		}
-		if !g.opts.WatchOnly {
-			if err := w.add(watch.Added, raw); err != nil {
-				return newError(err)
-			}
+		if err := readOne(raw, w.of, w.existing); err != nil {
+			return newError(err)
 		}
 		w.skip = true // the first event is the same state
 	}
@@ -68,7 +63,7 @@ func (t targets) one() (target, error) {
 	case len(t.types) == 0 && len(t.objects) == 1:
 		return t.objects[0], nil
 	case len(t.types) > 1:
-		return target{}, errOneType
+		return target{}, errors.New("you may only specify a single resource type")
 	}
 	return target{}, errors.New("watch is only supported on individual resources and resource collections")
 }
@@ -98,46 +93,16 @@ func (w *watcher) existing(i item) error {
 	if w.opts.WatchOnly {
 		return nil
 	}
-	if !i.isRow {
-		return w.add(watch.Added, i.raw)
-	}
-	row, err := decodeRow(i.raw)
-	if err != nil {
-		return err
-	}
-	return w.print(watch.Added, &metav1.Table{ColumnDefinitions: i.columns, Rows: []metav1.TableRow{row}})
+	return w.print(watch.Added, i)
 }
 
-// add prints an object, or the Table of one.
-func (w *watcher) add(t watch.EventType, raw []byte) error {
-	if w.skip {
-		w.skip = false
-		return nil
-	}
-	table, err := isTable(raw)
+func (w *watcher) print(t watch.EventType, i item) error {
+	o, err := i.object()
 	if err != nil {
 		return err
 	}
-	if table {
-		_, err := readList(bytes.NewReader(raw), w.of, func(i item) error {
-			row, err := decodeRow(i.raw)
-			if err != nil {
-				return err
-			}
-			return w.print(t, &metav1.Table{ColumnDefinitions: i.columns, Rows: []metav1.TableRow{row}})
-		})
-		return err
-	}
-	o, err := decode(object.WithType(raw, w.of.apiVersion(), w.of.kind))
-	if err != nil {
-		return err
-	}
-	return w.print(t, o)
-}
-
-func (w *watcher) print(t watch.EventType, o runtime.Object) error {
 	if w.opts.OutputWatchEvents {
-		o = event(string(t), o)
+		o = &metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Object: o}}
 	}
 	return w.printer.PrintObj(o, w.w)
 }
@@ -181,10 +146,15 @@ func (w *watcher) follow(ctx context.Context, t target, rv string) error {
 			}
 			return apierrors.FromObject(&status)
 		}
-		if err := w.add(e.Type, e.Object); err != nil {
-			return err
+		if w.skip {
+			w.skip = false
+			continue
 		}
-		if err := w.flush(); err != nil {
+		err = readOne(e.Object, w.of, func(i item) error { return w.print(e.Type, i) })
+		if err == nil {
+			err = w.flush()
+		}
+		if err != nil {
 			return err
 		}
 	}
