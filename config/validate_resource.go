@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/snapcache/snapcache/object"
 )
 
 // keptPaths can't be dropped: type, identity and version of an object, and the labels, which
@@ -130,4 +132,13 @@ func (x *Index) validate(p *problems, field string, t *Transform) {
 	} else if i := slices.IndexFunc(t.Drop, func(path string) bool { return within(x.Field, path) }); i >= 0 {
 		p.add(field+".field", "%s is dropped by transform.drop[%d], so the index would always be empty", x.Field, i)
 	}
+}
+
+// checkFieldPath returns an error if path is not one of [object.IsPath].
+func checkFieldPath(path string) error {
+	if !object.IsPath(path) {
+		return fmt.Errorf(`%s is not the path of a field, as in spec.nodeName or metadata.annotations.example\.com/owner: `+
+			`give keys of letters, digits, "-", "_" and "/" with single dots between them`, quote(path))
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -87,28 +86,26 @@ func (l *lookup) api(ctx context.Context) (cfg *rest.Config, done func(), err er
 	}, nil
 }
 
-// pipeListener listens for connections within the process.
+// pipeListener listens for connections within the process, until it is closed.
 type pipeListener struct {
 	dialed chan net.Conn
-	closed chan struct{}
-	close  func()
+	closed context.Context
+	close  context.CancelFunc
 }
 
 func newPipeListener() *pipeListener {
-	l := &pipeListener{dialed: make(chan net.Conn), closed: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.closed) })
+	l := &pipeListener{dialed: make(chan net.Conn)}
+	l.closed, l.close = context.WithCancel(context.Background())
 	return l
 }
 
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (l *pipeListener) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {
 	case l.dialed <- server:
 		return client, nil
-	case <-l.closed:
+	case <-l.closed.Done():
 		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
@@ -117,7 +114,7 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.dialed:
 		return c, nil
-	case <-l.closed:
+	case <-l.closed.Done():
 		return nil, net.ErrClosed
 	}
 }
@@ -129,9 +126,4 @@ func (l *pipeListener) Close() error {
 }
 
 // Addr implements [net.Listener].
-func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return "pipe" }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }

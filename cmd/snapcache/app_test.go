@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapcache/snapcache/agent"
+	"github.com/snapcache/snapcache/cmd/snapcache/internal/kubectl"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
@@ -85,6 +86,9 @@ func TestFlagsAgree(t *testing.T) {
 		}
 	}
 	walk(newApp(io.Discard, io.Discard).Commands)
+	for _, format := range kubectl.Formats() {
+		require.Contains(t, getDescription, format)
+	}
 }
 
 func TestExitCode(t *testing.T) {

@@ -113,7 +113,7 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 			candidate(w, f)
 		}
 	case name == forFlag:
-		for _, component := range componentNames() {
+		for _, component := range components {
 			candidate(w, component)
 		}
 	case name == fromFlag && command.Name != "kubeconfig": // there it is a file

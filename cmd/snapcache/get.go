@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/urfave/cli/v2"
 
 	"github.com/snapcache/snapcache/cmd/snapcache/internal/kubectl"
@@ -26,7 +24,8 @@ or server is needed. Without -n and -A it reads namespace default, as kubectl do
 
 A type is a plural, singular or short name or a kind, with group if it needs one
 (deployments.apps), or a category such as all. -o takes a table (default) or one of
-` + "%FORMATS%" + `.
+wide, json, yaml, kyaml, name,
+custom-columns=, jsonpath=, jsonpath-as-json=, jsonpath-file=, go-template=, go-template-file=.
 
 Errors are worded as kubectl's and exit with 1.`
 
@@ -35,7 +34,7 @@ func getCommand() *cli.Command {
 		Name:        "get",
 		Usage:       "print cached objects as kubectl get does",
 		UsageText:   "snapcache get TYPE[,TYPE...] [NAME...] | TYPE/NAME... [-n NAMESPACE | -A] [-l SELECTOR] [-o FORMAT] [-w]",
-		Description: strings.Replace(getDescription, "%FORMATS%", formatLines(), 1),
+		Description: getDescription,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "objects in this `NAMESPACE`; default: default"},
 			allNamespacesFlag(),
@@ -55,13 +54,6 @@ func getCommand() *cli.Command {
 		}, readFlags()...),
 		Action: get,
 	}
-}
-
-// formatLines returns the formats of get for its help.
-func formatLines() string {
-	formats := kubectl.Formats()
-	half := len(formats) / 2
-	return strings.Join(formats[:half], ", ") + ",\n" + strings.Join(formats[half:], ", ")
 }
 
 func get(c *cli.Context) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -43,7 +44,7 @@ existing kubeconfig. Both need kubernetesAPI.access, and a kubelet kubernetesAPI
    snapcache kubeconfig --config agent.yaml --for in-cluster`,
 		Flags: []cli.Flag{
 			configFileFlag(),
-			&cli.StringFlag{Name: forFlag, Usage: "a kubeconfig for this `COMPONENT`: " + strings.Join(componentNames(), ", ")},
+			&cli.StringFlag{Name: forFlag, Usage: "a kubeconfig for this `COMPONENT`: " + strings.Join(components, ", ")},
 			&cli.StringFlag{Name: fromFlag, Usage: "with the credentials in this `KUBECONFIG`, of the user of its current context", TakesFile: true},
 		},
 		Action: atMost(0, printKubeconfig),
@@ -114,4 +115,52 @@ func newKubeconfig(address string, ca []byte, user *clientcmdapi.AuthInfo) *clie
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	kubeconfig.CurrentContext = name
 	return kubeconfig
+}
+
+// serviceAccountToken is the file in which each pod has its token.
+const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+// kubeletCertificate has a kubelet's newest client certificate and its key.
+const kubeletCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+
+const kubelet = "kubelet"
+
+// components are the clients that have credentials of their own on a node.
+var components = []string{kubelet, "kube-proxy", "coredns", "prometheus", "in-cluster"}
+
+// credentials returns those of a component of the node, or of the current context of a kubeconfig if
+// one is given; nil for neither.
+func credentials(name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
+	switch {
+	case name != "" && !slices.Contains(components, name):
+		return nil, fmt.Errorf("--for %q: choose one of %s; in-cluster is for any other pod", name, strings.Join(components, ", "))
+	case kubeconfig != "":
+		return credentialsIn(kubeconfig)
+	case name == "":
+		return nil, nil //nolint:nilnil // neither is not an error
+	case name == kubelet:
+		return &clientcmdapi.AuthInfo{ClientCertificate: kubeletCertificate, ClientKey: kubeletCertificate}, nil
+	}
+	return &clientcmdapi.AuthInfo{TokenFile: serviceAccountToken}, nil
+}
+
+// credentialsIn returns the credentials of the current context of a kubeconfig. Names of files in
+// them are absolute.
+func credentialsIn(path string) (*clientcmdapi.AuthInfo, error) {
+	found, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		err = clientcmd.ResolveLocalPaths(found)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	current := found.Contexts[found.CurrentContext]
+	if current == nil {
+		return nil, fmt.Errorf("--from: %s has no context %q: set its current-context", path, found.CurrentContext)
+	}
+	user := found.AuthInfos[current.AuthInfo]
+	if user == nil {
+		return nil, fmt.Errorf("--from: %s has no user %q", path, current.AuthInfo)
+	}
+	return user, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
@@ -17,29 +16,25 @@ const tableBlock = 1000
 
 // table prints rows in columns. If a column's header starts with ">", it is aligned to the right.
 type table struct {
-	w     *tabwriter.Writer
-	head  []string
+	w     io.Writer
 	right []bool
-	rows  [][]string
-	begun bool
-	err   error // the first one of writing
+	rows  [][]string // not printed yet, at first with the header
+	err   error      // the first one of writing
 }
 
 func newTable(w io.Writer, head ...string) *table {
-	t := &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	for _, h := range head {
-		name, right := strings.CutPrefix(h, ">")
-		t.head, t.right = append(t.head, name), append(t.right, right)
+	t := &table{w: w, right: make([]bool, len(head))}
+	for i, h := range head {
+		head[i], t.right[i] = strings.CutPrefix(h, ">")
 	}
+	t.rows = [][]string{head}
 	return t
 }
 
 // row adds a row. An empty cell is shown as "-".
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
-		if c == "" {
-			cells[i] = "-"
-		}
+		cells[i] = cmp.Or(c, "-")
 	}
 	t.rows = append(t.rows, cells)
 	if len(t.rows) >= tableBlock {
@@ -47,31 +42,33 @@ func (t *table) row(cells ...string) {
 	}
 }
 
-// flush prints the rows added so far, with the header before the first one. It returns the first
-// error of the table.
+// flush prints the rows added so far. It returns the first error of the table.
 func (t *table) flush() error {
-	if !t.begun {
-		t.rows = append([][]string{t.head}, t.rows...)
-		t.begun = true
-	}
-	width := make([]int, len(t.head))
+	width := make([]int, len(t.right))
 	for _, row := range t.rows {
 		for i, c := range row {
 			width[i] = max(width[i], utf8.RuneCountInString(c))
 		}
 	}
+	var b strings.Builder
 	for _, row := range t.rows {
 		for i, c := range row {
-			if t.right[i] {
-				row[i] = strings.Repeat(" ", width[i]-utf8.RuneCountInString(c)) + c
+			switch {
+			case t.right[i]:
+				fmt.Fprintf(&b, "%*s", width[i], c)
+			case i < len(row)-1:
+				fmt.Fprintf(&b, "%-*s", width[i], c)
+			default:
+				b.WriteString(c) // no line ends in spaces
+			}
+			if i < len(row)-1 {
+				b.WriteString("  ")
 			}
 		}
-		// Without a tab after the last cell no line ends in spaces.
-		_, err := fmt.Fprintln(t.w, strings.Join(row, "\t"))
-		t.err = cmp.Or(t.err, err)
+		b.WriteByte('\n')
 	}
 	t.rows = t.rows[:0]
-	t.err = cmp.Or(t.err, t.w.Flush())
+	t.err = cmp.Or(t.err, writeStrings(t.w, b.String()))
 	return t.err
 }
 
